@@ -1,0 +1,67 @@
+// The `train` dialect: types, enums, attributes and base classes.
+#ifndef SHEAF_TRAIN_BASE
+#define SHEAF_TRAIN_BASE
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "ir/Train/TrainInterfaces.td"
+
+def TrainDialect : Dialect {
+  let name = "train";
+  let cppNamespace = "::sheaf::train";
+  let description = [{
+    Value-semantic operations on static ranked tensors, from which a training step is built: forward, loss, backward,
+    optimizer. One module holds `train.parameter` symbols, `train.optimizer` symbols and one `func.func @step` whose
+    arguments are the data inputs of one rank (argument attribute `train.name`).
+
+    Conventions. Shapes are static. Broadcasting is explicit: `train.broadcast` expands size-1 dimensions and keeps the
+    rank. `train.reduce` keeps reduced dimensions as size 1. Scalars are `tensor<f32>`. Module attributes: `train.ranks`
+    (i64), `train.seed` (i64), `train.decisions` (strings that say what import and lifting decided).
+  }];
+  let useDefaultAttributePrinterParser = 1;
+}
+
+def Train_Float : AnyTypeOf<[F32, F64, BF16, F16]>;
+def Train_Tensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I1, I<8>, I<16>, I32, I64, UI<8>]>;
+def Train_FloatTensor : StaticShapeTensorOf<[F32, F64, BF16, F16]>;
+def Train_IndexTensor : StaticShapeTensorOf<[I32, I64]>;
+def Train_BoolTensor : StaticShapeTensorOf<[I1]>;
+
+def Train_ReduceKind : I32EnumAttr<"ReduceKind", "what a reduction computes", [
+    I32EnumAttrCase<"sum", 0>, I32EnumAttrCase<"mean", 1>, I32EnumAttrCase<"max", 2>, I32EnumAttrCase<"min", 3>,
+    I32EnumAttrCase<"prod", 4>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+def Train_ReduceKindAttr : EnumAttr<TrainDialect, Train_ReduceKind, "reduce_kind"> { let assemblyFormat = "$value"; }
+
+def Train_ComparePredicate : I32EnumAttr<"ComparePredicate", "comparison", [
+    I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>, I32EnumAttrCase<"le", 3>,
+    I32EnumAttrCase<"gt", 4>, I32EnumAttrCase<"ge", 5>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+def Train_ComparePredicateAttr : EnumAttr<TrainDialect, Train_ComparePredicate, "compare_predicate"> { let assemblyFormat = "$value"; }
+
+def Train_SourceAttr : AttrDef<TrainDialect, "Source"> {
+  let mnemonic = "source";
+  let summary = "where a parameter's initial bytes lie";
+  let description = [{
+    Raw little-endian bytes of the parameter in its own layout, in `file` (relative to the model's folder, or the model
+    itself) at `offset`, `length` bytes long. Nothing is read while compiling.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$file, "int64_t":$offset, "int64_t":$length);
+  let assemblyFormat = "`<` $file `,` $offset `,` $length `>`";
+}
+
+class Train_Op<string mnemonic, list<Trait> traits = []> : Op<TrainDialect, mnemonic, traits>;
+
+// A pure op with a gradient rule (TrainGradients.cpp).
+class Train_DiffOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
+    !listconcat([Pure, DeclareOpInterfaceMethods<DifferentiableInterface>], traits)>;
+
+// A pure op through which no gradient flows.
+class Train_PureOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic, !listconcat([Pure], traits)>;
+
+// Result types follow from operands and attributes (TrainInference.cpp).
+defvar Infer = DeclareOpInterfaceMethods<InferTypeOpInterface>;
+
+#endif

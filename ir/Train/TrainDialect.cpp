@@ -1,0 +1,101 @@
+// Registration, verifiers and folders of the `train` dialect.
+#include "ir/Train/TrainDialect.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/IR/DialectImplementation.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+#include "ir/Train/TrainDialect.cpp.inc"
+#include "ir/Train/TrainEnums.cpp.inc"
+#include "ir/Train/TrainInterfaces.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "ir/Train/TrainAttrs.cpp.inc"
+#define GET_OP_CLASSES
+#include "ir/Train/TrainOps.cpp.inc"
+
+void TrainDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "ir/Train/TrainAttrs.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/TrainOps.cpp.inc"
+      >();
+}
+
+OpFoldResult ConstantOp::fold(FoldAdaptor) {
+  return getValue();
+}
+
+OpFoldResult ReshapeOp::fold(FoldAdaptor) {
+  if (getOperand().getType() == getType()) return getOperand();
+  if (auto inner = getOperand().getDefiningOp<ReshapeOp>()) {
+    getOperandMutable().assign(inner.getOperand());
+    return getResult();
+  }
+  return {};
+}
+
+OpFoldResult BroadcastOp::fold(FoldAdaptor) {
+  return getOperand().getType() == getType() ? OpFoldResult(getOperand()) : OpFoldResult();
+}
+
+OpFoldResult CastOp::fold(FoldAdaptor) {
+  return getOperand().getType() == getType() ? OpFoldResult(getOperand()) : OpFoldResult();
+}
+
+OpFoldResult TransposeOp::fold(FoldAdaptor) {
+  for (auto [i, p] : llvm::enumerate(getPermutation()))
+    if (int64_t(i) != p) return {};
+  return getOperand();
+}
+
+LogicalResult ReshapeOp::verify() {
+  auto from = cast<RankedTensorType>(getOperand().getType()), to = cast<RankedTensorType>(getType());
+  if (from.getElementType() != to.getElementType() || from.getNumElements() != to.getNumElements())
+    return emitOpError("must keep the element type and the number of elements");
+  return success();
+}
+
+LogicalResult BroadcastOp::verify() {
+  auto from = cast<RankedTensorType>(getOperand().getType()), to = cast<RankedTensorType>(getType());
+  if (from.getElementType() != to.getElementType() || from.getRank() != to.getRank())
+    return emitOpError("must keep the element type and the rank");
+  for (auto [f, t] : llvm::zip(from.getShape(), to.getShape()))
+    if (f != t && f != 1) return emitOpError("can only expand dimensions of size 1");
+  return success();
+}
+
+LogicalResult SliceOp::verify() {
+  auto from = cast<RankedTensorType>(getOperand().getType());
+  if (int64_t(getStarts().size()) != from.getRank() || getSizes().size() != getStarts().size() ||
+      getSteps().size() != getStarts().size())
+    return emitOpError("needs one start, size and step per dimension");
+  for (int64_t d = 0; d < from.getRank(); ++d) {
+    int64_t first = getStarts()[d], size = getSizes()[d], last = first + (size - 1) * getSteps()[d];
+    if (getSteps()[d] == 0 || size < 0) return emitOpError("needs nonzero steps and sizes of at least 0");
+    if (size && (first < 0 || first >= from.getDimSize(d) || last < 0 || last >= from.getDimSize(d)))
+      return emitOpError("reads outside dimension ") << d;
+  }
+  return success();
+}
+
+LogicalResult OptimizerOp::verify() {
+  Block& body = getBody().front();
+  if (body.getNumArguments() != 2 + getStates().size() + getScalars().size())
+    return emitOpError("region takes (parameter, gradient, states..., scalars...)");
+  auto yield = dyn_cast<YieldOp>(body.back());
+  if (!yield || yield.getNumOperands() != 1 + getStates().size())
+    return emitOpError("region yields (parameter, states...)");
+  return success();
+}
+
+LogicalResult FusionOp::verify() {
+  if (getBody().getNumArguments() != getNumOperands()) return emitOpError("region takes one argument per operand");
+  for (auto [argument, operand] : llvm::zip(getBody().getArguments(), getOperands()))
+    if (argument.getType() != operand.getType()) return emitOpError("region arguments have the operands' types");
+  return success();
+}

@@ -1,0 +1,21 @@
+// The `train` dialect: see TrainBase.td and TrainOps.td.
+#pragma once
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "ir/Train/TrainDialect.h.inc"
+#include "ir/Train/TrainEnums.h.inc"
+#include "ir/Train/TrainInterfaces.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "ir/Train/TrainAttrs.h.inc"
+#define GET_OP_CLASSES
+#include "ir/Train/TrainOps.h.inc"

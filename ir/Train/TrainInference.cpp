@@ -1,0 +1,207 @@
+// Result types of `train` ops from their operands and attributes.
+#include "ir/Train/TrainDialect.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace {
+
+RankedTensorType tensor(Value v) {
+  return cast<RankedTensorType>(v.getType());
+}
+
+RankedTensorType boolLike(Value v) {
+  return RankedTensorType::get(tensor(v).getShape(), IntegerType::get(v.getContext(), 1));
+}
+
+// Output length of a sliding window over one dimension.
+int64_t windowed(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil) {
+  int64_t span = size + padding - dilation * (kernel - 1) - 1;
+  return span < 0 ? 0 : (span + (ceil ? stride - 1 : 0)) / stride + 1;
+}
+
+}  // namespace
+
+// The boilerplate of InferTypeOpInterface: an adaptor `op` and the vector of types to fill.
+#define SHEAF_INFER(OP, ...)                                                                                      \
+  LogicalResult OP::inferReturnTypes(MLIRContext* context, std::optional<Location> location, ValueRange operands, \
+                                     DictionaryAttr attributes, OpaqueProperties properties, RegionRange regions, \
+                                     SmallVectorImpl<Type>& types) {                                              \
+    OP::Adaptor op(operands, attributes, properties, regions);                                                    \
+    auto fail = [&](const Twine& message) { return emitOptionalError(location, message); };                       \
+    (void)fail;                                                                                                   \
+    __VA_ARGS__                                                                                                   \
+  }
+
+SHEAF_INFER(ConstantOp, {
+  types.push_back(cast<ElementsAttr>(op.getValue()).getShapedType());
+  return success();
+})
+
+SHEAF_INFER(IsNanOp, {
+  types.push_back(boolLike(op.getOperand()));
+  return success();
+})
+
+SHEAF_INFER(CompareOp, {
+  types.push_back(boolLike(op.getLhs()));
+  return success();
+})
+
+SHEAF_INFER(TransposeOp, {
+  auto from = tensor(op.getOperand());
+  SmallVector<int64_t> shape;
+  SmallVector<bool> seen(from.getRank());
+  for (int64_t p : op.getPermutation()) {
+    if (p < 0 || p >= from.getRank() || seen[p]) return fail("permutation must name every dimension once");
+    seen[p] = true;
+    shape.push_back(from.getDimSize(p));
+  }
+  if (int64_t(shape.size()) != from.getRank()) return fail("permutation must name every dimension once");
+  types.push_back(RankedTensorType::get(shape, from.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(SliceOp, {
+  types.push_back(RankedTensorType::get(op.getSizes(), tensor(op.getOperand()).getElementType()));
+  return success();
+})
+
+SHEAF_INFER(PadOp, {
+  auto from = tensor(op.getOperand());
+  SmallVector<int64_t> shape;
+  if (int64_t(op.getLow().size()) != from.getRank() || op.getHigh().size() != op.getLow().size() ||
+      op.getInterior().size() != op.getLow().size())
+    return fail("needs low, high and interior per dimension");
+  for (int64_t d = 0; d < from.getRank(); ++d) {
+    int64_t inner = from.getDimSize(d) ? (from.getDimSize(d) - 1) * (op.getInterior()[d] + 1) + 1 : 0;
+    shape.push_back(op.getLow()[d] + inner + op.getHigh()[d]);
+  }
+  types.push_back(RankedTensorType::get(shape, from.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(ConcatOp, {
+  if (op.getOperands().empty()) return fail("needs an operand");
+  auto first = tensor(op.getOperands()[0]);
+  int64_t axis = op.getAxis();
+  if (axis < 0 || axis >= first.getRank()) return fail("axis out of range");
+  SmallVector<int64_t> shape(first.getShape());
+  shape[axis] = 0;
+  for (Value v : op.getOperands()) {
+    auto type = tensor(v);
+    if (type.getRank() != first.getRank() || type.getElementType() != first.getElementType())
+      return fail("operands must agree in rank and element type");
+    for (int64_t d = 0; d < first.getRank(); ++d)
+      if (d != axis && type.getDimSize(d) != first.getDimSize(d)) return fail("operands must agree but along the axis");
+    shape[axis] += type.getDimSize(axis);
+  }
+  types.push_back(RankedTensorType::get(shape, first.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(ReduceOp, {
+  auto from = tensor(op.getOperand());
+  SmallVector<int64_t> shape(from.getShape());
+  for (int64_t axis : op.getAxes()) {
+    if (axis < 0 || axis >= from.getRank()) return fail("axis out of range");
+    shape[axis] = 1;
+  }
+  types.push_back(RankedTensorType::get(shape, from.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(MatMulOp, {
+  auto a = tensor(op.getLhs());
+  auto b = tensor(op.getRhs());
+  int64_t rank = a.getRank();
+  if ((rank != 2 && rank != 3) || b.getRank() != rank) return fail("operands must both have rank 2 or rank 3");
+  if (a.getElementType() != b.getElementType()) return fail("operands must agree in element type");
+  int64_t m = a.getDimSize(rank - 2);
+  int64_t k = a.getDimSize(rank - 1);
+  int64_t l = b.getDimSize(rank - 2);
+  int64_t n = b.getDimSize(rank - 1);
+  if (op.getTransposeA()) std::swap(m, k);
+  if (op.getTransposeB()) std::swap(l, n);
+  if (k != l) return fail("inner dimensions differ");
+  if (rank == 3 && a.getDimSize(0) != b.getDimSize(0)) return fail("leading dimensions differ");
+  SmallVector<int64_t> shape;
+  if (rank == 3) shape.push_back(a.getDimSize(0));
+  shape.push_back(m);
+  shape.push_back(n);
+  types.push_back(RankedTensorType::get(shape, a.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(GatherOp, {
+  auto data = tensor(op.getData());
+  auto indices = tensor(op.getIndices());
+  int64_t axis = op.getAxis();
+  if (axis < 0 || axis >= data.getRank()) return fail("axis out of range");
+  SmallVector<int64_t> shape(data.getShape().take_front(axis));
+  llvm::append_range(shape, indices.getShape());
+  llvm::append_range(shape, data.getShape().drop_front(axis + 1));
+  types.push_back(RankedTensorType::get(shape, data.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(AttentionOp, {
+  auto q = tensor(op.getQuery());
+  auto k = tensor(op.getKey());
+  auto v = tensor(op.getValue());
+  if (q.getRank() != 4 || k.getRank() != 4 || v.getRank() != 4) return fail("query, key and value must have rank 4");
+  if (q.getDimSize(0) != k.getDimSize(0) || k.getDimSize(0) != v.getDimSize(0) || k.getDimSize(1) != v.getDimSize(1) ||
+      k.getDimSize(2) != v.getDimSize(2) || q.getDimSize(3) != k.getDimSize(3) || k.getDimSize(2) == 0 ||
+      q.getDimSize(2) % k.getDimSize(2) != 0)
+    return fail("shapes of query, key and value do not fit");
+  types.push_back(
+      RankedTensorType::get({q.getDimSize(0), q.getDimSize(1), q.getDimSize(2), v.getDimSize(3)}, q.getElementType()));
+  types.push_back(
+      RankedTensorType::get({q.getDimSize(0), q.getDimSize(2), q.getDimSize(1)}, Float32Type::get(context)));
+  return success();
+})
+
+SHEAF_INFER(AttentionGradOp, {
+  types.assign({op.getQuery().getType(), op.getKey().getType(), op.getValue().getType()});
+  return success();
+})
+
+SHEAF_INFER(CrossEntropyOp, {
+  auto logits = tensor(op.getLogits());
+  auto labels = tensor(op.getLabels());
+  if (logits.getRank() != 2 || labels.getRank() != 2 || labels.getDimSize(0) != logits.getDimSize(0) ||
+      labels.getDimSize(1) != 1)
+    return fail("takes logits [R, C] and labels [R, 1]");
+  types.assign(2, RankedTensorType::get({logits.getDimSize(0), 1}, logits.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(ConvOp, {
+  auto x = tensor(op.getInput());
+  auto w = tensor(op.getFilter());
+  if (x.getRank() != 4 || w.getRank() != 4 || op.getStrides().size() != 2 || op.getPads().size() != 4 ||
+      op.getDilations().size() != 2)
+    return fail("takes a 2-D convolution: rank 4, two strides and dilations, four pads");
+  int64_t groups = op.getGroups();
+  if (groups < 1 || x.getDimSize(1) != w.getDimSize(1) * groups || w.getDimSize(0) % groups)
+    return fail("channels do not fit the groups");
+  SmallVector<int64_t> shape{x.getDimSize(0), w.getDimSize(0)};
+  for (int d = 0; d < 2; ++d)
+    shape.push_back(windowed(x.getDimSize(2 + d), w.getDimSize(2 + d), op.getStrides()[d],
+                             op.getPads()[d] + op.getPads()[d + 2], op.getDilations()[d], false));
+  types.push_back(RankedTensorType::get(shape, x.getElementType()));
+  return success();
+})
+
+SHEAF_INFER(MaxPoolOp, {
+  auto x = tensor(op.getInput());
+  if (x.getRank() != 4 || op.getKernel().size() != 2 || op.getStrides().size() != 2 || op.getPads().size() != 4 ||
+      op.getDilations().size() != 2)
+    return fail("takes 2-D pooling: rank 4, two kernel sizes, strides and dilations, four pads");
+  SmallVector<int64_t> shape{x.getDimSize(0), x.getDimSize(1)};
+  for (int d = 0; d < 2; ++d)
+    shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d],
+                             op.getPads()[d] + op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
+  types.push_back(RankedTensorType::get(shape, x.getElementType()));
+  return success();
+})

@@ -1,0 +1,436 @@
+// Operations of the `train` dialect. Order: structure, elementwise, shape, reduction and products, composites, ranks.
+#ifndef SHEAF_TRAIN_OPS
+#define SHEAF_TRAIN_OPS
+
+include "ir/Train/TrainBase.td"
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Structure: parameters, optimizer, the step's effects
+//===--------------------------------------------------------------------------------------------------------------===//
+
+def Train_ParameterOp : Train_Op<"parameter", [Symbol]> {
+  let summary = "a parameter of the model";
+  let description = [{
+    Declares a parameter of the given tensor type. `trainable` decides whether the optimizer updates it. Initial bytes:
+    `source` (in a file), or `value` (computed at import), or neither (a graph without weights names a missing file).
+    `permutation`: the parameter holds the named tensor transposed so, dimension i being the named tensor's
+    permutation[i] (folded exports); files always hold the named layout.
+
+    ```mlir
+    train.parameter @"fc1.weight" : tensor<256x64xf32> {trainable = true, source = #train.source<"mlp.onnx", 120, 65536>}
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Train_Tensor>:$type, BoolAttr:$trainable,
+      OptionalAttr<Train_SourceAttr>:$source, OptionalAttr<ElementsAttr>:$value,
+      OptionalAttr<DenseI64ArrayAttr>:$permutation);
+  let assemblyFormat = "$sym_name `:` $type attr-dict";
+}
+
+def Train_ReadOp : Train_Op<"read", [Pure]> {
+  let summary = "the value of a parameter at the start of the step";
+  let arguments = (ins FlatSymbolRefAttr:$parameter);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$parameter attr-dict `:` type($result)";
+}
+
+def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, NoRegionArguments]> {
+  let summary = "an elementwise update rule";
+  let description = [{
+    The update of one element, as ops on `tensor<f32>` in a region with arguments (parameter, gradient, states...,
+    scalars...) that yields (parameter, states...). `states` names the optimizer state kept per element; every state
+    starts at zero. `scalars` lists the step scalars: dictionaries {kind, value}, computed by the runtime for every
+    step in f64 and rounded to f32. Kinds (v is `value`, t the 1-based number of the update): `constant` v, `lr`,
+    `lr_times` lr*v, `one_minus_lr_times` 1-lr*v, `lr_over_bias_correction` lr/(1-v^t),
+    `bias_correction` 1-v^t, `sqrt_bias_correction` sqrt(1-v^t), `step` t, `first_step` (1 if t is 1, else 0),
+    `clip_scale` (1 or max_norm/(norm+1e-6)), `finite` (1 if the gradient norm is finite, else 0).
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$states, ArrayAttr:$scalars);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name `states` $states `scalars` $scalars attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+}
+
+def Train_YieldOp : Train_Op<"yield", [Pure, Terminator]> {
+  let summary = "ends the region of an optimizer or a fusion";
+  let arguments = (ins Variadic<AnyType>:$values);
+  let builders = [OpBuilder<(ins), [{}]>];
+  let assemblyFormat = "($values^ `:` type($values))? attr-dict";
+}
+
+def Train_UpdateOp : Train_Op<"update"> {
+  let summary = "gives a parameter its gradient, summed over all ranks, to be applied by an optimizer";
+  let description = [{
+    `gradient` is this rank's share: the gradient of the global batch is the sum over ranks. Every trainable parameter
+    has exactly one update.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$parameter, FlatSymbolRefAttr:$optimizer, Train_FloatTensor:$gradient);
+  let assemblyFormat = "$parameter `by` $optimizer `,` $gradient attr-dict `:` type($gradient)";
+}
+
+def Train_LossOp : Train_Op<"loss"> {
+  let summary = "the step's loss: this rank's share, whose sum over all ranks is the global loss";
+  let arguments = (ins Train_FloatTensor:$value);
+  let assemblyFormat = "$value attr-dict `:` type($value)";
+}
+
+def Train_ConstantOp : Train_PureOp<"constant", [ConstantLike, Infer]> {
+  let summary = "a constant tensor";
+  let arguments = (ins ElementsAttr:$value);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "attr-dict $value";
+  let hasFolder = 1;
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Elementwise
+//===--------------------------------------------------------------------------------------------------------------===//
+
+class Train_Unary<string mnemonic, string text, list<Trait> traits = []>
+    : Train_DiffOp<mnemonic, !listconcat([SameOperandsAndResultType], traits)> {
+  let summary = text;
+  let arguments = (ins Train_Tensor:$operand);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+def Train_NegOp : Train_Unary<"neg", "-x">;
+def Train_AbsOp : Train_Unary<"abs", "|x|; gradient 0 at 0">;
+def Train_SignOp : Train_Unary<"sign", "-1, 0 or 1; gradient 0">;
+def Train_ExpOp : Train_Unary<"exp", "e^x">;
+def Train_LogOp : Train_Unary<"log", "natural logarithm">;
+def Train_SqrtOp : Train_Unary<"sqrt", "square root">;
+def Train_RsqrtOp : Train_Unary<"rsqrt", "1/sqrt(x), correctly: division of 1 by the square root">;
+def Train_ReciprocalOp : Train_Unary<"reciprocal", "1/x">;
+def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent">;
+def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1+e^-x)">;
+def Train_ErfOp : Train_Unary<"erf", "Gauss error function">;
+def Train_ReluOp : Train_Unary<"relu", "max(x, 0); gradient 0 at 0">;
+def Train_SinOp : Train_Unary<"sin", "sine">;
+def Train_CosOp : Train_Unary<"cos", "cosine">;
+def Train_FloorOp : Train_Unary<"floor", "rounds down; gradient 0">;
+def Train_CeilOp : Train_Unary<"ceil", "rounds up; gradient 0">;
+def Train_RoundOp : Train_Unary<"round", "rounds half to even; gradient 0">;
+
+def Train_GeluOp : Train_Unary<"gelu", "Gaussian error linear unit, by erf, or by tanh where `approximate`"> {
+  let arguments = (ins Train_FloatTensor:$operand, UnitAttr:$approximate);
+}
+
+def Train_NotOp : Train_PureOp<"not", [SameOperandsAndResultType]> {
+  let summary = "logical negation";
+  let arguments = (ins Train_BoolTensor:$operand);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+def Train_IsNanOp : Train_PureOp<"is_nan", [SameOperandsAndResultShape, Infer]> {
+  let summary = "whether an element is not a number";
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand)";
+}
+def Train_CastOp : Train_DiffOp<"cast", [SameOperandsAndResultShape]> {
+  let summary = "converts the element type; float to integer truncates, anything to i1 is `!= 0`";
+  let arguments = (ins Train_Tensor:$operand);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+  let hasFolder = 1;
+}
+
+class Train_Binary<string mnemonic, string text> : Train_DiffOp<mnemonic, [SameOperandsAndResultType]> {
+  let summary = text;
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
+def Train_AddOp : Train_Binary<"add", "x + y">;
+def Train_SubOp : Train_Binary<"sub", "x - y">;
+def Train_MulOp : Train_Binary<"mul", "x * y">;
+def Train_DivOp : Train_Binary<"div", "x / y; integers truncate">;
+def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients">;
+def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient">;
+def Train_MaxOp : Train_Binary<"max", "the larger; ties share the gradient">;
+def Train_ModOp : Train_Binary<"mod", "remainder with the sign of the divisor (`fmod`: of the dividend); no gradient to y"> {
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, UnitAttr:$fmod);
+}
+
+class Train_Logical<string mnemonic, string text> : Train_PureOp<mnemonic, [SameOperandsAndResultType]> {
+  let summary = text;
+  let arguments = (ins Train_BoolTensor:$lhs, Train_BoolTensor:$rhs);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
+def Train_AndOp : Train_Logical<"and", "logical and">;
+def Train_OrOp : Train_Logical<"or", "logical or">;
+def Train_XorOp : Train_Logical<"xor", "logical exclusive or">;
+
+def Train_CompareOp : Train_PureOp<"compare", [SameTypeOperands, SameOperandsAndResultShape, Infer]> {
+  let summary = "elementwise comparison; comparisons with NaN are false but for `ne`";
+  let arguments = (ins Train_ComparePredicateAttr:$predicate, Train_Tensor:$lhs, Train_Tensor:$rhs);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$predicate $lhs `,` $rhs attr-dict `:` type($lhs)";
+}
+def Train_SelectOp : Train_DiffOp<"select", [AllTypesMatch<["on_true", "on_false", "result"]>]> {
+  let summary = "`on_true` where the condition holds, else `on_false`";
+  let arguments = (ins Train_BoolTensor:$condition, Train_Tensor:$on_true, Train_Tensor:$on_false);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$condition `,` $on_true `,` $on_false attr-dict `:` type($condition) `,` type($result)";
+}
+def Train_FmaOp : Train_DiffOp<"fma", [SameOperandsAndResultType]> {
+  let summary = "x * y + z, rounded once; the only way a fused multiply-add comes about";
+  let arguments = (ins Train_FloatTensor:$a, Train_FloatTensor:$b, Train_FloatTensor:$c);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$a `,` $b `,` $c attr-dict `:` type($result)";
+}
+def Train_IotaOp : Train_PureOp<"iota"> {
+  let summary = "the element's own index along `axis`";
+  let arguments = (ins I64Attr:$axis);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$axis attr-dict `:` type($result)";
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Shape
+//===--------------------------------------------------------------------------------------------------------------===//
+
+def Train_ReshapeOp : Train_DiffOp<"reshape"> {
+  let summary = "same elements in row-major order under another shape";
+  let arguments = (ins Train_Tensor:$operand);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+def Train_BroadcastOp : Train_DiffOp<"broadcast"> {
+  let summary = "repeats size-1 dimensions; the rank stays";
+  let arguments = (ins Train_Tensor:$operand);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+def Train_TransposeOp : Train_DiffOp<"transpose", [Infer]> {
+  let summary = "result dimension i is the operand's dimension permutation[i]";
+  let arguments = (ins Train_Tensor:$operand, DenseI64ArrayAttr:$permutation);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand $permutation attr-dict `:` type($operand) `->` type($result)";
+  let hasFolder = 1;
+}
+def Train_SliceOp : Train_DiffOp<"slice", [Infer]> {
+  let summary = "element i of a dimension is the operand's start + i * step, `sizes` of them; steps may be negative";
+  let arguments = (ins Train_Tensor:$operand, DenseI64ArrayAttr:$starts, DenseI64ArrayAttr:$sizes, DenseI64ArrayAttr:$steps);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand `starts` $starts `sizes` $sizes `steps` $steps attr-dict `:` type($operand) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Train_PadOp : Train_DiffOp<"pad", [Infer]> {
+  let summary = "zeros around and between elements: the adjoint of slice";
+  let description = [{ Size of a dimension: low + (n - 1) * (interior + 1) + 1 + high. }];
+  let arguments = (ins Train_Tensor:$operand, DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high, DenseI64ArrayAttr:$interior);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand `low` $low `high` $high `interior` $interior attr-dict `:` type($operand) `->` type($result)";
+}
+def Train_ReverseOp : Train_DiffOp<"reverse", [SameOperandsAndResultType]> {
+  let summary = "reverses the order of the elements along the axes";
+  let arguments = (ins Train_Tensor:$operand, DenseI64ArrayAttr:$axes);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand $axes attr-dict `:` type($result)";
+}
+def Train_ConcatOp : Train_DiffOp<"concat", [Infer]> {
+  let summary = "operands one after the other along `axis`";
+  let arguments = (ins Variadic<Train_Tensor>:$operands, I64Attr:$axis);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operands `axis` $axis attr-dict `:` functional-type($operands, $result)";
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Reduction, products, indexing
+//===--------------------------------------------------------------------------------------------------------------===//
+
+def Train_ReduceOp : Train_DiffOp<"reduce", [Infer]> {
+  let summary = "reduces `axes`, which stay as size 1; a maximum's gradient is shared among ties";
+  let arguments = (ins Train_ReduceKindAttr:$kind, Train_Tensor:$operand, DenseI64ArrayAttr:$axes);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$kind $operand $axes attr-dict `:` type($operand) `->` type($result)";
+}
+def Train_CumSumOp : Train_DiffOp<"cumsum", [SameOperandsAndResultType]> {
+  let summary = "running sum along `axis`";
+  let arguments = (ins Train_Tensor:$operand, I64Attr:$axis, UnitAttr:$exclusive, UnitAttr:$reverse);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand `axis` $axis attr-dict `:` type($result)";
+}
+def Train_MatMulOp : Train_DiffOp<"matmul", [Infer]> {
+  let summary = "matrix product, accumulated in f32 (f64 for f64)";
+  let description = [{
+    Both operands have rank 2 ([M,K] x [K,N]) or rank 3 with equal leading dimension ([B,M,K] x [B,K,N]).
+    `transpose_a`: the first is stored [.., K, M]; `transpose_b`: the second is stored [.., N, K].
+  }];
+  let arguments = (ins Train_FloatTensor:$lhs, Train_FloatTensor:$rhs, UnitAttr:$transpose_a, UnitAttr:$transpose_b);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)";
+}
+def Train_GatherOp : Train_DiffOp<"gather", [Infer]> {
+  let summary = "ONNX Gather: replaces dimension `axis` of the data by the shape of the indices";
+  let description = [{
+    Indices may be negative (from the end); one outside [-n, n) is an error at run time. With axis 0 on a matrix this is
+    an embedding.
+  }];
+  let arguments = (ins Train_Tensor:$data, Train_IndexTensor:$indices, I64Attr:$axis);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$data `[` $indices `]` `axis` $axis attr-dict `:` type($data) `,` type($indices) `->` type($result)";
+}
+def Train_ScatterAddOp : Train_DiffOp<"scatter_add"> {
+  let summary = "the adjoint of gather: adds each slice of the update to the slice of a zero tensor that its index names";
+  let description = [{ The order of summation is that of the indices: deterministic. }];
+  let arguments = (ins Train_FloatTensor:$update, Train_IndexTensor:$indices, I64Attr:$axis);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$update `[` $indices `]` `axis` $axis attr-dict `:` type($update) `,` type($indices) `->` type($result)";
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Composites: ops that deserve their own gradient and kernel
+//===--------------------------------------------------------------------------------------------------------------===//
+
+def Train_SoftmaxOp : Train_DiffOp<"softmax", [SameOperandsAndResultType]> {
+  let summary = "softmax over the last dimension";
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+def Train_LogSoftmaxOp : Train_DiffOp<"log_softmax", [SameOperandsAndResultType]> {
+  let summary = "logarithm of the softmax over the last dimension";
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+def Train_LayerNormOp : Train_DiffOp<"layer_norm", [AllTypesMatch<["operand", "result"]>]> {
+  let summary = "(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dimension";
+  let arguments = (ins Train_FloatTensor:$operand, Train_FloatTensor:$scale, Optional<Train_FloatTensor>:$bias, F64Attr:$epsilon);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand `,` $scale (`,` $bias^)? `epsilon` $epsilon attr-dict `:` functional-type(operands, $result)";
+}
+def Train_RmsNormOp : Train_DiffOp<"rms_norm", [AllTypesMatch<["operand", "result"]>]> {
+  let summary = "x / sqrt(mean(x^2) + epsilon) * scale over the last dimension";
+  let arguments = (ins Train_FloatTensor:$operand, Train_FloatTensor:$scale, F64Attr:$epsilon);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand `,` $scale `epsilon` $epsilon attr-dict `:` functional-type(operands, $result)";
+}
+def Train_AttentionOp : Train_DiffOp<"attention", [Infer]> {
+  let summary = "softmax(scale * Q K^T + mask) V, never materialising the scores";
+  let description = [{
+    query [B, S, H, D], key [B, T, G, D], value [B, T, G, E]; G divides H and head h reads key/value head h / (H/G)
+    (grouped-query attention). `causal`: query i sees keys j <= i + T - S. `mask`: additive, float [b, h, S, T] with
+    b in {1, B}, h in {1, H}; it has no gradient. Results: [B, S, H, E] and the row's log-sum-exp [B, H, S] in f32.
+    A row that sees nothing gives zero.
+  }];
+  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
+      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Train_FloatTensor:$result, Train_FloatTensor:$log_sum_exp);
+  let assemblyFormat = "$query `,` $key `,` $value (`mask` $mask^)? `scale` $scale attr-dict `:` functional-type(operands, results)";
+}
+def Train_AttentionGradOp : Train_PureOp<"attention_grad", [Infer]> {
+  let summary = "gradients of query, key and value of an attention";
+  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
+      Train_FloatTensor:$result, Train_FloatTensor:$log_sum_exp, Train_FloatTensor:$gradient,
+      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Train_FloatTensor:$query_gradient, Train_FloatTensor:$key_gradient, Train_FloatTensor:$value_gradient);
+  let assemblyFormat = [{ $query `,` $key `,` $value `,` $result `,` $log_sum_exp `,` $gradient (`mask` $mask^)?
+      `scale` $scale attr-dict `:` functional-type(operands, results) }];
+}
+def Train_CrossEntropyOp : Train_DiffOp<"cross_entropy", [Infer]> {
+  let summary = "per-row negative log-likelihood of labels under softmax(logits)";
+  let description = [{
+    logits [R, C], labels [R, 1] integers. Results: the loss [R, 1] (0 where the label is `ignore_index`) and the row's
+    log-sum-exp [R, 1]. A mean over the rows is written with reduce and div.
+  }];
+  let arguments = (ins Train_FloatTensor:$logits, Train_IndexTensor:$labels, OptionalAttr<I64Attr>:$ignore_index);
+  let results = (outs Train_FloatTensor:$loss, Train_FloatTensor:$log_sum_exp);
+  let assemblyFormat = "$logits `,` $labels attr-dict `:` functional-type(operands, results)";
+}
+def Train_DropoutOp : Train_DiffOp<"dropout", [SameOperandsAndResultType]> {
+  let summary = "zeroes elements with probability `ratio` and scales the others by 1 / (1 - ratio)";
+  let description = [{
+    The mask is a function of (seed, step, `node`, global element index) alone (Philox 4x32-10), so the gradient is the
+    same op on the gradient, and any number of ranks draws the same mask for the same row.
+  }];
+  let arguments = (ins Train_FloatTensor:$operand, F64Attr:$ratio, I64Attr:$node);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand `ratio` $ratio `node` $node attr-dict `:` type($result)";
+}
+def Train_ConvOp : Train_DiffOp<"conv", [Infer]> {
+  let summary = "2-D convolution, NCHW";
+  let description = [{
+    input [N, C, H, W], filter [O, C/groups, KH, KW]; pads [top, left, bottom, right]. A bias is a separate add; 1-D
+    convolutions are reshaped to height 1.
+  }];
+  let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input `,` $filter attr-dict `:` functional-type(operands, $result)";
+}
+def Train_ConvGradInputOp : Train_PureOp<"conv_grad_input"> {
+  let summary = "gradient of a convolution's input (the result's type is the input's)";
+  let arguments = (ins Train_FloatTensor:$gradient, Train_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$gradient `,` $filter attr-dict `:` functional-type(operands, $result)";
+}
+def Train_ConvGradFilterOp : Train_PureOp<"conv_grad_filter"> {
+  let summary = "gradient of a convolution's filter (the result's type is the filter's)";
+  let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$gradient, DenseI64ArrayAttr:$strides,
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input `,` $gradient attr-dict `:` functional-type(operands, $result)";
+}
+def Train_MaxPoolOp : Train_DiffOp<"max_pool", [Infer]> {
+  let summary = "2-D max pooling, NCHW; padding is minus infinity";
+  let arguments = (ins Train_FloatTensor:$input, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type(operands, $result)";
+}
+def Train_MaxPoolGradOp : Train_PureOp<"max_pool_grad", [AllTypesMatch<["input", "result"]>]> {
+  let summary = "gradient of max pooling: to the first maximum of each window, as PyTorch does";
+  let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$gradient, DenseI64ArrayAttr:$kernel,
+      DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input `,` $gradient attr-dict `:` functional-type(operands, $result)";
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Ranks and kernels
+//===--------------------------------------------------------------------------------------------------------------===//
+
+def Train_GlobalSumOp : Train_DiffOp<"global_sum", [SameOperandsAndResultType]> {
+  let summary = "the sum over all ranks, in rank order, of a small tensor (counts, statistics)";
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+
+def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "ops that become one kernel";
+  let description = [{
+    The region holds elementwise ops, broadcasts, reshapes that do not move the last dimension, row reductions (over the
+    last dimension) and column reductions of an iteration space of `rows` x `columns`. The kernel is called on ranges of
+    rows that are multiples of `block` (the last may be shorter).
+
+    A column reduction crosses rows, so the fusion yields *partial* sums: a result of shape [ceil(rows / block), C],
+    one row a block, which `train.sum_partials` then adds in order. So the bits do not depend on the number of threads.
+
+    `elementwise` lists the operands that are read only at the index being written: a result of the same type may take
+    over their memory.
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$operands, I64Attr:$rows, I64Attr:$columns, I64Attr:$block,
+      DenseI64ArrayAttr:$elementwise);
+  let results = (outs Variadic<Train_Tensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`(` $operands `)` `rows` $rows `columns` $columns `block` $block attr-dict `:` functional-type($operands, $results) $body";
+  let hasVerifier = 1;
+}
+
+def Train_SumPartialsOp : Train_PureOp<"sum_partials"> {
+  let summary = "adds the rows of a fusion's partial column sums in order: [P, C] to any shape of C elements";
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+}
+
+#endif

@@ -1,0 +1,66 @@
+// Passes of the `import` and `train` phases and of `fuse`.
+#ifndef SHEAF_PASSES_TRAIN
+#define SHEAF_PASSES_TRAIN
+
+include "mlir/Pass/PassBase.td"
+
+class TrainPass<string name> : Pass<"train-" # name, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::sheaf::train::TrainDialect"];
+}
+
+//===--- import: clean up what exporters write ---------------------------------------------------------------------===//
+
+def FoldConstants : TrainPass<"fold-constants"> {
+  let summary = "evaluates ops whose operands are all constant";
+  let description = [{
+    Uses the reference evaluator. Parameters are never constants. Splats stay splats; a result larger than `max-bytes`
+    is folded only if it is a splat.
+  }];
+  let options = [Option<"maxBytes", "max-bytes", "int64_t", "268435456", "Largest constant to create">];
+}
+def LiftNormalization : TrainPass<"lift-normalization"> {
+  let summary = "recognises layer norm and RMS norm written in elementwise ops";
+}
+def LiftGelu : TrainPass<"lift-gelu"> {
+  let summary = "recognises GELU in its erf and tanh forms";
+}
+def LiftAttention : TrainPass<"lift-attention"> {
+  let summary = "recognises softmax attention with its scale, mask and grouped keys and values";
+}
+def LiftCrossEntropy : TrainPass<"lift-cross-entropy"> {
+  let summary = "recognises the negative log-likelihood of a log-softmax as cross entropy";
+}
+
+//===--- train: loss, backward, optimizer --------------------------------------------------------------------------===//
+
+def GlobalizeLoss : TrainPass<"globalize-loss"> {
+  let summary = "makes the loss of one rank's rows this rank's share of the global loss";
+}
+def Differentiate : TrainPass<"differentiate"> {
+  let summary = "appends the backward pass: one gradient per trainable parameter the loss depends on";
+}
+def AddOptimizer : TrainPass<"add-optimizer"> {
+  let summary = "declares the optimizer that the updates name";
+  let options = [
+    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "NAME[:key=value,...] as on the command line">,
+    Option<"clip", "clip", "bool", "false", "Scale gradients by the clip scale">,
+    Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">];
+}
+def Decompose : TrainPass<"decompose"> {
+  let summary = "rewrites norms, softmax, cross entropy and activations into elementwise ops and reductions";
+}
+def AssignFusions : TrainPass<"assign-fusions"> {
+  let summary = "decides which ops become one kernel, and makes them neighbours";
+  let description = [{
+    Every grouped op gets the attribute `train.group`; members of a group stand next to each other. Decided from the
+    train ops alone, so that neither stage nor schedule nor clipping changes a bit of the result.
+  }];
+}
+
+//===--- fuse ------------------------------------------------------------------------------------------------------===//
+
+def Fuse : TrainPass<"fuse"> {
+  let summary = "outlines each group of `train-assign-fusions` into a `train.fusion`";
+}
+
+#endif
