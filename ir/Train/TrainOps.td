@@ -53,7 +53,7 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, NoRegionArguments]> {
 def Train_YieldOp : Train_Op<"yield", [Pure, Terminator]> {
   let summary = "ends the region of an optimizer or a fusion";
   let arguments = (ins Variadic<AnyType>:$values);
-  let builders = [OpBuilder<(ins), [{}]>];
+  let builders = [OpBuilder<(ins), [{ (void)$_state; }]>];
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
 }
 
