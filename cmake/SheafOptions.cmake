@@ -19,13 +19,21 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+# What the tests set in the environment of an instrumented program: the first finding ends it with a code of its own.
+set(SHEAF_SANITIZER_ENVIRONMENT "")
 if(SHEAF_SANITIZE STREQUAL "address")
   # vptr needs the RTTI of MLIR's shared library, which hides it.
   add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)
+  list(APPEND SHEAF_SANITIZER_ENVIRONMENT
+    "ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1:exitcode=99"
+    "UBSAN_OPTIONS=print_stacktrace=1:exitcode=99")
 elseif(SHEAF_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -g1)
   add_link_options(-fsanitize=thread)
+  # Debian's LLVM, MLIR and oneDNN are not instrumented, so what they synchronise is invisible: they are left out.
+  list(APPEND SHEAF_SANITIZER_ENVIRONMENT
+    "TSAN_OPTIONS=halt_on_error=1:exitcode=99:ignore_noninstrumented_modules=1:suppressions=${PROJECT_SOURCE_DIR}/test/tsan.supp")
 elseif(SHEAF_SANITIZE)
   message(FATAL_ERROR "SHEAF_SANITIZE is '${SHEAF_SANITIZE}'; it takes address or thread")
 endif()
