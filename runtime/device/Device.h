@@ -1,0 +1,63 @@
+// What a device library offers the executor. The CPU's is libsheaf_cpu.so, loaded when a plan is to run on it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf {
+
+// What changes from step to step, shared by the ranks of one process and immutable while the step is in flight.
+struct StepValues {
+  int64_t step = 0;            // 0-based number of the step since the first
+  std::vector<float> scalars;  // Plan.scalars
+  // Writes this step's rows of an input for a rank; called from a stream's thread.
+  std::function<Status(int64_t rank, uint32_t input, std::span<std::byte> destination)> readInput;
+  // Receives a scalar output of a rank; called from a stream's thread.
+  std::function<void(int64_t rank, plan::OutputKind output, double value)> writeOutput;
+  // If set: called before each kernel that updates a bucket, with the reduced gradient that it reads.
+  std::function<void(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient)> onGradient;
+};
+
+// One rank: an arena, streams and events. issue() may be called by one thread at a time.
+class RankContext {
+ public:
+  virtual ~RankContext() = default;
+  // Appends the instruction to its stream. Instructions of a stream run in order; streams run concurrently. Blocks only
+  // to bound the queue. An error of an earlier instruction (with its label and the rank) may be returned.
+  virtual Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) = 0;
+  // Waits until all issued instructions are done; returns the first error.
+  virtual Status synchronize() = 0;
+  // Copies between host memory and the arena, at an offset in bytes. Only after synchronize().
+  virtual Status read(uint64_t offset, std::span<std::byte> host) = 0;
+  virtual Status write(uint64_t offset, std::span<const std::byte> host) = 0;
+  // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
+  virtual uint64_t highestTouchedByte() = 0;
+  // Makes every rank's waits and rendezvous end with an error: this rank cannot go on.
+  virtual void abort(const std::string& why) = 0;
+};
+
+struct DeviceOptions {
+  int64_t ranks = 1;       // all of them are in this process
+  int threadsPerRank = 1;  // at most Plan.max_threads
+  bool poison = false;     // fill arenas with a pattern before use
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // One context per rank, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive them and be verified.
+  virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
+                                                                   const DeviceOptions& options) = 0;
+};
+
+// The symbol that a device library exports (extern "C"): sheaf_open_device, of this type. Never null.
+using OpenDevice = Device* (*)();
+
+}  // namespace sheaf
