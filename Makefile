@@ -1,0 +1,53 @@
+# Sheaf: one entrance for people. Everything below drives CMake (see CMakePresets.json) and the scripts in tools/ and test/.
+
+SANITIZE ?=
+JOBS     ?= $(shell nproc)
+PREFIX   ?= /usr/local
+PYTORCH  ?=
+RUNS     ?= 200000
+
+preset := $(or $(SANITIZE),release)
+folder := build/$(preset)
+ifeq ($(filter $(SANITIZE),address thread),$(SANITIZE))
+else
+  $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
+endif
+
+.PHONY: help setup build demo test format fuzz bench docs install clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
+	@echo "           PYTORCH=/path/to/venv/bin/python (bench)"
+
+setup: ## install what is missing (apt; root or sudo)
+	@tools/setup.sh
+
+build: setup ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
+	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE
+	@cmake --build $(folder) --parallel $(JOBS)
+	@if [ $(preset) = release ]; then ln -sfn release/bin build/bin; fi
+
+demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its memory and loss
+	@python3 tools/demo/demo.py --tools build/bin --out build/demo
+
+test: build ## format check, lit, GoogleTest, end to end
+	@python3 test/check.py --build $(folder) --jobs $(JOBS)
+
+format: setup ## rewrite our C++ files with clang-format
+	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
+
+fuzz: build ## RUNS mutated models, plans, data and state files, none of which may crash
+	@$(folder)/test/bin/sheaf-fuzz --runs $(RUNS)
+
+bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
+	@python3 test/bench/bench.py --tools build/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
+
+docs: build ## build/docs: dialects, passes and operators, generated from the sources
+	@cmake --build $(folder) --target sheaf-docs
+
+install: build ## into PREFIX
+	@cmake --install $(folder) --prefix $(PREFIX)
+
+clean: ## remove build/
+	rm -rf build
