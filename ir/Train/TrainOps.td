@@ -33,7 +33,7 @@ def Train_ReadOp : Train_Op<"read", [Pure]> {
   let assemblyFormat = "$parameter attr-dict `:` type($result)";
 }
 
-def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, NoRegionArguments]> {
+def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove]> {
   let summary = "an elementwise update rule";
   let description = [{
     The update of one element, as ops on `tensor<f32>` in a region with arguments (parameter, gradient, states...,
@@ -197,6 +197,7 @@ def Train_ReshapeOp : Train_DiffOp<"reshape"> {
   let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 def Train_BroadcastOp : Train_DiffOp<"broadcast"> {
   let summary = "repeats size-1 dimensions; the rank stays";
@@ -205,6 +206,7 @@ def Train_BroadcastOp : Train_DiffOp<"broadcast"> {
   let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 def Train_TransposeOp : Train_DiffOp<"transpose", [Infer]> {
   let summary = "result dimension i is the operand's dimension permutation[i]";
@@ -212,6 +214,7 @@ def Train_TransposeOp : Train_DiffOp<"transpose", [Infer]> {
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$operand $permutation attr-dict `:` type($operand) `->` type($result)";
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 def Train_SliceOp : Train_DiffOp<"slice", [Infer]> {
   let summary = "element i of a dimension is the operand's start + i * step, `sizes` of them; steps may be negative";
@@ -219,6 +222,7 @@ def Train_SliceOp : Train_DiffOp<"slice", [Infer]> {
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$operand `starts` $starts `sizes` $sizes `steps` $steps attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
 }
 def Train_PadOp : Train_DiffOp<"pad", [Infer]> {
   let summary = "zeros around and between elements: the adjoint of slice";
@@ -238,6 +242,7 @@ def Train_ConcatOp : Train_DiffOp<"concat", [Infer]> {
   let arguments = (ins Variadic<Train_Tensor>:$operands, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$operands `axis` $axis attr-dict `:` functional-type($operands, $result)";
+  let hasCanonicalizer = 1;
 }
 
 //===--------------------------------------------------------------------------------------------------------------===//
