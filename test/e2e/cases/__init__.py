@@ -1,0 +1,1 @@
+"""The cases, by theme. Each module's cases(session) lists its own."""

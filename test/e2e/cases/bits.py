@@ -1,0 +1,55 @@
+"""Parallelism never changes the answer: with the same ranks the saved weights are the same bits, however they are made."""
+from harness import Case, digest, expect
+from training import CONFIGS, train
+
+MODELS = ("mlp-adamw", "gpt2-tiny", "llama-tiny")
+
+
+def cases(session):
+    ranks = (4,) if session.quick else (1, 2, 4)
+    for name in MODELS:
+        config = CONFIGS[name]
+        for n in ranks:
+            yield Case(f"bits/{name}/ranks-{n}/stages", lambda c=config, n=n: stages(session, c, n))
+            yield Case(f"bits/{name}/ranks-{n}/threads", lambda c=config, n=n: threads(session, c, n))
+            yield Case(f"bits/{name}/ranks-{n}/idle-clipping", lambda c=config, n=n: idle_clipping(session, c, n))
+            yield Case(f"bits/{name}/ranks-{n}/resumed", lambda c=config, n=n: resumed(session, c, n))
+    repeats = 3 if session.quick else 10
+    for name in MODELS:
+        yield Case(f"bits/{name}/ranks-4/repeats", lambda c=CONFIGS[name]: repeated(session, c, repeats))
+
+
+def same_bits(trained, others):
+    expected = digest(trained.weights)
+    for what, other in others:
+        expect(digest(other.weights) == expected, f"{what} leaves other weights")
+
+
+def stages(session, config, ranks):
+    others = [(f"stage {z}", train(session, config, ranks, z, gradients=True)) for z in ((3,) if session.quick else (1, 2, 3))]
+    same_bits(train(session, config, ranks, 0, gradients=True), others)
+
+
+def threads(session, config, ranks):
+    others = [(f"{t} threads a rank", train(session, config, ranks, 3, run_options=("--threads-per-rank", t))) for t in (1, 2)]
+    same_bits(train(session, config, ranks, 3, gradients=True), others)
+
+
+def idle_clipping(session, config, ranks):
+    clipped = train(session, config, ranks, 3, compile_options=("--clip-norm", "1e6"))
+    same_bits(train(session, config, ranks, 3, gradients=True), [("clipping that does not bite", clipped)])
+
+
+def resumed(session, config, ranks):
+    half, state = session.steps // 2, session.folder() / "state"
+    train(session, config, ranks, 3, steps=half, run_options=("--save-state", state))
+    rest = train(session, config, ranks, 3, steps=session.steps - half, run_options=("--resume", state))
+    expect(rest.steps[0]["step"] == train(session, config, ranks, 3, gradients=True).steps[half]["step"],
+           f"the resumed run begins at step {rest.steps[0]['step']}")
+    same_bits(train(session, config, ranks, 3, gradients=True), [("a run in two halves", rest)])
+
+
+def repeated(session, config, repeats):
+    others = [(f"repetition {r}", train(session, config, 4, 3, run_options=("--threads-per-rank", 1 + r % 2), repeat=r))
+              for r in range(1, repeats)]
+    same_bits(train(session, config, 4, 3, gradients=True), others)

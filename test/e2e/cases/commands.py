@@ -1,0 +1,269 @@
+"""The command lines: what stands on stdout, what the phases print, text and plan in both directions, made weights."""
+import math
+import re
+
+from formats import read_log, read_safetensors, relative_difference, write_npy
+from harness import MODELS, Case, expect
+from training import ADAMW_LM, CONFIGS, data_arguments, expect_reference, reference_run, train
+
+PHASES = ("import", "train", "zero", "fuse", "plan", "emit")
+
+
+def cases(session):
+    for phase in PHASES:
+        yield Case(f"commands/compile-to/{phase}", lambda p=phase: compile_to(session, p))
+    for name, ranks, zero in (("mlp-adamw", 1, 0), ("mlp-momentum", 4, 3), ("gpt2-tiny", 4, 3), ("llama-tiny", 2, 1)):
+        yield Case(f"commands/text-round-trip/{name}", lambda n=name, r=ranks, z=zero: text_round_trip(session, n, r, z))
+    yield Case("commands/assemble-an-edit", lambda: assemble_an_edit(session))
+    yield Case("commands/compile-is-deterministic", lambda: deterministic(session))
+    yield Case("commands/defaults", lambda: defaults(session))
+    yield Case("commands/init", lambda: initial_weights(session))
+    yield Case("commands/freeze", lambda: freeze(session))
+    yield Case("commands/schedule", lambda: schedule(session))
+    yield Case("commands/clipping", lambda: clipping(session))
+    yield Case("commands/weights-dir", lambda: weights_dir(session))
+    yield Case("commands/token-file", lambda: token_file(session))
+    yield Case("commands/summary", lambda: summary(session))
+    yield Case("commands/verbose", lambda: verbose(session))
+    for policy in ("stop", "skip"):
+        yield Case(f"commands/on-nan/{policy}", lambda p=policy: on_nan(session, p))
+    yield Case("commands/run-is-lean", lambda: run_is_lean(session))
+
+
+def compile_to(session, phase):
+    """Each phase writes its text to -o, which our MLIR driver parses; `emit` writes the plan itself."""
+    out = session.folder() / "out"
+    done = session.succeed("sheaf", "compile", MODELS / "mlp.onnx", "-o", out, "--batch", 8, "--ranks", 2, "--zero", 3,
+                           "--compile-to", phase)
+    expect(not done.out, f"stdout has {done.out[:200]}")
+    if phase == "emit":
+        session.inspect(out)
+    else:
+        text = out.read_text()
+        expect(text.isprintable() or "\n" in text, "not text")
+        session.succeed("sheaf-opt", out, "-o", out.with_suffix(".mlir"))
+
+
+def text_round_trip(session, name, ranks, zero):
+    config, where = CONFIGS[name], session.folder()
+    plan = session.plan(config.model, ranks, zero, 8, config.options)
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    (where / "plan.mlir").write_text(text)
+    session.succeed("sheaf", "assemble", where / "plan.mlir", "-o", where / "again.plan")
+    expect((where / "again.plan").read_bytes() == plan.read_bytes(), "assembling the text gives other bytes")
+    expect("plan.wait" in text and "plan.record" in text, "the text has no plan.wait or plan.record")
+    for line in text.splitlines():
+        expect(len(re.findall(r"\bplan\.(?:wait|record)\b", line)) <= 1, f"two instructions in one line: {line}")
+
+
+def assemble_an_edit(session):
+    """An edited number makes another plan: here AdamW's learning rate, which the text shows as the user wrote it."""
+    config, where = CONFIGS["mlp-adamw"], session.folder()
+    plan = session.plan("mlp", 1, 0, 8, ("--optimizer", "sgd:lr=0.0123"))
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    expect(re.search(r"1\.23\d*e-0?2|0\.0123", text), "the text does not show the learning rate 0.0123")
+    edited = re.sub(r"1\.23\d*e-0?2|0\.0123", "0.5", text)
+    (where / "edited.mlir").write_text(edited)
+    session.succeed("sheaf", "assemble", where / "edited.mlir", "-o", where / "edited.plan")
+    expect((where / "edited.plan").read_bytes() != plan.read_bytes(), "the edit changed nothing")
+    session.succeed("sheaf-run", where / "edited.plan", *data_arguments(config), "--steps", 1, "--log", where / "log")
+    rate = read_log(where / "log")[0][0]["lr"]
+    expect(abs(rate - 0.5) < 1e-6, f"the edited plan trains with lr {rate}")
+
+
+def deterministic(session):
+    config, where = CONFIGS["gpt2-tiny"], session.folder()
+    plans = []
+    for copy in ("a.plan", "b.plan"):
+        session.succeed("sheaf", "compile", session.graph(config.model), "-o", where / copy, "--batch", 8, "--ranks", 2,
+                        "--zero", 3, *config.options)
+        plans.append((where / copy).read_bytes())
+    expect(plans[0] == plans[1], "two compilations of one model give different plans")
+
+
+def defaults(session):
+    """One rank, stage 0, AdamW with PyTorch's values, the only scalar float output as the loss."""
+    where, config = session.folder(), CONFIGS["mlp-adamw"]
+    session.succeed("sheaf", "compile", MODELS / "mlp.onnx", "-o", where / "out.plan", "--batch", 8)
+    told = session.inspect(where / "out.plan")
+    expect((told["ranks"], told["zero"]) == (1, 0), f"ranks {told['ranks']}, zero {told['zero']}")
+    session.succeed("sheaf-run", where / "out.plan", *data_arguments(config), "--steps", session.steps, "--log", where / "log")
+    expect_reference(config, read_log(where / "log")[0])
+
+
+def initial_weights(session):
+    """Made weights: matrices normal with the given deviation, scales one, biases zero; seeded; a run takes them."""
+    where = session.folder()
+    plan = session.plan("gpt2-mini", 2, 3, 2)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        session.succeed("sheaf", "init", plan, "--scheme", "normal:std=0.02", "--seed", seed, "-o", where / name)
+    expect((where / "a").read_bytes() == (where / "b").read_bytes(), "one seed, two sets of weights")
+    expect((where / "a").read_bytes() != (where / "c").read_bytes(), "two seeds, one set of weights")
+    tensors = read_safetensors(where / "a")
+    expect(sum(len(t.values) for t in tensors.values()) == session.inspect(plan)["parameters"], "the counts differ")
+    for name, tensor in tensors.items():
+        if len(tensor.shape) == 1:
+            expected = 0.0 if name.endswith("bias") else 1.0
+            expect(all(v == expected for v in tensor.values), f"{name} is not all {expected}")
+        else:
+            sample = tensor.values[:20000]
+            deviation = math.sqrt(math.fsum(v * v for v in sample) / len(sample))
+            expect(abs(deviation - 0.02) < 0.001, f"{name} has deviation {deviation}")
+    if session.quick:
+        return
+    tokens = where / "tokens.bin"
+    tokens.write_bytes((MODELS / "README.md").read_bytes())
+    session.succeed("sheaf-run", plan, "--weights", where / "a", *token_arguments(tokens), "--steps", 2, "--log", where / "log")
+    first = read_log(where / "log")[0][0]["loss"]
+    expect(abs(first - math.log(256)) < 0.5, f"the first loss of random weights is {first}, not about ln 256")
+
+
+def freeze(session):
+    """Frozen weights keep their bits; only the others count and change."""
+    config, where = CONFIGS["mlp-sgd"], session.folder()
+    plan = session.plan("mlp", 2, 3, 8, config.options + ("--freeze", r"fc1\..*"))
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 3, "--save", where / "w", "--log", where / "log")
+    whole = session.inspect(session.plan("mlp", 2, 3, 8, config.options))["parameters"]
+    frozen = 64 * 256 + 256
+    expect(session.inspect(plan)["parameters"] == whole - frozen, "the frozen parameters are counted as trainable")
+    expect(abs(read_log(where / "log")[0][0]["loss"] - reference_run(config)["loss"][0]) < 2e-5, "another first loss")
+    trained, saved = read_safetensors(train(session, config, 2, 3, steps=3).weights), read_safetensors(where / "w")
+    for name, tensor in saved.items():
+        if not name.startswith("fc1."):
+            expect(tensor.values != trained[name].values or name == "fc3.bias", f"{name} trained as if nothing were frozen")
+
+
+def schedule(session):
+    """A cosine schedule with warm-up, step by step."""
+    config, where = CONFIGS["mlp-sgd"], session.folder()
+    plan = session.plan("mlp", 1, 0, 8, ("--optimizer", "sgd:lr=0.1", "--lr-schedule", "cosine:warmup=5,steps=20,min=0.1"))
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 25, "--log", where / "log")
+    rates = [s["lr"] for s in read_log(where / "log")[0]]
+    expect(all(a < b for a, b in zip(rates[:4], rates[1:5])), f"no warm-up: {rates[:6]}")
+    expect(abs(max(rates) - 0.1) < 1e-6, f"the highest rate is {max(rates)}")
+    expect(all(a >= b for a, b in zip(rates[5:], rates[6:])), f"not falling after the warm-up: {rates[5:]}")
+    expect(abs(rates[-1] - 0.01) < 1e-6, f"the last rate is {rates[-1]}, not a tenth")
+
+
+def clipping(session):
+    """Clipping that bites: SGD's first step is scaled by limit / norm, and the log keeps the norm before clipping."""
+    config = CONFIGS["mlp-sgd"]
+    plain = train(session, config, 2, 2, steps=1)
+    clipped = train(session, config, 2, 2, steps=1, compile_options=("--clip-norm", "0.5"))
+    norm = plain.steps[0]["grad_norm"]
+    expect(norm > 0.5, f"the reference norm {norm} would not be clipped")
+    expect(clipped.steps[0]["grad_norm"] == norm, "the logged norm is not the one before clipping")
+    start = initial(session, config)
+    a, b = read_safetensors(plain.weights), read_safetensors(clipped.weights)
+    for name, before in start.items():
+        step = [(x - w) * 0.5 / norm for x, w in zip(a[name].values, before.values)]
+        ours = [x - w for x, w in zip(b[name].values, before.values)]
+        expect(relative_difference(ours, step) < 1e-3, f"{name}: the clipped step is not the scaled one")
+
+
+def initial(session, config):
+    """The model's own weights, saved by a run of no steps."""
+    path = session.folder() / "w"
+    session.succeed("sheaf-run", session.plan(config.model, 2, 2, 8, config.options), *data_arguments(config), "--steps", 0,
+                    "--save", path)
+    return read_safetensors(path)
+
+
+def weights_dir(session):
+    """A plan whose model has moved runs again with --weights-dir."""
+    where, config = session.folder(), CONFIGS["mlp-adamw"]
+    (where / "before").mkdir()
+    (where / "after").mkdir()
+    (where / "before" / "mlp.onnx").write_bytes((MODELS / "mlp.onnx").read_bytes())
+    session.succeed("sheaf", "compile", where / "before" / "mlp.onnx", "-o", where / "mlp.plan", "--batch", 8)
+    (where / "before" / "mlp.onnx").rename(where / "after" / "mlp.onnx")
+    arguments = [where / "mlp.plan", *data_arguments(config), "--steps", 1]
+    expect(session.call("sheaf-run", *arguments).code in range(1, 128), "it runs without its weights")
+    session.succeed("sheaf-run", *arguments, "--weights-dir", where / "after", "--log", where / "log")
+    expect_reference(config, read_log(where / "log")[0])
+
+
+def token_arguments(tokens):
+    return ["--data", f"input_ids={tokens}", "--data", f"labels={tokens}"]
+
+
+def token_file(session):
+    """A raw token file gives rows of the sequence's length, and labels shifted by one: the same run as with .npy rows."""
+    where, config = session.folder(), CONFIGS["gpt2-tiny"]
+    text = (MODELS.parent.parent / "LICENSE").read_bytes()
+    width, rows = 64, 16
+    for width_of, suffix in ((1, "u8"), (2, "u16"), (4, "u32")):
+        (where / f"tokens.{suffix}").write_bytes(b"".join(c.to_bytes(width_of, "little") for c in text))
+    for name, shift in (("input_ids", 0), ("labels", 1)):
+        content = b"".join(c.to_bytes(8, "little") for c in text[shift:shift + rows * width])
+        write_npy(where / f"{name}.npy", "<i8", (rows, width), content)
+    plan = session.plan(config.model, 2, 3, 8, config.options)
+
+    def losses(*data):
+        session.succeed("sheaf-run", plan, *data, "--steps", 2, "--log", where / "log")
+        return [s["loss"] for s in read_log(where / "log")[0]]
+
+    expected = losses("--data", f"input_ids={where / 'input_ids.npy'}", "--data", f"labels={where / 'labels.npy'}")
+    for suffix in ("u8", "u16", "u32"):
+        ours = losses(*token_arguments(where / f"tokens.{suffix}"))
+        expect(ours == expected, f"tokens.{suffix}: losses {ours}, with rows {expected}")
+
+
+def summary(session):
+    """The summary names the four stages beside the plan's own figures."""
+    text = session.succeed("sheaf", "inspect", session.plan("gpt2-tiny", 4, 3, 8, ("--optimizer", ADAMW_LM))).out
+    for stage in "0123":
+        expect(re.search(rf"(?i)(stage|zero)\D*{stage}\b", text) or re.search(rf"(?m)^\W*{stage}\b", text),
+               f"the summary does not speak of stage {stage}:\n{text}")
+
+
+def verbose(session):
+    """What was decided is told on stderr, and only there."""
+    out = session.folder() / "out.plan"
+    done = session.succeed("sheaf", "compile", MODELS / "gpt2-tiny.onnx", "-o", out, "--batch", 8, "--verbose")
+    expect(not done.out, "stdout is not empty")
+    for word in ("trainable", "tied", "layer", "attention", "cross"):
+        expect(word in done.err.lower(), f"--verbose does not speak of `{word}`:\n{done.err[:1500]}")
+
+
+def on_nan(session, policy):
+    """A batch with a NaN: `stop` ends the run naming the step and saves nothing, `skip` leaves that step out."""
+    where, config = session.folder(), CONFIGS["mlp-sgd"]
+    content = bytearray((MODELS / "mlp.x.npy").read_bytes())
+    start = 10 + int.from_bytes(content[8:10], "little")
+    at = start + 2 * 8 * 64 * 4  # step 2's first value
+    content[at:at + 4] = b"\x00\x00\xc0\x7f"
+    (where / "x.npy").write_bytes(content)
+    plan = session.plan("mlp", 2, 3, 8, config.options + ("--on-nan", policy))
+    done = session.call("sheaf-run", plan, "--data", f"x={where / 'x.npy'}", "--data", f"labels={MODELS / 'mlp.labels.npy'}",
+                        "--steps", 5, "--log", where / "log", "--save", where / "w")
+    if policy == "stop":
+        expect(1 <= done.code <= 127, f"exit {done.code}")
+        expect(re.search(r"\bstep 2\b", done.err), f"the error does not name step 2:\n{done.err}")
+        expect(not (where / "w").exists(), "weights were saved from memory")
+        return
+    expect(done.code == 0, f"exit {done.code}: {done.err}")
+    for name, tensor in read_safetensors(where / "w").items():
+        expect(all(math.isfinite(v) for v in tensor.values), f"{name} is not finite after a skipped step")
+    two = train(session, config, 2, 3, steps=2, compile_options=("--on-nan", "skip"))
+    done = session.succeed("sheaf-run", plan, "--data", f"x={where / 'x.npy'}", "--data",
+                           f"labels={MODELS / 'mlp.labels.npy'}", "--steps", 3, "--save", where / "three")
+    expect((where / "three").read_bytes() == two.weights.read_bytes(), "the skipped step changed the weights")
+
+
+def run_is_lean(session):
+    """A running sheaf-run has neither MLIR, LLVM nor ONNX mapped, and needs the model's weights only."""
+    config, seen = CONFIGS["gpt2-tiny"], set()
+
+    def watch(process):
+        try:
+            with open(f"/proc/{process.pid}/maps", encoding="utf-8") as maps:
+                seen.update(line.split()[-1] for line in maps if "/" in line)
+        except OSError:
+            pass
+
+    plan = session.plan(config.model, 2, 3, 8, config.options)
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, watch=watch)
+    expect(any("libsheaf_cpu" in s for s in seen), f"libsheaf_cpu was never mapped: {sorted(seen)}")
+    foreign = sorted(s for s in seen if re.search(r"(?i)lib(mlir|llvm|onnx|clang|python)", s))
+    expect(not foreign, f"mapped: {', '.join(foreign)}")

@@ -1,0 +1,88 @@
+"""Memory is known to the byte: what each stage holds of parameters, gradients and optimizer state, and what a run takes."""
+import json
+
+from harness import Case, Skip, expect
+from training import CONFIGS, data_arguments
+
+RANKS = 4
+STATE = {"mlp-sgd": 0, "mlp-momentum": 1, "mlp-adamw": 2, "gpt2-tiny": 2, "llama-tiny": 2}  # f32 values per parameter
+
+
+def cases(session):
+    for name in STATE:
+        for zero in range(4):
+            yield Case(f"memory/shares/{name}/zero-{zero}", lambda n=name, z=zero: shares(session, n, z))
+    yield Case("memory/parameters-counted-once", lambda: counted_once(session))
+    yield Case("memory/communication", lambda: communication(session))
+    for name, ranks, zero in (("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 3), ("llama-tiny", 2, 1)):
+        yield Case(f"memory/resident/{name}/ranks-{ranks}/zero-{zero}",
+                   lambda n=name, r=ranks, z=zero: resident(session, n, r, z), alone=True)
+
+
+def shares(session, name, zero):
+    """As in the ZeRO paper: optimizer state is a quarter from stage 1, gradients from 2, parameters at 3; padding under 1 %."""
+    config = CONFIGS[name]
+    told = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
+    whole, kinds = 4 * told["parameters"], told["memory"]["by_kind"]
+
+    def share(kind, bytes_whole, divided):
+        exact = bytes_whole / (RANKS if divided else 1)
+        slack = 0.01 * exact + 256  # offsets are multiples of 128 bytes
+        expect(exact <= kinds[kind] <= exact + slack, f"{kind}: {kinds[kind]} bytes, expected {exact:.0f}")
+
+    share("parameters", whole, zero >= 3)
+    share("optimizer", whole * STATE[name], zero >= 1)
+    if zero >= 2:
+        expect(kinds["gradients"] <= 1.01 * whole / RANKS + 256, f"gradients: {kinds['gradients']} bytes of {whole}")
+    else:
+        share("gradients", whole, False)
+    expect(told["memory"]["peak_bytes"] >= max(kinds.values()), "the peak is below one kind's bytes")
+
+
+def counted_once(session):
+    """A tied weight counts once, padding not at all: the figures of PyTorch."""
+    for name, expected in (("mlp-adamw", 64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10), ("gpt2-tiny", 834304)):
+        config = CONFIGS[name]
+        for ranks, zero in ((1, 0), (4, 3)):
+            told = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))["parameters"]
+            expect(told == expected, f"{name}: {told} parameters, PyTorch has {expected}")
+
+
+def communication(session):
+    """What each stage sends: the sum of a stage's collectives, in units of the parameters' bytes."""
+    config = CONFIGS["gpt2-tiny"]
+    expected = {0: {"all_reduce"}, 1: {"all_reduce", "reduce_scatter", "all_gather"}, 2: {"reduce_scatter", "all_gather"},
+                3: {"reduce_scatter", "all_gather"}}
+    for zero, allowed in expected.items():
+        told = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
+        large = [c for c in told["communication"] if c["bytes"] > 4096]
+        expect(large, f"stage {zero} has no collectives")
+        expect({c["op"] for c in large} <= allowed, f"stage {zero} has {sorted({c['op'] for c in large})}")
+        for entry in told["communication"]:
+            expect(set(entry) >= {"op", "bucket", "bytes", "phase"}, f"a collective has only {sorted(entry)}")
+        gathers = sum(c["bytes"] for c in large if c["op"] == "all_gather")
+        whole = 4 * told["parameters"]
+        if zero == 3:
+            expect(gathers > 1.2 * whole / RANKS, f"stage 3 gathers {gathers} bytes for {whole} bytes of parameters")
+
+
+def resident(session, name, ranks, zero):
+    """Resident memory less mapped files is at most ranks x (peak + library) + 64 MiB."""
+    if session.slowdown > 1:
+        raise Skip("sanitizers keep shadow memory of their own")
+    config, peak = CONFIGS[name], 0
+    plan = session.plan(config.model, ranks, zero, 8, config.options)
+    memory = session.inspect(plan)["memory"]
+
+    def watch(process):
+        nonlocal peak
+        try:
+            with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as status:
+                fields = dict(line.split(":", 1) for line in status)
+            peak = max(peak, sum(int(fields[k].split()[0]) for k in ("RssAnon", "RssShmem")) * 1024)
+        except (OSError, KeyError):
+            pass
+
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, watch=watch)
+    allowed = ranks * (memory["peak_bytes"] + memory["library_bytes"]) + (64 << 20)
+    expect(0 < peak <= allowed, f"{peak} bytes resident, allowed are {allowed}: {json.dumps(memory)}")

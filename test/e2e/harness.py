@@ -1,0 +1,192 @@
+"""Running the tools for the end-to-end cases: every run once, whichever cases ask for it, in a scratch folder."""
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import lzma
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+import time
+import traceback
+from typing import Callable
+
+MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
+
+
+class Failure(Exception):
+    """A case's expectation does not hold."""
+
+
+class Skip(Exception):
+    """A case cannot be run here; the text says why."""
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    run: Callable[[], None]
+    alone: bool = False  # it measures time or memory, so nothing may run beside it
+
+
+@dataclasses.dataclass
+class Finished:
+    """A process that has ended."""
+    code: int
+    out: str
+    err: str
+    seconds: float
+    peak_kib: int
+
+
+class Once:
+    """A value computed at most once, whoever asks first; an exception is kept and raised again."""
+
+    def __init__(self):
+        self._lock, self._entries = threading.Lock(), {}
+
+    def get(self, key, compute):
+        with self._lock:
+            future = self._entries.get(key)
+            mine = future is None
+            if mine:
+                future = self._entries[key] = concurrent.futures.Future()
+        if mine:
+            try:
+                future.set_result(compute())
+            except Exception as e:
+                future.set_exception(e)
+        return future.result()
+
+
+class Session:
+    """The tools under test, the scratch folder, and the plans and runs made so far.
+
+    tools: folder of `sheaf` and `sheaf-run`. scratch: emptied first. quick: fewer steps and configurations, for
+    instrumented builds. slowdown: factor on every timeout.
+    """
+
+    def __init__(self, tools, scratch, quick=False, slowdown=1):
+        self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch).resolve()
+        self.quick, self.slowdown = quick, slowdown
+        self.steps = 10 if quick else 100
+        self._made = Once()
+        self._count = 0
+        self._lock = threading.Lock()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(parents=True)
+
+    def folder(self):
+        """A new empty folder of the caller's own."""
+        with self._lock:
+            self._count += 1
+            path = self.scratch / f"{self._count:04}"
+        path.mkdir()
+        return path
+
+    def graph(self, name):
+        """The path of a model; one that is stored compressed is unpacked."""
+        plain = MODELS / f"{name}.onnx"
+        if plain.exists():
+            return plain
+
+        def unpack():
+            target = self.folder() / f"{name}.onnx"
+            target.write_bytes(lzma.decompress((MODELS / f"{name}.onnx.xz").read_bytes()))
+            return target
+
+        return self._made.get(("graph", name), unpack)
+
+    def call(self, tool, *args, timeout=300, cwd=None, watch=None):
+        """Runs a tool to its end. watch(process) is called now and then while it runs."""
+        command = [str(self.tools / tool), *map(str, args)]
+        begin = time.monotonic()
+        where = self.folder()
+        with open(where / "out", "wb") as out, open(where / "err", "wb") as err:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd)
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid:
+                    break
+                if time.monotonic() - begin > timeout * self.slowdown:
+                    process.kill()
+                    os.wait4(process.pid, 0)
+                    process.returncode = -9
+                    raise Failure(f"no end after {timeout * self.slowdown} s: {' '.join(command)}")
+                if watch:
+                    watch(process)
+                time.sleep(0.01)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        done = Finished(process.returncode, (where / "out").read_text(errors="replace"),
+                        (where / "err").read_text(errors="replace"), time.monotonic() - begin, usage.ru_maxrss)
+        shutil.rmtree(where)
+        return done
+
+    def succeed(self, tool, *args, **options):
+        done = self.call(tool, *args, **options)
+        if done.code != 0:
+            command = " ".join([tool, *map(str, args)])
+            raise Failure(f"exit {done.code}: {command}\n{shorten(done.err)}")
+        return done
+
+    def plan(self, model, ranks=1, zero=0, batch=8, extra=()):
+        """A compiled plan, made once for each set of options."""
+
+        def compile_it():
+            path = self.folder() / f"{model}.plan"
+            self.succeed("sheaf", "compile", self.graph(model), "-o", path, "--ranks", ranks, "--zero", zero,
+                         "--batch", batch, *extra)
+            return path
+
+        return self._made.get(("plan", model, ranks, zero, batch, tuple(extra)), compile_it)
+
+    def inspect(self, plan):
+        return json.loads(self.succeed("sheaf", "inspect", plan, "--format", "json").out)
+
+    def once(self, key, compute):
+        return self._made.get(key, compute)
+
+
+def shorten(text, lines=14):
+    kept = text.strip().splitlines()
+    return "\n".join(kept if len(kept) <= lines else kept[:lines] + [f"... {len(kept) - lines} more lines"])
+
+
+def digest(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def run_cases(cases, jobs, only, report):
+    """Runs the cases whose name matches; report(case, outcome, text, seconds) after each. Returns the outcomes' counts."""
+    chosen = [c for c in cases if not only or re.search(only, c.name)]
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    lock = threading.Lock()
+
+    def run(case):
+        begin, outcome, text = time.monotonic(), "passed", ""
+        try:
+            case.run()
+        except Skip as e:
+            outcome, text = "skipped", str(e)
+        except Failure as e:
+            outcome, text = "failed", str(e)
+        except Exception:
+            outcome, text = "failed", traceback.format_exc()
+        with lock:
+            counts[outcome] += 1
+            report(case, outcome, text, time.monotonic() - begin)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(run, [c for c in chosen if not c.alone]))
+    for case in chosen:
+        if case.alone:
+            run(case)
+    return counts

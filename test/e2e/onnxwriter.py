@@ -1,0 +1,74 @@
+"""Writes small ONNX models without the onnx package: just enough protobuf to make graphs that must be refused."""
+import struct
+
+FLOAT, INT64 = 1, 7
+
+
+def _varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field, value):
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field, value):
+    value = value.encode() if isinstance(value, str) else value
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def value(name, dtype, shape):
+    """A ValueInfoProto; a dimension that is a string is symbolic."""
+    dims = b"".join(_bytes(1, _bytes(2, d) if isinstance(d, str) else _number(1, d)) for d in shape)
+    return _bytes(1, name) + _bytes(2, _bytes(1, _number(1, dtype) + _bytes(2, dims)))
+
+
+def weight(name, shape, values=None, dtype=FLOAT, location=None):
+    """A TensorProto with raw data, or a reference to an external file."""
+    head = b"".join(_number(1, d) for d in shape) + _number(2, dtype) + _bytes(8, name)
+    if location is not None:
+        return head + _bytes(13, _bytes(1, "location") + _bytes(2, location)) + _number(14, 1)
+    return head + _bytes(9, struct.pack(f"<{len(values)}{'f' if dtype == FLOAT else 'q'}", *values))
+
+
+def node(op, inputs, outputs, name="", domain="", **attributes):
+    """A NodeProto; attributes are integers or lists of integers."""
+    out = b"".join(_bytes(1, i) for i in inputs) + b"".join(_bytes(2, o) for o in outputs) + _bytes(3, name) + _bytes(4, op)
+    for key, v in attributes.items():
+        if isinstance(v, int):
+            out += _bytes(5, _bytes(1, key) + _number(3, v) + _number(20, 2))
+        else:
+            out += _bytes(5, _bytes(1, key) + b"".join(_number(8, i) for i in v) + _number(20, 7))
+    return out + (_bytes(7, domain) if domain else b"")
+
+
+def model(nodes, inputs, outputs, weights, opset=18, domains=()):
+    """A ModelProto's bytes."""
+    graph = b"".join(_bytes(1, n) for n in nodes) + _bytes(2, "graph") + b"".join(_bytes(5, w) for w in weights)
+    graph += b"".join(_bytes(11, i) for i in inputs) + b"".join(_bytes(12, o) for o in outputs)
+    opsets = _bytes(8, _number(2, opset)) + b"".join(_bytes(8, _bytes(1, d) + _number(2, 1)) for d in domains)
+    return _number(1, 9) + _bytes(2, "sheaf-tests") + opsets + _bytes(7, graph)
+
+
+def nested(depth):
+    """A model whose graph attributes nest `depth` times, which no exporter writes."""
+    graph = _bytes(2, "leaf")
+    for _ in range(depth):
+        graph = _bytes(1, _bytes(4, "If") + _bytes(5, _bytes(1, "then_branch") + _bytes(6, graph) + _number(20, 5)))
+    return _number(1, 9) + _bytes(8, _number(2, 18)) + _bytes(7, graph)
+
+
+def linear(op="Relu", batch="N", width=4, weight_tensor=None, domain="", extra_output=None):
+    """x[batch, width] @ w, then `op`, then cross entropy: one trainable weight, outputs `loss`."""
+    w = weight_tensor if weight_tensor is not None else weight("w", [4, 3], [0.1 * i for i in range(12)])
+    nodes = [node("MatMul", ["x", "w"], ["h"], "first"), node(op, ["h"], ["y"], "second", domain),
+             node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"], "third")]
+    outputs = [value("loss", FLOAT, [])] + ([extra_output] if extra_output else [])
+    return model(nodes, [value("x", FLOAT, [batch, width]), value("labels", INT64, [batch])], outputs, [w],
+                 domains=(domain,) if domain else ())

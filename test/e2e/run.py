@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""End-to-end tests: models are compiled and trained by the tools, and compared with PyTorch's runs in test/models.
+
+    python3 test/e2e/run.py --tools build/bin [--only REGEX] [--quick] [--jobs N] [--json RESULT.json] [--list] [--verbose]
+"""
+import argparse
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from cases import bits, commands, compiling, errors, memory, numerics, state  # noqa: E402
+from harness import Session, run_cases, shorten  # noqa: E402
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", required=True, help="folder of sheaf and sheaf-run")
+    parser.add_argument("--scratch", default="build/e2e", help="emptied first (default: %(default)s)")
+    parser.add_argument("--only", help="run the cases whose names match")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--quick", action="store_true", help="fewer steps and configurations, for instrumented tools")
+    parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
+    parser.add_argument("--json", help="write the counts and the failures there")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
+    args = parser.parse_args()
+
+    session = Session(args.tools, args.scratch, args.quick, args.slowdown)
+    cases = [case for room in (errors, commands, numerics, bits, state, memory, compiling) for case in room.cases(session)]
+    if args.list:
+        print("\n".join(case.name for case in cases))
+        return 0
+
+    failures = []
+
+    def report(case, outcome, text, seconds):
+        if outcome == "failed":
+            failures.append({"case": case.name, "message": text})
+        if args.verbose or outcome != "passed":
+            print(f"{outcome:>8}  {case.name}  ({seconds:.1f} s)", flush=True)
+            if text:
+                print("          " + shorten(text, 30).replace("\n", "\n          "), flush=True)
+
+    counts = run_cases(cases, args.jobs, args.only, report)
+    print(f"end to end: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps({**counts, "failures": failures}))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
