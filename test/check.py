@@ -40,10 +40,13 @@ def formatted():
     """Our tracked C++ files are as clang-format writes them."""
     files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "*.cpp", "*.h"], capture_output=True, check=True, text=True)
     names = [ROOT / n for n in files.stdout.split("\0") if n and (ROOT / n).exists()]
-    if names and subprocess.run(["clang-format-14", "--dry-run", "--Werror", *names]).returncode:
-        print("format: `make format` rewrites these files", flush=True)
-        return False
-    return True
+    if not names:
+        return True
+    told = subprocess.run(["clang-format-14", "--dry-run", "--Werror", *names], capture_output=True, text=True)
+    if told.returncode:
+        wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", told.stderr, re.MULTILINE)))
+        print("format: `make format` rewrites", *[os.path.relpath(w, ROOT) for w in wrong], flush=True)
+    return told.returncode == 0
 
 
 def lit(build, jobs, environment, results):

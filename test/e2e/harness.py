@@ -48,7 +48,7 @@ class Finished:
 
 
 class Once:
-    """A value computed at most once, whoever asks first; an exception is kept and raised again."""
+    """A value computed at most once, whoever asks first; a failure is kept for all who ask."""
 
     def __init__(self):
         self._lock, self._entries = threading.Lock(), {}
@@ -62,9 +62,14 @@ class Once:
         if mine:
             try:
                 future.set_result(compute())
-            except Exception as e:
+            except (Failure, Skip) as e:
                 future.set_exception(e)
-        return future.result()
+            except Exception:
+                future.set_exception(Failure(traceback.format_exc()))
+        try:
+            return future.result()
+        except (Failure, Skip) as e:
+            raise type(e)(*e.args) from None
 
 
 class Session:
@@ -78,6 +83,9 @@ class Session:
         self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch).resolve()
         self.quick, self.slowdown = quick, slowdown
         self.steps = 10 if quick else 100
+        for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
+            if not (self.tools / tool).exists():
+                raise FileNotFoundError(f"{self.tools} has no {tool}; `make build` makes it")
         self._made = Once()
         self._count = 0
         self._lock = threading.Lock()

@@ -28,7 +28,11 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
 
-    session = Session(args.tools, args.scratch, args.quick, args.slowdown)
+    try:
+        session = Session(args.tools, args.scratch, args.quick, args.slowdown)
+    except OSError as e:
+        print(f"end to end: {e}", file=sys.stderr)
+        return 1
     cases = [case for room in (errors, commands, numerics, bits, state, memory, compiling) for case in room.cases(session)]
     if args.list:
         print("\n".join(case.name for case in cases))
