@@ -1,1 +1,1 @@
-#include "ir/Train/TrainDialect.h"
+#include "ir/Train/Evaluator.h"

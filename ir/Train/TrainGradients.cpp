@@ -1,57 +1,128 @@
-// Gradient rules of `train` ops.
-#include "ir/Train/TrainDialect.h"
+// Gradient rules of elementwise ops. Rules of other ops: TrainGradientsShape.cpp, TrainGradientsComposite.cpp.
+//
+// Where r serves as well as x, r is used: it is what the next op reads anyway, so x need not be kept for the backward
+// pass.
+#include <cmath>
+#include <numbers>
+
+#include "ir/Train/TrainGradients.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace sheaf::train;
 
-void AbsOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void AddOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void AttentionOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void BroadcastOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void CastOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void CeilOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ConcatOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ConvOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void CosOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void CrossEntropyOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void CumSumOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void DivOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void DropoutOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ErfOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ExpOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void FloorOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void FmaOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void GatherOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void GeluOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void GlobalSumOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void LayerNormOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void LogOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void LogSoftmaxOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void MatMulOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void MaxOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void MaxPoolOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void MinOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ModOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void MulOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void NegOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void PadOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void PowOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ReciprocalOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ReduceOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ReluOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ReshapeOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ReverseOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void RmsNormOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void RoundOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void RsqrtOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void ScatterAddOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SelectOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SigmoidOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SignOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SinOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SliceOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SoftmaxOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SqrtOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void SubOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void TanhOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
-void TransposeOp::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { gradients.resize(getOperation()->getNumOperands()); }
+SHEAF_NO_GRADIENT(SignOp)
+SHEAF_NO_GRADIENT(FloorOp)
+SHEAF_NO_GRADIENT(CeilOp)
+SHEAF_NO_GRADIENT(RoundOp)
+
+SHEAF_GRADIENT(NegOp, { gradients[0] = t.neg(g); })
+SHEAF_GRADIENT(AbsOp, { gradients[0] = t.mul(g, t.make<SignOp>(g.getType(), getOperand())); })
+SHEAF_GRADIENT(ExpOp, { gradients[0] = t.mul(g, r); })
+SHEAF_GRADIENT(LogOp, { gradients[0] = t.div(g, getOperand()); })
+SHEAF_GRADIENT(SqrtOp, { gradients[0] = t.div(t.mul(g, 0.5), r); })
+SHEAF_GRADIENT(RsqrtOp, { gradients[0] = t.mul(t.mul(g, -0.5), t.mul(t.mul(r, r), r)); })
+SHEAF_GRADIENT(ReciprocalOp, { gradients[0] = t.neg(t.mul(g, t.mul(r, r))); })
+SHEAF_GRADIENT(TanhOp, { gradients[0] = t.mul(g, t.sub(t.splatLike(r, 1), t.mul(r, r))); })
+SHEAF_GRADIENT(SigmoidOp, { gradients[0] = t.mul(g, t.mul(r, t.sub(t.splatLike(r, 1), r))); })
+SHEAF_GRADIENT(SinOp, { gradients[0] = t.mul(g, t.make<CosOp>(g.getType(), getOperand())); })
+SHEAF_GRADIENT(CosOp, { gradients[0] = t.neg(t.mul(g, t.make<SinOp>(g.getType(), getOperand()))); })
+
+SHEAF_GRADIENT(ErfOp, {
+  Value x = getOperand();
+  gradients[0] = t.mul(g, t.mul(t.exp(t.neg(t.mul(x, x))), 2 * std::numbers::inv_sqrtpi));
+})
+
+// `r <= 0` and not `r > 0`, so that a NaN passes its gradient on as it passes itself.
+SHEAF_GRADIENT(ReluOp, {
+  gradients[0] = t.select(t.compare(ComparePredicate::le, r, t.splatLike(r, 0)), t.splatLike(g, 0), g);
+})
+
+SHEAF_GRADIENT(GeluOp, {
+  Value x = getOperand(), one = t.splatLike(x, 1), slope;
+  if (getApproximate()) {
+    // r = x (1 + tanh u) / 2 with u = k (x + c x^3), so r' = (1 + tanh u) / 2 + x (1 - tanh^2 u) k (1 + 3 c x^2) / 2.
+    const double k = std::sqrt(2 / std::numbers::pi), c = 0.044715;
+    Value square = t.mul(x, x);
+    Value u = t.mul(x, t.mul(t.add(one, t.mul(square, c)), k));
+    Value tanh = t.make<TanhOp>(x.getType(), u);
+    Value inner = t.mul(t.add(one, t.mul(square, 3 * c)), k);
+    Value rising = t.mul(t.mul(x, t.sub(one, t.mul(tanh, tanh))), inner);
+    slope = t.mul(t.add(t.add(one, tanh), rising), 0.5);
+  } else {
+    // r = x P(x) with the normal distribution P, so r' = P(x) + x p(x).
+    Value erf = t.make<ErfOp>(x.getType(), t.mul(x, std::numbers::sqrt2 / 2));
+    Value density = t.mul(t.exp(t.mul(t.mul(x, x), -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    slope = t.add(t.mul(t.add(one, erf), 0.5), t.mul(x, density));
+  }
+  gradients[0] = t.mul(g, slope);
+})
+
+// Casts back; integers stop the gradient.
+SHEAF_GRADIENT(CastOp, {
+  Type from = t.typeOf(getOperand()).getElementType();
+  if (isa<FloatType>(from)) gradients[0] = t.cast(g, from);
+})
+
+SHEAF_GRADIENT(AddOp, {
+  gradients[0] = g;
+  gradients[1] = g;
+})
+SHEAF_GRADIENT(SubOp, {
+  gradients[0] = g;
+  gradients[1] = t.neg(g);
+})
+SHEAF_GRADIENT(MulOp, {
+  gradients[0] = t.mul(g, getRhs());
+  gradients[1] = t.mul(g, getLhs());
+})
+SHEAF_GRADIENT(DivOp, {
+  gradients[0] = t.div(g, getRhs());
+  gradients[1] = t.neg(t.mul(gradients[0], r));
+})
+SHEAF_GRADIENT(FmaOp, {
+  gradients[0] = t.mul(g, getB());
+  gradients[1] = t.mul(g, getA());
+  gradients[2] = g;
+})
+SHEAF_GRADIENT(ModOp, { gradients[0] = g; })
+
+SHEAF_GRADIENT(PowOp, {
+  Value x = getLhs(), y = getRhs(), zero = t.splatLike(x, 0);
+  DenseElementsAttr constant;
+  if (matchPattern(y, m_Constant(&constant)) && constant.isSplat() && isa<FloatType>(constant.getElementType())) {
+    double c = constant.getSplatValue<APFloat>().convertToDouble();
+    Value power = c == 1   ? Value()
+                  : c == 2 ? x
+                  : c == 3 ? t.mul(x, x)
+                           : t.make<PowOp>(x.getType(), x, t.splatLike(x, c - 1));
+    if (c == 0)
+      gradients[0] = zero;
+    else
+      gradients[0] = power ? t.mul(g, t.mul(power, c)) : g;
+    return;
+  }
+  // x^0 is the constant 1 even at x = 0, where y x^(y-1) would be 0 * inf; and 0^y for y >= 0 does not depend on y.
+  Value power = t.make<PowOp>(x.getType(), x, t.sub(y, t.splatLike(y, 1)));
+  gradients[0] = t.select(t.compare(ComparePredicate::eq, y, zero), zero, t.mul(g, t.mul(y, power)));
+  Value flat = t.make<AndOp>(t.compare(ComparePredicate::eq, x, zero), t.compare(ComparePredicate::ge, y, zero));
+  gradients[1] = t.select(flat, zero, t.mul(g, t.mul(r, t.make<LogOp>(x.getType(), x))));
+})
+
+// An operand that loses (is greater, for a minimum) gets nothing, ties share, and the rest take all; so a NaN on either
+// side passes the gradient to both.
+static void extremumGradient(TensorBuilder& t, Value g, Value x, Value y, ComparePredicate loses,
+                             MutableArrayRef<Value> gradients) {
+  Value zero = t.splatLike(g, 0);
+  Value shared = t.select(t.compare(ComparePredicate::eq, x, y), t.mul(g, 0.5), g);
+  gradients[0] = t.select(t.compare(loses, x, y), zero, shared);
+  gradients[1] = t.select(t.compare(loses, y, x), zero, shared);
+}
+SHEAF_GRADIENT(MinOp, { extremumGradient(t, g, getLhs(), getRhs(), ComparePredicate::gt, gradients); })
+SHEAF_GRADIENT(MaxOp, { extremumGradient(t, g, getLhs(), getRhs(), ComparePredicate::lt, gradients); })
+
+SHEAF_GRADIENT(SelectOp, {
+  Value zero = t.splatLike(g, 0);
+  gradients[1] = t.select(getCondition(), g, zero);
+  gradients[2] = t.select(getCondition(), zero, g);
+})

@@ -1,3 +1,8 @@
+// Reverse mode over @step: one gradient, and one train.update, per trainable parameter that the loss depends on.
+#include "ir/Train/TensorBuilder.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -9,8 +14,208 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace {
+
+bool isFloat(Value v) {
+  auto type = dyn_cast<RankedTensorType>(v.getType());
+  return type && isa<FloatType>(type.getElementType());
+}
+
+// Gradients of slices of one value come as pads. Where they lie side by side along one axis, the sum is their
+// concatenation: one write of the whole instead of a zero-filled copy a slice and the additions (the split of a fused
+// query-key-value projection). Null where they are not of this form.
+Value concatenatePads(TensorBuilder& t, ArrayRef<Value> terms) {
+  SmallVector<PadOp> pads;
+  for (Value v : terms) {
+    auto pad = v.getDefiningOp<PadOp>();
+    if (!pad || llvm::any_of(pad.getInterior(), [](int64_t i) { return i != 0; })) return {};
+    pads.push_back(pad);
+  }
+  auto type = TensorBuilder::typeOf(terms[0]);
+  int64_t axis = -1;
+  for (PadOp pad : pads)
+    for (int64_t d = 0; d < type.getRank(); ++d)
+      if (pad.getLow()[d] || pad.getHigh()[d]) {
+        if (axis >= 0 && axis != d) return {};
+        axis = d;
+      }
+  if (axis < 0) return {};
+  llvm::stable_sort(pads, [&](PadOp a, PadOp b) { return a.getLow()[axis] < b.getLow()[axis]; });
+
+  SmallVector<Value> parts;
+  int64_t end = 0;
+  auto fill = [&](int64_t to) {
+    SmallVector<int64_t> shape(type.getShape());
+    shape[axis] = to - end;
+    if (to > end) parts.push_back(t.zeros(type.clone(shape)));
+  };
+  for (PadOp pad : pads) {
+    int64_t low = pad.getLow()[axis];
+    if (low < end) return {};
+    fill(low);
+    parts.push_back(pad.getOperand());
+    end = low + TensorBuilder::typeOf(pad.getOperand()).getDimSize(axis);
+  }
+  fill(type.getDimSize(axis));
+  return t.make<ConcatOp>(parts, axis);
+}
+
+// Reverse-mode differentiation of one block. Forward ops stay as they are; the backward pass is appended in reverse
+// order.
+struct ReverseMode {
+  Block& body;
+  LossOp loss;
+  const llvm::StringMap<ParameterOp>& trainable;
+  OpBuilder builder;
+
+  // Values of float type that depend on a trainable parameter, and those of them that the loss depends on.
+  DenseSet<Value> varied{}, wanted{};
+  // Gradients found so far of a wanted value, and how many of its uses have not contributed yet.
+  DenseMap<Value, SmallVector<Value>> terms{};
+  DenseMap<Value, int64_t> pending{};
+  // The same for parameters, whose uses are reads (several where a weight is tied).
+  llvm::StringMap<SmallVector<Value>> parameterTerms{};
+  llvm::StringMap<int64_t> pendingReads{};
+  llvm::StringSet<> updated{};
+
+  LogicalResult findWanted();
+  void differentiate();
+  void contribute(Value value, Value gradient);
+  Value sum(Location location, ArrayRef<Value> gradients);
+};
+
+LogicalResult ReverseMode::findWanted() {
+  for (Operation& op : body) {
+    auto read = dyn_cast<ReadOp>(op);
+    bool depends = read ? trainable.contains(read.getParameter())
+                        : llvm::any_of(op.getOperands(), [&](Value v) { return varied.contains(v); });
+    if (!depends) continue;
+    for (Value result : op.getResults())
+      if (isFloat(result)) varied.insert(result);
+  }
+  if (varied.contains(loss.getValue())) {
+    wanted.insert(loss.getValue());
+    pending[loss.getValue()] = 1;
+  }
+  for (Operation& op : llvm::reverse(body)) {
+    if (llvm::none_of(op.getResults(), [&](Value v) { return wanted.contains(v); })) continue;
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      ++pendingReads[read.getParameter()];
+      continue;
+    }
+    if (!isa<Differentiable>(op)) return op.emitError("has no gradient rule, but the loss depends on it");
+    for (Value operand : op.getOperands())
+      if (varied.contains(operand)) {
+        wanted.insert(operand);
+        ++pending[operand];
+      }
+  }
+  return success();
+}
+
+// Pairwise, in the order of arrival, which is fixed by the order of the ops.
+Value ReverseMode::sum(Location location, ArrayRef<Value> gradients) {
+  if (gradients.empty()) return {};
+  TensorBuilder t{builder, location};
+  if (Value whole = concatenatePads(t, gradients)) return whole;
+  Value total = gradients.front();
+  for (Value next : gradients.drop_front()) total = t.add(total, next);
+  return total;
+}
+
+// One use of `value` gives its gradient (null: none). A read whose last use this was gives the parameter's.
+void ReverseMode::contribute(Value value, Value gradient) {
+  if (gradient) terms[value].push_back(gradient);
+  if (--pending[value] > 0) return;
+  auto read = value.getDefiningOp<ReadOp>();
+  if (!read) return;
+  StringRef name = read.getParameter();
+  if (Value total = sum(read.getLoc(), terms[value])) parameterTerms[name].push_back(total);
+  if (--pendingReads[name] > 0 || parameterTerms[name].empty()) return;
+  ParameterOp parameter = trainable.lookup(name);
+  auto optimizer = parameter->getAttrOfType<FlatSymbolRefAttr>("train.optimizer");
+  if (!optimizer) optimizer = FlatSymbolRefAttr::get(builder.getContext(), "optimizer");
+  Value total = sum(read.getLoc(), parameterTerms[name]);
+  UpdateOp::create(builder, read.getLoc(), read.getParameterAttr(), optimizer, total);
+  updated.insert(name);
+}
+
+void ReverseMode::differentiate() {
+  SmallVector<Operation*> forward;
+  for (Operation& op : body)
+    if (!isa<ReadOp>(op) && llvm::any_of(op.getResults(), [&](Value v) { return wanted.contains(v); }))
+      forward.push_back(&op);
+
+  TensorBuilder t{builder, loss.getLoc()};
+  contribute(loss.getValue(), t.splatLike(loss.getValue(), 1));
+  for (Operation* op : llvm::reverse(forward)) {
+    SmallVector<Value> results, operands(op->getNumOperands());
+    for (Value result : op->getResults()) results.push_back(sum(op->getLoc(), terms.lookup(result)));
+    if (llvm::any_of(results, [](Value v) { return bool(v); }))
+      cast<Differentiable>(op).buildGradient(builder, results, operands);
+    for (auto [operand, gradient] : llvm::zip_equal(op->getOperands(), operands))
+      if (wanted.contains(operand)) contribute(operand, gradient);
+  }
+}
+
+// Results nobody wants: gradients of data, and whatever of the forward pass served neither loss nor result.
+void eraseDead(Block& body) {
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body)))
+    if (isOpTriviallyDead(&op)) op.erase();
+}
+
 struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
   using Base::Base;
-  void runOnOperation() override {}
+
+  void runOnOperation() override {
+    if (failed(run())) signalPassFailure();
+  }
+
+  LogicalResult run() {
+    ModuleOp module = getOperation();
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (!step || step.isExternal()) return module.emitError("has no function @step to differentiate");
+    Block& body = step.getBody().front();
+    auto losses = llvm::to_vector(body.getOps<LossOp>());
+    if (losses.size() != 1) return step.emitError("needs exactly one train.loss, and has ") << losses.size();
+    LossOp loss = losses.front();
+    if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
+      return loss.emitError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
+    if (!body.getOps<UpdateOp>().empty())
+      return (*body.getOps<UpdateOp>().begin())
+          .emitError(
+              "stands in a step that is to be differentiated: its gradient "
+              "would be a second one");
+
+    llvm::StringMap<ParameterOp> trainable;
+    for (auto parameter : module.getOps<ParameterOp>())
+      if (parameter.getTrainable() && isa<FloatType>(cast<RankedTensorType>(parameter.getType()).getElementType()))
+        trainable[parameter.getSymName()] = parameter;
+
+    ReverseMode reverse{body, loss, trainable, OpBuilder(body.getTerminator())};
+    if (failed(reverse.findWanted())) return failure();
+    reverse.differentiate();
+    if (reverse.updated.empty())
+      return loss.emitError(
+          "nothing trainable: the loss depends on no trainable parameter; name some with --train, or "
+          "choose the loss that depends on them with --loss");
+    eraseDead(body);
+    freezeUnused(module, reverse.updated);
+    return success();
+  }
+
+  void freezeUnused(ModuleOp module, const llvm::StringSet<>& updated) {
+    Builder builder(&getContext());
+    SmallVector<Attribute> decisions;
+    if (auto known = module->getAttrOfType<ArrayAttr>("train.decisions")) llvm::append_range(decisions, known);
+    size_t before = decisions.size();
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      if (!parameter.getTrainable() || updated.contains(parameter.getSymName())) continue;
+      parameter.setTrainable(false);
+      decisions.push_back(
+          builder.getStringAttr("frozen: " + parameter.getSymName() + " (the loss does not depend on it)"));
+    }
+    if (decisions.size() > before) module->setAttr("train.decisions", builder.getArrayAttr(decisions));
+  }
 };
+
 }  // namespace

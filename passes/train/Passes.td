@@ -41,8 +41,13 @@ def Differentiate : TrainPass<"differentiate"> {
 }
 def AddOptimizer : TrainPass<"add-optimizer"> {
   let summary = "declares the optimizer that the updates name";
+  let description = [{
+    An empty `optimizer` keeps the optimizers that came with the model, and is adamw where there are none. With a value,
+    NAME is sgd, adam or adamw with PyTorch's formulas and defaults, and replaces the model's own. The initial learning
+    rate becomes the module attribute `train.lr`, in f64.
+  }];
   let options = [
-    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "NAME[:key=value,...] as on the command line">,
+    Option<"optimizer", "optimizer", "std::string", "\"\"", "NAME[:key=value,...] as on the command line">,
     Option<"clip", "clip", "bool", "false", "Scale gradients by the clip scale">,
     Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">];
 }
