@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""The demo: a byte-level GPT is compiled for four ranks at every ZeRO stage, made weights, and trained on this project's
+own sources for two to three minutes. It ends with a chart of the loss, the memory of all stages, and what to try next.
+
+    python3 tools/demo/demo.py --tools build/bin --out build/demo [--seconds 150]
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import report  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RANKS, BATCH, SEQUENCE = 4, 8, 256
+OPTIMIZER = "adamw:lr=1e-3,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1"
+
+
+def shown(path):
+    return os.path.relpath(path)
+
+
+class Demo:
+    def __init__(self, tools, out):
+        self.tools, self.out = pathlib.Path(tools), pathlib.Path(out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.model = ROOT / "test" / "models" / "gpt2-mini.onnx"
+        self.tokens = self.out / "sources.u8"
+        self.weights = self.out / "initial.safetensors"
+        self.log = self.out / "run.jsonl"
+
+    def call(self, tool, *args, show=True):
+        """Runs a tool with its stderr on the terminal; returns its stdout."""
+        command = [shown(self.tools / tool), *[shown(a) if isinstance(a, pathlib.Path) else str(a) for a in args]]
+        if show:
+            print("$ " + " ".join(f"'{c}'" if "(" in c else c for c in command), flush=True)
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def plan(self, stage):
+        return self.out / f"gpt-zero{stage}.plan"
+
+    def compile(self, stage, steps, show=True):
+        self.call("sheaf", "compile", self.model, "-o", self.plan(stage), "--ranks", RANKS, "--zero", stage, "--batch", BATCH,
+                  "--optimizer", OPTIMIZER, "--lr-schedule", f"cosine:warmup={max(1, steps // 10)},steps={steps},min=0.1",
+                  "--clip-norm", "1.0", show=show)
+
+    def run(self, steps, *more, show=True):
+        begin = time.monotonic()
+        self.call("sheaf-run", self.plan(3), "--weights", self.weights, "--data", f"input_ids={shown(self.tokens)}",
+                  "--data", f"labels={shown(self.tokens)}", "--shuffle", 1, "--steps", steps, "--log", self.log, *more, show=show)
+        return time.monotonic() - begin
+
+    def gather_text(self):
+        """The project's own sources as one file of bytes, one token each."""
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "*.cpp", "*.h", "*.td", "*.md", "*.py", "*.txt", "*.cmake"],
+                                capture_output=True, check=True, text=True).stdout
+        files = [ROOT / name for name in listed.split("\0") if name]
+        text = b"\n".join(f.read_bytes() for f in files if f.is_file())
+        self.tokens.write_bytes(text)
+        print(f"Text: {len(files)} source files of this project, {len(text):,} bytes, one token a byte.", flush=True)
+
+    def step_objects(self):
+        return [o for o in map(json.loads, self.log.read_text().splitlines()) if "event" not in o]
+
+    def steps_for(self, seconds):
+        """How many steps take about that long here: the medians of a short run tell."""
+        self.compile(3, 100, show=False)
+        self.call("sheaf", "init", self.plan(3), "--scheme", "normal:std=0.02", "--seed", 1, "-o", self.weights)
+        self.run(8, show=False)
+        times = sorted(o["seconds"] for o in self.step_objects()[2:])
+        return max(20, round(seconds / times[len(times) // 2]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--seconds", type=float, default=140, help="how long to train (default: %(default)s)")
+    args = parser.parse_args()
+    demo = Demo(args.tools, args.out)
+
+    print("\n1. A GPT of 6 layers, width 384, exported from PyTorch; its weights are made here.", flush=True)
+    demo.gather_text()
+    steps = demo.steps_for(args.seconds)
+
+    print("\n2. Compiled for four ranks at every ZeRO stage.", flush=True)
+    stages = {}
+    for stage in range(4):
+        demo.compile(stage, steps)
+        stages[stage] = json.loads(demo.call("sheaf", "inspect", demo.plan(stage), "--format", "json", show=False))
+
+    print(f"\n3. Trained at stage 3 for {steps} steps of {BATCH} x {SEQUENCE} bytes.", flush=True)
+    seconds = demo.run(steps, "--save", demo.out / "trained.safetensors", "--save-state", demo.out / "state")
+
+    taken = demo.step_objects()
+    losses = [o["loss"] for o in taken]
+    rate = BATCH * SEQUENCE * len(taken) / sum(o["seconds"] for o in taken)
+    last = report.mean(losses[-20:])
+    facts = [("parameters", f"{stages[3]['parameters']:,}"), ("ranks", f"{RANKS} on this machine, ZeRO stage 3"),
+             ("steps", f"{len(taken)} of {BATCH} x {SEQUENCE} bytes in {seconds:.0f} s"), ("speed", f"{rate:,.0f} bytes a second"),
+             ("loss", f"{losses[0]:.3f} at first (random bytes: 5.545), {last:.3f} over the last twenty steps"),
+             ("bits a byte", f"{last / 0.6931471805599453:.2f}")]
+    commands = [f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))}                  # memory and communication, every stage",
+                f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))} --format text    # the plan, an instruction a line",
+                f"{shown(demo.tools / 'sheaf')} compile {shown(demo.model)} -o gpt.plan --ranks 2 --zero 1 --batch 8 --verbose",
+                f"{shown(demo.tools / 'sheaf-run')} {shown(demo.plan(1))} --resume {shown(demo.out / 'state')} --data input_ids={shown(demo.tokens)} "
+                f"--data labels={shown(demo.tokens)} --steps 20   # go on at another stage"]
+    chart = report.loss_chart(losses, "Training loss, nats a byte", f"{len(taken)} steps, {rate:,.0f} bytes a second on {RANKS} ranks")
+    (demo.out / "loss.svg").write_text(chart)
+    (demo.out / "report.html").write_text(report.page(chart, stages, facts, commands))
+
+    print("\n4. What it took.\n")
+    for name, value in facts:
+        print(f"   {name:>12}  {value}")
+    print("\nMemory of one rank at each stage:\n" + report.text_table(*report.memory_rows(stages)))
+    print("\nCommunication of one step:\n" + report.text_table(*report.communication_rows(stages)))
+    print(f"\nThe chart of the loss: {shown(demo.out / 'loss.svg')}; all of this on a page: {shown(demo.out / 'report.html')}")
+    print("\nTo try next:\n  " + "\n  ".join(commands))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as e:
+        sys.exit(f"demo: {e.cmd[0]} ended with {e.returncode}")
