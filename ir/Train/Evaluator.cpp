@@ -1,1 +1,317 @@
+// The evaluator's frame: values, rounding, dispatch, regions. What the ops mean is in the other Evaluator*.cpp.
 #include "ir/Train/Evaluator.h"
+
+#include <bit>
+#include <cstring>
+
+#include "ir/Train/EvaluatorDetail.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+//===--- values
+//----------------------------------------------------------------------------------------------------===//
+
+Tensor Tensor::zeros(RankedTensorType type) {
+  Tensor t{type, {}, {}};
+  if (t.isFloat())
+    t.f.assign(t.size(), 0);
+  else
+    t.i.assign(t.size(), 0);
+  return t;
+}
+
+namespace {
+
+template <typename Stored, typename Element>
+void unpack(ArrayRef<char> raw, bool splat, std::vector<Element>& elements) {
+  for (size_t k = 0; k < elements.size(); ++k) {
+    Stored stored;
+    std::memcpy(&stored, raw.data() + (splat ? 0 : k * sizeof(Stored)), sizeof(Stored));
+    elements[k] = Element(stored);
+  }
+}
+
+template <typename Stored, typename Element>
+DenseElementsAttr pack(RankedTensorType type, ArrayRef<Element> elements) {
+  std::vector<Stored> stored(elements.begin(), elements.end());
+  return DenseElementsAttr::getFromRawBuffer(
+      type, ArrayRef<char>(reinterpret_cast<const char*>(stored.data()), stored.size() * sizeof(Stored)));
+}
+
+double roundTo(const llvm::fltSemantics& semantics, double value) {
+  APFloat number(value);
+  bool lost;
+  number.convert(semantics, APFloat::rmNearestTiesToEven, &lost);
+  return number.convertToDouble();
+}
+
+bool isUnsigned(Type type) {
+  // Booleans are 0 or 1, not 0 or -1.
+  return type.isUnsignedInteger() || type.isInteger(1);
+}
+
+}  // namespace
+
+FailureOr<Tensor> sheaf::train::toTensor(ElementsAttr attribute) {
+  auto dense = dyn_cast<DenseElementsAttr>(attribute);
+  auto type = dyn_cast<RankedTensorType>(attribute.getShapedType());
+  if (!dense || !type) return failure();
+  Tensor t = Tensor::zeros(type);
+  Type element = type.getElementType();
+  bool splat = dense.isSplat();
+  ArrayRef<char> raw = dense.getRawData();
+  if (element.isF64()) {
+    unpack<double>(raw, splat, t.f);
+  } else if (element.isF32()) {
+    unpack<float>(raw, splat, t.f);
+  } else if (t.isFloat()) {
+    size_t k = 0;
+    for (const APFloat& value : dense.getValues<APFloat>()) t.f[k++] = value.convertToDouble();
+  } else if (element.isInteger(1)) {
+    size_t k = 0;
+    for (bool value : dense.getValues<bool>()) t.i[k++] = value;
+  } else {
+    bool isSigned = !isUnsigned(element);
+    switch (element.getIntOrFloatBitWidth()) {
+      case 8:
+        isSigned ? unpack<int8_t>(raw, splat, t.i) : unpack<uint8_t>(raw, splat, t.i);
+        break;
+      case 16:
+        unpack<int16_t>(raw, splat, t.i);
+        break;
+      case 32:
+        unpack<int32_t>(raw, splat, t.i);
+        break;
+      case 64:
+        unpack<int64_t>(raw, splat, t.i);
+        break;
+      default:
+        return failure();
+    }
+  }
+  return t;
+}
+
+DenseElementsAttr sheaf::train::toAttribute(const Tensor& t) {
+  RankedTensorType type = t.type;
+  Type element = type.getElementType();
+  // Equal elements make a splat, which costs one element however large the type.
+  auto same = [](const auto& v) {
+    return !v.empty() && std::all_of(v.begin(), v.end(), [&](const auto& x) {
+      return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(v.front());
+    });
+  };
+  if (t.isFloat()) {
+    ArrayRef<double> elements(t.f);
+    if (same(t.f)) elements = elements.take_front(1);
+    if (element.isF64()) return pack<double>(type, elements);
+    if (element.isF32()) return pack<float>(type, elements);
+    SmallVector<APFloat> values;
+    for (double value : elements) {
+      values.emplace_back(value);
+      bool lost;
+      values.back().convert(cast<FloatType>(element).getFloatSemantics(), APFloat::rmNearestTiesToEven, &lost);
+    }
+    return DenseElementsAttr::get(type, values);
+  }
+  ArrayRef<int64_t> elements(t.i);
+  if (same(t.i)) elements = elements.take_front(1);
+  switch (element.getIntOrFloatBitWidth()) {
+    case 1: {
+      SmallVector<bool> values(elements.begin(), elements.end());
+      return DenseElementsAttr::get(type, values);
+    }
+    case 8:
+      return pack<int8_t>(type, elements);
+    case 16:
+      return pack<int16_t>(type, elements);
+    case 32:
+      return pack<int32_t>(type, elements);
+    default:
+      return pack<int64_t>(type, elements);
+  }
+}
+
+void evaluator::normalize(Tensor& t, bool round) {
+  Type element = t.type.getElementType();
+  if (t.isFloat()) {
+    if (!round || element.isF64()) return;
+    if (element.isF32()) {
+      for (double& v : t.f) v = float(v);
+    } else {
+      const llvm::fltSemantics& semantics = cast<FloatType>(element).getFloatSemantics();
+      for (double& v : t.f) v = roundTo(semantics, v);
+    }
+    return;
+  }
+  int drop = 64 - int(element.getIntOrFloatBitWidth());
+  if (drop == 0) return;
+  for (int64_t& v : t.i) {
+    uint64_t shifted = uint64_t(v) << drop;
+    v = isUnsigned(element) ? int64_t(shifted >> drop) : int64_t(shifted) >> drop;
+  }
+}
+
+//===--- ops
+//-------------------------------------------------------------------------------------------------------===//
+
+namespace {
+
+// A fusion's column sums are partial: one row for each block of rows. The region says the whole sum; `summed` is what
+// it sums.
+Tensor partialSums(FusionOp fusion, const Tensor& summed, RankedTensorType type) {
+  int64_t rows = fusion.getRows(), columns = rows ? summed.size() / rows : 0;
+  Tensor partial = Tensor::zeros(type);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) partial.f[r / fusion.getBlock() * columns + c] += summed.f[r * columns + c];
+  return partial;
+}
+
+class RegionEvaluator {
+ public:
+  RegionEvaluator(Region& region, const std::map<std::string, Tensor>& parameters, const EvaluatorOptions& options)
+      : block(region.front()), parameters(parameters), options(options) {}
+
+  FailureOr<Evaluation> run(ArrayRef<Tensor> arguments) {
+    if (arguments.size() != block.getNumArguments())
+      return emitError(block.getParentOp()->getLoc())
+             << "takes " << block.getNumArguments() << " arguments, and has " << arguments.size();
+    for (auto [argument, value] : llvm::zip(block.getArguments(), arguments)) {
+      if (argument.getType() != value.type)
+        return emitError(argument.getLoc()) << "argument " << argument.getArgNumber() << " takes " << argument.getType()
+                                            << ", and has " << value.type;
+      values[argument] = value;
+    }
+    for (Operation& op : block.without_terminator())
+      if (failed(step(&op))) return failure();
+    if (failed(finish(block.getTerminator()))) return failure();
+    return std::move(evaluation);
+  }
+
+ private:
+  Block& block;
+  const std::map<std::string, Tensor>& parameters;
+  const EvaluatorOptions& options;
+  llvm::DenseMap<Value, Tensor> values;
+  Evaluation evaluation;
+
+  LogicalResult step(Operation* op) {
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      auto found = parameters.find(read.getParameter().str());
+      if (found == parameters.end() || found->second.type != read.getType())
+        return op->emitError("reads a parameter that has no value of its type");
+      values[read] = found->second;
+      return success();
+    }
+    if (auto loss = dyn_cast<LossOp>(op)) {
+      evaluation.loss = values[loss.getValue()];
+      return success();
+    }
+    if (auto update = dyn_cast<UpdateOp>(op)) {
+      evaluation.gradients[update.getParameter().str()] = values[update.getGradient()];
+      return success();
+    }
+    SmallVector<const Tensor*> operands;
+    for (Value operand : op->getOperands()) {
+      auto found = values.find(operand);
+      if (found == values.end()) return op->emitError("uses a value that was not evaluated");
+      operands.push_back(&found->second);
+    }
+    FailureOr<std::vector<Tensor>> results = evaluateWith(op, operands, options);
+    if (failed(results)) return failure();
+    for (auto [result, value] : llvm::zip(op->getResults(), *results)) values[result] = std::move(value);
+    release(op);
+    return success();
+  }
+
+  // Gives back what no later op reads, so that a whole training step fits.
+  void release(Operation* op) {
+    if (isa<FusionOp>(block.getParentOp())) return;  // partialSums looks back.
+    for (Value operand : op->getOperands())
+      if (llvm::all_of(operand.getUsers(), [&](Operation* user) { return user == op || user->isBeforeInBlock(op); }))
+        values.erase(operand);
+  }
+
+  LogicalResult finish(Operation* terminator) {
+    auto fusion = dyn_cast<FusionOp>(block.getParentOp());
+    for (auto [k, operand] : llvm::enumerate(terminator->getOperands())) {
+      auto found = values.find(operand);
+      if (found == values.end()) return terminator->emitError("uses a value that was not evaluated");
+      if (fusion && fusion.getResult(k).getType() != operand.getType()) {
+        auto reduce = operand.getDefiningOp<ReduceOp>();
+        if (!reduce || reduce.getKind() != ReduceKind::sum || fusion.getBlock() < 1)
+          return terminator->emitError("yields a partial sum that is not a sum over rows");
+        evaluation.results.push_back(
+            partialSums(fusion, values[reduce.getOperand()], cast<RankedTensorType>(fusion.getResult(k).getType())));
+        continue;
+      }
+      evaluation.results.push_back(found->second);
+    }
+    return success();
+  }
+
+ public:
+  static FailureOr<std::vector<Tensor>> evaluateWith(Operation* op, evaluator::Operands operands,
+                                                     const EvaluatorOptions& options);
+};
+
+FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, evaluator::Operands operands,
+                                                             const EvaluatorOptions& options) {
+  if (auto constant = dyn_cast<ConstantOp>(op)) {
+    FailureOr<Tensor> value = toTensor(constant.getValue());
+    if (failed(value)) return op->emitError("holds a constant whose elements are not at hand");
+    return std::vector<Tensor>{std::move(*value)};
+  }
+  if (auto fusion = dyn_cast<FusionOp>(op)) {
+    std::vector<Tensor> arguments;
+    for (const Tensor* t : operands) arguments.push_back(*t);
+    FailureOr<Evaluation> inner = evaluateRegion(fusion.getBody(), arguments, {}, options);
+    if (failed(inner)) return failure();
+    return std::move(inner->results);
+  }
+  std::vector<Tensor> results;
+  for (Type type : op->getResultTypes()) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    if (!tensor) return op->emitError("has no value that the evaluator knows");
+    // Elementwise ops take the shape of what they are given.
+    bool elementwise = isElementwise(op) && !operands.empty();
+    results.push_back(Tensor::zeros(elementwise ? tensor.clone(operands[0]->type.getShape()) : tensor));
+  }
+  using namespace evaluator;
+  Outcome outcome = evaluateElementwise(op, operands, results, options);
+  if (!outcome) outcome = evaluateShape(op, operands, results);
+  if (!outcome) outcome = evaluateIndexing(op, operands, results);
+  if (!outcome) outcome = evaluateComposite(op, operands, results, options);
+  if (!outcome) outcome = evaluateAttention(op, operands, results);
+  if (!outcome) outcome = evaluateWindowed(op, operands, results);
+  if (!outcome) return op->emitError("has no value that the evaluator knows");
+  if (failed(*outcome)) return failure();
+  for (Tensor& result : results) normalize(result, options.round);
+  return results;
+}
+
+}  // namespace
+
+FailureOr<std::vector<Tensor>> sheaf::train::evaluate(Operation* op, ArrayRef<Tensor> operands,
+                                                      const EvaluatorOptions& options) {
+  SmallVector<const Tensor*> pointers;
+  for (const Tensor& t : operands) pointers.push_back(&t);
+  return RegionEvaluator::evaluateWith(op, pointers, options);
+}
+
+FailureOr<Evaluation> sheaf::train::evaluateRegion(Region& region, ArrayRef<Tensor> arguments,
+                                                   const std::map<std::string, Tensor>& parameters,
+                                                   const EvaluatorOptions& options) {
+  if (!region.hasOneBlock()) return region.getParentOp()->emitError("must have one block to be evaluated");
+  return RegionEvaluator(region, parameters, options).run(arguments);
+}
+
+FailureOr<Evaluation> sheaf::train::evaluateFunction(Operation* function, ArrayRef<Tensor> arguments,
+                                                     const std::map<std::string, Tensor>& parameters,
+                                                     const EvaluatorOptions& options) {
+  if (function->getNumRegions() != 1) return function->emitError("is not a function");
+  return evaluateRegion(function->getRegion(0), arguments, parameters, options);
+}

@@ -39,8 +39,11 @@ struct EvaluatorOptions {
   int64_t ranks = 1;   // More than one makes train.global_sum an error: there is no other rank to ask.
 };
 
-// Evaluates one op on values of its operands' types. An index out of range, an op of another dialect and whatever else
-// has no value is a diagnostic at the op and failure.
+// Whether result elements depend on the operand elements at their own index alone.
+bool isElementwise(mlir::Operation* op);
+
+// Evaluates one op on values of its operands' types; an elementwise op also on values of any other one shape. An index
+// out of range, an op of another dialect and whatever else has no value is a diagnostic at the op and failure.
 mlir::FailureOr<std::vector<Tensor>> evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands,
                                               const EvaluatorOptions& options = {});
 

@@ -1,0 +1,75 @@
+// The parts of the evaluator; private to Evaluator*.cpp.
+#pragma once
+
+#include "ir/Train/Evaluator.h"
+#include "ir/Train/TrainDialect.h"
+
+namespace sheaf::train::evaluator {
+
+using Operands = llvm::ArrayRef<const Tensor*>;
+using Results = llvm::MutableArrayRef<Tensor>;
+
+// Each part evaluates the ops of its theme and says so; nullopt: not one of its ops. Results come as zeros of their
+// types.
+using Outcome = std::optional<llvm::LogicalResult>;
+Outcome evaluateElementwise(mlir::Operation* op, Operands in, Results out, const EvaluatorOptions& options);
+Outcome evaluateShape(mlir::Operation* op, Operands in, Results out);
+Outcome evaluateIndexing(mlir::Operation* op, Operands in, Results out);
+Outcome evaluateComposite(mlir::Operation* op, Operands in, Results out, const EvaluatorOptions& options);
+Outcome evaluateAttention(mlir::Operation* op, Operands in, Results out);
+Outcome evaluateWindowed(mlir::Operation* op, Operands in, Results out);
+
+// Brings every element into the range of the element type: integers wrap around; floats are rounded if `round`.
+void normalize(Tensor& tensor, bool round);
+
+// Calls f with the vectors that hold the elements: those of floats or those of integers, whichever the first tensor
+// has.
+template <typename F>
+void withElements(const Tensor& in, Tensor& out, F f) {
+  if (in.isFloat())
+    f(in.f, out.f);
+  else
+    f(in.i, out.i);
+}
+
+// Row-major strides of a shape.
+inline llvm::SmallVector<int64_t> stridesOf(llvm::ArrayRef<int64_t> shape) {
+  llvm::SmallVector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (int64_t d = int64_t(shape.size()) - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= shape[d];
+  }
+  return strides;
+}
+
+// Calls f(index, offset) for every element of `shape` in row-major order; offset is base + the sum of index_d *
+// strides_d.
+template <typename F>
+void forEach(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> strides, int64_t base, F f) {
+  int64_t rank = shape.size();
+  for (int64_t n : shape)
+    if (n == 0) return;
+  if (rank == 0) return f(int64_t(0), base);
+  llvm::SmallVector<int64_t> position(rank, 0);
+  for (int64_t index = 0, offset = base;;) {
+    for (int64_t j = 0; j < shape[rank - 1]; ++j) f(index++, offset + j * strides[rank - 1]);
+    int64_t d = rank - 2;
+    for (; d >= 0; --d) {
+      offset += strides[d];
+      if (++position[d] < shape[d]) break;
+      offset -= strides[d] * shape[d];
+      position[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
+// The product of the dimensions in [begin, end).
+inline int64_t extent(llvm::ArrayRef<int64_t> shape, int64_t begin, int64_t end) {
+  int64_t n = 1;
+  for (int64_t d = begin; d < end; ++d) n *= shape[d];
+  return n;
+}
+
+}  // namespace sheaf::train::evaluator

@@ -1,0 +1,81 @@
+// Matrix products, gather and scatter-add, sums over partials and ranks.
+#include "ir/Train/EvaluatorDetail.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+using namespace sheaf::train::evaluator;
+
+namespace {
+
+LogicalResult matmul(MatMulOp op, const Tensor& a, const Tensor& b, Tensor& out) {
+  ArrayRef<int64_t> shape = out.type.getShape();
+  int64_t rank = shape.size(), batch = extent(shape, 0, rank - 2), m = shape[rank - 2], n = shape[rank - 1];
+  int64_t k = a.type.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
+  int64_t aRow = op.getTransposeA() ? 1 : k, aColumn = op.getTransposeA() ? m : 1;
+  int64_t bRow = op.getTransposeB() ? 1 : n, bColumn = op.getTransposeB() ? k : 1;
+  for (int64_t g = 0; g < batch; ++g)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        const double *row = a.f.data() + g * m * k + i * aRow, *column = b.f.data() + g * k * n + j * bColumn;
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l) sum += row[l * aColumn] * column[l * bRow];
+        out.f[(g * m + i) * n + j] = sum;
+      }
+  return success();
+}
+
+// Calls f(index of the slice, position in the indexed dimension), or fails at an index out of range.
+template <typename F>
+LogicalResult forIndices(Operation* op, const Tensor& indices, int64_t size, F f) {
+  for (size_t k = 0; k < indices.i.size(); ++k) {
+    int64_t position = indices.i[k];
+    if (position < -size || position >= size)
+      return op->emitError() << "index " << position << " lies outside a dimension of " << size;
+    f(int64_t(k), position < 0 ? position + size : position);
+  }
+  return success();
+}
+
+LogicalResult gather(GatherOp op, const Tensor& data, const Tensor& indices, Tensor& out) {
+  ArrayRef<int64_t> shape = data.type.getShape();
+  int64_t axis = op.getAxis(), n = shape[axis], count = indices.size();
+  int64_t outer = extent(shape, 0, axis), inner = extent(shape, axis + 1, shape.size());
+  return forIndices(op, indices, n, [&](int64_t k, int64_t position) {
+    withElements(data, out, [&](const auto& from, auto& to) {
+      for (int64_t o = 0; o < outer; ++o)
+        for (int64_t j = 0; j < inner; ++j) to[(o * count + k) * inner + j] = from[(o * n + position) * inner + j];
+    });
+  });
+}
+
+LogicalResult scatterAdd(ScatterAddOp op, const Tensor& update, const Tensor& indices, Tensor& out) {
+  ArrayRef<int64_t> shape = out.type.getShape();
+  int64_t axis = op.getAxis();
+  if (axis < 0 || axis >= int64_t(shape.size())) return op.emitError("axis out of range");
+  int64_t n = shape[axis], count = indices.size();
+  int64_t outer = extent(shape, 0, axis), inner = extent(shape, axis + 1, shape.size());
+  if (update.size() != outer * count * inner) return op.emitError("update does not fit the indices and the result");
+  return forIndices(op, indices, n, [&](int64_t k, int64_t position) {
+    for (int64_t o = 0; o < outer; ++o)
+      for (int64_t j = 0; j < inner; ++j)
+        out.f[(o * n + position) * inner + j] += update.f[(o * count + k) * inner + j];
+  });
+}
+
+LogicalResult sumPartials(SumPartialsOp op, const Tensor& in, Tensor& out) {
+  if (out.size() == 0) return success();
+  for (size_t k = 0; k < in.f.size(); ++k) out.f[k % out.size()] += in.f[k];
+  return success();
+}
+
+}  // namespace
+
+Outcome evaluator::evaluateIndexing(Operation* op, Operands in, Results out) {
+  return llvm::TypeSwitch<Operation*, Outcome>(op)
+      .Case<MatMulOp>([&](auto o) { return matmul(o, *in[0], *in[1], out[0]); })
+      .Case<GatherOp>([&](auto o) { return gather(o, *in[0], *in[1], out[0]); })
+      .Case<ScatterAddOp>([&](auto o) { return scatterAdd(o, *in[0], *in[1], out[0]); })
+      .Case<SumPartialsOp>([&](auto o) { return sumPartials(o, *in[0], out[0]); })
+      .Default([](auto) { return std::nullopt; });
+}
