@@ -76,8 +76,8 @@ class Ours:
     def seconds(self, steps):
         log = self.bench.scratch / "run.jsonl"
         tokens = self.bench.tokens(self.setting.model)
-        self.bench.tool("sheaf-run", self.plan, "--weights", self.bench.weights(self.setting), "--data", f"input_ids={tokens}",
-                        "--data", f"labels={tokens}", "--steps", steps + 2, "--threads-per-rank", self.setting.threads, "--log", log)
+        self.bench.tool("sheaf-run", self.plan, "--weights", self.bench.weights(self.setting), "--data", f"input_ids,labels={tokens}",
+                        "--steps", steps + 2, "--threads-per-rank", self.setting.threads, "--log", log)
         taken = [o["seconds"] for o in map(json.loads, log.read_text().splitlines()) if "event" not in o]
         return statistics.median(taken[2:])
 

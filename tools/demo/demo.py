@@ -51,8 +51,8 @@ class Demo:
 
     def run(self, steps, *more, show=True):
         begin = time.monotonic()
-        self.call("sheaf-run", self.plan(3), "--weights", self.weights, "--data", f"input_ids={shown(self.tokens)}",
-                  "--data", f"labels={shown(self.tokens)}", "--shuffle", 1, "--steps", steps, "--log", self.log, *more, show=show)
+        self.call("sheaf-run", self.plan(3), "--weights", self.weights, "--data", f"input_ids,labels={shown(self.tokens)}",
+                  "--shuffle", 1, "--steps", steps, "--log", self.log, *more, show=show)
         return time.monotonic() - begin
 
     def gather_text(self):
@@ -108,8 +108,8 @@ def main():
     commands = [f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))}                  # memory and communication, every stage",
                 f"{shown(demo.tools / 'sheaf')} inspect {shown(demo.plan(3))} --format text    # the plan, an instruction a line",
                 f"{shown(demo.tools / 'sheaf')} compile {shown(demo.model)} -o gpt.plan --ranks 2 --zero 1 --batch 8 --verbose",
-                f"{shown(demo.tools / 'sheaf-run')} {shown(demo.plan(1))} --resume {shown(demo.out / 'state')} --data input_ids={shown(demo.tokens)} "
-                f"--data labels={shown(demo.tokens)} --steps 20   # go on at another stage"]
+                f"{shown(demo.tools / 'sheaf-run')} {shown(demo.plan(1))} --resume {shown(demo.out / 'state')} "
+                f"--data input_ids,labels={shown(demo.tokens)} --steps 20   # go on at another stage"]
     chart = report.loss_chart(losses, "Training loss, nats a byte", f"{len(taken)} steps, {rate:,.0f} bytes a second on {RANKS} ranks")
     (demo.out / "loss.svg").write_text(chart)
     (demo.out / "report.html").write_text(report.page(chart, stages, facts, commands))

@@ -111,7 +111,7 @@ def initial_weights(session):
             expect(abs(deviation - 0.02) < 0.001, f"{name} has deviation {deviation}")
     if session.quick:
         return
-    tokens = where / "tokens.bin"
+    tokens = where / "tokens.u8"
     tokens.write_bytes((MODELS / "README.md").read_bytes())
     session.succeed("sheaf-run", plan, "--weights", where / "a", *token_arguments(tokens), "--steps", 2, "--log", where / "log")
     first = read_log(where / "log")[0][0]["loss"]
@@ -184,7 +184,7 @@ def weights_dir(session):
 
 
 def token_arguments(tokens):
-    return ["--data", f"input_ids={tokens}", "--data", f"labels={tokens}"]
+    return ["--data", f"input_ids,labels={tokens}"]
 
 
 def token_file(session):

@@ -120,7 +120,7 @@ NPYS = {  # for the input `x` of the MLP, f32[N, 64]: type, shape, bytes cut fro
     "too-narrow": ("<f4", (16, 63), 0),
     "rank-1": ("<f4", (1024,), 0),
     "big-endian": (">f4", (16, 64), 0),
-    "f64": ("<f8", (16, 64), 0),
+    "wrong-kind": ("<i8", (16, 64), 0),
     "no-rows": ("<f4", (0, 64), 0),
     "truncated": ("<f4", (16, 64), 1),
     "object": ("|O", (16, 64), 0),
