@@ -7,7 +7,6 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache                            # compiler and build
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools  # MLIR, LLVM, lit, FileCheck
-  lld-22                                                  # the linker of kernels, at compile time
   libdnnl-dev                                             # GEMM
   libprotobuf-dev protobuf-compiler                       # the plan's and ONNX's format
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
