@@ -1,3 +1,9 @@
+#include <cmath>
+#include <map>
+
+#include "passes/train/HeadLayout.h"
+#include "passes/train/MaskAnalysis.h"
+#include "passes/train/Matchers.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -9,8 +15,283 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace {
+
+using enum HeadDim;
+
+// More mask and scale ops than any exporter writes between the two products.
+constexpr int maxDepth = 12;
+
+// Something that hides scores: added to them after multiplication by `factor`, or a condition that picks them where it
+// is `visible` and else a splat of `factor`.
+struct MaskTerm {
+  Value value;
+  double factor;
+  bool visible = true;
+
+  auto key() const { return std::make_tuple(value.getAsOpaquePointer(), factor, visible); }
+};
+
+// The chain from the product of queries and keys to that of weights and values.
+struct Match {
+  MatMulOp scores, result;
+  SoftmaxOp softmax;
+  double scale;
+  SmallVector<MaskTerm, 1> masks;
+  bool dropout = false;
+};
+
+bool isMasked(std::optional<double> value, double factor) {
+  return value && *value * factor <= maskedBelow;
+}
+
+// Looks from the softmax's operand, or what is in front of it, for the product of queries and keys.
+bool matchScores(Value value, double factor, Match& match, int depth = 0) {
+  value = skipReshapesAndCasts(value);
+  Operation* op = value.getDefiningOp();
+  if (!op || depth == maxDepth) return false;
+  if (auto matmul = dyn_cast<MatMulOp>(op)) {
+    match.scores = matmul;
+    match.scale = factor;
+    return true;
+  }
+  if (auto scaled = matchMulBySplat(value)) return matchScores(scaled->other, factor * scaled->splat, match, depth + 1);
+  auto masked = [&](Value scores, MaskTerm term) {
+    if (!matchScores(scores, factor, match, depth + 1)) return false;
+    match.masks.push_back(term);
+    return true;
+  };
+  if (auto add = dyn_cast<AddOp>(op))
+    return masked(add.getLhs(), {add.getRhs(), factor}) || masked(add.getRhs(), {add.getLhs(), factor});
+  if (auto sub = dyn_cast<SubOp>(op)) return masked(sub.getLhs(), {sub.getRhs(), -factor});
+  if (auto select = dyn_cast<SelectOp>(op)) {
+    auto onTrue = splatValue(select.getOnTrue()), onFalse = splatValue(select.getOnFalse());
+    if (isMasked(onFalse, factor)) return masked(select.getOnTrue(), {select.getCondition(), *onFalse * factor, true});
+    if (isMasked(onTrue, factor)) return masked(select.getOnFalse(), {select.getCondition(), *onTrue * factor, false});
+  }
+  // A lower bound on the scores, against overflow.
+  if (auto max = dyn_cast<MaxOp>(op)) {
+    if (isMasked(splatValue(max.getRhs()), factor)) return matchScores(max.getLhs(), factor, match, depth + 1);
+    if (isMasked(splatValue(max.getLhs()), factor)) return matchScores(max.getRhs(), factor, match, depth + 1);
+  }
+  return false;
+}
+
+// Looks from the weights' side of the second product for the softmax.
+std::optional<Match> matchAttention(MatMulOp result) {
+  Match match;
+  match.result = result;
+  if (result.getTransposeA()) return std::nullopt;
+  Value weights = skipReshapesAndCasts(result.getLhs());
+  if (auto dropout = weights.getDefiningOp<DropoutOp>()) {
+    match.dropout = dropout.getRatio().convertToDouble() != 0;
+    weights = skipReshapesAndCasts(dropout.getOperand());
+  }
+  // select(is_nan(p), 0, p): PyTorch's guard for rows that see nothing, which train.attention makes zero by itself.
+  if (auto select = weights.getDefiningOp<SelectOp>()) {
+    auto isNan = skipReshapes(select.getCondition()).getDefiningOp<IsNanOp>();
+    Value guarded = skipReshapes(select.getOnFalse());
+    if (!isNan || skipReshapes(isNan.getOperand()) != guarded || splatValue(select.getOnTrue()) != 0.0)
+      return std::nullopt;
+    weights = skipReshapesAndCasts(guarded);
+  }
+  match.softmax = weights.getDefiningOp<SoftmaxOp>();
+  if (!match.softmax || !matchScores(match.softmax.getOperand(), 1, match)) return std::nullopt;
+  return match;
+}
+
+struct Extents {
+  int64_t batch, heads, rows, columns;
+};
+
+// Matrices of a product of rank 2 or 3; rows and columns of the softmax are those of the two products.
+std::optional<Extents> extents(Match& match) {
+  auto weights = typeOf(match.result.getLhs()), scores = typeOf(match.scores);
+  if (weights.getShape() != scores.getShape()) return std::nullopt;
+  int64_t rank = weights.getRank(), count = rank == 3 ? weights.getDimSize(0) : 1;
+  Extents e{1, count, weights.getDimSize(rank - 2), weights.getDimSize(rank - 1)};
+  if (weights.getNumElements() == 0 || typeOf(match.softmax).getShape().back() != e.columns) return std::nullopt;
+  // The products know only batch x heads together; a value of rank 4 or more around them tells these apart.
+  SmallVector<Value> around{match.softmax.getResult(), match.softmax.getOperand()};
+  for (Operation* product : {match.scores.getOperation(), match.result.getOperation()})
+    for (Value operand : product->getOperands())
+      if (auto reshape = operand.getDefiningOp<ReshapeOp>()) around.push_back(reshape.getOperand());
+  for (Value value : around) {
+    ArrayRef<int64_t> shape = typeOf(value).getShape();
+    if (shape.size() < 4) continue;
+    int64_t leading = 1;
+    for (int64_t size : shape.drop_back(2)) leading *= size;
+    if (leading != count) continue;
+    e.batch = shape[0];
+    e.heads = count / shape[0];
+    break;
+  }
+  return e;
+}
+
+// A matrix operand of a product, stored [.., rows, columns] or transposed, followed to where it comes from.
+std::optional<HeadLayout> operandLayout(Value value, bool transposed, const Extents& e, int64_t rows,
+                                        HeadLayout::Through through, bool scales) {
+  auto type = typeOf(value);
+  int64_t columns = type.getDimSize(type.getRank() - (transposed ? 2 : 1));
+  SmallVector<std::pair<HeadDim, int64_t>> order{{batch, e.batch}, {head, e.heads}, {row, rows}, {column, columns}};
+  if (transposed) std::swap(order[2], order[3]);
+  auto layout = HeadLayout::of(value, order);
+  if (layout) layout->trace(through, scales);
+  return layout;
+}
+
+// Replaces the product's result, [B*H, S, E], by the attention's, [B, S, H, E]: where the graph itself transposes back
+// by a reshape, elsewhere by a transpose.
+void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
+  TensorBuilder b{builder, attention.getLoc()};
+  if (old.isOrdered({batch, row, head, column})) {
+    Value same = b.reshape(attention, typeOf(old.value()).getShape());
+    old.value().replaceAllUsesWith(same);
+    return;
+  }
+  for (OpOperand& use : llvm::make_early_inc_range(old.value().getUses())) {
+    Operation* user = use.getOwner();
+    auto next = isa<ReshapeOp, TransposeOp>(user) ? old.forward(user) : std::nullopt;
+    if (!next) continue;
+    replaceResult(builder, attention, *next);
+    if (isOpTriviallyDead(user)) user->erase();
+  }
+  if (old.value().use_empty()) return;
+  Value transposed = b.make<TransposeOp>(attention, ArrayRef<int64_t>{0, 2, 1, 3});
+  old.value().replaceAllUsesWith(b.reshape(transposed, typeOf(old.value()).getShape()));
+}
+
 struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   using Base::Base;
-  void runOnOperation() override {}
+
+  // What is left of a mask term for one shape of scores: nothing, `causal`, or an operand.
+  struct Mask {
+    bool liftable = false, causal = false;
+    Value operand;
+  };
+  std::map<std::tuple<void*, double, bool, void*>, Mask> masks;
+  std::map<void*, bool> trained;
+  int64_t causalCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0;
+
+  // The additive mask as an operand [b, h, S, T], built where its value is, so that all layers can share it.
+  Value buildOperand(const MaskTerm& term, const HeadLayout& layout, const Extents& e, Type element) {
+    OpBuilder builder(&getContext());
+    builder.setInsertionPointAfterValue(layout.value());
+    TensorBuilder b{builder, layout.value().getLoc()};
+    Value mask = layout.materialize(b, {batch, head, row, column});
+    SmallVector<int64_t> shape(typeOf(mask).getShape());
+    if (typeOf(mask).getElementType().isInteger(1)) {
+      Value zero = b.splat(RankedTensorType::get(shape, element), 0), low = b.splatLike(zero, term.factor);
+      mask = term.visible ? b.select(mask, zero, low) : b.select(mask, low, zero);
+    } else {
+      mask = b.cast(mask, element);
+      double factor = term.factor * layout.scale();
+      if (factor != 1) mask = b.mul(mask, factor);
+    }
+    shape[2] = e.rows;
+    shape[3] = e.columns;
+    return b.broadcast(mask, shape);
+  }
+
+  const Mask& analyse(const MaskTerm& term, const Extents& e, RankedTensorType scores) {
+    auto key = std::tuple_cat(term.key(), std::make_tuple(const_cast<void*>(scores.getAsOpaquePointer())));
+    auto [entry, isNew] = masks.try_emplace(key);
+    Mask& mask = entry->second;
+    if (!isNew) return mask;
+    auto layout = HeadLayout::of(term.value, {{batch, e.batch}, {head, e.heads}, {row, e.rows}, {column, e.columns}});
+    if (!layout) return mask;
+    bool boolean = typeOf(term.value).getElementType().isInteger(1);
+    layout->trace(HeadLayout::Through::anyRepeats, /*scales=*/!boolean);
+    mask.liftable = true;
+    Visibility visibility = classifyMask(*layout, e.rows, e.columns, boolean ? 1 : term.factor * layout->scale(),
+                                         /*inverted=*/!term.visible);
+    mask.causal = visibility == Visibility::causal;
+    if (visibility == Visibility::other) mask.operand = buildOperand(term, *layout, e, scores.getElementType());
+    return mask;
+  }
+
+  bool isTrained(Value value) {
+    auto [entry, isNew] = trained.try_emplace(value.getAsOpaquePointer(), false);
+    if (isNew) entry->second = dependsOnParameters(value);
+    return entry->second;
+  }
+
+  void lift(MatMulOp op) {
+    auto match = matchAttention(op);
+    if (!match) return;
+    auto e = extents(*match);
+    if (!e) return;
+    // The gradients of these would be lost.
+    if (match->dropout) return void(++dropouts);
+    for (const MaskTerm& term : match->masks)
+      if (isTrained(term.value)) return void(++trainedMasks);
+
+    auto layouts = [&](HeadLayout::Through through) {
+      MatMulOp scores = match->scores;
+      return std::array{
+          operandLayout(scores.getLhs(), scores.getTransposeA(), *e, e->rows, HeadLayout::Through::nothing, true),
+          operandLayout(scores.getRhs(), !scores.getTransposeB(), *e, e->columns, through, true),
+          operandLayout(op.getRhs(), op.getTransposeB(), *e, e->columns, through, false)};
+    };
+    auto [query, key, value] = layouts(HeadLayout::Through::repeatedHeads);
+    if (query && key && value && key->size(head) != value->size(head))
+      std::tie(query, key, value) = std::tuple_cat(layouts(HeadLayout::Through::nothing));
+    auto old = HeadLayout::of(
+        op, {{batch, e->batch}, {head, e->heads}, {row, e->rows}, {column, typeOf(op.getResult()).getShape().back()}});
+    if (!query || !key || !value || !old) return;
+
+    bool causal = false;
+    SmallVector<Value> operands;
+    for (const MaskTerm& term : match->masks) {
+      const Mask& mask = analyse(
+          term, *e,
+          RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, typeOf(match->scores).getElementType()));
+      if (!mask.liftable) return;
+      causal |= mask.causal;
+      if (mask.operand) operands.push_back(mask.operand);
+    }
+
+    OpBuilder builder(op);
+    TensorBuilder b{builder, op.getLoc()};
+    Type element = typeOf(op.getResult()).getElementType();
+    auto materialize = [&](const HeadLayout& layout) {
+      return b.cast(layout.materialize(b, {batch, row, head, column}), element);
+    };
+    Value q = materialize(*query), k = materialize(*key), v = materialize(*value), mask;
+    for (Value operand : operands) {
+      SmallVector<int64_t> shape(typeOf(operand).getShape());
+      if (mask)
+        for (auto [size, other] : llvm::zip(shape, typeOf(mask).getShape())) size = std::max(size, other);
+      mask = mask ? b.add(b.broadcast(mask, shape), b.broadcast(operand, shape)) : operand;
+    }
+    double scale = match->scale * query->scale() * key->scale();
+    // Factors of f32 on queries and keys multiply to the usual scale but for their rounding.
+    double usual = 1 / std::sqrt(double(typeOf(q).getShape().back()));
+    if (std::abs(scale - usual) < 1e-6 * usual) scale = usual;
+    auto attention = AttentionOp::create(builder, op.getLoc(), q, k, v, mask, builder.getF64FloatAttr(scale),
+                                         causal ? builder.getUnitAttr() : UnitAttr());
+    replaceResult(builder, attention.getResult(), *old);
+    ++(mask ? maskedCount : causal ? causalCount : plainCount);
+  }
+
+  void runOnOperation() override {
+    visitBackwards(getOperation(), [&](Operation* op) {
+      if (auto matmul = dyn_cast<MatMulOp>(op)) lift(matmul);
+    });
+    // What the result's replacement left behind comes after the products.
+    visitBackwards(getOperation(), [](Operation*) {});
+    recordLifted(getOperation(), causalCount, "causal attention");
+    recordLifted(getOperation(), maskedCount, "attention with a mask", "attentions with masks");
+    recordLifted(getOperation(), plainCount, "attention without a mask", "attentions without masks");
+    auto left = [&](int64_t count, StringRef why) {
+      if (count) recordDecision(getOperation(), "left " + Twine(count) + " attention(s) as written: " + why);
+    };
+    left(dropouts, "their weights are dropped out");
+    left(trainedMasks, "what is added to their scores is trained");
+    masks.clear();
+    trained.clear();
+    causalCount = maskedCount = plainCount = trainedMasks = dropouts = 0;
+  }
 };
+
 }  // namespace

@@ -50,7 +50,7 @@ bool dependsOnParameters(mlir::Value value);
 
 // Visits every op of every function's body from the last to the first, erasing what is dead on the way, so that the
 // ops of a pattern replaced at its last op are gone before they are visited. The callback may insert ops before the
-// visited one and replace its results, and must not erase it.
+// visited one, replace its results and erase its users.
 void visitBackwards(mlir::ModuleOp module, llvm::function_ref<void(mlir::Operation*)> visit);
 
 // Appends "lifted COUNT NOUN" (with a plural s, or `plural`) to the module's `train.decisions`, unless count is 0.

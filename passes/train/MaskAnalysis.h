@@ -1,0 +1,17 @@
+// What an attention mask lets through, found by evaluating it row by row: a mask that is causal needs no operand.
+#pragma once
+
+#include "passes/train/HeadLayout.h"
+
+namespace sheaf::train {
+
+enum class Visibility { all, causal, other };
+
+// Adding this or less to a score makes its weight vanish; exporters write -1e4, the lowest float or minus infinity.
+inline constexpr double maskedBelow = -1e4;
+
+// Of a mask of `rows` x `columns` (per batch and head) that is added to the scores after multiplication by `factor`, or
+// of a boolean one, true where visible (`inverted`: where not). `other` too if the mask is not made of constants.
+Visibility classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted);
+
+}  // namespace sheaf::train
