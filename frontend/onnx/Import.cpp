@@ -1,0 +1,350 @@
+// The driver: what the step consists of, its inputs and loss, and the module's clean-up.
+#include "frontend/onnx/Import.h"
+
+#include <deque>
+
+#include "frontend/onnx/Importer.h"
+#include "frontend/onnx/TrainingInfo.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+bool isFloatType(int32_t dataType) {
+  return dataType == onnx::TensorProto::FLOAT || dataType == onnx::TensorProto::DOUBLE ||
+         dataType == onnx::TensorProto::FLOAT16 || dataType == onnx::TensorProto::BFLOAT16;
+}
+
+std::string describe(const onnx::ValueInfoProto& value) {
+  if (!value.type().has_tensor_type()) return "'" + value.name() + "'";
+  const auto& tensor = value.type().tensor_type();
+  std::string text = "'" + value.name() + "' " + dataTypeName(tensor.elem_type()).str() + "[";
+  for (int i = 0; i < tensor.shape().dim_size(); ++i) {
+    const auto& dim = tensor.shape().dim(i);
+    text += (i ? "," : "") + (dim.has_dim_value() ? std::to_string(dim.dim_value()) : dim.dim_param());
+  }
+  return text + "]";
+}
+
+std::string describe(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values) {
+  std::string text;
+  for (int i = 0; i < values.size() && i < 5; ++i) text += (i ? ", " : "") + describe(values[i]);
+  if (values.size() > 5) text += " and " + std::to_string(values.size() - 5) + " more";
+  return text;
+}
+
+// Whether a gradient can pass from a result of the op to this operand.
+bool passesGradient(OpOperand& use) {
+  Operation* op = use.getOwner();
+  auto isFloatTensor = [](Type type) { return isa<FloatType>(getElementTypeOrSelf(type)); };
+  if (!isFloatTensor(use.get().getType())) return false;
+  if (isa<train::LossOp>(op)) return true;
+  return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
+}
+
+// Names of values a node reads, those of its subgraphs included.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
+  for (const std::string& name : node.input()) visit(name);
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    if (attribute.has_g())
+      for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
+}
+
+}  // namespace
+
+void Importer::markNeeded(StringRef output) {
+  llvm::StringMap<int> producer;
+  for (auto [i, node] : llvm::enumerate(nodes))
+    for (const std::string& name : node->output()) producer.try_emplace(name, int(i));
+  needed.assign(nodes.size(), false);
+  std::deque<std::string> pending{output.str()};
+  while (!pending.empty()) {
+    auto it = producer.find(pending.front());
+    pending.pop_front();
+    if (it == producer.end() || needed[it->second]) continue;
+    needed[it->second] = true;
+    forEachInput(*nodes[it->second], [&](StringRef name) { pending.push_back(name.str()); });
+  }
+}
+
+LogicalResult Importer::prepare() {
+  const onnx::GraphProto& graph = model.graph();
+  auto error = [&] { return emitError(model.location()); };
+  if (options.ranks < 1) return error() << "--ranks must be at least 1";
+  if (options.batch < 0) return error() << "--batch must be positive";
+  for (const onnx::NodeProto& node : graph.node()) nodes.push_back(&node);
+  for (const onnx::TensorProto& tensor : graph.initializer()) initializers[tensor.name()] = &tensor;
+  SmallVector<const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>*> inputs{&graph.input()};
+  if (training) {
+    const onnx::GraphProto& algorithm = training->algorithm();
+    for (const onnx::NodeProto& node : algorithm.node()) nodes.push_back(&node);
+    for (const onnx::TensorProto& tensor : algorithm.initializer()) initializers.try_emplace(tensor.name(), &tensor);
+    inputs.push_back(&algorithm.input());
+  }
+  // An initializer that is also an input has a default that nothing overrides here.
+  llvm::StringSet<> names;
+  for (const auto* list : inputs)
+    for (const onnx::ValueInfoProto& input : *list)
+      if (!initializers.contains(input.name()) && names.insert(input.name()).second) dataInputs.push_back(&input);
+
+  if (failed(chooseLoss())) return failure();
+  markNeeded(logitsName.empty() ? lossName : logitsName);
+  std::vector<const onnx::NodeProto*> used;
+  for (auto [i, node] : llvm::enumerate(nodes))
+    if (needed[i]) used.push_back(node);
+  if (failed(parameters.analyse(model, used, initializers, options))) return failure();
+  if (training) parameters.trainOnly(training->variables());
+  return success();
+}
+
+LogicalResult Importer::chooseLoss() {
+  const auto& outputs = model.graph().output();
+  auto error = [&] { return emitError(model.location()); };
+  auto find = [&](StringRef name) -> const onnx::ValueInfoProto* {
+    for (const onnx::ValueInfoProto& output : outputs)
+      if (output.name() == name) return &output;
+    return nullptr;
+  };
+  StringRef wanted = StringRef(options.loss).trim();
+  if (wanted.consume_front("cross_entropy(") && wanted.consume_back(")")) {
+    logitsName = wanted.trim().str();
+    if (find(logitsName)) return success();
+    return error() << "--loss: '" << logitsName << "' is not an output; the outputs are " << describe(outputs);
+  }
+  if (!options.loss.empty()) {
+    lossName = options.loss;
+    const onnx::ValueInfoProto* output = find(lossName);
+    if (!output)
+      return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describe(outputs);
+    if (output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
+      return error() << "the loss " << describe(*output) << " is not of a floating-point type, so it has no gradient";
+    return success();
+  }
+  if (training) {
+    lossName = training->loss();
+    return success();
+  }
+  SmallVector<const onnx::ValueInfoProto*> scalars, candidates;
+  for (const onnx::ValueInfoProto& output : outputs) {
+    const auto& tensor = output.type().tensor_type();
+    bool untyped = !output.type().has_tensor_type() || !tensor.has_shape();
+    bool scalar =
+        untyped ? outputs.size() == 1 : llvm::all_of(tensor.shape().dim(), [](auto& d) { return d.dim_value() == 1; });
+    if (scalar) scalars.push_back(&output);
+    if (scalar && (untyped || isFloatType(tensor.elem_type()))) candidates.push_back(&output);
+  }
+  if (candidates.size() == 1) {
+    lossName = candidates[0]->name();
+    return success();
+  }
+  if (candidates.size() > 1)
+    return error() << "has " << candidates.size() << " outputs that could be the loss: " << describe(*candidates[0])
+                   << ", " << describe(*candidates[1]) << "; choose one with --loss OUTPUT";
+  if (!scalars.empty())
+    return error() << "the only scalar output, " << describe(*scalars[0])
+                   << ", is not of a floating-point type, so it has no gradient; give --loss OUTPUT";
+  return error() << "has no scalar output to minimise; its outputs are " << describe(outputs)
+                 << ". Give --loss 'cross_entropy(OUTPUT)', or export the model with its loss";
+}
+
+LogicalResult Importer::bindDimensions() {
+  auto error = [&] { return emitError(model.location()); };
+  // Only what the loss needs is an input of the step.
+  llvm::StringSet<> read;
+  for (auto [i, node] : llvm::enumerate(nodes))
+    if (needed[i]) forEachInput(*node, [&](StringRef name) { read.insert(name); });
+  llvm::StringMap<int64_t> sizes;  // of one rank
+  llvm::StringSet<> known;
+  for (const auto& [name, size] : options.bind) {
+    if (size < 1) return error() << "--bind " << name << "=" << size << ": a dimension must be positive";
+    if (!sizes.try_emplace(name, size).second) return error() << "--bind names the dimension '" << name << "' twice";
+  }
+  batch = options.batch;
+  auto split = [&] {
+    if (batch % options.ranks)
+      return error() << "--batch " << batch << " does not divide into " << options.ranks << " ranks", failure();
+    rows = batch / options.ranks;
+    return success();
+  };
+  if (batch && failed(split())) return failure();
+
+  for (const onnx::ValueInfoProto* input : dataInputs) {
+    if (!read.contains(input->name())) {
+      decide("input " + input->name() + ": not needed by the loss");
+      continue;
+    }
+    const auto& tensor = input->type().tensor_type();
+    Type element = input->type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+    if (!element || !tensor.has_shape())
+      return error() << "input " << describe(*input) << " has no shape or a type that is not supported";
+    if (tensor.shape().dim_size() == 0)
+      return error() << "input '" << input->name()
+                     << "' is a scalar; data inputs have the batch as their first dimension";
+    Shape shape;
+    for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
+      known.insert(dim.dim_param());
+      if (dim.has_dim_value() && dim.dim_value() < 1)
+        return error() << "input " << describe(*input) << " has a dimension of " << dim.dim_value();
+      if (i == 0) {
+        bool symbolic = !dim.has_dim_value();
+        auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
+        if (!batch && bound != sizes.end())
+          batch = bound->second;
+        else if (!batch && symbolic)
+          return error() << "input " << describe(*input) << ": the batch size is not bound; give --batch B";
+        else if (!batch)
+          batch = dim.dim_value() * options.ranks;
+        if (failed(split())) return failure();
+        if (!symbolic && rows != dim.dim_value())
+          return error() << "input " << describe(*input) << " was exported for " << dim.dim_value()
+                         << " rows a rank; give --batch " << dim.dim_value() * options.ranks
+                         << ", or export it with a dynamic batch";
+        if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
+        shape.push_back(rows);
+        continue;
+      }
+      auto bound = dim.dim_param().empty() ? sizes.end() : sizes.find(dim.dim_param());
+      if (dim.has_dim_value())
+        shape.push_back(dim.dim_value());
+      else if (bound != sizes.end())
+        shape.push_back(bound->second);
+      else if (dim.dim_param().empty())
+        return error() << "input '" << input->name() << "': dimension " << i
+                       << " has neither a size nor a name; export it with a fixed size";
+      else
+        return error() << "input " << describe(*input) << ": dimension '" << dim.dim_param()
+                       << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
+    }
+    if (!elementCount(shape)) return error() << "input '" << input->name() << "' has too many elements";
+    addArgument(input->name(), RankedTensorType::get(shape, element));
+  }
+  for (const auto& [name, size] : options.bind)
+    if (!known.contains(name)) return error() << "--bind " << name << ": no input has a dimension of that name";
+  return success();
+}
+
+Value Importer::addArgument(StringRef name, RankedTensorType type) {
+  unsigned index = step.getNumArguments();
+  auto attributes = builder.getDictionaryAttr(builder.getNamedAttr("train.name", builder.getStringAttr(name)));
+  (void)step.insertArgument(index, type, attributes, model.location());
+  Value value = step.getArgument(index);
+  root.values[name] = GraphValue{Tensor(value), std::nullopt};
+  return value;
+}
+
+FailureOr<Tensor> Importer::importLoss() {
+  for (auto [i, node] : llvm::enumerate(nodes))
+    if (needed[i] && failed(importNode(*node, root, int64_t(i) + 1))) return failure();
+  StringRef output = logitsName.empty() ? lossName : logitsName;
+  emit.enter(model.location(), ("output '" + output + "'").str());
+  GraphValue* value = lookup(output, root, nullptr);
+  if (!value) return failure();
+  Tensor loss = value->tensor;
+  if (!loss) return emit.error() << "is a sequence, not a tensor";
+  if (!logitsName.empty()) {
+    if (loss.rank() < 2 || !loss.isFloat())
+      return emit.error() << "cross entropy takes floating-point logits [batch, ..., classes]";
+    if (root.values.contains("labels"))
+      return emit.error() << "the model already has a value named 'labels'; rename it";
+    Value labels = addArgument("labels", RankedTensorType::get(loss.shape().drop_back(), builder.getI64Type()));
+    loss = meanCrossEntropy(emit, loss, labels, -100);
+    if (!loss) return failure();
+    decide("loss: mean cross entropy of " + logitsName + " and the input labels; labels of -100 do not count");
+  }
+  if (!loss.isFloat()) return emit.error() << "the loss is not of a floating-point type, so it has no gradient";
+  if (loss.count() != 1)
+    return emit.error() << "the loss is not a scalar; give --loss 'cross_entropy(" << output
+                        << ")' or reduce it in the model";
+  loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
+  return loss;
+}
+
+LogicalResult Importer::finish(const Tensor& loss) {
+  emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
+  train::LossOp::create(builder, model.location(), emit.materialize(loss));
+  func::ReturnOp::create(builder, model.location());
+
+  // Whatever the loss does not depend on, last first; and what a gradient reaches.
+  Block& body = step.getBody().front();
+  DenseSet<Value> reached;
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body))) {
+    if (isOpTriviallyDead(&op)) {
+      op.erase();
+      continue;
+    }
+    bool onPath = isa<train::LossOp>(op) || llvm::any_of(op.getResults(), [&](Value v) { return reached.contains(v); });
+    if (!onPath) continue;
+    for (OpOperand& operand : op.getOpOperands())
+      if (passesGradient(operand)) reached.insert(operand.get());
+  }
+  llvm::StringMap<std::pair<bool, int64_t>> uses;  // by parameter: whether a gradient arrives, how many uses
+  for (auto read : body.getOps<train::ReadOp>()) {
+    int64_t count = std::distance(read->use_begin(), read->use_end());
+    uses[read.getParameter()] = {reached.contains(read.getResult()), count};
+  }
+  int64_t trainable = 0;
+  for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
+    auto reason = parameter->getAttrOfType<StringAttr>("train.reason");
+    parameter->removeDiscardableAttr("train.reason");
+    std::string because = reason ? ", " + reason.str() : "";
+    auto it = uses.find(parameter.getSymName());
+    if (it == uses.end()) {
+      decide(parameter.getSymName() + ": not needed by the loss");
+      parameter.erase();
+      continue;
+    }
+    if (parameter.getTrainable() && !it->second.first) {
+      parameter.setTrainable(false);
+      because = ", no gradient reaches it";
+    }
+    if (it->second.second > 1) because += ", tied (" + std::to_string(it->second.second) + " uses)";
+    trainable += parameter.getTrainable();
+    decide(parameter.getSymName() + (parameter.getTrainable() ? ": trainable" : ": frozen") + because);
+  }
+  if (trainable == 0)
+    return emit.error()
+           << "nothing is trainable: the loss depends on no parameter that may change. The model's weights "
+              "must be initializers of floating-point type, not inputs or constants; see --train";
+  for (int64_t i = int64_t(step.getNumArguments()) - 1; i >= 0; --i)
+    if (step.getArgument(i).use_empty()) {
+      decide("input " + step.getArgAttrOfType<StringAttr>(i, "train.name").getValue() + ": not needed by the loss");
+      (void)step.eraseArgument(i);
+    }
+  if (step.getNumArguments() == 0) return emit.error() << "the loss depends on no input";
+  return success();
+}
+
+OwningOpRef<ModuleOp> Importer::run() {
+  bool own = model.proto().training_info_size() && options.loss.empty() && options.optimizer.empty();
+  if (own) {
+    auto form = TrainingForm::read(model);
+    if (failed(form)) return {};
+    training = std::move(*form);
+  }
+  module = ModuleOp::create(model.location());
+  builder.setInsertionPointToEnd(module->getBody());
+  step = func::FuncOp::create(builder, model.location(), "step", builder.getFunctionType({}, {}));
+  builder.setInsertionPointToEnd(step.addEntryBlock());
+  emit.enter(model.location(), "the model");
+  if (failed(prepare()) || failed(bindDimensions())) return {};
+  auto loss = importLoss();
+  if (failed(loss) || failed(finish(*loss))) return {};
+  if (training && failed(training->emitOptimizers(emit, *module, model))) return {};
+  (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.ranks));
+  (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
+  (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
+  SmallVector<StringRef> texts(decisions.begin(), decisions.end());
+  (*module)->setAttr("train.decisions", builder.getStrArrayAttr(texts));
+  return std::move(module);
+}
+
+OwningOpRef<ModuleOp> importOnnx(MLIRContext& context, StringRef path, const ImportOptions& options) {
+  context.loadDialect<train::TrainDialect, func::FuncDialect>();
+  auto model = Model::load(context, path);
+  if (!model) return {};
+  return Importer(context, *model, options).run();
+}
+
+}  // namespace sheaf::frontend

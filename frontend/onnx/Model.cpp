@@ -1,0 +1,218 @@
+#include "frontend/onnx/Model.h"
+
+#include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/Path.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Location.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+
+std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
+  int64_t count = 1;
+  bool empty = false;
+  for (int64_t dim : shape) {
+    if (dim < 0) return std::nullopt;
+    if (dim == 0)
+      empty = true;
+    else if (count > kMaxElements / dim)
+      return std::nullopt;
+    else
+      count *= dim;
+  }
+  return empty ? 0 : count;
+}
+
+Type elementType(MLIRContext* context, int32_t dataType) {
+  switch (dataType) {
+    case onnx::TensorProto::FLOAT:
+      return Float32Type::get(context);
+    case onnx::TensorProto::DOUBLE:
+      return Float64Type::get(context);
+    case onnx::TensorProto::FLOAT16:
+      return Float16Type::get(context);
+    case onnx::TensorProto::BFLOAT16:
+      return BFloat16Type::get(context);
+    case onnx::TensorProto::BOOL:
+      return IntegerType::get(context, 1);
+    case onnx::TensorProto::INT8:
+      return IntegerType::get(context, 8);
+    case onnx::TensorProto::INT16:
+      return IntegerType::get(context, 16);
+    case onnx::TensorProto::INT32:
+      return IntegerType::get(context, 32);
+    case onnx::TensorProto::INT64:
+      return IntegerType::get(context, 64);
+    case onnx::TensorProto::UINT8:
+      return IntegerType::get(context, 8, IntegerType::Unsigned);
+    default:
+      return {};
+  }
+}
+
+StringRef dataTypeName(int32_t dataType) {
+  static constexpr StringRef names[] = {"UNDEFINED", "FLOAT",  "UINT8",     "INT8",       "UINT16",  "INT16",
+                                        "INT32",     "INT64",  "STRING",    "BOOL",       "FLOAT16", "DOUBLE",
+                                        "UINT32",    "UINT64", "COMPLEX64", "COMPLEX128", "BFLOAT16"};
+  return dataType >= 0 && dataType < int32_t(std::size(names)) ? names[dataType] : "a type of newer ONNX";
+}
+
+Location Model::location() const {
+  return FileLineColLoc::get(context, filePath, 0, 0);
+}
+
+std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
+  std::unique_ptr<Model> model(new Model(context));
+  model->filePath = path.str();
+  model->name = llvm::sys::path::filename(path).str();
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+  if (!file) {
+    emitError(model->location()) << "cannot read the model: " << file.getError().message();
+    return nullptr;
+  }
+  model->file = std::move(*file);
+  if (failed(model->parse()) || failed(model->check())) return nullptr;
+  return model;
+}
+
+LogicalResult Model::parse() {
+  std::string rest;
+  bool wellFormed = cutRawData(file->getBuffer(), rest, spans);
+  if (wellFormed && rest.size() > size_t(INT32_MAX))
+    return emitError(location()) << "is larger than 2 GiB without its weights; export its constants as external data";
+  if (!wellFormed || !model.ParseFromArray(rest.data(), int(rest.size())))
+    return emitError(location()) << "is not an ONNX model, or is truncated; export it again";
+  if (!model.has_graph() || model.graph().node().empty())
+    return emitError(location()) << "holds no graph; export it again";
+  for (int i = 0; i < model.graph().initializer_size(); ++i) spanOf[&model.graph().initializer(i)] = i;
+  for (const auto* list : {&model.graph().value_info(), &model.graph().input(), &model.graph().output()})
+    for (const onnx::ValueInfoProto& value : *list) valueInfo.try_emplace(value.name(), &value);
+  return success();
+}
+
+StringRef Model::rawBytes(const onnx::TensorProto& tensor) const {
+  auto it = spanOf.find(&tensor);
+  if (it == spanOf.end()) return tensor.raw_data();
+  const RawSpan& span = spans[it->second];
+  return span.length < 0 ? StringRef() : file->getBuffer().substr(span.offset, span.length);
+}
+
+// Bytes of one element as stored raw.
+static int64_t elementBytes(Type type) {
+  return (type.getIntOrFloatBitWidth() + 7) / 8;
+}
+
+FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& tensor) const {
+  auto error = [&] { return emitError(location()) << "initializer '" << tensor.name() << "': "; };
+  int64_t bytes = elementBytes(elementType(context, tensor.data_type())) *
+                  *elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
+    Source source;
+    source.length = bytes;
+    for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
+      if (entry.key() == "location") source.file = entry.value();
+      int64_t* number = entry.key() == "offset" ? &source.offset : entry.key() == "length" ? &source.length : nullptr;
+      if (number && (StringRef(entry.value()).getAsInteger(10, *number) || *number < 0))
+        return error() << "external data has " << entry.key() << " '" << entry.value() << "', not a number of bytes";
+    }
+    bool escapes = llvm::sys::path::is_absolute(source.file) || StringRef(source.file).contains('\0');
+    for (auto part = llvm::sys::path::begin(source.file); part != llvm::sys::path::end(source.file); ++part)
+      escapes |= *part == "..";
+    if (source.file.empty() || escapes)
+      return error() << "external data lies at '" << source.file
+                     << "', which is not a file in the model's folder; move it there";
+    if (source.length != bytes)
+      return error() << "external data has " << source.length << " bytes where its shape takes " << bytes;
+    if (source.offset > INT64_MAX - bytes) return error() << "external data has an offset out of range";
+    return std::optional<Source>(source);
+  }
+  auto it = spanOf.find(&tensor);
+  if (it == spanOf.end() || spans[it->second].length < 0) return std::optional<Source>();
+  return std::optional<Source>(Source{name, spans[it->second].offset, spans[it->second].length});
+}
+
+int64_t Model::opset(StringRef domain) const {
+  int64_t version = 0;
+  auto normal = [](StringRef d) { return d == "ai.onnx" ? StringRef() : d; };
+  for (const onnx::OperatorSetIdProto& import : model.opset_import())
+    if (normal(import.domain()) == normal(domain)) version = std::max<int64_t>(version, import.version());
+  return version;
+}
+
+StringRef Model::metadata(const google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries,
+                          StringRef key) {
+  for (const onnx::StringStringEntryProto& entry : entries)
+    if (entry.key() == key) return entry.value();
+  return {};
+}
+
+StringRef Model::valueMetadata(StringRef value, StringRef key) const {
+  auto it = valueInfo.find(value);
+  return it == valueInfo.end() ? StringRef() : metadata(it->second->metadata_props(), key);
+}
+
+LogicalResult Model::check() {
+  if (failed(checkTrainingArtifacts())) return failure();
+  if (opset("") == 0 && llvm::any_of(graph().node(), [](auto& n) { return n.domain().empty(); }))
+    return emitError(location()) << "imports no version of ONNX's operator set; export it again";
+  llvm::StringSet<> names;
+  for (const onnx::TensorProto& tensor : graph().initializer()) {
+    if (!names.insert(tensor.name()).second)
+      return emitError(location()) << "has two initializers named '" << tensor.name() << "'";
+    if (failed(checkTensor(tensor))) return failure();
+  }
+  if (graph().sparse_initializer_size())
+    return emitError(location()) << "has sparse initializers, which are not supported; make them dense";
+  for (const onnx::NodeProto& node : graph().node())
+    for (const std::string& output : node.output())
+      if (!output.empty() && !names.insert(output).second)
+        return emitError(location()) << "defines the value '" << output << "' twice";
+  return success();
+}
+
+LogicalResult Model::checkTensor(const onnx::TensorProto& tensor) const {
+  auto error = [&] { return emitError(location()) << "initializer '" << tensor.name() << "': "; };
+  Type type = elementType(context, tensor.data_type());
+  if (!type) return error() << "elements of type " << dataTypeName(tensor.data_type()) << " are not supported";
+  if (tensor.has_segment()) return error() << "segmented tensors are not supported";
+  auto count = elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+  if (!count) return error() << "has a negative dimension or too many elements";
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) return source(tensor);
+  int64_t bytes = *count * elementBytes(type);
+  auto it = spanOf.find(&tensor);
+  int64_t raw =
+      it == spanOf.end() ? (tensor.has_raw_data() ? int64_t(tensor.raw_data().size()) : -1) : spans[it->second].length;
+  if (raw >= 0 && raw != bytes) return error() << "has " << raw << " bytes where its shape takes " << bytes;
+  if (raw >= 0) return success();
+  int64_t values = tensor.data_type() == onnx::TensorProto::FLOAT    ? tensor.float_data_size()
+                   : tensor.data_type() == onnx::TensorProto::DOUBLE ? tensor.double_data_size()
+                   : tensor.data_type() == onnx::TensorProto::INT64  ? tensor.int64_data_size()
+                                                                     : tensor.int32_data_size();
+  if (values != *count) return error() << "has " << values << " elements where its shape takes " << *count;
+  return success();
+}
+
+LogicalResult Model::checkTrainingArtifacts() const {
+  auto refuse = [&](StringRef sign) {
+    return emitError(location())
+           << "is a training graph of ONNX Runtime's tools (" << sign
+           << "): its backward pass and optimizer are already written out; give the forward model "
+              "that those tools were given";
+  };
+  for (const onnx::ValueInfoProto& output : graph().output())
+    if (StringRef(output.name()).ends_with(".accumulation.out")) return refuse("output '" + output.name() + "'");
+  for (const onnx::NodeProto& node : graph().node()) {
+    StringRef op = node.op_type();
+    bool optimizer = op == "AdamWOptimizer" || op == "SGDOptimizerV2" || op == "InPlaceAccumulatorV2";
+    bool backward = node.domain() == "com.microsoft" &&
+                    (op.ends_with("Grad") || op == "YieldOp" || op.contains("Grad_") || op == "BroadcastGradientArgs");
+    if (optimizer || backward || op == "SoftmaxCrossEntropyLossInternal" || op == "MaxPoolGrad" ||
+        op == "AveragePoolGrad")
+      return refuse("operator " + node.op_type());
+  }
+  return success();
+}
+
+}  // namespace sheaf::frontend

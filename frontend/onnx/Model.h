@@ -1,0 +1,75 @@
+// An ONNX file: parsed, checked, and its weights located but not read.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/onnx/WireFormat.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Diagnostics.h"
+#include "onnx/onnx-ml.pb.h"
+
+namespace sheaf::frontend {
+
+// A tensor of more elements than this is refused: no product or byte count below can then overflow.
+inline constexpr int64_t kMaxElements = int64_t(1) << 42;
+
+// The product of dimensions, or nothing if one is negative or the product exceeds kMaxElements.
+std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
+
+// The MLIR type of an ONNX TensorProto.DataType; null if `train` has none.
+mlir::Type elementType(mlir::MLIRContext* context, int32_t dataType);
+llvm::StringRef dataTypeName(int32_t dataType);
+
+class Model {
+ public:
+  // Maps, parses and checks a file; null after an error.
+  static std::unique_ptr<Model> load(mlir::MLIRContext& context, llvm::StringRef path);
+
+  const onnx::ModelProto& proto() const { return model; }
+  const onnx::GraphProto& graph() const { return model.graph(); }
+  llvm::StringRef path() const { return filePath; }
+  llvm::StringRef fileName() const { return name; }
+  mlir::Location location() const;
+
+  // The bytes of a tensor that are stored raw in the model file, wherever they are kept in memory.
+  llvm::StringRef rawBytes(const onnx::TensorProto& tensor) const;
+  // Where the raw bytes of a graph initializer lie: file (relative to the model's folder), offset, length. Nothing if
+  // they stand in typed fields. Fails after an error (external data outside the model's folder, a wrong length).
+  struct Source {
+    std::string file;
+    int64_t offset = 0, length = 0;
+  };
+  mlir::FailureOr<std::optional<Source>> source(const onnx::TensorProto& tensor) const;
+
+  // Opset version of a domain ("" is ONNX's own); 0 if the model does not import it.
+  int64_t opset(llvm::StringRef domain) const;
+
+  // Value of a metadata entry of a value or a node; empty if absent.
+  llvm::StringRef valueMetadata(llvm::StringRef value, llvm::StringRef key) const;
+  static llvm::StringRef metadata(const google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries,
+                                  llvm::StringRef key);
+
+ private:
+  explicit Model(mlir::MLIRContext& context) : context(&context) {}
+  mlir::LogicalResult parse();
+  mlir::LogicalResult check();
+  mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
+  mlir::LogicalResult checkTrainingArtifacts() const;
+
+  mlir::MLIRContext* context;
+  std::string filePath, name;
+  std::unique_ptr<llvm::MemoryBuffer> file;
+  onnx::ModelProto model;
+  std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied
+  llvm::DenseMap<const onnx::TensorProto*, unsigned> spanOf;  // graph initializers only
+  llvm::StringMap<const onnx::ValueInfoProto*> valueInfo;
+};
+
+}  // namespace sheaf::frontend

@@ -1,0 +1,131 @@
+// Operators that make values out of nothing or of shapes, and those that pass values on.
+#include "frontend/onnx/Importer.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+LogicalResult constant(Node& n) {
+  Emitter& e = n.emit;
+  if (const auto* a = n.attribute("value")) return n.set(0, constantTensor(e, n.importer.model, a->t()));
+  Type i64 = e.ops().getI64Type(), f32 = e.ops().getF32Type();
+  if (const auto* a = n.attribute("value_int")) return n.set(0, fold::integers(i64, {}, {a->i()}));
+  if (auto ints = n.integers("value_ints")) return n.set(0, e.integers(*ints));
+  if (const auto* a = n.attribute("value_float")) return n.set(0, fold::splat(f32, {}, a->f()));
+  if (const auto* a = n.attribute("value_floats")) {
+    std::string bytes(reinterpret_cast<const char*>(a->floats().data()), a->floats_size() * sizeof(float));
+    return n.set(0, *fold::fromBytes(f32, {a->floats_size()}, bytes));
+  }
+  return n.error() << "only tensors, integers and floats are supported as constants";
+}
+
+LogicalResult constantOfShape(Node& n) {
+  auto dims = n.knownIntegers(0, "the shape");
+  if (!dims || !n.emit.checkShape(*dims)) return failure();
+  Tensor value = n.emit.splat(n.emit.ops().getF32Type(), {1}, 0);
+  if (const auto* a = n.attribute("value")) value = constantTensor(n.emit, n.importer.model, a->t());
+  if (!value) return failure();
+  if (value.count() != 1) return n.error() << "the attribute value must have one element";
+  return n.set(0, n.emit.expand(n.emit.reshape(value, Shape(dims->size(), 1)), *dims));
+}
+
+LogicalResult shape(Node& n) {
+  Tensor x = n.input(0);
+  if (!x) return n.error() << "takes a tensor";
+  int64_t rank = x.rank();
+  auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
+  int64_t start = clamp(n.integer("start", 0)), end = n.has("end") ? clamp(n.integer("end", 0)) : rank;
+  return n.set(0, n.emit.integers(x.shape().slice(start, std::max<int64_t>(end - start, 0))));
+}
+
+LogicalResult size(Node& n) {
+  Tensor x = n.input(0);
+  if (!x) return n.error() << "takes a tensor";
+  return n.set(0, fold::integers(n.emit.ops().getI64Type(), {}, {x.count()}));
+}
+
+LogicalResult range(Node& n) {
+  for (int64_t i = 0; i < 3; ++i)
+    if (!n.input(i).constant() || n.input(i).count() != 1)
+      return n.error() << "start, limit and delta must be known scalars, but depend on data or on a weight";
+  Type type = n.input(0).elementType();
+  double start = n.input(0).constant()->splatValue(), limit = n.input(1).constant()->splatValue();
+  double delta = n.input(2).constant()->splatValue();
+  double count = std::ceil((limit - start) / delta);
+  if (delta == 0 || !(count <= double(fold::kMaxFolded)))
+    return n.error() << "a range of " << count << " elements is out of range";
+  auto folded = fold::iota(type, std::max<int64_t>(int64_t(count), 0), start, delta);
+  if (!folded) return n.error() << "elements of type " << type << " are not supported";
+  return n.set(0, *folded);
+}
+
+LogicalResult identity(Node& n) {
+  if (n.sequence(0)) return n.setSequence(0, *n.sequence(0));
+  return n.set(0, n.input(0));
+}
+
+LogicalResult cast(Node& n) {
+  int64_t to = n.integer("to", 0);
+  Type type = elementType(n.emit.context(), int32_t(to));
+  if (!type) return n.error() << "elements of type " << dataTypeName(int32_t(to)) << " are not supported";
+  return n.set(0, n.emit.cast(n.input(0), type));
+}
+
+LogicalResult castLike(Node& n) {
+  if (!n.input(1)) return n.error() << "takes tensors";
+  return n.set(0, n.emit.cast(n.input(0), n.input(1).elementType()));
+}
+
+LogicalResult eyeLike(Node& n) {
+  Tensor x = n.input(0);
+  if (!x || x.rank() != 2) return n.error() << "takes a matrix";
+  Type type = x.elementType(), i64 = n.emit.ops().getI64Type();
+  if (n.has("dtype")) type = elementType(n.emit.context(), int32_t(n.integer("dtype", 0)));
+  if (!type) return n.error() << "elements of this type are not supported";
+  Tensor row = n.emit.iota(i64, x.shape(), 0), column = n.emit.iota(i64, x.shape(), 1);
+  Tensor diagonal = n.emit.scalar(Binary::Add, row, double(n.integer("k", 0)));
+  return n.set(0, n.emit.cast(n.emit.compare(train::ComparePredicate::eq, column, diagonal), type));
+}
+
+// A branch whose condition is known is imported; the other is as if it were not there.
+LogicalResult branch(Node& n) {
+  const Constant* condition = n.input(0).constant();
+  if (!condition || n.input(0).count() != 1)
+    return n.error() << "the condition depends on data; only branches known when the graph is compiled are supported";
+  const auto* a = n.attribute(condition->splatValue() ? "then_branch" : "else_branch");
+  if (!a) return n.error() << "a branch is missing";
+  Scope body;
+  body.parent = &n.scope;
+  body.function = n.scope.function;
+  for (auto& entry : n.scope.attributes) body.attributes[entry.first()] = entry.second;
+  for (const onnx::TensorProto& tensor : a->g().initializer()) {
+    Tensor value = constantTensor(n.emit, n.importer.model, tensor);
+    if (!value) return failure();
+    body.values[tensor.name()] = GraphValue{value, std::nullopt};
+  }
+  if (failed(n.importer.importNodes(a->g().node(), body))) return failure();
+  for (int64_t i = 0; i < n.outputs(); ++i) {
+    if (i >= a->g().output_size()) return n.error() << "the branch has too few outputs";
+    GraphValue* value = n.importer.lookup(a->g().output(i).name(), body, &n.proto);
+    if (!value) return failure();
+    if (n.wants(i)) n.scope.values[n.proto.output(i)] = *value;
+  }
+  return success();
+}
+
+constexpr Operator kOperators[] = {
+    {"Constant", 1, 0, 0, constant}, {"ConstantOfShape", 9, 0, 1, constantOfShape},
+    {"Shape", 1, 0, 1, shape},       {"Size", 1, 0, 1, size},
+    {"Range", 11, 0, 3, range},      {"Identity", 1, 0, 1, identity, true},
+    {"Cast", 6, 0, 1, cast},         {"CastLike", 15, 0, 2, castLike},
+    {"EyeLike", 9, 0, 1, eyeLike},   {"If", 1, 0, 1, branch},
+};
+
+}  // namespace
+
+ArrayRef<Operator> constantOperators() {
+  return kOperators;
+}
+
+}  // namespace sheaf::frontend

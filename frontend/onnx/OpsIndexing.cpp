@@ -1,0 +1,114 @@
+// Operators that select elements by index.
+#include "frontend/onnx/Importer.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+using Predicate = train::ComparePredicate;
+
+LogicalResult gather(Node& n) {
+  Tensor data = n.input(0);
+  int64_t axis = n.integer("axis", 0);
+  if (!n.emit.checkAxis(axis, data.rank())) return failure();
+  return n.set(0, n.emit.gather(data, n.input(1), axis));
+}
+
+// Indices as i64 and counted from the start.
+Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
+  Tensor wide = e.cast(indices, e.ops().getI64Type());
+  if (!wide) return {};
+  Tensor negative = e.compare(Predicate::lt, wide, e.splatLike(wide, 0));
+  return e.select(negative, e.scalar(Binary::Add, wide, double(size)), wide);
+}
+
+LogicalResult gatherNd(Node& n) {
+  Emitter& e = n.emit;
+  Tensor data = n.input(0), indices = n.input(1);
+  if (n.integer("batch_dims", 0)) return n.error() << "batch_dims other than 0 are not supported";
+  if (indices.rank() < 1 || indices.isFloat() || indices.isBool() || indices.shape().back() > data.rank() ||
+      indices.shape().back() < 1)
+    return n.error() << "the last dimension of the indices must name one to all dimensions of the data";
+  int64_t tuple = indices.shape().back();
+  Shape shape(indices.shape().drop_back());
+  llvm::append_range(shape, data.shape().drop_front(tuple));
+  if (!e.checkShape(shape)) return failure();
+  if (data.constant() && indices.constant())
+    if (auto folded = fold::gatherNd(*data.constant(), *indices.constant())) return n.set(0, *folded);
+  // The first dimensions as one, indexed by the position in it.
+  Shape rows{1};
+  llvm::append_range(rows, data.shape().drop_front(tuple));
+  Tensor position;
+  for (int64_t k = 0; k < tuple; ++k) {
+    rows[0] *= data.dim(k);
+    Shape starts(indices.rank(), 0), sizes(indices.shape()), steps(indices.rank(), 1);
+    starts.back() = k;
+    sizes.back() = 1;
+    Tensor column = e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back());
+    column = positive(e, column, data.dim(k));
+    position = k ? e.binary(Binary::Add, e.scalar(Binary::Mul, position, double(data.dim(k))), column) : column;
+  }
+  return n.set(0, e.gather(e.reshape(data, rows), position, 0));
+}
+
+LogicalResult gatherElements(Node& n) {
+  Emitter& e = n.emit;
+  Tensor data = n.input(0), indices = n.input(1);
+  int64_t axis = n.integer("axis", 0);
+  if (!e.checkAxis(axis, data.rank())) return failure();
+  if (indices.rank() != data.rank() || indices.isFloat() || indices.isBool())
+    return n.error() << "takes integer indices of the data's rank";
+  for (int64_t d = 0; d < data.rank(); ++d)
+    if (d != axis && indices.dim(d) > data.dim(d)) return n.error() << "the indices are larger than the data";
+  // The data as one dimension, indexed by the position in it.
+  Tensor position;
+  int64_t stride = 1;
+  for (int64_t d = data.rank(); d-- > 0; stride *= data.dim(d)) {
+    Tensor index = d == axis ? positive(e, indices, data.dim(d)) : e.iota(e.ops().getI64Type(), indices.shape(), d);
+    index = e.scalar(Binary::Mul, index, double(stride));
+    position = position ? e.binary(Binary::Add, position, index) : index;
+  }
+  return n.set(0, e.gather(e.reshape(data, {data.count()}), position, 0));
+}
+
+LogicalResult oneHot(Node& n) {
+  Emitter& e = n.emit;
+  Tensor indices = n.input(0), values = n.input(2);
+  if (!n.input(1).constant() || n.input(1).count() != 1 || values.rank() != 1 || values.dim(0) != 2)
+    return n.error() << "takes a known depth and two values";
+  double size = n.input(1).constant()->splatValue();
+  if (!(size >= 1 && size <= double(kMaxElements))) return n.error() << "a depth of " << size << " is out of range";
+  int64_t depth = int64_t(size), axis = n.integer("axis", -1);
+  if (!e.checkAxis(axis, indices.rank() + 1)) return failure();
+  Shape shape(indices.shape()), full;
+  shape.insert(shape.begin() + axis, 1);
+  full = shape;
+  full[axis] = depth;
+  if (!e.checkShape(full)) return failure();
+  Tensor where = e.expand(e.reshape(positive(e, indices, depth), shape), full);
+  Tensor hot = e.compare(Predicate::eq, where, e.iota(e.ops().getI64Type(), full, axis));
+  Tensor off = e.reshape(e.slice(values, {0}, {1}, {1}), {}), on = e.reshape(e.slice(values, {1}, {1}, {1}), {});
+  return n.set(0, e.select(hot, on, off));
+}
+
+LogicalResult cumsum(Node& n) {
+  auto axes = n.knownIntegers(1, "the axis");
+  if (!axes || axes->size() != 1) return failure();
+  int64_t axis = axes->front();
+  if (!n.emit.checkAxis(axis, n.input(0).rank())) return failure();
+  return n.set(0, n.emit.cumsum(n.input(0), axis, n.integer("exclusive", 0), n.integer("reverse", 0)));
+}
+
+constexpr Operator kOperators[] = {
+    {"Gather", 1, 0, 2, gather}, {"GatherND", 11, 0, 2, gatherNd}, {"GatherElements", 11, 0, 2, gatherElements},
+    {"OneHot", 9, 0, 3, oneHot}, {"CumSum", 11, 0, 2, cumsum},
+};
+
+}  // namespace
+
+ArrayRef<Operator> indexingOperators() {
+  return kOperators;
+}
+
+}  // namespace sheaf::frontend

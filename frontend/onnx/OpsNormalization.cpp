@@ -1,0 +1,153 @@
+// Normalizations and dropout.
+#include "frontend/onnx/Importer.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+using Kind = train::ReduceKind;
+
+// The dimensions from `axis` on as one, as the composites take them.
+Tensor asRows(Emitter& e, const Tensor& x, int64_t axis) {
+  if (axis == x.rank() - 1) return x;
+  Shape shape(x.shape().take_front(axis));
+  int64_t size = 1;
+  for (int64_t d = axis; d < x.rank(); ++d) size *= x.dim(d);
+  shape.push_back(size);
+  return e.reshape(x, shape);
+}
+
+// Scale or bias: broadcast to the normalized dimensions, then one vector.
+Tensor asVector(Emitter& e, const Tensor& v, ArrayRef<int64_t> normalized) {
+  Tensor full = e.expand(v, normalized);
+  return full ? e.reshape(full, {full.count()}) : Tensor();
+}
+
+LogicalResult checkNormalization(Node& n) {
+  if (!n.input(0).isFloat() || !n.input(1).isFloat()) return n.error() << "takes floating-point numbers";
+  if (n.input(0).elementType() != n.input(1).elementType())
+    return n.error() << "scale and input differ in element type";
+  if (n.wants(1) || n.wants(2)) return n.error() << "only the first output is supported";
+  return success();
+}
+
+LogicalResult layerNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", -1);
+  if (failed(checkNormalization(n)) || !e.checkAxis(axis, x.rank())) return failure();
+  auto normalized = x.shape().drop_front(axis);
+  Tensor scale = asVector(e, n.input(1), normalized),
+         bias = n.input(2) ? asVector(e, n.input(2), normalized) : Tensor();
+  if (!scale || (n.input(2) && !bias)) return failure();
+  Value rows = e.materialize(asRows(e, x, axis));
+  Value scaleValue = e.materialize(scale), biasValue = bias ? e.materialize(bias) : Value();
+  Value result = train::LayerNormOp::create(e.ops(), e.location(), rows.getType(), rows, scaleValue, biasValue,
+                                            e.ops().getF64FloatAttr(n.number("epsilon", 1e-5)));
+  return n.set(0, e.reshape(result, x.shape()));
+}
+
+LogicalResult rmsNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", -1);
+  if (failed(checkNormalization(n)) || !e.checkAxis(axis, x.rank())) return failure();
+  Tensor scale = asVector(e, n.input(1), x.shape().drop_front(axis));
+  if (!scale) return failure();
+  Value rows = e.materialize(asRows(e, x, axis)), scaleValue = e.materialize(scale);
+  Value result = train::RmsNormOp::create(e.ops(), e.location(), rows.getType(), rows, scaleValue,
+                                          e.ops().getF64FloatAttr(n.number("epsilon", 1e-5)));
+  return n.set(0, e.reshape(result, x.shape()));
+}
+
+// (x - mean) / sqrt(variance + epsilon) over the last dimension of [.., .., L].
+Tensor standardized(Emitter& e, const Tensor& x, double epsilon) {
+  if (!x) return {};
+  int64_t last = x.rank() - 1;
+  Tensor centered = e.binary(Binary::Sub, x, e.reduce(Kind::mean, x, {last}));
+  Tensor variance = e.reduce(Kind::mean, e.binary(Binary::Mul, centered, centered), {last});
+  return e.binary(Binary::Mul, centered, e.unary(Unary::Rsqrt, e.scalar(Binary::Add, variance, epsilon)));
+}
+
+// Per-channel scale and bias [C] on [N, C, ...].
+Tensor perChannel(Node& n, const Tensor& x, const Tensor& scale, const Tensor& bias) {
+  Shape shape(x.rank(), 1);
+  shape[1] = x.dim(1);
+  Tensor scaled = n.emit.binary(Binary::Mul, x, n.emit.reshape(scale, shape));
+  return n.emit.binary(Binary::Add, scaled, n.emit.reshape(bias, shape));
+}
+
+LogicalResult instanceNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  if (x.rank() < 3 || !x.isFloat()) return n.error() << "takes floating-point numbers [N, C, ...]";
+  if (x.dim(0) * x.dim(1) == 0) return n.error() << "takes at least one channel";
+  Tensor rows = e.reshape(x, {x.dim(0), x.dim(1), x.count() / (x.dim(0) * x.dim(1))});
+  Tensor result = e.reshape(standardized(e, rows, n.number("epsilon", 1e-5)), x.shape());
+  return result ? n.set(0, perChannel(n, result, n.input(1), n.input(2))) : failure();
+}
+
+LogicalResult groupNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0), scale = n.input(1), bias = n.input(2);
+  int64_t groups = n.integer("num_groups", 0);
+  if (x.rank() < 3 || !x.isFloat()) return n.error() << "takes floating-point numbers [N, C, ...]";
+  if (groups < 1 || x.dim(1) % groups || x.dim(0) == 0)
+    return n.error() << "num_groups " << groups << " does not divide the " << x.dim(1) << " channels";
+  Tensor rows = e.reshape(x, {x.dim(0), groups, x.count() / (x.dim(0) * groups)});
+  Tensor result = e.reshape(standardized(e, rows, n.number("epsilon", 1e-5)), x.shape());
+  // Before opset 21 scale and bias are per group.
+  auto channels = [&](const Tensor& v) {
+    if (v.count() == x.dim(1)) return v;
+    return e.reshape(e.expand(e.reshape(v, {groups, 1}), {groups, x.dim(1) / groups}), {x.dim(1)});
+  };
+  return result ? n.set(0, perChannel(n, result, channels(scale), channels(bias))) : failure();
+}
+
+LogicalResult dropout(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  double ratio = n.number("ratio", 0.5);
+  bool training = false;
+  if (n.opset >= 12) {
+    for (int64_t i : {1, 2})
+      if (n.input(i) && (!n.input(i).constant() || n.input(i).count() != 1))
+        return n.error() << "ratio and training_mode must be known scalars";
+    if (n.input(1)) ratio = n.input(1).constant()->splatValue();
+    training = n.input(2) && n.input(2).constant()->splatValue();
+  }
+  if (!(ratio >= 0 && ratio < 1))
+    return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
+  if (n.wants(1)) return n.error() << "the mask as an output is not supported";
+  if (ratio == 0) return n.set(0, x);
+  if (!training) {
+    // By the specification nothing is dropped then, which is seldom what a training graph means.
+    if (!n.importer.warnedDropout)
+      emitWarning(e.location())
+          << "dropout was exported in inference form (no training_mode): it drops nothing. Export "
+             "the model in training mode to train with dropout";
+    n.importer.warnedDropout = true;
+    return n.set(0, x);
+  }
+  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
+  Value v = e.materialize(x);
+  return n.set(0, Value(train::DropoutOp::create(e.ops(), e.location(), v.getType(), v, e.ops().getF64FloatAttr(ratio),
+                                                 e.ops().getI64IntegerAttr(n.importer.dropouts++))));
+}
+
+constexpr Operator kOperators[] = {
+    {"LayerNormalization", 17, 0, 2, layerNormalization},
+    {"RMSNormalization", 23, 0, 2, rmsNormalization},
+    {"InstanceNormalization", 6, 0, 3, instanceNormalization},
+    {"GroupNormalization", 18, 0, 3, groupNormalization},
+    {"Dropout", 7, 0, 1, dropout},
+};
+
+}  // namespace
+
+ArrayRef<Operator> normalizationOperators() {
+  return kOperators;
+}
+
+}  // namespace sheaf::frontend

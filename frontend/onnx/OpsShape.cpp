@@ -1,0 +1,368 @@
+// Operators that move elements without looking at them.
+#include "frontend/onnx/Importer.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+LogicalResult reshape(Node& n) {
+  Tensor x = n.input(0);
+  auto dims = n.knownIntegers(1, "the shape");
+  if (!x || !dims) return failure();
+  int64_t inferred = -1, known = 1;
+  for (size_t i = 0; i < dims->size(); ++i) {
+    int64_t& dim = (*dims)[i];
+    if (dim == 0 && !n.integer("allowzero", 0)) {
+      if (int64_t(i) >= x.rank()) return n.error() << "the shape copies a dimension that the input lacks";
+      dim = x.dim(i);
+    }
+    if (dim == -1) {
+      if (inferred >= 0) return n.error() << "the shape has more than one -1";
+      inferred = i;
+    } else if (dim < 0 || (dim && known > kMaxElements / dim)) {
+      return n.error() << "the shape has a dimension of " << dim;
+    } else {
+      known *= dim;
+    }
+  }
+  if (inferred >= 0) (*dims)[inferred] = known ? x.count() / known : 0;
+  return n.set(0, n.emit.reshape(x, *dims));
+}
+
+LogicalResult flatten(Node& n) {
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", 1), rows = 1;
+  if (axis < -x.rank() || axis > x.rank())
+    return n.error() << "axis " << axis << " is out of range for rank " << x.rank();
+  if (axis < 0) axis += x.rank();
+  for (int64_t d = 0; d < axis; ++d) rows *= x.dim(d);
+  int64_t columns = 1;
+  for (int64_t d = axis; d < x.rank(); ++d) columns *= x.dim(d);
+  return n.set(0, n.emit.reshape(x, {rows, columns}));
+}
+
+LogicalResult squeeze(Node& n) {
+  Tensor x = n.input(0);
+  auto axes = n.axes(1, x.rank());
+  if (failed(axes)) return failure();
+  Shape shape;
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    bool named = !*axes ? x.dim(d) == 1 : llvm::is_contained(**axes, d);
+    if (named && x.dim(d) != 1) return n.error() << "dimension " << d << " has the size " << x.dim(d) << ", not 1";
+    if (!named) shape.push_back(x.dim(d));
+  }
+  return n.set(0, n.emit.reshape(x, shape));
+}
+
+LogicalResult unsqueeze(Node& n) {
+  Tensor x = n.input(0);
+  std::optional<Shape> given = n.integers("axes");
+  if (!given) {
+    auto known = n.knownIntegers(1, "the list of axes");
+    if (!known) return failure();
+    given = Shape(known->begin(), known->end());
+  }
+  int64_t rank = x.rank() + given->size();
+  SmallVector<bool> fresh(rank);
+  for (int64_t axis : *given) {
+    if (!n.emit.checkAxis(axis, rank)) return failure();
+    if (fresh[axis]) return n.error() << "an axis is named twice";
+    fresh[axis] = true;
+  }
+  Shape shape;
+  for (int64_t d = 0, from = 0; d < rank; ++d) shape.push_back(fresh[d] ? 1 : x.dim(from++));
+  return n.set(0, n.emit.reshape(x, shape));
+}
+
+LogicalResult transpose(Node& n) {
+  Tensor x = n.input(0);
+  Shape permutation;
+  for (int64_t d = x.rank(); d-- > 0;) permutation.push_back(d);
+  return n.set(0, n.emit.transpose(x, n.integers("perm").value_or(permutation)));
+}
+
+LogicalResult concat(Node& n) {
+  int64_t axis = n.integer("axis", n.opset < 4 ? 1 : 0);
+  if (!n.input(0) || !n.emit.checkAxis(axis, n.input(0).rank())) return failure();
+  return n.set(0, n.emit.concat(n.tensors(), axis));
+}
+
+// A slice of `size` elements of one dimension.
+Tensor sliceOf(Node& n, const Tensor& x, int64_t axis, int64_t start, int64_t size) {
+  Shape starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
+  starts[axis] = start;
+  sizes[axis] = size;
+  return n.emit.slice(x, starts, sizes, steps);
+}
+
+// The parts that Split and SplitToSequence cut a dimension into.
+std::optional<std::vector<int64_t>> parts(Node& n, int64_t size, std::optional<std::vector<int64_t>> given,
+                                          int64_t count) {
+  if (!given) {
+    if (count < 1) return n.error() << "the number of parts must be positive", std::nullopt;
+    int64_t part = (size + count - 1) / count;
+    given.emplace();
+    for (int64_t i = 0, left = size; i < count; ++i) {
+      given->push_back(std::min(part, left));
+      left -= given->back();
+    }
+  }
+  int64_t sum = 0;
+  for (int64_t part : *given) {
+    if (part < 0 || part > size) return n.error() << "a part of " << part << " elements is out of range", std::nullopt;
+    sum += part;
+  }
+  if (sum != size)
+    return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
+  return given;
+}
+
+LogicalResult split(Node& n) {
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", 0);
+  if (!n.emit.checkAxis(axis, x.rank())) return failure();
+  std::optional<std::vector<int64_t>> given;
+  if (auto sizes = n.integers("split")) given = std::vector<int64_t>(sizes->begin(), sizes->end());
+  if (n.input(1) && !(given = n.knownIntegers(1, "the list of parts"))) return failure();
+  auto sizes = parts(n, x.dim(axis), given, n.integer("num_outputs", n.outputs()));
+  if (!sizes) return failure();
+  if (int64_t(sizes->size()) != n.outputs())
+    return n.error() << "has " << n.outputs() << " outputs for " << sizes->size() << " parts";
+  int64_t start = 0;
+  for (auto [i, size] : llvm::enumerate(*sizes)) {
+    if (n.wants(i) && failed(n.set(i, sliceOf(n, x, axis, start, size)))) return failure();
+    start += size;
+  }
+  return success();
+}
+
+LogicalResult slice(Node& n) {
+  Tensor x = n.input(0);
+  std::optional<std::vector<int64_t>> starts, ends, axes, steps;
+  auto fromAttribute = [&](StringRef name) -> std::optional<std::vector<int64_t>> {
+    auto list = n.integers(name);
+    return list ? std::optional(std::vector<int64_t>(list->begin(), list->end())) : std::nullopt;
+  };
+  if (n.opset < 10) {
+    starts = fromAttribute("starts"), ends = fromAttribute("ends"), axes = fromAttribute("axes");
+    if (!starts || !ends) return n.error() << "the attributes starts and ends are missing";
+  } else {
+    if (!n.input(1) || !n.input(2)) return n.error() << "the inputs starts and ends are missing";
+    if (!(starts = n.knownIntegers(1, "starts")) || !(ends = n.knownIntegers(2, "ends"))) return failure();
+    if (n.input(3) && !(axes = n.knownIntegers(3, "the list of axes"))) return failure();
+    if (n.input(4) && !(steps = n.knownIntegers(4, "steps"))) return failure();
+  }
+  size_t count = starts->size();
+  if (ends->size() != count || (axes && axes->size() != count) || (steps && steps->size() != count) ||
+      (!axes && int64_t(count) > x.rank()))
+    return n.error() << "starts, ends, axes and steps differ in length";
+  Shape at(x.rank(), 0), sizes(x.shape()), strides(x.rank(), 1);
+  for (size_t i = 0; i < count; ++i) {
+    int64_t axis = axes ? (*axes)[i] : int64_t(i), step = steps ? (*steps)[i] : 1;
+    if (!n.emit.checkAxis(axis, x.rank())) return failure();
+    if (step == 0 || step == INT64_MIN) return n.error() << "a step must not be " << step;
+    int64_t size = x.dim(axis);
+    auto clamp = [&](int64_t v, int64_t low, int64_t high) {
+      return std::clamp(v < 0 ? std::max<int64_t>(v, -size - 1) + size : v, low, high);
+    };
+    int64_t begin = clamp((*starts)[i], 0, step > 0 ? size : size - 1);
+    int64_t end = step > 0 ? clamp((*ends)[i], 0, size) : clamp((*ends)[i], -1, size - 1);
+    int64_t span = step > 0 ? end - begin : begin - end, stride = std::abs(step);
+    at[axis] = begin;
+    strides[axis] = step;
+    sizes[axis] = span > 0 && size ? (span - 1) / stride + 1 : 0;
+    if (sizes[axis] <= 1) strides[axis] = 1;
+    if (sizes[axis] == 0) at[axis] = 0;
+  }
+  return n.set(0, n.emit.slice(x, at, sizes, strides));
+}
+
+LogicalResult expand(Node& n) {
+  auto dims = n.knownIntegers(1, "the shape");
+  if (!dims || !n.emit.checkShape(*dims)) return failure();
+  // The shape broadcasts both ways.
+  auto shape = n.emit.broadcastShape({n.input(0), n.emit.splat(n.emit.ops().getI64Type(), *dims, 0)});
+  return shape ? n.set(0, n.emit.expand(n.input(0), *shape)) : failure();
+}
+
+LogicalResult tile(Node& n) {
+  Tensor x = n.input(0);
+  auto repeats = n.knownIntegers(1, "the list of repeats");
+  if (!repeats) return failure();
+  if (int64_t(repeats->size()) != x.rank()) return n.error() << "needs one repeat per dimension";
+  // [a, b] tiled by (r, s) is [1, a, 1, b] broadcast to [r, a, s, b].
+  Shape spread, full, shape;
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    int64_t repeat = (*repeats)[d];
+    if (repeat < 0 || (repeat && x.dim(d) > kMaxElements / repeat))
+      return n.error() << "a repeat of " << repeat << " is out of range";
+    spread.append({1, x.dim(d)});
+    full.append({repeat, x.dim(d)});
+    shape.push_back(repeat * x.dim(d));
+  }
+  return n.set(0, n.emit.reshape(n.emit.expand(n.emit.reshape(x, spread), full), shape));
+}
+
+LogicalResult pad(Node& n) {
+  Tensor x = n.input(0);
+  StringRef mode = n.string("mode", "constant");
+  if (mode != "constant") return n.error() << "the mode '" << mode << "' is not supported; only constant is";
+  std::optional<std::vector<int64_t>> amounts;
+  double fill = n.number("value", 0);
+  if (n.opset < 11) {
+    if (auto list = n.integers("pads"))
+      amounts = std::vector<int64_t>(list->begin(), list->end());
+    else
+      return n.error() << "the attribute pads is missing";
+  } else {
+    if (!(amounts = n.knownIntegers(1, "the list of pads"))) return failure();
+    if (n.input(2)) {
+      if (!n.input(2).constant() || n.input(2).count() != 1)
+        return n.error() << "the padding value must be a known scalar";
+      fill = n.input(2).constant()->splatValue();
+    }
+  }
+  Shape axes;
+  for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(d);
+  if (n.input(3)) {
+    auto given = n.axes(3, x.rank());
+    if (failed(given) || !*given) return failure();
+    // Pads stand in the order of the axes as given, which `axes` has sorted.
+    auto order = n.knownIntegers(3, "the list of axes");
+    if (!order) return failure();
+    axes.assign(order->begin(), order->end());
+    for (int64_t& axis : axes) axis += axis < 0 ? x.rank() : 0;
+  }
+  if (amounts->size() != 2 * axes.size()) return n.error() << "needs two pads per axis";
+  // Negative pads cut; cut first, then pad.
+  Shape low(x.rank(), 0), high(x.rank(), 0), starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    int64_t before = (*amounts)[i], after = (*amounts)[i + axes.size()], d = axes[i];
+    if (std::max(std::abs(before), std::abs(after)) > kMaxElements || before == INT64_MIN || after == INT64_MIN)
+      return n.error() << "a pad is out of range";
+    low[d] = std::max<int64_t>(before, 0), high[d] = std::max<int64_t>(after, 0);
+    starts[d] = std::max<int64_t>(-before, 0);
+    sizes[d] -= starts[d] + std::max<int64_t>(-after, 0);
+    if (sizes[d] < 0) return n.error() << "negative pads cut more than there is";
+  }
+  Tensor inner = n.emit.slice(x, starts, sizes, steps);
+  Tensor padded = n.emit.pad(inner, low, high);
+  if (fill == 0 || !padded || padded.shape() == inner.shape()) return n.set(0, padded);
+  Tensor inside = n.emit.pad(n.emit.splat(n.emit.ops().getI1Type(), inner.shape(), 1), low, high);
+  return n.set(0, n.emit.select(inside, padded, n.emit.splatLike(padded, fill)));
+}
+
+LogicalResult trilu(Node& n) {
+  Tensor x = n.input(0);
+  if (x.rank() < 2) return n.error() << "takes at least two dimensions";
+  double k = 0;
+  if (n.input(1)) {
+    if (!n.input(1).constant() || n.input(1).count() != 1) return n.error() << "k must be a known scalar";
+    k = n.input(1).constant()->splatValue();
+  }
+  Emitter& e = n.emit;
+  auto matrix = x.shape().take_back(2);
+  Tensor row = e.scalar(Binary::Add, e.iota(e.ops().getI64Type(), matrix, 0), k);
+  Tensor column = e.iota(e.ops().getI64Type(), matrix, 1);
+  auto keep = n.integer("upper", 1) ? train::ComparePredicate::ge : train::ComparePredicate::le;
+  return n.set(0, e.select(e.compare(keep, column, row), x, e.splatLike(x, 0)));
+}
+
+LogicalResult splitToSequence(Node& n) {
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", 0);
+  if (!n.emit.checkAxis(axis, x.rank())) return failure();
+  int64_t size = x.dim(axis);
+  if (size > (1 << 16)) return n.error() << "a sequence of " << size << " parts is too long";
+  std::vector<int64_t> sizes(size, 1);
+  bool keep = true;
+  if (n.input(1)) {
+    auto given = n.knownIntegers(1, "the list of parts");
+    if (!given) return failure();
+    if (n.input(1).rank() == 0) {
+      int64_t part = given->front();
+      if (part < 1) return n.error() << "a part must have at least one element";
+      sizes.clear();
+      for (int64_t left = size; left > 0; left -= part) sizes.push_back(std::min(part, left));
+    } else {
+      sizes = *given;
+    }
+  } else {
+    keep = n.integer("keepdims", 1);
+  }
+  auto checked = parts(n, size, sizes, 0);
+  if (!checked) return failure();
+  std::vector<Tensor> sequence;
+  int64_t start = 0;
+  for (int64_t part : *checked) {
+    Tensor piece = sliceOf(n, x, axis, start, part);
+    if (!keep && piece) {
+      Shape shape(piece.shape());
+      shape.erase(shape.begin() + axis);
+      piece = n.emit.reshape(piece, shape);
+    }
+    if (!piece) return failure();
+    sequence.push_back(piece);
+    start += part;
+  }
+  return n.setSequence(0, std::move(sequence));
+}
+
+LogicalResult sequenceConstruct(Node& n) {
+  for (const Tensor& x : n.tensors())
+    if (!x) return n.error() << "takes tensors";
+  return n.setSequence(0, n.tensors());
+}
+
+LogicalResult sequenceAt(Node& n) {
+  if (!n.sequence(0)) return n.error() << "takes a sequence";
+  auto position = n.knownIntegers(1, "the position");
+  if (!position) return failure();
+  int64_t size = n.sequence(0)->size(), i = position->empty() ? size : position->front();
+  if (i < 0) i += size;
+  if (i < 0 || i >= size) return n.error() << "the position is out of range for a sequence of " << size;
+  return n.set(0, (*n.sequence(0))[i]);
+}
+
+LogicalResult concatFromSequence(Node& n) {
+  if (!n.sequence(0) || n.sequence(0)->empty()) return n.error() << "takes a sequence that is not empty";
+  std::vector<Tensor> parts = *n.sequence(0);
+  bool stack = n.integer("new_axis", 0);
+  int64_t axis = n.integer("axis", 0);
+  if (!n.emit.checkAxis(axis, parts[0].rank() + stack)) return failure();
+  for (Tensor& part : parts) {
+    Shape shape(part.shape());
+    if (stack && axis > int64_t(shape.size())) return n.error() << "the tensors differ in rank";
+    if (stack) shape.insert(shape.begin() + axis, 1);
+    part = n.emit.reshape(part, shape);
+  }
+  return n.set(0, n.emit.concat(parts, axis));
+}
+
+constexpr Operator kOperators[] = {
+    {"Reshape", 5, 0, 2, reshape},
+    {"Flatten", 1, 0, 1, flatten},
+    {"Squeeze", 1, 0, 1, squeeze},
+    {"Unsqueeze", 1, 0, 1, unsqueeze},
+    {"Transpose", 1, 0, 1, transpose},
+    {"Concat", 1, 0, 1, concat},
+    {"Split", 2, 0, 1, split},
+    {"Slice", 1, 0, 1, slice},
+    {"Expand", 8, 0, 2, expand},
+    {"Tile", 6, 0, 2, tile},
+    {"Pad", 2, 0, 1, pad},
+    {"Trilu", 14, 0, 1, trilu},
+    {"SplitToSequence", 11, 0, 1, splitToSequence},
+    {"SequenceConstruct", 11, 0, 1, sequenceConstruct},
+    {"SequenceAt", 11, 0, 2, sequenceAt, true},
+    {"ConcatFromSequence", 11, 0, 1, concatFromSequence, true},
+};
+
+}  // namespace
+
+ArrayRef<Operator> shapeOperators() {
+  return kOperators;
+}
+
+}  // namespace sheaf::frontend

@@ -1,0 +1,258 @@
+#include "frontend/onnx/Parameters.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Regex.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
+constexpr StringRef kFxNode = "pkg.torch.onnx.fx_node";
+
+bool isFloat(const onnx::TensorProto& tensor) {
+  switch (tensor.data_type()) {
+    case onnx::TensorProto::FLOAT:
+    case onnx::TensorProto::DOUBLE:
+    case onnx::TensorProto::FLOAT16:
+    case onnx::TensorProto::BFLOAT16:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The items of a list that Python printed: ['a', 'b'].
+SmallVector<StringRef> pythonList(StringRef text) {
+  SmallVector<StringRef> items;
+  while (true) {
+    size_t begin = text.find_first_of("'\"");
+    if (begin == StringRef::npos) return items;
+    size_t end = text.find(text[begin], begin + 1);
+    if (end == StringRef::npos) return items;
+    items.push_back(text.slice(begin + 1, end));
+    text = text.drop_front(end + 1);
+  }
+}
+
+// The module whose forward a node belongs to, as torch names it ("m.h.0.ln_1"); empty if unknown.
+StringRef moduleOf(const onnx::NodeProto& node) {
+  SmallVector<StringRef> scopes = pythonList(Model::metadata(node.metadata_props(), kNameScopes));
+  return scopes.size() < 2 ? StringRef() : scopes[scopes.size() - 2];  // the last one is the node itself
+}
+
+// "a.b.weight" as torch.export spells it in the name of a placeholder: a_b_weight.
+std::string mangled(StringRef name) {
+  std::string result = name.str();
+  for (char& c : result)
+    if (!llvm::isAlnum(c)) c = '_';
+  return result;
+}
+
+// Whether the node's expression names the placeholder of this parameter (kind 'p') or buffer (kind 'b').
+bool mentions(const onnx::NodeProto& node, char kind, StringRef name) {
+  StringRef expression = Model::metadata(node.metadata_props(), kFxNode);
+  std::string placeholder = std::string("%") + kind + "_" + mangled(name);
+  size_t at = expression.find(placeholder);
+  if (at == StringRef::npos) return false;
+  StringRef rest = expression.drop_front(at + placeholder.size());
+  return rest.empty() || (!llvm::isAlnum(rest[0]) && rest[0] != '_');
+}
+
+bool endsLikeParameter(StringRef name) {
+  return name.contains('.') && (name.ends_with("weight") || name.ends_with("bias"));
+}
+
+std::string listed(ArrayRef<std::string> names) {
+  std::string text = "'" + names[0] + "'";
+  if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
+  return text;
+}
+
+}  // namespace
+
+LogicalResult Parameters::analyse(const Model& model, const std::vector<const onnx::NodeProto*>& nodes,
+                                  const llvm::StringMap<const onnx::TensorProto*>& initializers,
+                                  const ImportOptions& options) {
+  for (const onnx::NodeProto* node : nodes)
+    for (int i = 0; i < node->input_size(); ++i)
+      if (initializers.contains(node->input(i))) uses[node->input(i)].push_back({node, i});
+
+  bool signature = false;
+  for (const onnx::ValueInfoProto& value : model.graph().value_info()) {
+    signature |= !Model::metadata(value.metadata_props(), kSignatureKind).empty();
+    optimizedExport |= !Model::metadata(value.metadata_props(), kFoldedFrom).empty();
+  }
+
+  // Named initializers first: a folded constant may be a view of one.
+  SmallVector<const onnx::TensorProto*> anonymous;
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    ParameterRole& role = roles[tensor.name()];
+    role.name = tensor.name();
+    role.shape.assign(tensor.dims().begin(), tensor.dims().end());
+    StringRef kind = model.valueMetadata(tensor.name(), kSignatureKind);
+    if (!isFloat(tensor))
+      role.reason = "integers";
+    else if (tensor.dims_size() == 0 && kind != "PARAMETER")
+      role.reason = "scalar";
+    else if (kind == "PARAMETER" || !signature)
+      role.parameter = role.trainable = true;
+    else if (!kind.empty())
+      role.reason = "a buffer of the module";
+    else {
+      role.reason = "a constant of the exporter";
+      anonymous.push_back(&tensor);
+    }
+    if (role.parameter) owner[role.name] = tensor.name();
+  }
+  for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
+  if (optimizedExport)
+    for (const onnx::TensorProto& tensor : model.graph().initializer()) unmerge(model, tensor);
+
+  if (!folded.empty())
+    emitWarning(model.location()) << "the exporter's optimizer folded " << folded.size()
+                                  << " parameters into constants (" << listed(folded)
+                                  << "); they are trained as folded. Export with optimize=False to "
+                                  << "keep every parameter";
+  if (!split.empty())
+    emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
+                                  << " recovered. Biases of zero it dropped cannot be: export with optimize=False";
+  return applyPatterns(model, options);
+}
+
+// A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1.
+bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) {
+  SmallVector<StringRef> sources = pythonList(model.valueMetadata(tensor.name(), kFoldedFrom));
+  ArrayRef<Use> users = uses[tensor.name()];
+  StringRef name;
+  int named = 0;
+  for (StringRef source : sources) {
+    if (!source.contains('.')) continue;  // a value of the graph
+    ++named;
+    bool evident = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'p', source); });
+    bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
+    if (evident || (!buffer && endsLikeParameter(source))) name = source;
+  }
+  if (named != 1 || name.empty() || role.shape.empty()) return false;
+  role.parameter = role.trainable = true;
+  role.name = name.str();
+  role.reason = "folded into '" + tensor.name() + "'";
+  bool alone = sources.size() == 1;
+
+  // A table of which all rows were gathered for a batch of one: the table itself.
+  if (!alone)
+    while (role.shape.size() > 2 && role.shape.front() == 1) role.shape.erase(role.shape.begin());
+
+  // The only unary fold that a matrix product's right side tells of is the transposition of a Linear's weight.
+  bool product =
+      alone && role.shape.size() == 2 && !users.empty() && llvm::all_of(users, [&](const Use& use) {
+        StringRef op = use.node->op_type(), expression = Model::metadata(use.node->metadata_props(), kFxNode);
+        bool plain = llvm::all_of(use.node->attribute(), [](auto& a) { return a.name() != "transB" || a.i() == 0; });
+        // aten.mm and aten.matmul take their operand as it is: what was folded was no transposition.
+        bool asIs =
+            mentions(*use.node, 'p', name) && !expression.contains("aten.linear") && !expression.contains("aten.t.");
+        return use.operand == 1 && plain && !asIs && (op == "MatMul" || op == "Gemm");
+      });
+  if (product) role.permutation = SmallVector<int64_t>{1, 0};
+
+  auto [it, fresh] = owner.try_emplace(role.name, tensor.name());
+  if (!fresh) {
+    // Its original is still there: a tie that folding broke.
+    const ParameterRole& original = roles[it->second];
+    role.viewTransposed = product && !original.permutation;
+    SmallVector<int64_t> shape = role.shape;
+    if (role.viewTransposed) std::swap(shape[0], shape[1]);
+    role.permutation = original.permutation;
+    if (shape != original.shape) {
+      role = ParameterRole();
+      role.reason = "a constant of the exporter";
+      return false;
+    }
+    role.shape = shape;
+    role.reason = "tied again: folded into '" + tensor.name() + "'";
+  }
+  folded.push_back(role.name);
+  return true;
+}
+
+// Parameters that merely start equal (norm scales of one, biases of zero) were merged into one initializer, whose users
+// then belong to different modules. Matrices are left alone: random ones are equal only where the model ties them.
+void Parameters::unmerge(const Model& model, const onnx::TensorProto& tensor) {
+  const ParameterRole& role = roles[tensor.name()];
+  ArrayRef<Use> users = uses[tensor.name()];
+  if (!role.parameter || role.shape.size() != 1 || users.size() < 2) return;
+  auto [own, leaf] = StringRef(role.name).rsplit('.');
+  for (const Use& use : users) {
+    StringRef module = moduleOf(*use.node);
+    if (module.empty() || leaf.empty() || module == own) continue;
+    ParameterRole other = role;
+    other.name = (module + "." + leaf).str();
+    other.reason = "un-merged from '" + tensor.name() + "'";
+    if (owner.try_emplace(other.name, tensor.name()).second) split.push_back(other.name);
+    unmerged[use.node][tensor.name()] = other;
+  }
+}
+
+LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions& options) {
+  auto compile = [&](const std::vector<std::string>& patterns, std::vector<llvm::Regex>& out) {
+    for (const std::string& pattern : patterns) {
+      std::string problem;
+      if (!out.emplace_back(pattern).isValid(problem))
+        return emitError(model.location()) << "'" << pattern << "' is not a regular expression: " << problem, failure();
+    }
+    return success();
+  };
+  std::vector<llvm::Regex> train, freeze;
+  if (failed(compile(options.train, train)) || failed(compile(options.freeze, freeze))) return failure();
+  std::vector<bool> used(train.size() + freeze.size());
+  auto matches = [&](std::vector<llvm::Regex>& patterns, StringRef name, size_t base) {
+    bool any = false;
+    for (auto [i, pattern] : llvm::enumerate(patterns))
+      if (pattern.match(name)) any = used[base + i] = true;
+    return any;
+  };
+  auto apply = [&](ParameterRole& role) {
+    if (role.reason == "integers") return;
+    if (!train.empty()) {
+      bool chosen = matches(train, role.name, 0);
+      if (!chosen && role.trainable) role.reason = "not named by --train";
+      role.trainable = chosen;
+      role.parameter |= chosen;
+    }
+    if (matches(freeze, role.name, train.size()) && role.parameter) {
+      role.trainable = false;
+      role.reason = "named by --freeze";
+    }
+  };
+  for (auto& entry : roles) apply(entry.second);
+  for (auto& [user, entries] : unmerged)
+    for (auto& entry : entries) apply(entry.second);
+  for (auto [i, hit] : llvm::enumerate(used))
+    if (!hit)
+      return emitError(model.location()) << (i < train.size() ? "--train '" : "--freeze '")
+                                         << (i < train.size() ? options.train[i] : options.freeze[i - train.size()])
+                                         << "' matches no parameter";
+  return success();
+}
+
+const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user) const {
+  if (auto it = unmerged.find(user); user && it != unmerged.end())
+    if (auto entry = it->second.find(tensor.name()); entry != it->second.end()) return entry->second;
+  static const ParameterRole constant;  // an initializer of the training algorithm
+  auto it = roles.find(tensor.name());
+  return it == roles.end() ? constant : it->second;
+}
+
+void Parameters::trainOnly(ArrayRef<std::string> names) {
+  for (auto& entry : roles) {
+    bool chosen = llvm::is_contained(names, entry.first());
+    if (!chosen && entry.second.trainable) entry.second.reason = "not among the Gradient operator's xs";
+    entry.second.trainable = chosen;
+    entry.second.parameter |= chosen;
+  }
+}
+
+}  // namespace sheaf::frontend

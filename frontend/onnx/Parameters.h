@@ -1,0 +1,60 @@
+// Which initializers are trainable, and under which names.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/onnx/Import.h"
+#include "frontend/onnx/Model.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace sheaf::frontend {
+
+// What becomes of one initializer.
+struct ParameterRole {
+  bool parameter = false;  // else a constant
+  bool trainable = false;  // if a gradient reaches it
+  std::string name;        // the parameter's
+  std::string reason;      // for the list of decisions
+  // The parameter's own shape; the graph reads it reshaped to the initializer's.
+  llvm::SmallVector<int64_t> shape;
+  // Set where the exporter folded a transposition: dimension i is the named tensor's permutation[i].
+  std::optional<llvm::SmallVector<int64_t>> permutation;
+  // The graph sees the transposed parameter: its tie to an initializer that was not folded is restored.
+  bool viewTransposed = false;
+};
+
+// Decides from the exporter's metadata (see docs/onnx.md), or, where there is none, from types and ranks alone.
+class Parameters {
+ public:
+  // Looks at all initializers and their users; null-safe to copy after `analyse`.
+  mlir::LogicalResult analyse(const Model& model, const std::vector<const onnx::NodeProto*>& nodes,
+                              const llvm::StringMap<const onnx::TensorProto*>& initializers,
+                              const ImportOptions& options);
+
+  // The role of an initializer as one of its users sees it (merged initializers differ by user).
+  const ParameterRole& role(const onnx::TensorProto& tensor, const onnx::NodeProto* user) const;
+
+  // Restricts training to these names, as a Gradient operator's `xs` do.
+  void trainOnly(llvm::ArrayRef<std::string> names);
+
+ private:
+  struct Use {
+    const onnx::NodeProto* node;
+    int operand;
+  };
+  bool isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role);
+  void unmerge(const Model& model, const onnx::TensorProto& tensor);
+  mlir::LogicalResult applyPatterns(const Model& model, const ImportOptions& options);
+
+  llvm::StringMap<llvm::SmallVector<Use, 2>> uses;
+  llvm::StringMap<ParameterRole> roles;                                             // by initializer
+  llvm::DenseMap<const onnx::NodeProto*, llvm::StringMap<ParameterRole>> unmerged;  // by user and initializer
+  llvm::StringMap<std::string> owner;      // parameter's name to its initializer
+  std::vector<std::string> folded, split;  // for the warnings
+  bool optimizedExport = false;
+};
+
+}  // namespace sheaf::frontend
