@@ -44,10 +44,9 @@ class Demo:
     def plan(self, stage):
         return self.out / f"gpt-zero{stage}.plan"
 
-    def compile(self, stage, steps, show=True):
+    def compile(self, stage):
         self.call("sheaf", "compile", self.model, "-o", self.plan(stage), "--ranks", RANKS, "--zero", stage, "--batch", BATCH,
-                  "--optimizer", OPTIMIZER, "--lr-schedule", f"cosine:warmup={max(1, steps // 10)},steps={steps},min=0.1",
-                  "--clip-norm", "1.0", show=show)
+                  "--optimizer", OPTIMIZER, "--clip-norm", "1.0")
 
     def run(self, steps, *more, show=True):
         begin = time.monotonic()
@@ -68,9 +67,7 @@ class Demo:
         return [o for o in map(json.loads, self.log.read_text().splitlines()) if "event" not in o]
 
     def steps_for(self, seconds):
-        """How many steps take about that long here: the medians of a short run tell."""
-        self.compile(3, 100, show=False)
-        self.call("sheaf", "init", self.plan(3), "--scheme", "normal:std=0.02", "--seed", 1, "-o", self.weights)
+        """How many steps take about that long here: the median of a short run tells."""
         self.run(8, show=False)
         times = sorted(o["seconds"] for o in self.step_objects()[2:])
         return max(20, round(seconds / times[len(times) // 2]))
@@ -84,18 +81,20 @@ def main():
     args = parser.parse_args()
     demo = Demo(args.tools, args.out)
 
-    print("\n1. A GPT of 6 layers, width 384, exported from PyTorch; its weights are made here.", flush=True)
+    print("\n1. A GPT of 6 layers, width 384, exported from PyTorch, compiled for four ranks at every ZeRO stage.", flush=True)
+    stages = {}
+    for stage in range(4):
+        demo.compile(stage)
+        stages[stage] = json.loads(demo.call("sheaf", "inspect", demo.plan(stage), "--format", "json", show=False))
+
+    print("\n2. The graph came without weights: they are made. Its text is this project.", flush=True)
+    demo.call("sheaf", "init", demo.plan(3), "--scheme", "normal:std=0.02", "--seed", 1, "-o", demo.weights)
     demo.gather_text()
     steps = demo.steps_for(args.seconds)
 
-    print("\n2. Compiled for four ranks at every ZeRO stage.", flush=True)
-    stages = {}
-    for stage in range(4):
-        demo.compile(stage, steps)
-        stages[stage] = json.loads(demo.call("sheaf", "inspect", demo.plan(stage), "--format", "json", show=False))
-
     print(f"\n3. Trained at stage 3 for {steps} steps of {BATCH} x {SEQUENCE} bytes.", flush=True)
-    seconds = demo.run(steps, "--save", demo.out / "trained.safetensors", "--save-state", demo.out / "state")
+    seconds = demo.run(steps, "--lr-schedule", f"cosine:warmup={max(1, steps // 10)},steps={steps},min=0.1",
+                       "--save", demo.out / "trained.safetensors", "--save-state", demo.out / "state")
 
     taken = demo.step_objects()
     losses = [o["loss"] for o in taken]

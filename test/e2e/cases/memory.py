@@ -1,6 +1,8 @@
 """Memory is known to the byte: what each stage holds of parameters, gradients and optimizer state, and what a run takes."""
 import json
+import re
 
+from formats import read_log
 from harness import Case, Skip, expect
 from training import CONFIGS, data_arguments
 
@@ -14,6 +16,8 @@ def cases(session):
             yield Case(f"memory/shares/{name}/zero-{zero}", lambda n=name, z=zero: shares(session, n, z))
     yield Case("memory/parameters-counted-once", lambda: counted_once(session))
     yield Case("memory/communication", lambda: communication(session))
+    for name, ranks, zero in (("mlp-momentum", 2, 1), ("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 2)):
+        yield Case(f"memory/touched/{name}/ranks-{ranks}/zero-{zero}", lambda n=name, r=ranks, z=zero: touched(session, n, r, z))
     for name, ranks, zero in (("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 3), ("llama-tiny", 2, 1)):
         yield Case(f"memory/resident/{name}/ranks-{ranks}/zero-{zero}",
                    lambda n=name, r=ranks, z=zero: resident(session, n, r, z), alone=True)
@@ -64,6 +68,28 @@ def communication(session):
         whole = 4 * told["parameters"]
         if zero == 3:
             expect(gathers > 1.2 * whole / RANKS, f"stage 3 gathers {gathers} bytes for {whole} bytes of parameters")
+
+
+def touched(session, name, ranks, zero):
+    """In a poisoned arena nothing above the peak is touched, the highest byte touched lies in the topmost buffer, and the
+    poison changes no bit."""
+    config, where = CONFIGS[name], session.folder()
+    plan = session.plan(config.model, ranks, zero, 8, config.options)
+    losses = {}
+    for poison in ((), ("--poison",)):
+        session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 3, "--log", where / "log", *poison)
+        steps, events = read_log(where / "log")
+        losses[poison] = [s["loss"] for s in steps]
+    expect(losses[()] == losses[("--poison",)], f"other losses in a poisoned arena: {losses}")
+    told, peak = [e for e in events if e["event"] == "arena"], session.inspect(plan)["memory"]["peak_bytes"]
+    expect(len(told) == ranks, f"{len(told)} ranks of {ranks} tell what they touched")
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    buffers = [(int(m[1]), int(m[2])) for m in re.finditer(r"plan\.buffer .*?offset (\d+) bytes (\d+)", text)]
+    expect(buffers, "the text names no buffers")
+    top = max(buffers, key=lambda b: b[0] + b[1])
+    for entry in told:
+        last = entry["highest_touched_byte"]
+        expect(top[0] < last <= peak, f"rank {entry['rank']} touched up to {last}; the topmost buffer begins at {top[0]}, the peak is {peak}")
 
 
 def resident(session, name, ranks, zero):
