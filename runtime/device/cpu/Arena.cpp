@@ -1,0 +1,51 @@
+#include "runtime/device/cpu/Arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace sheaf::cpu {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2 << 20;
+// What a poisoned arena watches behind its end.
+constexpr uint64_t kWatched = 1 << 20;
+constexpr unsigned char kPattern = 0xA5;
+
+}  // namespace
+
+Expected<std::unique_ptr<Arena>> Arena::create(uint64_t bytes, bool poison) {
+  uint64_t extra = (poison ? kWatched : 0) + kPage;
+  if (bytes > UINT64_MAX / 2)
+    return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
+  uint64_t mapped = (bytes + extra - 1) / kPage * kPage;
+  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return Status::error("cannot map an arena of " + std::to_string(bytes) + " bytes: " + std::strerror(errno) +
+                         "; use more ranks, a higher ZeRO stage or a smaller batch");
+  // Only advice: without huge pages the step is slower but the same. A small arena would only waste memory.
+  if (mapped >= 4 * kHugePage) madvise(memory, mapped, MADV_HUGEPAGE);
+  if (poison) std::memset(memory, kPattern, mapped);
+  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(memory), bytes, mapped, poison));
+}
+
+Arena::~Arena() {
+  munmap(data_, mapped_);
+}
+
+uint64_t Arena::highestTouchedByte() const {
+  if (!poison_) return 0;
+  unsigned char pattern[kPage];
+  std::memset(pattern, kPattern, kPage);
+  for (uint64_t end = mapped_; end > 0; end -= kPage) {
+    const std::byte* page = data_ + end - kPage;
+    if (std::memcmp(page, pattern, kPage) == 0) continue;
+    for (uint64_t i = kPage; i > 0; --i)
+      if (page[i - 1] != std::byte{kPattern}) return end - kPage + i;
+  }
+  return 0;
+}
+
+}  // namespace sheaf::cpu

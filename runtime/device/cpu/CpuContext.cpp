@@ -1,0 +1,219 @@
+#include "runtime/device/cpu/CpuContext.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/device/cpu/RaceRanges.h"
+
+namespace sheaf::cpu {
+namespace {
+
+// Operand bytes below which a kernel is not worth sharing: waking a thread costs some 5 us.
+constexpr uint64_t kSharedBytes = 128 << 10;
+// Ranges of rows that a kernel is cut into, for each thread.
+constexpr int64_t kRangesPerThread = 4;
+
+// The stream whose instructions use the pool.
+uint32_t findComputeStream(const plan::Plan& plan) {
+  auto compute = std::find(plan.streams().begin(), plan.streams().end(), "compute");
+  return compute == plan.streams().end() ? 0 : compute - plan.streams().begin();
+}
+
+Status missing(const char* what, uint64_t index) {
+  return Status::error(std::string(what) + " " + std::to_string(index) + " is not in the plan");
+}
+
+}  // namespace
+
+CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
+    : world_(std::move(world)),
+      rank_(rank),
+      arena_(*world_->arenas[rank]),
+      computeStream_(findComputeStream(*world_->plan)),
+      pool_(world_->options.threadsPerRank, world_->spins),
+      single_(1, 0),
+      events_(*world_->events[rank]) {
+  for (int stream = 0; stream < world_->plan->streams_size(); ++stream)
+    streams_.push_back(
+        std::make_unique<Stream>([this, stream](const Work& work) { perform(work, stream); }, world_->spins));
+}
+
+CpuContext::~CpuContext() {
+  // A rank that goes away while its peers wait for it must not leave them waiting.
+  bool idle = true;
+  for (auto& stream : streams_) idle &= stream->idle();
+  if (!idle) abort("the rank was closed while instructions were still running");
+  streams_.clear();
+}
+
+void CpuContext::abort(const std::string& why) {
+  world_->abort.raise(Status::error("rank " + std::to_string(rank_) + ": " + why));
+}
+
+std::byte* CpuContext::address(const plan::Operand& operand) const {
+  return arena_.data() + world_->plan->buffers(operand.buffer()).offset() + operand.offset() +
+         static_cast<uint64_t>(rank_) * operand.shard_stride();
+}
+
+Status CpuContext::checkRange(uint64_t offset, uint64_t bytes) const {
+  if (offset <= arena_.size() && bytes <= arena_.size() - offset) return Status();
+  return Status::error("rank " + std::to_string(rank_) + ": bytes [" + std::to_string(offset) + ", +" +
+                       std::to_string(bytes) + ") lie outside the arena of " + std::to_string(arena_.size()));
+}
+
+Status CpuContext::read(uint64_t offset, std::span<std::byte> host) {
+  SHEAF_RETURN_IF_ERROR(checkRange(offset, host.size()));
+  if (!host.empty()) std::memcpy(host.data(), arena_.data() + offset, host.size());
+  return Status();
+}
+
+Status CpuContext::write(uint64_t offset, std::span<const std::byte> host) {
+  SHEAF_RETURN_IF_ERROR(checkRange(offset, host.size()));
+  if (!host.empty()) std::memcpy(arena_.data() + offset, host.data(), host.size());
+  return Status();
+}
+
+Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) {
+  if (world_->abort.raised()) return world_->abort.status();
+  const plan::Plan& plan = *world_->plan;
+  auto fail = [&](const Status& status) {
+    return Status::error("rank " + std::to_string(rank_) + ": " + instruction.label() + ": " + status.message());
+  };
+  if (instruction.stream() >= streams_.size()) return fail(missing("stream", instruction.stream()));
+  Work work{&instruction, nullptr, std::move(step), {}};
+  switch (instruction.kind_case()) {
+    case plan::Instruction::kRecord:
+      if (instruction.record().event() >= plan.events()) return fail(missing("event", instruction.record().event()));
+      work.record = events_.issueRecord(instruction.record().event(), instruction.stream());
+      break;
+    case plan::Instruction::kWait:
+      if (instruction.wait().event() >= plan.events()) return fail(missing("event", instruction.wait().event()));
+      work.record = events_.latestRecord(instruction.wait().event());
+      break;
+    case plan::Instruction::kCall: {
+      auto made = world_->functions.find(&instruction);
+      if (made != world_->functions.end())
+        work.function = made->second;
+      else
+        work.function = makeLibraryFunction(instruction.call(), plan.training().seed());
+      if (!work.function)
+        return fail(Status::error("unknown library function '" + instruction.call().function() + "'"));
+      break;
+    }
+    default:
+      break;
+  }
+  streams_[instruction.stream()]->push(std::move(work));
+  return Status();
+}
+
+Status CpuContext::synchronize() {
+  for (auto& stream : streams_) stream->drain();
+  return world_->abort.status();
+}
+
+void CpuContext::perform(const Work& work, uint32_t stream) {
+  if (world_->abort.raised()) return;
+  Status status = execute(work, stream == computeStream_ ? pool_ : single_);
+  if (!status.ok() && !world_->abort.raised()) abort(work.instruction->label() + ": " + status.message());
+}
+
+Status CpuContext::execute(const Work& work, ComputePool& pool) {
+  const plan::Instruction& instruction = *work.instruction;
+  declareAccesses(instruction, [this](const plan::Operand& operand) { return address(operand); });
+  switch (instruction.kind_case()) {
+    case plan::Instruction::kKernel:
+      if (instruction.updates_bucket() > 0 && work.step && work.step->onGradient) {
+        const plan::Operand& gradient = instruction.kernel().operands(1);
+        work.step->onGradient(rank_, instruction.updates_bucket() - 1, {address(gradient), gradient.bytes()});
+      }
+      return launch(instruction.kernel(), pool);
+    case plan::Instruction::kCall:
+      return call(work, pool);
+    case plan::Instruction::kCollective:
+      return collective(instruction.collective());
+    case plan::Instruction::kRecord:
+      events_.reach(work.record);
+      return Status();
+    case plan::Instruction::kWait:
+      return events_.wait(work.record) ? Status() : world_->abort.status();
+    case plan::Instruction::kInput: {
+      const plan::Operand& destination = instruction.input().destination();
+      if (!work.step || !work.step->readInput) return Status::error("the step has no input data");
+      return work.step->readInput(rank_, instruction.input().input(), {address(destination), destination.bytes()});
+    }
+    case plan::Instruction::kScalars: {
+      const plan::Operand& destination = instruction.scalars().destination();
+      if (!work.step || work.step->scalars.size() * sizeof(float) > destination.bytes())
+        return Status::error("the step's scalars do not fit the plan's");
+      std::memcpy(address(destination), work.step->scalars.data(), work.step->scalars.size() * sizeof(float));
+      return Status();
+    }
+    case plan::Instruction::kOutput:
+      return writeOutput(work);
+    case plan::Instruction::KIND_NOT_SET:
+      break;
+  }
+  return Status::error("the instruction is empty");
+}
+
+Status CpuContext::launch(const plan::KernelLaunch& launch, ComputePool& pool) {
+  if (launch.kernel() >= world_->kernels->size()) return missing("kernel", launch.kernel());
+  KernelEntry entry = world_->kernels->entry(launch.kernel());
+  // Kernels have few operands; what does not fit here would be a plan we did not make.
+  constexpr int kMaxOperands = 256;
+  void* args[kMaxOperands];
+  if (launch.operands_size() > kMaxOperands) return Status::error("a kernel has more than 256 operands");
+  uint64_t bytes = 0;
+  for (int i = 0; i < launch.operands_size(); ++i) {
+    args[i] = address(launch.operands(i));
+    bytes += launch.operands(i).bytes();
+  }
+  const int64_t rows = launch.rows(), block = std::max<int64_t>(launch.block(), 1);
+  const int64_t blocks = (rows + block - 1) / block;
+  int64_t ranges = bytes < kSharedBytes || pool.threads() == 1 ? 1 : pool.threads() * kRangesPerThread;
+  ranges = std::min(ranges, blocks);
+  pool.run(ranges, [&](int64_t range, int) {
+    int64_t begin = blocks * range / ranges * block, end = std::min(blocks * (range + 1) / ranges * block, rows);
+    entry(args, begin, end);
+  });
+  return Status();
+}
+
+Status CpuContext::call(const Work& work, ComputePool& pool) {
+  const plan::LibraryCall& call = work.instruction->call();
+  std::vector<std::byte*> operands(call.operands_size());
+  for (int i = 0; i < call.operands_size(); ++i) operands[i] = address(call.operands(i));
+  std::byte* scratch = call.scratch_per_thread() > 0 && !operands.empty() ? operands.back() : nullptr;
+  Status status = work.function->run({pool, operands.data(), scratch, rank_, work.step ? work.step->step : 0});
+  return status.ok() ? status : Status::error(call.function() + ": " + status.message());
+}
+
+Status CpuContext::collective(const plan::Collective& collective) {
+  if (collective.communicator() >= world_->communicators.size())
+    return missing("communicator", collective.communicator());
+  return world_->communicators[collective.communicator()]->run(
+      rank_,
+      {collective.op(), collective.type(), collective.count(), address(collective.source()),
+       address(collective.destination())},
+      peerReadListener());
+}
+
+Status CpuContext::writeOutput(const Work& work) {
+  const plan::WriteOutput& output = work.instruction->output();
+  const std::byte* source = address(output.source());
+  double value = 0;
+  if (output.output() == plan::GRADIENT_NORM) {
+    if (output.source().bytes() < sizeof(double)) return Status::error("the gradient norm is an f64");
+    std::memcpy(&value, source, sizeof(double));
+  } else {
+    float single;
+    if (output.source().bytes() < sizeof(float)) return Status::error("the loss is an f32");
+    std::memcpy(&single, source, sizeof(float));
+    value = single;
+  }
+  if (work.step && work.step->writeOutput) work.step->writeOutput(rank_, output.output(), value);
+  return Status();
+}
+
+}  // namespace sheaf::cpu

@@ -1,0 +1,69 @@
+// A rank on the CPU: an arena, a thread per stream, a pool for compute instructions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/device/Device.h"
+#include "runtime/device/cpu/Arena.h"
+#include "runtime/device/cpu/ComputePool.h"
+#include "runtime/device/cpu/Events.h"
+#include "runtime/device/cpu/KernelImages.h"
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/Stream.h"
+
+namespace sheaf::cpu {
+
+// What the ranks of a process share. It lives as long as the last of them.
+struct World {
+  const plan::Plan* plan = nullptr;
+  DeviceOptions options;
+  int spins = 0;  // see spinUntil
+  std::unique_ptr<KernelImages> kernels;
+  // All ranks', because a peer may still read from the arena of a rank that is being closed.
+  std::vector<std::unique_ptr<Arena>> arenas;
+  // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
+  std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
+  std::vector<std::unique_ptr<comm::LocalCommunicator>> communicators;
+  std::vector<std::unique_ptr<Events>> events;  // of each rank
+  // The listeners of the signal are the two above.
+  comm::AbortSignal abort;
+};
+
+class CpuContext : public RankContext {
+ public:
+  CpuContext(std::shared_ptr<World> world, int64_t rank);
+  ~CpuContext() override;
+
+  Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) override;
+  Status synchronize() override;
+  Status read(uint64_t offset, std::span<std::byte> host) override;
+  Status write(uint64_t offset, std::span<const std::byte> host) override;
+  uint64_t highestTouchedByte() override { return arena_.highestTouchedByte(); }
+  void abort(const std::string& why) override;
+
+ private:
+  std::byte* address(const plan::Operand& operand) const;
+  Status checkRange(uint64_t offset, uint64_t bytes) const;
+  // On the stream's thread. After an abort work is dropped, so that queues drain.
+  void perform(const Work& work, uint32_t stream);
+  Status execute(const Work& work, ComputePool& pool);
+  Status launch(const plan::KernelLaunch& launch, ComputePool& pool);
+  Status call(const Work& work, ComputePool& pool);
+  Status collective(const plan::Collective& collective);
+  Status writeOutput(const Work& work);
+
+  const std::shared_ptr<World> world_;
+  const int64_t rank_;
+  const Arena& arena_;
+  const uint32_t computeStream_;
+  ComputePool pool_;    // of the compute stream
+  ComputePool single_;  // of the other streams: their own thread
+  Events& events_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace sheaf::cpu

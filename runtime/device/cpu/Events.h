@@ -1,0 +1,50 @@
+// Events of one rank. A record is numbered when it is issued and reached when its stream gets there; a wait knows at
+// issue which record it is for.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/comm/local/LocalCommunicator.h"
+
+namespace sheaf::cpu {
+
+class Events {
+ public:
+  // A record of an event: the number-th on its stream. Number 0: none, always reached.
+  struct Record {
+    uint32_t event = 0;
+    uint32_t stream = 0;
+    uint64_t number = 0;
+  };
+
+  Events(uint32_t events, uint32_t streams, comm::AbortSignal& abort, int spins);
+
+  // By the issuing thread: numbers a new record; the latest one of an event.
+  Record issueRecord(uint32_t event, uint32_t stream);
+  Record latestRecord(uint32_t event) const { return latest_[event]; }
+
+  // By the streams: marks a record as reached; waits for one (false if the run was aborted).
+  void reach(const Record& record);
+  bool wait(const Record& record);
+
+ private:
+  // Records of one event on one stream are reached in the order of their numbers.
+  std::atomic<uint64_t>& reached(const Record& record) { return reached_[record.event * streams_ + record.stream]; }
+
+  const uint64_t streams_;
+  comm::AbortSignal& abort_;
+  const int spins_;
+  std::vector<uint64_t> issued_;
+  std::vector<Record> latest_;
+  std::unique_ptr<std::atomic<uint64_t>[]> reached_;
+  std::atomic<int> sleepers_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+}  // namespace sheaf::cpu

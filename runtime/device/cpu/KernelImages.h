@@ -1,0 +1,40 @@
+// The plan's compiled kernels, mapped as code.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::cpu {
+
+// A kernel's entry: args[i] is operand i's address; computes the rows [begin, end).
+using KernelEntry = void (*)(void** args, int64_t begin, int64_t end);
+
+class KernelImages {
+ public:
+  // Checks that the processor can run the images that kernels use, and maps them.
+  static Expected<std::unique_ptr<KernelImages>> load(const plan::Plan& plan);
+  ~KernelImages();
+  KernelImages(const KernelImages&) = delete;
+  KernelImages& operator=(const KernelImages&) = delete;
+
+  // Entry of Plan.kernels[kernel].
+  KernelEntry entry(uint32_t kernel) const { return entries_[kernel]; }
+  size_t size() const { return entries_.size(); }
+
+ private:
+  KernelImages() = default;
+  Status map(const plan::KernelImage& image, void*& code);
+
+  struct Mapping {
+    void* address;
+    size_t bytes;
+  };
+  std::vector<Mapping> mappings_;
+  std::vector<KernelEntry> entries_;
+};
+
+}  // namespace sheaf::cpu

@@ -1,0 +1,84 @@
+// train.attention by tiles of scores: a running maximum and sum for each query, rescaled from tile to tile (Dao et al.,
+// "FlashAttention", 2022). A query tile of a head is one item of work, so items are many and independent.
+#include <cfloat>
+#include <cmath>
+
+#include "runtime/device/cpu/functions/AttentionShape.h"
+#include "runtime/device/cpu/functions/Sgemm.h"
+#include "runtime/device/cpu/simd/Loops.h"
+
+namespace sheaf::cpu {
+namespace {
+
+constexpr int64_t kQueries = plan::kAttentionQueries, kKeys = plan::kAttentionKeys;
+
+class Attention : public LibraryFunction {
+ public:
+  explicit Attention(const plan::LibraryCall& call)
+      : shape_(call), scratchBytes_(call.scratch_per_thread()), resultIndex_(shape_.mask ? 4 : 3) {}
+
+  Status run(const Invocation& invocation) const override {
+    const int64_t tiles = (shape_.s + kQueries - 1) / kQueries, heads = shape_.b * shape_.h;
+    SgemmFailure failure;
+    invocation.pool.run(tiles * heads, [&](int64_t item, int thread) {
+      // The last queries see the most keys under a causal mask: they come first, so that the pool ends even.
+      int64_t tile = tiles - 1 - item / heads, head = item % heads;
+      float* scores = reinterpret_cast<float*>(invocation.scratch + thread * scratchBytes_);
+      runTile(invocation, head / shape_.h, head % shape_.h, tile * kQueries, scores, failure);
+    });
+    return failure.status();
+  }
+
+ private:
+  void runTile(const Invocation& invocation, int64_t batch, int64_t head, int64_t query, float* scores,
+               SgemmFailure& failure) const {
+    const AttentionShape& p = shape_;
+    const int64_t group = head / (p.h / p.g), rows = std::min(kQueries, p.s - query), limit = p.keyLimit(query, rows);
+    const float* q = invocation.operand<float>(0) + (batch * p.s + query) * p.queryRow + head * p.d;
+    const float* k = invocation.operand<float>(1) + batch * p.t * p.keyRow + group * p.d;
+    const float* v = invocation.operand<float>(2) + batch * p.t * p.valueRow + group * p.e;
+    float* result = invocation.operand<float>(resultIndex_) + (batch * p.s + query) * p.resultRow + head * p.e;
+    float* logSumExp = invocation.operand<float>(resultIndex_ + 1) + (batch * p.h + head) * p.s + query;
+    float maximum[kQueries], sum[kQueries];
+    std::fill_n(maximum, rows, -FLT_MAX);
+    std::fill_n(sum, rows, 0.0f);
+    for (int64_t key = 0; key < limit; key += kKeys) {
+      const int64_t keys = std::min(kKeys, limit - key);
+      failure.note(
+          sgemm(false, true, rows, keys, p.d, p.scale, q, p.queryRow, k + key * p.keyRow, p.keyRow, 0, scores, kKeys));
+      if (p.mask)
+        addMask(p, p.maskOf(invocation.operand<float>(3), batch, head), query, rows, key, keys, scores, loops().add);
+      for (int64_t row = 0; row < rows; ++row) {
+        const float before = maximum[row];
+        const float tileSum =
+            loops().softmaxRow(scores + row * kKeys, p.seen(query + row, key, keys), keys, &maximum[row]);
+        const float keep = before == maximum[row] ? 1.0f : loops().exponential(before - maximum[row]);
+        if (key > 0 && keep != 1.0f) loops().scale(result + row * p.resultRow, p.e, keep);
+        sum[row] = sum[row] * keep + tileSum;
+      }
+      failure.note(sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v + key * p.valueRow, p.valueRow,
+                         key > 0 ? 1 : 0, result, p.resultRow));
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      if (sum[row] == 0) {  // it sees nothing
+        std::fill_n(result + row * p.resultRow, p.e, 0.0f);
+        logSumExp[row] = -INFINITY;
+        continue;
+      }
+      loops().scale(result + row * p.resultRow, p.e, 1 / sum[row]);
+      logSumExp[row] = maximum[row] + std::log(sum[row]);
+    }
+  }
+
+  const AttentionShape shape_;
+  const int64_t scratchBytes_;
+  const int resultIndex_;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeAttention(const plan::LibraryCall& call) {
+  return std::make_unique<Attention>(call);
+}
+
+}  // namespace sheaf::cpu

@@ -1,0 +1,58 @@
+// What attention and its gradient share: the shape, where heads lie, and which keys a query sees.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::cpu {
+
+struct AttentionShape {
+  explicit AttentionShape(const plan::LibraryCall& call)
+      : b(plan::integer(call, "b")),
+        s(plan::integer(call, "s")),
+        t(plan::integer(call, "t")),
+        h(plan::integer(call, "h")),
+        g(plan::integer(call, "g")),
+        d(plan::integer(call, "d")),
+        e(plan::integer(call, "e")),
+        causal(plan::integer(call, "causal") != 0),
+        mask(plan::integer(call, "mask") != 0),
+        maskB(plan::integer(call, "mask_b")),
+        maskH(plan::integer(call, "mask_h")),
+        queryRow(plan::integer(call, "query_row")),
+        keyRow(plan::integer(call, "key_row")),
+        valueRow(plan::integer(call, "value_row")),
+        resultRow(plan::integer(call, "result_row")),
+        scale(static_cast<float>(plan::real(call, "scale"))) {}
+
+  // Keys [0, limit) are all that queries [begin, begin + rows) may see.
+  int64_t keyLimit(int64_t begin, int64_t rows) const {
+    return causal ? std::clamp<int64_t>(begin + rows + t - s, 0, t) : t;
+  }
+  // How many of the keys [begin, begin + keys) the query sees.
+  int64_t seen(int64_t query, int64_t begin, int64_t keys) const {
+    return causal ? std::clamp<int64_t>(query + t - s + 1 - begin, 0, keys) : keys;
+  }
+  // The mask's [s, t] matrix for a head.
+  const float* maskOf(const float* mask, int64_t batch, int64_t head) const {
+    return mask + ((maskB == 1 ? 0 : batch) * maskH + (maskH == 1 ? 0 : head)) * s * t;
+  }
+
+  int64_t b, s, t, h, g, d, e;
+  bool causal, mask;
+  int64_t maskB, maskH, queryRow, keyRow, valueRow, resultRow;
+  float scale;
+};
+
+// Adds a tile of the mask to a tile of scores.
+inline void addMask(const AttentionShape& shape, const float* mask, int64_t query, int64_t rows, int64_t key,
+                    int64_t keys, float* scores, void (*add)(float*, const float*, int64_t)) {
+  for (int64_t row = 0; row < rows; ++row)
+    add(scores + row * plan::kAttentionKeys, mask + (query + row) * shape.t + key, keys);
+}
+
+}  // namespace sheaf::cpu

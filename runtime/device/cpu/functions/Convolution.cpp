@@ -1,0 +1,170 @@
+// Convolutions as matrix products of the filter with the unrolled input (one column per output pixel, one row per
+// filter element), a range of pixels at a time.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/Sgemm.h"
+#include "runtime/device/cpu/functions/Window.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::cpu {
+namespace {
+
+class Convolution : public LibraryFunction {
+ public:
+  explicit Convolution(const plan::LibraryCall& call)
+      : window_(call),
+        o_(plan::integer(call, "o")),
+        groups_(plan::integer(call, "groups")),
+        scratchBytes_(call.scratch_per_thread()),
+        groupInputs_(window_.c / groups_),
+        groupOutputs_(o_ / groups_),
+        patch_(groupInputs_ * window_.kh * window_.kw),
+        pixels_(window_.oh * window_.ow),
+        rangePixels_(plan::convPixels(patch_, pixels_)),
+        ranges_((pixels_ + rangePixels_ - 1) / rangePixels_) {}
+
+ protected:
+  float* scratch(const Invocation& invocation, int thread) const {
+    return reinterpret_cast<float*>(invocation.scratch + thread * scratchBytes_);
+  }
+  int64_t imageElements() const { return window_.h * window_.w; }
+  // Offset of a group's channels of an image in the input, and in the result.
+  int64_t inputOffset(int64_t image, int64_t group) const {
+    return (image * window_.c + group * groupInputs_) * imageElements();
+  }
+  int64_t resultOffset(int64_t image, int64_t group) const { return (image * o_ + group * groupOutputs_) * pixels_; }
+
+  // columns[(channel, i, j), pixel - first] = the input that filter element (i, j) sees, for `channels` channels.
+  void unroll(const float* input, int64_t channels, int64_t first, int64_t count, float* columns) const {
+    const Window& p = window_;
+    for (int64_t channel = 0; channel < channels; ++channel) {
+      const float* plane = input + channel * imageElements();
+      for (int64_t i = 0; i < p.kh; ++i) {
+        for (int64_t j = 0; j < p.kw; ++j, columns += count) {
+          int64_t y = first / p.ow, x = first % p.ow;
+          for (int64_t pixel = 0; pixel < count; ++pixel) {
+            const int64_t row = p.row(y, i), column = p.column(x, j);
+            columns[pixel] = p.inside(row, column) ? plane[row * p.w + column] : 0.0f;
+            if (++x == p.ow) x = 0, ++y;
+          }
+        }
+      }
+    }
+  }
+
+  // The adjoint of unroll: adds.
+  void rollUp(const float* columns, int64_t channels, int64_t first, int64_t count, float* input) const {
+    const Window& p = window_;
+    for (int64_t channel = 0; channel < channels; ++channel) {
+      float* plane = input + channel * imageElements();
+      for (int64_t i = 0; i < p.kh; ++i) {
+        for (int64_t j = 0; j < p.kw; ++j, columns += count) {
+          int64_t y = first / p.ow, x = first % p.ow;
+          for (int64_t pixel = 0; pixel < count; ++pixel) {
+            const int64_t row = p.row(y, i), column = p.column(x, j);
+            if (p.inside(row, column)) plane[row * p.w + column] += columns[pixel];
+            if (++x == p.ow) x = 0, ++y;
+          }
+        }
+      }
+    }
+  }
+
+  const Window window_;
+  const int64_t o_, groups_, scratchBytes_, groupInputs_, groupOutputs_, patch_, pixels_, rangePixels_, ranges_;
+};
+
+class Forward : public Convolution {
+ public:
+  using Convolution::Convolution;
+
+  Status run(const Invocation& invocation) const override {
+    const float *input = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
+    float* result = invocation.operand<float>(2);
+    SgemmFailure failure;
+    invocation.pool.run(window_.n * groups_ * ranges_, [&](int64_t item, int thread) {
+      const int64_t first = item % ranges_ * rangePixels_, count = std::min(rangePixels_, pixels_ - first);
+      const int64_t group = item / ranges_ % groups_, image = item / ranges_ / groups_;
+      float* columns = scratch(invocation, thread);
+      unroll(input + inputOffset(image, group), groupInputs_, first, count, columns);
+      failure.note(sgemm(false, false, groupOutputs_, count, patch_, 1, filter + group * groupOutputs_ * patch_, patch_,
+                         columns, count, 0, result + resultOffset(image, group) + first, pixels_));
+    });
+    return failure.status();
+  }
+};
+
+class GradInput : public Convolution {
+ public:
+  using Convolution::Convolution;
+
+  // Windows overlap, so one item is a whole group of an image, its ranges in order.
+  Status run(const Invocation& invocation) const override {
+    const float *gradient = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
+    float* result = invocation.operand<float>(2);
+    SgemmFailure failure;
+    invocation.pool.run(window_.n * groups_, [&](int64_t item, int thread) {
+      const int64_t group = item % groups_, image = item / groups_;
+      float *columns = scratch(invocation, thread), *to = result + inputOffset(image, group);
+      std::memset(to, 0, groupInputs_ * imageElements() * sizeof(float));
+      for (int64_t first = 0; first < pixels_; first += rangePixels_) {
+        const int64_t count = std::min(rangePixels_, pixels_ - first);
+        failure.note(sgemm(true, false, patch_, count, groupOutputs_, 1, filter + group * groupOutputs_ * patch_,
+                           patch_, gradient + resultOffset(image, group) + first, pixels_, 0, columns, count));
+        rollUp(columns, groupInputs_, first, count, to);
+      }
+    });
+    return failure.status();
+  }
+};
+
+class GradFilter : public Convolution {
+ public:
+  using Convolution::Convolution;
+
+  // One item is a range of a group's input channels: all images and ranges of pixels in order.
+  Status run(const Invocation& invocation) const override {
+    const float *input = invocation.operand<float>(0), *gradient = invocation.operand<float>(1);
+    float* result = invocation.operand<float>(2);
+    constexpr int64_t kRows = 64;  // of the product, at least
+    const int64_t element = window_.kh * window_.kw, channels = std::max<int64_t>(kRows / element, 1);
+    const int64_t parts = (groupInputs_ + channels - 1) / channels;
+    SgemmFailure failure;
+    invocation.pool.run(groups_ * parts, [&](int64_t item, int thread) {
+      const int64_t group = item / parts, channel = item % parts * channels;
+      const int64_t width = std::min(channels, groupInputs_ - channel);
+      float* columns = scratch(invocation, thread);
+      float* to = result + group * groupOutputs_ * patch_ + channel * element;
+      bool accumulate = false;
+      for (int64_t image = 0; image < window_.n; ++image) {
+        const float* from = input + inputOffset(image, group) + channel * imageElements();
+        for (int64_t first = 0; first < pixels_; first += rangePixels_, accumulate = true) {
+          const int64_t count = std::min(rangePixels_, pixels_ - first);
+          unroll(from, width, first, count, columns);
+          failure.note(sgemm(false, true, groupOutputs_, width * element, count, 1,
+                             gradient + resultOffset(image, group) + first, pixels_, columns, count, accumulate ? 1 : 0,
+                             to, patch_));
+        }
+      }
+    });
+    return failure.status();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeConv(const plan::LibraryCall& call) {
+  return std::make_unique<Forward>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeConvGradInput(const plan::LibraryCall& call) {
+  return std::make_unique<GradInput>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeConvGradFilter(const plan::LibraryCall& call) {
+  return std::make_unique<GradFilter>(call);
+}
+
+}  // namespace sheaf::cpu

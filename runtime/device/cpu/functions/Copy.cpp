@@ -1,0 +1,152 @@
+// Strided copies: slices, transposes, concatenations, padding, reversal.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/plan/Library.h"
+
+namespace sheaf::cpu {
+namespace {
+
+struct Dimension {
+  int64_t size;
+  int64_t source;  // strides, in elements
+  int64_t destination;
+};
+
+// Drops dimensions of size one, orders the others by their stride in the destination, outermost first, and merges
+// neighbours that are one run of elements on both sides.
+std::vector<Dimension> simplify(std::vector<Dimension> dimensions) {
+  std::erase_if(dimensions, [](const Dimension& d) { return d.size == 1; });
+  std::stable_sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
+    return std::abs(a.destination) > std::abs(b.destination);
+  });
+  std::vector<Dimension> merged;
+  for (const Dimension& d : dimensions) {
+    if (!merged.empty() && merged.back().source == d.source * d.size &&
+        merged.back().destination == d.destination * d.size)
+      merged.back() = {merged.back().size * d.size, d.source, d.destination};
+    else
+      merged.push_back(d);
+  }
+  return merged;
+}
+
+class Copy : public LibraryFunction {
+ public:
+  explicit Copy(const plan::LibraryCall& call)
+      : width_(plan::integer(call, "element_bytes")),
+        sourceOffset_(plan::integer(call, "source_offset")),
+        zeroBytes_(plan::integer(call, "zero") != 0 && call.operands_size() > 1 ? call.operands(1).bytes() : 0) {
+    std::vector<Dimension> dimensions;
+    for (int64_t i = 0; i < plan::integer(call, "rank"); ++i) {
+      std::string suffix = std::to_string(i);
+      dimensions.push_back({plan::integer(call, "size" + suffix), plan::integer(call, "source_stride" + suffix),
+                            plan::integer(call, "destination_stride" + suffix)});
+      empty_ |= dimensions.back().size == 0;
+    }
+    dimensions = simplify(std::move(dimensions));
+    chooseInner(std::move(dimensions));
+  }
+
+  Status run(const Invocation& invocation) const override {
+    const std::byte* source = invocation.operand<std::byte>(0) + sourceOffset_ * width_;
+    std::byte* destination = invocation.operand<std::byte>(1);
+    if (zeroBytes_ > 0) {
+      invocation.pool.run((zeroBytes_ + kItemBytes - 1) / kItemBytes, [&](int64_t item, int) {
+        std::memset(destination + item * kItemBytes, 0, std::min(kItemBytes, zeroBytes_ - item * kItemBytes));
+      });
+    }
+    if (empty_) return Status();
+    // Pieces are given out in groups, so that small ones do not cost a visit to the pool each.
+    const int64_t perItem = std::max<int64_t>(kItemBytes / pieceBytes(), 1);
+    invocation.pool.run((pieces_ + perItem - 1) / perItem, [&](int64_t item, int) {
+      for (int64_t piece = item * perItem, end = std::min(piece + perItem, pieces_); piece < end; ++piece) {
+        const int64_t begin = piece % parts_ * part_;
+        int64_t rest = piece / parts_, from = begin * split().source, to = begin * split().destination;
+        for (size_t i = outer_.size(); i-- > 0;) {
+          int64_t index = rest % outer_[i].size;
+          rest /= outer_[i].size;
+          from += index * outer_[i].source;
+          to += index * outer_[i].destination;
+        }
+        copyPiece(source + from * width_, destination + to * width_, std::min(part_, split().size - begin));
+      }
+    });
+    return Status();
+  }
+
+ private:
+  static constexpr int64_t kItemBytes = 256 << 10;
+
+  // The dimension that is cut into parts, so that threads can share a large matrix or run.
+  const Dimension& split() const { return transposed_ ? across_ : inner_; }
+  int64_t pieceBytes() const { return part_ * (transposed_ ? inner_.size : 1) * width_; }
+
+  // The innermost dimension is copied by one loop; a transpose takes a second dimension into that loop.
+  void chooseInner(std::vector<Dimension> dimensions) {
+    if (!dimensions.empty()) {
+      inner_ = dimensions.back();
+      dimensions.pop_back();
+    }
+    if (width_ == 4 && inner_.destination == 1 && inner_.source != 1) {
+      auto across =
+          std::find_if(dimensions.begin(), dimensions.end(), [](const Dimension& d) { return d.source == 1; });
+      if (across != dimensions.end()) {
+        transposed_ = true;
+        across_ = *across;
+        dimensions.erase(across);
+      }
+    }
+    outer_ = std::move(dimensions);
+    // A multiple of 16, the width of a transposed block.
+    const int64_t elements = kItemBytes / width_ / (transposed_ ? inner_.size : 1);
+    part_ = std::min(split().size, std::max<int64_t>(elements / 16 * 16, 16));
+    if (empty_) return;
+    parts_ = (split().size + part_ - 1) / part_;
+    pieces_ = parts_;
+    for (const Dimension& d : outer_) pieces_ *= d.size;
+  }
+
+  // Copies `count` elements of the split dimension.
+  void copyPiece(const std::byte* source, std::byte* destination, int64_t count) const {
+    if (transposed_)
+      loops().transpose(reinterpret_cast<const uint32_t*>(source), inner_.source,
+                        reinterpret_cast<uint32_t*>(destination), across_.destination, inner_.size, count);
+    else if (inner_.source == 1 && inner_.destination == 1)
+      std::memcpy(destination, source, count * width_);
+    else if (width_ == 4)
+      copyAs<uint32_t>(source, destination, count);
+    else if (width_ == 8)
+      copyAs<uint64_t>(source, destination, count);
+    else if (width_ == 2)
+      copyAs<uint16_t>(source, destination, count);
+    else
+      copyAs<uint8_t>(source, destination, count);
+  }
+
+  template <typename T>
+  void copyAs(const std::byte* source, std::byte* destination, int64_t count) const {
+    const T* from = reinterpret_cast<const T*>(source);
+    T* to = reinterpret_cast<T*>(destination);
+    for (int64_t i = 0; i < count; ++i) to[i * inner_.destination] = from[i * inner_.source];
+  }
+
+  const int64_t width_, sourceOffset_, zeroBytes_;
+  bool empty_ = false, transposed_ = false;
+  std::vector<Dimension> outer_;
+  Dimension inner_{1, 1, 1}, across_{1, 1, 1};
+  int64_t part_ = 1, parts_ = 1, pieces_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeCopy(const plan::LibraryCall& call) {
+  return std::make_unique<Copy>(call);
+}
+
+}  // namespace sheaf::cpu

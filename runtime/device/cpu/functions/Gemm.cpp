@@ -1,0 +1,60 @@
+// Matrix products: oneDNN's single-threaded sgemm on tiles of the result that our own pool hands out.
+#include <algorithm>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/Sgemm.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::cpu {
+namespace {
+
+class Gemm : public LibraryFunction {
+ public:
+  explicit Gemm(const plan::LibraryCall& call)
+      : m_(plan::integer(call, "m")),
+        n_(plan::integer(call, "n")),
+        k_(plan::integer(call, "k")),
+        batch_(plan::integer(call, "batch")),
+        transposeA_(plan::integer(call, "transpose_a") != 0),
+        transposeB_(plan::integer(call, "transpose_b") != 0),
+        lda_(plan::integer(call, "lda")),
+        ldb_(plan::integer(call, "ldb")),
+        ldc_(plan::integer(call, "ldc")),
+        strideA_(plan::integer(call, "stride_a")),
+        strideB_(plan::integer(call, "stride_b")),
+        strideC_(plan::integer(call, "stride_c")),
+        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_)) {}
+
+  Status run(const Invocation& invocation) const override {
+    const float* a = invocation.operand<float>(0);
+    const float* b = invocation.operand<float>(1);
+    float* c = invocation.operand<float>(2);
+    const int64_t tileRows = (m_ + tile_.rows - 1) / tile_.rows, tileColumns = (n_ + tile_.columns - 1) / tile_.columns;
+    SgemmFailure failure;
+    // Neighbouring tiles share columns of b, the operand whose packing costs more.
+    invocation.pool.run(batch_ * tileColumns * tileRows, [&](int64_t item, int) {
+      int64_t row = item % tileRows * tile_.rows, rest = item / tileRows;
+      int64_t column = rest % tileColumns * tile_.columns, entry = rest / tileColumns;
+      failure.note(sgemm(transposeA_, transposeB_, std::min(tile_.rows, m_ - row), std::min(tile_.columns, n_ - column),
+                         k_, 1, a + entry * strideA_ + (transposeA_ ? row : row * lda_), lda_,
+                         b + entry * strideB_ + (transposeB_ ? column * ldb_ : column), ldb_, 0,
+                         c + entry * strideC_ + row * ldc_ + column, ldc_));
+    });
+    return failure.status();
+  }
+
+ private:
+  int64_t m_, n_, k_, batch_;
+  bool transposeA_, transposeB_;
+  int64_t lda_, ldb_, ldc_, strideA_, strideB_, strideC_;
+  plan::GemmTile tile_;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeGemm(const plan::LibraryCall& call) {
+  return std::make_unique<Gemm>(call);
+}
+
+}  // namespace sheaf::cpu

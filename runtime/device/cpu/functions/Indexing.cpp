@@ -1,0 +1,142 @@
+// gather and scatter_add.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/plan/Library.h"
+
+namespace sheaf::cpu {
+namespace {
+
+// Bytes that one item of work moves, at least.
+constexpr int64_t kItemBytes = 64 << 10;
+
+// The indices of a call: `count` of them, of 4 or 8 bytes, each in [-rows, rows).
+struct Indices {
+  const std::byte* data;
+  bool wide;
+  int64_t rows;
+
+  int64_t raw(int64_t i) const {
+    if (wide) {
+      int64_t value;
+      std::memcpy(&value, data + i * sizeof value, sizeof value);
+      return value;
+    }
+    int32_t value;
+    std::memcpy(&value, data + i * sizeof value, sizeof value);
+    return value;
+  }
+  // The row that index i names; -1 if it is out of range.
+  int64_t row(int64_t i) const {
+    int64_t value = raw(i);
+    if (value < -rows || value >= rows) return -1;
+    return value < 0 ? value + rows : value;
+  }
+  Status check(int64_t count) const {
+    for (int64_t i = 0; i < count; ++i)
+      if (row(i) < 0)
+        return Status::error("index " + std::to_string(raw(i)) + " at position " + std::to_string(i) +
+                             " is outside [-" + std::to_string(rows) + ", " + std::to_string(rows) + ")");
+    return Status();
+  }
+};
+
+class Gather : public LibraryFunction {
+ public:
+  explicit Gather(const plan::LibraryCall& call)
+      : outer_(plan::integer(call, "outer")),
+        rows_(plan::integer(call, "rows")),
+        count_(plan::integer(call, "count")),
+        slice_(plan::integer(call, "inner") * plan::integer(call, "element_bytes")),
+        wide_(plan::integer(call, "index_bytes") == 8) {}
+
+  Status run(const Invocation& invocation) const override {
+    const std::byte* data = invocation.operand<std::byte>(0);
+    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
+    std::byte* result = invocation.operand<std::byte>(2);
+    if (Status status = indices.check(count_); !status.ok()) return status;
+    const int64_t slices = outer_ * count_, each = std::max<int64_t>(kItemBytes / std::max<int64_t>(slice_, 1), 1);
+    invocation.pool.run((slices + each - 1) / each, [&](int64_t item, int) {
+      for (int64_t i = item * each, end = std::min(i + each, slices); i < end; ++i) {
+        const std::byte* source = data + (i / count_ * rows_ + indices.row(i % count_)) * slice_;
+        // One element at a time is what gathers of labels do.
+        if (slice_ == 4)
+          std::memcpy(result + i * 4, source, 4);
+        else
+          std::memcpy(result + i * slice_, source, slice_);
+      }
+    });
+    return Status();
+  }
+
+ private:
+  int64_t outer_, rows_, count_, slice_;
+  bool wide_;
+};
+
+// Threads own disjoint columns of the result, so the order of summation is that of the indices.
+class ScatterAdd : public LibraryFunction {
+ public:
+  explicit ScatterAdd(const plan::LibraryCall& call)
+      : outer_(plan::integer(call, "outer")),
+        rows_(plan::integer(call, "rows")),
+        inner_(plan::integer(call, "inner")),
+        count_(plan::integer(call, "count")),
+        wide_(plan::integer(call, "index_bytes") == 8) {}
+
+  Status run(const Invocation& invocation) const override {
+    const float* update = invocation.operand<float>(0);
+    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
+    float* result = invocation.operand<float>(2);
+    if (Status status = indices.check(count_); !status.ok()) return status;
+
+    const int64_t bytes = outer_ * rows_ * inner_ * int64_t(sizeof(float));
+    constexpr int64_t kZeroBytes = 1 << 20;
+    invocation.pool.run((bytes + kZeroBytes - 1) / kZeroBytes, [&](int64_t item, int) {
+      std::memset(reinterpret_cast<char*>(result) + item * kZeroBytes, 0,
+                  std::min(kZeroBytes, bytes - item * kZeroBytes));
+    });
+
+    constexpr int64_t kColumns = 128;
+    const int64_t columnItems = (inner_ + kColumns - 1) / kColumns;
+    // Where slices are short there are many outer entries: several of them make one item.
+    const int64_t each =
+        std::max<int64_t>(kItemBytes / 4 / std::max<int64_t>(count_ * std::min(inner_, kColumns), 1), 1);
+    const int64_t outerItems = (outer_ + each - 1) / each;
+    const auto addRow = loops().add;
+    invocation.pool.run(outerItems * columnItems, [&](int64_t item, int) {
+      const int64_t column = item % columnItems * kColumns, width = std::min(kColumns, inner_ - column);
+      for (int64_t o = item / columnItems * each, end = std::min(o + each, outer_); o < end; ++o) {
+        for (int64_t i = 0; i < count_; ++i) {
+          float* to = result + (o * rows_ + indices.row(i)) * inner_ + column;
+          const float* from = update + (o * count_ + i) * inner_ + column;
+          if (width == 1)
+            *to += *from;
+          else
+            addRow(to, from, width);
+        }
+      }
+    });
+    return Status();
+  }
+
+ private:
+  int64_t outer_, rows_, inner_, count_;
+  bool wide_;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call) {
+  return std::make_unique<Gather>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeScatterAdd(const plan::LibraryCall& call) {
+  return std::make_unique<ScatterAdd>(call);
+}
+
+}  // namespace sheaf::cpu

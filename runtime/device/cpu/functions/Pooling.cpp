@@ -1,0 +1,85 @@
+// Max pooling and its gradient, a plane (one channel of one image) at a time.
+#include <cmath>
+#include <cstring>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/Window.h"
+
+namespace sheaf::cpu {
+namespace {
+
+class Pooling : public LibraryFunction {
+ public:
+  explicit Pooling(const plan::LibraryCall& call) : window_(call) {}
+
+ protected:
+  // The position in the plane of a window's first maximum (a NaN is one); -1 if the window lies in the padding.
+  int64_t firstMaximum(const float* plane, int64_t y, int64_t x) const {
+    int64_t best = -1;
+    for (int64_t i = 0; i < window_.kh; ++i) {
+      for (int64_t j = 0; j < window_.kw; ++j) {
+        const int64_t row = window_.row(y, i), column = window_.column(x, j);
+        if (!window_.inside(row, column)) continue;
+        const int64_t at = row * window_.w + column;
+        if (best < 0 || plane[at] > plane[best] || (std::isnan(plane[at]) && !std::isnan(plane[best]))) best = at;
+      }
+    }
+    return best;
+  }
+  int64_t planeElements() const { return window_.h * window_.w; }
+  int64_t planePixels() const { return window_.oh * window_.ow; }
+
+  const Window window_;
+};
+
+class MaxPool : public Pooling {
+ public:
+  using Pooling::Pooling;
+
+  Status run(const Invocation& invocation) const override {
+    const float* input = invocation.operand<float>(0);
+    float* result = invocation.operand<float>(1);
+    invocation.pool.run(window_.n * window_.c, [&](int64_t item, int) {
+      const float* plane = input + item * planeElements();
+      float* to = result + item * planePixels();
+      for (int64_t y = 0; y < window_.oh; ++y)
+        for (int64_t x = 0; x < window_.ow; ++x) {
+          const int64_t best = firstMaximum(plane, y, x);
+          *to++ = best < 0 ? -INFINITY : plane[best];
+        }
+    });
+    return Status();
+  }
+};
+
+class MaxPoolGrad : public Pooling {
+ public:
+  using Pooling::Pooling;
+
+  Status run(const Invocation& invocation) const override {
+    const float *input = invocation.operand<float>(0), *gradient = invocation.operand<float>(1);
+    float* result = invocation.operand<float>(2);
+    invocation.pool.run(window_.n * window_.c, [&](int64_t item, int) {
+      const float* plane = input + item * planeElements();
+      const float* from = gradient + item * planePixels();
+      float* to = result + item * planeElements();
+      std::memset(to, 0, planeElements() * sizeof(float));
+      for (int64_t y = 0; y < window_.oh; ++y)
+        for (int64_t x = 0; x < window_.ow; ++x, ++from)
+          if (const int64_t best = firstMaximum(plane, y, x); best >= 0) to[best] += *from;
+    });
+    return Status();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeMaxPool(const plan::LibraryCall& call) {
+  return std::make_unique<MaxPool>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeMaxPoolGrad(const plan::LibraryCall& call) {
+  return std::make_unique<MaxPoolGrad>(call);
+}
+
+}  // namespace sheaf::cpu

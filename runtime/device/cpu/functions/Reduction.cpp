@@ -1,0 +1,186 @@
+// Reductions and running sums: sum_partials, cumsum, square_sum, gradient_norm; and zero.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/plan/Library.h"
+
+namespace sheaf::cpu {
+namespace {
+
+class SumPartials : public LibraryFunction {
+ public:
+  explicit SumPartials(const plan::LibraryCall& call) : p_(plan::integer(call, "p")), c_(plan::integer(call, "c")) {}
+
+  Status run(const Invocation& invocation) const override {
+    const float* source = invocation.operand<float>(0);
+    float* destination = invocation.operand<float>(1);
+    // Columns of an item: few enough that their sums stay in the first-level cache.
+    constexpr int64_t kColumns = 1024;
+    invocation.pool.run((c_ + kColumns - 1) / kColumns, [&](int64_t item, int) {
+      const int64_t column = item * kColumns, width = std::min(kColumns, c_ - column);
+      std::memcpy(destination + column, source + column, width * sizeof(float));
+      for (int64_t row = 1; row < p_; ++row) loops().add(destination + column, source + row * c_ + column, width);
+    });
+    return Status();
+  }
+
+ private:
+  int64_t p_, c_;
+};
+
+class CumSum : public LibraryFunction {
+ public:
+  explicit CumSum(const plan::LibraryCall& call)
+      : outer_(plan::integer(call, "outer")),
+        n_(plan::integer(call, "n")),
+        inner_(plan::integer(call, "inner")),
+        exclusive_(plan::integer(call, "exclusive") != 0),
+        reverse_(plan::integer(call, "reverse") != 0),
+        type_(static_cast<plan::ElementType>(plan::integer(call, "type"))) {}
+
+  Status run(const Invocation& invocation) const override {
+    switch (type_) {
+      case plan::F64:
+        return sum<double>(invocation);
+      case plan::I64:
+        return sum<uint64_t>(invocation);
+      case plan::I32:
+        return sum<uint32_t>(invocation);
+      default:
+        return sum<float>(invocation);
+    }
+  }
+
+ private:
+  // Unsigned for integers: their sum wraps.
+  template <typename T>
+  Status sum(const Invocation& invocation) const {
+    const T* source = invocation.operand<T>(0);
+    T* destination = invocation.operand<T>(1);
+    invocation.pool.run(outer_, [&](int64_t o, int) {
+      for (int64_t i = 0; i < inner_; ++i) {
+        const int64_t base = o * n_ * inner_ + i;
+        T total = 0;
+        for (int64_t j = 0; j < n_; ++j) {
+          const int64_t at = base + (reverse_ ? n_ - 1 - j : j) * inner_;
+          T value = source[at];
+          T before = total;
+          total = j == 0 ? value : total + value;
+          destination[at] = exclusive_ ? before : total;
+        }
+      }
+    });
+    return Status();
+  }
+
+  int64_t outer_, n_, inner_;
+  bool exclusive_, reverse_;
+  plan::ElementType type_;
+};
+
+class SquareSum : public LibraryFunction {
+ public:
+  explicit SquareSum(const plan::LibraryCall& call) : n_(plan::integer(call, "n")) {}
+
+  Status run(const Invocation& invocation) const override {
+    const float* source = invocation.operand<float>(0);
+    constexpr int64_t kBlock = 4096;  // the contract's
+    constexpr int64_t kRound = 1024;  // blocks computed before their sums are added up
+    constexpr int64_t kBlocksPerItem = 16;
+    const int64_t blocks = (n_ + kBlock - 1) / kBlock;
+    double total = 0, sums[kRound];
+    for (int64_t first = 0; first < blocks; first += kRound) {
+      const int64_t count = std::min(kRound, blocks - first);
+      invocation.pool.run((count + kBlocksPerItem - 1) / kBlocksPerItem, [&](int64_t item, int) {
+        for (int64_t i = item * kBlocksPerItem, end = std::min(i + kBlocksPerItem, count); i < end; ++i) {
+          const int64_t begin = (first + i) * kBlock;
+          sums[i] = loops().squareSum(source + begin, std::min(kBlock, n_ - begin));
+        }
+      });
+      for (int64_t i = 0; i < count; ++i) total += sums[i];
+    }
+    *invocation.operand<double>(1) = total;
+    return Status();
+  }
+
+ private:
+  int64_t n_;
+};
+
+class GradientNorm : public LibraryFunction {
+ public:
+  explicit GradientNorm(const plan::LibraryCall& call)
+      : ranks_(plan::integer(call, "ranks")),
+        buckets_(plan::integer(call, "buckets")),
+        clip_(plan::integer(call, "clip") != 0) {}
+
+  Status run(const Invocation& invocation) const override {
+    const double* partials = invocation.operand<double>(0);
+    double total = 0;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      double sum = 0;
+      for (int64_t bucket = 0; bucket < buckets_; ++bucket) sum += partials[rank * buckets_ + bucket];
+      total += sum;
+    }
+    const double norm = std::sqrt(total);
+    *invocation.operand<double>(1) = norm;
+    float* scalars = invocation.operand<float>(2);
+    double scale = 1;
+    if (clip_) {
+      // torch.nn.utils.clip_grad_norm_; a norm that is no number gives a scale that is none.
+      scale = double(*invocation.operand<float>(3)) / (norm + 1e-6);
+      if (scale > 1) scale = 1;
+    }
+    scalars[0] = static_cast<float>(scale);
+    scalars[1] = std::isfinite(norm) ? 1.0f : 0.0f;
+    return Status();
+  }
+
+ private:
+  int64_t ranks_, buckets_;
+  bool clip_;
+};
+
+class Zero : public LibraryFunction {
+ public:
+  explicit Zero(const plan::LibraryCall& call) : bytes_(call.operands_size() > 0 ? call.operands(0).bytes() : 0) {}
+
+  Status run(const Invocation& invocation) const override {
+    constexpr int64_t kItem = 1 << 20;
+    std::byte* destination = invocation.operand<std::byte>(0);
+    invocation.pool.run((bytes_ + kItem - 1) / kItem, [&](int64_t item, int) {
+      std::memset(destination + item * kItem, 0, std::min(kItem, bytes_ - item * kItem));
+    });
+    return Status();
+  }
+
+ private:
+  int64_t bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeSumPartials(const plan::LibraryCall& call) {
+  return std::make_unique<SumPartials>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeCumSum(const plan::LibraryCall& call) {
+  return std::make_unique<CumSum>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeSquareSum(const plan::LibraryCall& call) {
+  return std::make_unique<SquareSum>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeGradientNorm(const plan::LibraryCall& call) {
+  return std::make_unique<GradientNorm>(call);
+}
+
+std::unique_ptr<const LibraryFunction> makeZero(const plan::LibraryCall& call) {
+  return std::make_unique<Zero>(call);
+}
+
+}  // namespace sheaf::cpu

@@ -1,0 +1,139 @@
+// Compiled once for each level: SHEAF_SIMD_LEVEL is v2, v3 or v4.
+#include "runtime/device/cpu/simd/Loops.h"
+
+#include "runtime/device/cpu/simd/Exponential.h"
+
+#define SHEAF_JOIN2(a, b) a##b
+#define SHEAF_JOIN(a, b) SHEAF_JOIN2(a, b)
+
+namespace sheaf::cpu::simd {
+namespace {
+
+void add(float* __restrict destination, const float* __restrict source, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] += source[i];
+}
+
+double squareSum(const float* source, int64_t count) {
+  constexpr int kLanes = 16;
+  double lanes[kLanes] = {};
+  int64_t whole = count / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      double x = source[i + lane];
+      lanes[lane] += x * x;  // exact in f64: the sum alone rounds, contracted or not
+    }
+  for (int64_t i = whole; i < count; ++i) {
+    double x = source[i];
+    lanes[i - whole] += x * x;
+  }
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+void transpose(const uint32_t* __restrict source, int64_t sourceStride, uint32_t* __restrict destination,
+               int64_t destinationStride, int64_t rows, int64_t columns) {
+  // Blocks of a cache line by a cache line; whole ones through a buffer, so that loads and stores are both contiguous.
+  constexpr int64_t kBlock = 16;
+  for (int64_t i = 0; i < rows; i += kBlock) {
+    for (int64_t j = 0; j < columns; j += kBlock) {
+      int64_t height = rows - i < kBlock ? rows - i : kBlock, width = columns - j < kBlock ? columns - j : kBlock;
+      if (height == kBlock && width == kBlock) {
+        uint32_t block[kBlock][kBlock];
+        for (int64_t x = 0; x < kBlock; ++x)
+          for (int64_t y = 0; y < kBlock; ++y) block[x][y] = source[(i + x) * sourceStride + j + y];
+        for (int64_t y = 0; y < kBlock; ++y)
+          for (int64_t x = 0; x < kBlock; ++x) destination[(j + y) * destinationStride + i + x] = block[x][y];
+      } else {
+        for (int64_t y = 0; y < width; ++y)
+          for (int64_t x = 0; x < height; ++x)
+            destination[(j + y) * destinationStride + i + x] = source[(i + x) * sourceStride + j + y];
+      }
+    }
+  }
+}
+
+// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+inline void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    uint64_t product0 = uint64_t(0xD2511F53u) * counter[0], product1 = uint64_t(0xCD9E8D57u) * counter[2];
+    uint32_t next0 = uint32_t(product1 >> 32) ^ counter[1] ^ key0, next2 = uint32_t(product0 >> 32) ^ counter[3] ^ key1;
+    counter[1] = uint32_t(product1);
+    counter[3] = uint32_t(product0);
+    counter[0] = next0;
+    counter[2] = next2;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+}
+
+void dropout(const float* source, float* destination, int64_t count, uint64_t first, Philox key, uint64_t threshold,
+             float scale) {
+  uint32_t key0 = uint32_t(key.seed), key1 = uint32_t(key.seed >> 32);
+  // Sixteen counters at a time, so that the rounds run in vectors.
+  constexpr int kCounters = 16;
+  uint32_t words[kCounters][4];
+  uint64_t groups = (first % 4 + count + 3) / 4, firstGroup = first / 4;
+  for (uint64_t group = 0; group < groups; group += kCounters) {
+    for (int i = 0; i < kCounters; ++i) {
+      uint64_t index = firstGroup + group + i;
+      uint32_t counter[4] = {uint32_t(index), uint32_t(index >> 32), key.node, key.step};
+      philox(counter, key0, key1);
+      for (int word = 0; word < 4; ++word) words[i][word] = counter[word];
+    }
+    const uint32_t* random = &words[0][0];
+    int64_t begin = int64_t(group * 4) - int64_t(first % 4), end = begin + kCounters * 4;
+    int64_t from = begin < 0 ? 0 : begin, to = end < count ? end : count;
+    for (int64_t i = from; i < to; ++i) destination[i] = random[i - begin] >= threshold ? source[i] * scale : 0.0f;
+  }
+}
+
+float softmaxRow(float* scores, int64_t seen, int64_t keys, float* maximum) {
+  float top = *maximum;
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < seen; ++i) top = scores[i] > top ? scores[i] : top;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < seen; ++i) {
+    float e = exponential(scores[i] - top);
+    scores[i] = e;
+    sum += e;
+  }
+  for (int64_t i = seen; i < keys; ++i) scores[i] = 0;
+  *maximum = top;
+  return sum;
+}
+
+void scale(float* result, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i) result[i] *= factor;
+}
+
+void softmaxGradientRow(float* __restrict scores, float* __restrict gradients, int64_t seen, int64_t keys,
+                        float logSumExp, float delta, float scale) {
+#pragma omp simd
+  for (int64_t i = 0; i < seen; ++i) {
+    float p = exponential(scores[i] - logSumExp);
+    scores[i] = p;
+    gradients[i] = p * (gradients[i] - delta) * scale;
+  }
+  for (int64_t i = seen; i < keys; ++i) scores[i] = gradients[i] = 0;
+}
+
+float dot(const float* a, const float* b, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+float exponentialOf(float x) {
+  return exponential(x);
+}
+
+}  // namespace
+
+extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
+const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,   squareSum,          transpose, dropout,      softmaxRow,
+                                                   scale, softmaxGradientRow, dot,       exponentialOf};
+
+}  // namespace sheaf::cpu::simd

@@ -1,0 +1,52 @@
+// The inner loops of library calls, compiled for several levels of the x86-64 ABI. Files of this folder include nothing
+// of the standard library that has code in it: an inline function compiled for one level could be linked into another.
+#pragma once
+
+#include <stdint.h>
+
+namespace sheaf::cpu::simd {
+
+// Key and counter of Philox 4x32-10 for a dropout.
+struct Philox {
+  uint64_t seed;
+  uint32_t node;
+  uint32_t step;
+};
+
+struct Loops {
+  // destination[i] += source[i]
+  void (*add)(float* destination, const float* source, int64_t count);
+  // The sum of squares in f64, in an order fixed by count alone: sixteen lanes, then pairwise.
+  double (*squareSum)(const float* source, int64_t count);
+  // destination[j * destinationStride + i] = source[i * sourceStride + j] for i < rows, j < columns; 4-byte elements.
+  void (*transpose)(const uint32_t* source, int64_t sourceStride, uint32_t* destination, int64_t destinationStride,
+                    int64_t rows, int64_t columns);
+  // destination[i] = 0 or source[i] * scale; element i has global index first + i; it is kept if its random word is at
+  // least `threshold`.
+  void (*dropout)(const float* source, float* destination, int64_t count, uint64_t first, Philox philox,
+                  uint64_t threshold, float scale);
+  // One row of a tile of attention scores, keys [0, seen) of `keys`: takes over the maximum, replaces the scores by
+  // exp(score - maximum), those not seen by 0, and returns their sum. A maximum of -FLT_MAX means none yet.
+  float (*softmaxRow)(float* scores, int64_t seen, int64_t keys, float* maximum);
+  // result[i] *= factor
+  void (*scale)(float* result, int64_t count, float factor);
+  // One row of the backward tile: scores become p = exp(score - logSumExp), gradients become p * (gradient - delta) *
+  // scale; both are 0 from `seen` on.
+  void (*softmaxGradientRow)(float* scores, float* gradients, int64_t seen, int64_t keys, float logSumExp, float delta,
+                             float scale);
+  // The dot product, in an order fixed by count.
+  float (*dot)(const float* a, const float* b, int64_t count);
+  float (*exponential)(float x);
+};
+
+// Of one level each.
+extern const Loops loopsV2, loopsV3, loopsV4;
+
+}  // namespace sheaf::cpu::simd
+
+namespace sheaf::cpu {
+
+// The loops for this processor.
+const simd::Loops& loops();
+
+}  // namespace sheaf::cpu

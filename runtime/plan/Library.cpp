@@ -1,0 +1,91 @@
+#include "runtime/plan/Library.h"
+
+#include <algorithm>
+
+#include "runtime/plan/Saturating.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::plan {
+namespace {
+
+const Attribute* find(const LibraryCall& call, std::string_view name) {
+  for (const Attribute& attribute : call.attributes())
+    if (attribute.name() == name) return &attribute;
+  return nullptr;
+}
+
+// Scratch of one thread starts at multiples of this.
+constexpr int64_t kScratchAlignment = 128;
+
+uint64_t scratchOfFloats(int64_t floats) {
+  int64_t bytes = saturatingMultiply(floats, sizeof(float));
+  if (bytes > INT64_MAX - kScratchAlignment) return INT64_MAX;
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
+// Rows of the unrolled input of a convolution.
+int64_t patchOf(const LibraryCall& call) {
+  int64_t channels = integer(call, "c") / std::max<int64_t>(integer(call, "groups"), 1);
+  return saturatingMultiply(saturatingMultiply(channels, integer(call, "kh")), integer(call, "kw"));
+}
+
+int64_t convRangeOf(const LibraryCall& call) {
+  return convPixels(patchOf(call), saturatingMultiply(integer(call, "oh"), integer(call, "ow")));
+}
+
+// The most that one thread's matrix products in the call make oneDNN allocate.
+uint64_t packingBytes(const LibraryCall& call) {
+  const std::string& function = call.function();
+  auto get = [&](std::string_view name) { return integer(call, name); };
+  if (function == "gemm") {
+    GemmTile tile = gemmTile(get("m"), get("n"), get("k"), get("batch"), get("transpose_a"), get("transpose_b"));
+    return sgemmPackingBytes(tile.rows, tile.columns, get("k"));
+  }
+  if (function == "attention" || function == "attention_grad") {
+    int64_t width = std::max(get("d"), get("e"));
+    uint64_t scores = sgemmPackingBytes(kAttentionQueries, kAttentionKeys, width);
+    return std::max({scores, sgemmPackingBytes(kAttentionQueries, width, kAttentionKeys),
+                     sgemmPackingBytes(kAttentionKeys, width, kAttentionQueries)});
+  }
+  if (function == "conv" || function == "conv_grad_input" || function == "conv_grad_filter") {
+    int64_t outputs = get("o") / std::max<int64_t>(get("groups"), 1), patch = patchOf(call), pixels = convRangeOf(call);
+    return std::max({sgemmPackingBytes(outputs, pixels, patch), sgemmPackingBytes(patch, pixels, outputs),
+                     sgemmPackingBytes(outputs, patch, pixels)});
+  }
+  return 0;
+}
+
+}  // namespace
+
+int64_t integer(const LibraryCall& call, std::string_view name) {
+  const Attribute* attribute = find(call, name);
+  return attribute ? attribute->integer() : 0;
+}
+
+double real(const LibraryCall& call, std::string_view name) {
+  const Attribute* attribute = find(call, name);
+  return attribute ? attribute->real() : 0;
+}
+
+uint64_t scratchPerThread(const LibraryCall& call) {
+  constexpr int64_t kTile = kAttentionQueries * kAttentionKeys;
+  if (call.function() == "attention") return scratchOfFloats(kTile);
+  if (call.function() == "attention_grad") return scratchOfFloats(saturatingAdd(2 * kTile, integer(call, "s")));
+  if (call.function() == "conv" || call.function() == "conv_grad_input" || call.function() == "conv_grad_filter")
+    return scratchOfFloats(saturatingMultiply(patchOf(call), convRangeOf(call)));
+  return 0;
+}
+
+uint64_t libraryBytes(const Plan& plan) {
+  // Instructions of a stream run one after the other, each on at most max_threads threads; streams run together.
+  std::vector<uint64_t> most(std::max(plan.streams_size(), 1), 0);
+  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
+    for (const Instruction& instruction : *section)
+      if (instruction.has_call() && instruction.stream() < most.size())
+        most[instruction.stream()] = std::max(most[instruction.stream()], packingBytes(instruction.call()));
+  uint64_t sum = 0;
+  for (uint64_t bytes : most) sum += bytes;
+  return sum * std::max<uint32_t>(plan.max_threads(), 1);
+}
+
+}  // namespace sheaf::plan

@@ -1,0 +1,18 @@
+// Arithmetic on untrusted sizes: non-negative results that do not fit are INT64_MAX.
+#pragma once
+
+#include <cstdint>
+
+namespace sheaf::plan {
+
+inline int64_t saturatingMultiply(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+inline int64_t saturatingAdd(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_add_overflow(a, b, &result) ? INT64_MAX : result;
+}
+
+}  // namespace sheaf::plan

@@ -1,0 +1,26 @@
+// How library calls are cut into pieces of work. The pieces depend on shapes alone, never on the number of threads, and
+// so do the bits of the results; scratch and the bounds on what libraries allocate follow from them.
+#pragma once
+
+#include <cstdint>
+
+namespace sheaf::plan {
+
+// A matrix product is computed in tiles of the result.
+struct GemmTile {
+  int64_t rows;
+  int64_t columns;
+};
+GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB);
+
+// Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most.
+uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k);
+
+// Queries and keys of a tile of attention scores.
+constexpr int64_t kAttentionQueries = 64;
+constexpr int64_t kAttentionKeys = 256;
+
+// Columns (output pixels) of the unrolled input of a convolution that are multiplied at a time.
+int64_t convPixels(int64_t patch, int64_t pixels);
+
+}  // namespace sheaf::plan

@@ -1,0 +1,196 @@
+// Running single instructions and small plans on the CPU device, for tests and benchmarks.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device/Device.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::testing {
+
+// The device of libsheaf_cpu.so (SHEAF_CPU_LIBRARY is its path); null with a message on stderr if it cannot be loaded.
+inline Device* cpuDevice() {
+  static Device* device = []() -> Device* {
+    void* library = dlopen(SHEAF_CPU_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      fprintf(stderr, "%s\n", dlerror());
+      return nullptr;
+    }
+    return reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"))();
+  }();
+  return device;
+}
+
+using Integers = std::initializer_list<std::pair<const char*, int64_t>>;
+using Reals = std::initializer_list<std::pair<const char*, double>>;
+
+inline plan::LibraryCall libraryCall(const std::string& function, Integers integers, Reals reals = {}) {
+  plan::LibraryCall call;
+  call.set_function(function);
+  for (const auto& [name, value] : integers) {
+    plan::Attribute* attribute = call.add_attributes();
+    attribute->set_name(name);
+    attribute->set_integer(value);
+  }
+  for (const auto& [name, value] : reals) {
+    plan::Attribute* attribute = call.add_attributes();
+    attribute->set_name(name);
+    attribute->set_real(value);
+  }
+  return call;
+}
+
+// A plan under construction: buffers are laid out one after the other.
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(uint32_t maxThreads = 8) {
+    plan.set_max_threads(maxThreads);
+    plan.set_ranks(1);
+    for (const char* stream : {"compute", "communication", "io"}) plan.add_streams(stream);
+    plan.set_communicators(2);
+    plan.set_events(16);
+  }
+
+  uint32_t buffer(uint64_t bytes) {
+    plan::Buffer* buffer = plan.add_buffers();
+    buffer->set_offset(end_);
+    buffer->set_bytes(bytes);
+    end_ += (bytes + 127) / 128 * 128;
+    plan.mutable_memory()->set_peak_bytes(end_);
+    return plan.buffers_size() - 1;
+  }
+  plan::Operand operand(uint32_t buffer, plan::Access access) const {
+    plan::Operand operand;
+    operand.set_buffer(buffer);
+    operand.set_bytes(plan.buffers(buffer).bytes());
+    operand.set_access(access);
+    return operand;
+  }
+  plan::Instruction& instruction(const std::string& label, uint32_t stream = 0) {
+    plan::Instruction* instruction = plan.add_body();
+    instruction->set_label(label);
+    instruction->set_stream(stream);
+    return *instruction;
+  }
+  void record(uint32_t event, uint32_t stream) { instruction("record", stream).mutable_record()->set_event(event); }
+  void wait(uint32_t event, uint32_t stream) { instruction("wait", stream).mutable_wait()->set_event(event); }
+  void collective(plan::CollectiveOp op, plan::ElementType type, uint64_t count, const plan::Operand& source,
+                  const plan::Operand& destination, uint32_t communicator = 0, uint32_t stream = 1) {
+    plan::Collective* collective = instruction("collective", stream).mutable_collective();
+    collective->set_op(op);
+    collective->set_type(type);
+    collective->set_count(count);
+    collective->set_communicator(communicator);
+    *collective->mutable_source() = source;
+    *collective->mutable_destination() = destination;
+  }
+  // Adds the call with a buffer for its scratch.
+  void call(plan::LibraryCall call, const std::string& label = "call", uint32_t stream = 0) {
+    if (uint64_t scratch = plan::scratchPerThread(call)) {
+      call.set_scratch_per_thread(scratch);
+      *call.add_operands() = operand(buffer(scratch * plan.max_threads()), plan::READ_WRITE);
+    }
+    *instruction(label, stream).mutable_call() = std::move(call);
+  }
+
+  plan::Plan plan;
+
+ private:
+  uint64_t end_ = 0;
+};
+
+// An operand of a call: its bytes before and, if it is written, after.
+struct Argument {
+  std::vector<std::byte> bytes;
+  plan::Access access = plan::READ;
+
+  template <typename T>
+  static Argument input(const std::vector<T>& values) {
+    Argument argument;
+    argument.bytes.resize(values.size() * sizeof(T));
+    std::memcpy(argument.bytes.data(), values.data(), argument.bytes.size());
+    return argument;
+  }
+  template <typename T>
+  static Argument output(size_t count, T fill) {
+    Argument argument = input(std::vector<T>(count, fill));
+    argument.access = plan::WRITE;
+    return argument;
+  }
+  template <typename T>
+  std::vector<T> values() const {
+    std::vector<T> result(bytes.size() / sizeof(T));
+    std::memcpy(result.data(), bytes.data(), bytes.size());
+    return result;
+  }
+};
+
+struct CallOptions {
+  int threads = 1;
+  int64_t ranks = 1;  // the result is that of the last one
+  int64_t step = 0;
+  int64_t seed = 0;
+};
+
+// Checks the call, then runs it alone on arguments.
+inline Status runCall(plan::LibraryCall call, std::vector<Argument>& arguments, const CallOptions& options = {}) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(options.ranks);
+  builder.plan.mutable_training()->set_seed(options.seed);
+  for (const Argument& argument : arguments)
+    *call.add_operands() = builder.operand(builder.buffer(argument.bytes.size()), argument.access);
+  builder.call(call, call.function());
+  const plan::Instruction& instruction = builder.plan.body(0);
+  SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction.call(), options.ranks, builder.plan.max_threads()));
+  if (!cpuDevice()) return Status::error("no device");
+  DeviceOptions open;
+  open.ranks = options.ranks;
+  open.threadsPerRank = options.threads;
+  auto contexts = cpuDevice()->open(builder.plan, open);
+  if (!contexts.ok()) return contexts.status();
+  auto values = std::make_shared<StepValues>();
+  values->step = options.step;
+  RankContext& context = *contexts->back();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    SHEAF_RETURN_IF_ERROR(context.write(builder.plan.buffers(i).offset(), arguments[i].bytes));
+  SHEAF_RETURN_IF_ERROR(context.issue(instruction, values));
+  SHEAF_RETURN_IF_ERROR(context.synchronize());
+  for (size_t i = 0; i < arguments.size(); ++i)
+    SHEAF_RETURN_IF_ERROR(context.read(builder.plan.buffers(i).offset(), arguments[i].bytes));
+  return Status();
+}
+
+// Reproducible values in [-1, 1].
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed) : state_(seed * 2862933555777941757u + 3037000493u) {}
+  uint64_t bits() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
+  }
+  float real() { return static_cast<float>(static_cast<int64_t>(bits() >> 40) - (1 << 23)) / (1 << 23); }
+  int64_t below(int64_t bound) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(bound)); }
+  std::vector<float> reals(size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values) value = real();
+    return values;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace sheaf::testing

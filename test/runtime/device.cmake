@@ -1,0 +1,13 @@
+# Tests and benchmarks of the CPU device. They load libsheaf_cpu.so as a program does, so they export the plan's messages
+# and protobuf to it.
+function(sheaf_device_test_options name)
+  add_dependencies(${name} sheaf_cpu)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
+  target_compile_definitions(${name} PRIVATE SHEAF_CPU_LIBRARY="$<TARGET_FILE:sheaf_cpu>")
+  target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
+endfunction()
+
+sheaf_add_gtest(device_test
+  SOURCES device_gemm_test.cpp
+  LIBS SheafLibrary SheafPlanSchema SheafBase)
+sheaf_device_test_options(device_test)
