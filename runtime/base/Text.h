@@ -1,0 +1,43 @@
+// Small helpers for messages.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sheaf {
+
+// The arguments as text, one after the other.
+template <typename... Args>
+std::string cat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return std::move(out).str();
+}
+
+// "[2, 3]"
+std::string shapeText(std::span<const int64_t> shape);
+
+// "12", "1.5 KiB", "3.2 GiB"
+std::string bytesText(uint64_t bytes);
+
+// "12,345,678"
+std::string countText(uint64_t count);
+
+// "a, b, c"; a long list ends in ", ... (N in all)".
+std::string listText(const std::vector<std::string>& names, size_t limit = 8);
+
+// Sixteen lower-case hexadecimal digits.
+std::string hexText(uint64_t value);
+
+// The candidate nearest to `word` if it is near enough to be a slip of the keyboard, else empty.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// A whole string as a number; false if anything else is in it or it is out of range.
+bool parseInteger(std::string_view text, int64_t& value);
+bool parseReal(std::string_view text, double& value);
+
+}  // namespace sheaf

@@ -1,0 +1,51 @@
+#include "runtime/exec/DeviceLibrary.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "runtime/base/Text.h"
+#include "runtime/io/AtomicFile.h"
+
+namespace sheaf::exec {
+namespace {
+
+std::vector<std::string> candidates(const std::string& name) {
+  std::vector<std::string> paths;
+  if (const char* folders = std::getenv("SHEAF_LIBRARY_PATH")) {
+    std::istringstream list(folders);
+    for (std::string folder; std::getline(list, folder, ':');)
+      if (!folder.empty()) paths.push_back(folder + "/" + name);
+  }
+  char program[PATH_MAX];
+  ssize_t length = readlink("/proc/self/exe", program, sizeof program);
+  if (length > 0) paths.push_back(io::folderOf(std::string(program, static_cast<size_t>(length))) + "/../lib/" + name);
+  paths.push_back(name);
+  return paths;
+}
+
+}  // namespace
+
+Expected<Device*> loadDevice(const std::string& target) {
+  std::string name = "libsheaf_" + target + ".so";
+  void* library = nullptr;
+  std::string why;
+  for (const std::string& path : candidates(name)) {
+    if (path.find('/') != std::string::npos && access(path.c_str(), F_OK) != 0) continue;
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library) break;
+    why = dlerror();
+  }
+  if (!library)
+    return Status::error(cat("cannot load the device library for '", target, "': ", why,
+                             "; SHEAF_LIBRARY_PATH names the folder that has ", name));
+  auto open = reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"));
+  if (!open) return Status::error(cat(name, " is no device library: it has no sheaf_open_device"));
+  return open();
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,49 @@
+#include "runtime/exec/Gradients.h"
+
+#include <cstring>
+
+#include "runtime/base/Text.h"
+#include "runtime/exec/Weights.h"
+#include "runtime/io/Safetensors.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::exec {
+
+GradientCapture::GradientCapture(const plan::Plan& plan)
+    : plan_(plan), values_(static_cast<size_t>(plan.buckets_size())), seen_(static_cast<size_t>(plan.buckets_size())) {}
+
+void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient) {
+  std::lock_guard lock(mutex_);
+  uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements(), given = gradient.size() / sizeof(float);
+  if (given == elements && rank != 0) return;  // every rank has the whole of it
+  std::vector<float>& values = values_[bucket];
+  values.resize(elements);
+  std::memcpy(values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given), gradient.data(),
+              gradient.size());
+  seen_[bucket] += given;
+}
+
+Status GradientCapture::save(const std::string& path) const {
+  std::vector<io::SafetensorsWriter::Entry> entries;
+  for (const plan::Parameter& parameter : plan_.parameters()) {
+    if (!parameter.trainable()) continue;
+    const plan::Bucket& bucket = plan_.buckets(static_cast<int>(parameter.bucket()));
+    if (seen_[parameter.bucket()] != bucket.elements())
+      return Status::error(cat("--dump-gradients: the plan has no update of bucket '", bucket.name(), "' to read '",
+                               parameter.name(), "' from"));
+    entries.push_back({parameter.name(), io::DataType::F32, namedShape(parameter)});
+  }
+  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries);
+  if (!writer.ok()) return writer.status();
+  std::vector<std::byte> named;
+  for (const plan::Parameter& parameter : plan_.parameters()) {
+    if (!parameter.trainable()) continue;
+    const float* values = values_[parameter.bucket()].data() + parameter.offset();
+    named.resize(*plan::elementCount(plan::shapeOf(parameter)) * sizeof(float));
+    planToNamed(parameter, reinterpret_cast<const std::byte*>(values), sizeof(float), named.data());
+    SHEAF_RETURN_IF_ERROR(writer->write(named));
+  }
+  return writer->commit();
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,13 @@
+// What the operating system says about this process and this machine.
+#pragma once
+
+#include <cstdint>
+
+namespace sheaf::exec {
+
+int availableCores();             // that this process may run on
+uint64_t machineMemory();         // bytes of RAM, or of the container's limit if that is lower
+uint64_t peakResidentBytes();     // of this process so far, mapped files included
+uint64_t privateResidentBytes();  // now, without mapped files
+
+}  // namespace sheaf::exec

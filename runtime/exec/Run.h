@@ -1,0 +1,34 @@
+// A whole run of a plan, from its files to its outputs: what `sheaf-run` does.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/io/DataSource.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::exec {
+
+struct RunOptions {
+  std::string plan;
+  std::string weights, weightsFolder;  // replacing, and relocating, what the plan names
+  std::vector<io::DataArgument> data;
+  int64_t steps = 0;  // of this run
+  std::optional<int64_t> shuffleSeed;
+  std::optional<double> learningRate;
+  std::optional<plan::Schedule> schedule;
+  int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
+  bool poison = false;
+
+  std::string log, save, saveState, resume, gradients;
+  int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
+};
+
+// `interrupted` asks for an orderly end after the step under way.
+Status run(const RunOptions& options, const std::atomic<bool>& interrupted);
+
+}  // namespace sheaf::exec

@@ -1,0 +1,141 @@
+#include "runtime/exec/SavedState.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::exec {
+namespace {
+
+constexpr uint64_t kChunkElements = 1 << 20;
+
+io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& parameter) {
+  io::SavedParameter saved{.name = parameter.name(),
+                           .type = io::dataTypeOf(parameter.type()),
+                           .shape = {parameter.shape().begin(), parameter.shape().end()},
+                           .permutation = {parameter.permutation().begin(), parameter.permutation().end()},
+                           .states = {}};
+  for (const plan::State& state : plan.buckets(static_cast<int>(parameter.bucket())).states())
+    saved.states.push_back(state.name());
+  std::sort(saved.states.begin(), saved.states.end());
+  return saved;
+}
+
+// A range of a parameter's elements, in its own count and in its bucket's.
+struct Part {
+  const plan::Parameter* parameter;
+  int slot;
+  uint64_t begin, end;
+};
+
+// What a rank saves: its N-th of every bucket, whether it holds more or not, so that every rank writes as much.
+std::vector<Part> partsOf(const plan::Plan& plan, uint64_t rank) {
+  std::vector<Part> parts;
+  for (const plan::Parameter& parameter : plan.parameters()) {
+    const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
+    uint64_t shard = bucket.elements() / static_cast<uint64_t>(plan.ranks()), offset = parameter.offset();
+    uint64_t begin = std::max(offset, rank * shard);
+    uint64_t end = std::min(offset + *plan::elementCount(plan::shapeOf(parameter)), (rank + 1) * shard);
+    for (int slot = kParameters; begin < end && slot < bucket.states_size(); ++slot)
+      parts.push_back({&parameter, slot, begin - offset, end - offset});
+  }
+  return parts;
+}
+
+Status saveRank(const StateAccess& state, int64_t rank, const std::string& path, io::Manifest::File& file) {
+  const plan::Plan& plan = state.plan();
+  std::vector<Part> parts = partsOf(plan, static_cast<uint64_t>(rank));
+  std::vector<io::SafetensorsWriter::Entry> entries;
+  for (const Part& part : parts) {
+    const plan::Bucket& bucket = plan.buckets(static_cast<int>(part.parameter->bucket()));
+    std::string kind = part.slot == kParameters ? io::kParameterKind : bucket.states(part.slot).name();
+    io::DataType type = part.slot == kParameters ? io::dataTypeOf(bucket.type()) : io::DataType::F32;
+    entries.push_back(
+        {cat(kind, "/", part.begin, "/", part.parameter->name()), type, {static_cast<int64_t>(part.end - part.begin)}});
+  }
+  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries);
+  if (!writer.ok()) return writer.status();
+  std::vector<std::byte> values;
+  for (const Part& part : parts) {
+    int bucket = static_cast<int>(part.parameter->bucket());
+    for (uint64_t begin = part.begin; begin < part.end; begin += kChunkElements) {
+      values.resize(std::min(part.end - begin, kChunkElements) * state.elementBytes(bucket, part.slot));
+      SHEAF_RETURN_IF_ERROR(state.read(bucket, part.slot, part.parameter->offset() + begin, values, rank));
+      SHEAF_RETURN_IF_ERROR(writer->write(values));
+    }
+  }
+  SHEAF_RETURN_IF_ERROR(writer->commit());
+  file.size = writer->size();
+  file.checksum = writer->checksum();
+  return {};
+}
+
+}  // namespace
+
+Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
+  const plan::Plan& plan = state.plan();
+  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, position.step);
+  if (!writer.ok()) return writer.status();
+  io::Manifest manifest{.step = position.step,
+                        .samples = static_cast<int64_t>(position.samples),
+                        .updates = position.updates,
+                        .seed = plan.training().seed(),
+                        .shuffleSeed = position.shuffleSeed,
+                        .ranks = plan.ranks(),
+                        .zeroStage = plan.zero_stage(),
+                        .model = plan.model(),
+                        .optimizer = plan.training().optimizer(),
+                        .parameters = {},
+                        .files = {}};
+  for (const plan::Parameter& parameter : plan.parameters()) manifest.parameters.push_back(describe(plan, parameter));
+  for (int64_t rank = 0; rank < plan.ranks(); ++rank) {
+    char name[40];
+    std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+    io::Manifest::File& file = manifest.files.emplace_back();
+    file.name = name;
+    SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(name), file));
+  }
+  return writer->commit(manifest);
+}
+
+Status checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
+  std::map<std::string, const io::SavedParameter*> saved;
+  for (const io::SavedParameter& parameter : checkpoint.manifest().parameters) saved[parameter.name] = &parameter;
+  auto wrong = [&](const std::string& why) {
+    return Status::error(cat("--resume: the state in ", checkpoint.folder(), " is not this plan's: ", why));
+  };
+  for (const plan::Parameter& parameter : plan.parameters()) {
+    auto found = saved.find(parameter.name());
+    if (found == saved.end()) return wrong(cat("it has no parameter '", parameter.name(), "'"));
+    io::SavedParameter mine = describe(plan, parameter), theirs = *found->second;
+    std::sort(theirs.states.begin(), theirs.states.end());
+    if (theirs.shape != mine.shape || theirs.permutation != mine.permutation || theirs.type != mine.type)
+      return wrong(cat("parameter '", mine.name, "' has shape ", shapeText(theirs.shape), " there and ",
+                       shapeText(mine.shape), " here, or another layout or type"));
+    if (theirs.states != mine.states)
+      return wrong(cat("parameter '", mine.name, "' has optimizer state (", listText(theirs.states), ") there, of '",
+                       checkpoint.manifest().optimizer, "', and (", listText(mine.states), ") here, of '",
+                       plan.training().optimizer(), "'"));
+    saved.erase(found);
+  }
+  if (!saved.empty()) return wrong(cat("the plan has no parameter '", saved.begin()->first, "'"));
+  return {};
+}
+
+Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {
+  const plan::Plan& plan = state.plan();
+  for (const plan::Parameter& parameter : plan.parameters()) {
+    int bucket = static_cast<int>(parameter.bucket());
+    const plan::Bucket& info = plan.buckets(bucket);
+    for (int slot = kParameters; slot < info.states_size(); ++slot) {
+      std::string kind = slot == kParameters ? io::kParameterKind : info.states(slot).name();
+      for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kind, parameter.name()))
+        SHEAF_RETURN_IF_ERROR(state.write(bucket, slot, parameter.offset() + piece.begin, piece.data));
+    }
+  }
+  return {};
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,112 @@
+#include "runtime/exec/StepLedger.h"
+
+#include <cmath>
+#include <utility>
+
+namespace sheaf::exec {
+namespace {
+// Two steps in flight keep the ranks busy while a result is looked at, and let results be seen soon.
+constexpr int64_t kInFlight = 2;
+}  // namespace
+
+StepLedger::StepLedger(Config config)
+    : config_(std::move(config)),
+      firstStep_(config_.firstStep),
+      updates_(config_.updates),
+      lastResult_(std::chrono::steady_clock::now()) {}
+
+bool StepLedger::mayStart() const {
+  if (taken_ - completed_ >= kInFlight) return false;
+  // Whether the previous step was an update decides this one's scalars.
+  return !config_.skipOnNan || !config_.hasNorm || norms_ == taken_;
+}
+
+std::shared_ptr<const StepValues> StepLedger::take(int64_t step) {
+  std::unique_lock lock(mutex_);
+  int64_t index = step - firstStep_;
+  changed_.wait(lock,
+                [&] { return !error_.ok() || index < taken_ || ended_ || taken_ == config_.steps || mayStart(); });
+  if (!error_.ok()) return nullptr;
+  if (index == taken_) {
+    if (ended_ || taken_ == config_.steps || (config_.interrupted && *config_.interrupted)) {
+      ended_ = true;
+      changed_.notify_all();
+      return nullptr;
+    }
+    Step& next = steps_.emplace_back();
+    next.result.step = step;
+    next.result.hasNorm = config_.hasNorm;
+    next.values = config_.makeValues(step, updates_ + 1, next.result.learningRate);
+    next.values->writeOutput = [this, step](int64_t rank, plan::OutputKind kind, double value) {
+      if (rank == 0) output(step, kind, value);  // the outputs are the same on every rank
+    };
+    ++taken_;
+    ++updates_;
+  }
+  Step& handed = steps_[static_cast<size_t>(index - dropped_)];
+  std::shared_ptr<const StepValues> values = handed.values;
+  if (++handed.takers == config_.ranks) handed.values.reset();
+  changed_.notify_all();
+  return values;
+}
+
+void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
+  std::lock_guard lock(mutex_);
+  Step& record = steps_[static_cast<size_t>(step - firstStep_ - dropped_)];
+  if (kind == plan::GRADIENT_NORM) {
+    record.normKnown = true;
+    record.result.gradientNorm = value;
+    ++norms_;
+    if (config_.skipOnNan && !std::isfinite(value)) {
+      record.result.skipped = true;
+      --updates_;
+    }
+  } else {
+    record.lossKnown = true;
+    record.result.loss = value;
+  }
+  if (record.lossKnown && (record.normKnown || !config_.hasNorm)) complete(record);
+  changed_.notify_all();
+}
+
+void StepLedger::complete(Step& step) {
+  auto now = std::chrono::steady_clock::now();
+  step.result.seconds = std::chrono::duration<double>(now - lastResult_).count();
+  lastResult_ = now;
+  ++completed_;
+  bool finite = std::isfinite(step.result.loss) && (!config_.hasNorm || std::isfinite(step.result.gradientNorm));
+  if (!finite && !step.result.skipped && badStep_ < 0) {
+    badStep_ = step.result.step;
+    ended_ = true;
+  }
+  ready_.push_back(step.result);
+  // Records are kept until every rank has taken the step; others may still ask for it.
+  while (!steps_.empty() && !steps_.front().values && dropped_ < completed_) {
+    steps_.pop_front();
+    ++dropped_;
+  }
+  results_.notify_all();
+}
+
+void StepLedger::fail(Status why) {
+  std::lock_guard lock(mutex_);
+  if (error_.ok()) error_ = std::move(why);
+  changed_.notify_all();
+}
+
+void StepLedger::rankDone() {
+  std::lock_guard lock(mutex_);
+  ++ranksDone_;
+  results_.notify_all();
+}
+
+bool StepLedger::nextResult(StepResult& result) {
+  std::unique_lock lock(mutex_);
+  results_.wait(lock, [&] { return !ready_.empty() || ranksDone_ == config_.ranks; });
+  if (ready_.empty()) return false;
+  result = ready_.front();
+  ready_.pop_front();
+  return true;
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,103 @@
+#include "runtime/exec/Trainer.h"
+
+#include <thread>
+
+#include "runtime/base/Text.h"
+#include "runtime/exec/StepScalars.h"
+
+namespace sheaf::exec {
+namespace {
+
+bool bodyWrites(const plan::Plan& plan, plan::OutputKind kind) {
+  for (const plan::Instruction& instruction : plan.body())
+    if (instruction.has_output() && instruction.output().output() == kind) return true;
+  return false;
+}
+
+}  // namespace
+
+Status checkTrainable(const plan::Plan& plan) {
+  if (!bodyWrites(plan, plan::LOSS)) return Status::error("the plan's body writes no loss: it is no training plan");
+  return {};
+}
+
+Trainer::Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
+                 const io::DataSource& data, TrainerOptions options)
+    : plan_(plan),
+      ranks_(ranks),
+      data_(data),
+      options_(std::move(options)),
+      hasNorm_(bodyWrites(plan, plan::GRADIENT_NORM)),
+      step_(options_.step),
+      updates_(options_.updates) {}
+
+uint64_t Trainer::samplesAt(int64_t step) const {
+  return options_.samples + static_cast<uint64_t>(step - options_.step) * static_cast<uint64_t>(plan_.batch());
+}
+
+std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, double& learningRate) const {
+  learningRate = exec::learningRate(options_.training, step);
+  auto values = std::make_shared<StepValues>();
+  values->step = step;
+  values->scalars = stepScalars(plan_, learningRate, update);
+  values->readInput = [this, sample = samplesAt(step)](int64_t rank, uint32_t input, std::span<std::byte> destination) {
+    return data_.read(rank, input, sample, destination);
+  };
+  if (options_.gradients && step == options_.step)
+    values->onGradient = [capture = options_.gradients](int64_t rank, uint32_t bucket,
+                                                        std::span<const std::byte> gradient) {
+      capture->add(rank, bucket, gradient);
+    };
+  return values;
+}
+
+Status Trainer::runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const {
+  RankContext& context = *ranks_[rank];
+  auto issueAll = [&](const auto& instructions, const std::shared_ptr<const StepValues>& values) -> Status {
+    for (const plan::Instruction& instruction : instructions) SHEAF_RETURN_IF_ERROR(context.issue(instruction, values));
+    return {};
+  };
+  std::shared_ptr<const StepValues> last, values = ledger.take(firstStep);
+  if (!values) return {};
+  SHEAF_RETURN_IF_ERROR(issueAll(plan_.prologue(), values));
+  for (int64_t step = firstStep; values; values = ledger.take(++step)) {
+    SHEAF_RETURN_IF_ERROR(issueAll(plan_.body(), values));
+    last = std::move(values);
+  }
+  SHEAF_RETURN_IF_ERROR(issueAll(plan_.epilogue(), last));
+  return context.synchronize();
+}
+
+Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>& report) {
+  StepLedger ledger({.firstStep = step_,
+                     .steps = steps,
+                     .updates = updates_,
+                     .ranks = static_cast<int64_t>(ranks_.size()),
+                     .hasNorm = hasNorm_,
+                     .skipOnNan = options_.training.on_nan() == "skip",
+                     .interrupted = options_.interrupted,
+                     .makeValues = [this](int64_t step, int64_t update, double& learningRate) {
+                       return makeValues(step, update, learningRate);
+                     }});
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      if (Status status = runRank(ledger, rank, step_); !status.ok()) {
+        ledger.fail(status);
+        ranks_[rank]->abort(status.message());
+        // What the streams still hold refers to this run: they must be empty before it ends.
+        (void)ranks_[rank]->synchronize();
+      }
+      ledger.rankDone();
+    });
+  StepResult result;
+  while (ledger.nextResult(result)) report(result);
+  for (std::thread& thread : threads) thread.join();
+  SHEAF_RETURN_IF_ERROR(ledger.status());
+  step_ = ledger.nextStep();
+  updates_ = ledger.updates();
+  badStep_ = ledger.badStep();
+  return {};
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,59 @@
+// Runs a plan's steps: one issuing thread per rank, every rank in the same total order.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/device/Device.h"
+#include "runtime/exec/Gradients.h"
+#include "runtime/exec/StepLedger.h"
+#include "runtime/io/DataSource.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::exec {
+
+struct TrainerOptions {
+  plan::Training training;               // the plan's, with what the command line changes
+  int64_t step = 0;                      // number of the first step
+  int64_t updates = 0;                   // applied before it
+  uint64_t samples = 0;                  // read before it
+  GradientCapture* gradients = nullptr;  // takes the first step's, if set
+  const std::atomic<bool>* interrupted = nullptr;
+};
+
+class Trainer {
+ public:
+  Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, const io::DataSource& data,
+          TrainerOptions options);
+
+  // Prologue, up to `steps` bodies, epilogue; results go to `report` in order, on the calling thread. Afterwards the
+  // ranks are synchronized. Ends early when interrupted, and where a loss or norm is not finite under on_nan stop.
+  Status run(int64_t steps, const std::function<void(const StepResult&)>& report);
+
+  int64_t step() const { return step_; }
+  int64_t updates() const { return updates_; }
+  uint64_t samples() const { return samplesAt(step_); }
+  // The step that on_nan stop ended the run at, or -1.
+  int64_t badStep() const { return badStep_; }
+
+ private:
+  Status runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const;
+  std::shared_ptr<StepValues> makeValues(int64_t step, int64_t update, double& learningRate) const;
+  uint64_t samplesAt(int64_t step) const;
+
+  const plan::Plan& plan_;
+  const std::vector<std::unique_ptr<RankContext>>& ranks_;
+  const io::DataSource& data_;
+  const TrainerOptions options_;
+  bool hasNorm_ = false;
+  int64_t step_, updates_, badStep_ = -1;
+};
+
+// What a plan must have to be trained with, beyond being a right one: a loss in its body.
+Status checkTrainable(const plan::Plan& plan);
+
+}  // namespace sheaf::exec

@@ -1,0 +1,53 @@
+#include "runtime/exec/WeightFiles.h"
+
+#include <unistd.h>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf::exec {
+
+WeightFiles::WeightFiles(const plan::Plan& plan, std::string planFolder, std::string weightsFolder)
+    : plan_(plan),
+      planFolder_(std::move(planFolder)),
+      weightsFolder_(std::move(weightsFolder)),
+      files_(static_cast<size_t>(plan.files_size())),
+      opened_(static_cast<size_t>(plan.files_size())) {}
+
+Expected<io::MappedFile> WeightFiles::open(const plan::File& file) const {
+  std::string path = planFolder_ + "/" + file.path();
+  if (!weightsFolder_.empty()) {
+    path = weightsFolder_ + "/" + file.path();
+    if (access(path.c_str(), F_OK) != 0) path = weightsFolder_ + "/" + file.path().substr(file.path().rfind('/') + 1);
+  }
+  Expected<io::MappedFile> mapped = io::MappedFile::open(path);
+  if (!mapped.ok())
+    return Status::error(
+        cat("initial weights: ", mapped.status().message(),
+            "; --weights-dir DIR says where the weight files are, --weights W.safetensors replaces them"));
+  if (file.size() == 0) return mapped;  // it was not there when the plan was made
+  if (mapped->bytes().size() != file.size())
+    return Status::error(cat("initial weights: ", path, " has ", mapped->bytes().size(),
+                             " bytes, the plan was made from ", file.size(), "; compile again or restore the file"));
+  if (fileHash(mapped->bytes()) != file.hash())
+    return Status::error(
+        cat("initial weights: ", path, " has changed since the plan was made; compile again or restore the file"));
+  return mapped;
+}
+
+Expected<std::span<const std::byte>> WeightFiles::bytes(const plan::Source& source) {
+  size_t index = source.file();
+  if (!opened_[index]) {
+    Expected<io::MappedFile> file = open(plan_.files(static_cast<int>(index)));
+    if (!file.ok()) return file.status();
+    files_[index] = std::move(*file);
+    opened_[index] = true;
+  }
+  std::span<const std::byte> all = files_[index].bytes();
+  if (source.offset() > all.size() || source.length() > all.size() - source.offset())
+    return Status::error(cat("initial weights: ", files_[index].path(), " has ", all.size(), " bytes, the plan wants ",
+                             source.length(), " at ", source.offset(), "; the file is truncated or another one"));
+  return all.subspan(source.offset(), source.length());
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,36 @@
+// Whole weights: from the plan's own files or a safetensors file into the ranks' storage, and back.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/exec/StateAccess.h"
+#include "runtime/exec/WeightFiles.h"
+#include "runtime/io/Safetensors.h"
+
+namespace sheaf::exec {
+
+// A parameter's shape in files that carry its name: where dimensions were permuted, their original order.
+std::vector<int64_t> namedShape(const plan::Parameter& parameter);
+
+// Copies elements [begin, end) of the parameter's values, in the order of the plan, from values in the named order.
+void namedToPlan(const plan::Parameter& parameter, const std::byte* named, size_t elementBytes, uint64_t begin,
+                 uint64_t end, std::byte* out);
+// All values in the named order from all values in the plan's.
+void planToNamed(const plan::Parameter& parameter, const std::byte* values, size_t elementBytes, std::byte* out);
+
+// Constants, then every parameter: from `replacement` (by name, in the named layout, converted) if it has the tensor,
+// else from the plan's source. Padding and states become zero.
+Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safetensors* replacement,
+                   const std::function<void(const std::string&)>& note);
+Status loadConstants(const StateAccess& state, WeightFiles& files);
+
+// All parameters in the named layout and their own type.
+Status saveWeights(const StateAccess& state, const std::string& path);
+
+// Zeros into padding and, if `states`, optimizer state: what no file gives a value to.
+Status clearPadding(const StateAccess& state, bool states);
+
+}  // namespace sheaf::exec

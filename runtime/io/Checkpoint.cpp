@@ -1,0 +1,201 @@
+#include "runtime/io/Checkpoint.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::io {
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kLatest = "latest";
+constexpr uint64_t kMaxManifestBytes = 1 << 28;
+
+namespace fs = std::filesystem;
+
+Status writeText(const std::string& path, const std::string& text) {
+  Expected<AtomicFile> file = AtomicFile::create(path);
+  if (!file.ok()) return file.status();
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
+  return file->commit();
+}
+
+// The number in "step-123", or nothing.
+std::optional<int64_t> stepOf(const std::string& name) {
+  int64_t step = 0;
+  if (name.rfind("step-", 0) != 0 || !parseInteger(std::string_view(name).substr(5), step) || step < 0)
+    return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::string stepFolder(int64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
+  return name;
+}
+
+Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, int64_t step) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
+  CheckpointWriter writer;
+  writer.folder_ = folder;
+  writer.name_ = stepFolder(step);
+  writer.temporary_ = folder + "/.saving-XXXXXX";
+  if (!mkdtemp(writer.temporary_.data())) {
+    int failed = errno;
+    writer.temporary_.clear();
+    return Status::error(cat("cannot write into folder ", folder, ": ", std::strerror(failed)));
+  }
+  mode_t mask = umask(0);
+  umask(mask);
+  chmod(writer.temporary_.c_str(), 0777 & ~mask);
+  return writer;
+}
+
+CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept {
+  *this = std::move(other);
+}
+
+CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&& other) noexcept {
+  std::swap(folder_, other.folder_);
+  std::swap(name_, other.name_);
+  std::swap(temporary_, other.temporary_);
+  return *this;
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+Status CheckpointWriter::commit(const Manifest& manifest) {
+  SHEAF_RETURN_IF_ERROR(writeText(path(kManifest), manifestText(manifest)));
+  SHEAF_RETURN_IF_ERROR(syncFolder(temporary_));
+  std::string target = folder_ + "/" + name_, aside;
+  // A state of the same step (of an earlier run, say) gives way; it is out of the way but whole until ours is in place.
+  std::error_code error;
+  if (fs::exists(target, error)) {
+    aside = temporary_ + ".old";
+    if (rename(target.c_str(), aside.c_str()) != 0)
+      return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
+  }
+  if (rename(temporary_.c_str(), target.c_str()) != 0) {
+    Status failure = Status::error(cat("cannot name ", target, ": ", std::strerror(errno)));
+    if (!aside.empty()) fs::rename(aside, target, error);
+    return failure;
+  }
+  temporary_.clear();
+  SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
+  SHEAF_RETURN_IF_ERROR(writeText(folder_ + "/" + kLatest, name_ + "\n"));
+  if (!aside.empty()) fs::remove_all(aside, error);
+  return {};
+}
+
+Status Checkpoint::openFile(const Manifest::File& file) {
+  std::string path = folder_ + "/" + file.name;
+  Expected<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped.ok()) return mapped.status();
+  if (mapped->bytes().size() != file.size)
+    return Status::error(cat(path, " has ", mapped->bytes().size(), " bytes, its manifest says ", file.size));
+  Xxh64 hash;
+  hash.update(mapped->bytes());
+  if (hash.digest() != file.checksum) return Status::error(cat(path, " is damaged: its checksum does not match"));
+  Expected<Safetensors> tensors = Safetensors::open(path);
+  if (!tensors.ok()) return tensors.status();
+  for (const auto& [name, tensor] : tensors->tensors()) {
+    size_t first = name.find('/'), second = first == std::string::npos ? first : name.find('/', first + 1);
+    int64_t begin = 0;
+    if (second == std::string::npos || tensor.shape.size() != 1 ||
+        !parseInteger(std::string_view(name).substr(first + 1, second - first - 1), begin) || begin < 0)
+      return Status::error(cat(path, ": tensor '", name.substr(0, 200), "' is no piece of a state"));
+    pieces_[{name.substr(0, first), name.substr(second + 1)}].push_back({static_cast<uint64_t>(begin), tensor.data});
+  }
+  files_.push_back(std::move(*tensors));
+  return {};
+}
+
+Status Checkpoint::checkCoverage() const {
+  size_t expected = 0;
+  for (const SavedParameter& parameter : manifest_.parameters) {
+    std::vector<std::string> kinds = parameter.states;
+    kinds.push_back(kParameterKind);
+    std::optional<uint64_t> count = plan::elementCount(parameter.shape);
+    for (const std::string& kind : kinds) {
+      uint64_t size = kind == kParameterKind ? bytesOf(parameter.type) : sizeof(float), at = 0;
+      for (const Piece& piece : pieces(kind, parameter.name)) {
+        if (piece.begin != at || piece.data.size() % size != 0)
+          return Status::error(cat("the pieces of ", kind, " '", parameter.name, "' do not fit together"));
+        at += piece.data.size() / size;
+      }
+      if (!count || at != *count)
+        return Status::error(cat("the pieces of ", kind, " '", parameter.name, "' do not cover it"));
+      ++expected;
+    }
+  }
+  if (expected != pieces_.size()) return Status::error("it holds pieces of parameters that its manifest does not name");
+  return {};
+}
+
+Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
+  Checkpoint checkpoint;
+  checkpoint.folder_ = folder;
+  std::string path = folder + "/" + kManifest;
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
+  Expected<Manifest> manifest =
+      parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
+  checkpoint.manifest_ = std::move(*manifest);
+  for (const Manifest::File& part : checkpoint.manifest_.files) SHEAF_RETURN_IF_ERROR(checkpoint.openFile(part));
+  for (auto& [key, pieces] : checkpoint.pieces_)
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+      return std::tuple(a.begin, a.data.size()) < std::tuple(b.begin, b.data.size());
+    });
+  if (Status status = checkpoint.checkCoverage(); !status.ok())
+    return Status::error(cat(folder, ": ", status.message()));
+  return checkpoint;
+}
+
+Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
+                                            const std::function<void(const std::string&)>& warn) {
+  std::error_code error;
+  if (fs::exists(folder + "/" + kManifest, error)) return open(folder);
+  std::vector<std::pair<int64_t, std::string>> states;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::string name = entry->path().filename();
+    if (std::optional<int64_t> step = stepOf(name)) states.emplace_back(*step, name);
+  }
+  if (error) return Status::error(cat("cannot read folder ", folder, ": ", error.message()));
+  if (states.empty()) return Status::error(cat("there is no saved state in ", folder));
+  std::sort(states.rbegin(), states.rend());
+  Status first;
+  for (const auto& [step, name] : states) {
+    Expected<Checkpoint> checkpoint = open(folder + "/" + name);
+    if (checkpoint.ok()) return checkpoint;
+    if (first.ok()) first = checkpoint.status();
+    if (states.size() > 1) warn(cat("saved state ", name, " is not usable: ", checkpoint.status().message()));
+  }
+  return Status::error(cat("no saved state in ", folder, " is usable; the newest: ", first.message()));
+}
+
+const std::vector<Checkpoint::Piece>& Checkpoint::pieces(const std::string& kind, const std::string& parameter) const {
+  static const std::vector<Piece> none;
+  auto found = pieces_.find({kind, parameter});
+  return found == pieces_.end() ? none : found->second;
+}
+
+}  // namespace sheaf::io

@@ -1,0 +1,106 @@
+// Saved training state.
+//
+//   DIR/latest               the name of the newest state's folder
+//   DIR/step-00000100/
+//     manifest.json          {"checksum", "state": step, samples, updates, seeds, ranks, parameters, files}
+//     rank-00000.safetensors pieces of parameters and optimizer states, named KIND/BEGIN/PARAMETER: KIND is `parameter`
+//                            or the state's name, BEGIN the piece's first element in the plan's layout of the parameter
+//
+// Pieces are ranges of a parameter's elements, so a state can be read back on any number of ranks, at any stage and
+// with any buckets. A folder is written under a temporary name, synced, and renamed when whole.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Json.h"
+#include "runtime/base/Status.h"
+#include "runtime/io/Safetensors.h"
+
+namespace sheaf::io {
+
+inline constexpr const char* kParameterKind = "parameter";
+
+struct SavedParameter {
+  std::string name;
+  DataType type = DataType::F32;
+  std::vector<int64_t> shape, permutation;  // as in the plan
+  std::vector<std::string> states;          // f32 each
+  bool operator==(const SavedParameter&) const = default;
+};
+
+struct Manifest {
+  int64_t step = 0;     // steps done: the number of the next one
+  int64_t samples = 0;  // read so far
+  int64_t updates = 0;  // applied so far
+  int64_t seed = 0;
+  std::optional<int64_t> shuffleSeed;
+  int64_t ranks = 1, zeroStage = 0;  // of the run that saved it
+  std::string model, optimizer;
+  std::vector<SavedParameter> parameters;
+  struct File {
+    std::string name;
+    uint64_t size = 0, checksum = 0;  // XXH64
+  };
+  std::vector<File> files;
+};
+
+std::string manifestText(const Manifest& manifest);
+Expected<Manifest> parseManifest(std::string_view text);
+
+// The folder's name for a step.
+std::string stepFolder(int64_t step);
+
+class CheckpointWriter {
+ public:
+  static Expected<CheckpointWriter> create(const std::string& folder, int64_t step);
+  CheckpointWriter(CheckpointWriter&&) noexcept;
+  CheckpointWriter& operator=(CheckpointWriter&&) noexcept;
+  ~CheckpointWriter();  // without commit(), nothing remains
+
+  // Where a file of the state is to be written.
+  std::string path(const std::string& file) const { return temporary_ + "/" + file; }
+  // Writes the manifest, gives the folder its name and updates `latest`.
+  Status commit(const Manifest& manifest);
+
+ private:
+  CheckpointWriter() = default;
+  std::string folder_, name_, temporary_;
+};
+
+// A state that was read and found whole: every file has its size and checksum, and the pieces cover every parameter and
+// state exactly once.
+class Checkpoint {
+ public:
+  static Expected<Checkpoint> open(const std::string& folder);
+  // The newest valid state in a folder of states (or that folder itself, if it is one state's). What is newer but
+  // damaged is passed over with a warning.
+  static Expected<Checkpoint> openNewest(const std::string& folder,
+                                         const std::function<void(const std::string&)>& warn);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }
+
+  struct Piece {
+    uint64_t begin = 0;
+    std::span<const std::byte> data;
+  };
+  // The pieces of a parameter's values (kParameterKind) or of one of its states, in order.
+  const std::vector<Piece>& pieces(const std::string& kind, const std::string& parameter) const;
+
+ private:
+  Status openFile(const Manifest::File& file);
+  Status checkCoverage() const;
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<Safetensors> files_;
+  std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;
+};
+
+}  // namespace sheaf::io

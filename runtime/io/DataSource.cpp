@@ -1,0 +1,148 @@
+#include "runtime/io/DataSource.h"
+
+#include <sys/mman.h>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
+#include "runtime/io/Npy.h"
+#include "runtime/io/Permutation.h"
+#include "runtime/io/TokenFile.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::io {
+
+Expected<DataArgument> parseDataArgument(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    return Status::error(cat("--data '", text, "': expected NAME=FILE.npy or NAME,LABELS=TOKENS.bin"));
+  DataArgument argument;
+  std::string names = text.substr(0, equals);
+  size_t comma = names.find(',');
+  argument.inputs.push_back(names.substr(0, comma));
+  if (comma != std::string::npos) argument.inputs.push_back(names.substr(comma + 1));
+  argument.file = text.substr(equals + 1);
+  size_t colon = argument.file.rfind(':');
+  if (colon != std::string::npos && colon + 1 < argument.file.size() &&
+      argument.file.find('/', colon) == std::string::npos && argument.file.size() - colon <= 4) {
+    argument.type = argument.file.substr(colon + 1);
+    argument.file.resize(colon);
+  }
+  for (const std::string& name : argument.inputs)
+    if (name.empty() || name.find(',') != std::string::npos)
+      return Status::error(cat("--data '", text, "': expected one input, or tokens and labels, before '='"));
+  return argument;
+}
+
+Status DataSource::addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument,
+                            bool shifted) {
+  int index = 0;
+  while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
+  if (index == plan.inputs_size()) {
+    std::string near = nearest(name, names_);
+    return Status::error(cat("--data: the model has no input '", name, "'; its inputs are ", listText(names_),
+                             near.empty() ? "" : cat("; did you mean '", near, "'?")));
+  }
+  const plan::Input& input = plan.inputs(index);
+  InputRows& rows = inputs_[static_cast<size_t>(index)];
+  if (rows.data) return Status::error(cat("--data: input '", name, "' is given twice"));
+
+  const MappedFile& file = files_.back();
+  std::string place = cat("--data: input '", name, "': ", argument.file);
+  std::span<const int64_t> shape = plan::shapeOf(input);
+  uint64_t rowElements = *plan::elementCount(shape.subspan(1));
+  uint64_t count = 0;
+  bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
+  if (raw) {
+    Expected<Tokens> tokens = parseTokens(file.bytes(), argument.file, argument.type);
+    if (!tokens.ok()) return Status::error(cat(place, ": ", tokens.status().message()));
+    // The labels' last token is one further, so all inputs of a file leave it one token.
+    uint64_t spare = argument.inputs.size() == 2 ? 1 : 0;
+    count = tokens->count > spare ? (tokens->count - spare) / rowElements : 0;
+    if (count == 0)
+      return Status::error(cat(place, ": ", tokens->count, " tokens are fewer than one row of ", rowElements + spare));
+    rows.type = tokens->type;
+    rows.data = tokens->data.data() + (shifted ? bytesOf(rows.type) : 0);
+  } else {
+    if (argument.inputs.size() == 2)
+      return Status::error(cat(place, ": two inputs of one file need raw tokens (.bin, .u8, .u16, .u32 or FILE:u16)"));
+    Expected<NpyArray> array = parseNpy(file.bytes());
+    if (!array.ok()) return Status::error(cat(place, ": ", array.status().message()));
+    std::span<const int64_t> have(array->shape);
+    bool same = have.size() == shape.size() && std::equal(shape.begin() + 1, shape.end(), have.begin() + 1);
+    if (!same || have[0] == 0) {
+      std::string want = "[rows";
+      for (int64_t size : shape.subspan(1)) want += cat(", ", size);
+      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan wants ", want, "]"));
+    }
+    rows.type = array->type;
+    rows.data = array->data.data();
+    count = static_cast<uint64_t>(have[0]);
+  }
+  rows.target = dataTypeOf(input.type());
+  if (!convertible(rows.type, rows.target))
+    return Status::error(
+        cat(place, ": its elements are ", nameOf(rows.type), ", the plan wants ", nameOf(rows.target)));
+  rows.rowElements = rowElements;
+  rows.rowsPerRank = static_cast<uint64_t>(shape[0]);
+  rows.file = argument.file;
+  if (rows_ != 0 && rows_ != count)
+    return Status::error(cat(place, ": it has ", count, " rows, other inputs have ", rows_));
+  rows_ = count;
+  return {};
+}
+
+Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
+                                      std::optional<int64_t> shuffleSeed) {
+  DataSource source;
+  source.shuffleSeed_ = shuffleSeed;
+  source.inputs_.resize(static_cast<size_t>(plan.inputs_size()));
+  for (const plan::Input& input : plan.inputs()) source.names_.push_back(input.name());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const DataArgument& argument = arguments[i];
+    bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
+    for (size_t j = 0; raw && j < i; ++j)
+      if (arguments[j].file == argument.file)
+        return Status::error(cat("--data: ", argument.file,
+                                 " is given for two inputs, which would not be shifted; write --data ",
+                                 arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
+    Expected<MappedFile> file = MappedFile::open(argument.file);
+    if (!file.ok()) return Status::error(cat("--data: ", file.status().message()));
+    source.files_.push_back(std::move(*file));
+    for (size_t j = 0; j < argument.inputs.size(); ++j)
+      SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1));
+  }
+  for (size_t i = 0; i < source.inputs_.size(); ++i)
+    if (!source.inputs_[i].data)
+      return Status::error(cat("input '", source.names_[i], "' ",
+                               shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass --data ",
+                               source.names_[i], "=FILE.npy"));
+  return source;
+}
+
+Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {
+  const InputRows& rows = inputs_[input];
+  size_t targetBytes = rows.rowElements * bytesOf(rows.target);
+  if (destination.size() != targetBytes * rows.rowsPerRank)
+    return Status::error(cat("input '", names_[input], "': ", destination.size(), " bytes to fill, its rows are ",
+                             targetBytes * rows.rowsPerRank));
+  uint64_t first = sample + static_cast<uint64_t>(rank) * rows.rowsPerRank;
+  std::optional<Permutation> permutation;
+  uint64_t epoch = 0;
+  for (uint64_t i = 0; i < rows.rowsPerRank; ++i) {
+    uint64_t row = (first + i) % rows_;
+    if (shuffleSeed_) {
+      if (uint64_t now = (first + i) / rows_; !permutation || now != epoch) {
+        epoch = now;
+        permutation.emplace(rows_, mixBits(mixBits(static_cast<uint64_t>(*shuffleSeed_)) + epoch));
+      }
+      row = (*permutation)(row);
+    }
+    const std::byte* from = rows.data + row * rows.rowElements * bytesOf(rows.type);
+    Status status = convert(rows.type, from, rows.target, destination.data() + i * targetBytes, rows.rowElements);
+    if (!status.ok())
+      return Status::error(cat("input '", names_[input], "': ", rows.file, ", row ", row, ": ", status.message()));
+  }
+  return {};
+}
+
+}  // namespace sheaf::io

@@ -1,0 +1,57 @@
+// A run's data: which row of which file is which rank's, and the rows themselves, converted to the plan's types.
+//
+// Sample g of a run (g counts from the first sample ever read) is row g mod R of every file, R their number of rows,
+// or, shuffled, the row that a permutation keyed by (seed, g / R) gives g mod R. Step by step the global batch takes
+// the next B samples; rank r takes its contiguous b = B / ranks of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/MappedFile.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::io {
+
+// "NAME=FILE.npy"; "NAME=TOKENS[:u16]": row i of input NAME is tokens [i*S, (i+1)*S), S the input's length;
+// "NAME,LABELS=TOKENS[:u16]": and row i of LABELS is tokens [i*S+1, (i+1)*S+1).
+struct DataArgument {
+  std::vector<std::string> inputs;  // one or two
+  std::string file;
+  std::string type;  // of raw tokens; empty: as the file's name says
+};
+Expected<DataArgument> parseDataArgument(const std::string& text);
+
+class DataSource {
+ public:
+  // Every input of the plan is given exactly once, and all files have the same number of rows.
+  static Expected<DataSource> open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
+                                   std::optional<int64_t> shuffleSeed);
+
+  uint64_t rows() const { return rows_; }
+  // Fills a rank's rows of one input for the global batch that starts at sample `sample`. Threads may call it together.
+  Status read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
+
+ private:
+  struct InputRows {
+    const std::byte* data = nullptr;
+    DataType type = DataType::F32, target = DataType::F32;
+    uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
+    uint64_t rowsPerRank = 0;
+    std::string file;
+  };
+  Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted);
+
+  std::vector<MappedFile> files_;
+  std::vector<InputRows> inputs_;
+  std::vector<std::string> names_;
+  uint64_t rows_ = 0;
+  std::optional<int64_t> shuffleSeed_;
+};
+
+}  // namespace sheaf::io

@@ -1,0 +1,26 @@
+// Element types of files, and their conversion to a plan's types.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::io {
+
+enum class DataType { Bool, U8, I8, U16, I16, U32, I32, U64, I64, F16, BF16, F32, F64 };
+
+size_t bytesOf(DataType type);
+const char* nameOf(DataType type);  // "u16", "f32", ...
+DataType dataTypeOf(plan::ElementType type);
+
+// Whether every value, or every value in range, has a place in `to`: integers to integers, floats to floats, bool and
+// integers of at most 16 bits to floats.
+bool convertible(DataType from, DataType to);
+
+// Converts `count` elements; neither pointer need be aligned. Floats are rounded to nearest; an integer that does not
+// fit is an error that names it.
+Status convert(DataType from, const std::byte* source, DataType to, std::byte* destination, size_t count);
+
+}  // namespace sheaf::io

@@ -1,0 +1,66 @@
+// safetensors: 8-byte little-endian length, JSON header, data. https://github.com/huggingface/safetensors
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Status.h"
+#include "runtime/io/AtomicFile.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/MappedFile.h"
+
+namespace sheaf::io {
+
+struct Tensor {
+  DataType type = DataType::F32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+// A mapped file. Opening checks everything that the header says: types, that each tensor has the bytes its shape needs,
+// and that the tensors cover the data without gap or overlap.
+class Safetensors {
+ public:
+  static Expected<Safetensors> open(const std::string& path);
+  // For tests: parses bytes that outlive the result.
+  static Expected<Safetensors> parse(std::span<const std::byte> file);
+
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  const Tensor* find(const std::string& name) const;
+
+ private:
+  MappedFile file_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+// Writes tensors as a stream, in the order announced; the file appears when all are written.
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    std::string name;
+    DataType type = DataType::F32;
+    std::vector<int64_t> shape;
+  };
+  static Expected<SafetensorsWriter> create(const std::string& path, const std::vector<Entry>& entries,
+                                            const std::map<std::string, std::string>& metadata = {});
+  // The next bytes of the data.
+  Status write(std::span<const std::byte> bytes);
+  // An error if fewer or more bytes were written than announced.
+  Status commit();
+  // Of everything written, header included.
+  uint64_t checksum() const { return hash_.digest(); }
+  uint64_t size() const { return file_.size(); }
+
+ private:
+  explicit SafetensorsWriter(AtomicFile file) : file_(std::move(file)) {}
+  AtomicFile file_;
+  Xxh64 hash_;
+  uint64_t remaining_ = 0;
+};
+
+}  // namespace sheaf::io

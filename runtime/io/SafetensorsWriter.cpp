@@ -1,0 +1,62 @@
+#include "runtime/base/Json.h"
+#include "runtime/base/Text.h"
+#include "runtime/io/Safetensors.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::io {
+namespace {
+
+const char* headerName(DataType type) {
+  static constexpr const char* kNames[] = {"BOOL", "U8",  "I8",  "U16",  "I16", "U32", "I32",
+                                           "U64",  "I64", "F16", "BF16", "F32", "F64"};
+  return kNames[static_cast<int>(type)];
+}
+
+}  // namespace
+
+Expected<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, const std::vector<Entry>& entries,
+                                                      const std::map<std::string, std::string>& metadata) {
+  json::Object header;
+  if (!metadata.empty()) {
+    json::Object values;
+    for (const auto& [name, value] : metadata) values.set(name, value);
+    header.set("__metadata__", std::move(values));
+  }
+  uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    std::optional<uint64_t> count = plan::elementCount(entry.shape);
+    if (!count) return Status::error(cat("tensor '", entry.name, "': shape ", shapeText(entry.shape), " is too large"));
+    json::Array shape(entry.shape.begin(), entry.shape.end());
+    uint64_t end = at + *count * bytesOf(entry.type);
+    header.set(entry.name, json::Object{{"dtype", headerName(entry.type)},
+                                        {"shape", std::move(shape)},
+                                        {"data_offsets", json::Array{at, end}}});
+    at = end;
+  }
+  std::string text = json::write(std::move(header));
+  // Readers map the data and want it aligned.
+  text.resize((text.size() + 63) / 64 * 64, ' ');
+  uint64_t length = text.size();
+
+  Expected<AtomicFile> file = AtomicFile::create(path);
+  if (!file.ok()) return file.status();
+  SafetensorsWriter writer(std::move(*file));
+  writer.remaining_ = sizeof length + length + at;
+  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(&length, 1))));
+  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(text))));
+  return writer;
+}
+
+Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  if (bytes.size() > remaining_) return Status::error("more bytes are written than the safetensors header announces");
+  remaining_ -= bytes.size();
+  hash_.update(bytes);
+  return file_.write(bytes);
+}
+
+Status SafetensorsWriter::commit() {
+  if (remaining_ != 0) return Status::error("fewer bytes are written than the safetensors header announces");
+  return file_.commit();
+}
+
+}  // namespace sheaf::io

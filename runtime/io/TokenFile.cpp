@@ -1,0 +1,62 @@
+#include "runtime/io/TokenFile.h"
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::io {
+namespace {
+
+// llm.c's data files: 256 int32, of which the first are magic, version, number of tokens.
+constexpr size_t kHeaderBytes = 1024;
+constexpr int32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
+
+std::optional<DataType> typeNamed(std::string_view name) {
+  static constexpr std::pair<std::string_view, DataType> kTypes[] = {{"u8", DataType::U8},   {"u16", DataType::U16},
+                                                                     {"u32", DataType::U32}, {"i32", DataType::I32},
+                                                                     {"i64", DataType::I64}, {"bin", DataType::U16}};
+  for (auto [known, type] : kTypes)
+    if (name == known) return type;
+  return std::nullopt;
+}
+
+std::string_view ending(std::string_view path) {
+  size_t dot = path.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+}
+
+}  // namespace
+
+bool looksLikeTokens(std::string_view path) {
+  return typeNamed(ending(path)).has_value();
+}
+
+Expected<Tokens> parseTokens(std::span<const std::byte> file, std::string_view path, std::string_view type) {
+  std::optional<DataType> element = typeNamed(type.empty() ? ending(path) : type);
+  if (!element || type == "bin")
+    return Status::error(type.empty() ? "the type of the tokens is unknown; append :u8, :u16 or :u32 to the file's name"
+                                      : cat("'", type, "' is no type of tokens; use u8, u16, u32, i32 or i64"));
+  Tokens tokens;
+  tokens.data = file;
+  tokens.type = *element;
+  int32_t header[3] = {};
+  if (file.size() >= kHeaderBytes) std::memcpy(header, file.data(), sizeof header);
+  if (ending(path) == "bin" && (header[0] == kMagicU16 || header[0] == kMagicU32) && header[1] >= 1) {
+    tokens.data = file.subspan(kHeaderBytes);
+    tokens.type = header[0] == kMagicU16 ? DataType::U16 : DataType::U32;
+    uint64_t announced = static_cast<uint32_t>(header[2]);
+    if (announced * bytesOf(tokens.type) != tokens.data.size())
+      return Status::error(cat("the header announces ", announced, " tokens of ", nameOf(tokens.type), ", ",
+                               tokens.data.size(), " bytes follow; the file is truncated or damaged"));
+  }
+  size_t bytes = bytesOf(tokens.type);
+  if (tokens.data.size() % bytes != 0)
+    return Status::error(cat(tokens.data.size(), " bytes are no whole number of ", nameOf(tokens.type), " tokens"));
+  tokens.count = tokens.data.size() / bytes;
+  return tokens;
+}
+
+}  // namespace sheaf::io

@@ -1,0 +1,86 @@
+#include "runtime/plan/PlanFile.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <cstring>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
+#include "runtime/io/AtomicFile.h"
+#include "runtime/io/MappedFile.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::plan {
+namespace {
+
+constexpr char kMagic[8] = {'S', 'H', 'E', 'A', 'F', 'P', 'L', 'N'};
+
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t reserved;
+  uint64_t size;
+  uint64_t hash;
+};
+static_assert(sizeof(Header) == kPlanHeaderBytes);
+
+}  // namespace
+
+Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
+  Header header;
+  if (file.size() < sizeof header || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
+    return Status::error("not a plan: it does not begin with SHEAFPLN; `sheaf compile` makes plans");
+  std::memcpy(&header, file.data(), sizeof header);
+  if (header.version != kPlanVersion || header.reserved != 0)
+    return Status::error(cat("the plan's format is version ", header.version, ", this program reads version ",
+                             kPlanVersion, "; compile the model again"));
+  std::span<const std::byte> payload = file.subspan(sizeof header);
+  if (header.size != payload.size())
+    return Status::error(cat("the plan is ", header.size > payload.size() ? "truncated" : "followed by other bytes",
+                             ": its header announces ", header.size, " bytes, the file has ", payload.size()));
+  if (payload.size() > kMaxPlanBytes) return Status::error("the plan is larger than 2 GiB");
+  if (fnv1a(payload) != header.hash)
+    return Status::error("the plan is damaged: its checksum does not match; compile the model again");
+  auto plan = std::make_unique<Plan>();
+  if (!plan->ParseFromArray(payload.data(), static_cast<int>(payload.size())))
+    return Status::error("the plan is damaged: its payload is not a plan's protobuf");
+  return plan;
+}
+
+Expected<std::unique_ptr<Plan>> readPlan(const std::string& path) {
+  Expected<io::MappedFile> file = io::MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  Expected<std::unique_ptr<Plan>> plan = parsePlan(file->bytes());
+  if (!plan.ok()) return Status::error(cat(path, ": ", plan.status().message()));
+  return plan;
+}
+
+Expected<std::string> serializePlan(const Plan& plan) {
+  size_t size = plan.ByteSizeLong();
+  if (size > kMaxPlanBytes) return Status::error(cat("the plan is larger than 2 GiB (", bytesText(size), ")"));
+  std::string file(sizeof(Header) + size, '\0');
+  google::protobuf::io::ArrayOutputStream array(file.data() + sizeof(Header), static_cast<int>(size));
+  google::protobuf::io::CodedOutputStream out(&array);
+  out.SetSerializationDeterministic(true);
+  if (!plan.SerializeToCodedStream(&out)) return Status::error("the plan cannot be serialized");
+  out.Trim();
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kPlanVersion;
+  header.size = size;
+  header.hash = fnv1a(std::as_bytes(std::span(file)).subspan(sizeof header));
+  std::memcpy(file.data(), &header, sizeof header);
+  return file;
+}
+
+Status writePlan(const std::string& path, const Plan& plan) {
+  Expected<std::string> bytes = serializePlan(plan);
+  if (!bytes.ok()) return bytes.status();
+  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+  if (!file.ok()) return file.status();
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(*bytes))));
+  return file->commit();
+}
+
+}  // namespace sheaf::plan

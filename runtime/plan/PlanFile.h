@@ -1,0 +1,27 @@
+// Plans on disk: "SHEAFPLN", version (u32), 0 (u32), payload's size (u64), its FNV-1a hash (u64), then the protobuf
+// payload; all little-endian. The payload is serialized deterministically, so equal plans are equal files.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+inline constexpr size_t kPlanHeaderBytes = 32;
+inline constexpr uint64_t kMaxPlanBytes = 0x7fff0000;  // protobuf's own limit is 2^31
+
+// Reads a plan. The result is parsed, not verified: see Verify.h.
+Expected<std::unique_ptr<Plan>> readPlan(const std::string& path);
+Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file);
+
+// The bytes of a plan's file.
+Expected<std::string> serializePlan(const Plan& plan);
+// Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan.
+Status writePlan(const std::string& path, const Plan& plan);
+
+}  // namespace sheaf::plan

@@ -1,0 +1,142 @@
+#include "runtime/plan/Types.h"
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::plan {
+
+uint64_t elementBytes(ElementType type) {
+  switch (type) {
+    case F64:
+    case I64:
+      return 8;
+    case F32:
+    case I32:
+      return 4;
+    case BF16:
+    case F16:
+    case I16:
+      return 2;
+    case I8:
+    case U8:
+    case BOOL:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+const char* elementName(ElementType type) {
+  switch (type) {
+    case F32:
+      return "f32";
+    case F64:
+      return "f64";
+    case BF16:
+      return "bf16";
+    case F16:
+      return "f16";
+    case I64:
+      return "i64";
+    case I32:
+      return "i32";
+    case I16:
+      return "i16";
+    case I8:
+      return "i8";
+    case U8:
+      return "u8";
+    case BOOL:
+      return "bool";
+    default:
+      return "unspecified";
+  }
+}
+
+const char* bufferKindName(BufferKind kind) {
+  switch (kind) {
+    case PARAMETERS:
+      return "parameters";
+    case GRADIENTS:
+      return "gradients";
+    case OPTIMIZER:
+      return "optimizer";
+    case GATHERED:
+      return "gathered";
+    case ACTIVATIONS:
+      return "activations";
+    case WORKSPACE:
+      return "workspace";
+    case CONSTANTS:
+      return "constants";
+    default:
+      return "unspecified";
+  }
+}
+
+const char* collectiveName(CollectiveOp op) {
+  switch (op) {
+    case ALL_GATHER:
+      return "all_gather";
+    case REDUCE_SCATTER:
+      return "reduce_scatter";
+    case ALL_REDUCE:
+      return "all_reduce";
+    default:
+      return "unspecified";
+  }
+}
+
+std::optional<uint64_t> elementCount(std::span<const int64_t> shape) {
+  uint64_t count = 1;
+  bool empty = false;
+  for (int64_t size : shape) {
+    if (size < 0 || static_cast<uint64_t>(size) > kMaxBytes) return std::nullopt;
+    if (size == 0) empty = true;
+    if (size > 0 && count > kMaxBytes / static_cast<uint64_t>(size)) return std::nullopt;
+    if (size > 0) count *= static_cast<uint64_t>(size);
+  }
+  return empty ? 0 : count;
+}
+
+std::string instructionKind(const Instruction& instruction) {
+  switch (instruction.kind_case()) {
+    case Instruction::kKernel:
+      return "kernel";
+    case Instruction::kCall:
+      return instruction.call().function().substr(0, 40);
+    case Instruction::kCollective:
+      return collectiveName(instruction.collective().op());
+    case Instruction::kRecord:
+      return "record";
+    case Instruction::kWait:
+      return "wait";
+    case Instruction::kInput:
+      return "read_input";
+    case Instruction::kScalars:
+      return "read_scalars";
+    case Instruction::kOutput:
+      return "write_output";
+    case Instruction::KIND_NOT_SET:
+      break;
+  }
+  return "nothing";
+}
+
+std::string describe(const Plan& plan, std::string_view section, int index, const Instruction& instruction) {
+  std::string text = cat(section, " instruction ", index, " (", instructionKind(instruction));
+  if (!instruction.label().empty()) text += cat(" '", instruction.label().substr(0, 120), "'");
+  if (instruction.stream() < static_cast<uint32_t>(plan.streams_size()))
+    text += cat(" on stream ", plan.streams(static_cast<int>(instruction.stream())).substr(0, 40));
+  return text + ")";
+}
+
+std::string describe(const Plan& plan, const Instruction& instruction) {
+  const std::pair<const char*, const google::protobuf::RepeatedPtrField<Instruction>*> sections[] = {
+      {"prologue", &plan.prologue()}, {"body", &plan.body()}, {"epilogue", &plan.epilogue()}};
+  for (auto [name, list] : sections)
+    for (int i = 0; i < list->size(); ++i)
+      if (&list->Get(i) == &instruction) return describe(plan, name, i, instruction);
+  return cat("an instruction (", instructionKind(instruction), " '", instruction.label(), "')");
+}
+
+}  // namespace sheaf::plan

@@ -1,0 +1,76 @@
+// Names and sizes of the plan's enumerations, and where a bucket's elements lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+inline constexpr uint32_t kPlanVersion = 1;
+inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena
+// More ranks than any machine has; what keeps products of sizes far from overflow.
+inline constexpr int64_t kMaxRanks = 65536;
+inline constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
+
+// Bytes of one element; 0 for a type that is not one.
+uint64_t elementBytes(ElementType type);
+// "f32", "i64", ...
+const char* elementName(ElementType type);
+// "parameters", "gradients", ...: as in memory.by_kind.
+const char* bufferKindName(BufferKind kind);
+// "all_gather", "reduce_scatter", "all_reduce".
+const char* collectiveName(CollectiveOp op);
+
+// The product of the dimensions; nothing if one is negative or the product exceeds 2^50.
+std::optional<uint64_t> elementCount(std::span<const int64_t> shape);
+
+inline std::span<const int64_t> shapeOf(const Parameter& parameter) {
+  return {parameter.shape().data(), static_cast<size_t>(parameter.shape_size())};
+}
+inline std::span<const int64_t> shapeOf(const Input& input) {
+  return {input.shape().data(), static_cast<size_t>(input.shape_size())};
+}
+
+// Calls visit(operand) for every operand of an instruction, in order.
+template <typename Visit>
+void forEachOperand(const Instruction& instruction, Visit visit) {
+  switch (instruction.kind_case()) {
+    case Instruction::kKernel:
+      for (const Operand& operand : instruction.kernel().operands()) visit(operand);
+      break;
+    case Instruction::kCall:
+      for (const Operand& operand : instruction.call().operands()) visit(operand);
+      break;
+    case Instruction::kCollective:
+      visit(instruction.collective().source());
+      visit(instruction.collective().destination());
+      break;
+    case Instruction::kInput:
+      visit(instruction.input().destination());
+      break;
+    case Instruction::kScalars:
+      visit(instruction.scalars().destination());
+      break;
+    case Instruction::kOutput:
+      visit(instruction.output().source());
+      break;
+    case Instruction::kRecord:
+    case Instruction::kWait:
+    case Instruction::KIND_NOT_SET:
+      break;
+  }
+}
+
+// "kernel", "gemm", "all_gather", "record", ...: what kind of instruction it is, in a word.
+std::string instructionKind(const Instruction& instruction);
+
+// "body instruction 12 (gemm 'h.0.mlp' on stream compute)"; the instruction is found by its address within the plan.
+std::string describe(const Plan& plan, const Instruction& instruction);
+std::string describe(const Plan& plan, std::string_view section, int index, const Instruction& instruction);
+
+}  // namespace sheaf::plan

@@ -1,0 +1,325 @@
+#include "runtime/plan/Verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::plan {
+namespace {
+
+constexpr uint32_t kMaxThreads = 1024, kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
+
+Status wrong(const std::string& what, const std::string& why) {
+  return Status::error(cat("the plan is wrong: ", what, ": ", why));
+}
+
+std::string named(const char* kind, int index, const std::string& name) {
+  return cat(kind, " ", index, " '", name.substr(0, 120), "'");
+}
+
+bool isFloat(ElementType type) {
+  return type == F32 || type == F64 || type == BF16 || type == F16;
+}
+
+class TableVerifier {
+ public:
+  explicit TableVerifier(const Plan& plan) : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())) {}
+
+  Status run() {
+    SHEAF_RETURN_IF_ERROR(header());
+    SHEAF_RETURN_IF_ERROR(buffers());
+    SHEAF_RETURN_IF_ERROR(files());
+    SHEAF_RETURN_IF_ERROR(buckets());
+    SHEAF_RETURN_IF_ERROR(parameters());
+    SHEAF_RETURN_IF_ERROR(constants());
+    SHEAF_RETURN_IF_ERROR(inputs());
+    SHEAF_RETURN_IF_ERROR(training());
+    return kernels();
+  }
+
+ private:
+  Status header() {
+    if (plan_.version() != kPlanVersion)
+      return wrong("version", cat(plan_.version(), " is not known; this program reads ", kPlanVersion));
+    if (plan_.ranks() < 1 || plan_.ranks() > kMaxRanks)
+      return wrong("ranks", cat(plan_.ranks(), " is not between 1 and ", kMaxRanks));
+    if (plan_.zero_stage() < 0 || plan_.zero_stage() > 3)
+      return wrong("zero_stage", cat(plan_.zero_stage(), " is not between 0 and 3"));
+    if (plan_.batch() < 1 || plan_.batch() > int64_t{1} << 40 || plan_.batch() % plan_.ranks() != 0)
+      return wrong("batch", cat(plan_.batch(), " does not divide by ", plan_.ranks(), " ranks"));
+    if (plan_.max_threads() < 1 || plan_.max_threads() > kMaxThreads)
+      return wrong("max_threads", cat(plan_.max_threads(), " is not between 1 and ", kMaxThreads));
+    if (plan_.streams_size() < 1 || plan_.streams_size() > static_cast<int>(kMaxStreams))
+      return wrong("streams", cat(plan_.streams_size(), " are not between 1 and ", kMaxStreams));
+    if (plan_.events() > kMaxEvents) return wrong("events", cat(plan_.events(), " are more than ", kMaxEvents));
+    if (plan_.communicators() > kMaxCommunicators)
+      return wrong("communicators", cat(plan_.communicators(), " are more than ", kMaxCommunicators));
+    return {};
+  }
+
+  Status buffers() {
+    uint64_t top = 0;
+    for (int i = 0; i < plan_.buffers_size(); ++i) {
+      const Buffer& buffer = plan_.buffers(i);
+      std::string what = named("buffer", i, buffer.name());
+      if (buffer.kind() < PARAMETERS || buffer.kind() > CONSTANTS) return wrong(what, "its kind is not known");
+      if (buffer.offset() % kAlignment != 0)
+        return wrong(what, cat("offset ", buffer.offset(), " is no multiple of ", kAlignment));
+      if (buffer.bytes() == 0 || buffer.bytes() > kMaxBytes || buffer.offset() > kMaxBytes)
+        return wrong(what, cat("its size ", buffer.bytes(), " or offset ", buffer.offset(), " is out of range"));
+      top = std::max(top, buffer.offset() + buffer.bytes());
+    }
+    if (plan_.memory().peak_bytes() != top)
+      return wrong("memory.peak_bytes",
+                   cat("declared are ", plan_.memory().peak_bytes(), " bytes, the topmost buffer ends at ", top));
+
+    std::vector<int> order(static_cast<size_t>(plan_.buffers_size()));
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return plan_.buffers(a).offset() < plan_.buffers(b).offset(); });
+    int highest = -1, highestPersistent = -1;  // those among the buffers before that end last
+    auto end = [&](int i) { return i < 0 ? 0 : plan_.buffers(i).offset() + plan_.buffers(i).bytes(); };
+    for (int i : order) {
+      const Buffer& buffer = plan_.buffers(i);
+      int other = buffer.persistent() ? highest : highestPersistent;
+      if (other >= 0 && buffer.offset() < end(other))
+        return wrong(named("buffer", i, buffer.name()),
+                     cat("it shares bytes with ", named("buffer", other, plan_.buffers(other).name()),
+                         ", and one of them is persistent"));
+      if (end(i) > end(highest)) highest = i;
+      if (buffer.persistent() && end(i) > end(highestPersistent)) highestPersistent = i;
+    }
+    return {};
+  }
+
+  Status files() {
+    for (int i = 0; i < plan_.files_size(); ++i) {
+      const std::string& path = plan_.files(i).path();
+      std::string what = named("file", i, path);
+      if (path.empty() || path.size() > 4096 || path.find('\0') != std::string::npos)
+        return wrong(what, "its path is no path");
+      if (path[0] == '/') return wrong(what, "its path is absolute; paths are relative to the plan's folder");
+      if (plan_.files(i).size() > kMaxBytes) return wrong(what, "its size is out of range");
+    }
+    return {};
+  }
+
+  Status source(const std::string& what, const Source& source) {
+    if (source.file() >= static_cast<uint32_t>(plan_.files_size()))
+      return wrong(what, cat("its source is file ", source.file(), " of ", plan_.files_size()));
+    const File& file = plan_.files(static_cast<int>(source.file()));
+    if (source.offset() > kMaxBytes || source.length() > kMaxBytes ||
+        (file.size() != 0 && source.offset() + source.length() > file.size()))
+      return wrong(what, cat("its source, ", source.length(), " bytes at ", source.offset(), ", lies outside file '",
+                             file.path(), "' of ", file.size()));
+    return {};
+  }
+
+  // A buffer that holds `elements` of a bucket from step to step.
+  Status storage(const std::string& what, uint32_t index, BufferKind kind, uint64_t elements, uint64_t size,
+                 bool sharded) {
+    if (index >= static_cast<uint32_t>(plan_.buffers_size()))
+      return wrong(what, cat("its buffer is ", index, " of ", plan_.buffers_size()));
+    const Buffer& buffer = plan_.buffers(static_cast<int>(index));
+    std::string name = cat("buffer '", buffer.name(), "' ");
+    if (!buffer.persistent() || buffer.kind() != kind)
+      return wrong(what, cat("its ", name, "is not a persistent buffer of kind ", bufferKindName(kind)));
+    uint64_t bytes = elements / (sharded ? ranks_ : 1) * size;
+    if (bytes > buffer.bytes())
+      return wrong(what, cat("its ", name, "has ", buffer.bytes(), " bytes, it needs ", bytes));
+    if (sharded && bytes % kAlignment != 0)
+      return wrong(what, cat("a shard of ", bytes, " bytes is no multiple of ", kAlignment));
+    if (!storage_.insert(index).second) return wrong(what, cat("its ", name, "holds something else already"));
+    return {};
+  }
+
+  Status buckets() {
+    std::set<std::string> names;
+    for (int i = 0; i < plan_.buckets_size(); ++i) {
+      const Bucket& bucket = plan_.buckets(i);
+      std::string what = named("bucket", i, bucket.name());
+      if (bucket.name().empty() || !names.insert(bucket.name()).second)
+        return wrong(what, "its name is empty or taken");
+      if (!isFloat(bucket.type())) return wrong(what, cat("its type is ", elementName(bucket.type())));
+      if (bucket.elements() == 0 || bucket.elements() > kMaxBytes || bucket.elements() % ranks_ != 0)
+        return wrong(what, cat(bucket.elements(), " elements do not divide by ", ranks_, " ranks"));
+      if (ranks_ > 1 && bucket.trainable() && bucket.states_size() > 0 &&
+          bucket.states_sharded() != (plan_.zero_stage() >= 1))
+        return wrong(what, cat("stage ", plan_.zero_stage(), " does not hold its optimizer state like this"));
+      if (ranks_ > 1 && bucket.parameters_sharded() && plan_.zero_stage() < 3)
+        return wrong(what, cat("stage ", plan_.zero_stage(), " does not shard parameters"));
+      SHEAF_RETURN_IF_ERROR(storage(what, bucket.parameter_buffer(), PARAMETERS, bucket.elements(),
+                                    elementBytes(bucket.type()), bucket.parameters_sharded()));
+      std::set<std::string> states;
+      for (const State& state : bucket.states()) {
+        std::string whatState = cat(what, ", state '", state.name().substr(0, 120), "'");
+        if (state.name().empty() || state.name() == "parameter" || state.name().find('/') != std::string::npos ||
+            !states.insert(state.name()).second)
+          return wrong(whatState, "its name is empty, taken or has a '/' in it");
+        SHEAF_RETURN_IF_ERROR(
+            storage(whatState, state.buffer(), OPTIMIZER, bucket.elements(), sizeof(float), bucket.states_sharded()));
+      }
+    }
+    return {};
+  }
+
+  Status parameters() {
+    std::set<std::string> names;
+    std::vector<std::vector<int>> members(static_cast<size_t>(plan_.buckets_size()));
+    for (int i = 0; i < plan_.parameters_size(); ++i) {
+      const Parameter& parameter = plan_.parameters(i);
+      std::string what = named("parameter", i, parameter.name());
+      if (parameter.name().empty() || !names.insert(parameter.name()).second)
+        return wrong(what, "its name is empty or taken");
+      if (parameter.bucket() >= static_cast<uint32_t>(plan_.buckets_size()))
+        return wrong(what, cat("its bucket is ", parameter.bucket(), " of ", plan_.buckets_size()));
+      const Bucket& bucket = plan_.buckets(static_cast<int>(parameter.bucket()));
+      if (parameter.type() != bucket.type() || parameter.trainable() != bucket.trainable())
+        return wrong(what, "its type or trainability is not its bucket's");
+      std::optional<uint64_t> count = elementCount(shapeOf(parameter));
+      if (!count || *count == 0) return wrong(what, cat("its shape is ", shapeText(shapeOf(parameter))));
+      if (parameter.offset() > bucket.elements() || *count > bucket.elements() - parameter.offset())
+        return wrong(what, cat("elements [", parameter.offset(), ", +", *count, ") lie outside bucket '", bucket.name(),
+                               "' of ", bucket.elements()));
+      if (parameter.offset() * elementBytes(bucket.type()) % kAlignment != 0)
+        return wrong(what, cat("it does not start at a multiple of ", kAlignment, " bytes"));
+      SHEAF_RETURN_IF_ERROR(permutation(what, parameter));
+      if (parameter.has_source()) {
+        SHEAF_RETURN_IF_ERROR(source(what, parameter.source()));
+        if (parameter.source().length() != *count * elementBytes(parameter.type()))
+          return wrong(what, cat("its source has ", parameter.source().length(), " bytes, its shape needs ",
+                                 *count * elementBytes(parameter.type())));
+      }
+      members[parameter.bucket()].push_back(i);
+    }
+    for (std::vector<int>& list : members) {
+      std::sort(list.begin(), list.end(),
+                [&](int a, int b) { return plan_.parameters(a).offset() < plan_.parameters(b).offset(); });
+      for (size_t i = 1; i < list.size(); ++i) {
+        const Parameter& before = plan_.parameters(list[i - 1]);
+        const Parameter& after = plan_.parameters(list[i]);
+        if (before.offset() + *elementCount(shapeOf(before)) > after.offset())
+          return wrong(named("parameter", list[i], after.name()),
+                       cat("it overlaps '", before.name(), "' in its bucket"));
+      }
+    }
+    return {};
+  }
+
+  static Status permutation(const std::string& what, const Parameter& parameter) {
+    if (parameter.permutation_size() == 0) return {};
+    std::vector<int64_t> sorted(parameter.permutation().begin(), parameter.permutation().end());
+    std::sort(sorted.begin(), sorted.end());
+    for (size_t i = 0; i < sorted.size(); ++i)
+      if (sorted[i] != static_cast<int64_t>(i)) return wrong(what, "its permutation is none");
+    if (parameter.permutation_size() != parameter.shape_size())
+      return wrong(what, "its permutation does not fit its shape");
+    return {};
+  }
+
+  Status constants() {
+    for (int i = 0; i < plan_.constants_size(); ++i) {
+      const Constant& constant = plan_.constants(i);
+      std::string what = cat("constant ", i);
+      if (constant.buffer() >= static_cast<uint32_t>(plan_.buffers_size()))
+        return wrong(what, cat("its buffer is ", constant.buffer(), " of ", plan_.buffers_size()));
+      const Buffer& buffer = plan_.buffers(static_cast<int>(constant.buffer()));
+      if (!buffer.persistent() || buffer.kind() != CONSTANTS)
+        return wrong(what, cat("buffer '", buffer.name(), "' is not a persistent buffer of constants"));
+      SHEAF_RETURN_IF_ERROR(source(what, constant.source()));
+      if (constant.source().length() > buffer.bytes())
+        return wrong(what, cat("its ", constant.source().length(), " bytes do not fit buffer '", buffer.name(), "' of ",
+                               buffer.bytes()));
+    }
+    return {};
+  }
+
+  Status inputs() {
+    std::set<std::string> names;
+    for (int i = 0; i < plan_.inputs_size(); ++i) {
+      const Input& input = plan_.inputs(i);
+      std::string what = named("input", i, input.name());
+      if (input.name().empty() || !names.insert(input.name()).second) return wrong(what, "its name is empty or taken");
+      if (elementBytes(input.type()) == 0) return wrong(what, "its type is not known");
+      std::optional<uint64_t> count = elementCount(shapeOf(input));
+      if (!count || *count == 0 || input.shape_size() == 0)
+        return wrong(what, cat("its shape is ", shapeText(shapeOf(input))));
+      if (input.shape(0) != plan_.batch() / plan_.ranks())
+        return wrong(what, cat("a rank has ", input.shape(0), " rows of it, and ", plan_.batch() / plan_.ranks(),
+                               " of the batch"));
+    }
+    return {};
+  }
+
+  Status training() {
+    for (int i = 0; i < plan_.scalars_size(); ++i) {
+      const StepScalar& scalar = plan_.scalars(i);
+      if (!isScalarKind(scalar.kind())) return wrong(named("scalar", i, scalar.kind()), "its kind is not known");
+      if (!std::isfinite(scalar.value())) return wrong(named("scalar", i, scalar.kind()), "its value is not finite");
+    }
+    const Training& training = plan_.training();
+    const Schedule& schedule = training.schedule();
+    if (!std::isfinite(training.learning_rate()) || training.learning_rate() < 0)
+      return wrong("training.learning_rate", cat(training.learning_rate()));
+    if (!std::isfinite(training.clip_norm()) || training.clip_norm() < 0)
+      return wrong("training.clip_norm", cat(training.clip_norm()));
+    if (training.on_nan() != "" && training.on_nan() != "stop" && training.on_nan() != "skip")
+      return wrong("training.on_nan", cat("'", training.on_nan().substr(0, 40), "' is neither stop nor skip"));
+    if (schedule.kind() != "" && schedule.kind() != "constant" && schedule.kind() != "cosine")
+      return wrong("training.schedule", cat("'", schedule.kind().substr(0, 40), "' is neither constant nor cosine"));
+    if (schedule.warmup() < 0 || (schedule.kind() == "cosine" && schedule.steps() <= schedule.warmup()) ||
+        !(schedule.min() >= 0 && schedule.min() <= 1))
+      return wrong("training.schedule", "warmup, steps or min is out of range");
+    return {};
+  }
+
+  Status kernels() {
+    for (int i = 0; i < plan_.kernels_size(); ++i) {
+      const Kernel& kernel = plan_.kernels(i);
+      std::string what = named("kernel", i, kernel.symbol());
+      if (kernel.image() >= static_cast<uint32_t>(plan_.images_size()))
+        return wrong(what, cat("its image is ", kernel.image(), " of ", plan_.images_size()));
+      if (kernel.entry() >= plan_.images(static_cast<int>(kernel.image())).code().size())
+        return wrong(what, "its entry lies outside its image");
+    }
+    return {};
+  }
+
+  const Plan& plan_;
+  const uint64_t ranks_;
+  std::set<uint32_t> storage_;  // buffers that hold parameters or states
+};
+
+}  // namespace
+
+bool isScalarKind(std::string_view kind) {
+  static constexpr std::string_view kKinds[] = {"constant",
+                                                "lr",
+                                                "lr_times",
+                                                "one_minus_lr_times",
+                                                "lr_over_bias_correction",
+                                                "bias_correction",
+                                                "sqrt_bias_correction",
+                                                "step",
+                                                "first_step",
+                                                "max_norm"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
+}
+
+Status verifyPlan(const Plan& plan) {
+  SHEAF_RETURN_IF_ERROR(TableVerifier(plan).run());
+  SHEAF_RETURN_IF_ERROR(verifyInstructions(plan));
+  if (uint64_t needed = libraryBytes(plan); plan.memory().library_bytes() < needed)
+    return wrong("memory.library_bytes",
+                 cat("declared are ", plan.memory().library_bytes(), " bytes, the library calls may take ", needed));
+  return {};
+}
+
+}  // namespace sheaf::plan

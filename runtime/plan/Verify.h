@@ -1,0 +1,21 @@
+// What a plan must be before anything acts on it. A loaded plan is not trusted: nothing in it may make the runtime read
+// or write outside the arena, overflow, or wait for what cannot come from the plan's own structure.
+#pragma once
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+// Checks structure and bounds: indices, sizes, alignment, operands inside buffers inside the arena for every rank,
+// storage of parameters and states, collectives, library calls, declared memory. The error names the section, the
+// instruction's number, stream and label, and the buffer.
+Status verifyPlan(const Plan& plan);
+
+// Its part for the three instruction lists; the tables must have been verified.
+Status verifyInstructions(const Plan& plan);
+
+// Whether a step scalar's kind is one the runtime can compute.
+bool isScalarKind(std::string_view kind);
+
+}  // namespace sheaf::plan

@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Verify.h"
+
+namespace sheaf::plan {
+namespace {
+
+constexpr int kMaxOperands = 256;
+constexpr int64_t kMaxRows = int64_t{1} << 48;
+
+struct Range {  // of the arena, all ranks' operands together
+  uint64_t begin, end;
+};
+
+class InstructionVerifier {
+ public:
+  explicit InstructionVerifier(const Plan& plan) : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())) {
+    for (const Bucket& bucket : plan.buckets()) buckets_.insert(bucket.name());
+    updated_.resize(static_cast<size_t>(plan.buckets_size()));
+  }
+
+  Status run() {
+    SHEAF_RETURN_IF_ERROR(section("prologue", plan_.prologue()));
+    SHEAF_RETURN_IF_ERROR(section("body", plan_.body()));
+    return section("epilogue", plan_.epilogue());
+  }
+
+ private:
+  Status section(std::string_view name, const google::protobuf::RepeatedPtrField<Instruction>& list) {
+    section_ = name;
+    for (index_ = 0; index_ < list.size(); ++index_) {
+      instruction_ = &list.Get(index_);
+      SHEAF_RETURN_IF_ERROR(instruction(*instruction_));
+    }
+    return {};
+  }
+
+  Status wrong(const std::string& why) const {
+    return Status::error(cat("the plan is wrong: ", describe(plan_, section_, index_, *instruction_), ": ", why));
+  }
+
+  uint64_t address(const Operand& operand) const {
+    return plan_.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();
+  }
+  Range range(const Operand& operand) const {
+    uint64_t begin = address(operand);
+    return {begin, begin + operand.bytes() + operand.shard_stride() * (ranks_ - 1)};
+  }
+
+  Status operand(const char* name, int index, const Operand& operand) const {
+    std::string what = index < 0 ? name : cat(name, " ", index);
+    if (operand.buffer() >= static_cast<uint32_t>(plan_.buffers_size()))
+      return wrong(cat(what, " is in buffer ", operand.buffer(), " of ", plan_.buffers_size()));
+    const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
+    if (operand.access() < READ || operand.access() > READ_WRITE) return wrong(cat(what, " has no access"));
+    if (operand.offset() > kMaxBytes || operand.bytes() > kMaxBytes || operand.shard_stride() > kMaxBytes / ranks_ ||
+        operand.offset() + operand.bytes() + operand.shard_stride() * (ranks_ - 1) > buffer.bytes())
+      return wrong(cat(what, ", ", operand.bytes(), " bytes at ", operand.offset(), " + rank * ",
+                       operand.shard_stride(), ", lies outside buffer '", buffer.name().substr(0, 120), "' of ",
+                       buffer.bytes()));
+    return {};
+  }
+
+  // An operand of a known element type: exactly so many bytes, aligned, with that access.
+  Status typed(const char* name, const Operand& at, uint64_t bytes, uint64_t alignment, Access access) const {
+    SHEAF_RETURN_IF_ERROR(operand(name, -1, at));
+    if (at.bytes() != bytes) return wrong(cat(name, " has ", at.bytes(), " bytes, it needs ", bytes));
+    if (address(at) % alignment != 0 || at.shard_stride() % alignment != 0)
+      return wrong(cat(name, " is not aligned to ", alignment, " bytes"));
+    if (at.access() != access && at.access() != READ_WRITE)
+      return wrong(cat(name, access == READ ? " is not read" : " is not written"));
+    return {};
+  }
+
+  Status instruction(const Instruction& instruction) {
+    if (instruction.stream() >= static_cast<uint32_t>(plan_.streams_size()))
+      return wrong(cat("its stream is ", instruction.stream(), " of ", plan_.streams_size()));
+    SHEAF_RETURN_IF_ERROR(update(instruction));
+    switch (instruction.kind_case()) {
+      case Instruction::kKernel:
+        return kernel(instruction.kernel());
+      case Instruction::kCall:
+        return call(instruction.call());
+      case Instruction::kCollective:
+        return collective(instruction.collective());
+      case Instruction::kRecord:
+        return event(instruction.record().event());
+      case Instruction::kWait:
+        return event(instruction.wait().event());
+      case Instruction::kInput:
+        return input(instruction.input());
+      case Instruction::kScalars:
+        return typed("its destination", instruction.scalars().destination(),
+                     static_cast<uint64_t>(plan_.scalars_size()) * sizeof(float), sizeof(float), WRITE);
+      case Instruction::kOutput:
+        return output(instruction.output());
+      case Instruction::KIND_NOT_SET:
+        break;
+    }
+    return wrong("it does nothing");
+  }
+
+  Status kernel(const KernelLaunch& launch) const {
+    if (launch.kernel() >= static_cast<uint32_t>(plan_.kernels_size()))
+      return wrong(cat("its kernel is ", launch.kernel(), " of ", plan_.kernels_size()));
+    const Kernel& kernel = plan_.kernels(static_cast<int>(launch.kernel()));
+    if (launch.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
+    if (launch.operands_size() != kernel.operand_bytes_size())
+      return wrong(cat("kernel '", kernel.symbol(), "' takes ", kernel.operand_bytes_size(), " operands, not ",
+                       launch.operands_size()));
+    if (launch.rows() < 0 || launch.rows() > kMaxRows || launch.block() < 1 || launch.block() > kMaxRows)
+      return wrong(cat("its rows ", launch.rows(), " or block ", launch.block(), " is out of range"));
+    for (int i = 0; i < launch.operands_size(); ++i) {
+      SHEAF_RETURN_IF_ERROR(operand("operand", i, launch.operands(i)));
+      if (launch.operands(i).bytes() < kernel.operand_bytes(i))
+        return wrong(cat("operand ", i, " has ", launch.operands(i).bytes(), " bytes, kernel '", kernel.symbol(),
+                         "' uses ", kernel.operand_bytes(i)));
+    }
+    return {};
+  }
+
+  Status call(const LibraryCall& call) const {
+    if (call.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
+    for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
+    if (Status status = checkLibraryCall(call, plan_.ranks(), plan_.max_threads()); !status.ok())
+      return wrong(status.message());
+    return {};
+  }
+
+  Status event(uint32_t event) const {
+    return event < plan_.events() ? Status() : wrong(cat("its event is ", event, " of ", plan_.events()));
+  }
+
+  Status collective(const Collective& collective) const {
+    uint64_t size = elementBytes(collective.type());
+    if (collective.op() < ALL_GATHER || collective.op() > ALL_REDUCE) return wrong("it is no known collective");
+    if (collective.type() != F32 && collective.type() != F64 && collective.op() != ALL_GATHER)
+      return wrong(cat("sums of ", elementName(collective.type()), " are not taken"));
+    if (size == 0) return wrong("its type is not known");
+    if (collective.communicator() >= plan_.communicators())
+      return wrong(cat("its communicator is ", collective.communicator(), " of ", plan_.communicators()));
+    if (collective.count() == 0 || collective.count() > kMaxBytes / ranks_ / size)
+      return wrong(cat(collective.count(), " elements are out of range"));
+    if (!collective.bucket().empty() && !buckets_.count(collective.bucket()))
+      return wrong(cat("its bucket '", collective.bucket().substr(0, 120), "' is not in the plan"));
+    uint64_t part = collective.count() * size, whole = part * ranks_;
+    const Operand& source = collective.source();
+    const Operand& destination = collective.destination();
+    SHEAF_RETURN_IF_ERROR(typed("its source", source, collective.op() == REDUCE_SCATTER ? whole : part, size, READ));
+    SHEAF_RETURN_IF_ERROR(
+        typed("its destination", destination, collective.op() == ALL_GATHER ? whole : part, size, WRITE));
+    // Peers read the source while this rank writes its destination: they may share bytes only where each rank's part
+    // stands in its own place.
+    Range from = range(source), to = range(destination);
+    if (from.begin < to.end && to.begin < from.end) {
+      bool inPlace = address(source) == address(destination);
+      if (collective.op() == ALL_GATHER) inPlace &= source.shard_stride() == part && destination.shard_stride() == 0;
+      if (collective.op() == REDUCE_SCATTER)
+        inPlace &= destination.shard_stride() == part && source.shard_stride() == 0;
+      if (collective.op() == ALL_REDUCE) inPlace &= source.shard_stride() == destination.shard_stride();
+      if (!inPlace && ranks_ > 1) return wrong("its source and destination overlap without being in place");
+    }
+    return {};
+  }
+
+  Status input(const ReadInput& read) const {
+    if (read.input() >= static_cast<uint32_t>(plan_.inputs_size()))
+      return wrong(cat("its input is ", read.input(), " of ", plan_.inputs_size()));
+    const Input& input = plan_.inputs(static_cast<int>(read.input()));
+    uint64_t size = elementBytes(input.type());
+    return typed("its destination", read.destination(), *elementCount(shapeOf(input)) * size, size, WRITE);
+  }
+
+  Status output(const WriteOutput& output) {
+    if (output.output() != LOSS && output.output() != GRADIENT_NORM) return wrong("its output is not known");
+    if (section_ != "body") return wrong("outputs are written in the body only");
+    if (!outputs_.insert(output.output()).second) return wrong("the output is written twice");
+    uint64_t bytes = output.output() == LOSS ? sizeof(float) : sizeof(double);
+    return typed("its source", output.source(), bytes, bytes, READ);
+  }
+
+  Status update(const Instruction& instruction) {
+    uint32_t update = instruction.updates_bucket();
+    if (update == 0) return {};
+    if (update > static_cast<uint32_t>(plan_.buckets_size()))
+      return wrong(cat("it updates bucket ", update - 1, " of ", plan_.buckets_size()));
+    const Bucket& bucket = plan_.buckets(static_cast<int>(update - 1));
+    if (section_ != "body" || updated_[update - 1])
+      return wrong(cat("bucket '", bucket.name(), "' is updated twice, or outside the body"));
+    updated_[update - 1] = true;
+    if (!bucket.trainable()) return wrong(cat("bucket '", bucket.name(), "' is frozen"));
+    if (!instruction.has_kernel() || instruction.kernel().operands_size() < 2)
+      return wrong("an update is a kernel of parameter, gradient and more");
+    uint64_t whole = bucket.elements() * sizeof(float), gradient = instruction.kernel().operands(1).bytes();
+    if (gradient != whole && gradient != whole / ranks_)
+      return wrong(cat("its gradient has ", gradient, " bytes, bucket '", bucket.name(), "' has ", whole, " or ",
+                       whole / ranks_));
+    return {};
+  }
+
+  const Plan& plan_;
+  const uint64_t ranks_;
+  std::set<std::string> buckets_;
+  std::set<int> outputs_;
+  std::vector<bool> updated_;
+  std::string_view section_;
+  int index_ = 0;
+  const Instruction* instruction_ = nullptr;
+};
+
+}  // namespace
+
+Status verifyInstructions(const Plan& plan) {
+  return InstructionVerifier(plan).run();
+}
+
+}  // namespace sheaf::plan

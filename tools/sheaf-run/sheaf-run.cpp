@@ -1,0 +1,51 @@
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/Run.h"
+#include "tools/sheaf-run/Options.h"
+
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+// The first signal asks for an orderly end, the second ends the program at once.
+void onSignal(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+constexpr int kMaxErrorLines = 12;
+
+void printError(const std::string& message) {
+  std::string text = "sheaf-run: error: " + message;
+  int lines = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] == '\n' && ++lines == kMaxErrorLines) text.resize(i);
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sheaf::Expected<sheaf::CommandLine> line = sheaf::parseCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  if (!line.ok()) {
+    printError(line.status().message());
+    return 2;
+  }
+  if (line->help || line->version) {
+    std::fputs(line->help ? sheaf::kHelp : "sheaf-run " SHEAF_VERSION "\n", stdout);
+    return 0;
+  }
+  std::signal(SIGTERM, onSignal);
+  std::signal(SIGINT, onSignal);
+  // Writing into a closed pipe is an error of that write, not the end of the program.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (sheaf::Status status = sheaf::exec::run(line->run, interrupted); !status.ok()) {
+    printError(status.message());
+    return 1;
+  }
+  return 0;
+}
