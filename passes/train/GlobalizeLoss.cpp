@@ -1,3 +1,11 @@
+// Makes the loss of one rank's rows this rank's share of the loss of the global batch.
+//
+// The step is written for one rank as if its rows were all there are. A forward analysis says of every value how it
+// relates to the global one: the same on all ranks, this rank's rows of it, or this rank's term of it. Sums over the
+// batch make terms; what is linear keeps them terms; whatever else needs the global value gets train.global_sum.
+#include "ir/Train/TensorBuilder.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -9,8 +17,364 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace {
+
+struct State {
+  enum Kind { Replicated, Split, Partial } kind = Replicated;
+  // Of a split value: the dimension whose major part is the batch, and this rank's rows.
+  int64_t dimension = 0, rows = 0;
+
+  static State split(int64_t dimension, int64_t rows) { return {Split, dimension, rows}; }
+  static State partial() { return {Partial, 0, 0}; }
+  bool isSplit() const { return kind == Split; }
+  bool isPartial() const { return kind == Partial; }
+  bool operator==(const State& other) const = default;
+};
+
+ArrayRef<int64_t> shapeOf(Value v) {
+  return TensorBuilder::typeOf(v).getShape();
+}
+
+int64_t product(ArrayRef<int64_t> sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) n *= s;
+  return n;
+}
+
+class Globalizer {
+ public:
+  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()) {}
+
+  LogicalResult run() {
+    Block& body = step.getBody().front();
+    for (BlockArgument argument : body.getArguments())
+      if (auto type = dyn_cast<RankedTensorType>(argument.getType());
+          type && type.getRank() > 0 && type.getDimSize(0) > 0)
+        states[argument] = State::split(0, type.getDimSize(0));
+    for (Operation& op : llvm::make_early_inc_range(body)) {
+      if (op.hasTrait<OpTrait::IsTerminator>() || op.getNumOperands() == 0) continue;
+      FailureOr<State> state = visit(&op);
+      if (failed(state)) return failure();
+      for (Value result : op.getResults()) states.try_emplace(result, *state);
+    }
+    return success();
+  }
+
+ private:
+  func::FuncOp step;
+  int64_t ranks;
+  OpBuilder builder;
+  DenseMap<Value, State> states;
+  DenseMap<Value, Value> sums;  // train.global_sum of a partial value
+
+  State of(Value v) const { return states.lookup(v); }
+  bool anyPartial(Operation* op) const {
+    return llvm::any_of(op->getOperands(), [&](Value v) { return of(v).isPartial(); });
+  }
+  bool anySplit(Operation* op) const {
+    return llvm::any_of(op->getOperands(), [&](Value v) { return of(v).isSplit(); });
+  }
+
+  // The op reads the global value of its partial operands, from operand `first` on.
+  LogicalResult sumPartialOperands(Operation* op, unsigned first = 0) {
+    for (OpOperand& operand : op->getOpOperands().drop_front(first)) {
+      Value value = operand.get();
+      if (!of(value).isPartial()) continue;
+      Value& sum = sums[value];
+      if (!sum) {
+        if (!isa<FloatType>(TensorBuilder::typeOf(value).getElementType()))
+          return op->emitError("needs an integer sum over the global batch: cast to a float before summing");
+        builder.setInsertionPointAfterValue(value);
+        sum = GlobalSumOp::create(builder, value.getLoc(), value.getType(), value);
+        states[sum] = State();
+      }
+      operand.set(sum);
+    }
+    return success();
+  }
+
+  // A value that is the same on all ranks, as one of `ranks` equal terms of itself.
+  void shareOperand(OpOperand& operand) {
+    builder.setInsertionPoint(operand.getOwner());
+    TensorBuilder t{builder, operand.getOwner()->getLoc()};
+    operand.set(t.mul(operand.get(), 1.0 / double(ranks)));
+    states[operand.get()] = State::partial();
+  }
+
+  FailureOr<State> visit(Operation* op);
+  FailureOr<State> visitReduce(ReduceOp op);
+  FailureOr<State> visitReshape(ReshapeOp op);
+  FailureOr<State> visitConcat(ConcatOp op);
+  FailureOr<State> visitMatMul(MatMulOp op);
+  FailureOr<State> visitGather(GatherOp op);
+  FailureOr<State> visitScatterAdd(ScatterAddOp op);
+  FailureOr<State> visitLoss(LossOp op);
+  FailureOr<State> visitAdditive(Operation* op);
+  FailureOr<State> visitScaling(Operation* op, bool divides);
+  FailureOr<State> visitElementwise(Operation* op);
+
+  // Of an op that acts on the given dimensions of its first operand and keeps the others where they are.
+  FailureOr<State> visitAlong(Operation* op, ArrayRef<int64_t> dimensions) {
+    State state = of(op->getOperand(0));
+    for (int64_t d : dimensions)
+      if (state.isSplit() && state.dimension == d) return crossesRows(op);
+    return state;
+  }
+  FailureOr<State> visitLastDimension(Operation* op) {
+    if (failed(sumPartialOperands(op))) return failure();
+    for (Value other : op->getOperands().drop_front())
+      if (of(other).isSplit()) return mixes(op);
+    return visitAlong(op, {int64_t(shapeOf(op->getOperand(0)).size()) - 1});
+  }
+  // Of an op that works on each of the leading rows alone, in every split operand and in its results.
+  FailureOr<State> visitPerSample(Operation* op) {
+    if (failed(sumPartialOperands(op))) return failure();
+    State state;
+    for (Value operand : op->getOperands())
+      if (State s = of(operand); s.isSplit()) {
+        if (s.dimension != 0) return crossesRows(op);
+        state = s;
+      }
+    return state;
+  }
+
+  LogicalResult unsupported(Operation* op, const Twine& what) {
+    return op->emitError() << what << ", which is not supported with more than one rank";
+  }
+  LogicalResult crossesRows(Operation* op) {
+    return unsupported(op, "mixes rows of the batch that lie on different ranks");
+  }
+  LogicalResult mixes(Operation* op) {
+    return unsupported(op, "combines values that carry the batch in different dimensions");
+  }
+};
+
+FailureOr<State> Globalizer::visit(Operation* op) {
+  return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
+      .Case<LossOp>([&](auto o) { return visitLoss(o); })
+      .Case<UpdateOp>([&](auto) { return op->emitError("stands in a step whose loss is not yet globalized"); })
+      .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
+      .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
+      .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
+      .Case<MatMulOp>([&](auto o) { return visitMatMul(o); })
+      .Case<GatherOp>([&](auto o) { return visitGather(o); })
+      .Case<ScatterAddOp>([&](auto o) { return visitScatterAdd(o); })
+      .Case<AddOp, SubOp>([&](auto) { return visitAdditive(op); })
+      .Case<MulOp>([&](auto) { return visitScaling(op, false); })
+      .Case<DivOp>([&](auto) { return visitScaling(op, true); })
+      .Case<NegOp, CastOp>([&](auto) -> FailureOr<State> {
+        // A cast is linear where it goes to a float.
+        if (of(op->getOperand(0)).isPartial() &&
+            !isa<FloatType>(TensorBuilder::typeOf(op->getResult(0)).getElementType()))
+          return visitElementwise(op);
+        return of(op->getOperand(0));
+      })
+      .Case<BroadcastOp>([&](BroadcastOp o) {
+        SmallVector<int64_t> expanded;
+        for (auto [d, n] : llvm::enumerate(shapeOf(o.getResult())))
+          if (n != shapeOf(o.getOperand())[d]) expanded.push_back(d);
+        return visitAlong(op, expanded);
+      })
+      .Case<TransposeOp>([&](TransposeOp o) {
+        State state = of(o.getOperand());
+        if (state.isSplit())
+          state.dimension = llvm::find(o.getPermutation(), state.dimension) - o.getPermutation().begin();
+        return state;
+      })
+      .Case<SliceOp, PadOp>([&](auto o) {
+        SmallVector<int64_t> changed;
+        for (auto [d, n] : llvm::enumerate(shapeOf(o.getResult())))
+          if (n != shapeOf(o.getOperand())[d]) changed.push_back(d);
+        if (auto slice = dyn_cast<SliceOp>(op))
+          for (auto [d, s] : llvm::enumerate(slice.getSteps()))
+            if (s < 0 && slice.getSizes()[d] > 1) changed.push_back(d);
+        return visitAlong(op, changed);
+      })
+      .Case<ReverseOp>([&](ReverseOp o) { return visitAlong(op, o.getAxes()); })
+      .Case<CumSumOp>([&](CumSumOp o) { return visitAlong(op, {int64_t(o.getAxis())}); })
+      .Case<SoftmaxOp, LogSoftmaxOp, LayerNormOp, RmsNormOp>([&](auto) { return visitLastDimension(op); })
+      .Case<AttentionOp, CrossEntropyOp>([&](auto) { return visitPerSample(op); })
+      .Case<ConvOp, MaxPoolOp>([&](auto) -> FailureOr<State> {
+        for (Value other : op->getOperands().drop_front())
+          if (of(other).isSplit()) return mixes(op);
+        return visitPerSample(op);
+      })
+      .Case<DropoutOp>([&](auto) -> FailureOr<State> {
+        if (failed(sumPartialOperands(op))) return failure();
+        return of(op->getOperand(0));
+      })
+      .Default([&](auto) -> FailureOr<State> {
+        // Nothing depends on the batch: whatever it is, it is the same on all ranks.
+        if (!anySplit(op) && !anyPartial(op)) return State();
+        bool sameShapes = llvm::all_of(op->getOperands(), [&](Value v) {
+          return op->getNumResults() == 1 && shapeOf(v) == shapeOf(op->getResult(0));
+        });
+        if (op->getNumRegions() == 0 && sameShapes && isPure(op)) return visitElementwise(op);
+        return unsupported(op, "depends on the batch in a way that is not known to be row by row");
+      });
+}
+
+// The operands' shapes are one shape; rows meet their own rows.
+FailureOr<State> Globalizer::visitElementwise(Operation* op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  State state;
+  for (Value operand : op->getOperands()) {
+    State s = of(operand);
+    if (!s.isSplit()) continue;
+    if (state.isSplit() && state.dimension != s.dimension) return mixes(op);
+    state = s;
+  }
+  return state;
+}
+
+// Terms add up to terms; with a value that is the same everywhere, every rank adds its share of it.
+FailureOr<State> Globalizer::visitAdditive(Operation* op) {
+  if (!anyPartial(op) || anySplit(op)) return visitElementwise(op);
+  for (OpOperand& operand : op->getOpOperands())
+    if (!of(operand.get()).isPartial()) shareOperand(operand);
+  return State::partial();
+}
+
+// A term times, or divided by, what is the same everywhere is a term.
+FailureOr<State> Globalizer::visitScaling(Operation* op, bool divides) {
+  State lhs = of(op->getOperand(0)), rhs = of(op->getOperand(1));
+  if (lhs.isPartial() && rhs.isPartial() && op->getOperand(0) != op->getOperand(1)) {
+    // One of them must be whole: the divisor, or the second factor.
+    if (failed(sumPartialOperands(op, 1))) return failure();
+    return State::partial();
+  }
+  if (lhs.isPartial() && rhs.isPartial()) return visitElementwise(op);
+  if (lhs.isPartial() && !rhs.isSplit()) return State::partial();
+  if (rhs.isPartial() && !lhs.isSplit() && !divides) return State::partial();
+  return visitElementwise(op);
+}
+
+FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
+  State state = of(op.getOperand());
+  bool linear = op.getKind() == ReduceKind::sum || op.getKind() == ReduceKind::mean;
+  if (state.isPartial() && linear) return state;
+  if (state.isPartial()) return visitElementwise(op);
+  if (!state.isSplit() || !llvm::is_contained(op.getAxes(), state.dimension)) return state;
+  if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
+  if (op.getKind() == ReduceKind::mean) {
+    // The mean of the global batch is the mean of the ranks' means: every rank has as many rows.
+    if (!isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType()))
+      return unsupported(op, "takes the mean of integers over the batch");
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value share = t.mul(op.getResult(), 1.0 / double(ranks));
+    op.getResult().replaceAllUsesExcept(share, share.getDefiningOp());
+    states[share] = State::partial();
+  }
+  return State::partial();
+}
+
+// The batch stays the major part of the dimension that starts where its dimension did.
+FailureOr<State> Globalizer::visitReshape(ReshapeOp op) {
+  State state = of(op.getOperand());
+  if (!state.isSplit()) return state;
+  ArrayRef<int64_t> from = shapeOf(op.getOperand()), to = shapeOf(op.getResult());
+  int64_t before = product(from.take_front(state.dimension));
+  for (int64_t d = 0, outer = 1; d < int64_t(to.size()); outer *= to[d++])
+    if (outer == before && to[d] % state.rows == 0) return State::split(d, state.rows);
+  // A batch of one row in all dimensions: nothing left to carry it.
+  if (to.empty()) return unsupported(op, "makes a scalar of one row of the batch");
+  return unsupported(op, "moves the batch inside another dimension");
+}
+
+FailureOr<State> Globalizer::visitConcat(ConcatOp op) {
+  if (anyPartial(op)) {
+    bool all = llvm::all_of(op.getOperands(), [&](Value v) { return of(v).isPartial(); });
+    if (all) return State::partial();
+    if (failed(sumPartialOperands(op))) return failure();
+  }
+  State state;
+  for (Value operand : op.getOperands()) {
+    State s = of(operand);
+    if (!s.isSplit()) continue;
+    if (s.dimension == int64_t(op.getAxis())) return crossesRows(op);
+    if (state.isSplit() && state.dimension != s.dimension) return mixes(op);
+    state = s;
+  }
+  return state;
+}
+
+FailureOr<State> Globalizer::visitMatMul(MatMulOp op) {
+  State lhs = of(op.getLhs()), rhs = of(op.getRhs());
+  if ((lhs.isPartial() && rhs.kind == State::Replicated) || (rhs.isPartial() && lhs.kind == State::Replicated))
+    return State::partial();
+  if (failed(sumPartialOperands(op))) return failure();
+  lhs = of(op.getLhs());
+  rhs = of(op.getRhs());
+  int64_t rank = shapeOf(op.getResult()).size();
+  // Dimensions of the product: batch 0 (rank 3), rows rank - 2, columns rank - 1; -1 where it is summed over.
+  auto target = [&](State s, bool transposed, bool left) -> int64_t {
+    if (s.dimension < rank - 2) return s.dimension;
+    bool first = (s.dimension == rank - 2) != transposed;
+    return first == left ? (left ? rank - 2 : rank - 1) : -1;
+  };
+  int64_t l = lhs.isSplit() ? target(lhs, op.getTransposeA(), true) : -2;
+  int64_t r = rhs.isSplit() ? target(rhs, op.getTransposeB(), false) : -2;
+  if (l == -2 && r == -2) return State();
+  if (l == -1 && r == -1) return State::partial();
+  // One side alone may not be summed over: the other would hold the factors of this rank's rows only by accident.
+  if (l == -1 || r == -1) return crossesRows(op);
+  if (l >= 0 && r >= 0 && l != r) return mixes(op);
+  return State::split(l >= 0 ? l : r, l >= 0 ? lhs.rows : rhs.rows);
+}
+
+FailureOr<State> Globalizer::visitGather(GatherOp op) {
+  if (of(op.getIndices()).isPartial()) return visitElementwise(op);
+  State data = of(op.getData()), indices = of(op.getIndices());
+  int64_t axis = op.getAxis(), count = shapeOf(op.getIndices()).size();
+  if (data.isPartial() && !indices.isSplit()) return data;
+  if (failed(sumPartialOperands(op))) return failure();
+  data = of(op.getData());
+  if (data.isSplit() && indices.isSplit()) return mixes(op);
+  if (indices.isSplit()) return State::split(axis + indices.dimension, indices.rows);
+  if (!data.isSplit()) return State();
+  if (data.dimension == axis) return crossesRows(op);
+  return State::split(data.dimension < axis ? data.dimension : data.dimension - 1 + count, data.rows);
+}
+
+// Rows that are added into a tensor without a batch are a sum over the batch.
+FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
+  if (of(op.getIndices()).isPartial()) return visitElementwise(op);
+  State update = of(op.getUpdate()), indices = of(op.getIndices());
+  int64_t axis = op.getAxis(), count = shapeOf(op.getIndices()).size();
+  if (update.isPartial() && !indices.isSplit()) return update;
+  if (failed(sumPartialOperands(op))) return failure();
+  update = of(op.getUpdate());
+  bool along = update.isSplit() && update.dimension >= axis && update.dimension < axis + count;
+  if (indices.isSplit()) {
+    if (along && update.dimension == axis + indices.dimension) return State::partial();
+    return mixes(op);
+  }
+  if (!update.isSplit()) return State();
+  if (along) return crossesRows(op);
+  return State::split(update.dimension < axis ? update.dimension : update.dimension - count + 1, update.rows);
+}
+
+FailureOr<State> Globalizer::visitLoss(LossOp op) {
+  State state = of(op.getValue());
+  if (state.isSplit()) return op.emitError("has a value for every row: reduce it to a sum or mean over the batch");
+  if (!state.isPartial()) shareOperand(op->getOpOperand(0));
+  return State();
+}
+
 struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
   using Base::Base;
-  void runOnOperation() override {}
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto ranks = module->getAttrOfType<IntegerAttr>("train.ranks");
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (!step || step.isExternal()) {
+      module.emitError("has no function @step whose loss could be globalized");
+      return signalPassFailure();
+    }
+    if (!ranks || ranks.getInt() <= 1) return;
+    if (failed(Globalizer(step, ranks.getInt()).run())) signalPassFailure();
+  }
 };
+
 }  // namespace
