@@ -53,6 +53,9 @@ class Emitter {
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
 
+  // To be called when the insertion point leaves the block: values materialized so far are not visible there.
+  void forget() { constants.clear(), stored.clear(); }
+
   // The SSA value of a tensor, materializing a constant once per function.
   mlir::Value materialize(const Tensor& x);
 

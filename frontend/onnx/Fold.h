@@ -33,9 +33,10 @@ struct Constant {
   mlir::DenseElementsAttr attribute() const;
 };
 
-#define SHEAF_UNARY_OPS(X)                                                                                             \
-  X(Neg)                                                                                                               \
-  X(Abs) X(Sign) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Tanh) X(Sigmoid) X(Erf) X(Relu) X(Sin) X(Cos) X(Floor) \
+#define SHEAF_UNARY_OPS(X)                                                                                      \
+  X(Neg)                                                                                                        \
+  X(Abs)                                                                                                        \
+  X(Sign) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Tanh) X(Sigmoid) X(Erf) X(Relu) X(Sin) X(Cos) X(Floor) \
       X(Ceil) X(Round)
 #define SHEAF_BINARY_OPS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Min) X(Max) X(Mod) X(Fmod) X(And) X(Or) X(Xor)
 #define SHEAF_ENUMERATOR(name) name,

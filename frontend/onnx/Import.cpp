@@ -331,7 +331,7 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (failed(prepare()) || failed(bindDimensions())) return {};
   auto loss = importLoss();
   if (failed(loss) || failed(finish(*loss))) return {};
-  if (training && failed(training->emitOptimizers(emit, *module, model))) return {};
+  if (training && failed(emitOptimizers(*this, *training, *module))) return {};
   (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.ranks));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));

@@ -105,6 +105,7 @@ class Importer {
   mlir::LogicalResult importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
   // The value a name stands for as `user` sees it; null after an error.
   GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user);
+  const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
   void decide(const llvm::Twine& text) { decisions.push_back(text.str()); }
 
   const Model& model;
