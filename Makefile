@@ -6,6 +6,10 @@ PREFIX   ?= /usr/local
 PYTORCH  ?=
 RUNS     ?= 200000
 
+# Paths inside the project do not count for ccache: another clone finds what this one compiled.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 preset := $(or $(SANITIZE),release)
 folder := build/$(preset)
 ifeq ($(filter $(SANITIZE),address thread),$(SANITIZE))
@@ -38,7 +42,8 @@ format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
 
 fuzz: build ## RUNS mutated models, plans, data and state files, none of which may crash
-	@$(folder)/test/bin/sheaf-fuzz --runs $(RUNS)
+	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
+	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
 
 bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
 	@python3 test/bench/bench.py --tools build/bin $(if $(PYTORCH),--pytorch $(PYTORCH))

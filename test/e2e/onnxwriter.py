@@ -4,7 +4,7 @@ import struct
 FLOAT, INT64 = 1, 7
 
 
-def _varint(value):
+def varint(value):
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 0x7F:
@@ -15,12 +15,12 @@ def _varint(value):
 
 
 def _number(field, value):
-    return _varint(field << 3) + _varint(value)
+    return varint(field << 3) + varint(value)
 
 
 def _bytes(field, value):
     value = value.encode() if isinstance(value, str) else value
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
+    return varint(field << 3 | 2) + varint(len(value)) + value
 
 
 def value(name, dtype, shape):
