@@ -1,0 +1,130 @@
+// What this machine allows for a plan's step: the flops of its matrix products at the rate that single-threaded
+// dnnl_sgemm reaches on every core at once, plus the bytes of everything else at the bandwidth of a copy.
+//
+// usage: sheaf-bound PLAN CORES        prints one JSON object; times are for all ranks together on CORES cores
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/plan/Library.h"
+#include "runtime/plan/PlanFile.h"
+
+namespace {
+
+using namespace sheaf;
+using Clock = std::chrono::steady_clock;
+
+struct Work {
+  double flops = 0;  // of matrix products, attention's included
+  double bytes = 0;  // of kernels, other calls and collectives
+};
+
+double bytesOf(const google::protobuf::RepeatedPtrField<plan::Operand>& operands) {
+  double bytes = 0;
+  for (const plan::Operand& operand : operands)
+    bytes += static_cast<double>(operand.bytes()) * (operand.access() == plan::READ_WRITE ? 2 : 1);
+  return bytes;
+}
+
+void countCall(const plan::LibraryCall& call, Work& work) {
+  auto value = [&](const char* name) { return static_cast<double>(plan::integer(call, name)); };
+  const std::string& name = call.function();
+  if (name == "gemm") {
+    work.flops += 2 * value("m") * value("n") * value("k") * value("batch");
+  } else if (name == "attention" || name == "attention_grad") {
+    // Products of [s, t] with a head's width: scores and values forward; scores again, three gradients of inputs and
+    // one of the scores backward. Half of the scores are needed where the mask is causal.
+    double widths = name == "attention" ? value("d") + value("e") : 3 * value("d") + 2 * value("e");
+    work.flops += 2 * value("b") * value("h") * value("s") * value("t") * widths * (value("causal") != 0 ? 0.5 : 1);
+  } else if (name.starts_with("conv")) {
+    work.flops += 2 * value("n") * value("o") * value("oh") * value("ow") * value("c") * value("kh") * value("kw") /
+                  std::max(1.0, value("groups"));
+  } else {
+    work.bytes += bytesOf(call.operands()) - static_cast<double>(plan::scratchPerThread(call));
+  }
+}
+
+Work workOf(const plan::Plan& plan) {
+  Work work;
+  for (const plan::Instruction& instruction : plan.body()) {
+    if (instruction.has_kernel()) work.bytes += bytesOf(instruction.kernel().operands());
+    if (instruction.has_call()) countCall(instruction.call(), work);
+    if (instruction.has_collective())
+      work.bytes += static_cast<double>(instruction.collective().source().bytes() +
+                                        instruction.collective().destination().bytes());
+  }
+  double ranks = static_cast<double>(plan.ranks());
+  return {work.flops * ranks, work.bytes * ranks};
+}
+
+// How often a second `body` runs on all cores together: the best of some rounds.
+double roundsPerSecond(int cores, const std::function<void(int core)>& body) {
+  constexpr int kRounds = 12, kRepeats = 4;
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::barrier start(cores + 1), end(cores + 1);
+    std::vector<std::thread> threads;
+    for (int core = 0; core < cores; ++core)
+      threads.emplace_back([&, core] {
+        omp_set_num_threads(1);  // oneDNN is to stay on this thread
+        start.arrive_and_wait();
+        for (int repeat = 0; repeat < kRepeats; ++repeat) body(core);
+        end.arrive_and_wait();
+      });
+    start.arrive_and_wait();
+    auto begin = Clock::now();
+    end.arrive_and_wait();
+    best = std::max(best, kRepeats / std::chrono::duration<double>(Clock::now() - begin).count());
+    for (std::thread& thread : threads) thread.join();
+  }
+  return best;
+}
+
+double measureFlops(int cores) {
+  constexpr dnnl_dim_t m = 512, n = 768, k = 768;
+  std::vector<std::vector<float>> a(cores, std::vector<float>(m * k, 1.f)), b(cores, std::vector<float>(k * n, 1.f)),
+      c(cores, std::vector<float>(m * n));
+  double rounds = roundsPerSecond(cores, [&](int core) {
+    dnnl_sgemm('N', 'N', m, n, k, 1.f, a[core].data(), k, b[core].data(), n, 0.f, c[core].data(), n);
+  });
+  return rounds * cores * 2 * m * n * k;
+}
+
+double measureBandwidth(int cores) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  std::vector<std::vector<char>> from(cores, std::vector<char>(kBytes, 1)), to(cores, std::vector<char>(kBytes));
+  double rounds = roundsPerSecond(cores, [&](int core) { std::memcpy(to[core].data(), from[core].data(), kBytes); });
+  return rounds * cores * 2 * kBytes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int cores = argc == 3 ? std::atoi(argv[2]) : 0;
+  if (cores < 1) {
+    std::fprintf(stderr, "usage: sheaf-bound PLAN CORES\n");
+    return 2;
+  }
+  auto plan = plan::readPlan(argv[1]);
+  if (!plan.ok()) {
+    std::fprintf(stderr, "sheaf-bound: %s\n", plan.status().message().c_str());
+    return 1;
+  }
+  Work work = workOf(**plan);
+  double flopRate = measureFlops(cores), byteRate = measureBandwidth(cores);
+  std::printf(
+      "{\"seconds\": %.6g, \"gemm_flops\": %.6g, \"flops_per_second\": %.6g, \"bytes\": %.6g, \"bytes_per_second\": "
+      "%.6g}\n",
+      work.flops / flopRate + work.bytes / byteRate, work.flops, flopRate, work.bytes, byteRate);
+  return 0;
+}
