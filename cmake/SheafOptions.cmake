@@ -10,6 +10,9 @@ endif()
 # Compiler rooms are bound by MLIR's own code, not ours: -O1 builds them a third faster. The runtime sets -O3 itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 
+# Installed tools find Debian's LLVM, which is not on the loader's path.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
