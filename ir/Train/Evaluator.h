@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,7 +37,9 @@ struct EvaluatorOptions {
   bool round = false;  // Rounds each op's results to their element type; else all floats are f64.
   uint64_t seed = 0;   // Of dropout's masks; see Philox.h.
   int64_t step = 1;    // The 1-based step of dropout's masks.
-  int64_t ranks = 1;   // More than one makes train.global_sum an error: there is no other rank to ask.
+  int64_t rank = 0;    // Dropout's element indices start at rank * elements: ranks hold consecutive rows of the batch.
+  // Turns this rank's term into the sum over all ranks (train.global_sum); none where there is one rank.
+  std::function<void(Tensor&)> globalSum;
 };
 
 // Whether result elements depend on the operand elements at their own index alone.

@@ -199,8 +199,10 @@ FailureOr<State> Globalizer::visit(Operation* op) {
         return visitPerSample(op);
       })
       .Case<DropoutOp>([&](auto) -> FailureOr<State> {
-        if (failed(sumPartialOperands(op))) return failure();
-        return of(op->getOperand(0));
+        // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
+        State state = of(op->getOperand(0));
+        if (state.isSplit() && state.dimension == 0) return state;
+        return unsupported(op, "drops elements of a value whose leading dimension is not the batch");
       })
       .Default([&](auto) -> FailureOr<State> {
         // Nothing depends on the batch: whatever it is, it is the same on all ranks.

@@ -1,0 +1,213 @@
+// Cases of softmax, norms, attention, cross entropy and dropout.
+#include <cmath>
+
+#include "test/ir/OpCase.h"
+
+namespace sheaf::test {
+namespace {
+
+// Softmax of one row by the definition: the inputs are small.
+Values softmaxRow(const double* row, size_t n) {
+  Values p;
+  double sum = 0;
+  for (size_t j = 0; j < n; ++j) sum += std::exp(row[j]);
+  for (size_t j = 0; j < n; ++j) p.push_back(std::exp(row[j]) / sum);
+  return p;
+}
+
+OpCase softmax(bool logarithm) {
+  std::string op = logarithm ? "log_softmax" : "softmax";
+  return {op,
+          "",
+          {real("2x3x4", 101)},
+          "%r = train." + op + " %a0 : tensor<2x3x4xf64>",
+          "tensor<2x3x4xf64>",
+          [=](const std::vector<Values>& in) {
+            Values out;
+            for (size_t r = 0; r < 6; ++r)
+              for (double p : softmaxRow(&in[0][r * 4], 4)) out.push_back(logarithm ? std::log(p) : p);
+            return out;
+          }};
+}
+
+// Variance as the mean of squares less the square of the mean, unlike the evaluator's.
+Values normRows(const Values& x, const Values& scale, const Values* bias, size_t n, double epsilon, bool centre) {
+  Values out;
+  for (size_t r = 0; r < x.size() / n; ++r) {
+    double mean = 0, squares = 0;
+    for (size_t j = 0; j < n; ++j) {
+      mean += x[r * n + j] / double(n);
+      squares += x[r * n + j] * x[r * n + j] / double(n);
+    }
+    if (!centre) mean = 0;
+    for (size_t j = 0; j < n; ++j)
+      out.push_back((x[r * n + j] - mean) * std::pow(squares - mean * mean + epsilon, -0.5) * scale[j] +
+                    (bias ? (*bias)[j] : 0));
+  }
+  return out;
+}
+
+std::vector<OpCase> normCases() {
+  return {
+      {"layer_norm",
+       "",
+       {real("2x3x4", 102), real("4", 103), real("4", 104)},
+       "%r = train.layer_norm %a0, %a1, %a2 epsilon 1.0e-2 : (tensor<2x3x4xf64>, tensor<4xf64>, tensor<4xf64>) -> "
+       "tensor<2x3x4xf64>",
+       "tensor<2x3x4xf64>",
+       [](const std::vector<Values>& in) { return normRows(in[0], in[1], &in[2], 4, 1e-2, true); }},
+      {"layer_norm",
+       "no_bias",
+       {real("5x3", 105), real("3", 106)},
+       "%r = train.layer_norm %a0, %a1 epsilon 1.0e-5 : (tensor<5x3xf64>, tensor<3xf64>) -> tensor<5x3xf64>",
+       "tensor<5x3xf64>",
+       [](const std::vector<Values>& in) { return normRows(in[0], in[1], nullptr, 3, 1e-5, true); }},
+      {"rms_norm",
+       "",
+       {real("2x3x4", 107), real("4", 108)},
+       "%r = train.rms_norm %a0, %a1 epsilon 1.0e-2 : (tensor<2x3x4xf64>, tensor<4xf64>) -> tensor<2x3x4xf64>",
+       "tensor<2x3x4xf64>",
+       [](const std::vector<Values>& in) { return normRows(in[0], in[1], nullptr, 4, 1e-2, false); }},
+  };
+}
+
+// Attention with the scores written out: B = 2, S, T, H, G, D = 3, E = 2.
+Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, size_t G, bool causal, size_t maskHeads) {
+  const size_t B = 2, D = 3, E = 2;
+  Values out;
+  for (size_t b = 0; b < B; ++b)
+    for (size_t i = 0; i < S; ++i)
+      for (size_t h = 0; h < H; ++h) {
+        size_t g = h * G / H;
+        Values weights;
+        double total = 0;
+        for (size_t j = 0; j < T; ++j) {
+          double score = 0;
+          for (size_t d = 0; d < D; ++d)
+            score += in[0][((b * S + i) * H + h) * D + d] * in[1][((b * T + j) * G + g) * D + d];
+          score *= 0.5;
+          if (maskHeads) score += in[3][((maskHeads == 1 ? 0 : h) * S + i) * T + j];
+          bool visible = !causal || j + S <= i + T;
+          weights.push_back(visible ? std::exp(score) : 0);
+          total += weights.back();
+        }
+        for (size_t e = 0; e < E; ++e) {
+          double sum = 0;
+          for (size_t j = 0; j < T; ++j) sum += weights[j] * in[2][((b * T + j) * G + g) * E + e];
+          out.push_back(total == 0 ? 0 : sum / total);
+        }
+      }
+  return out;
+}
+
+OpCase attentionCase(const std::string& variant, size_t S, size_t T, size_t H, size_t G, bool causal,
+                     size_t maskHeads) {
+  auto shape = [](size_t rows, size_t heads, size_t depth) {
+    return "2x" + std::to_string(rows) + "x" + std::to_string(heads) + "x" + std::to_string(depth);
+  };
+  std::vector<Input> inputs{real(shape(S, H, 3), 111), real(shape(T, G, 3), 112), real(shape(T, G, 2), 113)};
+  std::string types = inputs[0].type() + ", " + inputs[1].type() + ", " + inputs[2].type(), mask;
+  if (maskHeads) {
+    std::string m = "1x" + std::to_string(maskHeads) + "x" + std::to_string(S) + "x" + std::to_string(T);
+    inputs.push_back(data(m, "f64", numbers(countOf(m), 114)));
+    types += ", " + inputs[3].type();
+    mask = " mask %a3";
+  }
+  std::string result = "tensor<" + shape(S, H, 2) + "xf64>";
+  std::string lse = "tensor<2x" + std::to_string(H) + "x" + std::to_string(S) + "xf32>";
+  return {"attention",
+          variant,
+          inputs,
+          "%r, %lse = train.attention %a0, %a1, %a2" + mask + " scale 5.0e-1" + (causal ? " {causal}" : "") + " : (" +
+              types + ") -> (" + result + ", " + lse + ")",
+          result,
+          [=](const std::vector<Values>& in) { return attention(in, S, T, H, G, causal, maskHeads); }};
+}
+
+// The gradient op alone, of one query and two keys with D = E = 1, worked out by hand: scores q k, p their softmax,
+// dv_j = p_j g, ds_j = p_j (g v_j - g o).
+OpCase attentionGradCase() {
+  const double q = 0.7, k0 = 0.3, k1 = -1.1, v0 = 2, v1 = -0.5, g = 1.3;
+  const double p0 = 1 / (1 + std::exp(q * (k1 - k0))), p1 = 1 - p0, o = p0 * v0 + p1 * v1;
+  const double lse = std::log(std::exp(q * k0) + std::exp(q * k1));
+  const double s0 = p0 * (g * v0 - g * o), s1 = p1 * (g * v1 - g * o);
+  return {"attention_grad",
+          "",
+          {data("1x1x1x1", "f64", {q}), data("1x2x1x1", "f64", {k0, k1}), data("1x2x1x1", "f64", {v0, v1}),
+           data("1x1x1x1", "f64", {o}), data("1x1x1", "f32", {lse}), data("1x1x1x1", "f64", {g})},
+          R"(%dq, %dk, %dv = train.attention_grad %a0, %a1, %a2, %a3, %a4, %a5 scale 1.0
+               : (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x1x1x1xf64>, tensor<1x1x1xf32>,
+                  tensor<1x1x1x1xf64>) -> (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>)
+             %r = train.concat %dq, %dk, %dv axis 1
+               : (tensor<1x1x1x1xf64>, tensor<1x2x1x1xf64>, tensor<1x2x1x1xf64>) -> tensor<1x5x1x1xf64>)",
+          "tensor<1x5x1x1xf64>",
+          [=](const std::vector<Values>&) {
+            return Values{s0 * k0 + s1 * k1, s0 * q, s1 * q, p0 * g, p1 * g};
+          }};
+}
+
+OpCase crossEntropy(const std::string& variant, Values labels, const std::string& attributes, double ignored) {
+  return {"cross_entropy",
+          variant,
+          {real("4x3", 115), data("4x1", "i64", labels)},
+          "%r, %lse = train.cross_entropy %a0, %a1" + attributes +
+              " : (tensor<4x3xf64>, tensor<4x1xi64>) -> (tensor<4x1xf64>, tensor<4x1xf64>)",
+          "tensor<4x1xf64>",
+          [=](const std::vector<Values>& in) {
+            Values out;
+            for (size_t r = 0; r < 4; ++r)
+              out.push_back(in[1][r] == ignored ? 0 : -std::log(softmaxRow(&in[0][r * 3], 3)[size_t(in[1][r])]));
+            return out;
+          }};
+}
+
+// Philox 4x32-10 written again, with 64-bit words of the counter and the key: what a mask is, by its definition.
+bool keeps(uint64_t seed, uint64_t element, uint64_t node, uint64_t step, double ratio) {
+  uint64_t low = element / 4, high = step << 32 | node, key = seed;
+  const uint64_t mask = 0xFFFFFFFF;
+  for (int round = 0; round < 10; ++round) {
+    uint64_t left = 0xD2511F53ull * (low & mask), right = 0xCD9E8D57ull * (high & mask);
+    uint64_t first = (right >> 32) ^ (low >> 32) ^ (key & mask), third = (left >> 32) ^ (high >> 32) ^ (key >> 32);
+    low = (right & mask) << 32 | first;
+    high = (left & mask) << 32 | third;
+    key = ((key & mask) + 0x9E3779B9) % (mask + 1) | ((key >> 32) + 0xBB67AE85) % (mask + 1) << 32;
+  }
+  uint64_t words[] = {low & mask, low >> 32, high & mask, high >> 32};
+  return double(words[element % 4]) / 4294967296.0 >= ratio;
+}
+
+OpCase dropout() {
+  return {"dropout",
+          "",
+          {real("6x3", 116)},
+          "%r = train.dropout %a0 ratio 2.5e-1 node 7 : tensor<6x3xf64>",
+          "tensor<6x3xf64>",
+          [](const std::vector<Values>& in) {
+            Values out;
+            for (size_t k = 0; k < in[0].size(); ++k) out.push_back(keeps(0, k, 7, 1, 0.25) ? in[0][k] / 0.75 : 0);
+            return out;
+          }};
+}
+
+}  // namespace
+
+std::vector<OpCase> compositeCases() {
+  std::vector<OpCase> all = normCases();
+  all.push_back(softmax(false));
+  all.push_back(softmax(true));
+  all.push_back(attentionCase("", 3, 3, 2, 2, false, 0));
+  all.push_back(attentionCase("causal", 3, 3, 2, 2, true, 0));
+  all.push_back(attentionCase("causal_longer_keys", 2, 4, 2, 1, true, 0));
+  // The first query sees no key at all.
+  all.push_back(attentionCase("causal_shorter_keys", 3, 2, 2, 1, true, 0));
+  all.push_back(attentionCase("grouped_masked", 3, 4, 4, 2, false, 1));
+  all.push_back(attentionCase("mask_per_head", 3, 4, 4, 2, false, 4));
+  all.push_back(attentionGradCase());
+  all.push_back(crossEntropy("", {2, 0, 1, 1}, "", -1));
+  all.push_back(crossEntropy("ignore", {2, -100, 1, -100}, " {ignore_index = -100 : i64}", -100));
+  all.push_back(crossEntropy("ignore_a_class", {2, 0, 1, 0}, " {ignore_index = 0 : i64}", 0));
+  all.push_back(dropout());
+  return all;
+}
+
+}  // namespace sheaf::test

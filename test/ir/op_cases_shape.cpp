@@ -1,0 +1,177 @@
+// Cases of shape ops, products and indexing.
+#include "test/ir/OpCase.h"
+
+namespace sheaf::test {
+namespace {
+
+// Most move elements: the oracle says which operand element each result element is (-1: zero).
+OpCase moves(const std::string& op, const std::string& variant, Input x, const std::string& text,
+             const std::string& result, std::vector<int> from) {
+  return {op,
+          variant,
+          {x},
+          "%r = train." + op + " %a0 " + text + " : " + x.type() + " -> " + result,
+          result,
+          [from](const std::vector<Values>& in) {
+            Values out;
+            for (int k : from) out.push_back(k < 0 ? 0 : in[0][size_t(k)]);
+            return out;
+          }};
+}
+
+OpCase matmul(const std::string& variant, bool batched, bool transposeA, bool transposeB) {
+  const size_t batch = batched ? 2 : 1, m = 3, k = 4, n = 5;
+  std::string b = batched ? "2x" : "";
+  Input lhs = real(b + (transposeA ? "4x3" : "3x4"), 61), rhs = real(b + (transposeB ? "5x4" : "4x5"), 62);
+  std::string flags = transposeA && transposeB ? " {transpose_a, transpose_b}"
+                      : transposeA             ? " {transpose_a}"
+                      : transposeB             ? " {transpose_b}"
+                                               : "";
+  std::string result = "tensor<" + b + "3x5xf64>";
+  return {"matmul",
+          variant,
+          {lhs, rhs},
+          "%r = train.matmul %a0, %a1" + flags + " : " + lhs.type() + ", " + rhs.type() + " -> " + result,
+          result,
+          [=](const std::vector<Values>& in) {
+            Values out;
+            for (size_t g = 0; g < batch; ++g)
+              for (size_t i = 0; i < m; ++i)
+                for (size_t j = 0; j < n; ++j) {
+                  double sum = 0;
+                  for (size_t l = 0; l < k; ++l)
+                    sum += in[0][g * m * k + (transposeA ? l * m + i : i * k + l)] *
+                           in[1][g * k * n + (transposeB ? j * k + l : l * n + j)];
+                  out.push_back(sum);
+                }
+            return out;
+          }};
+}
+
+std::vector<OpCase> movingCases() {
+  return {
+      moves("reshape", "", real("2x3", 63), "", "tensor<3x1x2xf64>", {0, 1, 2, 3, 4, 5}),
+      moves("broadcast", "rows", real("1x3", 64), "", "tensor<2x3xf64>", {0, 1, 2, 0, 1, 2}),
+      moves("broadcast", "columns", real("2x1", 65), "", "tensor<2x3xf64>", {0, 0, 0, 1, 1, 1}),
+      moves("broadcast", "all", real("1x1", 66), "", "tensor<2x3xf64>", {0, 0, 0, 0, 0, 0}),
+      moves("broadcast", "leading_two", real("1x1x2", 67), "", "tensor<2x3x2xf64>",
+            {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}),
+      moves("broadcast", "trailing_two", real("2x1x1", 67), "", "tensor<2x2x2xf64>", {0, 0, 0, 0, 1, 1, 1, 1}),
+      moves("broadcast", "around", real("1x2x1", 68), "", "tensor<2x2x3xf64>", {0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1}),
+      moves("broadcast", "between", real("2x1x2", 69), "", "tensor<2x2x2xf64>", {0, 1, 0, 1, 2, 3, 2, 3}),
+      moves("broadcast", "alternating", real("1x2x1x2", 69), "", "tensor<2x2x2x2xf64>",
+            {0, 1, 0, 1, 2, 3, 2, 3, 0, 1, 0, 1, 2, 3, 2, 3}),
+      moves("transpose", "", real("2x3", 70), "[1, 0]", "tensor<3x2xf64>", {0, 3, 1, 4, 2, 5}),
+      moves("transpose", "cycle", real("2x1x3", 71), "[2, 0, 1]", "tensor<3x2x1xf64>", {0, 3, 1, 4, 2, 5}),
+      moves("slice", "", real("3x4", 72), "starts [1, 0] sizes [2, 2] steps [1, 2]", "tensor<2x2xf64>", {4, 6, 8, 10}),
+      moves("slice", "backwards", real("5", 73), "starts [4] sizes [3] steps [-2]", "tensor<3xf64>", {4, 2, 0}),
+      moves("slice", "one_element", real("5", 74), "starts [3] sizes [1] steps [-7]", "tensor<1xf64>", {3}),
+      moves("pad", "", real("2x2", 75), "low [0, 1] high [1, 0] interior [0, 1]", "tensor<3x4xf64>",
+            {-1, 0, -1, 1, -1, 2, -1, 3, -1, -1, -1, -1}),
+  };
+}
+
+std::vector<OpCase> indexingCases() {
+  return {
+      {"reverse",
+       "",
+       {real("2x3", 76)},
+       "%r = train.reverse %a0 [1] : tensor<2x3xf64>",
+       "tensor<2x3xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][2], in[0][1], in[0][0], in[0][5], in[0][4], in[0][3]};
+       }},
+      {"reverse",
+       "both",
+       {real("2x2", 77)},
+       "%r = train.reverse %a0 [0, 1] : tensor<2x2xf64>",
+       "tensor<2x2xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][3], in[0][2], in[0][1], in[0][0]};
+       }},
+      {"concat",
+       "",
+       {real("2x1", 78), real("2x2", 79)},
+       "%r = train.concat %a0, %a1 axis 1 : (tensor<2x1xf64>, tensor<2x2xf64>) -> tensor<2x3xf64>",
+       "tensor<2x3xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][0], in[1][0], in[1][1], in[0][1], in[1][2], in[1][3]};
+       }},
+      {"iota",
+       "",
+       {data("1", "f64", {0})},
+       "%r = train.iota 1 : tensor<2x3xi64>",
+       "tensor<2x3xi64>",
+       [](const std::vector<Values>&) { return Values{0, 1, 2, 0, 1, 2}; }},
+      {"constant",
+       "",
+       {data("1", "f64", {0})},
+       "%r = train.constant dense<[[1.5], [-2.0]]> : tensor<2x1xf64>",
+       "tensor<2x1xf64>",
+       [](const std::vector<Values>&) {
+         return Values{1.5, -2};
+       }},
+      {"gather",
+       "embedding",
+       {real("4x2", 80), data("3", "i64", {3, 0, 3})},
+       "%r = train.gather %a0[%a1] axis 0 : tensor<4x2xf64>, tensor<3xi64> -> tensor<3x2xf64>",
+       "tensor<3x2xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][6], in[0][7], in[0][0], in[0][1], in[0][6], in[0][7]};
+       }},
+      {"gather",
+       "inner_axis",
+       {real("2x3x2", 81), data("2x1", "i32", {-1, 1})},
+       "%r = train.gather %a0[%a1] axis 1 : tensor<2x3x2xf64>, tensor<2x1xi32> -> tensor<2x2x1x2xf64>",
+       "tensor<2x2x1x2xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][4], in[0][5], in[0][2], in[0][3], in[0][10], in[0][11], in[0][8], in[0][9]};
+       }},
+      {"scatter_add",
+       "",
+       {real("3x2", 82), data("3", "i64", {1, -1, 1})},
+       "%r = train.scatter_add %a0[%a1] axis 0 : tensor<3x2xf64>, tensor<3xi64> -> tensor<3x2xf64>",
+       "tensor<3x2xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{0, 0, in[0][0] + in[0][4], in[0][1] + in[0][5], in[0][2], in[0][3]};
+       }},
+      {"scatter_add",
+       "inner_axis",
+       {real("2x2", 83), data("2", "i64", {2, 2})},
+       "%r = train.scatter_add %a0[%a1] axis 1 : tensor<2x2xf64>, tensor<2xi64> -> tensor<2x3xf64>",
+       "tensor<2x3xf64>",
+       [](const std::vector<Values>& in) { return Values{0, 0, in[0][0] + in[0][1], 0, 0, in[0][2] + in[0][3]}; }},
+      {"global_sum",
+       "one_rank",
+       {real("2", 84)},
+       "%r = train.global_sum %a0 : tensor<2xf64>",
+       "tensor<2xf64>",
+       [](const std::vector<Values>& in) { return in[0]; }},
+      // Slices that tile a value: their gradients are put side by side.
+      {"slice",
+       "tiles",
+       {real("2x4", 85)},
+       "%s = train.slice %a0 starts [0, 0] sizes [2, 1] steps [1, 1] : tensor<2x4xf64> -> tensor<2x1xf64>\n"
+       "%t = train.slice %a0 starts [0, 3] sizes [2, 1] steps [1, 1] : tensor<2x4xf64> -> tensor<2x1xf64>\n"
+       "%r = train.mul %s, %t : tensor<2x1xf64>",
+       "tensor<2x1xf64>",
+       [](const std::vector<Values>& in) {
+         return Values{in[0][0] * in[0][3], in[0][4] * in[0][7]};
+       }},
+  };
+}
+
+}  // namespace
+
+std::vector<OpCase> shapeCases() {
+  std::vector<OpCase> all = movingCases();
+  for (auto part : {indexingCases()}) all.insert(all.end(), part.begin(), part.end());
+  for (bool batched : {false, true})
+    for (bool a : {false, true})
+      for (bool b : {false, true})
+        all.push_back(
+            matmul(std::string(batched ? "batched" : "plain") + (a ? "_ta" : "") + (b ? "_tb" : ""), batched, a, b));
+  return all;
+}
+
+}  // namespace sheaf::test
