@@ -6,16 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/device/Device.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/plan.pb.h"
+#include "test/runtime/LibraryCalls.h"
+#include "test/runtime/Numbers.h"
 
 namespace sheaf::testing {
 
@@ -30,25 +30,6 @@ inline Device* cpuDevice() {
     return reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"))();
   }();
   return device;
-}
-
-using Integers = std::initializer_list<std::pair<const char*, int64_t>>;
-using Reals = std::initializer_list<std::pair<const char*, double>>;
-
-inline plan::LibraryCall libraryCall(const std::string& function, Integers integers, Reals reals = {}) {
-  plan::LibraryCall call;
-  call.set_function(function);
-  for (const auto& [name, value] : integers) {
-    plan::Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_integer(value);
-  }
-  for (const auto& [name, value] : reals) {
-    plan::Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_real(value);
-  }
-  return call;
 }
 
 // A plan under construction: buffers are laid out one after the other.
@@ -170,27 +151,5 @@ inline Status runCall(plan::LibraryCall call, std::vector<Argument>& arguments, 
     SHEAF_RETURN_IF_ERROR(context.read(builder.plan.buffers(i).offset(), arguments[i].bytes));
   return Status();
 }
-
-// Reproducible values in [-1, 1].
-class Numbers {
- public:
-  explicit Numbers(uint64_t seed) : state_(seed * 2862933555777941757u + 3037000493u) {}
-  uint64_t bits() {
-    state_ ^= state_ << 13;
-    state_ ^= state_ >> 7;
-    state_ ^= state_ << 17;
-    return state_;
-  }
-  float real() { return static_cast<float>(static_cast<int64_t>(bits() >> 40) - (1 << 23)) / (1 << 23); }
-  int64_t below(int64_t bound) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(bound)); }
-  std::vector<float> reals(size_t count) {
-    std::vector<float> values(count);
-    for (float& value : values) value = real();
-    return values;
-  }
-
- private:
-  uint64_t state_;
-};
 
 }  // namespace sheaf::testing

@@ -8,6 +8,15 @@ function(sheaf_device_test_options name)
 endfunction()
 
 sheaf_add_gtest(device_test
-  SOURCES device_gemm_test.cpp
+  SOURCES device_test.cpp device_gemm_test.cpp device_functions_test.cpp device_attention_test.cpp
+          device_convolution_test.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(device_test)
+
+sheaf_add_gtest(comm_local_test
+  SOURCES comm_local_test.cpp
+  LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
+
+sheaf_add_gtest(library_check_test
+  SOURCES library_check_test.cpp
+  LIBS SheafLibrary SheafPlanSchema SheafBase)

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "DeviceTesting.h"
+#include "test/runtime/DeviceTesting.h"
 
 namespace sheaf::testing {
 namespace {

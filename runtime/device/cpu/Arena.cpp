@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -17,10 +18,11 @@ constexpr unsigned char kPattern = 0xA5;
 }  // namespace
 
 Expected<std::unique_ptr<Arena>> Arena::create(uint64_t bytes, bool poison) {
-  uint64_t extra = (poison ? kWatched : 0) + kPage;
+  uint64_t extra = poison ? kWatched : 0;
   if (bytes > UINT64_MAX / 2)
     return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
-  uint64_t mapped = (bytes + extra - 1) / kPage * kPage;
+  // An empty arena has a page all the same: nothing cannot be mapped.
+  uint64_t mapped = (std::max<uint64_t>(bytes + extra, 1) + kPage - 1) / kPage * kPage;
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     return Status::error("cannot map an arena of " + std::to_string(bytes) + " bytes: " + std::strerror(errno) +

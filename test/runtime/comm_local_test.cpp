@@ -1,0 +1,180 @@
+// Local collectives: every operation, type, place and number of ranks against loops in rank order.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/comm/local/Reduce.h"
+#include "test/runtime/Numbers.h"
+
+namespace sheaf::testing {
+namespace {
+
+using comm::AbortSignal;
+using comm::CollectiveBuffers;
+using comm::LocalCommunicator;
+
+// Runs body(rank) on a thread for each rank.
+template <typename Body>
+void onRanks(int64_t ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <typename T>
+T number(Numbers& numbers) {
+  if constexpr (std::is_floating_point_v<T>)
+    return T(numbers.real()) * T(numbers.below(1000));
+  else
+    return T(numbers.bits());
+}
+
+// Unsigned for integers, whose sum wraps.
+template <typename T>
+std::vector<T> sumInRankOrder(const std::vector<std::vector<T>>& sources) {
+  std::vector<T> sum = sources[0];
+  for (size_t rank = 1; rank < sources.size(); ++rank)
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = T(sum[i] + sources[rank][i]);
+  return sum;
+}
+
+template <typename T>
+void expectCollectives(plan::ElementType type, int64_t ranks, uint64_t count) {
+  SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements of type " +
+               std::to_string(type));
+  AbortSignal abort;
+  LocalCommunicator communicator(ranks, abort, 8);
+  Numbers numbers(ranks + count);
+  std::vector<std::vector<T>> whole(ranks), parts(ranks), sums(ranks);
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    for (uint64_t i = 0; i < count * ranks; ++i) whole[rank].push_back(number<T>(numbers));
+    for (uint64_t i = 0; i < count; ++i) sums[rank].push_back(number<T>(numbers));
+    parts[rank].assign(whole[rank].begin() + rank * count, whole[rank].begin() + (rank + 1) * count);
+  }
+  std::vector<T> gathered;
+  for (const std::vector<T>& part : parts) gathered.insert(gathered.end(), part.begin(), part.end());
+  const std::vector<T> scattered = sumInRankOrder(whole), reduced = sumInRankOrder(sums);
+
+  auto run = [&](int64_t rank, plan::CollectiveOp op, const T* source, T* destination) {
+    Status status = communicator.run(
+        rank, {op, type, count, reinterpret_cast<const std::byte*>(source), reinterpret_cast<std::byte*>(destination)});
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  auto equal = [](const std::vector<T>& a, const T* b) { return std::memcmp(a.data(), b, a.size() * sizeof(T)) == 0; };
+  onRanks(ranks, [&](int64_t rank) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<T> all(count * ranks), part(count), source = sums[rank], mine = whole[rank];
+      run(rank, plan::ALL_GATHER, parts[rank].data(), all.data());
+      EXPECT_TRUE(equal(gathered, all.data()));
+      run(rank, plan::ALL_GATHER, mine.data() + rank * count, mine.data());
+      EXPECT_TRUE(equal(gathered, mine.data()));
+
+      const std::vector<T> expected(scattered.begin() + rank * count, scattered.begin() + (rank + 1) * count);
+      mine = whole[rank];
+      run(rank, plan::REDUCE_SCATTER, mine.data(), part.data());
+      EXPECT_TRUE(equal(expected, part.data()));
+      EXPECT_TRUE(equal(whole[rank], mine.data()));
+      run(rank, plan::REDUCE_SCATTER, mine.data(), mine.data() + rank * count);
+      EXPECT_TRUE(equal(expected, mine.data() + rank * count));
+
+      run(rank, plan::ALL_REDUCE, source.data(), part.data());
+      EXPECT_TRUE(equal(reduced, part.data()));
+      EXPECT_TRUE(equal(sums[rank], source.data()));
+      run(rank, plan::ALL_REDUCE, source.data(), source.data());
+      EXPECT_TRUE(equal(reduced, source.data()));
+    }
+  });
+}
+
+TEST(LocalCommunicator, EveryOperationInRankOrder) {
+  for (int64_t ranks : {1, 2, 3, 4, 8})
+    for (uint64_t count : {1, 3, 17, 5000}) {
+      expectCollectives<float>(plan::F32, ranks, count);
+      expectCollectives<double>(plan::F64, ranks, count);
+      expectCollectives<uint64_t>(plan::I64, ranks, count);
+      expectCollectives<uint32_t>(plan::I32, ranks, count);
+    }
+}
+
+TEST(LocalCommunicator, HalvesAreSummedInSingle) {
+  // 1 + 2^-8 + 2^-8 is 1 + 2^-7 in f32, which bf16 holds; rounding each sum to bf16 would lose both.
+  const uint16_t one = 0x3F80, tiny = 0x3B80, sum = 0x3F81;
+  const uint16_t half[3] = {0x3C00, 0x1000, 0x1000}, halfSum = 0x3C01;  // 1, 2^-11, 2^-11 in f16
+  for (auto [type, values, expected] : {std::tuple{plan::BF16, std::vector<uint16_t>{one, tiny, tiny}, sum},
+                                        std::tuple{plan::F16, std::vector<uint16_t>(half, half + 3), halfSum}}) {
+    std::vector<const std::byte*> sources;
+    for (const uint16_t& value : values) sources.push_back(reinterpret_cast<const std::byte*>(&value));
+    uint16_t result = 0;
+    comm::sumInRankOrder(type, sources, reinterpret_cast<std::byte*>(&result), 1);
+    EXPECT_EQ(result, expected);
+  }
+}
+
+TEST(LocalCommunicator, NanPropagates) {
+  for (plan::ElementType type : {plan::F32, plan::BF16, plan::F16}) {
+    const float single[2] = {NAN, 1};
+    const uint16_t brain[2] = {0x7FC0, 0x3F80}, half[2] = {0x7E00, 0x3C00};
+    const void* values = type == plan::F32 ? static_cast<const void*>(single) : type == plan::BF16 ? brain : half;
+    std::vector<const std::byte*> sources;
+    for (int i = 0; i < 2; ++i) sources.push_back(static_cast<const std::byte*>(values) + i * comm::elementBytes(type));
+    uint32_t bits = 0;
+    comm::sumInRankOrder(type, sources, reinterpret_cast<std::byte*>(&bits), 1);
+    if (type == plan::F32)
+      EXPECT_EQ(bits & 0x7FC00000, 0x7FC00000u);
+    else
+      EXPECT_GT(bits & 0x7FFF, type == plan::BF16 ? 0x7F80u : 0x7C00u);
+  }
+}
+
+TEST(LocalCommunicator, RanksThatDisagreeAreTold) {
+  AbortSignal abort;
+  LocalCommunicator communicator(2, abort, 8);
+  float values[2][4] = {};
+  onRanks(2, [&](int64_t rank) {
+    Status status = communicator.run(
+        rank, {plan::ALL_REDUCE, plan::F32, uint64_t(rank + 1), reinterpret_cast<std::byte*>(values[rank]),
+               reinterpret_cast<std::byte*>(values[rank])});
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("different collectives"));
+  });
+}
+
+TEST(LocalCommunicator, AbortEndsEveryRendezvous) {
+  for (int64_t ranks : {2, 5}) {
+    AbortSignal abort;
+    LocalCommunicator communicator(ranks, abort, 8);
+    std::vector<float> values(ranks * 4);
+    onRanks(ranks, [&](int64_t rank) {
+      if (rank == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        abort.raise(Status::error("first"));
+        abort.raise(Status::error("second"));
+        return;
+      }
+      std::byte* mine = reinterpret_cast<std::byte*>(values.data() + rank * 4);
+      EXPECT_EQ(communicator.run(rank, {plan::ALL_REDUCE, plan::F32, 4, mine, mine}).message(), "first");
+    });
+    EXPECT_EQ(abort.status().message(), "first");
+  }
+}
+
+TEST(LocalCommunicator, CommunicatorsAreIndependent) {
+  // Each rank uses both from a thread of its own, in opposite order.
+  AbortSignal abort;
+  LocalCommunicator first(2, abort, 8), second(2, abort, 8);
+  onRanks(4, [&](int64_t thread) {
+    LocalCommunicator& communicator = thread < 2 ? first : second;
+    float value = float(thread);
+    std::byte* bytes = reinterpret_cast<std::byte*>(&value);
+    for (int round = 0; round < 50; ++round)
+      ASSERT_TRUE(communicator.run(thread % 2, {plan::ALL_REDUCE, plan::F32, 1, bytes, bytes}).ok());
+    EXPECT_EQ(value, std::ldexp(thread < 2 ? 1.0f : 5.0f, 49));
+  });
+}
+
+}  // namespace
+}  // namespace sheaf::testing

@@ -1,0 +1,154 @@
+// Convolutions and max pooling against plain loops in double.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "test/runtime/DeviceTesting.h"
+
+namespace sheaf::testing {
+namespace {
+
+struct Case {
+  int64_t n, c, h, w, o, kh, kw, stride = 1, pad = 0, dilation = 1, groups = 1;
+  int64_t oh() const { return (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1; }
+  int64_t ow() const { return (w + 2 * pad - dilation * (kw - 1) - 1) / stride + 1; }
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << "n" << c.n << " c" << c.c << " " << c.h << "x" << c.w << " o" << c.o << " kernel " << c.kh << "x" << c.kw
+       << " stride " << c.stride << " pad " << c.pad << " dilation " << c.dilation << " groups " << c.groups;
+}
+
+plan::LibraryCall windowCall(const std::string& function, const Case& c) {
+  return libraryCall(function, {{"n", c.n},
+                                {"c", c.c},
+                                {"h", c.h},
+                                {"w", c.w},
+                                {"o", c.o},
+                                {"kh", c.kh},
+                                {"kw", c.kw},
+                                {"oh", c.oh()},
+                                {"ow", c.ow()},
+                                {"stride_h", c.stride},
+                                {"stride_w", c.stride},
+                                {"pad_top", c.pad},
+                                {"pad_left", c.pad},
+                                {"pad_bottom", c.pad},
+                                {"pad_right", c.pad},
+                                {"dilation_h", c.dilation},
+                                {"dilation_w", c.dilation},
+                                {"groups", c.groups}});
+}
+
+// Runs with 1, 2 and 5 threads, expects the same bits, and returns the operand of that index.
+std::vector<float> runOnThreads(const plan::LibraryCall& call, const std::vector<Argument>& before, size_t index) {
+  std::vector<Argument> first;
+  for (int threads : {1, 2, 5}) {
+    std::vector<Argument> arguments = before;
+    CallOptions options;
+    options.threads = threads;
+    Status status = runCall(call, arguments, options);
+    EXPECT_TRUE(status.ok()) << status.message();
+    if (threads == 1) first = arguments;
+    EXPECT_TRUE(arguments[index].bytes == first[index].bytes) << threads << " threads";
+  }
+  return first[index].values<float>();
+}
+
+void expectNear(const std::vector<float>& values, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], tolerance) << "element " << i;
+}
+
+class Convolution : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Convolution, MatchesLoopsAndDoesNotDependOnThreads) {
+  const Case c = GetParam();
+  const int64_t inputs = c.c / c.groups, outputs = c.o / c.groups, oh = c.oh(), ow = c.ow();
+  Numbers numbers(1);
+  const std::vector<float> input = numbers.reals(c.n * c.c * c.h * c.w);
+  const std::vector<float> filter = numbers.reals(c.o * inputs * c.kh * c.kw);
+  const std::vector<float> gradient = numbers.reals(c.n * c.o * oh * ow);
+  std::vector<double> result(gradient.size(), 0), inputGradient(input.size(), 0), filterGradient(filter.size(), 0);
+  for (int64_t n = 0; n < c.n; ++n)
+    for (int64_t o = 0; o < c.o; ++o)
+      for (int64_t y = 0; y < oh; ++y)
+        for (int64_t x = 0; x < ow; ++x)
+          for (int64_t channel = 0; channel < inputs; ++channel)
+            for (int64_t i = 0; i < c.kh; ++i)
+              for (int64_t j = 0; j < c.kw; ++j) {
+                const int64_t row = y * c.stride - c.pad + i * c.dilation,
+                              column = x * c.stride - c.pad + j * c.dilation;
+                if (row < 0 || row >= c.h || column < 0 || column >= c.w) continue;
+                const int64_t from = ((n * c.c + o / outputs * inputs + channel) * c.h + row) * c.w + column;
+                const int64_t with = ((o * inputs + channel) * c.kh + i) * c.kw + j;
+                const int64_t to = ((n * c.o + o) * oh + y) * ow + x;
+                result[to] += double(input[from]) * filter[with];
+                inputGradient[from] += double(gradient[to]) * filter[with];
+                filterGradient[with] += double(gradient[to]) * input[from];
+              }
+  auto out = [](size_t count) { return Argument::output<float>(count, NAN); };
+  expectNear(
+      runOnThreads(windowCall("conv", c), {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
+      result, 1e-4);
+  expectNear(runOnThreads(windowCall("conv_grad_input", c),
+                          {Argument::input(gradient), Argument::input(filter), out(input.size())}, 2),
+             inputGradient, 1e-4);
+  expectNear(runOnThreads(windowCall("conv_grad_filter", c),
+                          {Argument::input(input), Argument::input(gradient), out(filter.size())}, 2),
+             filterGradient, 3e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Convolution,
+                         ::testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 17, 13, 5, 3, 3, 1, 1},
+                                           Case{2, 8, 30, 30, 16, 5, 5, 2, 2}, Case{1, 16, 9, 9, 32, 1, 1},
+                                           Case{3, 6, 11, 12, 9, 3, 2, 2, 1, 2, 3},
+                                           Case{2, 4, 8, 8, 4, 3, 3, 1, 1, 1, 4}, Case{1, 40, 12, 70, 8, 3, 3, 1, 0},
+                                           Case{2, 2, 1, 50, 3, 1, 7, 3, 0}));
+
+class Pooling : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Pooling, TakesTheFirstMaximum) {
+  const Case c = GetParam();
+  Numbers numbers(2);
+  std::vector<float> input(c.n * c.c * c.h * c.w);
+  for (float& x : input) x = float(numbers.below(5));  // many ties
+  const std::vector<float> gradient = numbers.reals(c.n * c.c * c.oh() * c.ow());
+  std::vector<float> result(gradient.size()), inputGradient(input.size(), 0);
+  for (int64_t plane = 0; plane < c.n * c.c; ++plane)
+    for (int64_t y = 0; y < c.oh(); ++y)
+      for (int64_t x = 0; x < c.ow(); ++x) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < c.kh; ++i)
+          for (int64_t j = 0; j < c.kw; ++j) {
+            const int64_t row = y * c.stride - c.pad + i * c.dilation, column = x * c.stride - c.pad + j * c.dilation;
+            if (row < 0 || row >= c.h || column < 0 || column >= c.w) continue;
+            const int64_t at = (plane * c.h + row) * c.w + column;
+            if (best < 0 || input[at] > input[best]) best = at;
+          }
+        const int64_t to = (plane * c.oh() + y) * c.ow() + x;
+        result[to] = best < 0 ? -INFINITY : input[best];
+        if (best >= 0) inputGradient[best] += gradient[to];
+      }
+  EXPECT_EQ(
+      runOnThreads(windowCall("max_pool", c), {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
+      result);
+  EXPECT_EQ(
+      runOnThreads(windowCall("max_pool_grad", c),
+                   {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
+      inputGradient);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Pooling,
+                         ::testing::Values(Case{2, 3, 8, 8, 1, 2, 2, 2}, Case{1, 2, 9, 7, 1, 3, 3, 2, 1},
+                                           Case{2, 1, 10, 10, 1, 3, 2, 1, 0, 3}, Case{1, 1, 2, 2, 1, 1, 1, 3, 1}));
+
+TEST(PoolingNan, IsAMaximum) {
+  std::vector<Argument> arguments{Argument::input(std::vector<float>{1, NAN, 3, 2}), Argument::output<float>(1, 0)};
+  ASSERT_TRUE(runCall(windowCall("max_pool", {1, 1, 2, 2, 1, 2, 2}), arguments).ok());
+  EXPECT_TRUE(std::isnan(arguments[1].values<float>()[0]));
+}
+
+}  // namespace
+}  // namespace sheaf::testing

@@ -1,0 +1,407 @@
+// The device: streams, events, kernels, what the host exchanges with a step, and errors that end every wait.
+#include "runtime/device/Device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "test/runtime/DeviceTesting.h"
+
+// Flat, position-independent code: eight bytes that are no kernel, then one that doubles the rows [begin, end) of
+// operand 0 into operand 1, a float a row.
+__asm__(R"(
+  .pushsection .rodata
+sheaf_test_image:
+  .quad 0
+sheaf_test_entry:
+  mov (%rdi), %rax
+  mov 8(%rdi), %rcx
+1:
+  cmp %rdx, %rsi
+  jge 2f
+  movss (%rax,%rsi,4), %xmm0
+  addss %xmm0, %xmm0
+  movss %xmm0, (%rcx,%rsi,4)
+  inc %rsi
+  jmp 1b
+2:
+  ret
+sheaf_test_image_end:
+  .popsection
+)");
+extern "C" const char sheaf_test_image[], sheaf_test_image_end[];
+
+namespace sheaf::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Contexts = std::vector<std::unique_ptr<RankContext>>;
+
+Contexts open(const plan::Plan& plan, DeviceOptions options = {}) {
+  auto contexts = cpuDevice()->open(plan, options);
+  if (contexts.ok()) return std::move(*contexts);
+  ADD_FAILURE() << contexts.status().message();
+  return {};
+}
+
+std::string openError(const plan::Plan& plan, DeviceOptions options = {}) {
+  auto contexts = cpuDevice()->open(plan, options);
+  return contexts.ok() ? "" : contexts.status().message();
+}
+
+// Issues the whole body to every rank, each from a thread of its own, and returns what synchronize() said.
+std::vector<Status> runBody(const plan::Plan& plan, Contexts& contexts,
+                            std::shared_ptr<const StepValues> step = nullptr) {
+  std::vector<Status> results(contexts.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < contexts.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      for (const plan::Instruction& instruction : plan.body())
+        if (!contexts[rank]->issue(instruction, step).ok()) break;
+      results[rank] = contexts[rank]->synchronize();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+template <typename T>
+void write(RankContext& context, const plan::Plan& plan, uint32_t buffer, const std::vector<T>& values) {
+  Status status = context.write(plan.buffers(buffer).offset(), std::as_bytes(std::span(values)));
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
+template <typename T>
+std::vector<T> read(RankContext& context, const plan::Plan& plan, uint32_t buffer) {
+  std::vector<T> values(plan.buffers(buffer).bytes() / sizeof(T));
+  Status status = context.read(plan.buffers(buffer).offset(), std::as_writable_bytes(std::span(values)));
+  EXPECT_TRUE(status.ok()) << status.message();
+  return values;
+}
+
+uint32_t addDoubleKernel(plan::Plan& plan) {
+  plan::KernelImage* image = plan.add_images();
+  image->set_target("cpu");
+  image->add_features("sse2");
+  image->set_code(std::string(sheaf_test_image, sheaf_test_image_end));
+  plan::Kernel* kernel = plan.add_kernels();
+  kernel->set_symbol("double");
+  kernel->set_image(plan.images_size() - 1);
+  kernel->set_entry(8);
+  return plan.kernels_size() - 1;
+}
+
+plan::KernelLaunch& launch(PlanBuilder& builder, uint32_t kernel, uint32_t from, uint32_t to, int64_t rows,
+                           int64_t block, uint32_t stream = 0) {
+  plan::KernelLaunch* launch = builder.instruction("launch", stream).mutable_kernel();
+  launch->set_kernel(kernel);
+  launch->set_rows(rows);
+  launch->set_block(block);
+  *launch->add_operands() = builder.operand(from, plan::READ);
+  *launch->add_operands() = builder.operand(to, plan::WRITE);
+  return *launch;
+}
+
+// Copies whole buffers.
+plan::LibraryCall copyCall(const PlanBuilder& builder, uint32_t from, uint32_t to) {
+  plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
+                                                {"rank", 1},
+                                                {"size0", int64_t(builder.plan.buffers(from).bytes() / 4)},
+                                                {"source_stride0", 1},
+                                                {"destination_stride0", 1}});
+  *call.add_operands() = builder.operand(from, plan::READ);
+  *call.add_operands() = builder.operand(to, plan::WRITE);
+  return call;
+}
+
+TEST(Device, KernelsCoverAllRowsOnAnyNumberOfThreads) {
+  for (int64_t rows : {1, 7, 1000, 100003}) {
+    for (int threads : {1, 2, 5}) {
+      PlanBuilder builder;
+      uint32_t from = builder.buffer(rows * 4), to = builder.buffer(rows * 4);
+      launch(builder, addDoubleKernel(builder.plan), from, to, rows, 16);
+      DeviceOptions options;
+      options.threadsPerRank = threads;
+      Contexts contexts = open(builder.plan, options);
+      std::vector<float> values = Numbers(1).reals(rows);
+      write(*contexts[0], builder.plan, from, values);
+      ASSERT_TRUE(runBody(builder.plan, contexts)[0].ok());
+      for (float& value : values) value *= 2;
+      EXPECT_EQ(read<float>(*contexts[0], builder.plan, to), values);
+    }
+  }
+}
+
+TEST(Device, OperandsAreAddressedByShard) {
+  PlanBuilder builder;
+  uint32_t from = builder.buffer(64), to = builder.buffer(64);
+  plan::KernelLaunch& kernel = launch(builder, addDoubleKernel(builder.plan), from, to, 2, 1);
+  for (plan::Operand& operand : *kernel.mutable_operands()) {
+    operand.set_offset(4);
+    operand.set_bytes(8);
+    operand.set_shard_stride(12);
+  }
+  DeviceOptions options;
+  options.ranks = 3;
+  Contexts contexts = open(builder.plan, options);
+  std::vector<float> values(16);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = float(i);
+  for (auto& context : contexts) write(*context, builder.plan, from, values);
+  for (const Status& status : runBody(builder.plan, contexts)) ASSERT_TRUE(status.ok()) << status.message();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    std::vector<float> expected(16, 0);
+    for (size_t i = 1 + rank * 3; i < 3 + rank * 3; ++i) expected[i] = 2.0f * i;
+    EXPECT_EQ(read<float>(*contexts[rank], builder.plan, to), expected);
+  }
+}
+
+TEST(Device, EventsOrderStreams) {
+  // A value goes round three streams, doubled at each visit: one missing edge and it is wrong sooner or later.
+  PlanBuilder builder;
+  constexpr int64_t kRows = 4096;
+  uint32_t buffers[3] = {builder.buffer(kRows * 4), builder.buffer(kRows * 4), builder.buffer(kRows * 4)};
+  uint32_t kernel = addDoubleKernel(builder.plan);
+  constexpr int kVisits = 90;
+  for (int visit = 0; visit < kVisits; ++visit) {
+    uint32_t stream = visit % 3;
+    if (visit > 0) builder.wait((visit - 1) % 3, stream);
+    launch(builder, kernel, buffers[stream], buffers[(stream + 1) % 3], kRows, 8, stream);
+    builder.record(visit % 3, stream);
+  }
+  Contexts contexts = open(builder.plan);
+  std::vector<float> values(kRows);
+  for (int64_t i = 0; i < kRows; ++i) values[i] = float(i);
+  write(*contexts[0], builder.plan, buffers[0], values);
+  Status status = runBody(builder.plan, contexts)[0];
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (float& value : values) value *= 0x1p90f;
+  EXPECT_EQ(read<float>(*contexts[0], builder.plan, buffers[0]), values);
+}
+
+TEST(Device, WaitsAreForTheLatestRecordBeforeThem) {
+  PlanBuilder builder;
+  builder.wait(5, 0);  // never recorded
+  builder.wait(0, 1);  // recorded later only
+  builder.record(1, 1);
+  builder.wait(1, 0);
+  builder.record(0, 0);
+  builder.wait(0, 1);
+  // A second record on another stream: the wait is for it, not for the first.
+  builder.record(1, 2);
+  builder.wait(1, 1);
+  Contexts contexts = open(builder.plan);
+  for (int round = 0; round < 20; ++round) {
+    Status status = runBody(builder.plan, contexts)[0];
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST(Device, HostExchangesValuesWithTheStep) {
+  PlanBuilder builder;
+  builder.plan.mutable_scalars()->Add();
+  builder.plan.mutable_scalars()->Add();
+  uint32_t input = builder.buffer(16), scalars = builder.buffer(8), loss = builder.buffer(4), norm = builder.buffer(8);
+  plan::ReadInput* readInput = builder.instruction("input", 2).mutable_input();
+  readInput->set_input(3);
+  *readInput->mutable_destination() = builder.operand(input, plan::WRITE);
+  *builder.instruction("scalars").mutable_scalars()->mutable_destination() = builder.operand(scalars, plan::WRITE);
+  uint32_t kernel = addDoubleKernel(builder.plan);
+  builder.record(0, 2);
+  builder.wait(0, 0);
+  launch(builder, kernel, scalars, input, 2, 1);
+  builder.plan.mutable_body(builder.plan.body_size() - 1)->set_updates_bucket(5);
+  for (auto [kind, buffer] : {std::pair{plan::LOSS, loss}, std::pair{plan::GRADIENT_NORM, norm}}) {
+    plan::WriteOutput* output = builder.instruction("output").mutable_output();
+    output->set_output(kind);
+    *output->mutable_source() = builder.operand(buffer, plan::READ);
+  }
+  DeviceOptions options;
+  options.ranks = 2;
+  Contexts contexts = open(builder.plan, options);
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  auto note = [&](const std::string& text) {
+    std::lock_guard lock(mutex);
+    seen.push_back(text);
+  };
+  auto step = std::make_shared<StepValues>();
+  step->scalars = {1.5f, 2.5f};
+  step->readInput = [&](int64_t rank, uint32_t index, std::span<std::byte> destination) {
+    EXPECT_EQ(destination.size(), 16u);
+    std::memset(destination.data(), 0, 16);
+    reinterpret_cast<float*>(destination.data())[0] = float(10 * rank + index);
+    return Status();
+  };
+  step->onGradient = [&](int64_t rank, uint32_t bucket, std::span<const std::byte> gradient) {
+    note("gradient " + std::to_string(rank) + " " + std::to_string(bucket) + " " +
+         std::to_string(reinterpret_cast<const float*>(gradient.data())[0]));
+  };
+  step->writeOutput = [&](int64_t rank, plan::OutputKind kind, double value) {
+    note("output " + std::to_string(rank) + " " + std::to_string(kind) + " " + std::to_string(value));
+  };
+  for (auto& context : contexts) {
+    write(*context, builder.plan, loss, std::vector<float>{3.25f});
+    write(*context, builder.plan, norm, std::vector<double>{1e-3});
+  }
+  for (const Status& status : runBody(builder.plan, contexts, step)) ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(seen,
+              ::testing::UnorderedElementsAre("gradient 0 4 3.000000", "gradient 1 4 13.000000", "output 0 1 3.250000",
+                                              "output 1 1 3.250000", "output 0 2 0.001000", "output 1 2 0.001000"));
+  EXPECT_EQ(read<float>(*contexts[1], builder.plan, input), (std::vector<float>{3, 5, 0, 0}));
+}
+
+TEST(Device, PoisonTellsTheHighestByteTouched) {
+  PlanBuilder builder;
+  uint32_t low = builder.buffer(1000), high = builder.buffer(20000);
+  builder.call([&] {
+    plan::LibraryCall call = libraryCall("zero", {});
+    *call.add_operands() = builder.operand(low, plan::WRITE);
+    return call;
+  }());
+  builder.call(copyCall(builder, low, high), "copy");
+  DeviceOptions options;
+  options.poison = true;
+  Contexts contexts = open(builder.plan, options);
+  EXPECT_EQ(contexts[0]->highestTouchedByte(), 0u);
+  EXPECT_EQ(read<uint8_t>(*contexts[0], builder.plan, low)[17], 0xA5);
+  ASSERT_TRUE(runBody(builder.plan, contexts)[0].ok());
+  EXPECT_EQ(contexts[0]->highestTouchedByte(), builder.plan.buffers(high).offset() + 1000);
+}
+
+TEST(Device, QueuesAreLongerThanAStepAndBounded) {
+  // One thread issues everything to rank 0 before it turns to rank 1.
+  PlanBuilder builder;
+  uint32_t buffer = builder.buffer(64);
+  for (int i = 0; i < 500; ++i) {
+    builder.collective(plan::ALL_REDUCE, plan::F32, 16, builder.operand(buffer, plan::READ_WRITE),
+                       builder.operand(buffer, plan::READ_WRITE));
+    builder.record(0, 1);
+    builder.wait(0, 0);
+  }
+  DeviceOptions options;
+  options.ranks = 2;
+  Contexts contexts = open(builder.plan, options);
+  for (auto& context : contexts)
+    for (const plan::Instruction& instruction : builder.plan.body())
+      ASSERT_TRUE(context->issue(instruction, nullptr).ok());
+  for (auto& context : contexts) ASSERT_TRUE(context->synchronize().ok());
+}
+
+// A plan in which rank 1's gather fails and rank 0 waits for it in a collective and, behind that, on an event.
+PlanBuilder failingPlan(uint32_t& indices) {
+  PlanBuilder builder;
+  uint32_t data = builder.buffer(40), result = builder.buffer(4), sums = builder.buffer(64);
+  indices = builder.buffer(8);
+  plan::LibraryCall gather = libraryCall(
+      "gather", {{"outer", 1}, {"rows", 10}, {"inner", 1}, {"count", 1}, {"element_bytes", 4}, {"index_bytes", 8}});
+  *gather.add_operands() = builder.operand(data, plan::READ);
+  *gather.add_operands() = builder.operand(indices, plan::READ);
+  *gather.add_operands() = builder.operand(result, plan::WRITE);
+  builder.call(gather, "wte.weight");
+  builder.record(0, 0);
+  builder.wait(0, 1);
+  builder.collective(plan::ALL_REDUCE, plan::F32, 16, builder.operand(sums, plan::READ_WRITE),
+                     builder.operand(sums, plan::READ_WRITE));
+  builder.record(1, 1);
+  builder.wait(1, 0);
+  return builder;
+}
+
+TEST(DeviceErrors, AnErrorOfOneRankEndsAll) {
+  uint32_t indices = 0;
+  PlanBuilder builder = failingPlan(indices);
+  DeviceOptions options;
+  options.ranks = 3;
+  Contexts contexts = open(builder.plan, options);
+  write(*contexts[1], builder.plan, indices, std::vector<int64_t>{10});
+  for (const Status& status : runBody(builder.plan, contexts)) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.message(), "rank 1: wte.weight: gather: index 10 at position 0 is outside [-10, 10)");
+  }
+  Status again = contexts[0]->issue(builder.plan.body(0), nullptr);
+  ASSERT_FALSE(again.ok());
+  EXPECT_THAT(again.message(), HasSubstr("rank 1: wte.weight"));
+}
+
+TEST(DeviceErrors, AbortEndsARendezvous) {
+  uint32_t indices = 0;
+  PlanBuilder builder = failingPlan(indices);
+  DeviceOptions options;
+  options.ranks = 2;
+  Contexts contexts = open(builder.plan, options);
+  for (const plan::Instruction& instruction : builder.plan.body())
+    ASSERT_TRUE(contexts[0]->issue(instruction, nullptr).ok());
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    contexts[1]->abort("the host gave up");
+  });
+  Status status = contexts[0]->synchronize();
+  other.join();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.message(), "rank 1: the host gave up");
+}
+
+TEST(DeviceErrors, ClosingARankThatWaitsEndsTheOthers) {
+  uint32_t indices = 0;
+  PlanBuilder builder = failingPlan(indices);
+  DeviceOptions options;
+  options.ranks = 3;
+  Contexts contexts = open(builder.plan, options);
+  for (size_t rank : {0, 1})
+    for (const plan::Instruction& instruction : builder.plan.body())
+      ASSERT_TRUE(contexts[rank]->issue(instruction, nullptr).ok());
+  contexts[0].reset();
+  EXPECT_FALSE(contexts[1]->synchronize().ok());
+}
+
+TEST(DeviceErrors, InputThatCannotBeRead) {
+  PlanBuilder builder;
+  *builder.instruction("tokens").mutable_input()->mutable_destination() =
+      builder.operand(builder.buffer(8), plan::WRITE);
+  Contexts contexts = open(builder.plan);
+  auto step = std::make_shared<StepValues>();
+  step->readInput = [](int64_t, uint32_t, std::span<std::byte>) { return Status::error("the file is gone"); };
+  EXPECT_EQ(runBody(builder.plan, contexts, step)[0].message(), "rank 0: tokens: the file is gone");
+}
+
+TEST(DeviceErrors, OpeningNamesWhatIsMissing) {
+  PlanBuilder builder;
+  builder.buffer(64);
+  DeviceOptions options;
+  options.threadsPerRank = 9;
+  EXPECT_THAT(openError(builder.plan, options), HasSubstr("scratch for 8 threads a rank, not 9"));
+  options.threadsPerRank = 0;
+  EXPECT_THAT(openError(builder.plan, options), HasSubstr("at least one thread"));
+  addDoubleKernel(builder.plan);
+  plan::Plan wrong = builder.plan;
+  wrong.mutable_images(0)->add_features("tbm");  // of AMD's Bulldozer alone
+  EXPECT_THAT(openError(wrong), HasSubstr("kernel 'double': the plan's kernels need the processor feature 'tbm'"));
+  wrong.mutable_images(0)->set_features(1, "warp-drive");
+  EXPECT_THAT(openError(wrong), HasSubstr("'warp-drive', which this runtime does not know"));
+  wrong = builder.plan;
+  wrong.mutable_images(0)->set_target("cuda");
+  EXPECT_THAT(openError(wrong), HasSubstr("for the target 'cuda'"));
+  wrong = builder.plan;
+  wrong.mutable_kernels(0)->set_entry(1000);
+  EXPECT_THAT(openError(wrong), HasSubstr("outside its image"));
+  wrong = builder.plan;
+  wrong.mutable_memory()->set_peak_bytes(uint64_t(1) << 60);
+  EXPECT_THAT(openError(wrong), HasSubstr("rank 0: cannot map an arena of 1152921504606846976 bytes"));
+  builder.instruction("mystery").mutable_call()->set_function("levitate");
+  EXPECT_THAT(openError(builder.plan), HasSubstr("mystery: unknown library function 'levitate'"));
+}
+
+TEST(DeviceErrors, HostAccessOutsideTheArena) {
+  PlanBuilder builder;
+  builder.buffer(128);
+  Contexts contexts = open(builder.plan);
+  std::vector<std::byte> bytes(64);
+  EXPECT_TRUE(contexts[0]->read(64, bytes).ok());
+  EXPECT_FALSE(contexts[0]->read(65, bytes).ok());
+  EXPECT_FALSE(contexts[0]->write(UINT64_MAX, bytes).ok());
+}
+
+}  // namespace
+}  // namespace sheaf::testing
