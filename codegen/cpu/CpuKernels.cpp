@@ -1,0 +1,87 @@
+#include "codegen/cpu/CpuKernels.h"
+
+#include <atomic>
+#include <thread>
+
+#include "codegen/cpu/FlatImage.h"
+#include "codegen/cpu/KernelCompiler.h"
+#include "codegen/cpu/RowKernel.h"
+#include "codegen/fusion/RowProgram.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace sheaf::codegen {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+struct Job {
+  RowProgram program;
+  std::string symbol;
+  FlatImage image;
+  std::string error;
+};
+
+// Contexts and target machines are not shared between threads, so that no lock is taken.
+void compileJobs(MutableArrayRef<Job> jobs, std::atomic<size_t>& next, const CpuTarget& target) {
+  std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
+  std::unique_ptr<MLIRContext> context = createKernelContext();
+  for (size_t i; (i = next++) < jobs.size();) {
+    Job& job = jobs[i];
+    OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context.get()));
+    emitRowKernel(job.program, job.symbol, *module);
+    SmallVector<char, 0> object;
+    if (failed(compileKernels(*module, *machine, object, job.error))) continue;
+    FailureOr<FlatImage> image = flattenObject(StringRef(object.data(), object.size()), job.error);
+    if (succeeded(image)) job.image = std::move(*image);
+  }
+}
+
+}  // namespace
+
+FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::string>& symbols,
+                                   const CpuTargetOptions& options) {
+  std::string error;
+  FailureOr<CpuTarget> target = resolveCpuTarget(options.cpu, error);
+  if (failed(target)) {
+    if (!fusions.empty()) (void)fusions.front()->getParentOfType<ModuleOp>()->emitError(error);
+    return failure();
+  }
+  llvm::StringMap<std::string> known;
+  std::vector<Job> jobs;
+  symbols.clear();
+  for (FusionOp fusion : fusions) {
+    auto [entry, inserted] = known.try_emplace(structuralKey(fusion));
+    if (inserted) {
+      FailureOr<RowProgram> program = RowProgram::analyze(fusion);
+      if (failed(program)) return failure();
+      entry->second = "fusion_" + std::to_string(jobs.size());
+      jobs.push_back({std::move(*program), entry->second, {}, {}});
+    }
+    symbols.push_back(entry->second);
+  }
+
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min<size_t>(options.threads, jobs.size()); ++i)
+    threads.emplace_back([&] { compileJobs(jobs, next, *target); });
+  if (!jobs.empty()) compileJobs(jobs, next, *target);
+  for (std::thread& thread : threads) thread.join();
+
+  CpuImage image{{}, target->cpu, target->features, {}};
+  for (Job& job : jobs) {
+    auto entry = job.image.entries.find(job.symbol);
+    if (entry == job.image.entries.end())
+      return job.program.fusion.emitOpError("cannot be compiled for the CPU: ") << job.error, failure();
+    image.code.resize(llvm::alignTo(image.code.size(), kAlignment));
+    image.entries[job.symbol] = image.code.size() + entry->second;
+    image.code += job.image.code;
+  }
+  return image;
+}
+
+}  // namespace sheaf::codegen

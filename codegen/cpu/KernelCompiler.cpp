@@ -1,0 +1,177 @@
+#include "codegen/cpu/KernelCompiler.h"
+
+#include <mutex>
+
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/MCSubtargetInfo.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/LLVMCommon/ConversionTarget.h"
+#include "mlir/Conversion/LLVMCommon/TypeConverter.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVM.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/DialectConversion.h"
+
+using namespace mlir;
+
+namespace sheaf::codegen {
+namespace {
+
+// Instruction sets that generated code may use; what else a CPU has (crypto, virtualisation) is none of its business.
+constexpr const char* kInstructionSets[] = {
+    "avx",     "avx2",       "fma",        "f16c",        "bmi",        "bmi2",         "lzcnt",          "movbe",
+    "popcnt",  "avx512f",    "avx512bw",   "avx512cd",    "avx512dq",   "avx512vl",     "avx512fp16",     "avx512bf16",
+    "avxvnni", "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq"};
+constexpr const char* kRequired[] = {"avx2", "fma", "f16c"};
+constexpr const char* kLevel4[] = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
+
+constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+
+const llvm::Target* x86Target(std::string& error) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  });
+  return llvm::TargetRegistry::lookupTarget(llvm::Triple(kTriple), error);
+}
+
+std::unique_ptr<llvm::TargetMachine> machineFor(StringRef cpu, StringRef features, std::string& error) {
+  const llvm::Target* target = x86Target(error);
+  if (!target) return nullptr;
+  llvm::TargetOptions options;
+  // A fused multiply-add comes about only where the IR has one.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(llvm::Triple(kTriple), cpu, features, options,
+                                                                          llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                          llvm::CodeGenOptLevel::Default));
+}
+
+LogicalResult lowerToLLVM(ModuleOp module) {
+  MLIRContext* context = module.getContext();
+  RewritePatternSet structured(context);
+  populateSCFToControlFlowConversionPatterns(structured);
+  ConversionTarget flat(*context);
+  flat.addIllegalDialect<scf::SCFDialect>();
+  flat.markUnknownOpDynamicallyLegal([](Operation*) { return true; });
+  if (failed(applyPartialConversion(module, flat, std::move(structured)))) return failure();
+
+  LLVMTypeConverter converter(context);
+  RewritePatternSet patterns(context);
+  arith::populateArithToLLVMConversionPatterns(converter, patterns);
+  populateMathToLLVMConversionPatterns(converter, patterns);
+  populateVectorToLLVMConversionPatterns(converter, patterns);
+  cf::populateControlFlowToLLVMConversionPatterns(converter, patterns);
+  LLVMConversionTarget target(*context);
+  target.addLegalOp<ModuleOp>();
+  return applyFullConversion(module, target, std::move(patterns));
+}
+
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::PipelineTuningOptions tuning;
+  // Vectors and unrolling are written out already.
+  tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopInterleaving = tuning.LoopUnrolling = false;
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine, tuning);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+}
+
+}  // namespace
+
+FailureOr<CpuTarget> resolveCpuTarget(StringRef name, std::string& error) {
+  CpuTarget target{name.str(), {}};
+  if (name == "host") {
+    llvm::StringMap<bool> host = llvm::sys::getHostCPUFeatures();
+    auto has = [&](const char* feature) { return host.lookup(feature); };
+    target.cpu = llvm::all_of(kLevel4, has) ? "x86-64-v4" : "x86-64-v3";
+    for (const char* feature : kRequired)
+      if (!has(feature)) {
+        error = std::string("this machine's CPU has no ") + feature + "; name a CPU to compile for";
+        return failure();
+      }
+  }
+  std::unique_ptr<llvm::TargetMachine> machine = machineFor(target.cpu, "", error);
+  if (!machine) return failure();
+  const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
+  if (!subtarget.isCPUStringValid(target.cpu)) {
+    error = "unknown CPU '" + target.cpu + "'; use host, x86-64-v3, x86-64-v4 or an x86 CPU that LLVM knows";
+    return failure();
+  }
+  for (const char* feature : kInstructionSets)
+    if (subtarget.checkFeatures(std::string("+") + feature)) target.features.push_back(feature);
+  for (const char* feature : kRequired)
+    if (!llvm::is_contained(target.features, feature)) {
+      error = "CPU '" + target.cpu + "' has no " + feature + "; kernels need at least x86-64-v3";
+      return failure();
+    }
+  return target;
+}
+
+std::unique_ptr<llvm::TargetMachine> createTargetMachine(const CpuTarget& target) {
+  std::string error;
+  return machineFor(target.cpu, "", error);
+}
+
+std::unique_ptr<MLIRContext> createKernelContext() {
+  DialectRegistry registry;
+  registry.insert<arith::ArithDialect, cf::ControlFlowDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                  vector::VectorDialect>();
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+  auto context = std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  context->loadAllAvailableDialects();
+  return context;
+}
+
+LogicalResult compileKernels(ModuleOp module, llvm::TargetMachine& machine, SmallVectorImpl<char>& object,
+                             std::string& error) {
+  ScopedDiagnosticHandler diagnostics(module.getContext(), [&](Diagnostic& diagnostic) {
+    llvm::raw_string_ostream(error) << diagnostic << "; ";
+    return success();
+  });
+  if (failed(lowerToLLVM(module))) return failure();
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> llvmModule = translateModuleToLLVMIR(module, context, "kernels");
+  if (!llvmModule) return failure();
+  llvmModule->setTargetTriple(machine.getTargetTriple());
+  llvmModule->setDataLayout(machine.createDataLayout());
+  optimize(*llvmModule, machine);
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager codegen;
+  if (machine.addPassesToEmitFile(codegen, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    error = "the target cannot emit objects";
+    return failure();
+  }
+  codegen.run(*llvmModule);
+  return success();
+}
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,78 @@
+#include "codegen/cpu/KernelMemory.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+using namespace mlir;
+
+namespace sheaf::codegen {
+
+// What lies in memory: bytes for booleans, the bits of a bf16, else the element itself.
+Type KernelMemory::memoryType(Type element) {
+  if (element.isInteger(1)) return a.b.getI8Type();
+  if (element.isBF16()) return a.b.getIntegerType(16);
+  if (element.isF16()) return a.b.getF16Type();
+  if (element.isF32()) return a.b.getF32Type();
+  if (element.isF64()) return a.b.getF64Type();
+  return a.b.getIntegerType(element.getIntOrFloatBitWidth());
+}
+
+static unsigned alignmentOf(Type memory) {
+  return std::max(1u, memory.getIntOrFloatBitWidth() / 8);
+}
+
+Value KernelMemory::address(const Buffer& buffer, Value index) {
+  auto pointer = LLVM::LLVMPointerType::get(a.b.getContext());
+  return LLVM::GEPOp::create(a.b, a.loc, pointer, memoryType(buffer.element), buffer.pointer,
+                             ArrayRef<LLVM::GEPArg>{index});
+}
+
+Value KernelMemory::fromMemory(Value value, Type element) {
+  if (element.isInteger(1)) return a.compare(arith::CmpIPredicate::ne, value, a.integer(value.getType(), 0));
+  if (element.isBF16()) return a.fromBf16Bits(value);
+  if (element.isF16())
+    return arith::ExtFOp::create(a.b, a.loc, ArithBuilder::withElement(value.getType(), a.b.getF32Type()), value);
+  return value;
+}
+
+Value KernelMemory::toMemory(Value value, Type element) {
+  Type type = ArithBuilder::withElement(value.getType(), memoryType(element));
+  if (element.isInteger(1)) return arith::ExtUIOp::create(a.b, a.loc, type, value);
+  if (element.isBF16()) return a.toBf16Bits(value);
+  if (element.isF16()) return arith::TruncFOp::create(a.b, a.loc, type, value);
+  return value;
+}
+
+Value KernelMemory::loadScalar(const Buffer& buffer, Value index) {
+  Type type = memoryType(buffer.element);
+  Value loaded = LLVM::LoadOp::create(a.b, a.loc, type, address(buffer, index), alignmentOf(type));
+  return fromMemory(loaded, buffer.element);
+}
+
+Value KernelMemory::loadVector(const Buffer& buffer, Value index, Value mask) {
+  Type element = memoryType(buffer.element);
+  Type type = VectorType::get({kLanes}, element);
+  Value pointer = address(buffer, index), loaded;
+  if (mask) {
+    Value zero = isa<FloatType>(element) ? a.constant(type, 0.0) : a.integer(type, 0);
+    loaded = LLVM::MaskedLoadOp::create(a.b, a.loc, type, pointer, mask, zero, alignmentOf(element));
+  } else {
+    loaded = LLVM::LoadOp::create(a.b, a.loc, type, pointer, alignmentOf(element));
+  }
+  return fromMemory(loaded, buffer.element);
+}
+
+void KernelMemory::storeScalar(const Buffer& buffer, Value index, Value value) {
+  Value stored = toMemory(value, buffer.element);
+  LLVM::StoreOp::create(a.b, a.loc, stored, address(buffer, index), alignmentOf(stored.getType()));
+}
+
+void KernelMemory::storeVector(const Buffer& buffer, Value index, Value value, Value mask) {
+  Value stored = toMemory(value, buffer.element), pointer = address(buffer, index);
+  unsigned alignment = alignmentOf(getElementTypeOrSelf(stored.getType()));
+  if (mask)
+    LLVM::MaskedStoreOp::create(a.b, a.loc, stored, pointer, mask, alignment);
+  else
+    LLVM::StoreOp::create(a.b, a.loc, stored, pointer, alignment);
+}
+
+}  // namespace sheaf::codegen

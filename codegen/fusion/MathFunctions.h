@@ -1,0 +1,24 @@
+// Elementary functions on f32 and f64 scalars and vectors, without a call: argument reduction and polynomials.
+//
+// Errors against the correctly rounded value, over all finite arguments with a normal result (test/codegen measures
+// them): at most 4 ulp, sine and cosine for |x| up to 1e5 (f32) and 1e4 (f64). NaN gives NaN; infinities and
+// zeros follow IEEE 754's recommendations. Polynomials are near-minimax (Chebyshev) fits of relative error.
+#pragma once
+
+#include "codegen/fusion/ArithBuilder.h"
+
+namespace sheaf::codegen {
+
+mlir::Value emitExp(ArithBuilder& a, mlir::Value x);
+mlir::Value emitLog(ArithBuilder& a, mlir::Value x);
+mlir::Value emitTanh(ArithBuilder& a, mlir::Value x);
+mlir::Value emitSigmoid(ArithBuilder& a, mlir::Value x);
+mlir::Value emitErf(ArithBuilder& a, mlir::Value x);
+mlir::Value emitSin(ArithBuilder& a, mlir::Value x);
+mlir::Value emitCos(ArithBuilder& a, mlir::Value x);
+// x^y as C's pow; f32 by way of f64, f64 within 1e-13 relative where |y log x| is below 100.
+mlir::Value emitPow(ArithBuilder& a, mlir::Value x, mlir::Value y);
+// The remainder of x / y with the sign of x; exact for quotients below 2^24 (f32) and 2^52 (f64).
+mlir::Value emitFmod(ArithBuilder& a, mlir::Value x, mlir::Value y);
+
+}  // namespace sheaf::codegen

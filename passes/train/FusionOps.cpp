@@ -1,0 +1,48 @@
+#include "passes/train/FusionOps.h"
+
+using namespace mlir;
+
+namespace sheaf::train {
+
+static RankedTensorType tensor(Value v) {
+  return cast<RankedTensorType>(v.getType());
+}
+
+int64_t columnsOf(Value v) {
+  return tensor(v).getRank() ? tensor(v).getShape().back() : 1;
+}
+int64_t rowsOf(Value v) {
+  int64_t columns = columnsOf(v);
+  return columns ? tensor(v).getNumElements() / columns : 0;
+}
+
+bool isFusableElementwise(Operation* op) {
+  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
+             CosOp, FloorOp, CeilOp, RoundOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MinOp, MaxOp,
+             ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
+}
+
+bool isRowReduction(Operation* op) {
+  auto reduce = dyn_cast<ReduceOp>(op);
+  return reduce && reduce.getAxes().size() == 1 && reduce.getAxes()[0] == tensor(reduce.getOperand()).getRank() - 1;
+}
+
+bool isColumnReduction(Operation* op) {
+  auto reduce = dyn_cast<ReduceOp>(op);
+  if (!reduce || isRowReduction(op) || reduce.getKind() != ReduceKind::sum) return false;
+  ArrayRef<int64_t> shape = tensor(reduce.getOperand()).getShape();
+  for (int64_t d = 0; d + 1 < static_cast<int64_t>(shape.size()); ++d)
+    if (shape[d] != 1 && !llvm::is_contained(reduce.getAxes(), d)) return false;
+  return shape.back() == 1 || !llvm::is_contained(reduce.getAxes(), static_cast<int64_t>(shape.size()) - 1);
+}
+
+bool keepsRows(ReshapeOp op) {
+  return columnsOf(op.getOperand()) == columnsOf(op.getResult());
+}
+
+bool isFree(Operation* op) {
+  if (auto constant = dyn_cast<ConstantOp>(op)) return isa<SplatElementsAttr>(constant.getValue());
+  return isa<BroadcastOp, IotaOp, ReshapeOp>(op);
+}
+
+}  // namespace sheaf::train

@@ -1,0 +1,30 @@
+// What `train-assign-fusions` and `train-fuse` know about ops.
+#pragma once
+
+#include "ir/Train/TrainDialect.h"
+
+namespace sheaf::train {
+
+// The attribute that holds the number of an op's group.
+inline constexpr llvm::StringLiteral kGroupAttr = "train.group";
+
+// Maps elements at the same index to an element: what a kernel computes in registers.
+bool isFusableElementwise(mlir::Operation* op);
+
+// Reduces the last dimension, and only it.
+bool isRowReduction(mlir::Operation* op);
+// Sums all dimensions but the last.
+bool isColumnReduction(mlir::Operation* op);
+
+// A reshape that keeps the last dimension, and so every row.
+bool keepsRows(ReshapeOp op);
+
+// Costs a kernel nothing, so that each kernel that wants the value has the op for itself: broadcasts, indices,
+// constants that are splats. Reshapes are free too, but outside of a kernel.
+bool isFree(mlir::Operation* op);
+
+// Rows and columns of a tensor: the last dimension and all others.
+int64_t columnsOf(mlir::Value v);
+int64_t rowsOf(mlir::Value v);
+
+}  // namespace sheaf::train
