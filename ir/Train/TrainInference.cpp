@@ -14,10 +14,18 @@ RankedTensorType boolLike(Value v) {
   return RankedTensorType::get(tensor(v).getShape(), IntegerType::get(v.getContext(), 1));
 }
 
-// Output length of a sliding window over one dimension.
-int64_t windowed(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil) {
-  int64_t span = size + padding - dilation * (kernel - 1) - 1;
-  return span < 0 ? 0 : (span + (ceil ? stride - 1 : 0)) / stride + 1;
+// Output length of a sliding window over one dimension. With `ceil` the last window may be incomplete, but must start in
+// the input or the padding before it (as in PyTorch and ONNX).
+int64_t windowed(int64_t size, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation,
+                 bool ceil) {
+  int64_t span = size + before + after - dilation * (kernel - 1) - 1;
+  if (span < 0) return 0;
+  int64_t length = (span + (ceil ? stride - 1 : 0)) / stride + 1;
+  return ceil && (length - 1) * stride >= size + before ? length - 1 : length;
+}
+
+bool allAtLeast(int64_t least, ArrayRef<int64_t> values) {
+  return llvm::all_of(values, [&](int64_t v) { return v >= least; });
 }
 
 }  // namespace
@@ -73,6 +81,8 @@ SHEAF_INFER(PadOp, {
   if (int64_t(op.getLow().size()) != from.getRank() || op.getHigh().size() != op.getLow().size() ||
       op.getInterior().size() != op.getLow().size())
     return fail("needs low, high and interior per dimension");
+  if (!allAtLeast(0, op.getLow()) || !allAtLeast(0, op.getHigh()) || !allAtLeast(0, op.getInterior()))
+    return fail("pads by a negative amount: write a slice");
   for (int64_t d = 0; d < from.getRank(); ++d) {
     int64_t inner = from.getDimSize(d) ? (from.getDimSize(d) - 1) * (op.getInterior()[d] + 1) + 1 : 0;
     shape.push_back(op.getLow()[d] + inner + op.getHigh()[d]);
@@ -182,13 +192,15 @@ SHEAF_INFER(ConvOp, {
   if (x.getRank() != 4 || w.getRank() != 4 || op.getStrides().size() != 2 || op.getPads().size() != 4 ||
       op.getDilations().size() != 2)
     return fail("takes a 2-D convolution: rank 4, two strides and dilations, four pads");
+  if (!allAtLeast(1, op.getStrides()) || !allAtLeast(1, op.getDilations()) || !allAtLeast(0, op.getPads()))
+    return fail("strides and dilations must be positive, pads not negative");
   int64_t groups = op.getGroups();
   if (groups < 1 || x.getDimSize(1) != w.getDimSize(1) * groups || w.getDimSize(0) % groups)
     return fail("channels do not fit the groups");
   SmallVector<int64_t> shape{x.getDimSize(0), w.getDimSize(0)};
   for (int d = 0; d < 2; ++d)
     shape.push_back(windowed(x.getDimSize(2 + d), w.getDimSize(2 + d), op.getStrides()[d],
-                             op.getPads()[d] + op.getPads()[d + 2], op.getDilations()[d], false));
+                             op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], false));
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
   return success();
 })
@@ -198,10 +210,13 @@ SHEAF_INFER(MaxPoolOp, {
   if (x.getRank() != 4 || op.getKernel().size() != 2 || op.getStrides().size() != 2 || op.getPads().size() != 4 ||
       op.getDilations().size() != 2)
     return fail("takes 2-D pooling: rank 4, two kernel sizes, strides and dilations, four pads");
+  if (!allAtLeast(1, op.getKernel()) || !allAtLeast(1, op.getStrides()) || !allAtLeast(1, op.getDilations()) ||
+      !allAtLeast(0, op.getPads()))
+    return fail("kernel sizes, strides and dilations must be positive, pads not negative");
   SmallVector<int64_t> shape{x.getDimSize(0), x.getDimSize(1)};
   for (int d = 0; d < 2; ++d)
     shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d],
-                             op.getPads()[d] + op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
+                             op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
   return success();
 })

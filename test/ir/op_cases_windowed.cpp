@@ -147,7 +147,7 @@ std::vector<OpCase> windowedCases() {
       convGrad(false),
       maxPool("", {2, 2, 4, 4, 2, 2, 2, 1, 2, 2, 0, 0, 0, 0, 1, 1}, 2, 2, false),
       maxPool("overlapping_padded", {1, 2, 5, 4, 2, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1}, 3, 4, false),
-      maxPool("ceil_dilated", {1, 1, 6, 6, 1, 2, 2, 1, 2, 3, 0, 0, 0, 0, 2, 1}, 3, 3, true),
+      maxPool("ceil_dilated", {1, 1, 6, 6, 1, 2, 2, 1, 2, 3, 0, 0, 0, 0, 2, 1}, 3, 2, true),
   };
   // The first of equal maxima gets the gradient.
   all.push_back(
