@@ -84,8 +84,8 @@ class Folder {
     }
     for (Operation* op : llvm::reverse(done))
       if (op->use_empty()) op->erase();
-    for (Operation& op : llvm::make_early_inc_range(block))
-      if (isa<ConstantOp, IotaOp>(op) && op.use_empty()) op.erase();
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
+      if (isa<ConstantOp, IotaOp, BroadcastOp>(op) && op.use_empty()) op.erase();
     return success();
   }
 
@@ -97,15 +97,18 @@ class Folder {
   DenseMap<Value, int64_t> foldedUses;
 
   bool isConstant(Value v) const {
+    if (auto broadcast = v.getDefiningOp<BroadcastOp>()) v = broadcast.getOperand();
     return folded.contains(v) || v.getDefiningOp<ConstantOp>() || v.getDefiningOp<IotaOp>();
   }
 
   // A dropout's mask changes from step to step and a global sum is over the other ranks' constants too. An iota stays
-  // one: it costs nothing where it is used, and its elements are known where it is folded.
+  // one: it costs nothing where it is used, and its elements are known where it is folded. So does a broadcast of what
+  // is no splat: written out, the tables of a rotary embedding would be as large as the activations they multiply.
   bool mayFold(Operation* op) const {
     return isPure(op) && op->getNumOperands() > 0 && op->getNumResults() > 0 && op->getNumRegions() == 0 &&
            isa_and_nonnull<TrainDialect>(op->getDialect()) && !op->hasTrait<OpTrait::IsTerminator>() &&
-           !isa<DropoutOp, GlobalSumOp>(op) && llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
+           !isa<DropoutOp, GlobalSumOp>(op) && !(isa<BroadcastOp>(op) && !isSplat(op->getOperand(0))) &&
+           llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
   }
 
   // Failure where the elements are not at hand.
@@ -121,12 +124,19 @@ class Folder {
       if (failed(t)) return failure();
       return Constant{typeOf(v), std::move(*t), false};
     }
-    FailureOr<std::vector<Tensor>> iota = evaluate(v.getDefiningOp(), {});
-    if (failed(iota)) return failure();
-    return Constant{typeOf(v), std::move(iota->front()), false};
+    // An iota, or a broadcast of something known.
+    std::vector<Tensor> operands;
+    for (Value operand : v.getDefiningOp()->getOperands()) {
+      FailureOr<Constant> c = get(operand);
+      if (failed(c)) return failure();
+      operands.push_back(expand(std::move(*c)));
+    }
+    FailureOr<std::vector<Tensor>> value = evaluate(v.getDefiningOp(), operands);
+    if (failed(value)) return failure();
+    return Constant{typeOf(v), std::move(value->front()), false};
   }
 
-  bool isSplat(Value v) {
+  bool isSplat(Value v) const {
     if (auto found = folded.find(v); found != folded.end()) return found->second.splat;
     auto constant = v.getDefiningOp<ConstantOp>();
     return constant && isa<SplatElementsAttr>(constant.getValue());

@@ -15,12 +15,15 @@ namespace {
 // What PyTorch and ONNX exporters call a row without a label.
 constexpr int64_t usualIgnoreIndex = -100;
 
+// Rows, or columns, whose positions are looked at one by one.
+constexpr int64_t maxKnown = int64_t(1) << 22;
+
 // factor * log_softmax(logits)[label] for each row of `columns` logits.
 struct Picked {
   Value logits, labels;  // In any shape.
   int64_t columns;
   double factor = 1;
-  bool zeroOutside = false;  // Labels that are no column give 0; else they are an error.
+  std::optional<int64_t> ignored;  // The label that gives 0.
 };
 
 // x of exp(x) / sum(exp(x)) and its logarithm, or null.
@@ -47,23 +50,54 @@ Value matchLogSoftmax(Value value, int64_t columns) {
   return shifted;
 }
 
-// Whether every row of `value` is start, start + step, ...
-bool isProgression(Value value, int64_t columns, int64_t start, int64_t step) {
-  value = matchColumnVector(value, columns);
-  auto constant = value ? value.getDefiningOp<ConstantOp>() : ConstantOp();
-  auto elements = constant ? dyn_cast<DenseIntElementsAttr>(constant.getValue()) : DenseIntElementsAttr();
-  if (!elements) return false;
-  for (const APInt& element : elements.getValues<APInt>()) {
-    if (element.getSExtValue() != start) return false;
-    start += step;
+// The integers of a value made of constants, in row-major order.
+std::optional<std::vector<int64_t>> knownIntegers(Value value) {
+  auto type = typeOf(value);
+  Operation* op = value.getDefiningOp();
+  if (!op || !type.getElementType().isSignlessInteger() || type.getNumElements() > maxKnown) return std::nullopt;
+  if (auto constant = dyn_cast<ConstantOp>(op)) {
+    auto elements = dyn_cast<DenseIntElementsAttr>(constant.getValue());
+    if (!elements) return std::nullopt;
+    std::vector<int64_t> values;
+    for (const APInt& element : elements.getValues<APInt>()) values.push_back(element.getSExtValue());
+    return values;
   }
-  return true;
+  std::vector<int64_t> values(type.getNumElements());
+  auto index = [&](size_t i, int64_t dim) {
+    for (int64_t d = type.getRank() - 1; d > dim; --d) i /= type.getDimSize(d);
+    return i % type.getDimSize(dim);
+  };
+  if (auto iota = dyn_cast<IotaOp>(op)) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = index(i, iota.getAxis());
+    return values;
+  }
+  if (!isa<ReshapeOp, BroadcastOp, MulOp, AddOp>(op)) return std::nullopt;
+  auto a = knownIntegers(op->getOperand(0));
+  if (!a || isa<ReshapeOp>(op)) return a;
+  if (isa<BroadcastOp>(op)) {
+    auto from = typeOf(op->getOperand(0));
+    for (size_t i = 0; i < values.size(); ++i) {
+      int64_t source = 0;
+      for (int64_t d = 0; d < from.getRank(); ++d)
+        source = source * from.getDimSize(d) + (from.getDimSize(d) == 1 ? 0 : index(i, d));
+      values[i] = (*a)[source];
+    }
+    return values;
+  }
+  auto b = knownIntegers(op->getOperand(1));
+  if (!b) return std::nullopt;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = isa<MulOp>(op) ? (*a)[i] * (*b)[i] : (*a)[i] + (*b)[i];
+  return values;
 }
 
 bool isColumnIndex(Value value, int64_t columns) {
   if (auto iota = value.getDefiningOp<IotaOp>())
     return int64_t(iota.getAxis()) == typeOf(iota).getRank() - 1 && typeOf(iota).getShape().back() == columns;
-  return isProgression(value, columns, 0, 1);
+  Value indices = matchColumnVector(value, columns);
+  auto known = indices ? knownIntegers(indices) : std::nullopt;
+  for (int64_t i = 0; known && i < columns; ++i)
+    if ((*known)[i] != i) return false;
+  return known.has_value();
 }
 
 // The labels of which `value` is the one-hot encoding by booleans, or by 0 and 1, or null.
@@ -84,6 +118,15 @@ Value matchOneHot(Value value, int64_t columns) {
   return {};
 }
 
+// The `ignored` of labels != ignored.
+std::optional<int64_t> matchKeep(Value value, Value labels) {
+  auto compare = skipReshapes(value).getDefiningOp<CompareOp>();
+  if (!compare || compare.getPredicate() != ComparePredicate::ne) return std::nullopt;
+  auto ignored = splatValue(compare.getRhs());
+  if (!labels || !ignored || skipReshapes(compare.getLhs()) != skipReshapes(labels)) return std::nullopt;
+  return int64_t(*ignored);
+}
+
 void peelFactors(Value& value, double& factor) {
   while (auto scaled = matchMulBySplat(skipReshapesAndCasts(value))) {
     value = scaled->other;
@@ -91,8 +134,8 @@ void peelFactors(Value& value, double& factor) {
   }
 }
 
-std::optional<Picked> finish(Value logProbabilities, Value labels, int64_t columns, bool zeroOutside) {
-  Picked picked{{}, labels, columns, 1, zeroOutside};
+std::optional<Picked> finish(Value logProbabilities, Value labels, int64_t columns, std::optional<int64_t> ignored) {
+  Picked picked{{}, labels, columns, 1, ignored};
   peelFactors(logProbabilities, picked.factor);
   picked.logits = matchLogSoftmax(logProbabilities, columns);
   if (!picked.logits || !labels) return std::nullopt;
@@ -106,14 +149,52 @@ std::optional<Picked> matchOneHotSum(ReduceOp reduce) {
   int64_t columns = type.getShape().back();
   Value masked = matchRowReduction(reduce, ReduceKind::sum, columns);
   if (!masked) return std::nullopt;
-  if (auto select = masked.getDefiningOp<SelectOp>())
-    if (splatValue(select.getOnFalse()) == 0.0)
-      return finish(select.getOnTrue(), matchOneHot(select.getCondition(), columns), columns, true);
+  if (auto select = masked.getDefiningOp<SelectOp>(); select && splatValue(select.getOnFalse()) == 0.0) {
+    Value hot = skipReshapes(select.getCondition()), labels = matchOneHot(hot, columns);
+    if (labels) return finish(select.getOnTrue(), labels, columns, usualIgnoreIndex);
+    auto both = hot.getDefiningOp<AndOp>();
+    for (int side = 0; both && side < 2; ++side) {
+      labels = matchOneHot(both->getOperand(side), columns);
+      auto keep = matchRowStatistic(both->getOperand(1 - side));
+      auto ignored = keep && keep->columns == columns ? matchKeep(keep->value, labels) : std::nullopt;
+      if (ignored) return finish(select.getOnTrue(), labels, columns, *ignored);
+    }
+  }
   if (auto mul = masked.getDefiningOp<MulOp>())
     for (int side : {0, 1})
       if (Value labels = matchOneHot(mul->getOperand(side), columns))
-        return finish(mul->getOperand(1 - side), labels, columns, true);
+        return finish(mul->getOperand(1 - side), labels, columns, usualIgnoreIndex);
   return std::nullopt;
+}
+
+// The labels of which `position` is row * columns + label, and null if it is not.
+Value matchPosition(Value position, int64_t columns) {
+  std::vector<int64_t> offsets(typeOf(position).getNumElements(), 0);
+  position = skipReshapes(position);
+  while (Operation* op = position.getDefiningOp()) {
+    if (auto scaled = isa<MulOp>(op) ? matchMulBySplat(position) : std::nullopt; scaled && scaled->splat == 1) {
+      position = skipReshapes(scaled->other);
+      continue;
+    }
+    if (!isa<AddOp>(op)) break;
+    auto left = knownIntegers(op->getOperand(0)), right = left ? std::nullopt : knownIntegers(op->getOperand(1));
+    if (!left && !right) break;
+    for (size_t i = 0; i < offsets.size(); ++i) offsets[i] += (left ? *left : *right)[i];
+    position = skipReshapes(op->getOperand(left ? 1 : 0));
+  }
+  for (size_t i = 0; i < offsets.size(); ++i)
+    if (offsets[i] != int64_t(i) * columns) return {};
+  // Negative indices count from the end for a gather, but no label is negative.
+  if (auto select = position.getDefiningOp<SelectOp>()) {
+    auto shifted = matchAddOfSplat(skipReshapes(select.getOnTrue()));
+    auto compare = skipReshapes(select.getCondition()).getDefiningOp<CompareOp>();
+    Value labels = skipReshapes(select.getOnFalse());
+    if (shifted && shifted->splat == columns && skipReshapes(shifted->other) == labels && compare &&
+        compare.getPredicate() == ComparePredicate::lt && skipReshapes(compare.getLhs()) == labels &&
+        splatValue(compare.getRhs()) == 0.0)
+      return labels;
+  }
+  return position;
 }
 
 // log_probabilities[row * columns + label] of the flattened log-probabilities.
@@ -124,27 +205,7 @@ std::optional<Picked> matchFlatGather(GatherOp gather) {
   int64_t rows = typeOf(gather.getIndices()).getNumElements();
   if (matrix.getRank() == 0 || rows * matrix.getShape().back() != matrix.getNumElements()) return std::nullopt;
   int64_t columns = matrix.getShape().back();
-  auto add = skipReshapes(gather.getIndices()).getDefiningOp<AddOp>();
-  if (!add) return std::nullopt;
-  for (int side : {0, 1})
-    if (isProgression(skipReshapes(add->getOperand(side)), rows, 0, columns))
-      return finish(data, skipReshapes(add->getOperand(1 - side)), columns, false);
-  return std::nullopt;
-}
-
-// labels != ignored ? labels : a safe column, with the condition and the ignored label.
-struct SafeLabels {
-  Value labels, keep;
-  int64_t ignored;
-};
-std::optional<SafeLabels> matchSafeLabels(Value value) {
-  auto select = skipReshapes(value).getDefiningOp<SelectOp>();
-  auto compare = select ? skipReshapes(select.getCondition()).getDefiningOp<CompareOp>() : CompareOp();
-  if (!compare || compare.getPredicate() != ComparePredicate::ne || !splatValue(select.getOnFalse()))
-    return std::nullopt;
-  auto ignored = splatValue(compare.getRhs());
-  if (!ignored || skipReshapes(compare.getLhs()) != skipReshapes(select.getOnTrue())) return std::nullopt;
-  return SafeLabels{skipReshapes(select.getOnTrue()), compare, int64_t(*ignored)};
+  return finish(data, matchPosition(gather.getIndices(), columns), columns, std::nullopt);
 }
 
 // Whether all that is done with `value` is to take 0 instead where `keep` does not hold.
@@ -176,10 +237,14 @@ struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntr
       OpBuilder builder(op);
       TensorBuilder b{builder, op->getLoc()};
       IntegerAttr ignoreIndex;
-      if (picked->zeroOutside) ignoreIndex = builder.getI64IntegerAttr(usualIgnoreIndex);
-      if (auto safe = matchSafeLabels(labels); safe && isOnlyKept(root, safe->keep)) {
-        labels = safe->labels;
-        ignoreIndex = builder.getI64IntegerAttr(safe->ignored);
+      if (picked->ignored) ignoreIndex = builder.getI64IntegerAttr(*picked->ignored);
+      // labels != ignored ? labels : a safe column, where the rows that are ignored then do not count.
+      if (auto safe = labels.getDefiningOp<SelectOp>(); safe && splatValue(safe.getOnFalse())) {
+        auto ignored = matchKeep(safe.getCondition(), safe.getOnTrue());
+        if (ignored && isOnlyKept(root, skipReshapes(safe.getCondition()))) {
+          labels = skipReshapes(safe.getOnTrue());
+          ignoreIndex = builder.getI64IntegerAttr(*ignored);
+        }
       }
       Value logits = b.cast(b.reshape(picked->logits, {rows, picked->columns}), typeOf(root).getElementType());
       auto crossEntropy =

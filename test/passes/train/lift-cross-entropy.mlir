@@ -80,6 +80,56 @@ func.func @gathered(%x: tensor<4x3xf32>, %labels: tensor<4xi64>) -> tensor<4xf32
 
 // -----
 
+// As an import of GatherElements [2, 2, 1] writes it: positions by iotas, negative indices counted from the end.
+// CHECK-LABEL: func.func @gather_elements
+// CHECK-SAME: (%[[X:.*]]: tensor<2x2x3xf32>, %[[L:.*]]: tensor<2x2x1xi64>)
+func.func @gather_elements(%x: tensor<2x2x3xf32>, %labels: tensor<2x2x1xi64>) -> tensor<2x2x1xf32> {
+  // CHECK: %[[COLUMN:.*]] = train.reshape %[[L]] : tensor<2x2x1xi64> -> tensor<4x1xi64>
+  // CHECK: train.cross_entropy %{{.*}}, %[[COLUMN]] :
+  %p = train.log_softmax %x : tensor<2x2x3xf32>
+  %flat = train.reshape %p : tensor<2x2x3xf32> -> tensor<12xf32>
+  %zero = train.constant dense<0> : tensor<2x2x1xi64>
+  %one = train.constant dense<1> : tensor<2x2x1xi64>
+  %three = train.constant dense<3> : tensor<2x2x1xi64>
+  %negative = train.compare lt %labels, %zero : tensor<2x2x1xi64>
+  %shifted = train.add %labels, %three : tensor<2x2x1xi64>
+  %positive = train.select %negative, %shifted, %labels : tensor<2x2x1xi1>, tensor<2x2x1xi64>
+  %label = train.mul %positive, %one : tensor<2x2x1xi64>
+  %second = train.iota 1 : tensor<2x2x1xi64>
+  %offset1 = train.mul %second, %three : tensor<2x2x1xi64>
+  %position1 = train.add %label, %offset1 : tensor<2x2x1xi64>
+  %offset0 = train.constant dense<[[[0]], [[6]]]> : tensor<2x1x1xi64>
+  %offset = train.broadcast %offset0 : tensor<2x1x1xi64> -> tensor<2x2x1xi64>
+  %position = train.add %position1, %offset : tensor<2x2x1xi64>
+  %picked = train.gather %flat[%position] axis 0 : tensor<12xf32>, tensor<2x2x1xi64> -> tensor<2x2x1xf32>
+  %nll = train.neg %picked : tensor<2x2x1xf32>
+  return %nll : tensor<2x2x1xf32>
+}
+
+// -----
+
+// As an import of NegativeLogLikelihoodLoss writes it on the logarithm of a softmax.
+// CHECK-LABEL: func.func @one_hot_but_ignored
+func.func @one_hot_but_ignored(%x: tensor<4x3xf32>, %labels: tensor<4x1xi64>) -> tensor<4x1xf32> {
+  // CHECK: train.cross_entropy %{{.*}}, %{{.*}} {ignore_index = 2 : i64}
+  %q = train.softmax %x : tensor<4x3xf32>
+  %p = train.log %q : tensor<4x3xf32>
+  %columns = train.iota 1 : tensor<4x3xi64>
+  %ls = train.broadcast %labels : tensor<4x1xi64> -> tensor<4x3xi64>
+  %hot = train.compare eq %columns, %ls : tensor<4x3xi64>
+  %two = train.constant dense<2> : tensor<4x1xi64>
+  %keep = train.compare ne %labels, %two : tensor<4x1xi64>
+  %keeps = train.broadcast %keep : tensor<4x1xi1> -> tensor<4x3xi1>
+  %counted = train.and %hot, %keeps : tensor<4x3xi1>
+  %zero = train.constant dense<0.0> : tensor<4x3xf32>
+  %masked = train.select %counted, %p, %zero : tensor<4x3xi1>, tensor<4x3xf32>
+  %picked = train.reduce sum %masked [1] : tensor<4x3xf32> -> tensor<4x1xf32>
+  %nll = train.neg %picked : tensor<4x1xf32>
+  return %nll : tensor<4x1xf32>
+}
+
+// -----
+
 // Columns counted from 1, and a softmax over the other dimension: no cross entropy.
 // CHECK-NOT: train.decisions
 // CHECK-LABEL: func.func @stays
