@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup build demo test format fuzz bench docs install clean
+.PHONY: help setup configured build demo test format fuzz bench docs install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,29 +27,34 @@ help: ## this list
 setup: ## install what is missing (apt; root or sudo)
 	@tools/setup.sh
 
-build: setup ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
+configured: setup
 	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE
-	@cmake --build $(folder) --parallel $(JOBS)
+
+build: configured ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf sheaf-run sheaf-opt sheaf_cpu
 	@if [ $(preset) = release ]; then ln -sfn release/bin build/bin; fi
 
 demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its memory and loss
 	@python3 tools/demo/demo.py --tools build/bin --out build/demo
 
 test: build ## format check, lit, GoogleTest, end to end
+	@cmake --build $(folder) --parallel $(JOBS)
 	@python3 test/check.py --build $(folder) --jobs $(JOBS)
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
 
 fuzz: build ## RUNS mutated models, plans, data and state files, none of which may crash
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-fuzz
 	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
 
 bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
-	@python3 test/bench/bench.py --tools build/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound
+	@python3 test/bench/bench.py --tools $(folder)/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
 
-docs: build ## build/docs: dialects, passes and operators, generated from the sources
-	@cmake --build $(folder) --target sheaf-docs
+docs: build ## build/release/docs: dialects, passes and operators, generated from the sources
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-docs
 
 install: build ## into PREFIX
 	@cmake --install $(folder) --prefix $(PREFIX)
