@@ -51,6 +51,10 @@ def AddOptimizer : TrainPass<"add-optimizer"> {
     Option<"clip", "clip", "bool", "false", "Scale gradients by the clip scale">,
     Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">];
 }
+def MergePads : TrainPass<"merge-pads"> {
+  let summary = "writes a sum of zero-padded pieces that tile a tensor as a concatenation";
+  let description = [{ The backward of a split: x + 0 is x, so no bit changes but the sign of a zero. }];
+}
 def Decompose : TrainPass<"decompose"> {
   let summary = "rewrites norms, softmax, cross entropy and activations into elementwise ops and reductions";
 }

@@ -1,0 +1,213 @@
+// From plan.proto to the `plan` dialect.
+#include "codegen/emit/Emit.h"
+
+using namespace mlir;
+
+namespace sheaf::codegen {
+
+namespace {
+
+struct Reader {
+  const plan::Plan& plan;
+  OpBuilder builder;
+  Location loc;
+  SmallVector<Value> buffers;
+
+  Reader(const plan::Plan& plan, MLIRContext& context)
+      : plan(plan), builder(&context), loc(UnknownLoc::get(&context)) {}
+
+  template <typename Repeated>
+  SmallVector<int64_t> list(const Repeated& values) {
+    return SmallVector<int64_t>(values.begin(), values.end());
+  }
+  template <typename Repeated>
+  ArrayAttr strings(const Repeated& values) {
+    SmallVector<Attribute> attributes;
+    for (const std::string& value : values) attributes.push_back(builder.getStringAttr(value));
+    return builder.getArrayAttr(attributes);
+  }
+  template <typename Message>
+  SmallVector<int64_t> source(const Message& message) {
+    if (!message.has_source()) return {};
+    const plan::Source& from = message.source();
+    return {int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
+  }
+
+  template <typename OpTy, typename Operands, typename... Args>
+  OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
+    SmallVector<Value> values;
+    SmallVector<int64_t> offsets, bytes, strides, access;
+    for (const plan::Operand* o : operands) {
+      values.push_back(buffers[o->buffer()]);
+      offsets.push_back(o->offset()), bytes.push_back(o->bytes()), strides.push_back(o->shard_stride());
+      access.push_back(o->access());
+    }
+    return OpTy::create(builder, loc, int64_t(from.stream()), from.label(), values, offsets, bytes, strides, access,
+                        std::forward<Args>(args)...);
+  }
+
+  void declarations();
+  void instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list);
+  void one(const plan::Instruction& from);
+  void header(plan_ir::ProgramOp program);
+};
+
+std::string lower(const std::string& text) {
+  return StringRef(text).lower();
+}
+
+void Reader::header(plan_ir::ProgramOp program) {
+  auto integer = [&](StringRef name, int64_t value) { program->setAttr(name, builder.getI64IntegerAttr(value)); };
+  integer("version", plan.version());
+  program->setAttr("producer", builder.getStringAttr(plan.producer()));
+  program->setAttr("model", builder.getStringAttr(plan.model()));
+  integer("ranks", plan.ranks());
+  integer("zero", plan.zero_stage());
+  integer("batch", plan.batch());
+  integer("max_threads", plan.max_threads());
+  integer("events", plan.events());
+  integer("communicators", plan.communicators());
+  integer("peak_bytes", plan.memory().peak_bytes());
+  integer("library_bytes", plan.memory().library_bytes());
+  program->setAttr("streams", strings(plan.streams()));
+  program->setAttr("decisions", strings(plan.decisions()));
+  SmallVector<NamedAttribute> kinds;
+  for (const auto& [kind, bytes] : plan.memory().by_kind())
+    kinds.push_back(builder.getNamedAttr(kind, builder.getI64IntegerAttr(bytes)));
+  program->setAttr("by_kind", builder.getDictionaryAttr(kinds));
+  const plan::Training& training = plan.training();
+  program->setAttr("training",
+                   builder.getDictionaryAttr({
+                       builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
+                       builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
+                       builder.getNamedAttr("schedule", builder.getStringAttr(training.schedule().kind())),
+                       builder.getNamedAttr("warmup", builder.getI64IntegerAttr(training.schedule().warmup())),
+                       builder.getNamedAttr("steps", builder.getI64IntegerAttr(training.schedule().steps())),
+                       builder.getNamedAttr("min", builder.getF64FloatAttr(training.schedule().min())),
+                       builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
+                       builder.getNamedAttr("on_nan", builder.getStringAttr(training.on_nan())),
+                       builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
+                   }));
+}
+
+void Reader::declarations() {
+  for (const plan::Buffer& b : plan.buffers())
+    buffers.push_back(plan_ir::BufferOp::create(builder, loc, plan_ir::BufferType::get(builder.getContext()), b.name(),
+                                                lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()),
+                                                int64_t(b.bytes()), b.persistent()));
+  for (const plan::File& f : plan.files())
+    plan_ir::FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
+  for (const plan::Bucket& b : plan.buckets()) {
+    SmallVector<Value> states;
+    SmallVector<Attribute> names;
+    for (const plan::State& state : b.states()) {
+      states.push_back(buffers[state.buffer()]);
+      names.push_back(builder.getStringAttr(state.name()));
+    }
+    plan_ir::BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
+                              buffers[b.parameter_buffer()], b.parameters_sharded(), states,
+                              builder.getArrayAttr(names), b.states_sharded(), b.trainable());
+  }
+  for (const plan::Parameter& p : plan.parameters())
+    plan_ir::ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
+                                 list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()),
+                                 source(p));
+  for (const plan::Constant& c : plan.constants())
+    plan_ir::ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
+  for (const plan::Input& i : plan.inputs())
+    plan_ir::InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
+  for (const plan::StepScalar& s : plan.scalars())
+    plan_ir::ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
+  for (const plan::KernelImage& i : plan.images())
+    plan_ir::ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
+  for (const plan::Kernel& k : plan.kernels())
+    plan_ir::KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()),
+                              list(k.operand_bytes()));
+}
+
+void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {
+  builder.createBlock(&region);
+  for (const plan::Instruction& instruction : list) one(instruction);
+}
+
+void Reader::one(const plan::Instruction& from) {
+  SmallVector<const plan::Operand*> operands;
+  switch (from.kind_case()) {
+    case plan::Instruction::kKernel: {
+      const plan::KernelLaunch& k = from.kernel();
+      for (const plan::Operand& o : k.operands()) operands.push_back(&o);
+      instruction<plan_ir::LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(),
+                                     int64_t(from.updates_bucket()));
+      break;
+    }
+    case plan::Instruction::kCall: {
+      const plan::LibraryCall& c = from.call();
+      for (const plan::Operand& o : c.operands()) operands.push_back(&o);
+      SmallVector<NamedAttribute> attributes;
+      for (const plan::Attribute& a : c.attributes())
+        attributes.push_back(builder.getNamedAttr(a.name(), a.value_case() == plan::Attribute::kReal
+                                                                ? Attribute(builder.getF64FloatAttr(a.real()))
+                                                                : builder.getI64IntegerAttr(a.integer())));
+      instruction<plan_ir::CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
+                                   int64_t(c.scratch_per_thread()));
+      break;
+    }
+    case plan::Instruction::kCollective: {
+      const plan::Collective& c = from.collective();
+      operands = {&c.source(), &c.destination()};
+      auto create = [&]<typename OpTy>() {
+        instruction<OpTy>(from, operands, int64_t(c.communicator()), plan::ElementType_Name(c.type()),
+                          int64_t(c.count()), c.bucket(), c.phase());
+      };
+      if (c.op() == plan::ALL_GATHER)
+        create.operator()<plan_ir::AllGatherOp>();
+      else if (c.op() == plan::REDUCE_SCATTER)
+        create.operator()<plan_ir::ReduceScatterOp>();
+      else
+        create.operator()<plan_ir::AllReduceOp>();
+      break;
+    }
+    case plan::Instruction::kRecord:
+      plan_ir::RecordOp::create(builder, loc, int64_t(from.record().event()), int64_t(from.stream()), from.label());
+      break;
+    case plan::Instruction::kWait:
+      plan_ir::WaitOp::create(builder, loc, int64_t(from.wait().event()), int64_t(from.stream()), from.label());
+      break;
+    case plan::Instruction::kInput:
+      operands = {&from.input().destination()};
+      instruction<plan_ir::ReadInputOp>(from, operands, int64_t(from.input().input()));
+      break;
+    case plan::Instruction::kScalars:
+      operands = {&from.scalars().destination()};
+      instruction<plan_ir::ReadScalarsOp>(from, operands);
+      break;
+    case plan::Instruction::kOutput:
+      operands = {&from.output().source()};
+      instruction<plan_ir::WriteOutputOp>(from, operands, lower(plan::OutputKind_Name(from.output().output())));
+      break;
+    case plan::Instruction::KIND_NOT_SET:
+      break;
+  }
+}
+
+}  // namespace
+
+OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
+  Reader reader(plan, context);
+  OwningOpRef<ModuleOp> module = ModuleOp::create(reader.loc);
+  reader.builder.setInsertionPointToEnd(module->getBody());
+  auto program = plan_ir::ProgramOp::create(reader.builder, reader.loc);
+  reader.header(program);
+  Block* block = reader.builder.createBlock(&program.getBody());
+  reader.declarations();
+  auto section = [&]<typename OpTy>(const auto& list) {
+    reader.builder.setInsertionPointToEnd(block);
+    reader.instructions(OpTy::create(reader.builder, reader.loc).getBody(), list);
+  };
+  section.operator()<plan_ir::PrologueOp>(plan.prologue());
+  section.operator()<plan_ir::StepOp>(plan.body());
+  section.operator()<plan_ir::EpilogueOp>(plan.epilogue());
+  return module;
+}
+
+}  // namespace sheaf::codegen

@@ -1,0 +1,301 @@
+// From the `plan` dialect to plan.proto.
+#include "codegen/emit/Emit.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace sheaf::codegen {
+
+namespace {
+
+using plan_ir::Operand;
+
+std::string upper(StringRef text) {
+  return text.upper();
+}
+
+struct Writer {
+  plan::Plan plan;
+  llvm::DenseMap<Value, uint32_t> buffers;
+
+  void operand(const Operand& from, plan::Operand* to) {
+    to->set_buffer(buffers.lookup(from.buffer));
+    to->set_offset(from.offset);
+    to->set_bytes(from.bytes);
+    to->set_shard_stride(from.stride);
+    to->set_access(static_cast<plan::Access>(from.access));
+  }
+
+  template <typename Enum>
+  LogicalResult parse(Operation* op, StringRef text, bool (*parser)(::google::protobuf::ConstStringParam, Enum*),
+                      Enum& value) {
+    if (parser(upper(text), &value)) return success();
+    return op->emitError() << "'" << text << "' is not a name the plan format knows";
+  }
+
+  LogicalResult type(Operation* op, StringRef text, plan::ElementType& value) {
+    return parse(op, text, &plan::ElementType_Parse, value);
+  }
+
+  template <typename Field>
+  void source(ArrayRef<int64_t> from, Field* to) {
+    if (from.size() != 3) return;
+    plan::Source* source = to->mutable_source();
+    source->set_file(from[0]);
+    source->set_offset(from[1]);
+    source->set_length(from[2]);
+  }
+
+  LogicalResult declaration(Operation* op);
+  LogicalResult instruction(Operation* op, plan::Instruction* out);
+  LogicalResult header(plan_ir::ProgramOp program);
+  LogicalResult section(Region& region, google::protobuf::RepeatedPtrField<plan::Instruction>* out) {
+    for (Operation& op : region.front())
+      if (failed(instruction(&op, out->Add()))) return failure();
+    return success();
+  }
+};
+
+LogicalResult Writer::declaration(Operation* op) {
+  return llvm::TypeSwitch<Operation*, LogicalResult>(op)
+      .Case([&](plan_ir::BufferOp b) {
+        plan::BufferKind kind;
+        if (failed(parse(op, b.getKind(), &plan::BufferKind_Parse, kind))) return failure();
+        buffers[b.getResult()] = plan.buffers_size();
+        plan::Buffer* out = plan.add_buffers();
+        out->set_name(b.getName().str());
+        out->set_kind(kind);
+        out->set_offset(b.getOffset());
+        out->set_bytes(b.getBytes());
+        out->set_persistent(b.getPersistent());
+        return success();
+      })
+      .Case([&](plan_ir::FileOp f) {
+        plan::File* out = plan.add_files();
+        out->set_path(f.getPath().str());
+        out->set_size(f.getSize());
+        out->set_hash(f.getHash());
+        return success();
+      })
+      .Case([&](plan_ir::BucketOp b) {
+        plan::ElementType element;
+        if (failed(type(op, b.getType(), element))) return failure();
+        plan::Bucket* out = plan.add_buckets();
+        out->set_name(b.getName().str());
+        out->set_type(element);
+        out->set_elements(b.getElements());
+        out->set_parameter_buffer(buffers.lookup(b.getParameters()));
+        out->set_parameters_sharded(b.getParametersSharded());
+        for (auto [name, buffer] : llvm::zip(b.getStateNames().getAsRange<StringAttr>(), b.getStates())) {
+          plan::State* state = out->add_states();
+          state->set_name(name.getValue().str());
+          state->set_buffer(buffers.lookup(buffer));
+        }
+        out->set_states_sharded(b.getStatesSharded());
+        out->set_trainable(b.getTrainable());
+        return success();
+      })
+      .Case([&](plan_ir::ParameterOp p) {
+        plan::ElementType element;
+        if (failed(type(op, p.getType(), element))) return failure();
+        plan::Parameter* out = plan.add_parameters();
+        out->set_name(p.getName().str());
+        out->set_type(element);
+        for (int64_t d : p.getShape()) out->add_shape(d);
+        for (int64_t d : p.getPermutation()) out->add_permutation(d);
+        out->set_trainable(p.getTrainable());
+        out->set_bucket(p.getBucket());
+        out->set_offset(p.getOffset());
+        source(p.getSource(), out);
+        return success();
+      })
+      .Case([&](plan_ir::ConstantOp c) {
+        plan::Constant* out = plan.add_constants();
+        out->set_buffer(buffers.lookup(c.getBuffer()));
+        source(c.getSource(), out);
+        return success();
+      })
+      .Case([&](plan_ir::InputOp i) {
+        plan::ElementType element;
+        if (failed(type(op, i.getType(), element))) return failure();
+        plan::Input* out = plan.add_inputs();
+        out->set_name(i.getName().str());
+        out->set_type(element);
+        for (int64_t d : i.getShape()) out->add_shape(d);
+        return success();
+      })
+      .Case([&](plan_ir::ScalarOp s) {
+        plan::StepScalar* out = plan.add_scalars();
+        out->set_kind(s.getKind().str());
+        out->set_value(s.getValue().convertToDouble());
+        return success();
+      })
+      .Case([&](plan_ir::ImageOp i) {
+        plan::KernelImage* out = plan.add_images();
+        out->set_target(i.getTarget().str());
+        out->set_cpu(i.getCpu().str());
+        for (auto feature : i.getFeatures().getAsRange<StringAttr>()) out->add_features(feature.getValue().str());
+        out->set_code(i.getCode().str());
+        return success();
+      })
+      .Case([&](plan_ir::KernelOp k) {
+        if (!k.getFusion().empty()) return LogicalResult(op->emitError("the kernel is not compiled yet"));
+        plan::Kernel* out = plan.add_kernels();
+        out->set_symbol(k.getSymbol().str());
+        out->set_image(k.getImage());
+        out->set_entry(k.getEntry());
+        for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
+        return success();
+      })
+      .Case([&](plan_ir::PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
+      .Case([&](plan_ir::StepOp s) { return section(s.getBody(), plan.mutable_body()); })
+      .Case([&](plan_ir::EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
+      .Default([](Operation* other) { return other->emitError("does not belong in a plan"); });
+}
+
+LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
+  auto stream = op->getAttrOfType<IntegerAttr>("stream");
+  auto label = op->getAttrOfType<StringAttr>("label");
+  if (!stream || !label) return op->emitError("is not an instruction");
+  out->set_stream(stream.getInt());
+  out->set_label(label.getValue().str());
+  SmallVector<Operand> operands = plan_ir::operandsOf(op);
+  auto need = [&](size_t count) -> LogicalResult {
+    return operands.size() == count ? success() : LogicalResult(op->emitError() << "takes " << count << " operands");
+  };
+  return llvm::TypeSwitch<Operation*, LogicalResult>(op)
+      .Case([&](plan_ir::LaunchOp l) {
+        plan::KernelLaunch* launch = out->mutable_kernel();
+        launch->set_kernel(l.getKernel());
+        launch->set_rows(l.getRows());
+        launch->set_block(l.getBlock());
+        for (const Operand& o : operands) operand(o, launch->add_operands());
+        out->set_updates_bucket(l.getUpdatesBucket());
+        return success();
+      })
+      .Case([&](plan_ir::CallOp c) {
+        plan::LibraryCall* call = out->mutable_call();
+        call->set_function(c.getFunction().str());
+        for (const Operand& o : operands) operand(o, call->add_operands());
+        for (NamedAttribute attribute : c.getParameters()) {
+          plan::Attribute* to = call->add_attributes();
+          to->set_name(attribute.getName().str());
+          if (auto integer = dyn_cast<IntegerAttr>(attribute.getValue()))
+            to->set_integer(integer.getInt());
+          else if (auto real = dyn_cast<FloatAttr>(attribute.getValue()))
+            to->set_real(real.getValueAsDouble());
+          else
+            return LogicalResult(op->emitError() << "attribute '" << attribute.getName() << "' must be a number");
+        }
+        call->set_scratch_per_thread(c.getScratchPerThread());
+        return success();
+      })
+      .Case<plan_ir::AllGatherOp, plan_ir::ReduceScatterOp, plan_ir::AllReduceOp>([&](auto c) -> LogicalResult {
+        if (failed(need(2))) return failure();
+        plan::ElementType element;
+        if (failed(type(op, c.getType(), element))) return failure();
+        plan::Collective* to = out->mutable_collective();
+        using Op = decltype(c);
+        to->set_op(std::is_same_v<Op, plan_ir::AllGatherOp>       ? plan::ALL_GATHER
+                   : std::is_same_v<Op, plan_ir::ReduceScatterOp> ? plan::REDUCE_SCATTER
+                                                                  : plan::ALL_REDUCE);
+        to->set_communicator(c.getCommunicator());
+        to->set_type(element);
+        to->set_count(c.getCount());
+        to->set_bucket(c.getBucket().str());
+        to->set_phase(c.getPhase().str());
+        operand(operands[0], to->mutable_source());
+        operand(operands[1], to->mutable_destination());
+        return success();
+      })
+      .Case([&](plan_ir::RecordOp r) {
+        out->mutable_record()->set_event(r.getEvent());
+        return success();
+      })
+      .Case([&](plan_ir::WaitOp w) {
+        out->mutable_wait()->set_event(w.getEvent());
+        return success();
+      })
+      .Case([&](plan_ir::ReadInputOp r) -> LogicalResult {
+        if (failed(need(1))) return failure();
+        out->mutable_input()->set_input(r.getInput());
+        operand(operands[0], out->mutable_input()->mutable_destination());
+        return success();
+      })
+      .Case([&](plan_ir::ReadScalarsOp) -> LogicalResult {
+        if (failed(need(1))) return failure();
+        operand(operands[0], out->mutable_scalars()->mutable_destination());
+        return success();
+      })
+      .Case([&](plan_ir::WriteOutputOp w) -> LogicalResult {
+        if (failed(need(1))) return failure();
+        plan::OutputKind kind;
+        if (failed(parse(op, w.getOutput(), &plan::OutputKind_Parse, kind))) return failure();
+        out->mutable_output()->set_output(kind);
+        operand(operands[0], out->mutable_output()->mutable_source());
+        return success();
+      })
+      .Default([](Operation* other) { return other->emitError("is not an instruction"); });
+}
+
+LogicalResult Writer::header(plan_ir::ProgramOp program) {
+  auto integer = [&](StringRef name) {
+    auto attribute = program->getAttrOfType<IntegerAttr>(name);
+    return attribute ? attribute.getInt() : 0;
+  };
+  auto text = [](DictionaryAttr from, StringRef name) {
+    auto attribute = from.getAs<StringAttr>(name);
+    return attribute ? attribute.getValue().str() : std::string();
+  };
+  auto real = [](DictionaryAttr from, StringRef name) {
+    auto attribute = from.getAs<FloatAttr>(name);
+    return attribute ? attribute.getValueAsDouble() : 0;
+  };
+  auto whole = [](DictionaryAttr from, StringRef name) {
+    auto attribute = from.getAs<IntegerAttr>(name);
+    return attribute ? attribute.getInt() : 0;
+  };
+  plan.set_version(integer("version"));
+  plan.set_producer(text(program->getAttrDictionary(), "producer"));
+  plan.set_model(text(program->getAttrDictionary(), "model"));
+  plan.set_ranks(integer("ranks"));
+  plan.set_zero_stage(integer("zero"));
+  plan.set_batch(integer("batch"));
+  plan.set_max_threads(integer("max_threads"));
+  plan.set_events(integer("events"));
+  plan.set_communicators(integer("communicators"));
+  if (auto streams = program->getAttrOfType<ArrayAttr>("streams"))
+    for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
+  if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))
+    for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
+  plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
+  plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
+  if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))
+    for (NamedAttribute kind : kinds)
+      (*plan.mutable_memory()->mutable_by_kind())[kind.getName().str()] = cast<IntegerAttr>(kind.getValue()).getInt();
+  if (auto training = program->getAttrOfType<DictionaryAttr>("training")) {
+    plan::Training* to = plan.mutable_training();
+    to->set_optimizer(text(training, "optimizer"));
+    to->set_learning_rate(real(training, "learning_rate"));
+    to->mutable_schedule()->set_kind(text(training, "schedule"));
+    to->mutable_schedule()->set_warmup(whole(training, "warmup"));
+    to->mutable_schedule()->set_steps(whole(training, "steps"));
+    to->mutable_schedule()->set_min(real(training, "min"));
+    to->set_clip_norm(real(training, "clip_norm"));
+    to->set_on_nan(text(training, "on_nan"));
+    to->set_seed(whole(training, "seed"));
+  }
+  return success();
+}
+
+}  // namespace
+
+FailureOr<plan::Plan> toProto(plan_ir::ProgramOp program) {
+  Writer writer;
+  if (failed(writer.header(program))) return failure();
+  for (Operation& op : program.getBody().front())
+    if (failed(writer.declaration(&op))) return failure();
+  return std::move(writer.plan);
+}
+
+}  // namespace sheaf::codegen

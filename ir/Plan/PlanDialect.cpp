@@ -1,0 +1,87 @@
+// Registration of the `plan` dialect and the syntax of operands.
+#include "ir/Plan/PlanDialect.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/IR/DialectImplementation.h"
+
+using namespace mlir;
+using namespace sheaf::plan_ir;
+
+// `r %x[0 : 4096 + rank * 1024], w %y[0 : 16]`
+static ParseResult parseOperands(OpAsmParser& parser, SmallVectorImpl<OpAsmParser::UnresolvedOperand>& buffers,
+                                 DenseI64ArrayAttr& offsets, DenseI64ArrayAttr& bytes, DenseI64ArrayAttr& strides,
+                                 DenseI64ArrayAttr& access) {
+  SmallVector<int64_t> o, b, s, a;
+  auto one = [&]() -> ParseResult {
+    StringRef keyword;
+    SMLoc where = parser.getCurrentLocation();
+    int64_t offset, size, stride = 0;
+    if (parser.parseKeyword(&keyword)) return failure();
+    int64_t mode = keyword == "r" ? kRead : keyword == "w" ? kWrite : keyword == "rw" ? kReadWrite : 0;
+    if (!mode) return parser.emitError(where, "expected r, w or rw");
+    if (parser.parseOperand(buffers.emplace_back()) || parser.parseLSquare() || parser.parseInteger(offset) ||
+        parser.parseColon() || parser.parseInteger(size))
+      return failure();
+    if (succeeded(parser.parseOptionalPlus()))
+      if (parser.parseKeyword("rank") || parser.parseStar() || parser.parseInteger(stride)) return failure();
+    if (parser.parseRSquare()) return failure();
+    o.push_back(offset), b.push_back(size), s.push_back(stride), a.push_back(mode);
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(one)) return failure();
+  Builder& builder = parser.getBuilder();
+  offsets = builder.getDenseI64ArrayAttr(o);
+  bytes = builder.getDenseI64ArrayAttr(b);
+  strides = builder.getDenseI64ArrayAttr(s);
+  access = builder.getDenseI64ArrayAttr(a);
+  return success();
+}
+
+static void printOperands(OpAsmPrinter& printer, Operation*, OperandRange buffers, DenseI64ArrayAttr offsets,
+                          DenseI64ArrayAttr bytes, DenseI64ArrayAttr strides, DenseI64ArrayAttr access) {
+  for (unsigned i = 0; i < buffers.size(); ++i) {
+    if (i) printer << ", ";
+    printer << (access[i] == kRead ? "r " : access[i] == kWrite ? "w " : "rw ");
+    printer.printOperand(buffers[i]);
+    printer << "[" << offsets[i] << " : " << bytes[i];
+    if (strides[i]) printer << " + rank * " << strides[i];
+    printer << "]";
+  }
+}
+
+#include "ir/Plan/PlanDialect.cpp.inc"
+#define GET_TYPEDEF_CLASSES
+#include "ir/Plan/PlanTypes.cpp.inc"
+#define GET_OP_CLASSES
+#include "ir/Plan/PlanOps.cpp.inc"
+
+void PlanDialect::initialize() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "ir/Plan/PlanTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Plan/PlanOps.cpp.inc"
+      >();
+}
+
+void BufferOp::getAsmResultNames(function_ref<void(Value, StringRef)> name) {
+  name(getResult(), getName());
+}
+
+SmallVector<Operand> sheaf::plan_ir::operandsOf(Operation* instruction) {
+  SmallVector<Operand> operands;
+  auto offsets = instruction->getAttrOfType<DenseI64ArrayAttr>("offsets");
+  if (!offsets) return operands;
+  auto bytes = instruction->getAttrOfType<DenseI64ArrayAttr>("bytes");
+  auto strides = instruction->getAttrOfType<DenseI64ArrayAttr>("strides");
+  auto access = instruction->getAttrOfType<DenseI64ArrayAttr>("access");
+  for (auto [i, buffer] : llvm::enumerate(instruction->getOperands()))
+    operands.push_back({buffer, offsets[i], bytes[i], strides[i], access[i]});
+  return operands;
+}
+
+int64_t sheaf::plan_ir::streamOf(Operation* instruction) {
+  return instruction->getAttrOfType<IntegerAttr>("stream").getInt();
+}

@@ -1,0 +1,37 @@
+// The `plan` dialect: see PlanOps.td.
+#pragma once
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "ir/Plan/PlanDialect.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "ir/Plan/PlanTypes.h.inc"
+#define GET_OP_CLASSES
+#include "ir/Plan/PlanOps.h.inc"
+
+namespace sheaf::plan_ir {
+
+// Access to an operand; the numbers are those of plan.proto.
+inline constexpr int64_t kRead = 1, kWrite = 2, kReadWrite = 3;
+
+// One operand of an instruction, as read from or written into the op's parallel arrays.
+struct Operand {
+  mlir::Value buffer;
+  int64_t offset = 0, bytes = 0, stride = 0, access = kRead;
+};
+
+// The operands of any instruction op; empty for ops that have none.
+llvm::SmallVector<Operand> operandsOf(mlir::Operation* instruction);
+
+// The stream of any instruction op.
+int64_t streamOf(mlir::Operation* instruction);
+
+}  // namespace sheaf::plan_ir

@@ -1,0 +1,152 @@
+// The `plan` dialect: plan.proto as text. Each op is one message, each instruction one line.
+#ifndef SHEAF_PLAN_OPS
+#define SHEAF_PLAN_OPS
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def PlanDialect : Dialect {
+  let name = "plan";
+  let cppNamespace = "::sheaf::plan_ir";
+  let description = [{
+    What every rank executes: buffers of one arena, streams, events, and three lists of instructions. The text is the
+    executable: `sheaf inspect --format text` prints it and `sheaf assemble` reads it back to the same bytes.
+
+    An operand of an instruction is `ACCESS %buffer[OFFSET : BYTES]`, in bytes from the start of the buffer, with access
+    `r`, `w` or `rw`; `+ rank * STRIDE` adds the rank's shard index times a stride to the address.
+  }];
+  let useDefaultTypePrinterParser = 1;
+}
+
+def Plan_BufferType : TypeDef<PlanDialect, "Buffer"> {
+  let mnemonic = "buffer";
+  let summary = "bytes of the arena";
+}
+
+class Plan_Op<string mnemonic, list<Trait> traits = []> : Op<PlanDialect, mnemonic, traits>;
+
+def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, NoRegionArguments]> {
+  let summary = "a whole plan; its attributes are the scalar fields of the message Plan";
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "attr-dict-with-keyword $body";
+}
+
+def Plan_BufferOp : Plan_Op<"buffer", [DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  let summary = "bytes [offset, offset + bytes) of the arena";
+  let arguments = (ins StrAttr:$name, StrAttr:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent);
+  let results = (outs Plan_BufferType:$result);
+  let assemblyFormat = "$name $kind `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
+}
+
+def Plan_FileOp : Plan_Op<"file"> {
+  let summary = "a file that initial weights or constants lie in";
+  let arguments = (ins StrAttr:$path, I64Attr:$size, I64Attr:$hash);
+  let assemblyFormat = "$path `size` $size `hash` $hash attr-dict";
+}
+
+def Plan_BucketOp : Plan_Op<"bucket"> {
+  let summary = "a flat array of parameters and its optimizer states";
+  let arguments = (ins StrAttr:$name, StrAttr:$type, I64Attr:$elements, Plan_BufferType:$parameters,
+      UnitAttr:$parameters_sharded, Variadic<Plan_BufferType>:$states, StrArrayAttr:$state_names, UnitAttr:$states_sharded,
+      UnitAttr:$trainable);
+  let assemblyFormat = [{ $name $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
+      `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? attr-dict }];
+}
+
+def Plan_ParameterOp : Plan_Op<"parameter"> {
+  let summary = "a named tensor in a bucket, and where its initial bytes lie";
+  let arguments = (ins StrAttr:$name, StrAttr:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
+      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source);
+  let assemblyFormat = [{ $name $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
+      `permutation` $permutation `source` $source attr-dict }];
+}
+
+def Plan_ConstantOp : Plan_Op<"constant"> {
+  let summary = "a buffer filled from a file ([file, offset, length]) before the first step";
+  let description = [{ Before emission the bytes stand in the attribute `value` and `source` is empty. }];
+  let arguments = (ins Plan_BufferType:$buffer, DenseI64ArrayAttr:$source, OptionalAttr<ElementsAttr>:$value);
+  let assemblyFormat = "$buffer `source` $source attr-dict";
+}
+
+def Plan_InputOp : Plan_Op<"input"> {
+  let summary = "a data input: one rank's rows of one step";
+  let arguments = (ins StrAttr:$name, StrAttr:$type, DenseI64ArrayAttr:$shape);
+  let assemblyFormat = "$name $type $shape attr-dict";
+}
+
+def Plan_ScalarOp : Plan_Op<"scalar"> {
+  let summary = "a step scalar; see train.optimizer";
+  let arguments = (ins StrAttr:$kind, F64Attr:$value);
+  let assemblyFormat = "$kind $value attr-dict";
+}
+
+def Plan_ImageOp : Plan_Op<"image"> {
+  let summary = "compiled kernels, as hexadecimal text";
+  let arguments = (ins StrAttr:$target, StrAttr:$cpu, StrArrayAttr:$features, StrAttr:$code);
+  let assemblyFormat = "$target $cpu $features `code` $code attr-dict";
+}
+
+def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
+  let summary = "a kernel of an image and the bytes it accesses of each operand";
+  let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty. }];
+  let arguments = (ins StrAttr:$symbol, I64Attr:$image, I64Attr:$entry, DenseI64ArrayAttr:$operand_bytes);
+  let regions = (region AnyRegion:$fusion);
+  let assemblyFormat = "$symbol `image` $image `entry` $entry `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
+}
+
+class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminator, NoRegionArguments]> {
+  let summary = text;
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "attr-dict-with-keyword $body";
+}
+def Plan_PrologueOp : Plan_Section<"prologue", "instructions before the first step">;
+def Plan_StepOp : Plan_Section<"body", "instructions of one step">;
+def Plan_EpilogueOp : Plan_Section<"epilogue", "instructions after the last step; then the host may touch all state">;
+
+// An instruction: its stream, where it comes from, and its operands.
+class Plan_Instruction<string mnemonic, dag more, string format> : Plan_Op<mnemonic> {
+  let arguments = !con((ins I64Attr:$stream, StrAttr:$label, Variadic<Plan_BufferType>:$buffers,
+      DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$bytes, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$access), more);
+  let assemblyFormat = format # " `(` custom<Operands>($buffers, $offsets, $bytes, $strides, $access) `)` `stream` $stream $label attr-dict";
+}
+
+def Plan_LaunchOp : Plan_Instruction<"launch", (ins I64Attr:$kernel, I64Attr:$rows, I64Attr:$block,
+    DefaultValuedAttr<I64Attr, "0">:$updates_bucket), "`kernel` $kernel `rows` $rows `block` $block"> {
+  let summary = "runs a kernel over all its rows";
+}
+def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAttr:$parameters,
+    DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread), "$function $parameters"> {
+  let summary = "calls a function of runtime/plan/Library.h";
+}
+class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, StrAttr:$type,
+    I64Attr:$count, StrAttr:$bucket, StrAttr:$phase), "$bucket $phase $type `count` $count `communicator` $communicator"> {
+  let summary = text;
+}
+def Plan_AllGatherOp : Plan_Collective<"all_gather", "operand 0: count elements; operand 1: ranks * count">;
+def Plan_ReduceScatterOp : Plan_Collective<"reduce_scatter", "operand 0: ranks * count elements; operand 1: count">;
+def Plan_AllReduceOp : Plan_Collective<"all_reduce", "operands 0 and 1: count elements">;
+
+def Plan_RecordOp : Plan_Op<"record"> {
+  let summary = "marks the point its stream has reached";
+  let arguments = (ins I64Attr:$event, I64Attr:$stream, StrAttr:$label);
+  let assemblyFormat = "$event `stream` $stream $label attr-dict";
+}
+def Plan_WaitOp : Plan_Op<"wait"> {
+  let summary = "its stream goes on when the event's latest record before this point is reached";
+  let arguments = (ins I64Attr:$event, I64Attr:$stream, StrAttr:$label);
+  let assemblyFormat = "$event `stream` $stream $label attr-dict";
+}
+def Plan_ReadInputOp : Plan_Instruction<"read_input", (ins I64Attr:$input), "$input"> {
+  let summary = "writes this rank's rows of an input of this step";
+}
+def Plan_ReadScalarsOp : Plan_Instruction<"read_scalars", (ins), ""> {
+  let summary = "writes the step scalars, f32, in order";
+}
+def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins StrAttr:$output), "$output"> {
+  let summary = "hands a scalar (`loss` f32, `gradient_norm` f64) to the host";
+}
+
+#endif

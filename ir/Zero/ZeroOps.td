@@ -1,0 +1,122 @@
+// The `zero` dialect: sharded state and the collectives on it (ZeRO, arXiv:1910.02054).
+#ifndef SHEAF_ZERO_OPS
+#define SHEAF_ZERO_OPS
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "ir/Train/TrainBase.td"
+
+def ZeroDialect : Dialect {
+  let name = "zero";
+  let cppNamespace = "::sheaf::zero";
+  let description = [{
+    Parameters live in *buckets*: flat, padded arrays of which each rank owns 1/N. The stage decides only where the
+    operations of this dialect stand:
+
+    | stage | parameters | gradient of a bucket | update | afterwards |
+    |---|---|---|---|---|
+    | 0 | `zero.parameters` | `zero.all_reduce` | whole | |
+    | 1 | `zero.parameters` | `zero.reduce_scatter whole` | shard | `zero.gather_updated` |
+    | 2 | `zero.parameters` | `zero.reduce_scatter` | shard | `zero.gather_updated` |
+    | 3 | `zero.all_gather` ... `zero.release` | `zero.reduce_scatter` | shard | |
+
+    Every sum runs over the ranks in rank order, so all stages give the same bits. The only group of ranks so far is the
+    world. A module has the attribute `zero.stage` (i64) once buckets are formed.
+  }];
+  let dependentDialects = ["::sheaf::train::TrainDialect"];
+}
+
+class Zero_Op<string mnemonic, list<Trait> traits = []> : Op<ZeroDialect, mnemonic, traits>;
+
+def Zero_BucketOp : Zero_Op<"bucket", [Symbol]> {
+  let summary = "parameters that travel together";
+  let description = [{
+    `parameters[i]` starts at element `offsets[i]` (a multiple of 128 bytes) of a flat array of `elements` elements,
+    which the number of ranks divides into shards that start at multiples of 128 bytes. A bucket never mixes element
+    types, optimizers or trainability, so a shard boundary may fall anywhere.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$element_type, FlatSymbolRefArrayAttr:$parameters,
+      DenseI64ArrayAttr:$offsets, I64Attr:$elements, OptionalAttr<FlatSymbolRefAttr>:$optimizer);
+  let assemblyFormat = "$sym_name $element_type `elements` $elements `parameters` $parameters `offsets` $offsets attr-dict";
+}
+
+def Zero_ParametersOp : Zero_Op<"parameters", [Pure]> {
+  let summary = "the replicated parameters of a bucket (stages 0 to 2)";
+  let arguments = (ins FlatSymbolRefAttr:$bucket);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket attr-dict `:` type($result)";
+}
+
+def Zero_AllGatherOp : Zero_Op<"all_gather"> {
+  let summary = "the parameters of a bucket, gathered from the shards of all ranks (stage 3)";
+  let arguments = (ins FlatSymbolRefAttr:$bucket, StrAttr:$phase, DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket $phase attr-dict `:` type($result)";
+}
+
+def Zero_ReleaseOp : Zero_Op<"release"> {
+  let summary = "the gathered parameters are not read after this point";
+  let arguments = (ins Train_Tensor:$gathered);
+  let assemblyFormat = "$gathered attr-dict `:` type($gathered)";
+}
+
+def Zero_ViewOp : Zero_Op<"view", [Pure]> {
+  let summary = "a parameter inside its bucket: no copy";
+  let arguments = (ins Train_Tensor:$bucket, I64Attr:$offset);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket `at` $offset attr-dict `:` type($bucket) `->` type($result)";
+}
+
+def Zero_AllReduceOp : Zero_Op<"all_reduce"> {
+  let summary = "the gradients of a bucket's members, summed over ranks, whole on every rank (stage 0)";
+  let description = [{ `gradients[i]` is the gradient of the bucket's i-th parameter; it is computed straight into place. }];
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients,
+      DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket `(` $gradients `)` attr-dict `:` functional-type($gradients, $result)";
+}
+
+def Zero_ReduceScatterOp : Zero_Op<"reduce_scatter"> {
+  let summary = "the rank's shard of the gradients of a bucket's members, summed over ranks (stages 1 to 3)";
+  let description = [{
+    `whole`: the shard is reduced in place and the rank keeps the storage of the whole gradient (stage 1); otherwise the
+    unreduced gradient is given up.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients, UnitAttr:$whole,
+      DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket `(` $gradients `)` (`whole` $whole^)? attr-dict `:` functional-type($gradients, $result)";
+}
+
+def Zero_SquareSumOp : Zero_Op<"square_sum", [Pure]> {
+  let summary = "the sum of squares of the rank's shard of a reduced gradient, in f64 by fixed blocks";
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Train_Tensor:$gradient);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket $gradient attr-dict `:` type($gradient) `->` type($result)";
+}
+
+def Zero_GradientNormOp : Zero_Op<"gradient_norm"> {
+  let summary = "the global norm of all reduced gradients, with the scalars that depend on it";
+  let description = [{
+    The ranks' partial sums are exchanged and added over buckets, then ranks: the same way at every stage. `scalars` is
+    [clip scale, finite].
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$partials, UnitAttr:$clip);
+  let results = (outs Train_Tensor:$norm, Train_Tensor:$scalars);
+  let assemblyFormat = "$partials (`clip` $clip^)? attr-dict `:` functional-type($partials, results)";
+}
+
+def Zero_UpdateOp : Zero_Op<"update"> {
+  let summary = "applies the bucket's optimizer to the elements whose gradient is given: the whole bucket or the shard";
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Train_Tensor:$gradient, Optional<Train_Tensor>:$scalars);
+  let assemblyFormat = "$bucket $gradient (`scalars` $scalars^ `:` type($scalars))? attr-dict `:` type($gradient)";
+}
+
+def Zero_GatherUpdatedOp : Zero_Op<"gather_updated"> {
+  let summary = "brings the other ranks' updated shards into the replicated parameters (stages 1 and 2)";
+  let arguments = (ins FlatSymbolRefAttr:$bucket, DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let assemblyFormat = "$bucket attr-dict";
+}
+
+#endif

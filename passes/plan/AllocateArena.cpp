@@ -1,0 +1,97 @@
+// Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
+#include "passes/plan/Passes.h"
+#include "passes/plan/Sequence.h"
+
+namespace sheaf::plan_ir {
+#define GEN_PASS_DEF_ALLOCATEARENA
+#include "passes/plan/Passes.h.inc"
+}  // namespace sheaf::plan_ir
+
+using namespace mlir;
+using namespace sheaf::plan_ir;
+
+namespace {
+
+constexpr int64_t kAlignment = 128;
+
+int64_t alignTo(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// First and last access of a buffer on each stream, as positions in the first body; -1: none.
+struct Lifetime {
+  SmallVector<int64_t, 4> first, last;
+};
+
+struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    for (auto program : getOperation().getOps<ProgramOp>()) allocate(program);
+  }
+
+  void allocate(ProgramOp program) {
+    Sequence sequence(program);
+    auto order = sequence.happensBefore();
+    int64_t bodyLength = sequence.secondBody - sequence.firstBody;
+
+    llvm::DenseMap<Value, Lifetime> lifetimes;
+    for (size_t i = sequence.firstBody; i < sequence.secondBody; ++i)
+      for (const Operand& operand : operandsOf(sequence.instructions[i])) {
+        Lifetime& life = lifetimes[operand.buffer];
+        life.first.resize(sequence.streams, -1);
+        life.last.resize(sequence.streams, -1);
+        uint32_t stream = sequence.issued[i].stream;
+        if (life.first[stream] < 0) life.first[stream] = i;
+        life.last[stream] = i;
+      }
+    // All of `a` before all of `b`; `shift` moves b into the next round.
+    auto before = [&](const Lifetime& a, const Lifetime& b, int64_t shift) {
+      for (int64_t last : a.last)
+        for (int64_t first : b.first)
+          if (last >= 0 && first >= 0 && !order.ordered(last, first + shift)) return false;
+      return true;
+    };
+    auto mayShare = [&](const Lifetime& a, const Lifetime& b) {
+      return (before(a, b, 0) && before(b, a, bodyLength)) || (before(b, a, 0) && before(a, b, bodyLength));
+    };
+
+    SmallVector<BufferOp> buffers(program.getBody().front().getOps<BufferOp>());
+    int64_t top = 0, peak = 0;  // peak is the last byte in use, top the next aligned one
+    Builder builder(program.getContext());
+    auto place = [&](BufferOp buffer, int64_t offset) {
+      buffer.setOffset(offset);
+      peak = std::max<int64_t>(peak, offset + buffer.getBytes());
+      top = alignTo(peak, kAlignment);
+    };
+    SmallVector<BufferOp> shared;
+    for (BufferOp buffer : buffers)
+      if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
+        place(buffer, top);
+      else
+        shared.push_back(buffer);
+    int64_t floor = top;
+    llvm::stable_sort(shared, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
+
+    struct Placed {
+      int64_t begin, end;
+      const Lifetime* life;
+    };
+    SmallVector<Placed> placed;  // sorted by begin
+    for (BufferOp buffer : shared) {
+      const Lifetime& life = lifetimes[buffer.getResult()];
+      int64_t size = alignTo(buffer.getBytes(), kAlignment), at = floor;
+      for (const Placed& other : placed) {
+        if (other.begin >= at + size) break;
+        if (other.end > at && !mayShare(life, *other.life)) at = other.end;
+      }
+      place(buffer, at);
+      Placed mine{at, at + size, &life};
+      placed.insert(llvm::upper_bound(placed, mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                    mine);
+    }
+    program->setAttr("peak_bytes", builder.getI64IntegerAttr(peak));
+  }
+};
+
+}  // namespace

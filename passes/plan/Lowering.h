@@ -1,0 +1,97 @@
+// The state of one lowering from the step to instructions: where values lie, and how instructions are made.
+#pragma once
+
+#include "passes/plan/Passes.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan_ir {
+
+inline constexpr int64_t kComputeStream = 0, kCommunicationStream = 1;
+
+// Where a value lies: bytes of a buffer. Dense row-major, unless rowStride is set: then the value is rows (all
+// dimensions up to `splitAt` elements from the end) of `rowBytes` bytes that start rowStride bytes apart.
+struct Location {
+  mlir::Value buffer;
+  int64_t offset = 0;
+  int64_t shardStride = 0;  // added per rank
+  int64_t rowStride = 0, rowBytes = 0;
+};
+
+// What a bucket's storage is in the plan.
+struct BucketStorage {
+  zero::BucketOp op;
+  int64_t index = 0, elements = 0, width = 4;
+  bool parametersSharded = false, statesSharded = false;
+  mlir::Value parameters;
+  llvm::SmallVector<mlir::Value> states;
+  mlir::Value gradient;  // the unreduced gradient; at stages 0 and 1 also the reduced one
+};
+
+struct Lowering {
+  mlir::ModuleOp module;
+  mlir::func::FuncOp step;
+  mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
+  int64_t ranks = 1, stage = 0, maxThreads = 8;
+  llvm::DenseMap<mlir::Value, Location> locations;
+  llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
+  llvm::DenseMap<mlir::Value, int64_t> lastUse;  // of a value or a view of it: position of the last reader
+  llvm::DenseMap<mlir::Operation*, int64_t> position;
+  llvm::DenseMap<mlir::Value, bool> ownedBuffers;  // activation buffers that a result may take over
+  llvm::StringMap<int64_t> kernels;                // text of a fusion -> kernel
+  llvm::SmallVector<std::pair<std::string, double>> scalars;
+  mlir::Value scalarBuffer, normScalars;
+  llvm::StringMap<int64_t> names;
+
+  explicit Lowering(mlir::ModuleOp module, mlir::func::FuncOp step)
+      : module(module), step(step), head(module.getContext()), section(module.getContext()) {}
+
+  // Declares a buffer; names are made unique.
+  mlir::Value buffer(llvm::StringRef name, llvm::StringRef kind, int64_t bytes, bool persistent = false);
+  // Where a value lies; the value must have been placed.
+  Location locate(mlir::Value value) const { return locations.lookup(value); }
+  // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own.
+  Location placeResult(mlir::Value value, bool stridedAllowed = false);
+  // An operand that covers a whole value.
+  Operand operand(mlir::Value value, int64_t access) const;
+
+  // Appends an instruction to the current section.
+  void call(mlir::Location loc, llvm::StringRef function, llvm::ArrayRef<Operand> operands,
+            llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> integers,
+            llvm::ArrayRef<std::pair<llvm::StringRef, double>> reals = {});
+  void launch(train::FusionOp fusion, llvm::ArrayRef<Operand> operands, llvm::StringRef label, int64_t updates = 0);
+  template <typename OpTy, typename... Args>
+  OpTy instruction(mlir::Location loc, int64_t stream, llvm::StringRef label, llvm::ArrayRef<Operand> operands,
+                   Args&&... args) {
+    llvm::SmallVector<mlir::Value> values;
+    llvm::SmallVector<int64_t> offsets, bytes, strides, access;
+    for (const Operand& o : operands) {
+      values.push_back(o.buffer);
+      offsets.push_back(o.offset), bytes.push_back(o.bytes), strides.push_back(o.stride), access.push_back(o.access);
+    }
+    return OpTy::create(section, loc, stream, label, values, offsets, bytes, strides, access,
+                        std::forward<Args>(args)...);
+  }
+
+  // LowerCalls.cpp: lowers one op that is not of the `zero` dialect.
+  mlir::LogicalResult lowerOp(mlir::Operation* op);
+  mlir::LogicalResult lowerFusion(train::FusionOp op);
+  // Copies a strided view: shapes and strides in elements.
+  void copy(mlir::Location loc, const Operand& source, const Operand& destination, int64_t width,
+            llvm::ArrayRef<int64_t> sizes, llvm::ArrayRef<int64_t> sourceStrides,
+            llvm::ArrayRef<int64_t> destinationStrides, int64_t sourceOffset = 0, bool zero = false);
+};
+
+// Bytes of an element in memory: predicates take one.
+inline int64_t widthOf(mlir::Type element) {
+  return element.isInteger(1) ? 1 : element.getIntOrFloatBitWidth() / 8;
+}
+inline int64_t bytesOf(mlir::Value value) {
+  auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
+  return type.getNumElements() * widthOf(type.getElementType());
+}
+// The name of an element type in plan.proto.
+llvm::StringRef typeName(mlir::Type element);
+// A short name for people: the graph node or parameter an op comes from.
+std::string labelOf(mlir::Location loc);
+
+}  // namespace sheaf::plan_ir

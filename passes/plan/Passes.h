@@ -1,0 +1,15 @@
+// Passes of the `plan` phase; each is described in Passes.td and lives in the file of its name.
+#pragma once
+
+#include "ir/Plan/PlanDialect.h"
+#include "ir/Zero/ZeroDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace sheaf::plan_ir {
+#define GEN_PASS_DECL
+#include "passes/plan/Passes.h.inc"
+#define GEN_PASS_REGISTRATION
+#include "passes/plan/Passes.h.inc"
+}  // namespace sheaf::plan_ir

@@ -1,0 +1,43 @@
+// Passes of the `plan` phase.
+#ifndef SHEAF_PASSES_PLAN
+#define SHEAF_PASSES_PLAN
+
+include "mlir/Pass/PassBase.td"
+
+class PlanPass<string name> : Pass<"plan-" # name, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::sheaf::train::TrainDialect", "::sheaf::zero::ZeroDialect", "::sheaf::plan_ir::PlanDialect"];
+}
+
+def Schedule : PlanPass<"schedule"> {
+  let summary = "orders the step: gathers one bucket ahead, updates behind the next reduction";
+  let description = [{
+    Each gather is issued when the use of the bucket before it begins, so it runs under that use. The first gather of a
+    step is issued at the end of the step before it (`carried`), the very first in the prologue. An update is issued
+    after the next bucket's reduction has been, so that it need not wait for its own.
+  }];
+}
+def LowerToPlan : PlanPass<"lower"> {
+  let summary = "turns the step into instructions on buffers";
+  let description = [{
+    Values become buffers; reshapes and parameters become views. A gradient is written straight into its place in the
+    bucket, a piece of a concatenation into its place there, and a fusion's result over an operand that nobody reads
+    after it. Distinct fusions become `plan.kernel`s.
+  }];
+  let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">];
+}
+def InsertEvents : PlanPass<"insert-events"> {
+  let summary = "orders every two conflicting accesses of different streams by an event";
+  let description = [{ Over prologue, two bodies and epilogue, so dependences into the next step count. }];
+}
+def ElideEvents : PlanPass<"elide-events"> {
+  let summary = "removes waits that stream order and the other waits imply, and records nobody waits for";
+}
+def AllocateArena : PlanPass<"allocate-arena"> {
+  let summary = "gives every buffer its offset";
+  let description = [{
+    Two buffers share bytes only if every access to one happens before every access to the other, in this step and into
+    the next. Largest first, at the lowest offset that is free.
+  }];
+}
+
+#endif

@@ -1,0 +1,105 @@
+// Groups parameters into flat padded buckets, in order of first use. The layout is the same at every stage.
+#include "passes/zero/Passes.h"
+
+namespace sheaf::zero {
+#define GEN_PASS_DEF_FORMBUCKETS
+#include "passes/zero/Passes.h.inc"
+}  // namespace sheaf::zero
+
+using namespace mlir;
+using namespace sheaf;
+
+namespace {
+
+// Parameters and shards start at multiples of this many bytes: vector kernels, GEMM and NCCL all want it.
+constexpr int64_t kAlignment = 128;
+
+int64_t alignTo(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Elements per shard are a multiple of this: as large a power of two as costs less than 0.25 % of padding, because the
+// update kernels like long rows, but at least the alignment.
+int64_t shardGranule(int64_t elements, int64_t ranks, int64_t minimum) {
+  int64_t granule = minimum;
+  while (granule < 1024 && granule * 2 * ranks * 400 <= elements) granule *= 2;
+  return granule;
+}
+
+struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
+  using Base::Base;
+
+  struct Member {
+    train::ParameterOp parameter;
+    Type element;
+    FlatSymbolRefAttr optimizer;  // null: not updated
+    int64_t elements;
+  };
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    func::FuncOp step = zero::stepOf(module);
+    if (!step || stage < 0 || stage > 3) {
+      module.emitError(step ? "ZeRO stage must be 0 to 3, not " + Twine(stage) : Twine("module has no function @step"));
+      return signalPassFailure();
+    }
+    SymbolTable symbols(module);
+    llvm::DenseMap<StringAttr, FlatSymbolRefAttr> optimizers;
+    for (auto update : step.getOps<train::UpdateOp>())
+      optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
+
+    // Order of first use: reads of the step, whose order is the forward pass's.
+    SmallVector<Member> members;
+    llvm::DenseSet<Operation*> seen;
+    int64_t total = 0;
+    for (auto read : step.getOps<train::ReadOp>()) {
+      auto parameter = symbols.lookup<train::ParameterOp>(read.getParameter());
+      if (!parameter) {
+        read.emitError("reads an unknown parameter");
+        return signalPassFailure();
+      }
+      if (!seen.insert(parameter).second) continue;
+      auto type = cast<RankedTensorType>(parameter.getType());
+      members.push_back(
+          {parameter, type.getElementType(), optimizers.lookup(parameter.getSymNameAttr()), type.getNumElements()});
+      total += type.getNumElements() * type.getElementTypeBitWidth() / 8;
+    }
+    int64_t limit = bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, 64 << 10, 64 << 20);
+
+    int64_t ranks = zero::moduleInteger(module, "train.ranks", 1), count = 0;
+    // Members of different kinds interleave (frozen and trained layers), so each kind has a bucket of its own open.
+    llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;
+    llvm::DenseMap<std::pair<Type, Attribute>, int64_t> bytes;
+    OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+    builder.setInsertionPoint(step);
+    auto close = [&](ArrayRef<Member> bucket) {
+      int64_t width = bucket.front().element.getIntOrFloatBitWidth() / 8,
+              align = std::max<int64_t>(1, kAlignment / width);
+      SmallVector<int64_t> offsets;
+      SmallVector<Attribute> names;
+      int64_t end = 0;
+      for (Member member : bucket) {
+        offsets.push_back(end);
+        names.push_back(FlatSymbolRefAttr::get(member.parameter.getSymNameAttr()));
+        end = alignTo(end + member.elements, align);
+      }
+      int64_t elements = alignTo(end, ranks * shardGranule(end, ranks, align));
+      zero::BucketOp::create(builder, module.getLoc(), ("bucket" + Twine(count++)).str(), bucket.front().element,
+                             builder.getArrayAttr(names), offsets, elements, bucket.front().optimizer);
+    };
+    for (const Member& member : members) {
+      std::pair<Type, Attribute> kind{member.element, member.optimizer};
+      open[kind].push_back(member);
+      bytes[kind] += member.elements * member.element.getIntOrFloatBitWidth() / 8;
+      if (bytes[kind] < limit) continue;
+      close(open[kind]);
+      open[kind].clear();
+      bytes[kind] = 0;
+    }
+    for (auto& [kind, bucket] : open)
+      if (!bucket.empty()) close(bucket);
+    module->setAttr("zero.stage", builder.getI64IntegerAttr(stage));
+  }
+};
+
+}  // namespace

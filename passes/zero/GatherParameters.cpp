@@ -1,0 +1,132 @@
+// Replaces reads of parameters by views into their bucket, gathered per visit at stage 3.
+#include "passes/zero/Passes.h"
+
+namespace sheaf::zero {
+#define GEN_PASS_DEF_GATHERPARAMETERS
+#include "passes/zero/Passes.h.inc"
+}  // namespace sheaf::zero
+
+using namespace mlir;
+using namespace sheaf;
+
+namespace {
+
+// Members of a fusion stand next to each other and nothing may come between them.
+Operation* groupHead(Operation* op) {
+  Attribute group = op->getAttr("train.group");
+  while (group && op->getPrevNode() && op->getPrevNode()->getAttr("train.group") == group) op = op->getPrevNode();
+  return op;
+}
+Operation* groupTail(Operation* op) {
+  Attribute group = op->getAttr("train.group");
+  while (group && op->getNextNode() && op->getNextNode()->getAttr("train.group") == group) op = op->getNextNode();
+  return op;
+}
+
+// Gives every consumer of a reshaped parameter a reshape of its own, next to it: a reshape is a view and must not carry
+// one visit's gathered bytes into another.
+void sinkReshapes(Value value) {
+  for (OpOperand& use : llvm::make_early_inc_range(value.getUses())) {
+    auto reshape = dyn_cast<train::ReshapeOp>(use.getOwner());
+    if (!reshape || reshape->hasAttr("train.group")) continue;
+    for (OpOperand& inner : llvm::make_early_inc_range(reshape->getUses())) {
+      OpBuilder builder(groupHead(inner.getOwner()));
+      inner.set(builder.clone(*reshape)->getResult(0));
+    }
+    reshape.erase();
+  }
+}
+
+struct Use {
+  int64_t position;
+  Operation* consumer;  // what computes with the parameter
+  OpOperand* operand;   // the operand that names the read
+  int64_t bucket;
+};
+
+struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    func::FuncOp step = zero::stepOf(module);
+    bool gather =
+        zero::moduleInteger(module, "zero.stage", 0) == 3 && zero::moduleInteger(module, "train.ranks", 1) > 1;
+
+    SmallVector<zero::BucketOp> buckets(module.getOps<zero::BucketOp>());
+    llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> places;  // parameter -> bucket, offset
+    for (auto [b, bucket] : llvm::enumerate(buckets))
+      for (auto [name, offset] : llvm::zip(bucket.getParameters().getAsRange<FlatSymbolRefAttr>(), bucket.getOffsets()))
+        places[name.getAttr()] = {b, offset};
+
+    SmallVector<train::ReadOp> reads(step.getOps<train::ReadOp>());
+    for (auto read : reads) sinkReshapes(read.getResult());
+
+    llvm::DenseMap<Operation*, int64_t> positions;
+    int64_t lossPosition = 0;
+    for (auto [i, op] : llvm::enumerate(step.getBody().front())) {
+      positions[&op] = i;
+      if (isa<train::LossOp>(op)) lossPosition = i;
+    }
+    SmallVector<Use> uses;
+    for (auto read : reads)
+      for (OpOperand& use : read->getUses()) {
+        Operation* consumer = use.getOwner();
+        if (isa<train::ReshapeOp>(consumer) && !consumer->hasAttr("train.group") && consumer->hasOneUse())
+          consumer = *consumer->user_begin();
+        uses.push_back({positions[consumer], consumer, &use, places.lookup(read.getParameterAttr().getAttr()).first});
+      }
+    llvm::stable_sort(uses, [](const Use& a, const Use& b) { return a.position < b.position; });
+
+    for (int64_t b = 0; b < int64_t(buckets.size()); ++b) {
+      auto type = RankedTensorType::get({int64_t(buckets[b].getElements())}, buckets[b].getElementType());
+      SmallVector<Use*> visit;
+      llvm::DenseSet<int64_t> between;
+      auto finish = [&] {
+        if (visit.empty()) return;
+        OpBuilder builder(groupHead(viewPoint(*visit.front())));
+        Location loc = visit.front()->consumer->getLoc();
+        StringRef name = buckets[b].getSymName();
+        Value storage =
+            gather ? Value(zero::AllGatherOp::create(builder, loc, type, name,
+                                                     visit.front()->position <= lossPosition ? "forward" : "backward"))
+                   : Value(zero::ParametersOp::create(builder, loc, type, name));
+        llvm::DenseMap<Value, Value> views;
+        for (Use* use : visit) {
+          Value read = use->operand->get();
+          Value& view = views[read];
+          auto parameter = cast<train::ReadOp>(read.getDefiningOp()).getParameterAttr().getAttr();
+          if (!view)
+            view =
+                zero::ViewOp::create(builder, read.getLoc(), read.getType(), storage, places.lookup(parameter).second);
+          use->operand->set(view);
+        }
+        if (gather) {
+          builder.setInsertionPointAfter(groupTail(visit.back()->consumer));
+          zero::ReleaseOp::create(builder, loc, storage);
+        }
+        visit.clear();
+      };
+      for (Use& use : uses) {
+        if (use.bucket != b) {
+          between.insert(use.bucket);
+          continue;
+        }
+        if (gather && int64_t(between.size()) > keepDistance) finish();
+        between.clear();
+        visit.push_back(&use);
+      }
+      finish();
+    }
+    for (auto read : reads)
+      if (read->use_empty()) read.erase();
+  }
+
+  // Where the view must exist: before the consumer, and before its reshape if there is one.
+  static Operation* viewPoint(const Use& use) {
+    Operation* owner = use.operand->getOwner();
+    return owner->isBeforeInBlock(use.consumer) ? owner : use.consumer;
+  }
+};
+
+}  // namespace

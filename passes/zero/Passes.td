@@ -1,0 +1,43 @@
+// Passes of the `zero` phase: one family for all stages.
+#ifndef SHEAF_PASSES_ZERO
+#define SHEAF_PASSES_ZERO
+
+include "mlir/Pass/PassBase.td"
+
+class ZeroPass<string name> : Pass<"zero-" # name, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::sheaf::train::TrainDialect", "::sheaf::zero::ZeroDialect"];
+}
+
+def FormBuckets : ZeroPass<"form-buckets"> {
+  let summary = "groups parameters, in order of first use, into flat padded buckets";
+  let description = [{
+    The layout does not depend on the stage: that is why all stages give the same bits. A bucket is closed when it has
+    reached `bucket-bytes`; 0 means a sixteenth of all parameters, between 64 KiB and 64 MiB.
+  }];
+  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3">,
+                 Option<"bucketBytes", "bucket-bytes", "int64_t", "0", "Size at which a bucket is closed">];
+}
+def GatherParameters : ZeroPass<"gather-parameters"> {
+  let summary = "makes reads of parameters views into their bucket: replicated, or gathered before use at stage 3";
+  let description = [{
+    At stage 3 the uses of a bucket fall into *visits*: a gather before the first use of each, a release after the last.
+    Two uses belong to one visit if at most `keep-distance` other buckets are used between them, so a bucket stays
+    gathered where backward follows forward closely.
+  }];
+  let options = [Option<"keepDistance", "keep-distance", "int64_t", "2", "Other buckets between two uses of a visit">];
+}
+def ReduceGradients : ZeroPass<"reduce-gradients"> {
+  let summary = "reduces each bucket's gradient over the ranks as soon as it is complete";
+}
+def PlaceUpdates : ZeroPass<"place-updates"> {
+  let summary = "places the gradient norm and the updates, on the whole bucket or the shard";
+  let description = [{
+    An update follows its bucket's reduction, unless its optimizer reads the clip scale or `finite`: then all wait for
+    the global norm.
+  }];
+}
+def VerifyStage : ZeroPass<"verify-stage"> {
+  let summary = "checks that a stage holds no state that it must not hold and updates every parameter once";
+}
+
+#endif

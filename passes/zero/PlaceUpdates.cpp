@@ -1,0 +1,68 @@
+// Places the gradient norm, the updates and, at stages 1 and 2, the gathers that follow them.
+#include "passes/zero/Passes.h"
+
+namespace sheaf::zero {
+#define GEN_PASS_DEF_PLACEUPDATES
+#include "passes/zero/Passes.h.inc"
+}  // namespace sheaf::zero
+
+using namespace mlir;
+using namespace sheaf;
+
+namespace {
+
+bool readsNorm(train::OptimizerOp optimizer) {
+  return llvm::any_of(optimizer.getScalars().getAsRange<DictionaryAttr>(), [](DictionaryAttr scalar) {
+    StringRef kind = scalar.getAs<StringAttr>("kind").getValue();
+    return kind == "clip_scale" || kind == "finite";
+  });
+}
+
+struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SymbolTable symbols(module);
+    int64_t stage =
+        zero::moduleInteger(module, "train.ranks", 1) > 1 ? zero::moduleInteger(module, "zero.stage", 0) : 0;
+
+    SmallVector<Operation*> reductions;
+    bool barrier = false, clip = false;
+    for (Operation& op : zero::stepOf(module).getBody().front())
+      if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(op)) reductions.push_back(&op);
+    if (reductions.empty()) return;
+    for (Operation* reduction : reductions) {
+      auto optimizer = symbols.lookup<train::OptimizerOp>(bucketOf(symbols, reduction).getOptimizer()->str());
+      barrier |= readsNorm(optimizer);
+      for (auto scalar : optimizer.getScalars().getAsRange<DictionaryAttr>())
+        clip |= scalar.getAs<StringAttr>("kind").getValue() == "clip_scale";
+    }
+
+    OpBuilder builder(module.getContext());
+    auto scalar = [&](Type element, int64_t n) { return RankedTensorType::get({n}, element); };
+    SmallVector<Value> partials;
+    auto update = [&](Operation* reduction, Value scalars) {
+      StringRef bucket = bucketOf(symbols, reduction).getSymName();
+      zero::UpdateOp::create(builder, reduction->getLoc(), bucket, reduction->getResult(0), scalars);
+      if (stage == 1 || stage == 2) zero::GatherUpdatedOp::create(builder, reduction->getLoc(), bucket);
+    };
+    for (Operation* reduction : reductions) {
+      builder.setInsertionPointAfter(reduction);
+      partials.push_back(zero::SquareSumOp::create(builder, reduction->getLoc(), scalar(builder.getF64Type(), 1),
+                                                   bucketOf(symbols, reduction).getSymName(), reduction->getResult(0)));
+      if (!barrier) update(reduction, {});
+    }
+    builder.setInsertionPoint(zero::stepOf(module).getBody().front().getTerminator());
+    auto norm = zero::GradientNormOp::create(builder, reductions.back()->getLoc(), scalar(builder.getF64Type(), 1),
+                                             scalar(builder.getF32Type(), 2), partials, clip);
+    if (barrier)
+      for (Operation* reduction : reductions) update(reduction, norm.getScalars());
+  }
+
+  static zero::BucketOp bucketOf(SymbolTable& symbols, Operation* reduction) {
+    return symbols.lookup<zero::BucketOp>(reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue());
+  }
+};
+
+}  // namespace

@@ -1,0 +1,92 @@
+// The backward pass: one update per trainable parameter, in reverse order, nothing else.
+// RUN: sheaf-opt %s -train-differentiate -split-input-file | FileCheck %s
+
+// No gradient of the data, none of the frozen parameter; a parameter the loss ignores is frozen.
+// CHECK: module attributes {train.decisions = ["imported", "frozen: unused (the loss does not depend on it)"]}
+// CHECK: train.parameter @unused {{.*}} {trainable = false}
+// CHECK-LABEL: @step
+// CHECK: %[[W1:.*]] = train.read @w1
+// CHECK: %[[H:.*]] = train.matmul %arg0, %[[W1]]
+// CHECK: %[[R:.*]] = train.relu %[[H]]
+// CHECK: train.loss
+// CHECK: %[[DR:.*]] = train.matmul %{{.*}}, %[[W2:.*]] {transpose_b}
+// CHECK: %[[DW2:.*]] = train.matmul %[[R]], %{{.*}} {transpose_a}
+// CHECK: train.update @w2 by @mine, %[[DW2]]
+// CHECK: %[[DH:.*]] = train.select %{{.*}}, %{{.*}}, %[[DR]]
+// CHECK: %[[DW1:.*]] = train.matmul %arg0, %[[DH]] {transpose_a}
+// CHECK: train.update @w1 by @optimizer, %[[DW1]]
+// CHECK-NEXT: return
+module attributes {train.decisions = ["imported"]} {
+  train.parameter @w1 : tensor<3x4xf32> {trainable = true}
+  train.parameter @w2 : tensor<4x2xf32> {trainable = true, train.optimizer = @mine}
+  train.parameter @frozen : tensor<2x2xf32> {trainable = false}
+  train.parameter @unused : tensor<2xf32> {trainable = true}
+  func.func @step(%x: tensor<5x3xf32>) {
+    %w1 = train.read @w1 : tensor<3x4xf32>
+    %w2 = train.read @w2 : tensor<4x2xf32>
+    %f = train.read @frozen : tensor<2x2xf32>
+    %u = train.read @unused : tensor<2xf32>
+    %h = train.matmul %x, %w1 : tensor<5x3xf32>, tensor<3x4xf32> -> tensor<5x4xf32>
+    %r = train.relu %h : tensor<5x4xf32>
+    %y = train.matmul %r, %w2 : tensor<5x4xf32>, tensor<4x2xf32> -> tensor<5x2xf32>
+    %z = train.matmul %y, %f : tensor<5x2xf32>, tensor<2x2xf32> -> tensor<5x2xf32>
+    %s = train.reduce sum %z [0, 1] : tensor<5x2xf32> -> tensor<1x1xf32>
+    %l = train.reshape %s : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A tied weight has one gradient: the sum of those of its reads, in the order in which they are complete.
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK: %[[HEAD:.*]] = train.matmul %{{.*}}, %{{.*}} {transpose_a}
+// CHECK: %[[EMBED:.*]] = train.scatter_add %{{.*}}[%arg0] axis 0
+// CHECK-NEXT: %[[SUM:.*]] = train.add %[[HEAD]], %[[EMBED]]
+// CHECK-NEXT: train.update @w by @optimizer, %[[SUM]]
+// CHECK-NOT: train.update
+module {
+  train.parameter @w : tensor<7x4xf32> {trainable = true}
+  func.func @step(%ids: tensor<5xi64>, %labels: tensor<5x1xi64>) {
+    %w = train.read @w : tensor<7x4xf32>
+    %e = train.gather %w[%ids] axis 0 : tensor<7x4xf32>, tensor<5xi64> -> tensor<5x4xf32>
+    %t = train.tanh %e : tensor<5x4xf32>
+    %v = train.read @w : tensor<7x4xf32>
+    %logits = train.matmul %t, %v {transpose_b} : tensor<5x4xf32>, tensor<7x4xf32> -> tensor<5x7xf32>
+    %ce, %lse = train.cross_entropy %logits, %labels : (tensor<5x7xf32>, tensor<5x1xi64>) -> (tensor<5x1xf32>, tensor<5x1xf32>)
+    %m = train.reduce mean %ce [0, 1] : tensor<5x1xf32> -> tensor<1x1xf32>
+    %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A bias is broadcast over rows: its gradient is a sum of columns. What rounds has no gradient, nor has what only decides.
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK: train.reduce sum %{{.*}} [0] : tensor<6x4xf32> -> tensor<1x4xf32>
+// CHECK: train.update @b
+// CHECK-NOT: train.update
+module {
+  train.parameter @b : tensor<4xf32> {trainable = true}
+  train.parameter @rounded : tensor<2x3x4xf32> {trainable = true}
+  func.func @step(%x: tensor<2x3x4xf32>) {
+    %b = train.read @b : tensor<4xf32>
+    %c = train.reshape %b : tensor<4xf32> -> tensor<1x1x4xf32>
+    %d = train.broadcast %c : tensor<1x1x4xf32> -> tensor<2x3x4xf32>
+    %y = train.mul %x, %d : tensor<2x3x4xf32>
+    %w = train.read @rounded : tensor<2x3x4xf32>
+    %f = train.floor %w : tensor<2x3x4xf32>
+    %z = train.add %y, %f : tensor<2x3x4xf32>
+    %p = train.compare gt %w, %x : tensor<2x3x4xf32>
+    %q = train.select %p, %z, %x : tensor<2x3x4xi1>, tensor<2x3x4xf32>
+    %s = train.reduce sum %q [0, 1, 2] : tensor<2x3x4xf32> -> tensor<1x1x1xf32>
+    %l = train.reshape %s : tensor<1x1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}

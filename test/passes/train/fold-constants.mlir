@@ -1,0 +1,61 @@
+// Ops on constants are evaluated; splats stay splats; what is no function of constants stays.
+// RUN: sheaf-opt %s -train-fold-constants -split-input-file | FileCheck %s
+
+// A causal mask, from running indices.
+// CHECK-LABEL: @mask
+// CHECK-NEXT: %[[M:.*]] = train.constant dense<{{\[\[}}0.000000e+00, -1.000000e+00], [0.000000e+00, 0.000000e+00]]>
+// CHECK-NEXT: return %[[M]]
+func.func @mask() -> tensor<2x2xf32> {
+  %i = train.iota 0 : tensor<2x2xi64>
+  %j = train.iota 1 : tensor<2x2xi64>
+  %c = train.compare ge %i, %j : tensor<2x2xi64>
+  %z = train.constant dense<0.0> : tensor<2x2xf32>
+  %n = train.constant dense<-1.0> : tensor<2x2xf32>
+  %m = train.select %c, %z, %n : tensor<2x2xi1>, tensor<2x2xf32>
+  return %m : tensor<2x2xf32>
+}
+
+// -----
+
+// Far larger than --max-bytes, but each value is one number. Rounded to f32 at every op.
+// CHECK-LABEL: @splat
+// CHECK-NEXT: %[[C:.*]] = train.constant dense<0.333333343> : tensor<1048576x1048576xf32>
+// CHECK-NEXT: return %[[C]]
+func.func @splat() -> tensor<1048576x1048576xf32> {
+  %a = train.constant dense<1.0> : tensor<1x1048576xf32>
+  %b = train.constant dense<3.0> : tensor<1x1048576xf32>
+  %d = train.div %a, %b : tensor<1x1048576xf32>
+  %e = train.broadcast %d : tensor<1x1048576xf32> -> tensor<1048576x1048576xf32>
+  return %e : tensor<1048576x1048576xf32>
+}
+
+// -----
+
+// Used by an op that stays and by one that folds.
+// CHECK-LABEL: @shared
+// CHECK-DAG: %[[S:.*]] = train.constant dense<[3, 5]> : tensor<2xi64>
+// CHECK-DAG: %[[N:.*]] = train.constant dense<[-3, -5]> : tensor<2xi64>
+// CHECK: %[[G:.*]] = train.gather %arg0[%[[S]]]
+// CHECK: return %[[G]], %[[N]]
+func.func @shared(%x: tensor<9xf32>) -> (tensor<2xf32>, tensor<2xi64>) {
+  %a = train.constant dense<[1, 2]> : tensor<2xi64>
+  %b = train.constant dense<[2, 3]> : tensor<2xi64>
+  %s = train.add %a, %b : tensor<2xi64>
+  %g = train.gather %x[%s] axis 0 : tensor<9xf32>, tensor<2xi64> -> tensor<2xf32>
+  %n = train.neg %s : tensor<2xi64>
+  return %g, %n : tensor<2xf32>, tensor<2xi64>
+}
+
+// -----
+
+// A running index costs nothing where it is used; a mask of random numbers changes from step to step.
+// CHECK-LABEL: @stays
+// CHECK: train.iota
+// CHECK: train.dropout
+func.func @stays(%x: tensor<4xi64>) -> (tensor<4xi1>, tensor<2xf32>) {
+  %i = train.iota 0 : tensor<4xi64>
+  %c = train.compare eq %x, %i : tensor<4xi64>
+  %a = train.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %d = train.dropout %a ratio 1.0e-1 node 0 : tensor<2xf32>
+  return %c, %d : tensor<4xi1>, tensor<2xf32>
+}

@@ -1,0 +1,83 @@
+// What one rank cannot compute from its own rows is refused, where it stands.
+// RUN: sheaf-opt %s -train-globalize-loss -split-input-file -verify-diagnostics
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32>) {
+    // expected-error @+1 {{'train.reduce' op takes the max over the batch, which is not supported with more than one rank}}
+    %m = train.reduce max %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32>) {
+    // expected-error @+1 {{'train.loss' op has a value for every row: reduce it to a sum or mean over the batch}}
+    train.loss %x : tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x4xf32>) {
+    // Contrasts every row with every other.
+    // expected-error @+1 {{'train.matmul' op combines values that carry the batch in different dimensions}}
+    %s = train.matmul %x, %x {transpose_b} : tensor<4x4xf32>, tensor<4x4xf32> -> tensor<4x4xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x3xf32>) {
+    // expected-error @+1 {{'train.cumsum' op mixes rows of the batch that lie on different ranks}}
+    %s = train.cumsum %x axis 0 : tensor<4x3xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x3xf32>) {
+    %t = train.transpose %x [1, 0] : tensor<4x3xf32> -> tensor<3x4xf32>
+    // expected-error @+1 {{'train.reshape' op moves the batch inside another dimension}}
+    %s = train.reshape %t : tensor<3x4xf32> -> tensor<12xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xi64>) {
+    %n = train.reduce sum %x [0] : tensor<4xi64> -> tensor<1xi64>
+    // expected-error @+1 {{'train.mul' op needs an integer sum over the global batch: cast to a float before summing}}
+    %s = train.mul %n, %n : tensor<1xi64>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %w = train.read @w : tensor<4xf32>
+    // expected-error @+1 {{'train.dropout' op drops elements of a value whose leading dimension is not the batch}}
+    %d = train.dropout %w ratio 1.0e-1 node 0 : tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+// expected-error @+1 {{has no function @step whose loss could be globalized}}
+module attributes {train.ranks = 2 : i64} {
+}

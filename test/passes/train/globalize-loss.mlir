@@ -1,0 +1,121 @@
+// One rank's loss becomes its share of the loss of the global batch.
+// RUN: sheaf-opt %s -train-globalize-loss -split-input-file | FileCheck %s
+
+// One rank is the whole.
+// CHECK-LABEL: @step
+// CHECK-NEXT: %[[M:.*]] = train.reduce mean %arg0 [0]
+// CHECK-NEXT: %[[L:.*]] = train.reshape %[[M]]
+// CHECK-NEXT: train.loss %[[L]]
+module attributes {train.ranks = 1 : i64} {
+  func.func @step(%x: tensor<8xf32>) {
+    %m = train.reduce mean %x [0] : tensor<8xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// The mean of the ranks' means.
+// CHECK-LABEL: @step
+// CHECK: %[[M:.*]] = train.reduce mean %arg0 [0]
+// CHECK: %[[Q:.*]] = train.constant dense<2.500000e-01>
+// CHECK: %[[S:.*]] = train.mul %[[M]], %[[Q]]
+// CHECK: %[[L:.*]] = train.reshape %[[S]]
+// CHECK: train.loss %[[L]]
+module attributes {train.ranks = 4 : i64} {
+  func.func @step(%x: tensor<8xf32>) {
+    %m = train.reduce mean %x [0] : tensor<8xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A mean over the labels that count: the sum is this rank's, the number all ranks'. The batch is followed through
+// reshape, transpose and slice.
+// CHECK-LABEL: @step
+// CHECK: %[[SUM:.*]] = train.reduce sum %{{.*}} [0, 1] : tensor<12x1xf32>
+// CHECK: %[[COUNT:.*]] = train.reduce sum %{{.*}} [0, 1] : tensor<12x1xf32>
+// CHECK: %[[ALL:.*]] = train.global_sum %[[COUNT]]
+// CHECK: %[[MEAN:.*]] = train.div %[[SUM]], %[[ALL]]
+// CHECK-NOT: train.global_sum
+// CHECK-NOT: train.mul
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x5x7xf32>, %y: tensor<4x4xi64>) {
+    %t = train.transpose %x [1, 0, 2] : tensor<4x5x7xf32> -> tensor<5x4x7xf32>
+    %s = train.slice %t starts [0, 0, 0] sizes [3, 4, 7] steps [1, 1, 1] : tensor<5x4x7xf32> -> tensor<3x4x7xf32>
+    %u = train.transpose %s [1, 0, 2] : tensor<3x4x7xf32> -> tensor<4x3x7xf32>
+    %logits = train.reshape %u : tensor<4x3x7xf32> -> tensor<12x7xf32>
+    %z = train.slice %y starts [0, 1] sizes [4, 3] steps [1, 1] : tensor<4x4xi64> -> tensor<4x3xi64>
+    %labels = train.reshape %z : tensor<4x3xi64> -> tensor<12x1xi64>
+    %ce, %lse = train.cross_entropy %logits, %labels {ignore_index = -100 : i64} : (tensor<12x7xf32>, tensor<12x1xi64>) -> (tensor<12x1xf32>, tensor<12x1xf32>)
+    %i = train.constant dense<-100> : tensor<12x1xi64>
+    %v = train.compare ne %labels, %i : tensor<12x1xi64>
+    %o = train.cast %v : tensor<12x1xi1> -> tensor<12x1xf32>
+    %sum = train.reduce sum %ce [0, 1] : tensor<12x1xf32> -> tensor<1x1xf32>
+    %count = train.reduce sum %o [0, 1] : tensor<12x1xf32> -> tensor<1x1xf32>
+    %mean = train.div %sum, %count : tensor<1x1xf32>
+    %l = train.reshape %mean : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// What is the same on all ranks counts once: each rank takes its share.
+// CHECK-LABEL: @step
+// CHECK: %[[HALF:.*]] = train.constant dense<5.000000e-01> : tensor<f32>
+// CHECK: %[[SHARE:.*]] = train.mul %{{.*}}, %[[HALF]]
+// CHECK: train.add %{{.*}}, %[[SHARE]]
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<f32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %w = train.read @w : tensor<f32>
+    %s = train.reduce sum %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %t = train.reshape %s : tensor<1xf32> -> tensor<f32>
+    %l = train.add %t, %w : tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A loss of parameters alone.
+// CHECK-LABEL: @step
+// CHECK: %[[SHARE:.*]] = train.mul %{{.*}}, %{{.*}} : tensor<f32>
+// CHECK: train.loss %[[SHARE]]
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<f32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %w = train.read @w : tensor<f32>
+    train.loss %w : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// Sums of products over the batch are terms, and the square of one needs the whole, once.
+// CHECK-LABEL: @step
+// CHECK: %[[G:.*]] = train.matmul %arg0, %arg0 {transpose_a}
+// CHECK: %[[W:.*]] = train.global_sum %[[G]]
+// CHECK-NOT: train.global_sum
+// CHECK: train.mul %[[W]], %[[W]]
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x3xf32>) {
+    %g = train.matmul %x, %x {transpose_a} : tensor<4x3xf32>, tensor<4x3xf32> -> tensor<3x3xf32>
+    %q = train.mul %g, %g : tensor<3x3xf32>
+    %s = train.reduce sum %q [0, 1] : tensor<3x3xf32> -> tensor<1x1xf32>
+    %l = train.reshape %s : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}

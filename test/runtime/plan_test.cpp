@@ -1,0 +1,240 @@
+// Plan files, their verification and their summary.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "runtime/base/Hash.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Summary.h"
+#include "runtime/plan/Verify.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using testing::TrainingPlan;
+
+std::span<const std::byte> bytesOf(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+TEST(PlanFile, ReadsBackWhatWasWritten) {
+  TemporaryFolder folder;
+  TrainingPlan made(2, 3, 8);
+  ASSERT_TRUE(plan::writePlan(folder / "a.plan", made.plan).ok());
+  auto read = plan::readPlan(folder / "a.plan");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ((*read)->SerializeAsString(), made.plan.SerializeAsString());
+  EXPECT_EQ(testing::readFile(folder / "a.plan"), *plan::serializePlan(**read));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(PlanFile, RefusesDamage) {
+  std::string file = *plan::serializePlan(TrainingPlan(2, 3, 8).plan);
+  auto refused = [](const std::string& bytes) { return plan::parsePlan(bytesOf(bytes)).status().message(); };
+  EXPECT_EQ(refused(file), "");
+  for (size_t size : {size_t{0}, size_t{7}, size_t{31}, size_t{32}, file.size() - 1})
+    EXPECT_NE(refused(file.substr(0, size)), "") << size;
+  EXPECT_THAT(refused(file + "x"), HasSubstr("followed by"));
+  for (size_t at = 0; at < file.size(); at += 13) {
+    std::string damaged = file;
+    damaged[at] ^= 0x20;
+    EXPECT_NE(refused(damaged), "") << at;
+  }
+}
+
+TEST(PlanFile, MissingFolderIsAnError) {
+  EXPECT_THAT(plan::writePlan("/nonexistent/a.plan", TrainingPlan(1, 0, 2).plan).message(), HasSubstr("/nonexistent"));
+}
+
+TEST(Verify, TakesEveryStage) {
+  for (int64_t ranks : {1, 2, 4})
+    for (int stage = 0; stage <= 3; ++stage)
+      EXPECT_EQ(plan::verifyPlan(TrainingPlan(ranks, stage, 8).plan).message(), "") << ranks << " ranks, stage " << stage;
+}
+
+// What a plan of two ranks at stage 3 may be changed into, and what the verifier must say about it.
+struct Mutant {
+  const char* name;
+  std::function<void(plan::Plan&)> change;
+  const char* message;
+};
+
+plan::Instruction& first(plan::Plan& plan, plan::Instruction::KindCase kind) {
+  for (plan::Instruction& instruction : *plan.mutable_body())
+    if (instruction.kind_case() == kind) return instruction;
+  return *plan.mutable_body(0);
+}
+
+plan::Collective& collective(plan::Plan& plan) { return *first(plan, plan::Instruction::kCollective).mutable_collective(); }
+plan::KernelLaunch& kernel(plan::Plan& plan) { return *first(plan, plan::Instruction::kKernel).mutable_kernel(); }
+
+class Mutants : public ::testing::TestWithParam<Mutant> {};
+
+TEST_P(Mutants, AreRefused) {
+  TrainingPlan made(2, 3, 8);
+  GetParam().change(made.plan);
+  EXPECT_THAT(plan::verifyPlan(made.plan).message(), HasSubstr(GetParam().message));
+}
+
+const Mutant kMutants[] = {
+    {"Version", [](auto& p) { p.set_version(7); }, "version"},
+    {"NoRanks", [](auto& p) { p.set_ranks(0); }, "ranks"},
+    {"ManyRanks", [](auto& p) { p.set_ranks(int64_t{1} << 40); }, "ranks"},
+    {"Stage", [](auto& p) { p.set_zero_stage(4); }, "zero_stage"},
+    {"StageThatDoesNotShard", [](auto& p) { p.set_zero_stage(2); }, "does not shard parameters"},
+    {"StageWithoutShardedState", [](auto& p) { p.set_zero_stage(0); }, "optimizer state"},
+    {"Batch", [](auto& p) { p.set_batch(7); }, "batch"},
+    {"Threads", [](auto& p) { p.set_max_threads(0); }, "max_threads"},
+    {"NoStreams", [](auto& p) { p.clear_streams(); }, "streams"},
+    {"BufferKind", [](auto& p) { p.mutable_buffers(0)->set_kind(plan::BufferKind(17)); }, "kind"},
+    {"BufferAlignment", [](auto& p) { p.mutable_buffers(2)->set_offset(p.buffers(2).offset() + 64); }, "multiple of 128"},
+    {"BufferOverflow", [](auto& p) { p.mutable_buffers(2)->set_offset(~uint64_t{127}); }, "out of range"},
+    {"Peak", [](auto& p) { p.mutable_memory()->set_peak_bytes(p.memory().peak_bytes() + 128); }, "peak_bytes"},
+    {"SharedPersistent", [](auto& p) { p.mutable_buffers(3)->set_offset(0); }, "persistent"},
+    {"AbsolutePath", [](auto& p) { p.mutable_files(0)->set_path("/etc/passwd"); }, "absolute"},
+    {"EmptyPath", [](auto& p) { p.mutable_files(0)->set_path(""); }, "path"},
+    {"SourceFile", [](auto& p) { p.mutable_parameters(0)->mutable_source()->set_file(3); }, "file 3 of 1"},
+    {"SourceLength", [](auto& p) { p.mutable_parameters(0)->mutable_source()->set_length(190); }, "its shape needs 192"},
+    {"SourceOutside", [](auto& p) { p.mutable_files(0)->set_size(100); }, "outside file"},
+    {"ParameterBucket", [](auto& p) { p.mutable_parameters(0)->set_bucket(1); }, "bucket"},
+    {"ParameterOutside", [](auto& p) { p.mutable_parameters(1)->set_offset(128); }, "outside bucket"},
+    {"ParameterOverlap", [](auto& p) { p.mutable_parameters(1)->set_offset(32); }, "overlaps"},
+    {"ParameterAlignment", [](auto& p) { p.mutable_parameters(1)->set_offset(65); }, "start at"},
+    {"ParameterShape", [](auto& p) { p.mutable_parameters(0)->set_shape(0, int64_t{1} << 60); }, "shape"},
+    {"ParameterTwice", [](auto& p) { p.mutable_parameters(1)->set_name("w"); }, "taken"},
+    {"Permutation", [](auto& p) { p.mutable_parameters(0)->set_permutation(0, 0); }, "permutation"},
+    {"BucketElements", [](auto& p) { p.mutable_buckets(0)->set_elements(127); }, "do not divide"},
+    {"BucketBuffer", [](auto& p) { p.mutable_buckets(0)->set_parameter_buffer(99); }, "99"},
+    {"BucketTooLarge", [](auto& p) { p.mutable_buckets(0)->set_elements(256); }, "it needs 512"},
+    {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
+    {"ScalarKind", [](auto& p) { p.mutable_scalars(0)->set_kind("clip_scale"); }, "kind is not known"},
+    {"OnNan", [](auto& p) { p.mutable_training()->set_on_nan("pray"); }, "on_nan"},
+    {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind("cosine"); }, "schedule"},
+    {"InputRows", [](auto& p) { p.mutable_inputs(0)->set_shape(0, 5); }, "rows"},
+    {"KernelImage", [](auto& p) { p.mutable_kernels(0)->set_image(1); }, "image"},
+    {"KernelEntry", [](auto& p) { p.mutable_kernels(0)->set_entry(60); }, "entry"},
+    {"Stream", [](auto& p) { p.mutable_body(0)->set_stream(2); }, "stream is 2 of 2"},
+    {"Nothing", [](auto& p) { p.mutable_body(0)->clear_kind(); }, "does nothing"},
+    {"Event", [](auto& p) { first(p, plan::Instruction::kWait).mutable_wait()->set_event(1); }, "event is 1 of 1"},
+    {"InputBytes", [](auto& p) { p.mutable_body(0)->mutable_input()->mutable_destination()->set_bytes(8); }, "needs"},
+    {"OperandBuffer", [](auto& p) { kernel(p).mutable_operands(0)->set_buffer(1000); }, "buffer 1000"},
+    {"OperandOutside", [](auto& p) { kernel(p).mutable_operands(0)->set_offset(8); }, "outside buffer 'parameters'"},
+    {"OperandOverflow", [](auto& p) { kernel(p).mutable_operands(0)->set_offset(~uint64_t{0}); }, "outside buffer"},
+    {"OperandOfLastRank", [](auto& p) { kernel(p).mutable_operands(0)->set_shard_stride(256); }, "rank * 256"},
+    {"OperandAccess", [](auto& p) { kernel(p).mutable_operands(0)->clear_access(); }, "no access"},
+    {"KernelOperands", [](auto& p) { kernel(p).mutable_operands()->RemoveLast(); }, "takes 4 operands, not 3"},
+    {"KernelBytes", [](auto& p) { kernel(p).mutable_operands(2)->set_bytes(128); }, "uses 256"},
+    {"KernelIndex", [](auto& p) { kernel(p).set_kernel(1); }, "kernel is 1"},
+    {"KernelRows", [](auto& p) { kernel(p).set_rows(-1); }, "rows"},
+    {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
+    {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "no known collective"},
+    {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},
+    {"CollectiveOverflow", [](auto& p) { collective(p).set_count(uint64_t{1} << 62); }, "out of range"},
+    {"CollectiveType", [](auto& p) { collective(p).set_type(plan::F16); }, "it needs 128"},
+    {"CollectiveBucket", [](auto& p) { collective(p).set_bucket("none"); }, "bucket 'none'"},
+    {"CollectiveCommunicator", [](auto& p) { collective(p).set_communicator(1); }, "communicator is 1 of 1"},
+    {"CollectiveOverlap",
+     [](auto& p) {
+       *collective(p).mutable_source() = collective(p).destination();
+       collective(p).mutable_source()->set_bytes(256);
+       collective(p).mutable_source()->set_offset(128);
+       collective(p).mutable_source()->set_access(plan::READ);
+     },
+     "overlap"},
+    {"UpdateBucket", [](auto& p) { first(p, plan::Instruction::kKernel).set_updates_bucket(2); }, "bucket 1 of 1"},
+    {"UpdateTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kKernel); }, "twice"},
+    {"LossTwice", [](auto& p) { *p.add_body() = p.body(p.body_size() - 1); }, "twice"},
+    {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = p.body(p.body_size() - 1); }, "body only"},
+};
+INSTANTIATE_TEST_SUITE_P(Verify, Mutants, ::testing::ValuesIn(kMutants),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Verify, NamesTheInstruction) {
+  TrainingPlan made(2, 3, 8);
+  kernel(made.plan).mutable_operands(1)->set_offset(4096);
+  EXPECT_THAT(plan::verifyPlan(made.plan).message(),
+              AllOf(HasSubstr("body instruction"), HasSubstr("(kernel 'update all' on stream compute)"),
+                    HasSubstr("operand 1"), HasSubstr("buffer 'gradient'")));
+}
+
+TEST(Summary, CountsParametersWithoutPadding) {
+  plan::Summary summary = plan::summarize(TrainingPlan(2, 3, 8).plan);
+  EXPECT_EQ(summary.parameters, 58u);
+  EXPECT_EQ(summary.frozenParameters, 0u);
+}
+
+TEST(Summary, KindsByStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto kinds = plan::memoryByKind(TrainingPlan(4, stage, 8).plan);
+    EXPECT_EQ(kinds["parameters"], stage >= 3 ? 128u : 512u) << stage;
+    EXPECT_EQ(kinds["gradients"], stage >= 2 ? 128u : 512u) << stage;
+    EXPECT_EQ(kinds["optimizer"], stage >= 1 ? 128u : 512u) << stage;
+    // The gathered parameters are no longer needed when the gradients are there.
+    EXPECT_EQ(kinds["gathered"], stage >= 2 ? 512u : 0u) << stage;
+    EXPECT_EQ(kinds["constants"], 0u);
+  }
+}
+
+TEST(Summary, ABufferLivesFromItsWriteToItsLastRead) {
+  plan::Plan plan;
+  plan.set_ranks(1);
+  auto add = [&](int buffer, plan::Access access) {
+    plan::Operand* operand = plan.add_body()->mutable_call()->add_operands();
+    operand->set_buffer(static_cast<uint32_t>(buffer));
+    operand->set_bytes(64);
+    operand->set_access(access);
+  };
+  for (uint64_t bytes : {100, 10, 1}) {
+    plan::Buffer* buffer = plan.add_buffers();
+    buffer->set_kind(plan::ACTIVATIONS);
+    buffer->set_bytes(bytes);
+  }
+  add(0, plan::WRITE), add(0, plan::READ), add(1, plan::WRITE), add(2, plan::WRITE), add(1, plan::READ), add(2, plan::READ);
+  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 100u);
+  add(0, plan::READ);  // now the first one lives on
+  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 111u);
+  plan.mutable_body()->RemoveLast();
+  *plan.add_prologue() = plan.body(3);  // read at the step's start what the step before wrote: alive throughout
+  plan.mutable_body()->SwapElements(3, 5);
+  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 101u);
+}
+
+TEST(Summary, CommunicationOfTheBody) {
+  auto list = plan::summarize(TrainingPlan(4, 3, 8).plan).communication;
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0].op, "all_gather");
+  EXPECT_EQ(list[0].bucket, "all");
+  EXPECT_EQ(list[0].phase, "forward");
+  EXPECT_EQ(list[0].bytes, 512u);
+  EXPECT_EQ(list[1].op, "all_reduce");
+  EXPECT_EQ(list[1].bytes, 4u);
+  EXPECT_EQ(list[2].op, "reduce_scatter");
+  EXPECT_EQ(list[2].bytes, 512u);
+}
+
+TEST(Summary, StagesFollowTheZeroArithmetic) {
+  auto stages = plan::summarize(TrainingPlan(4, 1, 8).plan).stages;
+  EXPECT_EQ(stages[0].total(), 3 * 512u);
+  EXPECT_EQ(stages[1].total(), 2 * 512u + 128);
+  EXPECT_EQ(stages[2].total(), 512u + 2 * 128);
+  EXPECT_EQ(stages[3].total(), 3 * 128u);
+}
+
+TEST(Summary, JsonAndTextSayTheSame) {
+  TrainingPlan made(4, 3, 8);
+  json::Value value = plan::summaryJson(made.plan);
+  auto parsed = json::parse(json::write(value, 2));
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(*parsed->object()->find("parameters")->integer(), 58);
+  const json::Object& memory = *parsed->object()->find("memory")->object();
+  EXPECT_EQ(*memory.find("by_kind")->object()->find("gathered")->integer(), 512);
+  EXPECT_EQ(parsed->object()->find("communication")->array()->size(), 4u);
+  EXPECT_THAT(plan::summaryText(made.plan),
+              AllOf(HasSubstr("58 trainable"), HasSubstr("ZeRO stage 3"), HasSubstr("<- this plan"), HasSubstr("all_gather")));
+}
+
+}  // namespace
+}  // namespace sheaf
