@@ -89,13 +89,15 @@ Value normalize(TensorBuilder& t, Value x, double epsilon) {
 Value decompose(TensorBuilder& t, LayerNormOp op) {
   Value x = op.getOperand();
   Value centred = t.sub(x, t.broadcast(meanOfRows(t, x), shapeOf(x)));
-  Value y = t.mul(normalize(t, centred, op.getEpsilon().convertToDouble()), alongColumns(t, op.getScale(), x));
+  Value normal = normalize(t, centred, op.getEpsilon().convertToDouble());
+  Value y = t.mul(normal, alongColumns(t, op.getScale(), x));
   return op.getBias() ? t.add(y, alongColumns(t, op.getBias(), x)) : y;
 }
 
 Value decompose(TensorBuilder& t, RmsNormOp op) {
   Value x = op.getOperand();
-  return t.mul(normalize(t, x, op.getEpsilon().convertToDouble()), alongColumns(t, op.getScale(), x));
+  Value normal = normalize(t, x, op.getEpsilon().convertToDouble());
+  return t.mul(normal, alongColumns(t, op.getScale(), x));
 }
 
 Value decompose(TensorBuilder& t, GeluOp op) {
@@ -108,7 +110,8 @@ Value decompose(TensorBuilder& t, GeluOp op) {
   }
   Value e = t.mul(x, M_SQRT1_2);
   e = t.make<ErfOp>(e.getType(), e);
-  return t.mul(t.mul(x, 0.5), t.add(e, t.splatLike(e, 1.0)));
+  Value half = t.mul(x, 0.5);
+  return t.mul(half, t.add(e, t.splatLike(e, 1.0)));
 }
 
 // The label's logit is picked by a comparison with the column's index: a row reduction like the others.

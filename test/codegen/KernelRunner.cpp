@@ -1,0 +1,214 @@
+#include "test/codegen/KernelRunner.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "llvm/ADT/APFloat.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "passes/train/Passes.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace sheaf::test {
+
+MappedImage::MappedImage(const codegen::CpuImage& image) : size(image.code.size()), entries(image.entries) {
+  if (!size) return;
+  memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  std::memcpy(memory, image.code.data(), size);
+  mprotect(memory, size, PROT_READ | PROT_EXEC);
+}
+MappedImage::~MappedImage() {
+  if (memory) munmap(memory, size);
+}
+Kernel MappedImage::find(const std::string& symbol) const {
+  return reinterpret_cast<Kernel>(static_cast<char*>(memory) + entries.at(symbol));
+}
+
+static int64_t bytesPerElement(Type element) {
+  return element.isInteger(1) ? 1 : element.getIntOrFloatBitWidth() / 8;
+}
+
+std::vector<uint8_t> toBytes(const Tensor& tensor) {
+  Type element = tensor.type.getElementType();
+  int64_t width = bytesPerElement(element);
+  std::vector<uint8_t> bytes(tensor.size() * width);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    uint64_t bits = 0;
+    if (auto type = dyn_cast<FloatType>(element)) {
+      llvm::APFloat value(tensor.f[i]);
+      bool lossy;
+      value.convert(type.getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven, &lossy);
+      bits = value.bitcastToAPInt().getZExtValue();
+    } else {
+      bits = static_cast<uint64_t>(tensor.i[i]);
+    }
+    std::memcpy(&bytes[i * width], &bits, width);
+  }
+  return bytes;
+}
+
+Tensor fromBytes(RankedTensorType type, const uint8_t* bytes) {
+  Tensor tensor = Tensor::zeros(type);
+  Type element = type.getElementType();
+  int64_t width = bytesPerElement(element);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes + i * width, width);
+    if (auto floating = dyn_cast<FloatType>(element)) {
+      llvm::APFloat value(floating.getFloatSemantics(), llvm::APInt(8 * width, bits));
+      tensor.f[i] = value.convertToDouble();
+    } else if (element.isInteger(1) || element.isUnsignedInteger()) {
+      tensor.i[i] = static_cast<int64_t>(bits);
+    } else {
+      int64_t shift = 64 - 8 * width;
+      tensor.i[i] = static_cast<int64_t>(bits << shift) >> shift;
+    }
+  }
+  return tensor;
+}
+
+double maxError(const Tensor& a, const Tensor& b) {
+  double infinity = std::numeric_limits<double>::infinity(), worst = 0;
+  if (a.size() != b.size()) return infinity;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    if (!a.isFloat()) {
+      if (a.i[i] != b.i[i]) return infinity;
+      continue;
+    }
+    if (std::isnan(a.f[i]) != std::isnan(b.f[i])) return infinity;
+    if (std::isnan(a.f[i]) || a.f[i] == b.f[i]) continue;
+    worst = std::max(worst, std::abs(a.f[i] - b.f[i]) / (1 + std::abs(b.f[i])));
+  }
+  return worst;
+}
+
+Program::Program(const std::string& source, const std::string& pipeline, const std::string& cpu) {
+  static bool registered = [] {
+    registerTrainPasses();
+    return true;
+  }();
+  (void)registered;
+  context = std::make_unique<MLIRContext>(MLIRContext::Threading::DISABLED);
+  context->loadDialect<TrainDialect, func::FuncDialect>();
+  original = parseSourceString<ModuleOp>(source, context.get());
+  if (!original) {
+    ADD_FAILURE() << "cannot parse " << source;
+    std::abort();
+  }
+  module = original->clone();
+  PassManager manager(context.get());
+  if (!pipeline.empty() && (failed(parsePassPipeline(pipeline, manager)) || failed(manager.run(*module)))) {
+    ADD_FAILURE() << "pipeline failed: " << pipeline;
+    std::abort();
+  }
+  function = *module->getOps<func::FuncOp>().begin();
+  function->walk([&](FusionOp fusion) { fusions.push_back(fusion); });
+  std::vector<std::string> names;
+  auto compiled = codegen::compileFusions(fusions, names, {cpu, 1});
+  if (failed(compiled)) {
+    module->print(llvm::errs());
+    ADD_FAILURE() << "fusions do not compile";
+    std::abort();
+  }
+  image = std::move(*compiled);
+  for (auto [fusion, name] : llvm::zip(fusions, names)) symbols[fusion] = name;
+  mapped = std::make_unique<MappedImage>(image);
+}
+
+Program::~Program() = default;
+
+std::vector<Tensor> Program::runFusion(FusionOp fusion, Kernel kernel, ArrayRef<Tensor> operands, Calls calls) {
+  std::vector<std::vector<uint8_t>> memory;
+  for (const Tensor& t : operands) memory.push_back(toBytes(t));
+  std::vector<void*> args;
+  for (auto& bytes : memory) args.push_back(bytes.data());
+  std::vector<bool> taken(operands.size());
+  memory.reserve(operands.size() + fusion.getNumResults());
+  for (Type type : fusion.getResultTypes()) {
+    void* place = nullptr;
+    for (int64_t i : calls.inPlace ? fusion.getElementwise() : ArrayRef<int64_t>()) {
+      if (taken[i] || fusion.getOperand(i).getType() != type) continue;
+      taken[i] = true;
+      place = memory[i].data();
+      break;
+    }
+    if (!place) {
+      auto tensor = cast<RankedTensorType>(type);
+      // Garbage, for what a kernel forgets to write.
+      memory.emplace_back(tensor.getNumElements() * bytesPerElement(tensor.getElementType()), 0x5a);
+      place = memory.back().data();
+    }
+    args.push_back(place);
+  }
+  int64_t rows = fusion.getRows(), block = fusion.getBlock();
+  int64_t step = calls.rowsPerCall ? (calls.rowsPerCall + block - 1) / block * block : rows;
+  for (int64_t begin = 0; begin < rows; begin += step) kernel(args.data(), begin, std::min(begin + step, rows));
+  std::vector<Tensor> results;
+  for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
+    results.push_back(
+        fromBytes(cast<RankedTensorType>(type), static_cast<uint8_t*>(args[fusion.getNumOperands() + i])));
+  return results;
+}
+
+std::vector<Tensor> Program::run(ArrayRef<Tensor> arguments, Calls calls) {
+  Block& body = function->getRegion(0).front();
+  DenseMap<Value, Tensor> values;
+  for (auto [argument, tensor] : llvm::zip(body.getArguments(), arguments)) values[argument] = tensor;
+  for (Operation& op : body) {
+    std::vector<Tensor> operands;
+    for (Value v : op.getOperands()) operands.push_back(values.at(v));
+    if (op.hasTrait<OpTrait::IsTerminator>()) return operands;
+    std::vector<Tensor> results;
+    if (auto fusion = dyn_cast<FusionOp>(op)) {
+      results = runFusion(fusion, mapped->find(symbols.at(fusion)), operands, calls);
+    } else {
+      EvaluatorOptions options;
+      options.round = true;
+      auto evaluated = evaluate(&op, operands, options);
+      if (failed(evaluated)) {
+        ADD_FAILURE() << "cannot evaluate " << op.getName().getStringRef().str();
+        return {};
+      }
+      results = *evaluated;
+    }
+    for (auto [value, tensor] : llvm::zip(op.getResults(), results)) values[value] = tensor;
+  }
+  return {};
+}
+
+std::vector<Tensor> Program::reference(ArrayRef<Tensor> arguments) {
+  auto function = *original->getOps<func::FuncOp>().begin();
+  auto evaluation = evaluateFunction(function, arguments);
+  if (failed(evaluation)) {
+    ADD_FAILURE() << "the reference has no value";
+    return {};
+  }
+  return evaluation->results;
+}
+
+std::vector<Tensor> Program::randomArguments(unsigned seed, double deviation, int64_t limit) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, deviation);
+  std::uniform_int_distribution<int64_t> uniform(0, limit - 1);
+  std::vector<Tensor> result;
+  for (Value argument : function->getRegion(0).getArguments()) {
+    Tensor tensor = Tensor::zeros(cast<RankedTensorType>(argument.getType()));
+    for (double& x : tensor.f) x = normal(random);
+    for (int64_t& x : tensor.i) x = tensor.type.getElementType().isInteger(1) ? uniform(random) & 1 : uniform(random);
+    // What the kernel reads is what the reference reads.
+    result.push_back(fromBytes(tensor.type, toBytes(tensor).data()));
+  }
+  return result;
+}
+
+}  // namespace sheaf::test

@@ -1,0 +1,75 @@
+// Compiles the fusions of a small module and runs them in this process, beside the reference evaluator.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/CpuKernels.h"
+#include "ir/Train/Evaluator.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+namespace sheaf::test {
+
+using Kernel = void (*)(void** args, int64_t begin, int64_t end);
+
+// An image mapped as the runtime maps it: written, then made executable.
+class MappedImage {
+ public:
+  explicit MappedImage(const codegen::CpuImage& image);
+  ~MappedImage();
+  MappedImage(const MappedImage&) = delete;
+  Kernel find(const std::string& symbol) const;
+
+ private:
+  void* memory = nullptr;
+  size_t size = 0;
+  std::map<std::string, uint64_t> entries;
+};
+
+// How a kernel is called. `rowsPerCall` is rounded up to blocks; 0 means all rows at once. `inPlace` lets results take
+// the memory of elementwise operands of their type.
+struct Calls {
+  int64_t rowsPerCall = 0;
+  bool inPlace = false;
+};
+
+class Program {
+ public:
+  // Parses `source`, a module with one function; `pipeline` (a pass pipeline, may be empty) is then run on a copy,
+  // whose fusions are compiled. Failures are fatal test failures.
+  Program(const std::string& source, const std::string& pipeline, const std::string& cpu = "host");
+  ~Program();
+
+  // The function's results: by kernels and, for ops outside of fusions, by the evaluator; and by the evaluator alone.
+  std::vector<train::Tensor> run(llvm::ArrayRef<train::Tensor> arguments, Calls calls = {});
+  std::vector<train::Tensor> reference(llvm::ArrayRef<train::Tensor> arguments);
+
+  // Arguments of the function: normal with the given deviation (floats) or uniform in [0, limit) (integers).
+  std::vector<train::Tensor> randomArguments(unsigned seed, double deviation = 1.0, int64_t limit = 10);
+
+  mlir::Operation* compiled() { return function; }
+  std::vector<train::FusionOp> fusions;
+  codegen::CpuImage image;
+
+ private:
+  std::vector<train::Tensor> runFusion(train::FusionOp fusion, Kernel kernel, llvm::ArrayRef<train::Tensor> operands,
+                                       Calls calls);
+
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> original, module;
+  mlir::Operation* function = nullptr;
+  std::map<mlir::Operation*, std::string> symbols;
+  std::unique_ptr<MappedImage> mapped;
+};
+
+// Elements as they lie in memory, and back.
+std::vector<uint8_t> toBytes(const train::Tensor& tensor);
+train::Tensor fromBytes(mlir::RankedTensorType type, const uint8_t* bytes);
+
+// The largest |a - b| / (1 + |b|); infinite where one is NaN and the other is not, or integers differ.
+double maxError(const train::Tensor& a, const train::Tensor& b);
+
+}  // namespace sheaf::test

@@ -1,0 +1,208 @@
+// Every elementwise op against the reference evaluator, and the accuracy of the elementary functions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "test/codegen/KernelRunner.h"
+
+using namespace sheaf;
+using namespace sheaf::test;
+
+namespace {
+
+std::string type(int64_t n, const std::string& element) {
+  return "tensor<" + std::to_string(n) + "x" + element + ">";
+}
+
+// A function that applies one op; `text` is the op with operands %a, %b, %c, without its types.
+std::string function(int64_t n, const std::vector<std::string>& operands, const std::string& text,
+                     const std::string& types, const std::string& result) {
+  std::string source = "func.func @f(";
+  for (size_t i = 0; i < operands.size(); ++i)
+    source += std::string(i ? ", %" : "%") + char('a' + i) + ": " + type(n, operands[i]);
+  return source + ") -> " + type(n, result) + " {\n  %r = train." + text + " : " + types +
+         "\n  return %r : " + type(n, result) + "\n}";
+}
+
+constexpr const char* kFuse = "train-assign-fusions,train-fuse";
+
+// The distance in units in the last place of the exact value's format.
+double ulps(double value, double exact, bool isDouble) {
+  if (std::isnan(exact)) return std::isnan(value) ? 0 : std::numeric_limits<double>::infinity();
+  if (value == exact) return 0;
+  if (std::isinf(exact) || std::isinf(value)) return std::numeric_limits<double>::infinity();
+  int exponent = 0;
+  std::frexp(exact, &exponent);
+  exponent = std::max(exponent, isDouble ? -1021 : -125);
+  return std::abs(value - exact) / std::ldexp(1.0, exponent - (isDouble ? 53 : 24));
+}
+
+struct Function {
+  const char* name;
+  double (*exact)(double);
+  double low, high;
+  double limit;  // in ulp
+};
+
+long double sigmoid(long double x) {
+  return 1 / (1 + std::exp(-x));
+}
+template <long double (*F)(long double)>
+double narrow(double x) {
+  return static_cast<double>(F(x));
+}
+#define SHEAF_FUNCTION(f) narrow<static_cast<long double (*)(long double)>(f)>
+
+const Function kFunctions[] = {
+    {"exp", SHEAF_FUNCTION(std::exp), -87.0, 88.7, 2.0},   {"log", SHEAF_FUNCTION(std::log), 1e-30, 3.0, 2.0},
+    {"log", SHEAF_FUNCTION(std::log), 0.5, 1e30, 2.0},     {"tanh", SHEAF_FUNCTION(std::tanh), -10.0, 10.0, 2.5},
+    {"tanh", SHEAF_FUNCTION(std::tanh), -0.7, 0.7, 2.5},   {"sigmoid", SHEAF_FUNCTION(sigmoid), -80.0, 80.0, 4.0},
+    {"erf", SHEAF_FUNCTION(std::erf), -4.5, 4.5, 2.5},     {"erf", SHEAF_FUNCTION(std::erf), -1e-3, 1e-3, 2.5},
+    {"sin", SHEAF_FUNCTION(std::sin), -100.0, 100.0, 2.5}, {"sin", SHEAF_FUNCTION(std::sin), -1e4, 1e4, 2.5},
+    {"cos", SHEAF_FUNCTION(std::cos), -100.0, 100.0, 2.5}, {"cos", SHEAF_FUNCTION(std::cos), -1e4, 1e4, 2.5},
+    {"sqrt", SHEAF_FUNCTION(std::sqrt), 0.0, 1e6, 0.5},
+};
+
+TEST(Math, ElementaryFunctionsAreAccurate) {
+  constexpr int64_t n = 20011;
+  for (bool isDouble : {false, true}) {
+    std::string element = isDouble ? "f64" : "f32";
+    for (const Function& f : kFunctions) {
+      Program program(function(n, {element}, std::string(f.name) + " %a", type(n, element), element), kFuse);
+      auto arguments = program.randomArguments(0);
+      for (int64_t i = 0; i < n; ++i) {
+        double x = f.low + (f.high - f.low) * static_cast<double>(i) / (n - 1);
+        arguments[0].f[i] = isDouble ? x : static_cast<float>(x);
+      }
+      auto result = program.run(arguments)[0];
+      double worst = 0, where = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        double x = arguments[0].f[i];
+        double error = ulps(result.f[i], f.exact(x), isDouble);
+        if (error > worst) worst = error, where = x;
+      }
+      EXPECT_LE(worst, f.limit + (isDouble ? 1.0 : 0.0)) << element << " " << f.name << " at " << where;
+    }
+  }
+}
+
+TEST(Math, SpecialValues) {
+  double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const double inputs[] = {0.0, -0.0, infinity, -infinity, nan, 1.0, -1.0, 1e-40, -1e-40, 3e38, -3e38, 100.0, -110.0};
+  struct Case {
+    const char* name;
+    double (*exact)(double);
+  };
+  const Case cases[] = {{"exp", std::exp},   {"log", std::log},     {"tanh", std::tanh}, {"erf", std::erf},
+                        {"sqrt", std::sqrt}, {"floor", std::floor}, {"ceil", std::ceil}, {"round", std::nearbyint}};
+  constexpr int64_t n = std::size(inputs);
+  for (const char* element : {"f32", "f64"})
+    for (const Case& c : cases) {
+      Program program(function(n, {element}, std::string(c.name) + " %a", type(n, element), element), kFuse);
+      auto arguments = program.randomArguments(0);
+      bool isDouble = std::string(element) == "f64";
+      for (int64_t i = 0; i < n; ++i) arguments[0].f[i] = isDouble ? inputs[i] : static_cast<float>(inputs[i]);
+      auto result = program.run(arguments)[0];
+      for (int64_t i = 0; i < n; ++i) {
+        double x = arguments[0].f[i], exact = isDouble ? c.exact(x) : static_cast<float>(c.exact(x));
+        EXPECT_LE(ulps(result.f[i], exact, isDouble), 3) << c.name << "(" << x << ") is " << result.f[i];
+      }
+    }
+}
+
+TEST(Math, PowersMatchTheLibrary) {
+  const double bases[] = {2.5, -2.5, 0.0, -0.0, 1.0, -1.0, 1e-3, 7.0};
+  const double exponents[] = {0.0, 1.0, 2.0, 3.0, -2.0, -3.0, 0.5, 2.7, 10.0, -0.3};
+  constexpr int64_t n = std::size(bases) * std::size(exponents);
+  Program program(function(n, {"f32", "f32"}, "pow %a, %b", type(n, "f32"), "f32"), kFuse);
+  auto arguments = program.randomArguments(0);
+  for (int64_t i = 0; i < n; ++i) {
+    arguments[0].f[i] = static_cast<float>(bases[i % std::size(bases)]);
+    arguments[1].f[i] = static_cast<float>(exponents[i / std::size(bases)]);
+  }
+  auto result = program.run(arguments)[0];
+  for (int64_t i = 0; i < n; ++i) {
+    double exact = std::pow(arguments[0].f[i], arguments[1].f[i]);
+    EXPECT_LE(ulps(result.f[i], exact, false), 1.0) << arguments[0].f[i] << "^" << arguments[1].f[i];
+  }
+}
+
+struct OpCase {
+  const char* text;
+  std::vector<std::string> operands;
+  std::string result;
+  const char* types;  // with T for the operands' and R for the result's type
+};
+
+void replaceAll(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+void checkOp(const OpCase& op, double tolerance) {
+  constexpr int64_t n = 1003;
+  std::string types = op.types;
+  replaceAll(types, "T", type(n, op.operands.back()));
+  replaceAll(types, "R", type(n, op.result));
+  replaceAll(types, "B", type(n, "i1"));
+  Program program(function(n, op.operands, op.text, types, op.result), kFuse);
+  ASSERT_EQ(program.fusions.size(), 1u) << op.text;
+  auto arguments = program.randomArguments(3, 3.0, 7);
+  auto expected = program.reference(arguments);
+  for (Calls calls : {Calls{0, false}, Calls{1, true}}) {
+    auto result = program.run(arguments, calls);
+    EXPECT_LE(maxError(result[0], expected[0]), tolerance) << op.text << " " << types;
+  }
+}
+
+TEST(Math, EveryElementwiseOp) {
+  for (const char* e : {"f32", "f64", "bf16", "f16"}) {
+    double tolerance = std::string(e) == "f64" ? 1e-13 : std::string(e) == "f32" ? 1e-6 : 5e-3;
+    for (const char* op : {"neg %a", "abs %a", "sign %a", "exp %a", "tanh %a", "sigmoid %a", "erf %a", "relu %a",
+                           "sin %a", "cos %a", "floor %a", "ceil %a", "round %a"})
+      checkOp({op, {e}, e, "T"}, tolerance);
+    for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b"})
+      checkOp({op, {e, e}, e, "T"}, tolerance);
+    checkOp({"is_nan %a", {e}, "i1", "T"}, 0);
+    checkOp({"fma %a, %b, %c", {e, e, e}, e, "T"}, tolerance);
+    checkOp({"compare lt %a, %b", {e, e}, "i1", "T"}, 0);
+    checkOp({"select %a, %b, %c", {"i1", e, e}, e, "B, T"}, 0);
+  }
+  for (const char* op : {"div %a, %b", "mod %a, %b", "mod %a, %b {fmod}"}) {
+    checkOp({op, {"f32", "f32"}, "f32", "T"}, 2e-6);
+    checkOp({op, {"f64", "f64"}, "f64", "T"}, 1e-13);
+  }
+  for (const char* e : {"i32", "i64", "i8", "ui8"})
+    for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b"})
+      checkOp({op, {e, e}, e, "T"}, 0);
+  for (const char* predicate : {"eq", "ne", "lt", "le", "gt", "ge"})
+    checkOp({(std::string("compare ") + predicate + " %a, %b").c_str(), {"i64", "i64"}, "i1", "T"}, 0);
+  for (const char* op : {"and %a, %b", "or %a, %b", "xor %a, %b"}) checkOp({op, {"i1", "i1"}, "i1", "T"}, 0);
+  checkOp({"not %a", {"i1"}, "i1", "T"}, 0);
+  for (const char* from : {"f32", "f64", "bf16", "f16", "i64", "i32", "i8", "ui8", "i1"})
+    for (const char* to : {"f32", "f64", "bf16", "f16", "i64", "i32", "i1"})
+      if (std::string(from) != to) checkOp({"cast %a", {from}, to, "T -> R"}, std::string(to).find("16") ? 5e-3 : 0);
+}
+
+TEST(Math, IntegerDivisionNeverTraps) {
+  for (const char* element : {"i32", "i64"})
+    for (const char* op : {"div %a, %b", "mod %a, %b", "mod %a, %b {fmod}"}) {
+      Program program(function(6, {element, element}, op, type(6, element), element), kFuse);
+      auto arguments = program.randomArguments(0);
+      int64_t lowest = std::string(element) == "i32" ? INT32_MIN : INT64_MIN;
+      arguments[0].i = {7, -7, 7, -7, 5, lowest};
+      arguments[1].i = {2, 2, -2, -2, 0, -1};
+      auto result = program.run(arguments)[0];
+      std::vector<int64_t> first(result.i.begin(), result.i.begin() + 4);
+      std::string name = op;
+      if (name.substr(0, 3) == "div")
+        EXPECT_EQ(first, (std::vector<int64_t>{3, -3, -3, 3}));
+      else if (name.find("fmod") != std::string::npos)
+        EXPECT_EQ(first, (std::vector<int64_t>{1, -1, 1, -1}));
+      else
+        EXPECT_EQ(first, (std::vector<int64_t>{1, 1, -1, -1}));
+    }
+}
+
+}  // namespace
