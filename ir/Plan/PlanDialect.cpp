@@ -49,6 +49,17 @@ static void printOperands(OpAsmPrinter& printer, Operation*, OperandRange buffer
   }
 }
 
+// A list of instructions, which may be empty.
+static ParseResult parseSection(OpAsmParser& parser, Region& body) {
+  if (parser.parseRegion(body)) return failure();
+  if (body.empty()) body.emplaceBlock();
+  return success();
+}
+
+static void printSection(OpAsmPrinter& printer, Operation*, Region& body) {
+  printer.printRegion(body);
+}
+
 #include "ir/Plan/PlanDialect.cpp.inc"
 #define GET_TYPEDEF_CLASSES
 #include "ir/Plan/PlanTypes.cpp.inc"

@@ -100,7 +100,7 @@ def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
 class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminator, NoRegionArguments]> {
   let summary = text;
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "attr-dict-with-keyword $body";
+  let assemblyFormat = "attr-dict-with-keyword custom<Section>($body)";
 }
 def Plan_PrologueOp : Plan_Section<"prologue", "instructions before the first step">;
 def Plan_StepOp : Plan_Section<"body", "instructions of one step">;

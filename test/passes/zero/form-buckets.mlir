@@ -13,9 +13,9 @@ module attributes {train.ranks = 4 : i64} {
   }
   // 10 elements, padded to 32 before the next member; 1056 elements need 1152 for four shards of 128-byte multiples.
   // CHECK: zero.bucket @bucket0 f32 elements 1152 parameters [@first, @large] offsets [0, 32] {optimizer = @sgd}
-  // CHECK: zero.bucket @bucket1 f32 elements 128 parameters [@frozen] offsets [0]
+  // CHECK: zero.bucket @bucket1 f32 elements 128 parameters [@late] offsets [0] {optimizer = @sgd}
+  // CHECK: zero.bucket @bucket2 f32 elements 128 parameters [@frozen] offsets [0]
   // CHECK-NOT: optimizer
-  // CHECK: zero.bucket @bucket2 f32 elements 128 parameters [@late] offsets [0] {optimizer = @sgd}
   func.func @step() {
     %0 = train.read @first : tensor<10xf32>
     %1 = train.read @frozen : tensor<7xf32>
