@@ -32,6 +32,8 @@ class RankContext {
   // Appends the instruction to its stream. Instructions of a stream run in order; streams run concurrently. Blocks only
   // to bound the queue. An error of an earlier instruction (with its label and the rank) may be returned.
   virtual Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) = 0;
+  // The first error so far of any rank, without waiting: for whoever waits for what a failed rank will not deliver.
+  virtual Status poll() { return {}; }
   // Waits until all issued instructions are done; returns the first error.
   virtual Status synchronize() = 0;
   // Copies between host memory and the arena, at an offset in bytes. Only after synchronize().

@@ -7,6 +7,7 @@ namespace sheaf::exec {
 namespace {
 // Two steps in flight keep the ranks busy while a result is looked at, and let results be seen soon.
 constexpr int64_t kInFlight = 2;
+constexpr std::chrono::milliseconds kPollInterval(50);
 }  // namespace
 
 StepLedger::StepLedger(Config config)
@@ -21,11 +22,12 @@ bool StepLedger::mayStart() const {
   return !config_.skipOnNan || !config_.hasNorm || norms_ == taken_;
 }
 
-std::shared_ptr<const StepValues> StepLedger::take(int64_t step) {
+std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::function<Status()>& poll) {
   std::unique_lock lock(mutex_);
   int64_t index = step - firstStep_;
-  changed_.wait(lock,
-                [&] { return !error_.ok() || index < taken_ || ended_ || taken_ == config_.steps || mayStart(); });
+  auto decided = [&] { return !error_.ok() || index < taken_ || ended_ || taken_ == config_.steps || mayStart(); };
+  while (!changed_.wait_for(lock, kPollInterval, decided))
+    if (Status status = poll ? poll() : Status(); !status.ok()) error_ = std::move(status);
   if (!error_.ok()) return nullptr;
   if (index == taken_) {
     if (ended_ || taken_ == config_.steps || (config_.interrupted && *config_.interrupted)) {
@@ -92,6 +94,11 @@ void StepLedger::fail(Status why) {
   std::lock_guard lock(mutex_);
   if (error_.ok()) error_ = std::move(why);
   changed_.notify_all();
+}
+
+Status StepLedger::status() const {
+  std::lock_guard lock(mutex_);
+  return error_;
 }
 
 void StepLedger::rankDone() {

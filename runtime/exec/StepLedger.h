@@ -38,8 +38,9 @@ class StepLedger {
   explicit StepLedger(Config config);
 
   // The values of a step, the same for every rank; each rank takes the steps in order. Waits so that at most two steps
-  // are in flight. Null when there is no such step: all ranks then end after the same one.
-  std::shared_ptr<const StepValues> take(int64_t step);
+  // are in flight, and asks `poll` now and then whether what it waits for can still come. Null when there is no such
+  // step (all ranks then end after the same one) or after a failure.
+  std::shared_ptr<const StepValues> take(int64_t step, const std::function<Status()>& poll = {});
   // Some rank cannot go on. The first error is kept.
   void fail(Status why);
   // A rank has issued and finished everything.
@@ -49,7 +50,7 @@ class StepLedger {
   bool nextResult(StepResult& result);
 
   // After the ranks are done:
-  Status status() const { return error_; }
+  Status status() const;
   int64_t nextStep() const { return firstStep_ + taken_; }
   int64_t updates() const { return updates_; }
   // The step whose loss or norm was not finite and ended the run, or -1.

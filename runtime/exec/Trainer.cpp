@@ -57,13 +57,15 @@ Status Trainer::runRank(StepLedger& ledger, size_t rank, int64_t firstStep) cons
     for (const plan::Instruction& instruction : instructions) SHEAF_RETURN_IF_ERROR(context.issue(instruction, values));
     return {};
   };
-  std::shared_ptr<const StepValues> last, values = ledger.take(firstStep);
+  auto take = [&](int64_t step) { return ledger.take(step, [&] { return context.poll(); }); };
+  std::shared_ptr<const StepValues> last, values = take(firstStep);
   if (!values) return {};
   SHEAF_RETURN_IF_ERROR(issueAll(plan_.prologue(), values));
-  for (int64_t step = firstStep; values; values = ledger.take(++step)) {
+  for (int64_t step = firstStep; values; values = take(++step)) {
     SHEAF_RETURN_IF_ERROR(issueAll(plan_.body(), values));
     last = std::move(values);
   }
+  SHEAF_RETURN_IF_ERROR(ledger.status());
   SHEAF_RETURN_IF_ERROR(issueAll(plan_.epilogue(), last));
   return context.synchronize();
 }

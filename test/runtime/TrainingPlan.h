@@ -74,7 +74,7 @@ class TrainingPlan {
     plan.add_streams("compute");
     plan.add_streams("communication");
     plan.set_communicators(1);
-    plan.set_events(1);
+    plan.set_events(2);
     tables(batch / ranks);
     step(static_cast<uint64_t>(batch / ranks));
     plan.mutable_memory()->set_peak_bytes(end_);
@@ -160,11 +160,11 @@ class TrainingPlan {
     image->set_target("cpu");
     // void update(float** a, int64_t begin, int64_t end):
     //   for (i in [begin, end)) { a[2][i] += a[1][i]; a[0][i] -= a[3][0] * a[2][i]; }      (x86-64)
-    static constexpr unsigned char kCode[] = {
-        0x48, 0x8b, 0x07, 0x4c, 0x8b, 0x47, 0x08, 0x48, 0x8b, 0x4f, 0x10, 0x48, 0x8b, 0x7f, 0x18,
-        0x48, 0x39, 0xd6, 0x7d, 0x27, 0xf3, 0x0f, 0x10, 0x04, 0xb1, 0xf3, 0x41, 0x0f, 0x58, 0x04,
-        0xb0, 0xf3, 0x0f, 0x11, 0x04, 0xb1, 0xf3, 0x0f, 0x59, 0x07, 0xf3, 0x0f, 0x10, 0x0c, 0xb0,
-        0xf3, 0x0f, 0x5c, 0xc8, 0xf3, 0x0f, 0x11, 0x0c, 0xb0, 0x48, 0xff, 0xc6, 0xeb, 0xd4, 0xc3};
+    static constexpr unsigned char kCode[] = {0x48, 0x8b, 0x07, 0x4c, 0x8b, 0x47, 0x08, 0x48, 0x8b, 0x4f, 0x10, 0x48,
+                                              0x8b, 0x7f, 0x18, 0x48, 0x39, 0xd6, 0x7d, 0x27, 0xf3, 0x0f, 0x10, 0x04,
+                                              0xb1, 0xf3, 0x41, 0x0f, 0x58, 0x04, 0xb0, 0xf3, 0x0f, 0x11, 0x04, 0xb1,
+                                              0xf3, 0x0f, 0x59, 0x07, 0xf3, 0x0f, 0x10, 0x0c, 0xb0, 0xf3, 0x0f, 0x5c,
+                                              0xc8, 0xf3, 0x0f, 0x11, 0x0c, 0xb0, 0x48, 0xff, 0xc6, 0xeb, 0xd4, 0xc3};
     image->set_code(std::string(reinterpret_cast<const char*>(kCode), sizeof kCode));
   }
 
@@ -210,8 +210,10 @@ class TrainingPlan {
     const int64_t n = static_cast<int64_t>(kElements), b = static_cast<int64_t>(rows);
     const uint64_t whole = kElements * sizeof(float), shard = whole / ranks_, part = kElements / ranks_;
     uint32_t x = buffer("x", ACTIVATIONS, rows * whole), scalars = buffer("scalars", ACTIVATIONS, sizeof(float));
-    add("x", 1).mutable_input();
-    *plan.mutable_body(0)->mutable_input()->mutable_destination() = operand(x, rows * whole, WRITE);
+    // The step before must be done with its inputs.
+    add("inputs are free", 1).mutable_wait()->set_event(1);
+    ReadInput& read = *add("x", 1).mutable_input();
+    *read.mutable_destination() = operand(x, rows * whole, WRITE);
     *add("scalars", 1).mutable_scalars()->mutable_destination() = operand(scalars, sizeof(float), WRITE);
     add("inputs are there", 1).mutable_record();
     add("inputs are there").mutable_wait();
@@ -221,9 +223,11 @@ class TrainingPlan {
       collective(ALL_GATHER, F32, part, operand(parameters_, shard, READ), operand(values, whole, WRITE), "all");
     }
     uint32_t y = buffer("y", ACTIVATIONS, rows * sizeof(float)), loss = buffer("loss", ACTIVATIONS, sizeof(float));
-    call("gemm", {operand(x, rows * whole, READ), operand(values, whole, READ), operand(y, rows * sizeof(float), WRITE)},
+    call("gemm",
+         {operand(x, rows * whole, READ), operand(values, whole, READ), operand(y, rows * sizeof(float), WRITE)},
          {{"m", b}, {"n", 1}, {"k", n}, {"batch", 1}, {"lda", n}, {"ldb", 1}, {"ldc", 1}});
-    call("sum_partials", {operand(y, rows * sizeof(float), READ), operand(loss, sizeof(float), WRITE)}, {{"p", b}, {"c", 1}});
+    call("sum_partials", {operand(y, rows * sizeof(float), READ), operand(loss, sizeof(float), WRITE)},
+         {{"p", b}, {"c", 1}});
     collective(ALL_REDUCE, F32, 1, operand(loss, sizeof(float), READ), operand(loss, sizeof(float), WRITE), "");
     uint32_t unreduced = buffer("unreduced", stage_ >= 2 ? GATHERED : GRADIENTS, whole);
     call("sum_partials", {operand(x, rows * whole, READ), operand(unreduced, whole, WRITE)}, {{"p", b}, {"c", n}});
@@ -239,6 +243,7 @@ class TrainingPlan {
     WriteOutput& output = *add("loss").mutable_output();
     output.set_output(LOSS);
     *output.mutable_source() = operand(loss, sizeof(float), READ);
+    add("inputs are free").mutable_record()->set_event(1);
   }
 
   // The norm from every rank's square sum of its own part, whether it holds more or not.
@@ -247,11 +252,12 @@ class TrainingPlan {
     const uint64_t shard = kElements * sizeof(float) / ranks_;
     uint32_t own = buffer("own square", ACTIVATIONS, sizeof(double));
     uint32_t all = buffer("squares", ACTIVATIONS, ranks_ * sizeof(double));
-    uint32_t norm = buffer("norm", ACTIVATIONS, sizeof(double)), scale = buffer("scale", ACTIVATIONS, 2 * sizeof(float));
-    call("square_sum",
-         {operand(gradient, shard, READ, stage_ >= 2 ? 0 : shard), operand(own, sizeof(double), WRITE)},
+    uint32_t norm = buffer("norm", ACTIVATIONS, sizeof(double)),
+             scale = buffer("scale", ACTIVATIONS, 2 * sizeof(float));
+    call("square_sum", {operand(gradient, shard, READ, stage_ >= 2 ? 0 : shard), operand(own, sizeof(double), WRITE)},
          {{"n", static_cast<int64_t>(kElements / ranks_)}});
-    collective(ALL_GATHER, F64, 1, operand(own, sizeof(double), READ), operand(all, ranks_ * sizeof(double), WRITE), "");
+    collective(ALL_GATHER, F64, 1, operand(own, sizeof(double), READ), operand(all, ranks_ * sizeof(double), WRITE),
+               "");
     call("gradient_norm",
          {operand(all, ranks_ * sizeof(double), READ), operand(norm, sizeof(double), WRITE),
           operand(scale, 2 * sizeof(float), WRITE)},

@@ -18,7 +18,9 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
 
-std::span<const std::byte> bytesOf(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 TEST(PlanFile, ReadsBackWhatWasWritten) {
   TemporaryFolder folder;
@@ -52,7 +54,8 @@ TEST(PlanFile, MissingFolderIsAnError) {
 TEST(Verify, TakesEveryStage) {
   for (int64_t ranks : {1, 2, 4})
     for (int stage = 0; stage <= 3; ++stage)
-      EXPECT_EQ(plan::verifyPlan(TrainingPlan(ranks, stage, 8).plan).message(), "") << ranks << " ranks, stage " << stage;
+      EXPECT_EQ(plan::verifyPlan(TrainingPlan(ranks, stage, 8).plan).message(), "")
+          << ranks << " ranks, stage " << stage;
 }
 
 // What a plan of two ranks at stage 3 may be changed into, and what the verifier must say about it.
@@ -68,8 +71,12 @@ plan::Instruction& first(plan::Plan& plan, plan::Instruction::KindCase kind) {
   return *plan.mutable_body(0);
 }
 
-plan::Collective& collective(plan::Plan& plan) { return *first(plan, plan::Instruction::kCollective).mutable_collective(); }
-plan::KernelLaunch& kernel(plan::Plan& plan) { return *first(plan, plan::Instruction::kKernel).mutable_kernel(); }
+plan::Collective& collective(plan::Plan& plan) {
+  return *first(plan, plan::Instruction::kCollective).mutable_collective();
+}
+plan::KernelLaunch& kernel(plan::Plan& plan) {
+  return *first(plan, plan::Instruction::kKernel).mutable_kernel();
+}
 
 class Mutants : public ::testing::TestWithParam<Mutant> {};
 
@@ -90,14 +97,16 @@ const Mutant kMutants[] = {
     {"Threads", [](auto& p) { p.set_max_threads(0); }, "max_threads"},
     {"NoStreams", [](auto& p) { p.clear_streams(); }, "streams"},
     {"BufferKind", [](auto& p) { p.mutable_buffers(0)->set_kind(plan::BufferKind(17)); }, "kind"},
-    {"BufferAlignment", [](auto& p) { p.mutable_buffers(2)->set_offset(p.buffers(2).offset() + 64); }, "multiple of 128"},
+    {"BufferAlignment", [](auto& p) { p.mutable_buffers(2)->set_offset(p.buffers(2).offset() + 64); },
+     "multiple of 128"},
     {"BufferOverflow", [](auto& p) { p.mutable_buffers(2)->set_offset(~uint64_t{127}); }, "out of range"},
     {"Peak", [](auto& p) { p.mutable_memory()->set_peak_bytes(p.memory().peak_bytes() + 128); }, "peak_bytes"},
     {"SharedPersistent", [](auto& p) { p.mutable_buffers(3)->set_offset(0); }, "persistent"},
     {"AbsolutePath", [](auto& p) { p.mutable_files(0)->set_path("/etc/passwd"); }, "absolute"},
     {"EmptyPath", [](auto& p) { p.mutable_files(0)->set_path(""); }, "path"},
     {"SourceFile", [](auto& p) { p.mutable_parameters(0)->mutable_source()->set_file(3); }, "file 3 of 1"},
-    {"SourceLength", [](auto& p) { p.mutable_parameters(0)->mutable_source()->set_length(190); }, "its shape needs 192"},
+    {"SourceLength", [](auto& p) { p.mutable_parameters(0)->mutable_source()->set_length(190); },
+     "its shape needs 192"},
     {"SourceOutside", [](auto& p) { p.mutable_files(0)->set_size(100); }, "outside file"},
     {"ParameterBucket", [](auto& p) { p.mutable_parameters(0)->set_bucket(1); }, "bucket"},
     {"ParameterOutside", [](auto& p) { p.mutable_parameters(1)->set_offset(128); }, "outside bucket"},
@@ -118,8 +127,10 @@ const Mutant kMutants[] = {
     {"KernelEntry", [](auto& p) { p.mutable_kernels(0)->set_entry(60); }, "entry"},
     {"Stream", [](auto& p) { p.mutable_body(0)->set_stream(2); }, "stream is 2 of 2"},
     {"Nothing", [](auto& p) { p.mutable_body(0)->clear_kind(); }, "does nothing"},
-    {"Event", [](auto& p) { first(p, plan::Instruction::kWait).mutable_wait()->set_event(1); }, "event is 1 of 1"},
-    {"InputBytes", [](auto& p) { p.mutable_body(0)->mutable_input()->mutable_destination()->set_bytes(8); }, "needs"},
+    {"Event", [](auto& p) { first(p, plan::Instruction::kWait).mutable_wait()->set_event(2); }, "event is 2 of 2"},
+    {"InputBytes",
+     [](auto& p) { first(p, plan::Instruction::kInput).mutable_input()->mutable_destination()->set_bytes(8); },
+     "needs"},
     {"OperandBuffer", [](auto& p) { kernel(p).mutable_operands(0)->set_buffer(1000); }, "buffer 1000"},
     {"OperandOutside", [](auto& p) { kernel(p).mutable_operands(0)->set_offset(8); }, "outside buffer 'parameters'"},
     {"OperandOverflow", [](auto& p) { kernel(p).mutable_operands(0)->set_offset(~uint64_t{0}); }, "outside buffer"},
@@ -146,8 +157,8 @@ const Mutant kMutants[] = {
      "overlap"},
     {"UpdateBucket", [](auto& p) { first(p, plan::Instruction::kKernel).set_updates_bucket(2); }, "bucket 1 of 1"},
     {"UpdateTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kKernel); }, "twice"},
-    {"LossTwice", [](auto& p) { *p.add_body() = p.body(p.body_size() - 1); }, "twice"},
-    {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = p.body(p.body_size() - 1); }, "body only"},
+    {"LossTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kOutput); }, "twice"},
+    {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = first(p, plan::Instruction::kOutput); }, "body only"},
 };
 INSTANTIATE_TEST_SUITE_P(Verify, Mutants, ::testing::ValuesIn(kMutants),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -178,28 +189,34 @@ TEST(Summary, KindsByStage) {
   }
 }
 
-TEST(Summary, ABufferLivesFromItsWriteToItsLastRead) {
+// A plan of buffers of 100, 10 and 1 bytes whose body touches them as told, and whose prologue writes buffer 0.
+plan::Plan touching(const std::vector<std::pair<uint32_t, plan::Access>>& accesses) {
   plan::Plan plan;
   plan.set_ranks(1);
-  auto add = [&](int buffer, plan::Access access) {
-    plan::Operand* operand = plan.add_body()->mutable_call()->add_operands();
-    operand->set_buffer(static_cast<uint32_t>(buffer));
-    operand->set_bytes(64);
-    operand->set_access(access);
-  };
   for (uint64_t bytes : {100, 10, 1}) {
     plan::Buffer* buffer = plan.add_buffers();
     buffer->set_kind(plan::ACTIVATIONS);
     buffer->set_bytes(bytes);
   }
-  add(0, plan::WRITE), add(0, plan::READ), add(1, plan::WRITE), add(2, plan::WRITE), add(1, plan::READ), add(2, plan::READ);
-  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 100u);
-  add(0, plan::READ);  // now the first one lives on
-  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 111u);
-  plan.mutable_body()->RemoveLast();
-  *plan.add_prologue() = plan.body(3);  // read at the step's start what the step before wrote: alive throughout
-  plan.mutable_body()->SwapElements(3, 5);
-  EXPECT_EQ(plan::memoryByKind(plan)["activations"], 101u);
+  auto add = [](plan::Instruction* instruction, uint32_t buffer, plan::Access access) {
+    plan::Operand* operand = instruction->mutable_call()->add_operands();
+    operand->set_buffer(buffer);
+    operand->set_bytes(1);
+    operand->set_access(access);
+  };
+  add(plan.add_prologue(), 0, plan::WRITE);
+  for (auto [buffer, access] : accesses) add(plan.add_body(), buffer, access);
+  return plan;
+}
+
+TEST(Summary, ABufferLivesFromItsWriteToItsLastRead) {
+  using plan::READ, plan::WRITE;
+  auto activations = [](const plan::Plan& plan) { return plan::memoryByKind(plan)["activations"]; };
+  EXPECT_EQ(activations(touching({{0, WRITE}, {0, READ}, {1, WRITE}, {2, WRITE}, {1, READ}, {2, READ}})), 100u);
+  EXPECT_EQ(activations(touching({{0, WRITE}, {1, WRITE}, {2, WRITE}, {1, READ}, {2, READ}, {0, READ}})), 111u);
+  // Across the step's boundary: the next step reads what this one wrote.
+  EXPECT_EQ(activations(touching({{0, READ}, {1, WRITE}, {1, READ}, {0, WRITE}})), 100u);
+  EXPECT_EQ(activations(touching({{0, READ}, {0, WRITE}, {1, WRITE}, {1, READ}})), 110u);
 }
 
 TEST(Summary, CommunicationOfTheBody) {
@@ -232,8 +249,8 @@ TEST(Summary, JsonAndTextSayTheSame) {
   const json::Object& memory = *parsed->object()->find("memory")->object();
   EXPECT_EQ(*memory.find("by_kind")->object()->find("gathered")->integer(), 512);
   EXPECT_EQ(parsed->object()->find("communication")->array()->size(), 4u);
-  EXPECT_THAT(plan::summaryText(made.plan),
-              AllOf(HasSubstr("58 trainable"), HasSubstr("ZeRO stage 3"), HasSubstr("<- this plan"), HasSubstr("all_gather")));
+  EXPECT_THAT(plan::summaryText(made.plan), AllOf(HasSubstr("58 trainable"), HasSubstr("ZeRO stage 3"),
+                                                  HasSubstr("<- this plan"), HasSubstr("all_gather")));
 }
 
 }  // namespace

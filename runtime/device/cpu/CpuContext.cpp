@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/device/cpu/RaceRanges.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -77,7 +78,8 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
   if (world_->abort.raised()) return world_->abort.status();
   const plan::Plan& plan = *world_->plan;
   auto fail = [&](const Status& status) {
-    return Status::error("rank " + std::to_string(rank_) + ": " + instruction.label() + ": " + status.message());
+    return Status::error("rank " + std::to_string(rank_) + ": " + plan::describe(plan, instruction) + ": " +
+                         status.message());
   };
   if (instruction.stream() >= streams_.size()) return fail(missing("stream", instruction.stream()));
   Work work{&instruction, nullptr, std::move(step), {}};
@@ -115,7 +117,8 @@ Status CpuContext::synchronize() {
 void CpuContext::perform(const Work& work, uint32_t stream) {
   if (world_->abort.raised()) return;
   Status status = execute(work, stream == computeStream_ ? pool_ : single_);
-  if (!status.ok() && !world_->abort.raised()) abort(work.instruction->label() + ": " + status.message());
+  if (!status.ok() && !world_->abort.raised())
+    abort(plan::describe(*world_->plan, *work.instruction) + ": " + status.message());
 }
 
 Status CpuContext::execute(const Work& work, ComputePool& pool) {

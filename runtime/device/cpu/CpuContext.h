@@ -39,6 +39,7 @@ class CpuContext : public RankContext {
   ~CpuContext() override;
 
   Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) override;
+  Status poll() override { return world_->abort.status(); }
   Status synchronize() override;
   Status read(uint64_t offset, std::span<std::byte> host) override;
   Status write(uint64_t offset, std::span<const std::byte> host) override;

@@ -1,0 +1,151 @@
+#include "runtime/plan/Summary.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "runtime/plan/Types.h"
+
+namespace sheaf::plan {
+namespace {
+
+// Disjoint byte ranges of one buffer whose contents are still to be read.
+class LiveRanges {
+ public:
+  bool empty() const { return ranges_.empty(); }
+
+  void add(uint64_t begin, uint64_t end) {
+    if (begin == end) return;
+    auto at = ranges_.upper_bound(begin);
+    if (at != ranges_.begin() && std::prev(at)->second >= begin) --at;
+    while (at != ranges_.end() && at->first <= end) {
+      begin = std::min(begin, at->first);
+      end = std::max(end, at->second);
+      at = ranges_.erase(at);
+    }
+    ranges_[begin] = end;
+  }
+
+  void remove(uint64_t begin, uint64_t end) {
+    auto at = ranges_.upper_bound(begin);
+    if (at != ranges_.begin() && std::prev(at)->second > begin) --at;
+    while (at != ranges_.end() && at->first < end) {
+      auto [first, last] = *at;
+      at = ranges_.erase(at);
+      if (first < begin) ranges_[first] = begin;
+      if (last > end) ranges_[end] = last;
+    }
+  }
+
+ private:
+  std::map<uint64_t, uint64_t> ranges_;
+};
+
+// Walks the step backwards and keeps for every kind how much of it is alive. An operand that differs by rank is taken
+// as rank 0's: all ranks' buffers live equally long.
+class Liveness {
+ public:
+  explicit Liveness(const Plan& plan) : plan_(plan), live_(static_cast<size_t>(plan.buffers_size())) {
+    for (const Buffer& buffer : plan.buffers())
+      if (buffer.persistent()) now_[buffer.kind()] += buffer.bytes();
+    std::copy(std::begin(now_), std::end(now_), std::begin(most_));
+  }
+
+  std::map<std::string, uint64_t> run() {
+    walk(plan_.epilogue());
+    walk(plan_.body());
+    walk(plan_.body());
+    walk(plan_.prologue());
+    std::map<std::string, uint64_t> result;
+    for (int kind = PARAMETERS; kind <= CONSTANTS; ++kind)
+      result[bufferKindName(static_cast<BufferKind>(kind))] = most_[kind];
+    return result;
+  }
+
+ private:
+  void walk(const google::protobuf::RepeatedPtrField<Instruction>& list) {
+    for (int i = list.size(); i-- > 0;) instruction(list.Get(i));
+  }
+
+  // While an instruction runs, what it touches and what is read after it are alive together.
+  void instruction(const Instruction& instruction) {
+    std::vector<uint32_t> touched;
+    forEachOperand(instruction, [&](const Operand& operand) {
+      if (plan_.buffers(static_cast<int>(operand.buffer())).persistent()) return;
+      if (live_[operand.buffer()].empty() &&
+          std::find(touched.begin(), touched.end(), operand.buffer()) == touched.end())
+        count(operand.buffer(), true);
+      touched.push_back(operand.buffer());
+    });
+    for (int kind = 0; kind <= CONSTANTS; ++kind) most_[kind] = std::max(most_[kind], now_[kind]);
+    forEachOperand(instruction, [&](const Operand& operand) {
+      if (operand.access() == WRITE)
+        live_[operand.buffer()].remove(operand.offset(), operand.offset() + operand.bytes());
+    });
+    forEachOperand(instruction, [&](const Operand& operand) {
+      if (operand.access() != WRITE) live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
+    });
+    std::sort(touched.begin(), touched.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+    for (uint32_t buffer : touched)
+      if (live_[buffer].empty()) count(buffer, false);
+  }
+
+  void count(uint32_t index, bool alive) {
+    const Buffer& buffer = plan_.buffers(static_cast<int>(index));
+    if (alive)
+      now_[buffer.kind()] += buffer.bytes();
+    else
+      now_[buffer.kind()] -= buffer.bytes();
+  }
+
+  const Plan& plan_;
+  std::vector<LiveRanges> live_;
+  uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
+};
+
+uint64_t collectiveBytes(const Plan& plan, const Collective& collective) {
+  uint64_t parts = collective.op() == ALL_REDUCE ? 1 : static_cast<uint64_t>(plan.ranks());
+  return collective.count() * elementBytes(collective.type()) * parts;
+}
+
+std::array<StageNeeds, 4> stageNeeds(const Plan& plan) {
+  std::array<StageNeeds, 4> stages;
+  uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  for (uint64_t stage = 0; stage < 4; ++stage) {
+    for (const Bucket& bucket : plan.buckets()) {
+      uint64_t values = bucket.elements() * elementBytes(bucket.type());
+      stages[stage].parameters += stage >= 3 ? values / ranks : values;
+      if (!bucket.trainable()) continue;
+      uint64_t states = bucket.elements() * sizeof(float) * static_cast<uint64_t>(bucket.states_size());
+      stages[stage].gradients += stage >= 2 ? values / ranks : values;
+      stages[stage].optimizer += stage >= 1 ? states / ranks : states;
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::map<std::string, uint64_t> memoryByKind(const Plan& plan) {
+  return Liveness(plan).run();
+}
+
+Summary summarize(const Plan& plan) {
+  Summary summary;
+  for (const Parameter& parameter : plan.parameters())
+    (parameter.trainable() ? summary.parameters : summary.frozenParameters) +=
+        elementCount(shapeOf(parameter)).value_or(0);
+  summary.peakBytes = plan.memory().peak_bytes();
+  summary.libraryBytes = plan.memory().library_bytes();
+  summary.byKind = memoryByKind(plan);
+  for (const Instruction& instruction : plan.body())
+    if (instruction.has_collective()) {
+      const Collective& collective = instruction.collective();
+      summary.communication.push_back({collectiveName(collective.op()), collective.bucket(), collective.phase(),
+                                       collectiveBytes(plan, collective)});
+    }
+  summary.stages = stageNeeds(plan);
+  return summary;
+}
+
+}  // namespace sheaf::plan

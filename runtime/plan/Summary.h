@@ -1,0 +1,49 @@
+// What a plan costs, computed from the plan itself: for `sheaf inspect` and for the compiler's own memory table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Json.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+// A collective of the body: `bytes` is the size of the whole array it works on, all ranks' parts together.
+struct Communication {
+  std::string op, bucket, phase;
+  uint64_t bytes = 0;
+};
+
+// What one rank keeps from step to step at a stage, by the ZeRO arithmetic on this plan's buckets, padding included:
+// whole, or an N-th. Gradients count as the optimizer sees them; activations are on top.
+struct StageNeeds {
+  uint64_t parameters = 0, gradients = 0, optimizer = 0;
+  uint64_t total() const { return parameters + gradients + optimizer; }
+};
+
+struct Summary {
+  uint64_t parameters = 0;        // trainable elements: no padding, a tied parameter once
+  uint64_t frozenParameters = 0;  // elements likewise
+  uint64_t peakBytes = 0, libraryBytes = 0;
+  std::map<std::string, uint64_t> byKind;  // all seven kinds, in bytes on one rank
+  std::vector<Communication> communication;
+  std::array<StageNeeds, 4> stages;
+};
+
+// The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over
+// prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
+// a persistent one always. All seven kinds are present. The plan must be verified.
+std::map<std::string, uint64_t> memoryByKind(const Plan& plan);
+
+Summary summarize(const Plan& plan);
+
+// ranks, zero, batch, parameters, memory, communication, stages, ...: one object.
+json::Value summaryJson(const Plan& plan);
+// The same for a person; ends with a newline.
+std::string summaryText(const Plan& plan);
+
+}  // namespace sheaf::plan

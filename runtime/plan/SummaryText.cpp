@@ -1,0 +1,131 @@
+#include <algorithm>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Summary.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::plan {
+namespace {
+
+std::string scheduleText(const Training& training) {
+  const Schedule& schedule = training.schedule();
+  std::string text = schedule.kind().empty() ? "constant" : schedule.kind();
+  if (schedule.warmup() > 0) text += cat(", ", schedule.warmup(), " steps of warm-up");
+  if (schedule.kind() == "cosine") text += cat(", to ", schedule.min(), " of it at step ", schedule.steps());
+  return text;
+}
+
+std::string padded(const std::string& text, size_t width, bool right = false) {
+  std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+// Collectives that are the same but for their bucket, as one line.
+struct CommunicationLine {
+  std::string op, phase;
+  uint64_t count = 0, bytes = 0;
+};
+
+std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
+  std::vector<CommunicationLine> lines;
+  for (const Communication& one : list) {
+    auto same = [&](const CommunicationLine& line) { return line.op == one.op && line.phase == one.phase; };
+    auto found = std::find_if(lines.begin(), lines.end(), same);
+    if (found == lines.end()) found = lines.insert(lines.end(), {one.op, one.phase, 0, 0});
+    ++found->count;
+    found->bytes += one.bytes;
+  }
+  return lines;
+}
+
+}  // namespace
+
+json::Value summaryJson(const Plan& plan) {
+  Summary summary = summarize(plan);
+  json::Object byKind;
+  for (const auto& [kind, bytes] : summary.byKind) byKind.set(kind, bytes);
+  json::Array communication, stages, inputs, decisions, buckets;
+  for (const Communication& one : summary.communication)
+    communication.push_back(
+        json::Object{{"op", one.op}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", one.phase}});
+  for (size_t stage = 0; stage < summary.stages.size(); ++stage)
+    stages.push_back(json::Object{{"zero", static_cast<int64_t>(stage)},
+                                  {"parameters", summary.stages[stage].parameters},
+                                  {"gradients", summary.stages[stage].gradients},
+                                  {"optimizer", summary.stages[stage].optimizer},
+                                  {"total", summary.stages[stage].total()}});
+  for (const Input& input : plan.inputs())
+    inputs.push_back(json::Object{{"name", input.name()},
+                                  {"type", elementName(input.type())},
+                                  {"shape", json::Array(input.shape().begin(), input.shape().end())}});
+  for (const Bucket& bucket : plan.buckets())
+    buckets.push_back(json::Object{{"name", bucket.name()},
+                                   {"type", elementName(bucket.type())},
+                                   {"elements", bucket.elements()},
+                                   {"trainable", bucket.trainable()}});
+  for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
+  return json::Object{{"producer", plan.producer()},
+                      {"model", plan.model()},
+                      {"ranks", plan.ranks()},
+                      {"zero", static_cast<int64_t>(plan.zero_stage())},
+                      {"batch", plan.batch()},
+                      {"max_threads_per_rank", plan.max_threads()},
+                      {"parameters", summary.parameters},
+                      {"frozen_parameters", summary.frozenParameters},
+                      {"optimizer", plan.training().optimizer()},
+                      {"inputs", std::move(inputs)},
+                      {"memory", json::Object{{"peak_bytes", summary.peakBytes},
+                                              {"library_bytes", summary.libraryBytes},
+                                              {"by_kind", std::move(byKind)}}},
+                      {"communication", std::move(communication)},
+                      {"buckets", std::move(buckets)},
+                      {"stages", std::move(stages)},
+                      {"instructions", json::Object{{"prologue", plan.prologue_size()},
+                                                    {"body", plan.body_size()},
+                                                    {"epilogue", plan.epilogue_size()}}},
+                      {"decisions", std::move(decisions)}};
+}
+
+std::string summaryText(const Plan& plan) {
+  Summary summary = summarize(plan);
+  const Training& training = plan.training();
+  std::string out =
+      cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks",
+          ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), "\n");
+  out += cat("  parameters  ", countText(summary.parameters), " trainable");
+  if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
+  out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");
+  for (const Input& input : plan.inputs())
+    out += cat("  input       ", input.name(), ": ", elementName(input.type()), " ", shapeText(shapeOf(input)),
+               " a rank\n");
+  out += cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
+             scheduleText(training), "\n");
+  if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
+  out += cat("  not finite  ", training.on_nan() == "skip" ? "the update is skipped\n" : "the run stops\n");
+
+  out += cat("\nmemory of a rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
+             " in libraries; largest at the same time\n");
+  for (const char* kind : {"parameters", "gradients", "optimizer", "gathered", "activations", "workspace", "constants"})
+    out += cat("  ", padded(kind, 12), padded(bytesText(summary.byKind[kind]), 10, true), "\n");
+
+  out += "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
+  for (size_t stage = 0; stage < summary.stages.size(); ++stage) {
+    const StageNeeds& needs = summary.stages[stage];
+    out += cat("  ", padded(std::to_string(stage), 5));
+    for (uint64_t bytes : {needs.parameters, needs.gradients, needs.optimizer, needs.total()})
+      out += padded(bytesText(bytes), 12, true);
+    out += stage == static_cast<size_t>(plan.zero_stage()) ? "   <- this plan\n" : "\n";
+  }
+
+  out += "\ncommunication in a step";
+  std::vector<CommunicationLine> lines = merged(summary.communication);
+  out += lines.empty() ? ": none\n" : "\n";
+  for (const CommunicationLine& line : lines)
+    out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(line.op, 15), padded(line.phase, 9),
+               padded(bytesText(line.bytes), 10, true), "\n");
+  if (plan.decisions_size() > 0) out += "\ndecisions\n";
+  for (const std::string& decision : plan.decisions()) out += cat("  ", decision, "\n");
+  return out;
+}
+
+}  // namespace sheaf::plan

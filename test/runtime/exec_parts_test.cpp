@@ -1,0 +1,201 @@
+// The executor's parts: step scalars, schedules, the ledger, layouts of weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "runtime/exec/StepLedger.h"
+#include "runtime/exec/StepScalars.h"
+#include "runtime/exec/Weights.h"
+#include "test/runtime/TrainingPlan.h"
+#include "tools/sheaf-run/Options.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(StepScalars, EveryKind) {
+  plan::Plan plan;
+  auto add = [&](const char* kind, double value) {
+    plan.add_scalars()->set_kind(kind);
+    plan.mutable_scalars(plan.scalars_size() - 1)->set_value(value);
+  };
+  add("constant", 0.25), add("lr", 0), add("lr_times", 0.5), add("one_minus_lr_times", 0.01);
+  add("lr_over_bias_correction", 0.9), add("bias_correction", 0.9), add("sqrt_bias_correction", 0.999);
+  add("step", 0), add("first_step", 0), add("max_norm", 2);
+  double lr = 0.1;
+  auto f = [](double value) { return static_cast<float>(value); };
+  EXPECT_THAT(exec::stepScalars(plan, lr, 3),
+              ElementsAre(0.25f, f(lr), f(lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))),
+                          f(1 - std::pow(0.9, 3)), f(std::sqrt(1 - std::pow(0.999, 3))), 3.f, 0.f, 2.f));
+  EXPECT_EQ(exec::stepScalars(plan, lr, 1)[8], 1.f);
+}
+
+TEST(LearningRate, WarmsUpAndFalls) {
+  plan::Training training;
+  training.set_learning_rate(2);
+  EXPECT_EQ(exec::learningRate(training, 1000), 2);
+  *training.mutable_schedule() = *exec::parseSchedule("cosine:warmup=4,steps=12,min=0.1");
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 0), 0.5);
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 3), 2);
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 4), 2);
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 8), 1.1);
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 12), 0.2);
+  EXPECT_DOUBLE_EQ(exec::learningRate(training, 100), 0.2);
+  for (const char* wrong : {"linear", "cosine", "cosine:steps=3,warmup=3", "cosine:steps=x", "constant:min=2",
+                            "cosine:steps=9,"
+                            "foo=1"})
+    EXPECT_FALSE(exec::parseSchedule(wrong).ok()) << wrong;
+}
+
+TEST(Layout, PermutedParametersGoThereAndBack) {
+  plan::Parameter parameter;
+  for (int64_t size : {4, 2, 3}) parameter.add_shape(size);
+  for (int64_t dimension : {2, 0, 1}) parameter.add_permutation(dimension);
+  EXPECT_THAT(exec::namedShape(parameter), ElementsAre(2, 3, 4));
+  std::vector<float> named(24), values(24), back(24);
+  for (size_t i = 0; i < 24; ++i) named[i] = static_cast<float>(i);
+  auto bytes = [](std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); };
+  for (uint64_t begin = 0; begin < 24; begin += 5)
+    exec::namedToPlan(parameter, bytes(named), 4, begin, std::min<uint64_t>(24, begin + 5), bytes(values) + begin * 4);
+  // values[a][b][c] is named[b][c][a].
+  EXPECT_EQ(values[1 * 6 + 1 * 3 + 2], named[1 * 12 + 2 * 4 + 1]);
+  EXPECT_EQ(values[3 * 6 + 0 * 3 + 1], named[0 * 12 + 1 * 4 + 3]);
+  exec::planToNamed(parameter, bytes(values), 4, bytes(back));
+  EXPECT_EQ(back, named);
+}
+
+exec::StepLedger::Config ledgerConfig(int64_t steps, bool skip) {
+  exec::StepLedger::Config config;
+  config.firstStep = 10;
+  config.steps = steps;
+  config.updates = 10;
+  config.hasNorm = true;
+  config.skipOnNan = skip;
+  config.makeValues = [](int64_t step, int64_t update, double& rate) {
+    auto values = std::make_shared<StepValues>();
+    values->step = step;
+    values->scalars = {static_cast<float>(update)};
+    rate = 0.5;
+    return values;
+  };
+  return config;
+}
+
+void finish(const std::shared_ptr<const StepValues>& values, double loss, double norm) {
+  values->writeOutput(0, plan::GRADIENT_NORM, norm);
+  values->writeOutput(0, plan::LOSS, loss);
+}
+
+TEST(StepLedger, HandsOutStepsInOrderAndTwoAtATime) {
+  exec::StepLedger ledger(ledgerConfig(3, false));
+  auto first = ledger.take(10), second = ledger.take(11);
+  EXPECT_EQ(first->step, 10);
+  EXPECT_EQ(second->scalars[0], 12.f);
+  std::atomic<bool> taken{false};
+  std::thread third([&] {
+    auto values = ledger.take(12);
+    taken = true;
+    finish(values, 3, 1);
+    EXPECT_EQ(ledger.take(13), nullptr);
+    ledger.rankDone();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(taken);
+  finish(first, 1, 1);
+  finish(second, 2, 1);
+  third.join();
+  exec::StepResult result;
+  for (int64_t step : {10, 11, 12}) {
+    ASSERT_TRUE(ledger.nextResult(result));
+    EXPECT_EQ(result.step, step);
+    EXPECT_EQ(result.loss, static_cast<double>(step - 9));
+  }
+  EXPECT_FALSE(ledger.nextResult(result));
+  EXPECT_EQ(ledger.nextStep(), 13);
+  EXPECT_EQ(ledger.updates(), 13);
+}
+
+TEST(StepLedger, StopsWhereALossIsNotFinite) {
+  exec::StepLedger ledger(ledgerConfig(5, false));
+  auto values = ledger.take(10);
+  finish(values, NAN, 1);
+  EXPECT_EQ(ledger.take(11), nullptr);
+  EXPECT_EQ(ledger.badStep(), 10);
+}
+
+TEST(StepLedger, ASkippedStepIsNoUpdate) {
+  exec::StepLedger ledger(ledgerConfig(5, true));
+  finish(ledger.take(10), 1, INFINITY);
+  auto next = ledger.take(11);
+  EXPECT_EQ(next->scalars[0], 11.f);
+  finish(next, 1, 1);
+  EXPECT_EQ(ledger.badStep(), -1);
+  EXPECT_EQ(ledger.updates(), 11);
+  exec::StepResult result;
+  ASSERT_TRUE(ledger.nextResult(result));
+  EXPECT_TRUE(result.skipped);
+  ASSERT_TRUE(ledger.nextResult(result));
+  EXPECT_FALSE(result.skipped);
+}
+
+TEST(StepLedger, AllRanksEndAfterTheSameStep) {
+  std::atomic<bool> interrupted{false};
+  auto config = ledgerConfig(100, false);
+  config.ranks = 2;
+  config.interrupted = &interrupted;
+  exec::StepLedger ledger(config);
+  auto values = ledger.take(10);
+  interrupted = true;
+  EXPECT_NE(ledger.take(10), nullptr);  // the other rank still gets the step that was begun
+  EXPECT_EQ(ledger.take(11), nullptr);
+  interrupted = false;
+  EXPECT_EQ(ledger.take(11), nullptr);
+}
+
+TEST(StepLedger, AFailureWakesEverybody) {
+  exec::StepLedger ledger(ledgerConfig(9, false));
+  ledger.take(10), ledger.take(11);
+  std::thread waiting([&] { EXPECT_EQ(ledger.take(12), nullptr); });
+  ledger.fail(Status::error("first"));
+  ledger.fail(Status::error("second"));
+  waiting.join();
+  EXPECT_EQ(ledger.status().message(), "first");
+}
+
+TEST(CommandLine, Options) {
+  auto line = parseCommandLine({"a.plan", "--data", "x=a.npy", "--data=y,z=t.bin:u16", "--steps", "5", "--lr=0.5",
+                                "--shuffle", "-3", "--lr-schedule", "cosine:steps=9", "--poison"});
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(line->run.plan, "a.plan");
+  EXPECT_EQ(line->run.steps, 5);
+  EXPECT_EQ(line->run.data.size(), 2u);
+  EXPECT_THAT(line->run.data[1].inputs, ElementsAre("y", "z"));
+  EXPECT_EQ(line->run.data[1].type, "u16");
+  EXPECT_EQ(line->run.learningRate, 0.5);
+  EXPECT_EQ(line->run.shuffleSeed, -3);
+  EXPECT_TRUE(line->run.poison);
+}
+
+TEST(CommandLine, Errors) {
+  auto refused = [](std::vector<std::string> arguments) { return parseCommandLine(arguments).status().message(); };
+  EXPECT_THAT(refused({"a.plan", "--step", "5"}), HasSubstr("did you mean --steps?"));
+  EXPECT_THAT(refused({"a.plan", "--xyzzyplugh", "5"}), HasSubstr("--help"));
+  EXPECT_THAT(refused({"a.plan", "--steps"}), HasSubstr("wants a value"));
+  EXPECT_THAT(refused({"a.plan", "--steps", "-5"}), HasSubstr("positive"));
+  EXPECT_THAT(refused({"a.plan", "--steps", "5x"}), AllOf(HasSubstr("--steps"), HasSubstr("5x")));
+  EXPECT_THAT(refused({"a.plan"}), HasSubstr("--steps"));
+  EXPECT_THAT(refused({"--steps", "3"}), HasSubstr("no plan"));
+  EXPECT_THAT(refused({"a", "b", "--steps", "3"}), HasSubstr("one plan"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--save-every", "2"}), HasSubstr("--save-state"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
+  EXPECT_TRUE(parseCommandLine({"--help"})->help);
+}
+
+}  // namespace
+}  // namespace sheaf

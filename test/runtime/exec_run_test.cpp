@@ -1,0 +1,340 @@
+// Whole runs of a hand-made plan on the CPU device, against arithmetic done here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <sstream>
+
+#include "runtime/base/Json.h"
+#include "runtime/exec/Run.h"
+#include "runtime/exec/StepScalars.h"
+#include "runtime/io/Safetensors.h"
+#include "runtime/plan/PlanFile.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::kBiasOffset;
+using testing::kElements;
+using testing::npy;
+using testing::readFile;
+using testing::TemporaryFolder;
+using testing::TrainingPlan;
+using testing::writeFile;
+
+constexpr int64_t kRows = 24, kBatch = 8;
+
+// x is a multiple of 1/8 and zero where the bucket has padding, so that all sums are exact in f32.
+std::vector<float> dataRows() {
+  std::vector<float> x(kRows * kElements);
+  for (size_t i = 0; i < x.size(); ++i) {
+    size_t at = i % kElements;
+    if (at < 48 || (at >= kBiasOffset && at < kBiasOffset + 10)) x[i] = static_cast<float>(i * 37 % 17) / 8 - 1;
+  }
+  return x;
+}
+
+// What the run must give.
+struct Reference {
+  std::vector<double> loss, norm, weights = std::vector<double>(kElements), gradient = std::vector<double>(kElements);
+
+  explicit Reference(int64_t steps, double rate = 0.125) {
+    std::vector<float> x = dataRows(), initial = TrainingPlan::initial();
+    for (size_t i = 0; i < 48; ++i) weights[i] = initial[i];
+    for (size_t i = 0; i < 10; ++i) weights[kBiasOffset + i] = initial[48 + i];
+    std::vector<double> momentum(kElements);
+    for (int64_t step = 0; step < steps; ++step) {
+      std::vector<double> sum(kElements);
+      double y = 0, squares = 0;
+      for (int64_t row = step * kBatch; row < (step + 1) * kBatch; ++row)
+        for (size_t i = 0; i < kElements; ++i) sum[i] += x[static_cast<size_t>(row % kRows) * kElements + i];
+      for (size_t i = 0; i < kElements; ++i) {
+        y += sum[i] * weights[i];
+        squares += sum[i] * sum[i];
+        momentum[i] += sum[i];
+        weights[i] -= rate * momentum[i];
+      }
+      if (step == 0) gradient = sum;
+      loss.push_back(y);
+      norm.push_back(std::sqrt(squares));
+    }
+  }
+};
+
+struct LogLine {
+  json::Value value;
+  double number(const char* name) const {
+    double number = NAN;
+    if (const json::Value* member = value.object()->find(name)) (void)member->number(number);
+    return number;
+  }
+};
+
+class RunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
+    std::vector<float> x = dataRows(), weights = TrainingPlan::initial();
+    writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
+    writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+  }
+
+  std::string plan(int64_t ranks, int stage, const std::function<void(plan::Plan&)>& change = {}) {
+    TrainingPlan made(ranks, stage, kBatch);
+    if (change) change(made.plan);
+    std::string path = folder_ / ("plan-" + std::to_string(plans_++));
+    EXPECT_TRUE(plan::writePlan(path, made.plan).ok());
+    return path;
+  }
+
+  exec::RunOptions options(const std::string& plan, int64_t steps) {
+    exec::RunOptions options;
+    options.plan = plan;
+    options.steps = steps;
+    options.data = {*io::parseDataArgument("x=" + (folder_ / "x.npy"))};
+    options.log = folder_ / "log";
+    return options;
+  }
+
+  Status run(const exec::RunOptions& options) {
+    ::testing::internal::CaptureStderr();
+    Status status = exec::run(options, interrupted_);
+    told_ = ::testing::internal::GetCapturedStderr();
+    return status;
+  }
+
+  std::vector<LogLine> log(bool events) {
+    std::vector<LogLine> lines;
+    std::istringstream text(readFile(folder_ / "log"));
+    for (std::string line; std::getline(text, line);) {
+      auto value = json::parse(line);
+      EXPECT_TRUE(value.ok()) << line;
+      if ((value->object()->find("event") != nullptr) == events) lines.push_back({*value});
+    }
+    return lines;
+  }
+
+  void expectLog(const Reference& reference, int64_t first = 0) {
+    std::vector<LogLine> lines = log(false);
+    ASSERT_EQ(lines.size() + static_cast<size_t>(first), reference.loss.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      size_t step = i + static_cast<size_t>(first);
+      EXPECT_EQ(lines[i].number("step"), static_cast<double>(step));
+      EXPECT_NEAR(lines[i].number("loss"), reference.loss[step], 1e-3 * std::abs(reference.loss[step]) + 1e-3) << step;
+      EXPECT_NEAR(lines[i].number("grad_norm"), reference.norm[step], 1e-6 * reference.norm[step]) << step;
+      EXPECT_GE(lines[i].number("seconds"), 0);
+    }
+  }
+
+  // A saved file's values of both parameters, `w` back in the plan's layout.
+  std::vector<float> valuesOf(const std::string& path) {
+    auto file = io::Safetensors::open(path);
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    std::vector<float> w(48), b(10), result(58);
+    EXPECT_EQ(file->find("w")->shape, (std::vector<int64_t>{6, 8}));
+    std::memcpy(w.data(), file->find("w")->data.data(), 192);
+    std::memcpy(b.data(), file->find("b")->data.data(), 40);
+    for (size_t i = 0; i < 48; ++i) result[i] = w[i % 6 * 8 + i / 6];
+    std::copy(b.begin(), b.end(), result.begin() + 48);
+    return result;
+  }
+
+  void expectValues(const std::string& path, const std::vector<double>& bucket) {
+    std::vector<float> values = valuesOf(path);
+    for (size_t i = 0; i < 58; ++i) EXPECT_NEAR(values[i], bucket[i < 48 ? i : kBiasOffset + i - 48], 1e-3) << i;
+  }
+
+  TemporaryFolder folder_;
+  std::atomic<bool> interrupted_{false};
+  std::string told_;
+  int plans_ = 0;
+};
+
+TEST_F(RunTest, TrainsAtEveryStageToTheSameBits) {
+  Reference reference(5);
+  std::string weights;
+  for (int64_t ranks : {1, 2, 4})
+    for (int stage = 0; stage <= 3; ++stage) {
+      exec::RunOptions run = options(plan(ranks, stage), 5);
+      run.save = folder_ / "w";
+      run.gradients = folder_ / "g";
+      run.poison = stage % 2 == 1;
+      Status status = this->run(run);
+      ASSERT_TRUE(status.ok()) << status.message();
+      expectLog(reference);
+      expectValues(run.save, reference.weights);
+      expectValues(run.gradients, reference.gradient);
+      if (weights.empty()) weights = readFile(run.save);
+      EXPECT_EQ(readFile(run.save), weights) << ranks << " ranks, stage " << stage;
+      size_t arenas = 0;
+      for (const LogLine& line : log(true))
+        if (*line.value.object()->find("event")->string() == "arena") {
+          ++arenas;
+          EXPECT_LE(line.number("highest_touched_byte"), line.number("peak_bytes"));
+        }
+      EXPECT_EQ(arenas, run.poison ? static_cast<size_t>(ranks) : 0);
+    }
+}
+
+TEST_F(RunTest, ResumesOnOtherRanksAndStages) {
+  Reference reference(7);
+  exec::RunOptions whole = options(plan(4, 3), 7);
+  whole.save = folder_ / "whole";
+  ASSERT_TRUE(run(whole).ok());
+  for (auto [ranks, stage] : {std::pair<int64_t, int>(4, 3), {2, 1}, {1, 0}}) {
+    exec::RunOptions first = options(plan(4, 3), 4), second = options(plan(ranks, stage), 3);
+    first.saveState = second.resume = folder_ / ("state-" + std::to_string(ranks));
+    ASSERT_TRUE(run(first).ok());
+    std::filesystem::remove(folder_ / "log");
+    second.save = folder_ / "resumed";
+    Status status = run(second);
+    ASSERT_TRUE(status.ok()) << status.message();
+    expectLog(reference, 4);
+    EXPECT_EQ(readFile(second.save), readFile(whole.save)) << ranks << " ranks, stage " << stage;
+  }
+}
+
+TEST_F(RunTest, SavesEveryFewStepsWithoutChangingAnything) {
+  exec::RunOptions plain = options(plan(2, 2), 7), saving = options(plan(2, 2), 7);
+  plain.save = folder_ / "plain";
+  saving.save = folder_ / "saving";
+  saving.saveState = folder_ / "state";
+  saving.saveEvery = 3;
+  ASSERT_TRUE(run(plain).ok());
+  ASSERT_TRUE(run(saving).ok());
+  EXPECT_EQ(readFile(plain.save), readFile(saving.save));
+  for (const char* name : {"step-00000003", "step-00000006", "step-00000007"})
+    EXPECT_TRUE(std::filesystem::exists(saving.saveState + "/" + name)) << name;
+}
+
+TEST_F(RunTest, AStateOfAnotherModelIsRefused) {
+  exec::RunOptions first = options(plan(2, 2), 1);
+  first.saveState = folder_ / "state";
+  ASSERT_TRUE(run(first).ok());
+  auto rename = [](plan::Plan& plan) { plan.mutable_parameters(1)->set_name("c"); };
+  auto otherState = [](plan::Plan& plan) { plan.mutable_buckets(0)->mutable_states(0)->set_name("exp_avg"); };
+  exec::RunOptions second = options(plan(2, 2, rename), 1), third = options(plan(2, 2, otherState), 1);
+  second.resume = third.resume = first.saveState;
+  EXPECT_THAT(run(second).message(), HasSubstr("no parameter 'c'"));
+  EXPECT_THAT(run(third).message(), AllOf(HasSubstr("(momentum)"), HasSubstr("(exp_avg)")));
+}
+
+TEST_F(RunTest, WeightsByNameInTheirOwnLayout) {
+  exec::RunOptions first = options(plan(2, 3), 3);
+  first.save = folder_ / "w";
+  ASSERT_TRUE(run(first).ok());
+  exec::RunOptions zeroRate = options(plan(4, 1), 1);
+  zeroRate.weights = first.save;
+  zeroRate.learningRate = 0;
+  zeroRate.save = folder_ / "again";
+  ASSERT_TRUE(run(zeroRate).ok());
+  EXPECT_EQ(readFile(zeroRate.save), readFile(first.save));
+}
+
+TEST_F(RunTest, WeightErrors) {
+  auto withoutSource = [](plan::Plan& plan) { plan.mutable_parameters(1)->clear_source(); };
+  EXPECT_THAT(run(options(plan(1, 0, withoutSource), 1)).message(), AllOf(HasSubstr("b"), HasSubstr("sheaf init")));
+  auto otherFile = [](plan::Plan& plan) { plan.mutable_files(0)->set_size(1000); };
+  EXPECT_THAT(run(options(plan(1, 0, otherFile), 1)).message(), AllOf(HasSubstr("weights.bin"), HasSubstr("1000")));
+  auto otherHash = [](plan::Plan& plan) { plan.mutable_files(0)->set_size(232); };
+  EXPECT_THAT(run(options(plan(1, 0, otherHash), 1)).message(), HasSubstr("changed"));
+  std::filesystem::create_directory(folder_ / "moved");
+  std::filesystem::rename(folder_ / "weights.bin", folder_ / "moved/weights.bin");
+  exec::RunOptions moved = options(plan(1, 0), 1);
+  EXPECT_THAT(run(moved).message(), HasSubstr("--weights-dir"));
+  moved.weightsFolder = folder_ / "moved";
+  EXPECT_EQ(run(moved).message(), "");
+  std::filesystem::resize_file(folder_ / "moved/weights.bin", 200);
+  EXPECT_THAT(run(moved).message(), HasSubstr("truncated"));
+}
+
+TEST_F(RunTest, NotFiniteStopsAndSavesNothing) {
+  std::vector<float> x = dataRows();
+  x[2 * kBatch * kElements + 5] = NAN;
+  writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
+  exec::RunOptions stop = options(plan(2, 3), 6);
+  stop.save = folder_ / "w";
+  stop.saveState = folder_ / "state";
+  stop.saveEvery = 2;
+  std::string message = run(stop).message();
+  EXPECT_THAT(message, AllOf(HasSubstr("step 2:"), HasSubstr("step-00000002")));
+  EXPECT_FALSE(std::filesystem::exists(stop.save));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "state/step-00000004"));
+  EXPECT_EQ(log(false).size(), 3u);
+}
+
+TEST_F(RunTest, AnErrorOfARankEndsTheRunWithItsPlace) {
+  // A row that does not fit its type, found by the second rank in the second step.
+  auto integers = [](plan::Plan& plan) {
+    plan::Input* input = plan.add_inputs();
+    input->set_name("t");
+    input->set_type(plan::I8);
+    input->add_shape(plan.inputs(0).shape(0));
+    plan::Buffer* buffer = plan.add_buffers();
+    buffer->set_kind(plan::ACTIVATIONS);
+    buffer->set_offset((plan.memory().peak_bytes() + 127) / 128 * 128);
+    buffer->set_bytes(4);
+    plan.mutable_memory()->set_peak_bytes(buffer->offset() + 4);
+    plan::Instruction* read = plan.add_body();
+    read->set_label("t of the step");
+    read->mutable_input()->set_input(1);
+    plan::Operand* destination = read->mutable_input()->mutable_destination();
+    destination->set_buffer(static_cast<uint32_t>(plan.buffers_size() - 1));
+    destination->set_bytes(4);
+    destination->set_access(plan::WRITE);
+  };
+  std::vector<int32_t> t(kRows);
+  t[13] = 300;
+  writeFile(folder_ / "t.npy", npy<int32_t>("<i4", {kRows}, t));
+  exec::RunOptions failing = options(plan(2, 3, integers), 6);
+  failing.data.push_back(*io::parseDataArgument("t=" + (folder_ / "t.npy")));
+  failing.save = folder_ / "w";
+  EXPECT_THAT(run(failing).message(),
+              AllOf(HasSubstr("rank 1"), HasSubstr("t of the step"), HasSubstr("row 13"), HasSubstr("300")));
+  EXPECT_FALSE(std::filesystem::exists(failing.save));
+}
+
+TEST_F(RunTest, AnInterruptedRunSavesItsState) {
+  interrupted_ = true;
+  exec::RunOptions stopped = options(plan(2, 1), 5);
+  stopped.saveState = folder_ / "state";
+  Status status = run(stopped);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(log(false).empty());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "state/step-00000000/manifest.json"));
+  EXPECT_THAT(told_, HasSubstr("interrupted"));
+}
+
+TEST_F(RunTest, OptionErrors) {
+  exec::RunOptions threads = options(plan(1, 0), 1);
+  threads.threadsPerRank = 3;
+  EXPECT_THAT(run(threads).message(), HasSubstr("--max-threads-per-rank 3"));
+  exec::RunOptions nowhere = options(plan(1, 0), 1);
+  nowhere.save = folder_ / "none/w";
+  EXPECT_THAT(run(nowhere).message(), HasSubstr("--save"));
+  auto huge = [](plan::Plan& plan) {
+    plan::Buffer* buffer = plan.add_buffers();
+    buffer->set_kind(plan::ACTIVATIONS);
+    buffer->set_bytes(uint64_t{1} << 45);
+    plan.mutable_memory()->set_peak_bytes(buffer->bytes());
+    buffer->set_offset(0);
+    for (plan::Buffer& other : *plan.mutable_buffers()) other.set_persistent(false);
+  };
+  EXPECT_THAT(run(options(plan(1, 0, huge), 1)).message(), HasSubstr("plan is wrong"));
+  auto large = [](plan::Plan& plan) {
+    plan::Buffer* buffer = plan.add_buffers();
+    buffer->set_kind(plan::ACTIVATIONS);
+    buffer->set_offset((plan.memory().peak_bytes() + 127) / 128 * 128);
+    buffer->set_bytes(uint64_t{1} << 45);
+    plan.mutable_memory()->set_peak_bytes(buffer->offset() + buffer->bytes());
+  };
+  EXPECT_THAT(run(options(plan(1, 0, large), 1)).message(), HasSubstr("this machine has"));
+}
+
+}  // namespace
+}  // namespace sheaf

@@ -1,0 +1,166 @@
+// Which rows a rank reads at which step, from every kind of file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "runtime/io/DataSource.h"
+#include "runtime/io/Permutation.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::npy;
+using testing::TemporaryFolder;
+using testing::writeFile;
+
+TEST(Permutation, IsOne) {
+  for (uint64_t size : {1, 2, 3, 4, 5, 17, 64, 100, 1000, 4097}) {
+    io::Permutation permutation(size, 42);
+    std::set<uint64_t> seen;
+    for (uint64_t i = 0; i < size; ++i) seen.insert(permutation(i));
+    EXPECT_EQ(seen.size(), size);
+    EXPECT_LT(*seen.rbegin(), size);
+  }
+}
+
+TEST(Permutation, KeysDifferAndElementsMove) {
+  io::Permutation a(1000, 1), b(1000, 2);
+  int same = 0, fixed = 0, neighbours = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    same += a(i) == b(i);
+    fixed += a(i) == i;
+    neighbours += i > 0 && a(i) == a(i - 1) + 1;
+  }
+  EXPECT_LT(same, 10);
+  EXPECT_LT(fixed, 10);
+  EXPECT_LT(neighbours, 10);
+}
+
+// Inputs `x` f32 [2, 3] and `t` i64 [2, 3] a rank; two ranks.
+plan::Plan twoInputs() {
+  plan::Plan plan;
+  plan.set_ranks(2);
+  plan.set_batch(4);
+  for (auto [name, type] : {std::pair("x", plan::F32), std::pair("t", plan::I64)}) {
+    plan::Input* input = plan.add_inputs();
+    input->set_name(name);
+    input->set_type(type);
+    input->add_shape(2);
+    input->add_shape(3);
+  }
+  return plan;
+}
+
+template <typename T>
+std::vector<T> rowsOf(const io::DataSource& data, int64_t rank, uint32_t input, uint64_t sample) {
+  std::vector<T> values(6);
+  Status status = data.read(rank, input, sample, std::as_writable_bytes(std::span(values)));
+  EXPECT_TRUE(status.ok()) << status.message();
+  return values;
+}
+
+class Data : public ::testing::Test {
+ protected:
+  // Five rows; element j of row i is 10 i + j.
+  void SetUp() override {
+    std::vector<double> x;
+    std::vector<int32_t> t;
+    for (int i = 0; i < 15; ++i) {
+      x.push_back(i / 3 * 10 + i % 3);
+      t.push_back(i / 3 * 10 + i % 3);
+    }
+    writeFile(folder_ / "x.npy", npy<double>("<f8", {5, 3}, x));
+    writeFile(folder_ / "t.npy", npy<int32_t>("<i4", {5, 3}, t));
+  }
+
+  Expected<io::DataSource> open(const std::vector<std::string>& arguments, std::optional<int64_t> seed = {}) {
+    std::vector<io::DataArgument> parsed;
+    for (const std::string& argument : arguments) {
+      auto one = io::parseDataArgument(argument);
+      if (!one.ok()) return one.status();
+      parsed.push_back(*one);
+    }
+    return io::DataSource::open(plan_, parsed, seed);
+  }
+  std::string refused(const std::vector<std::string>& arguments) { return open(arguments).status().message(); }
+
+  TemporaryFolder folder_;
+  plan::Plan plan_ = twoInputs();
+};
+
+TEST_F(Data, RanksTakeContiguousSlicesAndWrap) {
+  auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "t.npy")});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->rows(), 5u);
+  EXPECT_THAT(rowsOf<float>(*data, 0, 0, 0), ElementsAre(0, 1, 2, 10, 11, 12));
+  EXPECT_THAT(rowsOf<int64_t>(*data, 1, 1, 0), ElementsAre(20, 21, 22, 30, 31, 32));
+  EXPECT_THAT(rowsOf<int64_t>(*data, 0, 1, 4), ElementsAre(40, 41, 42, 0, 1, 2));
+  EXPECT_THAT(rowsOf<float>(*data, 1, 0, 4), ElementsAre(10, 11, 12, 20, 21, 22));
+}
+
+TEST_F(Data, ShuffledEpochsAreDifferentPermutationsAndInputsAgree) {
+  auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "t.npy")}, 3);
+  ASSERT_TRUE(data.ok());
+  std::vector<std::vector<int>> epochs(40);
+  for (uint64_t sample = 0; sample < 200; sample += 2) {
+    auto t = rowsOf<int64_t>(*data, 0, 1, sample);
+    auto x = rowsOf<float>(*data, 0, 0, sample);
+    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(static_cast<float>(t[i]), x[i]);
+    epochs[sample / 5].push_back(static_cast<int>(t[0] / 10));
+    epochs[(sample + 1) / 5].push_back(static_cast<int>(t[3] / 10));
+  }
+  for (std::vector<int>& epoch : epochs) EXPECT_THAT(epoch, ::testing::UnorderedElementsAre(0, 1, 2, 3, 4));
+  EXPECT_GT(std::set(epochs.begin(), epochs.end()).size(), 20u);
+}
+
+TEST_F(Data, TokensAndShiftedLabels) {
+  plan_.mutable_inputs(0)->set_type(plan::I64);
+  std::string tokens;
+  for (char i = 0; i < 14; ++i) tokens += i;
+  writeFile(folder_ / "text.txt", tokens);
+  auto data = open({"x,t=" + (folder_ / "text.txt") + ":u8"});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->rows(), 4u);
+  EXPECT_THAT(rowsOf<int64_t>(*data, 1, 0, 0), ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(rowsOf<int64_t>(*data, 1, 1, 0), ElementsAre(7, 8, 9, 10, 11, 12));
+  writeFile(folder_ / "short.u8", "abc");
+  EXPECT_THAT(refused({"x,t=" + (folder_ / "short.u8")}), HasSubstr("fewer than one row"));
+  EXPECT_THAT(refused({"x=" + (folder_ / "text.txt") + ":u8", "t=" + (folder_ / "text.txt") + ":u8"}),
+              HasSubstr("write --data x,t="));
+}
+
+TEST_F(Data, ErrorsNameInputFileAndShapes) {
+  std::string x = folder_ / "x.npy", t = "t=" + (folder_ / "t.npy");
+  EXPECT_THAT(refused({t}), AllOf(HasSubstr("input 'x' [2, 3] has no data"), HasSubstr("--data x=")));
+  EXPECT_THAT(refused({"y=" + x, t}), AllOf(HasSubstr("no input 'y'"), HasSubstr("x, t")));
+  EXPECT_THAT(refused({"x=" + x, "x=" + x, t}), HasSubstr("twice"));
+  EXPECT_THAT(refused({"x=" + (folder_ / "none.npy"), t}), HasSubstr("none.npy"));
+  EXPECT_THAT(refused({"t=" + x, "x=" + x}), AllOf(HasSubstr("f64"), HasSubstr("i64")));
+  EXPECT_THAT(refused({"x"}), HasSubstr("NAME=FILE"));
+  EXPECT_THAT(refused({"=a"}), HasSubstr("NAME=FILE"));
+  writeFile(folder_ / "y.npy", npy<float>("<f4", {5, 4}, std::vector<float>(20)));
+  EXPECT_THAT(refused({"x=" + (folder_ / "y.npy"), t}),
+              AllOf(HasSubstr("[5, 4]"), HasSubstr("[rows, 3]"), HasSubstr("y.npy")));
+  writeFile(folder_ / "z.npy", npy<float>("<f4", {4, 3}, std::vector<float>(12)));
+  EXPECT_THAT(refused({"x=" + (folder_ / "z.npy"), t}), HasSubstr("5 rows, other inputs have 4"));
+  EXPECT_THAT(refused({"x,t=" + x}), HasSubstr("raw tokens"));
+  EXPECT_THAT(refused({"x=" + folder_.path(), t}), HasSubstr("not a regular file"));
+}
+
+TEST_F(Data, ATokenThatDoesNotFitIsNamed) {
+  plan_.mutable_inputs(1)->set_type(plan::I8);
+  writeFile(folder_ / "t.npy", npy<int32_t>("<i4", {5, 3}, std::vector<int32_t>(15, 1000)));
+  auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "t.npy")});
+  ASSERT_TRUE(data.ok());
+  std::vector<int8_t> values(6);
+  EXPECT_THAT(data->read(1, 1, 0, std::as_writable_bytes(std::span(values))).message(),
+              AllOf(HasSubstr("input 't'"), HasSubstr("row 2"), HasSubstr("1000")));
+}
+
+}  // namespace
+}  // namespace sheaf

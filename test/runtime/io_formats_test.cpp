@@ -1,0 +1,277 @@
+// File formats with right, truncated and hostile contents; hashes, JSON and conversions beneath them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Json.h"
+#include "runtime/base/Text.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/Npy.h"
+#include "runtime/io/Safetensors.h"
+#include "runtime/io/TokenFile.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::npy;
+using testing::TemporaryFolder;
+
+std::span<const std::byte> bytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+TEST(Hash, KnownValues) {
+  auto fnv = [](const std::string& text) { return fnv1a(bytesOf(text)); };
+  EXPECT_EQ(fnv(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(fnv("foobar"), 0x85944171f73967e8u);
+  auto xxh = [](const std::string& text) {
+    Xxh64 hash;
+    hash.update(bytesOf(text));
+    return hash.digest();
+  };
+  EXPECT_EQ(xxh(""), 0xef46db3751d8e999u);
+  EXPECT_EQ(xxh("abc"), 0x44bc2cf5ad770999u);
+  EXPECT_EQ(xxh("Nobody inspects the spammish repetition"), 0xfbcea83c8a378bf1u);
+}
+
+TEST(Hash, PiecesDoNotMatter) {
+  std::string text(1000, 'a');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31);
+  Xxh64 whole;
+  whole.update(bytesOf(text));
+  for (size_t piece : {1, 7, 31, 32, 33, 100}) {
+    Xxh64 hash;
+    for (size_t at = 0; at < text.size(); at += piece) hash.update(bytesOf(text.substr(at, piece)));
+    EXPECT_EQ(hash.digest(), whole.digest()) << piece;
+  }
+}
+
+TEST(Text, NearestIsASlipOnly) {
+  EXPECT_EQ(nearest("--stepz", {"--steps", "--save"}), "--steps");
+  EXPECT_EQ(nearest("--frobnicate", {"--steps", "--save"}), "");
+  EXPECT_EQ(countText(1234567), "1,234,567");
+  EXPECT_EQ(countText(12), "12");
+  EXPECT_EQ(bytesText(1536), "1.5 KiB");
+}
+
+TEST(Json, RoundTrip) {
+  const char* text = R"({"a": [1, -2.5, 1e+300, true, false, null], "b\n\"": {"c": "é€😀"}, "d": []})";
+  auto value = json::parse(text);
+  ASSERT_TRUE(value.ok()) << value.status().message();
+  EXPECT_EQ(json::write(*value), text);
+  EXPECT_EQ(json::write(*json::parse(json::write(*value, 2))), text);
+  EXPECT_EQ(*json::parse(R"("é😀\/")")->string(), "é😀/");
+}
+
+TEST(Json, DoublesReadBackTheSame) {
+  for (double value : {0.1, 1.0 / 3, 2.35141634941101, 5e-324, 1e22, -0.0}) {
+    double back = 0;
+    ASSERT_TRUE(json::parse(json::write(value))->number(back));
+    EXPECT_EQ(std::memcmp(&value, &back, sizeof value), 0) << value;
+  }
+  EXPECT_EQ(json::write(std::nan("")), "null");
+  EXPECT_EQ(json::write(INFINITY), "null");
+}
+
+TEST(Json, RefusesWhatIsNotJson) {
+  for (const char* text : {"",
+                           "{",
+                           "[1,]",
+                           "{\"a\":1,}",
+                           "01",
+                           "1.",
+                           "1e",
+                           "-",
+                           "nul",
+                           "\"a",
+                           "\"\n\"",
+                           "\"\\x\"",
+                           "\"\\ud800\"",
+                           "{\"a\":1,\"a\":2}",
+                           "[1] 2",
+                           "NaN",
+                           "\"\xff\"",
+                           "\"\xc0\x80\"",
+                           "\"\xed\xa0\x80\"",
+                           "1e999",
+                           "+1"})
+    EXPECT_FALSE(json::parse(text).ok()) << text;
+  EXPECT_FALSE(json::parse(std::string(1000, '[')).ok());
+}
+
+template <typename To, typename From>
+std::vector<To> converted(io::DataType from, io::DataType to, const std::vector<From>& values) {
+  std::vector<To> result(values.size());
+  Status status = io::convert(from, reinterpret_cast<const std::byte*>(values.data()), to,
+                              reinterpret_cast<std::byte*>(result.data()), values.size());
+  EXPECT_TRUE(status.ok()) << status.message();
+  return result;
+}
+
+TEST(Convert, IntegersAndFloats) {
+  using io::DataType;
+  EXPECT_THAT((converted<int64_t, uint16_t>(DataType::U16, DataType::I64, {0, 65535})), ElementsAre(0, 65535));
+  EXPECT_THAT((converted<int64_t, int32_t>(DataType::I32, DataType::I64, {-1, 7})), ElementsAre(-1, 7));
+  EXPECT_THAT((converted<float, double>(DataType::F64, DataType::F32, {0.1, -2})), ElementsAre(0.1f, -2.f));
+  EXPECT_THAT((converted<float, uint8_t>(DataType::U8, DataType::F32, {0, 255})), ElementsAre(0.f, 255.f));
+  EXPECT_THAT((converted<float, uint16_t>(DataType::BF16, DataType::F32, {0x3f80, 0xc020})), ElementsAre(1.f, -2.5f));
+  EXPECT_THAT((converted<uint16_t, float>(DataType::F32, DataType::BF16, {1.f, 1.00390625f, 1.01171875f})),
+              ElementsAre(0x3f80, 0x3f80, 0x3f82));
+  EXPECT_THAT((converted<float, uint16_t>(DataType::F16, DataType::F32, {0x3c00, 0xc100, 0x0001, 0x7c00, 0x7bff})),
+              ElementsAre(1.f, -2.5f, std::ldexp(1.f, -24), INFINITY, 65504.f));
+  EXPECT_THAT(
+      (converted<uint16_t, float>(DataType::F32, DataType::F16, {1.f, 65519.f, 65520.f, 1e-8f, std::ldexp(3.f, -25)})),
+      ElementsAre(0x3c00, 0x7bff, 0x7c00, 0, 2));
+}
+
+TEST(Convert, EveryHalfSurvivesTheWayThroughF32) {
+  std::vector<uint16_t> all;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits)
+    if ((bits & 0x7c00) != 0x7c00 || (bits & 0x3ff) == 0) all.push_back(static_cast<uint16_t>(bits));
+  auto wide = converted<float>(io::DataType::F16, io::DataType::F32, all);
+  EXPECT_EQ(converted<uint16_t>(io::DataType::F32, io::DataType::F16, wide), all);
+}
+
+TEST(Convert, WhatDoesNotFitIsAnError) {
+  int64_t large = int64_t{1} << 40;
+  int32_t small = 0;
+  auto source = reinterpret_cast<const std::byte*>(&large);
+  EXPECT_THAT(
+      io::convert(io::DataType::I64, source, io::DataType::I32, reinterpret_cast<std::byte*>(&small), 1).message(),
+      HasSubstr("1099511627776"));
+  EXPECT_FALSE(io::convertible(io::DataType::F32, io::DataType::I64));
+  EXPECT_FALSE(io::convertible(io::DataType::I64, io::DataType::F32));
+  EXPECT_TRUE(io::convertible(io::DataType::F64, io::DataType::F32));
+}
+
+TEST(Npy, Versions) {
+  std::string one = npy<int32_t>("<i4", {2, 3}, {1, 2, 3, 4, 5, 6});
+  auto array = io::parseNpy(bytesOf(one));
+  ASSERT_TRUE(array.ok()) << array.status().message();
+  EXPECT_EQ(array->type, io::DataType::I32);
+  EXPECT_THAT(array->shape, ElementsAre(2, 3));
+  EXPECT_EQ(array->data.size(), 24u);
+  std::string two =
+      one.substr(0, 6) + std::string("\x02\0", 2) + one.substr(8, 2) + std::string(2, '\0') + one.substr(10);
+  EXPECT_TRUE(io::parseNpy(bytesOf(two)).ok());
+}
+
+TEST(Npy, ScalarsAndOneDimension) {
+  EXPECT_TRUE(io::parseNpy(bytesOf(npy<float>("<f4", {}, {1}))).ok());
+  EXPECT_TRUE(io::parseNpy(bytesOf(npy<uint8_t>("|u1", {3}, {1, 2, 3}))).ok());
+  EXPECT_TRUE(io::parseNpy(bytesOf(npy<float>("<f4", {0, 7}, {}))).ok());
+}
+
+TEST(Npy, RefusesWhatItCannotRead) {
+  std::string good = npy<float>("<f4", {2, 3}, {1, 2, 3, 4, 5, 6});
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(io::parseNpy(bytesOf(good.substr(0, size))).ok()) << size;
+  EXPECT_FALSE(io::parseNpy(bytesOf(good + "x")).ok());
+  auto refused = [](const std::string& file) { return io::parseNpy(bytesOf(file)).status().message(); };
+  EXPECT_THAT(refused(npy<float>(">f4", {1}, {1})), HasSubstr(">f4"));
+  EXPECT_THAT(refused(npy<double>("<c8", {1}, {1})), HasSubstr("<c8"));
+  EXPECT_THAT(refused(npy<double>("|O", {1}, {1})), HasSubstr("|O"));
+  EXPECT_THAT(refused(npy<float>("<f4", {int64_t{1} << 62, 16}, {1})), HasSubstr("does not match"));
+  std::string fortran = good;
+  fortran.replace(fortran.find("False"), 5, "True ");
+  EXPECT_THAT(refused(fortran), HasSubstr("Fortran"));
+  std::string structured = good;
+  structured.replace(structured.find("'<f4'"), 5, "[('a'");
+  EXPECT_THAT(refused(structured), HasSubstr("plain array"));
+}
+
+TEST(Tokens, TypesBySuffixAndBySaying) {
+  std::string four("\x01\0\x02\0", 4);
+  EXPECT_EQ(io::parseTokens(bytesOf(four), "a/x.bin", "")->count, 2u);
+  EXPECT_EQ(io::parseTokens(bytesOf(four), "x.u8", "")->count, 4u);
+  EXPECT_EQ(io::parseTokens(bytesOf(four), "x.txt", "u32")->count, 1u);
+  EXPECT_THAT(io::parseTokens(bytesOf(four), "x.txt", "").status().message(), HasSubstr(":u16"));
+  EXPECT_THAT(io::parseTokens(bytesOf(four), "x.txt", "f32").status().message(), HasSubstr("'f32'"));
+  EXPECT_THAT(io::parseTokens(bytesOf(four.substr(1)), "x.bin", "").status().message(), HasSubstr("3 bytes"));
+}
+
+TEST(Tokens, HeaderOfLlmC) {
+  std::vector<int32_t> header(256);
+  header[0] = 20240520, header[1] = 1, header[2] = 3;
+  std::string file(reinterpret_cast<const char*>(header.data()), 1024);
+  file += std::string("\x05\0\x06\0\x07\0", 6);
+  auto tokens = io::parseTokens(bytesOf(file), "train.bin", "");
+  ASSERT_TRUE(tokens.ok()) << tokens.status().message();
+  EXPECT_EQ(tokens->count, 3u);
+  EXPECT_EQ(static_cast<int>(tokens->data[0]), 5);
+  EXPECT_THAT(io::parseTokens(bytesOf(file + "xx"), "train.bin", "").status().message(), HasSubstr("announces 3"));
+}
+
+std::string safetensors(const std::string& header, size_t data) {
+  uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data, '\0');
+}
+
+TEST(Safetensors, WritesAndReads) {
+  TemporaryFolder folder;
+  auto writer = io::SafetensorsWriter::create(folder / "w",
+                                              {{"b", io::DataType::F32, {2}}, {"a \"é", io::DataType::I64, {1, 1}}});
+  ASSERT_TRUE(writer.ok());
+  std::vector<float> floats{1, 2};
+  int64_t integer = 7;
+  ASSERT_TRUE(writer->write(std::as_bytes(std::span(floats))).ok());
+  EXPECT_FALSE(writer->commit().ok());
+  ASSERT_TRUE(writer->write(std::as_bytes(std::span(&integer, 1))).ok());
+  EXPECT_FALSE(writer->write(bytesOf("x")).ok());
+  ASSERT_TRUE(writer->commit().ok());
+  auto read = io::Safetensors::open(folder / "w");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->tensors().size(), 2u);
+  EXPECT_EQ(std::memcmp(read->find("b")->data.data(), floats.data(), 8), 0);
+  EXPECT_THAT(read->find("a \"é")->shape, ElementsAre(1, 1));
+  EXPECT_EQ(read->find("c"), nullptr);
+  std::string bytes = testing::readFile(folder / "w");
+  Xxh64 hash;
+  hash.update(bytesOf(bytes));
+  EXPECT_EQ(writer->checksum(), hash.digest());
+  EXPECT_EQ(writer->size(), bytes.size());
+}
+
+TEST(Safetensors, NothingRemainsWithoutCommit) {
+  TemporaryFolder folder;
+  { auto writer = io::SafetensorsWriter::create(folder / "w", {{"b", io::DataType::F32, {2}}}); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Safetensors, RefusesHostileHeaders) {
+  auto refused = [](const std::string& header, size_t data) {
+    return io::Safetensors::parse(bytesOf(safetensors(header, data))).status().message();
+  };
+  EXPECT_EQ(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8), "");
+  EXPECT_EQ(refused(R"({"__metadata__":{"x":"y"}})", 0), "");
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7), HasSubstr("outside"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8), HasSubstr("does not match"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8), HasSubstr("F33"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), HasSubstr("dimension"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})", 8),
+              HasSubstr("does not match"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), HasSubstr("outside"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), HasSubstr("gap"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), HasSubstr("follow"));
+  EXPECT_THAT(
+      refused(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+          8),
+      HasSubstr("overlaps"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{}})", 8), HasSubstr("twice"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F32","shape":[2]}})", 8), HasSubstr("data_offsets"));
+  EXPECT_THAT(refused("[1]", 0), HasSubstr("JSON object"));
+  EXPECT_THAT(refused("{", 0), HasSubstr("header"));
+  std::string huge(16, '\xff');
+  EXPECT_THAT(io::Safetensors::parse(bytesOf(huge)).status().message(), HasSubstr("claims"));
+  EXPECT_FALSE(io::Safetensors::parse(bytesOf("short")).ok());
+}
+
+}  // namespace
+}  // namespace sheaf

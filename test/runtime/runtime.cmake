@@ -1,0 +1,11 @@
+# Tests of the runtime's core. Runs load libsheaf_cpu.so as sheaf-run does, so the binary exports protobuf and the plan's
+# classes to it.
+sheaf_add_gtest(runtime_test
+  SOURCES
+    exec_parts_test.cpp exec_run_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
+    ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
+  LIBS SheafExec)
+add_dependencies(runtime_test sheaf_cpu)
+target_compile_definitions(runtime_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>")
+target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
+set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
