@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "runtime/device/cpu/CpuContext.h"
+#include "runtime/device/cpu/LibraryThreads.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -41,6 +42,7 @@ class CpuDevice : public Device {
     if (plan.max_threads() > 0 && static_cast<uint32_t>(options.threadsPerRank) > plan.max_threads())
       return Status::error("the plan has scratch for " + std::to_string(plan.max_threads()) + " threads a rank, not " +
                            std::to_string(options.threadsPerRank) + "; compile it with --max-threads-per-rank");
+    keepLibraryMemory();
     auto world = std::make_shared<World>();
     world->plan = &plan;
     world->options = options;
