@@ -202,7 +202,7 @@ class RegionEvaluator {
     if (auto read = dyn_cast<ReadOp>(op)) {
       auto found = parameters.find(read.getParameter().str());
       if (found == parameters.end() || found->second.type != read.getType())
-        return op->emitError("reads a parameter that has no value of its type");
+        return op->emitOpError("reads a parameter that has no value of its type");
       values[read] = found->second;
       return success();
     }
@@ -217,7 +217,7 @@ class RegionEvaluator {
     SmallVector<const Tensor*> operands;
     for (Value operand : op->getOperands()) {
       auto found = values.find(operand);
-      if (found == values.end()) return op->emitError("uses a value that was not evaluated");
+      if (found == values.end()) return op->emitOpError("uses a value that was not evaluated");
       operands.push_back(&found->second);
     }
     FailureOr<std::vector<Tensor>> results = evaluateWith(op, operands, options);
@@ -239,11 +239,11 @@ class RegionEvaluator {
     auto fusion = dyn_cast<FusionOp>(block.getParentOp());
     for (auto [k, operand] : llvm::enumerate(terminator->getOperands())) {
       auto found = values.find(operand);
-      if (found == values.end()) return terminator->emitError("uses a value that was not evaluated");
+      if (found == values.end()) return terminator->emitOpError("uses a value that was not evaluated");
       if (fusion && fusion.getResult(k).getType() != operand.getType()) {
         auto reduce = operand.getDefiningOp<ReduceOp>();
         if (!reduce || reduce.getKind() != ReduceKind::sum || fusion.getBlock() < 1)
-          return terminator->emitError("yields a partial sum that is not a sum over rows");
+          return terminator->emitOpError("yields a partial sum that is not a sum over rows");
         evaluation.results.push_back(
             partialSums(fusion, values[reduce.getOperand()], cast<RankedTensorType>(fusion.getResult(k).getType())));
         continue;
@@ -262,7 +262,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
                                                              const EvaluatorOptions& options) {
   if (auto constant = dyn_cast<ConstantOp>(op)) {
     FailureOr<Tensor> value = toTensor(constant.getValue());
-    if (failed(value)) return op->emitError("holds a constant whose elements are not at hand");
+    if (failed(value)) return op->emitOpError("holds a constant whose elements are not at hand");
     return std::vector<Tensor>{std::move(*value)};
   }
   if (auto fusion = dyn_cast<FusionOp>(op)) {
@@ -275,7 +275,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
   std::vector<Tensor> results;
   for (Type type : op->getResultTypes()) {
     auto tensor = dyn_cast<RankedTensorType>(type);
-    if (!tensor) return op->emitError("has no value that the evaluator knows");
+    if (!tensor) return op->emitOpError("has no value that the evaluator knows");
     // Elementwise ops take the shape of what they are given.
     bool elementwise = isElementwise(op) && !operands.empty();
     results.push_back(Tensor::zeros(elementwise ? tensor.clone(operands[0]->type.getShape()) : tensor));
@@ -287,7 +287,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
   if (!outcome) outcome = evaluateComposite(op, operands, results, options);
   if (!outcome) outcome = evaluateAttention(op, operands, results);
   if (!outcome) outcome = evaluateWindowed(op, operands, results);
-  if (!outcome) return op->emitError("has no value that the evaluator knows");
+  if (!outcome) return op->emitOpError("has no value that the evaluator knows");
   if (failed(*outcome)) return failure();
   for (Tensor& result : results) normalize(result, options.round);
   return results;
@@ -305,13 +305,13 @@ FailureOr<std::vector<Tensor>> sheaf::train::evaluate(Operation* op, ArrayRef<Te
 FailureOr<Evaluation> sheaf::train::evaluateRegion(Region& region, ArrayRef<Tensor> arguments,
                                                    const std::map<std::string, Tensor>& parameters,
                                                    const EvaluatorOptions& options) {
-  if (!region.hasOneBlock()) return region.getParentOp()->emitError("must have one block to be evaluated");
+  if (!region.hasOneBlock()) return region.getParentOp()->emitOpError("must have one block to be evaluated");
   return RegionEvaluator(region, parameters, options).run(arguments);
 }
 
 FailureOr<Evaluation> sheaf::train::evaluateFunction(Operation* function, ArrayRef<Tensor> arguments,
                                                      const std::map<std::string, Tensor>& parameters,
                                                      const EvaluatorOptions& options) {
-  if (function->getNumRegions() != 1) return function->emitError("is not a function");
+  if (function->getNumRegions() != 1) return function->emitOpError("is not a function");
   return evaluateRegion(function->getRegion(0), arguments, parameters, options);
 }

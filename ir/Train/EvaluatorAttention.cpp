@@ -43,7 +43,7 @@ struct Geometry {
     ArrayRef<int64_t> m = mask->type.getShape();
     if (m.size() == 4 && (m[0] == 1 || m[0] == B) && (m[1] == 1 || m[1] == H) && m[2] == S && m[3] == T)
       return success();
-    return op->emitError("takes a mask [1 or B, 1 or H, S, T]");
+    return op->emitOpError("takes a mask [1 or B, 1 or H, S, T]");
   }
 
   // The score of query i and key j, minus infinity where they do not see each other.

@@ -38,7 +38,7 @@ LogicalResult normalizeRows(Operation* op, Operands in, Tensor& out, double epsi
   const Tensor &x = *in[0], &scale = *in[1];
   const Tensor* bias = in.size() > 2 ? in[2] : nullptr;
   int64_t n = columnsOf(x);
-  if (scale.size() != n || (bias && bias->size() != n)) return op->emitError("takes one scale and bias a column");
+  if (scale.size() != n || (bias && bias->size() != n)) return op->emitOpError("takes one scale and bias a column");
   for (int64_t r = 0; n && r < x.size() / n; ++r) {
     const double* row = &x.f[r * n];
     double mean = 0, square = 0;
@@ -56,7 +56,7 @@ LogicalResult normalizeRows(Operation* op, Operands in, Tensor& out, double epsi
 
 LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor& labels, Results out) {
   int64_t rows = logits.type.getDimSize(0), classes = logits.type.getDimSize(1);
-  if (classes == 0) return op.emitError("has no classes");
+  if (classes == 0) return op.emitOpError("has no classes");
   for (int64_t r = 0; r < rows; ++r) {
     const double* row = &logits.f[r * classes];
     double lse = logSumExp(row, classes);
@@ -64,7 +64,7 @@ LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor
     int64_t label = labels.i[r];
     if (op.getIgnoreIndex() && label == int64_t(*op.getIgnoreIndex())) continue;
     if (label < 0 || label >= classes)
-      return op.emitError() << "label " << label << " is not one of " << classes << " classes";
+      return op.emitOpError() << "label " << label << " is not one of " << classes << " classes";
     out[0].f[r] = lse - row[label];
   }
   return success();
@@ -72,7 +72,7 @@ LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor
 
 LogicalResult dropout(DropoutOp op, const Tensor& x, Tensor& out, const EvaluatorOptions& options) {
   double ratio = op.getRatio().convertToDouble();
-  if (!(ratio >= 0 && ratio <= 1)) return op.emitError("drops a share that is not between 0 and 1");
+  if (!(ratio >= 0 && ratio <= 1)) return op.emitOpError("drops a share that is not between 0 and 1");
   uint64_t first = uint64_t(options.rank) * uint64_t(x.size());
   for (int64_t e = 0; e < x.size(); ++e) {
     uint64_t element = first + uint64_t(e);

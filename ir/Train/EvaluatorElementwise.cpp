@@ -98,7 +98,7 @@ class Elementwise {
   Results out;
   const EvaluatorOptions& options;
 
-  LogicalResult noIntegers() { return op->emitError("has no value on integers"); }
+  LogicalResult noIntegers() { return op->emitOpError("has no value on integers"); }
 
   // Of floats only.
   template <typename F>
@@ -126,7 +126,7 @@ class Elementwise {
 
   // A zero among integer divisors is an error, not a trap.
   LogicalResult checkDivisors() {
-    if (!in[1]->isFloat() && llvm::is_contained(in[1]->i, 0)) return op->emitError("divides an integer by zero");
+    if (!in[1]->isFloat() && llvm::is_contained(in[1]->i, 0)) return op->emitOpError("divides an integer by zero");
     return success();
   }
 

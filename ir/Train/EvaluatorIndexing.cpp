@@ -31,7 +31,7 @@ LogicalResult forIndices(Operation* op, const Tensor& indices, int64_t size, F f
   for (size_t k = 0; k < indices.i.size(); ++k) {
     int64_t position = indices.i[k];
     if (position < -size || position >= size)
-      return op->emitError() << "index " << position << " lies outside a dimension of " << size;
+      return op->emitOpError() << "index " << position << " lies outside a dimension of " << size;
     f(int64_t(k), position < 0 ? position + size : position);
   }
   return success();
@@ -52,10 +52,10 @@ LogicalResult gather(GatherOp op, const Tensor& data, const Tensor& indices, Ten
 LogicalResult scatterAdd(ScatterAddOp op, const Tensor& update, const Tensor& indices, Tensor& out) {
   ArrayRef<int64_t> shape = out.type.getShape();
   int64_t axis = op.getAxis();
-  if (axis < 0 || axis >= int64_t(shape.size())) return op.emitError("axis out of range");
+  if (axis < 0 || axis >= int64_t(shape.size())) return op.emitOpError("axis out of range");
   int64_t n = shape[axis], count = indices.size();
   int64_t outer = extent(shape, 0, axis), inner = extent(shape, axis + 1, shape.size());
-  if (update.size() != outer * count * inner) return op.emitError("update does not fit the indices and the result");
+  if (update.size() != outer * count * inner) return op.emitOpError("update does not fit the indices and the result");
   return forIndices(op, indices, n, [&](int64_t k, int64_t position) {
     for (int64_t o = 0; o < outer; ++o)
       for (int64_t j = 0; j < inner; ++j)

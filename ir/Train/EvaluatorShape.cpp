@@ -65,7 +65,7 @@ LogicalResult reverse(ReverseOp op, const Tensor& in, Tensor& out) {
   SmallVector<int64_t> strides = stridesOf(shapeOf(in));
   int64_t base = 0;
   for (int64_t axis : op.getAxes()) {
-    if (axis < 0 || axis >= int64_t(strides.size())) return op.emitError("axis out of range");
+    if (axis < 0 || axis >= int64_t(strides.size())) return op.emitOpError("axis out of range");
     base += (shapeOf(in)[axis] - 1) * strides[axis];
     strides[axis] = -strides[axis];
   }
@@ -94,7 +94,7 @@ LogicalResult concat(ConcatOp op, Operands in, Tensor& out) {
 
 LogicalResult iota(IotaOp op, Tensor& out) {
   int64_t axis = op.getAxis();
-  if (axis < 0 || axis >= out.type.getRank()) return op.emitError("axis out of range");
+  if (axis < 0 || axis >= out.type.getRank()) return op.emitOpError("axis out of range");
   SmallVector<int64_t> strides(out.type.getRank(), 0);
   strides[axis] = 1;
   forEach(shapeOf(out), strides, 0, [&](int64_t index, int64_t position) {
@@ -140,7 +140,7 @@ LogicalResult reduce(ReduceOp op, const Tensor& in, Tensor& out) {
   SmallVector<int64_t> strides = stridesOf(shapeOf(out));
   for (int64_t axis : op.getAxes()) strides[axis] = 0;
   ReduceKind kind = op.getKind();
-  if (kind == ReduceKind::mean && in.size() == 0) return op.emitError("takes the mean of nothing");
+  if (kind == ReduceKind::mean && in.size() == 0) return op.emitOpError("takes the mean of nothing");
   withElements(in, out, [&](const auto& from, auto& to) {
     using T = std::decay_t<decltype(to[0])>;
     T start = kind == ReduceKind::prod ? T(1) : kind == ReduceKind::max ? lowest<T>() : T(0);
@@ -173,7 +173,7 @@ LogicalResult reduce(ReduceOp op, const Tensor& in, Tensor& out) {
 
 LogicalResult cumsum(CumSumOp op, const Tensor& in, Tensor& out) {
   int64_t rank = in.type.getRank(), axis = op.getAxis();
-  if (axis < 0 || axis >= rank) return op.emitError("axis out of range");
+  if (axis < 0 || axis >= rank) return op.emitOpError("axis out of range");
   int64_t outer = extent(shapeOf(in), 0, axis), n = shapeOf(in)[axis], inner = extent(shapeOf(in), axis + 1, rank);
   withElements(in, out, [&](const auto& from, auto& to) {
     for (int64_t o = 0; o < outer; ++o)

@@ -50,7 +50,7 @@ LogicalResult forProducts(Op op, RankedTensorType input, RankedTensorType filter
       op.getStrides().size() != 2 || op.getPads().size() != 4 || op.getDilations().size() != 2 ||
       filter.getDimSize(1) * groups != input.getDimSize(1) || filter.getDimSize(0) != output.getDimSize(1) ||
       filter.getDimSize(0) % groups || input.getDimSize(0) != output.getDimSize(0))
-    return op.emitError("is not a 2-D convolution of these shapes");
+    return op.emitOpError("is not a 2-D convolution of these shapes");
   Window window = windowOf(op, input, filter.getShape().drop_front(2), output);
   int64_t outputs = filter.getDimSize(0), depth = filter.getDimSize(1), inputs = input.getDimSize(1);
   int64_t inPlane = window.height * window.width, outPlane = window.outH * window.outW;
@@ -87,7 +87,7 @@ template <typename Op, typename F>
 LogicalResult forMaxima(Op op, const Tensor& x, RankedTensorType output, F f) {
   if (x.type.getRank() != 4 || output.getRank() != 4 || op.getKernel().size() != 2 || op.getStrides().size() != 2 ||
       op.getPads().size() != 4 || op.getDilations().size() != 2)
-    return op.emitError("is not a 2-D pooling of these shapes");
+    return op.emitOpError("is not a 2-D pooling of these shapes");
   Window window = windowOf(op, x.type, op.getKernel(), output);
   int64_t inPlane = window.height * window.width, outPlane = window.outH * window.outW;
   for (int64_t c = 0; c < x.type.getDimSize(0) * x.type.getDimSize(1); ++c)

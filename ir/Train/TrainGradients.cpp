@@ -35,7 +35,8 @@ SHEAF_GRADIENT(ErfOp, {
 
 // `r <= 0` and not `r > 0`, so that a NaN passes its gradient on as it passes itself.
 SHEAF_GRADIENT(ReluOp, {
-  gradients[0] = t.select(t.compare(ComparePredicate::le, r, t.splatLike(r, 0)), t.splatLike(g, 0), g);
+  Value zero = t.splatLike(r, 0);
+  gradients[0] = t.select(t.compare(ComparePredicate::le, r, zero), zero, g);
 })
 
 SHEAF_GRADIENT(GeluOp, {

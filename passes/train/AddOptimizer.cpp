@@ -16,7 +16,7 @@ using namespace sheaf::train;
 
 namespace {
 
-// A hyperparameter: its default and the interval [low, high) or, where `closed`, [low, high] it must lie in.
+// A hyperparameter: its default and the interval [low, high) that it must lie in.
 struct Hyperparameter {
   StringRef key;
   double value, low, high;
@@ -84,9 +84,10 @@ FailureOr<Rule> parseRule(StringRef text, function_ref<InFlightDiagnostic()> emi
     }
     if (!seen.insert(key).second) return emitError() << "optimizer " << name << ": '" << key << "' is given twice";
     FailureOr<double> number = parseValue(value);
-    if (failed(number) || *number < h->low || *number >= h->high) {
+    bool isSwitch = h->key == "nesterov";
+    if (failed(number) || *number < h->low || *number >= h->high || (isSwitch && *number != 0 && *number != 1)) {
       InFlightDiagnostic error = emitError() << "optimizer " << name << ": '" << key << "' is '" << value << "', not ";
-      if (h->key == "nesterov")
+      if (isSwitch)
         error << "true or false";
       else if (h->high == 1)
         error << "a number of at least 0 and less than 1";

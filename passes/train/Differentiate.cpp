@@ -20,45 +20,6 @@ bool isFloat(Value v) {
   return type && isa<FloatType>(type.getElementType());
 }
 
-// Gradients of slices of one value come as pads. Where they lie side by side along one axis, the sum is their
-// concatenation: one write of the whole instead of a zero-filled copy a slice and the additions (the split of a fused
-// query-key-value projection). Null where they are not of this form.
-Value concatenatePads(TensorBuilder& t, ArrayRef<Value> terms) {
-  SmallVector<PadOp> pads;
-  for (Value v : terms) {
-    auto pad = v.getDefiningOp<PadOp>();
-    if (!pad || llvm::any_of(pad.getInterior(), [](int64_t i) { return i != 0; })) return {};
-    pads.push_back(pad);
-  }
-  auto type = TensorBuilder::typeOf(terms[0]);
-  int64_t axis = -1;
-  for (PadOp pad : pads)
-    for (int64_t d = 0; d < type.getRank(); ++d)
-      if (pad.getLow()[d] || pad.getHigh()[d]) {
-        if (axis >= 0 && axis != d) return {};
-        axis = d;
-      }
-  if (axis < 0) return {};
-  llvm::stable_sort(pads, [&](PadOp a, PadOp b) { return a.getLow()[axis] < b.getLow()[axis]; });
-
-  SmallVector<Value> parts;
-  int64_t end = 0;
-  auto fill = [&](int64_t to) {
-    SmallVector<int64_t> shape(type.getShape());
-    shape[axis] = to - end;
-    if (to > end) parts.push_back(t.zeros(type.clone(shape)));
-  };
-  for (PadOp pad : pads) {
-    int64_t low = pad.getLow()[axis];
-    if (low < end) return {};
-    fill(low);
-    parts.push_back(pad.getOperand());
-    end = low + TensorBuilder::typeOf(pad.getOperand()).getDimSize(axis);
-  }
-  fill(type.getDimSize(axis));
-  return t.make<ConcatOp>(parts, axis);
-}
-
 // Reverse-mode differentiation of one block. Forward ops stay as they are; the backward pass is appended in reverse
 // order.
 struct ReverseMode {
@@ -102,7 +63,7 @@ LogicalResult ReverseMode::findWanted() {
       ++pendingReads[read.getParameter()];
       continue;
     }
-    if (!isa<Differentiable>(op)) return op.emitError("has no gradient rule, but the loss depends on it");
+    if (!isa<Differentiable>(op)) return op.emitOpError("has no gradient rule, but the loss depends on it");
     for (Value operand : op.getOperands())
       if (varied.contains(operand)) {
         wanted.insert(operand);
@@ -116,7 +77,6 @@ LogicalResult ReverseMode::findWanted() {
 Value ReverseMode::sum(Location location, ArrayRef<Value> gradients) {
   if (gradients.empty()) return {};
   TensorBuilder t{builder, location};
-  if (Value whole = concatenatePads(t, gradients)) return whole;
   Value total = gradients.front();
   for (Value next : gradients.drop_front()) total = t.add(total, next);
   return total;
@@ -179,12 +139,9 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     if (losses.size() != 1) return step.emitError("needs exactly one train.loss, and has ") << losses.size();
     LossOp loss = losses.front();
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
-      return loss.emitError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
-    if (!body.getOps<UpdateOp>().empty())
-      return (*body.getOps<UpdateOp>().begin())
-          .emitError(
-              "stands in a step that is to be differentiated: its gradient "
-              "would be a second one");
+      return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
+    for (auto update : body.getOps<UpdateOp>())
+      return update.emitOpError("stands in a step that is yet to be differentiated: its parameter would have two");
 
     llvm::StringMap<ParameterOp> trainable;
     for (auto parameter : module.getOps<ParameterOp>())
@@ -195,9 +152,8 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     if (failed(reverse.findWanted())) return failure();
     reverse.differentiate();
     if (reverse.updated.empty())
-      return loss.emitError(
-          "nothing trainable: the loss depends on no trainable parameter; name some with --train, or "
-          "choose the loss that depends on them with --loss");
+      return loss.emitError("nothing trainable: the loss depends on no trainable parameter; ")
+             << "see --train and --freeze, or choose another loss with --loss";
     eraseDead(body);
     freezeUnused(module, reverse.updated);
     return success();

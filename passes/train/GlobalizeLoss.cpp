@@ -82,7 +82,7 @@ class Globalizer {
       Value& sum = sums[value];
       if (!sum) {
         if (!isa<FloatType>(TensorBuilder::typeOf(value).getElementType()))
-          return op->emitError("needs an integer sum over the global batch: cast to a float before summing");
+          return op->emitOpError("needs an integer sum over the global batch: cast to a float before summing");
         builder.setInsertionPointAfterValue(value);
         sum = GlobalSumOp::create(builder, value.getLoc(), value.getType(), value);
         states[sum] = State();
@@ -138,7 +138,7 @@ class Globalizer {
   }
 
   LogicalResult unsupported(Operation* op, const Twine& what) {
-    return op->emitError() << what << ", which is not supported with more than one rank";
+    return op->emitOpError() << what << ", which is not supported with more than one rank";
   }
   LogicalResult crossesRows(Operation* op) {
     return unsupported(op, "mixes rows of the batch that lie on different ranks");
@@ -151,7 +151,7 @@ class Globalizer {
 FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
-      .Case<UpdateOp>([&](auto) { return op->emitError("stands in a step whose loss is not yet globalized"); })
+      .Case<UpdateOp>([&](auto) { return op->emitOpError("stands in a step whose loss is not yet globalized"); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
       .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
@@ -358,7 +358,7 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
 
 FailureOr<State> Globalizer::visitLoss(LossOp op) {
   State state = of(op.getValue());
-  if (state.isSplit()) return op.emitError("has a value for every row: reduce it to a sum or mean over the batch");
+  if (state.isSplit()) return op.emitOpError("has a value for every row: reduce it to a sum or mean over the batch");
   if (!state.isPartial()) shareOperand(op->getOpOperand(0));
   return State();
 }

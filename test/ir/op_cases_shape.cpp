@@ -147,9 +147,9 @@ std::vector<OpCase> indexingCases() {
        "%r = train.global_sum %a0 : tensor<2xf64>",
        "tensor<2xf64>",
        [](const std::vector<Values>& in) { return in[0]; }},
-      // Slices that tile a value: their gradients are put side by side.
+      // A value used twice: its gradients add up.
       {"slice",
-       "tiles",
+       "twice",
        {real("2x4", 85)},
        "%s = train.slice %a0 starts [0, 0] sizes [2, 1] steps [1, 1] : tensor<2x4xf64> -> tensor<2x1xf64>\n"
        "%t = train.slice %a0 starts [0, 3] sizes [2, 1] steps [1, 1] : tensor<2x4xf64> -> tensor<2x1xf64>\n"

@@ -16,7 +16,7 @@
 // ADAMW: module attributes {train.lr = 1.000000e-03 : f64}
 // ADAMW: train.optimizer @optimizer states ["exp_avg", "exp_avg_sq"]
 // ADAMW-SAME: {kind = "one_minus_lr_times", value = 1.000000e-02 : f64}
-// ADAMW-SAME: {kind = "sqrt_bias_correction", value = 0.999
+// ADAMW-SAME: {kind = "sqrt_bias_correction", value = 0.99899
 // ADAMW-SAME: {kind = "lr_over_bias_correction", value = 9.000000e-01 : f64}
 
 // The model's own optimizer is kept, and guarded: the gradient is scaled first, and every result chosen last.

@@ -9,8 +9,9 @@
 // CHECK: %[[H:.*]] = train.matmul %arg0, %[[W1]]
 // CHECK: %[[R:.*]] = train.relu %[[H]]
 // CHECK: train.loss
-// CHECK: %[[DR:.*]] = train.matmul %{{.*}}, %[[W2:.*]] {transpose_b}
-// CHECK: %[[DW2:.*]] = train.matmul %[[R]], %{{.*}} {transpose_a}
+// CHECK: %[[DY:.*]] = train.matmul %{{.*}}, %{{.*}} {transpose_b} : tensor<5x2xf32>, tensor<2x2xf32>
+// CHECK: %[[DR:.*]] = train.matmul %[[DY]], %{{.*}} {transpose_b}
+// CHECK: %[[DW2:.*]] = train.matmul %[[R]], %[[DY]] {transpose_a}
 // CHECK: train.update @w2 by @mine, %[[DW2]]
 // CHECK: %[[DH:.*]] = train.select %{{.*}}, %{{.*}}, %[[DR]]
 // CHECK: %[[DW1:.*]] = train.matmul %arg0, %[[DH]] {transpose_a}

@@ -33,9 +33,9 @@ func.func @splat() -> tensor<1048576x1048576xf32> {
 
 // Used by an op that stays and by one that folds.
 // CHECK-LABEL: @shared
-// CHECK-DAG: %[[S:.*]] = train.constant dense<[3, 5]> : tensor<2xi64>
-// CHECK-DAG: %[[N:.*]] = train.constant dense<[-3, -5]> : tensor<2xi64>
-// CHECK: %[[G:.*]] = train.gather %arg0[%[[S]]]
+// CHECK-NEXT: %[[S:.*]] = train.constant dense<[3, 5]> : tensor<2xi64>
+// CHECK-NEXT: %[[G:.*]] = train.gather %arg0[%[[S]]]
+// CHECK-NEXT: %[[N:.*]] = train.constant dense<[-3, -5]> : tensor<2xi64>
 // CHECK: return %[[G]], %[[N]]
 func.func @shared(%x: tensor<9xf32>) -> (tensor<2xf32>, tensor<2xi64>) {
   %a = train.constant dense<[1, 2]> : tensor<2xi64>
