@@ -54,6 +54,7 @@ class RowKernel {
 
   Value sourceRow(BroadcastOp op, Value row);
   Value outerIndex(IotaOp op, Value row);
+  Value compareWithColumn(Chunk& chunk, CompareOp op, Value row);
   Value scalar(Value v, Value row);
   Value vector(Chunk& chunk, Value v, Value row);
   void prepare(Value v, Value row, DenseSet<AtRow>& seen);
@@ -155,6 +156,24 @@ Value RowKernel::outerIndex(IotaOp op, Value row) {
   return arith::TruncIOp::create(a.b, a.loc, type, position);
 }
 
+// Whether the column is (not) an i64 scalar of the row, as in picking a label's logit; null for any other comparison.
+// Columns fit 32 bits, so that a vector holds twice as many as of 64; a scalar that does not is no column.
+Value RowKernel::compareWithColumn(Chunk& chunk, CompareOp op, Value row) {
+  bool equal = op.getPredicate() == ComparePredicate::eq;
+  auto iota = op.getLhs().getDefiningOp<IotaOp>();
+  auto broadcast = op.getRhs().getDefiningOp<BroadcastOp>();
+  if ((!equal && op.getPredicate() != ComparePredicate::ne) || !iota || !broadcast || !isLastAxis(iota) ||
+      program.isVector(broadcast.getOperand()) || !computeTypeOf(op.getLhs()).isInteger(64))
+    return {};
+  Value wide = scalar(broadcast.getOperand(), sourceRow(broadcast, row));
+  Value narrow = arith::TruncIOp::create(a.b, a.loc, a.b.getI32Type(), wide);
+  Value inside = a.compare(arith::CmpIPredicate::ult, wide, index(program.columns));
+  narrow = a.select(inside, narrow, a.integer(narrow.getType(), -1));
+  Value columns = laneIndices(chunk.column, a.b.getI32Type());
+  auto predicate = equal ? arith::CmpIPredicate::eq : arith::CmpIPredicate::ne;
+  return a.compare(predicate, columns, a.splat(columns.getType(), narrow));
+}
+
 Value RowKernel::scalar(Value v, Value row) {
   if (Value known = scalars.lookup({v, row})) return known;
   Value result;
@@ -201,9 +220,12 @@ Value RowKernel::vector(Chunk& chunk, Value v, Value row) {
     bool isLast = isLastAxis(op);
     result = isLast ? laneIndices(chunk.column, type.getElementType()) : a.splat(type, outerIndex(op, row));
   } else {
-    SmallVector<Value> inputs;
-    for (Value input : v.getDefiningOp()->getOperands()) inputs.push_back(vector(chunk, input, row));
-    result = emitElementOp(a, v.getDefiningOp(), inputs);
+    if (auto compare = v.getDefiningOp<CompareOp>()) result = compareWithColumn(chunk, compare, row);
+    if (!result) {
+      SmallVector<Value> inputs;
+      for (Value input : v.getDefiningOp()->getOperands()) inputs.push_back(vector(chunk, input, row));
+      result = emitElementOp(a, v.getDefiningOp(), inputs);
+    }
   }
   return chunk.values[{v, row}] = result;
 }

@@ -35,22 +35,14 @@ Rounded roundToInteger(ArithBuilder& a, Value x) {
   return {a.sub(shifted, magic), a.sub(a.bitcast(bits, shifted), a.bitcast(bits, magic))};
 }
 
-// 2^k for an integer k in the range of normal exponents.
-Value powerOfTwo(ArithBuilder& a, Type type, Value k) {
-  Format format(type);
-  return a.bitcast(type, a.shiftLeft(a.add(k, a.integer(k.getType(), format.bias())), format.mantissa()));
-}
-
-// e^(high + low), where low is a small correction (or null).
+// e^(high + low), where low is a small correction (or null). Subnormal results are zero.
 Value expOfSum(ArithBuilder& a, Value high, Value low) {
   Type type = high.getType();
   Format format(type);
-  // Beyond these the result is zero or infinite all the same, and 2^k stays a product of two normal powers.
-  Value x = format.isDouble ? a.clamp(high, -746.0, 710.0) : a.clamp(high, -104.0, 89.0);
-  Rounded k = roundToInteger(a, a.mul(x, a.constant(type, 1.4426950408889634074)));
+  Rounded k = roundToInteger(a, a.mul(high, a.constant(type, 1.4426950408889634074)));
   Value ln2High = a.constant(type, format.isDouble ? 0.69314718036912381649 : 0.693145751953125);
   Value ln2Low = a.constant(type, format.isDouble ? 1.9082149292705878161e-10 : 1.42860682031e-6);
-  Value r = a.fma(k.value, a.neg(ln2High), x);
+  Value r = a.fma(k.value, a.neg(ln2High), high);
   r = a.fma(k.value, a.neg(ln2Low), r);
   if (low) r = a.add(r, low);
   static const double f32[] = {0.0013926183587713495, 0.0083631790527225774, 0.041666554617204574, 0.16666576989698776,
@@ -69,10 +61,14 @@ Value expOfSum(ArithBuilder& a, Value high, Value low) {
   Value p = format.isDouble ? a.polynomial(r, f64) : a.polynomial(r, f32);
   p = a.fma(a.mul(r, r), p, r);
   p = a.add(p, a.constant(type, 1.0));
-  // Two factors, so that subnormal results and the last octave before infinity come out right.
-  Value half = a.shiftRight(k.bits, 1);
-  p = a.mul(p, powerOfTwo(a, type, half));
-  return a.mul(p, powerOfTwo(a, type, a.sub(k.bits, half)));
+  // Times 2^k: into the exponent's bits. Where that overflows the result is a constant, and NaN stays what it was.
+  Type bits = ArithBuilder::bitsOf(type);
+  p = a.bitcast(type, a.add(a.bitcast(bits, p), a.shiftLeft(k.bits, format.mantissa())));
+  Value highest = a.constant(type, format.isDouble ? 709.78271289338397 : 88.7228317f);
+  Value lowest = a.constant(type, format.isDouble ? -708.39641853226408 : -87.3365402f);
+  // An unordered comparison also takes NaN here; adding x to infinity then keeps it.
+  p = a.select(a.compare(CmpFPredicate::UGT, high, highest), a.add(high, a.constant(type, kInfinity)), p);
+  return a.select(a.compare(CmpFPredicate::OLT, high, lowest), a.constant(type, 0.0), p);
 }
 
 struct Decomposed {
