@@ -20,3 +20,14 @@ sheaf_add_gtest(comm_local_test
 sheaf_add_gtest(library_check_test
   SOURCES library_check_test.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
+
+# Benchmarks stand beside the tests, and are built with them so that they stay alive; `make bench` runs them.
+foreach(bench gemm_bench attention_bench collectives_bench)
+  add_executable(${bench} ${PROJECT_SOURCE_DIR}/test/bench/${bench}.cpp)
+  target_compile_options(${bench} PRIVATE -O2)
+  target_link_libraries(${bench} PRIVATE SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
+  set_target_properties(${bench} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test/bin)
+  target_include_directories(${bench} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  sheaf_device_test_options(${bench})
+  sheaf_warnings(${bench})
+endforeach()

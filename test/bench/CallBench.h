@@ -1,0 +1,66 @@
+// Timing one library call on the CPU device.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "test/runtime/DeviceTesting.h"
+
+namespace sheaf::bench {
+
+// A call on operands of its own, filled with small numbers, open on the device.
+class CallBench {
+ public:
+  struct Size {
+    uint64_t bytes;
+    plan::Access access;
+  };
+
+  CallBench(plan::LibraryCall call, const std::vector<Size>& operands, int threads) {
+    for (const Size& size : operands) *call.add_operands() = builder_.operand(builder_.buffer(size.bytes), size.access);
+    builder_.call(std::move(call));
+    check(plan::checkLibraryCall(builder_.plan.body(0).call(), 1, builder_.plan.max_threads()));
+    DeviceOptions options;
+    options.threadsPerRank = threads;
+    if (!testing::cpuDevice()) std::exit(1);
+    auto contexts = testing::cpuDevice()->open(builder_.plan, options);
+    check(contexts.status());
+    context_ = std::move((*contexts)[0]);
+    testing::Numbers numbers(1);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      std::vector<float> values = numbers.reals(operands[i].bytes / sizeof(float));
+      check(context_->write(builder_.plan.buffers(i).offset(), std::as_bytes(std::span(values))));
+    }
+  }
+
+  // The median of the seconds a run takes, of at least `runs` and a tenth of a second.
+  double seconds(int runs = 7) {
+    std::vector<double> times;
+    double sum = 0;
+    for (int i = 0; i < runs || (sum < 0.1 && i < 1000); ++i) {
+      auto start = std::chrono::steady_clock::now();
+      check(context_->issue(builder_.plan.body(0), nullptr));
+      check(context_->synchronize());
+      times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      sum += times.back();
+    }
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    return times[times.size() / 2];
+  }
+
+ private:
+  static void check(const Status& status) {
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s\n", status.message().c_str());
+    std::exit(1);
+  }
+
+  testing::PlanBuilder builder_;
+  std::unique_ptr<RankContext> context_;
+};
+
+}  // namespace sheaf::bench
