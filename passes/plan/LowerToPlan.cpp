@@ -425,7 +425,12 @@ void StepLowering::lowerNorm(zero::GradientNormOp op) {
   locations[op.getScalars()] = {normScalars};
   SmallVector<Operand> operands{
       {partials, 0, ranks * count * 8, 0, kRead}, operand(op.getNorm(), kWrite), {normScalars, 0, 8, 0, kWrite}};
-  if (op.getClip()) operands.push_back({scalarBuffer, scalarSlot("max_norm", 0) * 4, 4, 0, kRead});
+  if (op.getClip()) {
+    auto training = module->getAttrOfType<DictionaryAttr>("train.training");
+    auto limit = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
+    int64_t slot = scalarSlot("max_norm", limit ? limit.getValueAsDouble() : 0);
+    operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
+  }
   call(op.getLoc(), "gradient_norm", operands, {{"ranks", ranks}, {"buckets", count}, {"clip", op.getClip()}});
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              "gradient_norm");
