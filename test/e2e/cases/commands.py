@@ -72,12 +72,12 @@ def assemble_an_edit(session):
 
 
 def deterministic(session):
-    config, where = CONFIGS["gpt2-tiny"], session.folder()
-    plans = []
-    for copy in ("a.plan", "b.plan"):
-        session.succeed("sheaf", "compile", session.graph(config.model), "-o", where / copy, "--batch", 8, "--ranks", 2,
-                        "--zero", 3, *config.options)
-        plans.append((where / copy).read_bytes())
+    config, plans = CONFIGS["gpt2-tiny"], []
+    for _ in range(2):
+        out = session.folder() / "out.plan"
+        session.succeed("sheaf", "compile", session.graph(config.model), "-o", out, "--batch", 8, "--ranks", 2, "--zero", 3,
+                        *config.options)
+        plans.append(out.read_bytes())
     expect(plans[0] == plans[1], "two compilations of one model give different plans")
 
 
@@ -218,7 +218,7 @@ def verbose(session):
     out = session.folder() / "out.plan"
     done = session.succeed("sheaf", "compile", MODELS / "gpt2-tiny.onnx", "-o", out, "--batch", 8, "--verbose")
     expect(not done.out, "stdout is not empty")
-    for word in ("trainable", "tied", "layer", "attention", "cross"):
+    for word in ("trainable", "tied", "gelu", "attention"):
         expect(word in done.err.lower(), f"--verbose does not speak of `{word}`:\n{done.err[:1500]}")
 
 
