@@ -1,9 +1,8 @@
 #include "codegen/cpu/RowKernel.h"
 
-#include <limits>
-
 #include "codegen/cpu/KernelMemory.h"
 #include "codegen/fusion/ElementOps.h"
+#include "codegen/fusion/Reductions.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -69,9 +68,6 @@ class RowKernel {
   scf::ForOp forLoop(Value from, Value to, int64_t step, ValueRange init,
                      function_ref<SmallVector<Value>(Value, ValueRange)> body);
 
-  Value identity(ReduceOp op, Type type);
-  Value combine(ReduceOp op, Value x, Value y);
-  Value combineLanes(ReduceOp op, Value vector);
   int64_t unroll(int64_t pass);
 
   const RowProgram& program;
@@ -245,69 +241,6 @@ void RowKernel::prepare(Value v, Value row, DenseSet<AtRow>& seen) {
   for (Value input : op->getOperands()) prepare(input, source, seen);
 }
 
-Value RowKernel::identity(ReduceOp op, Type type) {
-  Type element = tensor(op.getOperand()).getElementType();
-  double limit = std::numeric_limits<double>::infinity();
-  if (isa<FloatType>(element)) {
-    switch (op.getKind()) {
-      case ReduceKind::max:
-        return a.constant(type, -limit);
-      case ReduceKind::min:
-        return a.constant(type, limit);
-      case ReduceKind::prod:
-        return a.constant(type, 1.0);
-      default:
-        return a.constant(type, 0.0);
-    }
-  }
-  unsigned width = element.getIntOrFloatBitWidth();
-  bool isUnsigned = element.isUnsignedInteger() || width == 1;
-  APInt low = isUnsigned ? APInt::getMinValue(width) : APInt::getSignedMinValue(width);
-  APInt high = isUnsigned ? APInt::getMaxValue(width) : APInt::getSignedMaxValue(width);
-  switch (op.getKind()) {
-    case ReduceKind::max:
-      return a.integer(type, low.getSExtValue());
-    case ReduceKind::min:
-      return a.integer(type, high.getSExtValue());
-    case ReduceKind::prod:
-      return a.integer(type, 1);
-    default:
-      return a.integer(type, 0);
-  }
-}
-
-Value RowKernel::combine(ReduceOp op, Value x, Value y) {
-  Type element = tensor(op.getOperand()).getElementType();
-  bool isFloat = isa<FloatType>(element), isUnsigned = element.isUnsignedInteger() || element.isInteger(1);
-  auto larger = isUnsigned ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt;
-  auto smaller = isUnsigned ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt;
-  switch (op.getKind()) {
-    case ReduceKind::max:
-      return isFloat ? a.maximum(x, y) : a.select(a.compare(larger, x, y), x, y);
-    case ReduceKind::min:
-      return isFloat ? a.minimum(x, y) : a.select(a.compare(smaller, x, y), x, y);
-    case ReduceKind::prod:
-      return a.mul(x, y);
-    default:
-      return a.add(x, y);
-  }
-}
-
-// Halves the vector until one element is left: the upper lanes are combined with the lower ones.
-Value RowKernel::combineLanes(ReduceOp op, Value value) {
-  for (int64_t half = kLanes / 2; half >= 1; half /= 2) {
-    SmallVector<int64_t> low, high;
-    for (int64_t i = 0; i < half; ++i) {
-      low.push_back(i);
-      high.push_back(half + i);
-    }
-    Value lower = vector::ShuffleOp::create(a.b, a.loc, value, value, low);
-    Value upper = vector::ShuffleOp::create(a.b, a.loc, value, value, high);
-    value = combine(op, lower, upper);
-  }
-  return vector::ExtractOp::create(a.b, a.loc, value, ArrayRef<int64_t>{0});
-}
-
 scf::ForOp RowKernel::forLoop(Value from, Value to, int64_t step, ValueRange init,
                               function_ref<SmallVector<Value>(Value, ValueRange)> body) {
   return scf::ForOp::create(a.b, a.loc, from, to, index(step), init,
@@ -334,7 +267,7 @@ void RowKernel::emitChunk(Chunk& chunk, int64_t pass, Value row, Value partialRo
   if (!program.flat)
     for (auto [r, accumulator] : llvm::enumerate(accumulators)) {
       ReduceOp reduce = program.reductions[pass][r];
-      Value next = combine(reduce, accumulator, vector(chunk, reduce.getOperand(), row));
+      Value next = emitCombine(a, reduce, accumulator, vector(chunk, reduce.getOperand(), row));
       accumulator = chunk.mask ? a.select(chunk.mask, next, accumulator) : next;
     }
   if (!program.flat && pass + 1 != program.passes()) return;
@@ -369,7 +302,7 @@ void RowKernel::emitPass(int64_t pass, Value row, Value partialRow) {
   SmallVector<Value> accumulators;
   for (int64_t i = 0; i < count; ++i)
     for (ReduceOp reduce : reductions)
-      accumulators.push_back(identity(reduce, vectorType(computeTypeOf(reduce.getOperand()))));
+      accumulators.push_back(emitIdentity(a, reduce, vectorType(computeTypeOf(reduce.getOperand()))));
   auto chunkAt = [&](Value column, Value mask, int64_t i, MutableArrayRef<Value> all) {
     Chunk chunk(column, mask);
     emitChunk(chunk, pass, row, partialRow, all.slice(i * perChunk, perChunk));
@@ -396,10 +329,10 @@ void RowKernel::emitPass(int64_t pass, Value row, Value partialRow) {
 
   for (int64_t half = count / 2; half >= 1 && perChunk; half /= 2)
     for (int64_t k = 0; k < half * perChunk; ++k)
-      accumulators[k] = combine(reductions[k % perChunk], accumulators[k], accumulators[k + half * perChunk]);
+      accumulators[k] = emitCombine(a, reductions[k % perChunk], accumulators[k], accumulators[k + half * perChunk]);
   for (int64_t r = 0; r < perChunk; ++r) {
     ReduceOp reduce = reductions[r];
-    scalars[{reduce.getResult(), row}] = combineLanes(reduce, accumulators[r]);
+    scalars[{reduce.getResult(), row}] = emitCombineLanes(a, reduce, accumulators[r]);
   }
 }
 

@@ -3,7 +3,8 @@
 // Ops of one iteration space (rows x columns) that feed one another are merged as long as no cycle arises, the last op
 // of the block first: what an op computes thus stands by its first use, so that nothing of the backward pass is
 // computed early and kept. Then neighbours that read the same tensor are merged, so that it is read once. Broadcasts,
-// indices and splats are cloned into every group that wants them.
+// indices and splats are cloned into every group that wants them, and so is what a group can compute from tensors it
+// reads anyway: it need not be kept from one kernel to the other.
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -28,6 +29,15 @@ constexpr int64_t kLongestLoneRow = 1024;
 // Groups that share an operand are merged only if they stand this near in the order, so that none of their other
 // operands and results has to live long.
 constexpr int64_t kSiblingDistance = 32;
+// What may be computed twice instead of stored and loaded: so many ops, of which so many elementary functions, by so
+// many other kernels.
+constexpr size_t kMostRecomputed = 16;
+constexpr int64_t kMostRecomputedFunctions = 1;
+constexpr size_t kMostRecomputing = 2;
+
+bool isElementaryFunction(Operation* op) {
+  return isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp, SinOp, CosOp, PowOp>(op);
+}
 
 class Grouping {
  public:
@@ -38,6 +48,8 @@ class Grouping {
     buildGraph();
     mergeAlongEdges();
     mergeSiblings();
+    for (unsigned id : graph.ordered())
+      if (graph[id].fusable) recomputeElsewhere(id);
     place();
   }
 
@@ -157,6 +169,101 @@ class Grouping {
     }
   }
 
+  // The tensor in memory behind a value: free ops that keep rows are looked through. Null for what has no operands.
+  Value rootOf(Value v) {
+    while (Operation* op = v.getDefiningOp()) {
+      if (op->getBlock() != &block || !isTransparent(op)) break;
+      if (auto reshape = dyn_cast<ReshapeOp>(op); reshape && !keepsRows(reshape)) break;
+      if (op->getNumOperands() == 0) return {};
+      v = op->getOperand(0);
+    }
+    return v;
+  }
+
+  // The groups that use a value; false if somebody else does.
+  bool collectReaders(Value v, llvm::SmallSetVector<unsigned, 4>& readers) {
+    for (Operation* user : v.getUsers()) {
+      if (user == block.getTerminator()) return false;
+      if (isTransparent(user)) {
+        if (auto reshape = dyn_cast<ReshapeOp>(user); reshape && !keepsRows(reshape)) return false;
+        if (!collectReaders(user->getResult(0), readers)) return false;
+      } else if (!graph.contains(user) || !graph[graph.nodeOf(user)].fusable) {
+        return false;
+      } else {
+        readers.insert(graph.nodeOf(user));
+      }
+    }
+    return true;
+  }
+
+  // The elementwise members of `group` that compute `v` from tensors in `known`, operands first; false if they do not
+  // or are too many.
+  bool collectChain(Value v, unsigned group, const llvm::SmallSetVector<Value, 8>& known,
+                    llvm::SmallSetVector<Operation*, 8>& chain) {
+    Operation* op = v.getDefiningOp();
+    if (!op || !graph.contains(op) || graph.nodeOf(op) != group || !isFusableElementwise(op)) return false;
+    if (chain.contains(op)) return true;
+    for (Value operand : op->getOperands()) {
+      Value root = rootOf(operand);
+      if (root && !known.contains(root) && !collectChain(root, group, known, chain)) return false;
+    }
+    chain.insert(op);
+    return chain.size() <= kMostRecomputed && llvm::count_if(chain, isElementaryFunction) <= kMostRecomputedFunctions;
+  }
+
+  // What stands for `v` where `clones` stand for their originals.
+  Value remap(Value v, const DenseMap<Value, Value>& clones) {
+    if (Value clone = clones.lookup(v)) return clone;
+    Operation* op = v.getDefiningOp();
+    if (!op || op->getBlock() != &block || !isTransparent(op) || op->getNumOperands() == 0) return v;
+    Value operand = remap(op->getOperand(0), clones);
+    if (operand == op->getOperand(0)) return v;
+    Operation* copy = OpBuilder(block.getTerminator()).clone(*op);
+    copy->setOperand(0, operand);
+    return copy->getResult(0);
+  }
+
+  // Clones what computes a result of the group into its readers if that spares keeping it.
+  void recomputeElsewhere(unsigned group) {
+    SmallVector<Operation*> members = graph[group].members;
+    for (Operation* op : members) {
+      Value v = op->getResult(0);
+      llvm::SmallSetVector<unsigned, 4> readers;
+      if (!isFusableElementwise(op) || !collectReaders(v, readers)) continue;
+      readers.remove(group);
+      if (readers.empty() || readers.size() > kMostRecomputing) continue;
+      SmallVector<llvm::SmallSetVector<Operation*, 8>> chains;
+      bool possible = true;
+      for (unsigned reader : readers) {
+        llvm::SmallSetVector<Value, 8> known;
+        for (Operation* member : graph[reader].members)
+          for (Value operand : member->getOperands())
+            if (Value root = rootOf(operand); root && root != v) known.insert(root);
+        possible &= collectChain(v, group, known, chains.emplace_back()) &&
+                    graph[reader].members.size() + chains.back().size() <= kLargestGroup;
+      }
+      if (!possible) continue;
+      for (auto [reader, chain] : llvm::zip(readers, chains)) cloneChain(reader, chain.getArrayRef());
+    }
+  }
+
+  void cloneChain(unsigned reader, ArrayRef<Operation*> chain) {
+    DenseMap<Value, Value> clones;
+    SmallVector<Operation*> copies;
+    OpBuilder builder(block.getTerminator());
+    for (Operation* op : chain) {
+      Operation* copy = builder.clone(*op);
+      for (OpOperand& operand : copy->getOpOperands()) operand.set(remap(operand.get(), clones));
+      clones[op->getResult(0)] = copy->getResult(0);
+      graph.adopt(reader, copy);
+      copies.push_back(copy);
+    }
+    auto& members = graph[reader].members;
+    for (Operation* member : members)
+      for (OpOperand& operand : member->getOpOperands()) operand.set(remap(operand.get(), clones));
+    members.insert(members.begin(), copies.begin(), copies.end());
+  }
+
   // Whether a group computes `v` itself: a member, or what free ops make of members or of nothing.
   bool isInside(Value v, unsigned group) {
     Operation* op = v.getDefiningOp();
@@ -232,6 +339,8 @@ struct AssignFusions : sheaf::train::impl::AssignFusionsBase<AssignFusions> {
   using Base::Base;
 
   void runOnOperation() override {
+    // A decision taken before, if the pass runs twice, is no decision.
+    getOperation().walk([](Operation* op) { op->removeAttr(kGroupAttr); });
     // Shape ops on splats become splats, which kernels hold in registers.
     RewritePatternSet patterns(&getContext());
     ReshapeOp::getCanonicalizationPatterns(patterns, &getContext());

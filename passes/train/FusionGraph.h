@@ -24,6 +24,9 @@ class FusionGraph {
   unsigned addNode(mlir::Operation* op);
   void addEdge(unsigned producer, unsigned consumer, bool separates);
 
+  // Makes a new op, which adds no dependencies, part of a node; its place among the members is the caller's choice.
+  void adopt(unsigned node, mlir::Operation* op) { current[op] = node; }
+
   // The node an op ended up in.
   unsigned nodeOf(mlir::Operation* op) const { return current.lookup(op); }
   bool contains(mlir::Operation* op) const { return current.count(op); }

@@ -31,6 +31,7 @@ bool isColumnReduction(Operation* op) {
   auto reduce = dyn_cast<ReduceOp>(op);
   if (!reduce || isRowReduction(op) || reduce.getKind() != ReduceKind::sum) return false;
   ArrayRef<int64_t> shape = tensor(reduce.getOperand()).getShape();
+  if (shape.empty()) return false;
   for (int64_t d = 0; d + 1 < static_cast<int64_t>(shape.size()); ++d)
     if (shape[d] != 1 && !llvm::is_contained(reduce.getAxes(), d)) return false;
   return shape.back() == 1 || !llvm::is_contained(reduce.getAxes(), static_cast<int64_t>(shape.size()) - 1);

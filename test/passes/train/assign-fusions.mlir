@@ -110,3 +110,22 @@ func.func @reshapes(%x: tensor<2x4x8xf32>) -> tensor<64xf32> {
   %a = train.abs %f : tensor<64xf32>
   return %a : tensor<64xf32>
 }
+
+// -----
+
+// What a later kernel can compute from a tensor it reads anyway is computed there again: %s is not kept.
+// CHECK-LABEL: @recompute
+func.func @recompute(%x: tensor<8x8xf32>, %w: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // CHECK: train.mul %arg0, %arg0 {train.group = 0 : i64}
+  // CHECK: train.exp
+  // CHECK: train.matmul
+  // CHECK: %[[S:.*]] = train.mul %arg0, %arg0 {train.group = 1 : i64}
+  // CHECK: %[[P:.*]] = train.mul %[[S]], %arg0 {train.group = 1 : i64}
+  // CHECK: train.add %[[P]], %{{.*}} {train.group = 1 : i64}
+  %s = train.mul %x, %x : tensor<8x8xf32>
+  %e = train.exp %s : tensor<8x8xf32>
+  %m = train.matmul %e, %w : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  %p = train.mul %s, %x : tensor<8x8xf32>
+  %a = train.add %p, %m : tensor<8x8xf32>
+  return %a : tensor<8x8xf32>
+}
