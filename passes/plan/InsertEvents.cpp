@@ -30,7 +30,7 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
       int64_t stream;
       Operand operand;
     };
-    llvm::DenseMap<Value, SmallVector<Seen>> history;
+    llvm::MapVector<Value, SmallVector<Seen>> history;
     // Producer -> the consumers that must wait for it, in the order found.
     llvm::MapVector<Operation*, llvm::SetVector<Operation*>> dependences;
     for (Operation* instruction : sequence.instructions) {
