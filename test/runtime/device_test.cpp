@@ -318,11 +318,13 @@ TEST(DeviceErrors, AnErrorOfOneRankEndsAll) {
   write(*contexts[1], builder.plan, indices, std::vector<int64_t>{10});
   for (const Status& status : runBody(builder.plan, contexts)) {
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.message(), "rank 1: wte.weight: gather: index 10 at position 0 is outside [-10, 10)");
+    EXPECT_EQ(status.message(),
+              "rank 1: body instruction 0 (gather 'wte.weight' on stream compute): index 10 at position 0 is outside "
+              "[-10, 10)");
   }
   Status again = contexts[0]->issue(builder.plan.body(0), nullptr);
   ASSERT_FALSE(again.ok());
-  EXPECT_THAT(again.message(), HasSubstr("rank 1: wte.weight"));
+  EXPECT_THAT(again.message(), HasSubstr("rank 1: body instruction 0 (gather 'wte.weight'"));
 }
 
 TEST(DeviceErrors, AbortEndsARendezvous) {
@@ -363,7 +365,8 @@ TEST(DeviceErrors, InputThatCannotBeRead) {
   Contexts contexts = open(builder.plan);
   auto step = std::make_shared<StepValues>();
   step->readInput = [](int64_t, uint32_t, std::span<std::byte>) { return Status::error("the file is gone"); };
-  EXPECT_EQ(runBody(builder.plan, contexts, step)[0].message(), "rank 0: tokens: the file is gone");
+  EXPECT_EQ(runBody(builder.plan, contexts, step)[0].message(),
+            "rank 0: body instruction 0 (read_input 'tokens' on stream compute): the file is gone");
 }
 
 TEST(DeviceErrors, OpeningNamesWhatIsMissing) {
