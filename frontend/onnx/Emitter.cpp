@@ -9,25 +9,23 @@ namespace sheaf::frontend {
 using Shape = SmallVector<int64_t>;
 
 int64_t Tensor::count() const {
-  int64_t n = 1;
-  for (int64_t d : shape()) n *= d;
-  return n;
+  return elementCount(shape()).value_or(kMaxElements);
 }
 
 Value Emitter::materialize(const Tensor& x) {
   if (!x.constant()) return x.value();
   const Constant& c = *x.constant();
   auto& known = stored[c.data.get()];
+  llvm::erase_if(known, [](const Materialized& m) { return m.data.expired(); });
   Value value;
-  for (auto& [other, result] : known)
-    if (other->stored == c.stored && (other->shape == c.shape || !c.isSplat()) && other->type == c.type) value = result;
+  for (const Materialized& m : known)
+    if (m.stored == c.stored && (m.shape == c.shape || !c.isSplat()) && m.type == c.type) value = m.value;
   if (!value) {
     DenseElementsAttr attribute = c.attribute();
     Value& cached = constants[attribute];
     if (!cached) cached = train::ConstantOp::create(builder, loc, attribute);
     value = cached;
-    // Keeps the storage alive, so that its address stays its name.
-    known.emplace_back(std::make_shared<const Constant>(c), value);
+    known.push_back({c.data, c.stored, c.shape, c.type, value});
   }
   auto full = type(c.shape, c.type);
   return value.getType() == full ? value : train::BroadcastOp::create(builder, loc, full, value);
@@ -319,8 +317,9 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
   if (!checkShape(shape)) return {};
   if (indices.constant()) {
-    for (int64_t i : indices.constant()->isSplat() ? std::vector<int64_t>{int64_t(indices.constant()->splatValue())}
-                                                   : indices.constant()->integers())
+    const Constant& known = *indices.constant();
+    bool one = known.isSplat();
+    for (int64_t i : one ? std::vector<int64_t>{known.splatInteger()} : known.integers())
       if (i < -data.dim(axis) || i >= data.dim(axis))
         return error() << "index " << i << " is out of range for dimension " << axis << " of " << text(data.shape()),
                Tensor();
@@ -328,7 +327,7 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
       if (auto folded = fold::gather(*data.constant(), *indices.constant(), axis)) return *folded;
     // One index is a slice: no scatter in its gradient.
     if (indices.count() == 1 && axis < data.rank()) {
-      int64_t at = int64_t(indices.constant()->splatValue());
+      int64_t at = known.splatInteger();
       Shape starts(data.rank(), 0), sizes(data.shape()), steps(data.rank(), 1);
       starts[axis] = at < 0 ? at + data.dim(axis) : at;
       sizes[axis] = 1;

@@ -105,8 +105,14 @@ class Emitter {
   mlir::Location loc;
   std::string node;
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
-  // By a constant's storage: a large one is turned into an attribute (and hashed) once.
-  llvm::DenseMap<const Storage*, llvm::SmallVector<std::pair<std::shared_ptr<const Constant>, mlir::Value>, 1>> stored;
+  // By a constant's storage, as long as that lives: a large one is turned into an attribute (and hashed) once.
+  struct Materialized {
+    std::weak_ptr<const Storage> data;
+    llvm::SmallVector<int64_t> stored, shape;
+    mlir::Type type;
+    mlir::Value value;
+  };
+  llvm::DenseMap<const Storage*, llvm::SmallVector<Materialized, 1>> stored;
 };
 
 }  // namespace sheaf::frontend

@@ -1,5 +1,6 @@
 #include "frontend/onnx/Fold.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -50,6 +51,7 @@ Result make(Type type, const Constant& like, Storage data) {
 
 template <class Out, class In, class F>
 Result map(const Constant& x, Type type, F f) {
+  if (!foldable(x.stored, type)) return {};
   const auto& in = values<In>(x);
   std::vector<Out> out(in.size());
   for (size_t i = 0; i < in.size(); ++i) out[i] = f(in[i]);
@@ -60,7 +62,7 @@ template <class Out, class In, class F>
 Result map2(const Constant& x, const Constant& y, Type type, F f) {
   Shape stored(x.shape.size());
   for (size_t d = 0; d < stored.size(); ++d) stored[d] = std::max(x.stored[d], y.stored[d]);
-  auto count = foldable(stored);
+  auto count = foldable(stored, type);
   if (!count) return {};
   const In* a = values<In>(x).data();
   const In* b = values<In>(y).data();
@@ -193,6 +195,25 @@ bool evaluate(train::ComparePredicate predicate, T x, T y) {
 
 }  // namespace
 
+// Bytes of all constants of the process.
+static std::atomic<int64_t> liveBytes = 0;
+
+std::shared_ptr<const Storage> store(Storage data) {
+  int64_t bytes = std::visit([](auto& v) { return int64_t(v.size() * sizeof(v[0])); }, data);
+  liveBytes += bytes;
+  return std::shared_ptr<const Storage>(new Storage(std::move(data)), [bytes](const Storage* s) {
+    delete s;
+    liveBytes -= bytes;
+  });
+}
+
+std::optional<int64_t> foldable(ArrayRef<int64_t> stored, Type type) {
+  auto count = elementCount(stored);
+  if (!count || *count > kMaxFolded) return std::nullopt;
+  int64_t size = dispatch(type, [](auto sample) { return int64_t(sizeof(sample)); });
+  return liveBytes + *count * size <= kMaxBytes ? count : std::nullopt;
+}
+
 Constant splat(Type type, ArrayRef<int64_t> shape, double value) {
   Shape stored(shape.size(), 1);
   bool empty = llvm::is_contained(shape, 0);
@@ -208,7 +229,7 @@ Constant splat(Type type, ArrayRef<int64_t> shape, double value) {
       element = toType(value, type, T());
     return std::vector<T>(empty ? 0 : 1, element);
   });
-  return {type, Shape(shape), stored, std::make_shared<Storage>(std::move(data))};
+  return {type, Shape(shape), stored, store(std::move(data))};
 }
 
 Constant integers(Type type, ArrayRef<int64_t> shape, std::vector<int64_t> data) {
@@ -222,7 +243,7 @@ Constant integers(Type type, ArrayRef<int64_t> shape, std::vector<int64_t> data)
 }
 
 Result fromBytes(Type type, ArrayRef<int64_t> shape, StringRef bytes) {
-  auto count = foldable(shape);
+  auto count = foldable(shape, type);
   unsigned width = type.getIntOrFloatBitWidth();
   if (!count || int64_t(bytes.size()) != *count * ((width + 7) / 8)) return {};
   const char* from = bytes.data();
@@ -254,13 +275,15 @@ Result fromBytes(Type type, ArrayRef<int64_t> shape, StringRef bytes) {
 }
 
 Result iota(Type type, int64_t count, double start, double step) {
-  if (count < 0 || count > kMaxFolded || isBool(type)) return {};
+  if (!foldable({count}, type) || isBool(type)) return {};
+  // Beyond 2^53 a double does not count in ones.
+  if (isa<IntegerType>(type) && !(std::fabs(start) <= 0x1p53 && std::fabs(step) <= 0x1p53)) return {};
   Storage data = dispatch(type, [&](auto sample) -> Storage {
     using T = decltype(sample);
     std::vector<T> out(count);
     for (int64_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<T, int64_t>)
-        out[i] = toType(int64_t(start) + i * int64_t(step), type);
+        out[i] = toType(int64_t(uint64_t(int64_t(start)) + uint64_t(i) * uint64_t(int64_t(step))), type);
       else if constexpr (std::is_same_v<T, uint8_t>)
         out[i] = 0;
       else
@@ -342,7 +365,7 @@ Result compare(train::ComparePredicate predicate, const Constant& x, const Const
 Result select(const Constant& condition, const Constant& x, const Constant& y) {
   Shape stored(x.shape.size());
   for (size_t d = 0; d < stored.size(); ++d) stored[d] = std::max({condition.stored[d], x.stored[d], y.stored[d]});
-  auto count = foldable(stored);
+  auto count = foldable(stored, x.type);
   if (!count) return {};
   return dispatch(x.type, [&](auto sample) -> Result {
     using T = decltype(sample);
@@ -458,6 +481,13 @@ double Constant::splatValue() const {
     const auto& data = fold::values<decltype(sample)>(*this);
     return data.empty() ? 0.0 : double(data[0]);
   });
+}
+
+int64_t Constant::splatInteger() const {
+  if (isa<FloatType>(type)) return fold::fromDouble(splatValue(), IntegerType::get(type.getContext(), 64));
+  if (fold::isBool(type)) return splatValue() != 0;
+  const auto& data = fold::values<int64_t>(*this);
+  return data.empty() ? 0 : data[0];
 }
 
 DenseElementsAttr Constant::attribute() const {

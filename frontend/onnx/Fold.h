@@ -27,28 +27,31 @@ struct Constant {
   bool isSplat() const;
   // The elements in row-major order of `shape`, repetitions written out; for small integer tensors.
   std::vector<int64_t> integers() const;
-  // The one value of a splat, as a double.
+  // The one value of a splat; an integer beyond 2^53 is exact only in the second form.
   double splatValue() const;
+  int64_t splatInteger() const;
   // Of the stored shape; a splat's has the full shape.
   mlir::DenseElementsAttr attribute() const;
 };
 
-#define SHEAF_UNARY_OPS(X)                                                                                      \
-  X(Neg)                                                                                                        \
-  X(Abs)                                                                                                        \
-  X(Sign) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Tanh) X(Sigmoid) X(Erf) X(Relu) X(Sin) X(Cos) X(Floor) \
-      X(Ceil) X(Round)
+#define SHEAF_UNARY_OPS(X) \
+  X(Neg)                   \
+  X(Abs)                   \
+  X(Sign)                  \
+  X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Tanh) X(Sigmoid) X(Erf) X(Relu) X(Sin) X(Cos) X(Floor) X(Ceil) X(Round)
 #define SHEAF_BINARY_OPS(X) X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Min) X(Max) X(Mod) X(Fmod) X(And) X(Or) X(Xor)
 #define SHEAF_ENUMERATOR(name) name,
 enum class Unary { SHEAF_UNARY_OPS(SHEAF_ENUMERATOR) };
 enum class Binary { SHEAF_BINARY_OPS(SHEAF_ENUMERATOR) };
 #undef SHEAF_ENUMERATOR
 
-// Every function returns nothing where the result would be stored in more than kMaxFolded elements, or is not defined
-// (a division by zero, an index out of range). Operands of the elementwise ones have the same shape.
+// Every function returns nothing where the result would be stored in more than kMaxFolded elements or exceed the limit
+// on all constants together, or is not defined (a division by zero, an index out of range). Operands of the elementwise
+// ones have the same shape.
 namespace fold {
 
-inline constexpr int64_t kMaxFolded = int64_t(1) << 26;  // a causal mask of 8,192 x 8,192
+inline constexpr int64_t kMaxFolded = int64_t(1) << 26;   // a causal mask of 8,192 x 8,192
+inline constexpr int64_t kMaxBytes = int64_t(640) << 20;  // of all constants alive, whatever a model asks for
 
 using Result = std::optional<Constant>;
 

@@ -49,11 +49,11 @@ void walk(llvm::ArrayRef<int64_t> dims, const std::array<Shape, N>& strides, Row
   }
 }
 
-// The number of elements of `stored` if it may be folded.
-inline std::optional<int64_t> foldable(llvm::ArrayRef<int64_t> stored) {
-  auto count = elementCount(stored);
-  return count && *count <= kMaxFolded ? count : std::nullopt;
-}
+// The number of elements of `stored` if that many of `type` may be folded.
+std::optional<int64_t> foldable(llvm::ArrayRef<int64_t> stored, mlir::Type type);
+
+// Shares data, which counts as alive until its last owner is gone.
+std::shared_ptr<const Storage> store(Storage data);
 
 // A constant from freshly computed data: drops repetitions.
 Constant finish(mlir::Type type, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> stored, Storage data);

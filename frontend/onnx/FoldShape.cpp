@@ -22,7 +22,7 @@ bool repeats(const std::vector<T>& data, ArrayRef<int64_t> dims, size_t d) {
 
 // Elements of x (strides `from`, first element at `offset`) in the row-major order of `stored`.
 Result copy(const Constant& x, ArrayRef<int64_t> shape, ArrayRef<int64_t> stored, const Shape& from, int64_t offset) {
-  auto count = foldable(stored);
+  auto count = foldable(stored, x.type);
   if (!count) return {};
   return dispatch(x.type, [&](auto sample) -> Result {
     using T = decltype(sample);
@@ -33,7 +33,7 @@ Result copy(const Constant& x, ArrayRef<int64_t> shape, ArrayRef<int64_t> stored
               for (int64_t i = 0; i < length; ++i) out[at + i] = in[offsets[0] + i * step[0]];
             },
             {offset});
-    return Constant{x.type, Shape(shape), Shape(stored), std::make_shared<Storage>(std::move(out))};
+    return Constant{x.type, Shape(shape), Shape(stored), store(std::move(out))};
   });
 }
 
@@ -64,7 +64,7 @@ Constant finish(Type type, ArrayRef<int64_t> shape, ArrayRef<int64_t> stored, St
         }
       },
       data);
-  return {type, Shape(shape), dims, std::make_shared<Storage>(std::move(data))};
+  return {type, Shape(shape), dims, store(std::move(data))};
 }
 
 Result expand(const Constant& x, ArrayRef<bool> mask) {
@@ -158,7 +158,7 @@ Result concat(ArrayRef<Constant> operands, int64_t axis) {
   stored[axis] = shape[axis];
   for (size_t d = 0; d < stored.size(); ++d)
     if (shape[d] == 0) stored[d] = 0;
-  auto count = foldable(stored);
+  auto count = foldable(stored, operands[0].type);
   if (!count) return {};
   Constant target{operands[0].type, shape, stored, nullptr};
   Shape to = strides(target);
@@ -197,7 +197,7 @@ Result gather(const Constant& data, const Constant& indices, int64_t axis) {
   llvm::append_range(shape, ArrayRef<int64_t>(data.shape).drop_front(axis + 1));
   llvm::append_range(stored, ArrayRef<int64_t>(data.stored).drop_front(axis + 1));
   if (llvm::is_contained(shape, 0)) return splat(data.type, shape, 0);
-  auto count = foldable(stored);
+  auto count = foldable(stored, data.type);
   if (!count) return {};
   Shape from(stored.size()), pick(stored.size()), all = strides(data), index = strides(indices);
   for (int64_t d = 0; d < int64_t(stored.size()); ++d) {
@@ -234,7 +234,7 @@ Result gatherNd(const Constant& data, const Constant& indices) {
   llvm::append_range(shape, ArrayRef<int64_t>(data.shape).drop_front(tuple));
   llvm::append_range(stored, ArrayRef<int64_t>(data.stored).drop_front(tuple));
   if (llvm::is_contained(shape, 0)) return splat(data.type, shape, 0);
-  auto count = foldable(stored);
+  auto count = foldable(stored, data.type);
   if (!count) return {};
   Shape from(stored.size()), pick(stored.size()), all = strides(data), index = strides(*tuples);
   for (int64_t d = 0; d < int64_t(stored.size()); ++d)

@@ -235,8 +235,18 @@ Value Importer::addArgument(StringRef name, RankedTensorType type) {
 }
 
 FailureOr<Tensor> Importer::importLoss() {
+  // Values go with their last use: folded masks are large.
+  llvm::StringMap<int64_t> uses;
   for (auto [i, node] : llvm::enumerate(nodes))
-    if (needed[i] && failed(importNode(*node, root, int64_t(i) + 1))) return failure();
+    if (needed[i]) forEachInput(*node, [&](StringRef name) { ++uses[name]; });
+  ++uses[logitsName.empty() ? lossName : logitsName];
+  for (auto [i, node] : llvm::enumerate(nodes)) {
+    if (!needed[i]) continue;
+    if (failed(importNode(*node, root, int64_t(i) + 1))) return failure();
+    forEachInput(*node, [&](StringRef name) {
+      if (--uses[name] == 0) root.values.erase(name);
+    });
+  }
   StringRef output = logitsName.empty() ? lossName : logitsName;
   emit.enter(model.location(), ("output '" + output + "'").str());
   GraphValue* value = lookup(output, root, nullptr);

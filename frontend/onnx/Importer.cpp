@@ -6,6 +6,9 @@
 using namespace mlir;
 
 namespace sheaf::frontend {
+
+ArrayRef<Operator> attentionOperators();
+
 namespace {
 
 // Functions may call each other many times over: more nodes than this is a mistake or an attack.
@@ -32,11 +35,13 @@ ArrayRef<Operator> tables(int i) {
       return normalizationOperators();
     case 7:
       return lossOperators();
+    case 8:
+      return attentionOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 8;
+constexpr int kTables = 9;
 
 // The entry for an operator at an opset; `known` tells whether the name exists at another opset.
 const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {

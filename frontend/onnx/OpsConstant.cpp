@@ -1,4 +1,6 @@
 // Operators that make values out of nothing or of shapes, and those that pass values on.
+#include <cmath>
+
 #include "frontend/onnx/Importer.h"
 
 using namespace mlir;
@@ -52,11 +54,11 @@ LogicalResult range(Node& n) {
   Type type = n.input(0).elementType();
   double start = n.input(0).constant()->splatValue(), limit = n.input(1).constant()->splatValue();
   double delta = n.input(2).constant()->splatValue();
-  double count = std::ceil((limit - start) / delta);
-  if (delta == 0 || !(count <= double(fold::kMaxFolded)))
+  double count = std::max(std::ceil((limit - start) / delta), 0.0);
+  if (delta == 0 || std::isnan(start + limit + delta) || !(count <= double(fold::kMaxFolded)))
     return n.error() << "a range of " << count << " elements is out of range";
-  auto folded = fold::iota(type, std::max<int64_t>(int64_t(count), 0), start, delta);
-  if (!folded) return n.error() << "elements of type " << type << " are not supported";
+  auto folded = fold::iota(type, int64_t(count), start, delta);
+  if (!folded) return n.error() << "a range of " << type << " from " << start << " by " << delta << " is not supported";
   return n.set(0, *folded);
 }
 

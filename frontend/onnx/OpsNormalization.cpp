@@ -28,7 +28,6 @@ LogicalResult checkNormalization(Node& n) {
   if (!n.input(0).isFloat() || !n.input(1).isFloat()) return n.error() << "takes floating-point numbers";
   if (n.input(0).elementType() != n.input(1).elementType())
     return n.error() << "scale and input differ in element type";
-  if (n.wants(1) || n.wants(2)) return n.error() << "only the first output is supported";
   return success();
 }
 
@@ -45,7 +44,16 @@ LogicalResult layerNormalization(Node& n) {
   Value scaleValue = e.materialize(scale), biasValue = bias ? e.materialize(bias) : Value();
   Value result = train::LayerNormOp::create(e.ops(), e.location(), rows.getType(), rows, scaleValue, biasValue,
                                             e.ops().getF64FloatAttr(n.number("epsilon", 1e-5)));
-  return n.set(0, e.reshape(result, x.shape()));
+  if (failed(n.set(0, e.reshape(result, x.shape())))) return failure();
+  if (!n.wants(1) && !n.wants(2)) return success();
+  // Mean and inverse deviation, with the normalized dimensions as 1.
+  Shape shape(x.shape().take_front(axis));
+  shape.append(x.rank() - axis, 1);
+  Tensor mean = e.reduce(Kind::mean, rows, {axis}), centered = e.binary(Binary::Sub, rows, mean);
+  Tensor variance = e.reduce(Kind::mean, e.binary(Binary::Mul, centered, centered), {axis});
+  Tensor inverse = e.unary(Unary::Rsqrt, e.scalar(Binary::Add, variance, n.number("epsilon", 1e-5)));
+  if (n.wants(1) && failed(n.set(1, e.reshape(mean, shape)))) return failure();
+  return n.wants(2) ? n.set(2, e.reshape(inverse, shape)) : success();
 }
 
 LogicalResult rmsNormalization(Node& n) {

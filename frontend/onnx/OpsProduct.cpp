@@ -100,6 +100,7 @@ LogicalResult conv(Node& n) {
   Tensor result =
       Value(train::ConvOp::create(e.ops(), e.location(), e.materialize(input), e.materialize(planar(n, filter)),
                                   w->strides, w->pads, w->dilations, groups));
+  if (!e.checkShape(result.shape())) return failure();
   if (bias) {
     if (bias.rank() != 1 || bias.dim(0) != filter.dim(0))
       return n.error() << "the bias must have one element per output channel";

@@ -20,13 +20,16 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
     for (int64_t d = 0; d < x.rank(); ++d) axes.push_back(d);
   }
   Shape shape;
-  bool keep = n.integer("keepdims", 1);
+  bool keep = n.integer("keepdims", 1), empty = false;
   for (int64_t d = 0; d < x.rank(); ++d) {
     bool reduced = llvm::is_contained(axes, d);
-    if (reduced && x.dim(d) == 0) return n.error() << "reduces a dimension of size 0";
+    empty |= reduced && x.dim(d) == 0;
     if (keep || !reduced) shape.push_back(reduced ? 1 : x.dim(d));
   }
   if (around != Around::None && !x.isFloat()) return n.error() << "takes floating-point numbers";
+  if (empty && kind != Kind::sum) return n.error() << "reduces a dimension of size 0";
+  if (empty && around != Around::Log && around != Around::LogSumExp)
+    return n.set(0, e.splat(x.elementType(), shape, 0));
   Tensor largest;
   if (around == Around::Abs) x = e.unary(Unary::Abs, x);
   if (around == Around::Square || around == Around::SquareRoot) x = e.binary(Binary::Mul, x, x);

@@ -239,7 +239,7 @@ LogicalResult pad(Node& n) {
   Shape low(x.rank(), 0), high(x.rank(), 0), starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
   for (size_t i = 0; i < axes.size(); ++i) {
     int64_t before = (*amounts)[i], after = (*amounts)[i + axes.size()], d = axes[i];
-    if (std::max(std::abs(before), std::abs(after)) > kMaxElements || before == INT64_MIN || after == INT64_MIN)
+    if (std::max(before, after) > kMaxElements || std::min(before, after) < -kMaxElements)
       return n.error() << "a pad is out of range";
     low[d] = std::max<int64_t>(before, 0), high[d] = std::max<int64_t>(after, 0);
     starts[d] = std::max<int64_t>(-before, 0);

@@ -201,9 +201,9 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
   std::string counterName = node.input(1);
   Tensor rate = value(node.input(0), depth + 1), x = input(0), g = input(1);
   if (!rate || !x || !g) return {};
-  bool starts = form.binding(counterName).empty();  // a constant T
+  bool fixed = form.binding(counterName).empty();  // T is a constant
   int64_t start = 1;
-  if (!starts) {
+  if (!fixed) {
     auto found = counterStart(counterName);
     if (failed(found)) return {};
     start = *found;
@@ -217,7 +217,7 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
   // T > 0 is false in the first update of a counter from 0, or always for a constant 0.
   auto whenPositive = [&](const Tensor& then, const Tensor& otherwise) {
     if (start > 0) return then;
-    if (starts) return otherwise;
+    if (fixed) return otherwise;
     Tensor first = emit.compare(train::ComparePredicate::gt, Value(scalar("first_step", 0)), constant(0.5));
     return emit.select(first, otherwise, then);
   };
@@ -233,7 +233,7 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
     Tensor step = llvm::any_of(node.attribute(), isMode) ? add(g, mul(constant(alpha), v)) : v;
     return sub(x, mul(rate, step));
   }
-  double epsilon = number("epsilon", op == "Adam" ? 0 : 0);
+  double epsilon = number("epsilon", 1e-6f);
   if (op == "Adagrad") {
     Tensor h = add(input(2), mul(g, g));
     if (kind == 1) return h;
@@ -245,13 +245,13 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
     Tensor root = add(emit.unary(Unary::Sqrt, h), constant(epsilon));
     return sub(x, emit.binary(Binary::Div, mul(rate, g), root));
   }
-  double alpha = number("alpha", 0.9), beta = number("beta", 0.999), post = number("norm_coefficient_post", 0);
+  double alpha = number("alpha", 0.9f), beta = number("beta", 0.999f), post = number("norm_coefficient_post", 0);
   Tensor v = add(mul(constant(alpha), input(2)), mul(constant(1 - alpha), g));
   if (kind == 1) return v;
   Tensor h = add(mul(constant(beta), input(3)), mul(constant(1 - beta), mul(g, g)));
   if (kind == 2) return h;
   Tensor corrected = rate;
-  if (start > 0 || !starts) {
+  if (start > 0 || !fixed) {
     Tensor second = biasCorrection(counterName, beta, true), first = biasCorrection(counterName, alpha, false);
     corrected = whenPositive(emit.binary(Binary::Div, mul(rate, second), first), rate);
   }

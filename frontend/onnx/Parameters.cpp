@@ -114,8 +114,8 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
 
   if (!folded.empty())
     emitWarning(model.location()) << "the exporter's optimizer folded " << folded.size()
-                                  << " parameters into constants (" << listed(folded)
-                                  << "); they are trained as folded. Export with optimize=False to "
+                                  << (folded.size() == 1 ? " parameter" : " parameters") << " into constants ("
+                                  << listed(folded) << "); they are trained as folded. Export with optimize=False to "
                                   << "keep every parameter";
   if (!split.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
@@ -145,6 +145,7 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   // A table of which all rows were gathered for a batch of one: the table itself.
   if (!alone)
     while (role.shape.size() > 2 && role.shape.front() == 1) role.shape.erase(role.shape.begin());
+  if (!alone) role.reason += ", the rows that the model uses";
 
   // The only unary fold that a matrix product's right side tells of is the transposition of a Linear's weight.
   bool product =

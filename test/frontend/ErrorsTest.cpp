@@ -1,0 +1,194 @@
+// What cannot be taken is one error that names the place and the remedy; nothing crashes.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "test/frontend/ModelBuilder.h"
+
+using ::testing::HasSubstr;
+
+namespace sheaf::test {
+namespace {
+
+const std::string kModels = SHEAF_TEST_MODELS;
+
+// loss = mean(x * w), x [N, 2].
+ModelBuilder small() {
+  ModelBuilder m;
+  m.input("x", {"N", 2}).output("loss", {});
+  m.floats("w", {2}, {1, 2});
+  m.node("Mul", {"x", "w"}, {"y"});
+  setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+  return m;
+}
+
+std::string errorOf(const ModelBuilder& model, frontend::ImportOptions options = withBatch(4)) {
+  Imported m = import(model, options);
+  return m.errors.empty() ? "" : m.errors[0];
+}
+
+TEST(Errors, NoneForTheSmallModel) {
+  EXPECT_EQ(errorOf(small()), "");
+}
+
+TEST(Errors, Options) {
+  auto with = [](auto change) {
+    frontend::ImportOptions options = withBatch(4);
+    change(options);
+    return errorOf(small(), options);
+  };
+  EXPECT_THAT(with([](auto& o) { o.ranks = 3; }), HasSubstr("--batch 4 does not divide into 3 ranks"));
+  EXPECT_THAT(with([](auto& o) { o.ranks = 0; }), HasSubstr("--ranks must be at least 1"));
+  EXPECT_THAT(with([](auto& o) { o.batch = 0; }), HasSubstr("give --batch B"));
+  EXPECT_THAT(with([](auto& o) { o.bind = {{"S", 3}}; }), HasSubstr("--bind S: no input has a dimension of that name"));
+  EXPECT_THAT(with([](auto& o) { o.bind = {{"N", -1}}; }), HasSubstr("a dimension must be positive"));
+  EXPECT_THAT(with([](auto& o) { o.loss = "y"; }), HasSubstr("'y' is not an output; the outputs are 'loss' FLOAT[]"));
+  EXPECT_THAT(with([](auto& o) { o.loss = "cross_entropy(y)"; }), HasSubstr("'y' is not an output"));
+  EXPECT_THAT(with([](auto& o) { o.train = {"v"}; }), HasSubstr("--train 'v' matches no parameter"));
+  EXPECT_THAT(with([](auto& o) { o.freeze = {"("}; }), HasSubstr("'(' is not a regular expression"));
+  EXPECT_THAT(with([](auto& o) { o.freeze = {"w"}; }), HasSubstr("nothing is trainable"));
+}
+
+TEST(Errors, Loss) {
+  ModelBuilder integer = small();
+  integer.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
+  EXPECT_THAT(errorOf(integer), HasSubstr("'loss' INT64[], is not of a floating-point type"));
+  ModelBuilder none = small();
+  none.graph().clear_output();
+  none.output("y", {"N", 2});
+  EXPECT_THAT(errorOf(none), HasSubstr("Give --loss 'cross_entropy(OUTPUT)'"));
+  ModelBuilder two = small();
+  two.output("other", {});
+  EXPECT_THAT(errorOf(two), HasSubstr("choose one with --loss OUTPUT"));
+  ModelBuilder constant = small();
+  constant.graph().clear_initializer();
+  constant.input("w", {"N"});
+  EXPECT_THAT(errorOf(constant, withBatch(2)), HasSubstr("nothing is trainable"));
+}
+
+TEST(Errors, Graph) {
+  ModelBuilder unknown = small();
+  unknown.node("Frobnicate", {"x"}, {"w2"}, "com.example").set_name("first");
+  unknown.graph().mutable_node(0)->set_input(1, "w2");
+  unknown.graph().mutable_node()->SwapElements(0, 2);
+  EXPECT_THAT(errorOf(unknown),
+              HasSubstr("node 'first' (com.example.Frobnicate, opset 0): the operator is not supported"));
+  ModelBuilder old = small();
+  old.model.mutable_opset_import(0)->set_version(6);
+  EXPECT_THAT(errorOf(old), HasSubstr("not supported at this opset (it is from 7)"));
+  ModelBuilder cycle = small();
+  cycle.graph().mutable_node(0)->set_input(0, "loss");
+  EXPECT_THAT(errorOf(cycle), HasSubstr("'loss' is used before it is defined"));
+  ModelBuilder undefined = small();
+  undefined.graph().mutable_node(0)->set_input(0, "z");
+  EXPECT_THAT(errorOf(undefined), HasSubstr("'z' is used before it is defined"));
+  ModelBuilder twice = small();
+  twice.node("Neg", {"x"}, {"y"});
+  EXPECT_THAT(errorOf(twice), HasSubstr("defines the value 'y' twice"));
+  ModelBuilder axis = small();
+  setIntegers(*axis.graph().mutable_node(1), "axes", {2});
+  EXPECT_THAT(errorOf(axis), HasSubstr("axis 2 is out of range for rank 2"));
+  ModelBuilder shapes = small();
+  *shapes.graph().mutable_initializer(0) = floatTensor("w", {3}, {1, 2, 3});
+  EXPECT_THAT(errorOf(shapes), HasSubstr("shapes [4x2] [3] do not broadcast together"));
+  ModelBuilder missing = small();
+  missing.graph().mutable_node(0)->mutable_input()->RemoveLast();
+  EXPECT_THAT(errorOf(missing), HasSubstr("input 1 is missing"));
+  ModelBuilder symbol;
+  symbol = small();
+  symbol.graph().clear_input();
+  symbol.input("x", {"N", "S"});
+  EXPECT_THAT(errorOf(symbol), HasSubstr("dimension 'S' is not bound; give --bind 'S=SIZE'"));
+  ModelBuilder fixed = small();
+  fixed.graph().clear_input();
+  fixed.input("x", {8, 2});
+  EXPECT_THAT(errorOf(fixed), HasSubstr("give --batch 8"));
+}
+
+TEST(Errors, Initializers) {
+  auto with = [](auto change) {
+    ModelBuilder m = small();
+    change(*m.graph().mutable_initializer(0));
+    return errorOf(m);
+  };
+  EXPECT_THAT(with([](auto& t) { t.set_dims(0, -2); }), HasSubstr("negative dimension or too many elements"));
+  EXPECT_THAT(with([](auto& t) { t.set_dims(0, int64_t(1) << 50); }), HasSubstr("too many elements"));
+  EXPECT_THAT(with([](auto& t) { t.add_dims(2); }), HasSubstr("has 8 bytes where its shape takes 16"));
+  EXPECT_THAT(with([](auto& t) { t.set_data_type(onnx::TensorProto::STRING); }),
+              HasSubstr("type STRING are not supported"));
+  EXPECT_THAT(with([](auto& t) { t.clear_raw_data(), t.add_float_data(1); }),
+              HasSubstr("has 1 elements where its shape takes 2"));
+  auto external = [&](const std::string& location, const std::string& length) {
+    return with([&](auto& t) {
+      t.clear_raw_data();
+      t.set_data_location(onnx::TensorProto::EXTERNAL);
+      setMetadata(*t.mutable_external_data(), "location", location);
+      setMetadata(*t.mutable_external_data(), "offset", "16");
+      if (!length.empty()) setMetadata(*t.mutable_external_data(), "length", length);
+    });
+  };
+  EXPECT_EQ(external("weights.bin", "8"), "");
+  EXPECT_EQ(external("folder/weights.bin", ""), "");
+  EXPECT_THAT(external("../weights.bin", ""), HasSubstr("'../weights.bin', which is not a file in the model's folder"));
+  EXPECT_THAT(external("a/../../b", ""), HasSubstr("not a file in the model's folder"));
+  EXPECT_THAT(external("/etc/passwd", ""), HasSubstr("not a file in the model's folder"));
+  EXPECT_THAT(external("", ""), HasSubstr("not a file in the model's folder"));
+  EXPECT_THAT(external("w", "9"), HasSubstr("has 9 bytes where its shape takes 8"));
+  EXPECT_THAT(external("w", "-8"), HasSubstr("has length '-8', not a number of bytes"));
+  ModelBuilder twice = small();
+  twice.floats("w", {2}, {1, 2});
+  EXPECT_THAT(errorOf(twice), HasSubstr("two initializers named 'w'"));
+}
+
+TEST(Errors, Functions) {
+  ModelBuilder m = small();
+  onnx::FunctionProto& f = *m.model.add_functions();
+  f.set_name("F");
+  f.set_domain("local");
+  f.add_input("a");
+  f.add_output("b");
+  onnx::NodeProto& inner = *f.add_node();
+  inner.set_op_type("F");
+  inner.set_domain("local");
+  inner.add_input("a");
+  inner.add_output("b");
+  m.graph().mutable_node(0)->set_op_type("F");
+  m.graph().mutable_node(0)->set_domain("local");
+  m.graph().mutable_node(0)->mutable_input()->RemoveLast();
+  EXPECT_THAT(errorOf(m), HasSubstr("the function calls itself"));
+}
+
+TEST(Errors, OnnxRuntimesTrainingGraphs) {
+  Imported m = import(kModels + "/ort-training-model.onnx", withBatch(4));
+  ASSERT_EQ(m.errors.size(), 1u);
+  EXPECT_THAT(m.errors[0], HasSubstr("give the forward model"));
+}
+
+TEST(Errors, Files) {
+  EXPECT_THAT(import("/no/such/model.onnx").errors.at(0), HasSubstr("cannot read the model"));
+  EXPECT_THAT(import(kModels + "/mlp.json").errors.at(0), HasSubstr("is not an ONNX model, or is truncated"));
+}
+
+// Truncated and mutated files: an error or a module, never a crash.
+TEST(Errors, DamagedFiles) {
+  std::string bytes = small().model.SerializeAsString();
+  std::string path = ::testing::TempDir() + "/damaged-" + std::to_string(getpid()) + ".onnx";
+  auto attempt = [&](const std::string& data) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << data;
+    return import(path, withBatch(4)).errors.size();
+  };
+  for (size_t n = 0; n + 1 < bytes.size(); ++n) attempt(bytes.substr(0, n));
+  std::mt19937 random(1);
+  for (int i = 0; i < 1500; ++i) {
+    std::string data = bytes;
+    for (int k = random() % 4; k >= 0; --k) data[random() % data.size()] = char(random());
+    attempt(data);
+  }
+  unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace sheaf::test

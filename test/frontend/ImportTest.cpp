@@ -1,0 +1,123 @@
+// The models as exporters write them: the first loss is PyTorch's, and nothing of ONNX's shape arithmetic is left.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "ir/Train/TrainDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "test/frontend/ModelBuilder.h"
+#include "test/frontend/Reference.h"
+
+using ::testing::HasSubstr;
+
+namespace sheaf::test {
+namespace {
+
+const std::string kModels = SHEAF_TEST_MODELS;
+
+// The first loss of PyTorch's f64 run, from the JSON of the reference runs.
+double referenceLoss(const std::string& name) {
+  std::stringstream text;
+  text << std::ifstream(kModels + "/" + name + ".json").rdbuf();
+  std::string json = text.str();
+  size_t at = json.find("[", json.find("\"loss\"", json.find(".f64\"")));
+  return std::stod(json.substr(at + 1));
+}
+
+struct Case {
+  std::string model, data, loss;
+};
+
+class FirstLoss : public ::testing::TestWithParam<Case> {};
+
+TEST_P(FirstLoss, IsThatOfPyTorch) {
+  auto options = withBatch(8);
+  options.loss = GetParam().loss;
+  Imported m = import(kModels + "/" + GetParam().model + ".onnx", options);
+  ASSERT_TRUE(m.module);
+  EXPECT_NEAR(firstLoss(*m.module, kModels, GetParam().data), referenceLoss(GetParam().data), 1e-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FirstLoss,
+                         ::testing::Values(Case{"mlp", "mlp", ""}, Case{"gpt2-tiny-optimized", "gpt2-tiny", ""},
+                                           Case{"gpt2-tiny-logits", "gpt2-tiny", "cross_entropy(logits)"},
+                                           Case{"llama-tiny", "llama-tiny", ""},
+                                           Case{"llama-tiny-optimized", "llama-tiny", ""}),
+                         [](auto& info) {
+                           std::string name = info.param.model;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Import, ShapeArithmeticIsGone) {
+  Imported m = import(kModels + "/gpt2-tiny.onnx", withBatch(8, 4));
+  ASSERT_TRUE(m.module);
+  // Four layers of four projections and two products, and the head.
+  EXPECT_EQ(m.count("matmul"), 25);
+  EXPECT_EQ(m.count("layer_norm"), 9);
+  EXPECT_EQ(m.count("parameter"), 52);
+  // The only integers left are the token positions and the labels.
+  EXPECT_EQ(m.count("compare"), 1);
+  EXPECT_EQ(m.count("select"), 0);
+  EXPECT_EQ(m.count("iota"), 0);
+  auto step = m.module->lookupSymbol<mlir::func::FuncOp>("step");
+  ASSERT_EQ(step.getNumArguments(), 2u);
+  EXPECT_EQ(mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[0]).getShape(),
+            llvm::ArrayRef<int64_t>({2, 64}));
+  EXPECT_THAT(m.decisions(), HasSubstr("m.lm_head.weight: trainable, tied (2 uses)"));
+}
+
+// The causal mask does not depend on the row of the batch, so it is stored once.
+TEST(Import, MaskIsStoredOnceForTheBatch) {
+  Imported m = import(kModels + "/llama-tiny.onnx", withBatch(16));
+  ASSERT_TRUE(m.module);
+  int masks = 0;
+  m.module->walk([&](train::ConstantOp op) {
+    auto type = mlir::cast<mlir::RankedTensorType>(op.getType());
+    auto value = mlir::dyn_cast<mlir::DenseElementsAttr>(op.getValue());
+    if (type.getRank() == 4 && value && !value.isSplat() && type.getDimSize(2) == 64 && type.getDimSize(3) == 64) {
+      ++masks;
+      EXPECT_EQ(type.getShape(), llvm::ArrayRef<int64_t>({1, 1, 64, 64}));
+    }
+  });
+  EXPECT_EQ(masks, 1);
+}
+
+TEST(Import, FoldedWeightsAreRecovered) {
+  Imported m = import(kModels + "/llama-tiny-optimized.onnx", withBatch(8));
+  ASSERT_TRUE(m.module);
+  ASSERT_EQ(m.warnings.size(), 1u);
+  EXPECT_THAT(m.warnings[0], HasSubstr("folded 29 parameters"));
+  auto q = m.module->lookupSymbol<train::ParameterOp>("m.model.layers.0.self_attn.q_proj.weight");
+  ASSERT_TRUE(q);
+  EXPECT_EQ(q.getPermutation(), llvm::ArrayRef<int64_t>({1, 0}));
+  EXPECT_THAT(m.decisions(), HasSubstr("unsqueeze_14: constant"));
+
+  Imported g = import(kModels + "/gpt2-tiny-optimized.onnx", withBatch(8));
+  ASSERT_TRUE(g.module);
+  auto table = g.module->lookupSymbol<train::ParameterOp>("m.transformer.wpe.weight");
+  ASSERT_TRUE(table);
+  EXPECT_EQ(mlir::cast<mlir::RankedTensorType>(table.getType()).getShape(), llvm::ArrayRef<int64_t>({64, 128}));
+  EXPECT_FALSE(table.getPermutation());
+}
+
+// A graph whose weights are references into a file that does not exist compiles.
+TEST(Import, WeightsAreNotRead) {
+  Imported m = import(kModels + "/gpt2-mini.onnx", withBatch(8));
+  ASSERT_TRUE(m.module);
+  for (auto op : m.module->getOps<train::ParameterOp>()) {
+    ASSERT_TRUE(op.getSourceAttr());
+    EXPECT_EQ(op.getSourceAttr().getFile().getValue(), "gpt2-mini.weights");
+    EXPECT_EQ(op.getSourceAttr().getLength(), mlir::cast<mlir::RankedTensorType>(op.getType()).getNumElements() * 4);
+  }
+}
+
+TEST(Import, OperatorsAreListed) {
+  auto list = frontend::supportedOperators();
+  EXPECT_GT(list.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(list.begin(), list.end(), [](auto& a, auto& b) { return a.name < b.name; }));
+}
+
+}  // namespace
+}  // namespace sheaf::test

@@ -1,0 +1,59 @@
+// Small ONNX models for tests, written field by field.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "frontend/onnx/Import.h"
+#include "mlir/IR/MLIRContext.h"
+#include "onnx/onnx-ml.pb.h"
+
+namespace sheaf::test {
+
+using Names = std::vector<std::string>;
+using Dims = std::vector<std::variant<int64_t, std::string>>;  // a size, or a symbol's name
+
+class ModelBuilder {
+ public:
+  explicit ModelBuilder(int64_t opset = 20);
+
+  onnx::GraphProto& graph() { return *model.mutable_graph(); }
+  onnx::NodeProto& node(const std::string& op, Names inputs, Names outputs, const std::string& domain = "");
+  ModelBuilder& input(const std::string& name, Dims dims, int type = onnx::TensorProto::FLOAT);
+  ModelBuilder& output(const std::string& name, Dims dims, int type = onnx::TensorProto::FLOAT);
+  onnx::TensorProto& floats(const std::string& name, std::vector<int64_t> dims, std::vector<float> values);
+  onnx::TensorProto& integers(const std::string& name, std::vector<int64_t> dims, std::vector<int64_t> values);
+
+  // y = op(x [batch, columns], ...) with a parameter `w` of the given shape and values; loss = mean(y).
+  static ModelBuilder unary(const std::string& op, int64_t opset, std::vector<int64_t> dims, std::vector<float> values,
+                            Names more = {});
+
+  std::string save() const;  // to a temporary file of its own
+  onnx::ModelProto model;
+};
+
+onnx::TensorProto floatTensor(const std::string& name, std::vector<int64_t> dims, std::vector<float> values);
+void setInteger(onnx::NodeProto& node, const std::string& name, int64_t value);
+void setFloat(onnx::NodeProto& node, const std::string& name, float value);
+void setString(onnx::NodeProto& node, const std::string& name, const std::string& value);
+void setIntegers(onnx::NodeProto& node, const std::string& name, std::vector<int64_t> values);
+void setStrings(onnx::NodeProto& node, const std::string& name, Names values);
+void setMetadata(google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries, const std::string& key,
+                 const std::string& value);
+
+// An import and what it said.
+struct Imported {
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::vector<std::string> errors, warnings;
+
+  std::string decisions();  // one a line
+  int count(const std::string& op);
+};
+Imported import(const std::string& path, frontend::ImportOptions options = {});
+Imported import(const ModelBuilder& model, frontend::ImportOptions options = {});
+frontend::ImportOptions withBatch(int64_t batch, int64_t ranks = 1);
+
+}  // namespace sheaf::test

@@ -1,0 +1,146 @@
+// Which initializers are trainable: by the exporter's metadata, by what the loss depends on, by the user's patterns.
+#include <gmock/gmock.h>
+
+#include "ir/Train/TrainDialect.h"
+#include "test/frontend/ModelBuilder.h"
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+namespace sheaf::test {
+namespace {
+
+constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char* kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";
+
+void describe(ModelBuilder& m, const std::string& value, const std::string& key, const std::string& text) {
+  onnx::ValueInfoProto& info = *m.graph().add_value_info();
+  info.set_name(value);
+  setMetadata(*info.mutable_metadata_props(), key, text);
+}
+
+// loss = mean(op(op(x, a), b)), x [N, 2].
+ModelBuilder chain(const std::string& op, const std::string& a, const std::string& b) {
+  ModelBuilder m;
+  m.input("x", {"N", 2}).output("loss", {});
+  m.node(op, {"x", a}, {"y"});
+  m.node(op, {"y", b}, {"z"});
+  setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
+  return m;
+}
+
+TEST(Parameters, WithoutMetadataFloatTensorsAreTrainable) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {}, {3});
+  Imported i = import(m, withBatch(4));
+  EXPECT_THAT(i.decisions(), HasSubstr("a: trainable"));
+  EXPECT_EQ(i.count("parameter"), 1);  // b is a scalar
+}
+
+TEST(Parameters, BuffersAreConstants) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {3, 4});
+  describe(m, "a", kKind, "PARAMETER");
+  describe(m, "b", kKind, "BUFFER");
+  Imported i = import(m, withBatch(4));
+  EXPECT_THAT(i.decisions(), HasSubstr("a: trainable"));
+  EXPECT_THAT(i.decisions(), HasSubstr("b: constant, a buffer of the module"));
+  // The user may train it all the same.
+  frontend::ImportOptions options = withBatch(4);
+  options.train = {"^b$"};
+  Imported j = import(m, options);
+  EXPECT_THAT(j.decisions(), HasSubstr("a: frozen, not named by --train"));
+  EXPECT_THAT(j.decisions(), HasSubstr("b: trainable"));
+}
+
+TEST(Parameters, WhatNoGradientReachesIsFrozen) {
+  ModelBuilder m;
+  m.input("x", {"N", 2}).output("loss", {});
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {1, 2});
+  m.node("Greater", {"x", "b"}, {"c"});
+  m.node("Where", {"c", "x", "a"}, {"y"});
+  setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+  Imported i = import(m, withBatch(4));
+  EXPECT_THAT(i.decisions(), HasSubstr("a: trainable"));
+  EXPECT_THAT(i.decisions(), HasSubstr("b: frozen, no gradient reaches it"));
+}
+
+TEST(Parameters, FreezeWins) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {3, 4});
+  frontend::ImportOptions options = withBatch(4);
+  options.freeze = {"a"};
+  Imported i = import(m, options);
+  EXPECT_THAT(i.decisions(), HasSubstr("a: frozen, named by --freeze"));
+  EXPECT_THAT(i.decisions(), HasSubstr("b: trainable"));
+}
+
+// IR below 4 lists initializers among the inputs, too.
+TEST(Parameters, InitializersThatAreInputsAreNoData) {
+  ModelBuilder m = chain("Mul", "a", "a");
+  m.model.set_ir_version(3);
+  m.floats("a", {2}, {1, 2});
+  m.input("a", {2});
+  Imported i = import(m, withBatch(4));
+  EXPECT_THAT(i.decisions(), HasSubstr("a: trainable, tied (2 uses)"));
+}
+
+// A transposed Linear weight that was folded although its original is still used: one parameter again.
+TEST(Parameters, BrokenTieIsRestored) {
+  ModelBuilder m;
+  m.input("ids", {"N"}, onnx::TensorProto::INT64).output("loss", {});
+  m.floats("m.head.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
+  m.floats("val_1", {2, 3}, {1, 3, 5, 2, 4, 6});
+  describe(m, "m.head.weight", kKind, "PARAMETER");
+  describe(m, "val_1", kFoldedFrom, "['m.head.weight']");
+  m.node("Gather", {"m.head.weight", "ids"}, {"e"});
+  m.node("MatMul", {"e", "val_1"}, {"y"});
+  setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+  Imported i = import(m, withBatch(4));
+  ASSERT_TRUE(i.module);
+  EXPECT_EQ(i.count("parameter"), 1);
+  EXPECT_THAT(i.decisions(), HasSubstr("m.head.weight: trainable, tied (2 uses)"));
+  i.module->walk([](train::MatMulOp op) { EXPECT_TRUE(op.getTransposeB()); });
+}
+
+// Scales that merely start equal were merged; the modules that use them tell them apart. Ties of matrices stay.
+TEST(Parameters, MergedVectorsAreUnmerged) {
+  ModelBuilder m = chain("Mul", "m.n1.weight", "m.n1.weight");
+  m.floats("m.n1.weight", {2}, {1, 1});
+  m.floats("val_1", {1}, {1});
+  describe(m, "m.n1.weight", kKind, "PARAMETER");
+  describe(m, "val_1", kFoldedFrom, "['val_0']");
+  setMetadata(*m.graph().mutable_node(0)->mutable_metadata_props(), kScopes, "['', 'm', 'm.n1', 'mul']");
+  setMetadata(*m.graph().mutable_node(1)->mutable_metadata_props(), kScopes, "['', 'm', 'm.n2', 'mul_1']");
+  Imported i = import(m, withBatch(4));
+  ASSERT_TRUE(i.module);
+  auto first = i.module->lookupSymbol<train::ParameterOp>("m.n1.weight");
+  auto second = i.module->lookupSymbol<train::ParameterOp>("m.n2.weight");
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first.getSourceAttr(), second.getSourceAttr());
+  ASSERT_EQ(i.warnings.size(), 1u);
+  EXPECT_THAT(i.warnings[0], HasSubstr("merged parameters of equal value; 'm.n2.weight' recovered"));
+  EXPECT_THAT(i.decisions(), Not(HasSubstr("tied")));
+}
+
+// Typed fields have no bytes in the file to point at, so the values travel with the module.
+TEST(Parameters, TypedFieldsBecomeValues) {
+  ModelBuilder m = chain("Mul", "a", "a");
+  onnx::TensorProto& a = m.floats("a", {2}, {});
+  a.clear_raw_data();
+  a.add_float_data(1.5);
+  a.add_float_data(1.5);
+  Imported i = import(m, withBatch(4));
+  ASSERT_TRUE(i.module);
+  auto op = i.module->lookupSymbol<train::ParameterOp>("a");
+  ASSERT_TRUE(op && op.getValueAttr() && !op.getSourceAttr());
+  EXPECT_EQ(op.getValueAttr().getShapedType(), op.getType());
+}
+
+}  // namespace
+}  // namespace sheaf::test
