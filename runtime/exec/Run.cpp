@@ -189,7 +189,8 @@ class Run {
 
   Status notFinite(int64_t step) {
     progress_->finish();
-    return Status::error(cat("step ", step, ": the loss or the gradient norm is not finite; nothing was saved. ",
+    return Status::error(cat("step ", step,
+                             ": the loss or the gradient norm is not finite; the run stops and saves nothing. ",
                              lastSaved_.empty() ? "There is no saved state (--save-state, --save-every)"
                                                 : cat("The newest saved state is ", lastSaved_, " (--resume)"),
                              "; a lower learning rate, --clip-norm or --on-nan skip may help"));

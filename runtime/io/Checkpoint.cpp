@@ -38,6 +38,14 @@ std::optional<int64_t> stepOf(const std::string& name) {
   return step;
 }
 
+// What DIR/latest names, or nothing.
+std::string latestOf(const std::string& folder) {
+  Expected<MappedFile> file = MappedFile::open(folder + "/" + kLatest);
+  if (!file.ok()) return {};
+  std::string name(reinterpret_cast<const char*>(file->bytes().data()), std::min<size_t>(file->bytes().size(), 64));
+  return name.substr(0, name.find('\n'));
+}
+
 }  // namespace
 
 std::string stepFolder(int64_t step) {
@@ -182,6 +190,9 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
   if (error) return Status::error(cat("cannot read folder ", folder, ": ", error.message()));
   if (states.empty()) return Status::error(cat("there is no saved state in ", folder));
   std::sort(states.rbegin(), states.rend());
+  // The one saved last comes first, even where an earlier run went further.
+  std::string latest = latestOf(folder);
+  std::stable_partition(states.begin(), states.end(), [&](const auto& state) { return state.second == latest; });
   Status first;
   for (const auto& [step, name] : states) {
     Expected<Checkpoint> checkpoint = open(folder + "/" + name);

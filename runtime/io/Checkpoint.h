@@ -78,8 +78,8 @@ class CheckpointWriter {
 class Checkpoint {
  public:
   static Expected<Checkpoint> open(const std::string& folder);
-  // The newest valid state in a folder of states (or that folder itself, if it is one state's). What is newer but
-  // damaged is passed over with a warning.
+  // The newest valid state in a folder of states (or that folder itself, if it is one state's): the one that `latest`
+  // names, else the one with most steps. What is newer but damaged is passed over with a warning.
   static Expected<Checkpoint> openNewest(const std::string& folder,
                                          const std::function<void(const std::string&)>& warn);
 

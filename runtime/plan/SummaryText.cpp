@@ -124,7 +124,10 @@ std::string summaryText(const Plan& plan) {
     out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(line.op, 15), padded(line.phase, 9),
                padded(bytesText(line.bytes), 10, true), "\n");
   if (plan.decisions_size() > 0) out += "\ndecisions\n";
-  for (const std::string& decision : plan.decisions()) out += cat("  ", decision, "\n");
+  constexpr int kShown = 12;
+  for (int i = 0; i < plan.decisions_size() && i < kShown; ++i) out += cat("  ", plan.decisions(i), "\n");
+  if (plan.decisions_size() > kShown)
+    out += cat("  and ", plan.decisions_size() - kShown, " more; all of them are in --format json\n");
   return out;
 }
 

@@ -97,18 +97,19 @@ TEST(StepLedger, HandsOutStepsInOrderAndTwoAtATime) {
   EXPECT_EQ(first->step, 10);
   EXPECT_EQ(second->scalars[0], 12.f);
   std::atomic<bool> taken{false};
-  std::thread third([&] {
-    auto values = ledger.take(12);
+  std::shared_ptr<const StepValues> third;
+  std::thread other([&] {
+    third = ledger.take(12);
     taken = true;
-    finish(values, 3, 1);
-    EXPECT_EQ(ledger.take(13), nullptr);
-    ledger.rankDone();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(taken);
   finish(first, 1, 1);
+  other.join();
   finish(second, 2, 1);
-  third.join();
+  finish(third, 3, 1);
+  EXPECT_EQ(ledger.take(13), nullptr);
+  ledger.rankDone();
   exec::StepResult result;
   for (int64_t step : {10, 11, 12}) {
     ASSERT_TRUE(ledger.nextResult(result));

@@ -126,6 +126,10 @@ TEST(Checkpoint, TheNewestValidOneIsTaken) {
   EXPECT_THAT(newest().status().message(), HasSubstr("no saved state"));
   for (int64_t step : {9, 10, 200}) ASSERT_TRUE(save(folder.path(), step, 3, 3).ok());
   EXPECT_EQ(newest()->manifest().step, 200);
+  testing::writeFile(folder / "latest", "step-00000009\n");
+  EXPECT_EQ(newest()->manifest().step, 9);
+  testing::writeFile(folder / "latest", "../elsewhere");
+  EXPECT_EQ(newest()->manifest().step, 200);
   std::string file = folder / "step-00000200/rank-3.safetensors", content = testing::readFile(file);
   content.back() ^= 1;
   testing::writeFile(file, content);
