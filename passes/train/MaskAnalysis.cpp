@@ -175,7 +175,8 @@ Visibility classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, d
   if (!evaluator.varies(HeadDim::head)) heads = 1;
   if (double(batches) * heads * rows * columns * evaluator.size() > double(maxWork)) return Visibility::other;
 
-  bool all = true, causal = true;
+  // With fewer keys than queries a causal mask hides whole rows, and those then depend on what it adds.
+  bool all = true, causal = rows <= columns;
   for (int64_t batch = 0; batch < batches; ++batch)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t row = 0; row < rows; ++row) {

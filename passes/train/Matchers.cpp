@@ -124,7 +124,10 @@ bool dependsOnParameters(Value value) {
   while (!stack.empty()) {
     Operation* op = stack.pop_back_val().getDefiningOp();
     if (!op || !seen.insert(op).second) continue;
-    if (isa<ReadOp>(op)) return true;
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      auto parameter = SymbolTable::lookupNearestSymbolFrom<ParameterOp>(op, read.getParameterAttr());
+      if (!parameter || parameter.getTrainable()) return true;
+    }
     for (Value operand : op->getOperands())
       if (isa<FloatType>(typeOf(operand).getElementType())) stack.push_back(operand);
   }

@@ -45,7 +45,7 @@ mlir::Value matchColumnVector(mlir::Value value, int64_t columns);
 // The operand of which `value` is the sum, mean, ... of each row of `columns` elements; null if it is not.
 mlir::Value matchRowReduction(mlir::Value value, ReduceKind kind, int64_t columns);
 
-// Whether a float value depends on what training changes, so that dropping its gradient would be wrong.
+// Whether a float value depends on a trainable parameter, so that dropping its gradient would be wrong.
 bool dependsOnParameters(mlir::Value value);
 
 // Visits every op of every function's body from the last to the first, erasing what is dead on the way, so that the

@@ -246,3 +246,27 @@ func.func @stays(%x: tensor<2x4x8xf32>) -> (tensor<2x4x8xf32>, tensor<2x4x8xf32>
   %o2 = train.matmul %d, %x : tensor<2x4x4xf32>, tensor<2x4x8xf32> -> tensor<2x4x8xf32>
   return %o, %o2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>
 }
+
+// -----
+
+// A frozen bias has no gradient to lose. With fewer keys than queries the first rows see nothing: the mask is kept.
+// CHECK: train.decisions = ["lifted 2 attentions with masks"]
+// CHECK-LABEL: func.func @masks
+train.parameter @bias : tensor<3x2xf32> {trainable = false}
+func.func @masks(%q: tensor<2x3x8xf32>, %k: tensor<2x2x8xf32>) -> (tensor<2x3x8xf32>, tensor<2x3x8xf32>) {
+  // CHECK: train.attention {{.*}} mask
+  // CHECK: train.attention {{.*}} mask
+  %s = train.matmul %q, %k {transpose_b} : tensor<2x3x8xf32>, tensor<2x2x8xf32> -> tensor<2x3x2xf32>
+  %b = train.read @bias : tensor<3x2xf32>
+  %b3 = train.reshape %b : tensor<3x2xf32> -> tensor<1x3x2xf32>
+  %b4 = train.broadcast %b3 : tensor<1x3x2xf32> -> tensor<2x3x2xf32>
+  %biased = train.add %s, %b4 : tensor<2x3x2xf32>
+  %p = train.softmax %biased : tensor<2x3x2xf32>
+  %o = train.matmul %p, %k : tensor<2x3x2xf32>, tensor<2x2x8xf32> -> tensor<2x3x8xf32>
+  %m = train.constant dense<[[[-1.0e+05, -1.0e+05], [0.0, -1.0e+05], [0.0, 0.0]]]> : tensor<1x3x2xf32>
+  %m4 = train.broadcast %m : tensor<1x3x2xf32> -> tensor<2x3x2xf32>
+  %masked = train.add %s, %m4 : tensor<2x3x2xf32>
+  %p2 = train.softmax %masked : tensor<2x3x2xf32>
+  %o2 = train.matmul %p2, %k : tensor<2x3x2xf32>, tensor<2x2x8xf32> -> tensor<2x3x8xf32>
+  return %o, %o2 : tensor<2x3x8xf32>, tensor<2x3x8xf32>
+}
