@@ -20,15 +20,36 @@ def FoldConstants : TrainPass<"fold-constants"> {
 }
 def LiftNormalization : TrainPass<"lift-normalization"> {
   let summary = "recognises layer norm and RMS norm written in elementwise ops";
+  let description = [{
+    (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean(x^2) + epsilon), over one or more trailing dimensions, with
+    or without scale and bias, the operands of products and sums in any order, with reshapes, broadcasts and casts in
+    between. Other users of a value in between keep it alive.
+  }];
 }
 def LiftGelu : TrainPass<"lift-gelu"> {
   let summary = "recognises GELU in its erf and tanh forms";
+  let description = [{
+    x (1 + erf(x / sqrt 2)) / 2 and x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, however the products and the
+    polynomial are associated.
+  }];
 }
 def LiftAttention : TrainPass<"lift-attention"> {
   let summary = "recognises softmax attention with its scale, mask and grouped keys and values";
+  let description = [{
+    From the product of weights and values backwards: a guard against NaN, the softmax, masks that are added or select,
+    scales anywhere, the product of queries and keys. All layouts become [B, S, H, D]: transposes around the attention
+    cancel, through a rotary embedding too; keys and values that are repeated for several query heads are read as they
+    were before. A mask of constants is evaluated: a causal one becomes the attribute, one that hides nothing goes.
+    Attention stays as written, and `train.decisions` says so, if its weights are dropped out or if what is added to
+    its scores is trained.
+  }];
 }
 def LiftCrossEntropy : TrainPass<"lift-cross-entropy"> {
   let summary = "recognises the negative log-likelihood of a log-softmax as cross entropy";
+  let description = [{
+    The label's column is picked by a one-hot select or product, or by a gather from the flattened log-probabilities,
+    with or without a label to ignore. The sign, weights and the mean around it stay.
+  }];
 }
 
 //===--- train: loss, backward, optimizer --------------------------------------------------------------------------===//
