@@ -163,6 +163,25 @@ TEST(Kernel, BitsDoNotDependOnTheTarget) {
   }
 }
 
+TEST(Kernel, ImagesDoNotDependOnThreads) {
+  Program program(R"(
+    func.func @f(%x: tensor<4x8xf32>, %y: tensor<8x8xf32>) -> tensor<4x8xf32> {
+      %a = train.exp %x : tensor<4x8xf32>
+      %b = train.matmul %a, %y : tensor<4x8xf32>, tensor<8x8xf32> -> tensor<4x8xf32>
+      %c = train.softmax %b : tensor<4x8xf32>
+      %d = train.matmul %c, %y : tensor<4x8xf32>, tensor<8x8xf32> -> tensor<4x8xf32>
+      %e = train.tanh %d : tensor<4x8xf32>
+      return %e : tensor<4x8xf32>
+    })",
+                  kPipeline);
+  std::vector<std::string> symbols;
+  auto image = codegen::compileFusions(program.fusions, symbols, {"host", 3});
+  ASSERT_TRUE(succeeded(image));
+  EXPECT_EQ(image->code, program.image.code);
+  EXPECT_EQ(image->entries, program.image.entries);
+  EXPECT_EQ(symbols.size(), 3u);
+}
+
 TEST(Kernel, EqualFusionsShareAKernel) {
   Program program(R"(
     func.func @f(%x: tensor<4x8xf32>, %y: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
