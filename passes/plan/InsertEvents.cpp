@@ -33,8 +33,13 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
     llvm::MapVector<Value, SmallVector<Seen>> history;
     // Producer -> the consumers that must wait for it, in the order found.
     llvm::MapVector<Operation*, llvm::SetVector<Operation*>> dependences;
+    Operation* computed = nullptr;  // the latest instruction of the first stream
     for (Operation* instruction : sequence.instructions) {
       int64_t stream = streamOf(instruction);
+      if (stream == 0) computed = instruction;
+      // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once.
+      if (computed && isa<AllGatherOp>(instruction) && !writesPersistent(instruction))
+        dependences[computed].insert(instruction);
       for (const Operand& operand : operandsOf(instruction)) {
         SmallVector<Seen>& seen = history[operand.buffer];
         // The latest conflicting access of each other stream: earlier ones precede it in that stream.
@@ -82,6 +87,10 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
       WaitOp::create(builder, producer->getLoc(), id, 0, name);
     }
     program->setAttr("events", builder.getI64IntegerAttr(event));
+  }
+
+  static bool writesPersistent(Operation* gather) {
+    return operandsOf(gather).back().buffer.getDefiningOp<BufferOp>().getPersistent();
   }
 
   static StringRef labelOf(Operation* instruction) {

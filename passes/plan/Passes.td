@@ -27,7 +27,10 @@ def LowerToPlan : PlanPass<"lower"> {
 }
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";
-  let description = [{ Over prologue, two bodies and epilogue, so dependences into the next step count. }];
+  let description = [{
+    Over prologue, two bodies and epilogue, so dependences into the next step count. A gather into a buffer that shares
+    its bytes also waits for the computation issued before it: it must not run further ahead than it was scheduled.
+  }];
 }
 def ElideEvents : PlanPass<"elide-events"> {
   let summary = "removes waits that stream order and the other waits imply, and records nobody waits for";

@@ -130,10 +130,13 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
 void setTraining(mlir::ModuleOp module, const CompileOptions& o) {
   mlir::Builder b(module.getContext());
   auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
+  // Without an option: adamw, or the rules that the model brought, which carry other names.
+  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
+  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
   module->setAttr(
       "train.training",
-      b.getDictionaryAttr({named("optimizer", b.getStringAttr(o.optimizer)),
+      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
                            named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
                            named("schedule", b.getStringAttr(o.schedule.kind())),
                            named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
