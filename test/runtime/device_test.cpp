@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -405,6 +404,27 @@ TEST(DeviceErrors, HostAccessOutsideTheArena) {
   EXPECT_FALSE(contexts[0]->read(65, bytes).ok());
   EXPECT_FALSE(contexts[0]->write(UINT64_MAX, bytes).ok());
 }
+
+#ifdef __SANITIZE_THREAD__
+// Kernels are not instrumented, but what they access is declared: two streams that no event orders are a race.
+TEST(DeviceRaces, AreReportedBetweenInstructions) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto run = [](bool ordered) {
+    PlanBuilder builder;
+    uint32_t first = builder.buffer(4096), second = builder.buffer(4096), third = builder.buffer(4096);
+    uint32_t kernel = addDoubleKernel(builder.plan);
+    launch(builder, kernel, first, second, 1024, 8, 0);
+    if (ordered) builder.record(0, 0);
+    if (ordered) builder.wait(0, 1);
+    launch(builder, kernel, second, third, 1024, 8, 1);
+    Contexts contexts = open(builder.plan);
+    std::exit(runBody(builder.plan, contexts)[0].ok() ? 0 : 1);
+  };
+  EXPECT_EXIT(run(true), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      run(false), [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) > 1; }, "data race");
+}
+#endif
 
 }  // namespace
 }  // namespace sheaf::testing
