@@ -19,7 +19,7 @@ namespace {
 using enum HeadDim;
 
 // More mask and scale ops than any exporter writes between the two products.
-constexpr int maxDepth = 12;
+constexpr int maxDepth = 8;
 
 // Something that hides scores: added to them after multiplication by `factor`, or a condition that picks them where it
 // is `visible` and else a splat of `factor`.
@@ -103,12 +103,12 @@ struct Extents {
   int64_t batch, heads, rows, columns;
 };
 
-// Matrices of a product of rank 2 or 3; rows and columns of the softmax are those of the two products.
+// Of products of rank 3, whose matrices are the softmax's.
 std::optional<Extents> extents(Match& match) {
   auto weights = typeOf(match.result.getLhs()), scores = typeOf(match.scores);
-  if (weights.getShape() != scores.getShape()) return std::nullopt;
-  int64_t rank = weights.getRank(), count = rank == 3 ? weights.getDimSize(0) : 1;
-  Extents e{1, count, weights.getDimSize(rank - 2), weights.getDimSize(rank - 1)};
+  // Plain matrices are a softmax between two linear layers more often than attention.
+  if (weights.getShape() != scores.getShape() || weights.getRank() != 3) return std::nullopt;
+  Extents e{1, weights.getDimSize(0), weights.getDimSize(1), weights.getDimSize(2)};
   if (weights.getNumElements() == 0 || typeOf(match.softmax).getShape().back() != e.columns) return std::nullopt;
   // The products know only batch x heads together; a value of rank 4 or more around them tells these apart.
   SmallVector<Value> around{match.softmax.getResult(), match.softmax.getOperand()};
@@ -120,9 +120,9 @@ std::optional<Extents> extents(Match& match) {
     if (shape.size() < 4) continue;
     int64_t leading = 1;
     for (int64_t size : shape.drop_back(2)) leading *= size;
-    if (leading != count) continue;
+    if (leading != e.heads) continue;
     e.batch = shape[0];
-    e.heads = count / shape[0];
+    e.heads /= shape[0];
     break;
   }
   return e;

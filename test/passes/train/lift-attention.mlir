@@ -270,3 +270,16 @@ func.func @masks(%q: tensor<2x3x8xf32>, %k: tensor<2x2x8xf32>) -> (tensor<2x3x8x
   %o2 = train.matmul %p2, %k : tensor<2x3x2xf32>, tensor<2x2x8xf32> -> tensor<2x3x8xf32>
   return %o, %o2 : tensor<2x3x8xf32>, tensor<2x3x8xf32>
 }
+
+// -----
+
+// A softmax between two linear layers is no attention.
+// CHECK-NOT: train.decisions
+// CHECK-LABEL: func.func @linear_layers
+// CHECK-NOT: train.attention
+func.func @linear_layers(%x: tensor<4x8xf32>, %w: tensor<8x3xf32>, %v: tensor<3x8xf32>) -> tensor<4x8xf32> {
+  %s = train.matmul %x, %w : tensor<4x8xf32>, tensor<8x3xf32> -> tensor<4x3xf32>
+  %p = train.softmax %s : tensor<4x3xf32>
+  %o = train.matmul %p, %v : tensor<4x3xf32>, tensor<3x8xf32> -> tensor<4x8xf32>
+  return %o : tensor<4x8xf32>
+}
