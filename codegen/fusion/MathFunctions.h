@@ -2,7 +2,8 @@
 //
 // Errors against the correctly rounded value, over all finite arguments with a normal result (test/codegen measures
 // them): at most 4 ulp, sine and cosine for |x| up to 1e5 (f32) and 1e4 (f64). NaN gives NaN; infinities and
-// zeros follow IEEE 754's recommendations; exponentials below the normal range are zero. Polynomials are near-minimax (Chebyshev) fits of relative error.
+// zeros follow IEEE 754's recommendations; exponentials below the normal range are zero. Polynomials are near-minimax
+// (Chebyshev) fits of relative error.
 #pragma once
 
 #include "codegen/fusion/ArithBuilder.h"
