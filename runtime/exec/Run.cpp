@@ -17,6 +17,7 @@
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
 #include "runtime/plan/Verify.h"
 
 namespace sheaf::exec {
@@ -66,8 +67,9 @@ class Run {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(options_.plan);
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
-    if (Status status = plan::verifyPlan(*plan_); !status.ok())
-      return Status::error(cat(options_.plan, ": ", status.message()));
+    Status sound = plan::verifyPlan(*plan_);
+    if (sound.ok()) sound = plan::provePlan(*plan_);
+    if (!sound.ok()) return Status::error(cat(options_.plan, ": ", sound.message()));
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);

@@ -39,6 +39,7 @@ int compile(const std::vector<std::string>& arguments);
 int inspect(const std::vector<std::string>& arguments);
 int assemble(const std::vector<std::string>& arguments);
 int initialize(const std::vector<std::string>& arguments);
+int verify(const std::vector<std::string>& arguments);
 int operators(const std::vector<std::string>& arguments);
 
 // Prints "sheaf: error: message" and returns 1.

@@ -15,6 +15,7 @@
 #include "runtime/io/AtomicFile.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Arguments.h"
@@ -188,7 +189,9 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   memory.set_library_bytes(plan::libraryBytes(*plan));
   for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) (*memory.mutable_by_kind())[kind] = bytes;
   // What the compiler emits must pass what the runtime demands.
-  if (Status verified = plan::verifyPlan(*plan); !verified.ok())
+  Status verified = plan::verifyPlan(*plan);
+  if (verified.ok()) verified = plan::provePlan(*plan);
+  if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
   return plan::writePlan(o.output, *plan);
 }

@@ -13,6 +13,7 @@ usage: sheaf COMMAND ...
   compile MODEL.onnx -o OUT.plan   build the training step and the plan of it
   inspect OUT.plan                 what a plan is: memory, communication, or its whole text
   assemble PLAN.mlir -o OUT.plan   turn a plan's text back into a plan
+  verify OUT.plan                  prove that it cannot race, deadlock or read garbage
   init OUT.plan -o W.safetensors   fresh weights for a graph that has none
   operators                        the ONNX operators that are taken
 
@@ -29,11 +30,9 @@ int main(int argc, char** argv) {
   if (command == "--help" || command == "-h" || command == "help") return tool::help(kHelp);
   if (command == "--version") return tool::help("sheaf " SHEAF_VERSION "\n");
   arguments.erase(arguments.begin());
-  const std::map<std::string, int (*)(const std::vector<std::string>&)> commands{{"compile", tool::compile},
-                                                                                 {"inspect", tool::inspect},
-                                                                                 {"assemble", tool::assemble},
-                                                                                 {"init", tool::initialize},
-                                                                                 {"operators", tool::operators}};
+  const std::map<std::string, int (*)(const std::vector<std::string>&)> commands{
+      {"compile", tool::compile}, {"inspect", tool::inspect},     {"assemble", tool::assemble},
+      {"init", tool::initialize}, {"operators", tool::operators}, {"verify", tool::verify}};
   auto found = commands.find(command);
   if (found == commands.end()) return tool::fail("unknown command '" + command + "'; see sheaf --help");
   return found->second(arguments);

@@ -1,0 +1,19 @@
+// The proof that a plan cannot race, deadlock, or read what was never written, on the loop that it is: prologue, body,
+// body, epilogue. docs/plan-format.md has the argument.
+#pragma once
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+// Proves, for a plan that verifyPlan() has accepted:
+//   race-free      any two accesses to the same bytes, one of them a write, are ordered by happens-before
+//   initialised    every byte read was written before through the same buffer, or is state, weight or constant
+//   deadlock-free  every wait has a record to wait for somewhere, and every communicator has one total order
+//   stage-true     between steps a rank holds only what its stage allows
+// The error names both instructions, their streams, the bytes and the order that is missing. Time is linear in the
+// number of instructions and of the pieces into which their operands cut the arena.
+Status provePlan(const Plan& plan);
+
+}  // namespace sheaf::plan
