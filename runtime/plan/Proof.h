@@ -1,5 +1,5 @@
 // The proof that a plan cannot race, deadlock, or read what was never written, on the loop that it is: prologue, body,
-// body, epilogue. docs/plan-format.md has the argument.
+// body, epilogue. docs/proof.md has the argument.
 #pragma once
 
 #include "runtime/base/Status.h"
