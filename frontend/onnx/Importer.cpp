@@ -12,7 +12,7 @@ ArrayRef<Operator> attentionOperators();
 namespace {
 
 // Functions may call each other many times over: more nodes than this is a mistake or an attack.
-constexpr int64_t kMaxNodes = 4 << 20;
+constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;

@@ -10,6 +10,9 @@ using namespace mlir;
 
 namespace sheaf::frontend {
 
+// The newest version of ONNX's operator set whose definitions the handlers follow.
+static constexpr int64_t kNewestOpset = 28;
+
 std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
   int64_t count = 1;
   bool empty = false;
@@ -157,6 +160,10 @@ LogicalResult Model::check() {
   if (failed(checkTrainingArtifacts())) return failure();
   if (opset("") == 0 && llvm::any_of(graph().node(), [](auto& n) { return n.domain().empty(); }))
     return emitError(location()) << "imports no version of ONNX's operator set; export it again";
+  // Operators may have changed their meaning since.
+  if (opset("") > kNewestOpset)
+    emitWarning(location()) << "uses opset " << opset("") << "; opsets after " << kNewestOpset
+                            << " are taken as that one";
   llvm::StringSet<> names;
   for (const onnx::TensorProto& tensor : graph().initializer()) {
     if (!names.insert(tensor.name()).second)

@@ -20,10 +20,7 @@ Tensor headsLast(Node& n, const Tensor& x, int64_t heads) {
 // The mask as summands [b, h, S, T]: booleans say what is seen.
 Tensor additiveMask(Node& n, Tensor mask, Type element, int64_t rows, int64_t columns) {
   Emitter& e = n.emit;
-  if (mask.isBool()) {
-    double lowest = -APFloat::getLargest(cast<FloatType>(element).getFloatSemantics()).convertToDouble();
-    mask = e.select(mask, e.splat(element, {}, 0), e.splat(element, {}, lowest));
-  }
+  if (mask.isBool()) mask = e.select(mask, e.splat(element, {}, 0), e.splat(element, {}, -INFINITY));
   if (!mask) return {};
   if (mask.rank() > 4 || mask.elementType() != element)
     return n.error() << "the mask must be boolean or of the query's element type, with at most four dimensions",
@@ -36,11 +33,18 @@ Tensor additiveMask(Node& n, Tensor mask, Type element, int64_t rows, int64_t co
   return e.expand(aligned, shape);
 }
 
+// Later opsets add attributes that change the result.
+constexpr StringRef kAttentionAttributes[] = {"is_causal", "kv_num_heads", "q_num_heads",      "qk_matmul_output_mode",
+                                              "scale",     "softcap",      "softmax_precision"};
+
 LogicalResult attention(Node& n) {
   Emitter& e = n.emit;
   Tensor q = n.input(0), k = n.input(1), v = n.input(2);
   if (n.input(4) || n.input(5) || n.input(6)) return n.error() << "past keys and values are not supported";
   if (n.wants(1) || n.wants(2) || n.wants(3)) return n.error() << "only the first output is supported";
+  for (const onnx::AttributeProto& a : n.proto.attribute())
+    if (!llvm::is_contained(kAttentionAttributes, a.name()))
+      return n.error() << "the attribute " << a.name() << " is not supported";
   if (n.number("softcap", 0) != 0) return n.error() << "softcap is not supported";
   if (!q.isFloat() || q.elementType() != k.elementType() || q.elementType() != v.elementType())
     return n.error() << "takes floating-point numbers of one type";
@@ -52,10 +56,17 @@ LogicalResult attention(Node& n) {
       q.dim(3) != k.dim(3) || k.dim(2) == 0 || q.dim(2) % k.dim(2))
     return n.error() << "the shapes of query, key and value do not fit";
   bool causal = n.integer("is_causal", 0);
-  // Here a query sees as many keys as stand before it; train.attention counts from the last query and key.
-  if (causal && q.dim(1) != k.dim(1)) return n.error() << "is_causal takes as many keys as queries";
   Tensor mask = n.input(3);
   if (mask && !(mask = additiveMask(n, mask, q.elementType(), q.dim(1), k.dim(1)))) return failure();
+  if (causal && q.dim(1) != k.dim(1)) {
+    // Query i sees keys 0 to i, while train.attention counts from the last query and the last key.
+    Shape square{q.dim(1), k.dim(1)};
+    Tensor column = e.iota(e.ops().getI64Type(), square, 1), row = e.iota(e.ops().getI64Type(), square, 0);
+    Tensor seen = e.compare(train::ComparePredicate::le, column, row);
+    Tensor lower = seen ? additiveMask(n, seen, q.elementType(), q.dim(1), k.dim(1)) : Tensor();
+    if (!lower || !(mask = mask ? e.binary(Binary::Add, mask, lower) : lower)) return failure();
+    causal = false;
+  }
   if (mask && ((mask.dim(0) != 1 && mask.dim(0) != q.dim(0)) || (mask.dim(1) != 1 && mask.dim(1) != q.dim(2))))
     return n.error() << "the mask does not broadcast to [batch, heads, queries, keys]";
   double scale = n.number("scale", 1 / std::sqrt(double(std::max<int64_t>(q.dim(3), 1))));

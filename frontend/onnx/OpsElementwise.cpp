@@ -28,7 +28,10 @@ LogicalResult compare(Node& n) {
 // Any number of operands, one after the other.
 Tensor chain(Node& n, Binary op) {
   Tensor result = n.input(0);
-  for (int64_t i = 1; i < n.inputs(); ++i) result = n.emit.binary(op, result, n.input(i));
+  for (int64_t i = 1; i < n.inputs(); ++i) {
+    if (!n.input(i)) return n.error() << "input " << i << " is missing", Tensor();
+    result = n.emit.binary(op, result, n.input(i));
+  }
   return result;
 }
 

@@ -131,6 +131,7 @@ LogicalResult averagePool(Node& n) {
   if (n.integer("ceil_mode", 0)) return n.error() << "ceil_mode is not supported";
   auto w = window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()));
   if (!w) return failure();
+  if (!e.checkShape({x.dim(1), w->kernel[0], w->kernel[1]})) return failure();
   auto sums = [&](const Tensor& of) -> Tensor {
     Tensor ones = e.splat(x.elementType(), {of.dim(1), 1, w->kernel[0], w->kernel[1]}, 1);
     return Value(train::ConvOp::create(e.ops(), e.location(), e.materialize(of), e.materialize(ones), w->strides,

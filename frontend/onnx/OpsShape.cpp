@@ -85,6 +85,8 @@ LogicalResult transpose(Node& n) {
 LogicalResult concat(Node& n) {
   int64_t axis = n.integer("axis", n.opset < 4 ? 1 : 0);
   if (!n.input(0) || !n.emit.checkAxis(axis, n.input(0).rank())) return failure();
+  for (const Tensor& x : n.tensors())
+    if (!x) return n.error() << "an input is missing";
   return n.set(0, n.emit.concat(n.tensors(), axis));
 }
 
@@ -100,7 +102,7 @@ Tensor sliceOf(Node& n, const Tensor& x, int64_t axis, int64_t start, int64_t si
 std::optional<std::vector<int64_t>> parts(Node& n, int64_t size, std::optional<std::vector<int64_t>> given,
                                           int64_t count) {
   if (!given) {
-    if (count < 1) return n.error() << "the number of parts must be positive", std::nullopt;
+    if (count < 1 || count > (1 << 16)) return n.error() << count << " parts are out of range", std::nullopt;
     int64_t part = (size + count - 1) / count;
     given.emplace();
     for (int64_t i = 0, left = size; i < count; ++i) {
