@@ -6,9 +6,6 @@
 using namespace mlir;
 
 namespace sheaf::frontend {
-
-ArrayRef<Operator> attentionOperators();
-
 namespace {
 
 // Functions may call each other many times over: more nodes than this is a mistake or an attack.

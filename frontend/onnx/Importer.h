@@ -88,6 +88,7 @@ llvm::ArrayRef<Operator> reductionOperators();
 llvm::ArrayRef<Operator> productOperators();
 llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
+llvm::ArrayRef<Operator> attentionOperators();
 
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
