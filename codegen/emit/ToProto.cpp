@@ -144,6 +144,8 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_symbol(k.getSymbol().str());
         out->set_image(k.getImage());
         out->set_entry(k.getEntry());
+        out->set_rows(k.getRows());
+        out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
         return success();
       })

@@ -92,9 +92,10 @@ def Plan_ImageOp : Plan_Op<"image"> {
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let summary = "a kernel of an image and the bytes it accesses of each operand";
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty. }];
-  let arguments = (ins StrAttr:$symbol, I64Attr:$image, I64Attr:$entry, DenseI64ArrayAttr:$operand_bytes);
+  let arguments = (ins StrAttr:$symbol, I64Attr:$image, I64Attr:$entry, I64Attr:$rows, I64Attr:$block,
+      DenseI64ArrayAttr:$operand_bytes);
   let regions = (region AnyRegion:$fusion);
-  let assemblyFormat = "$symbol `image` $image `entry` $entry `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
+  let assemblyFormat = "$symbol `image` $image `entry` $entry `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
 }
 
 class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminator, NoRegionArguments]> {

@@ -117,6 +117,10 @@ class InstructionVerifier {
                        launch.operands_size()));
     if (launch.rows() < 0 || launch.rows() > kMaxRows || launch.block() < 1 || launch.block() > kMaxRows)
       return wrong(cat("its rows ", launch.rows(), " or block ", launch.block(), " is out of range"));
+    // The kernel's bytes are counted over its own rows and blocks.
+    if (launch.rows() != kernel.rows() || launch.block() != kernel.block())
+      return wrong(cat("its rows ", launch.rows(), " in blocks of ", launch.block(), " are not kernel '",
+                       kernel.symbol(), "'s: ", kernel.rows(), " in blocks of ", kernel.block()));
     for (int i = 0; i < launch.operands_size(); ++i) {
       SHEAF_RETURN_IF_ERROR(operand("operand", i, launch.operands(i)));
       if (launch.operands(i).bytes() < kernel.operand_bytes(i))

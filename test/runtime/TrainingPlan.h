@@ -155,6 +155,8 @@ class TrainingPlan {
     plan.mutable_training()->mutable_schedule()->set_kind("constant");
     sheaf::plan::Kernel* kernel = plan.add_kernels();
     kernel->set_symbol("update");
+    kernel->set_rows(static_cast<int64_t>((stage_ >= 1 ? shard : whole) / sizeof(float)));
+    kernel->set_block(8);
     for (int i = 0; i < 4; ++i) kernel->add_operand_bytes(i == 3 ? sizeof(float) : stage_ >= 1 ? shard : whole);
     sheaf::plan::KernelImage* image = plan.add_images();
     image->set_target("cpu");

@@ -140,6 +140,8 @@ const Mutant kMutants[] = {
     {"KernelBytes", [](auto& p) { kernel(p).mutable_operands(2)->set_bytes(128); }, "uses 256"},
     {"KernelIndex", [](auto& p) { kernel(p).set_kernel(1); }, "kernel is 1"},
     {"KernelRows", [](auto& p) { kernel(p).set_rows(-1); }, "rows"},
+    {"KernelMoreRows", [](auto& p) { kernel(p).set_rows(kernel(p).rows() + 1); }, "rows"},
+    {"KernelBlock", [](auto& p) { kernel(p).set_block(4); }, "blocks of 4"},
     {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
     {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "no known collective"},
     {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},
