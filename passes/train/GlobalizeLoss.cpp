@@ -20,11 +20,12 @@ namespace {
 
 struct State {
   enum Kind { Replicated, Split, Partial } kind = Replicated;
-  // Of a split value: the dimension whose major part is the batch, and this rank's rows.
-  int64_t dimension = 0, rows = 0;
+  // Of a split value: the dimension that holds the batch, this rank's rows of it, and how many elements of the
+  // dimension lie within one row: the dimension is (something x rows x minor).
+  int64_t dimension = 0, rows = 0, minor = 1;
 
-  static State split(int64_t dimension, int64_t rows) { return {Split, dimension, rows}; }
-  static State partial() { return {Partial, 0, 0}; }
+  static State split(int64_t dimension, int64_t rows, int64_t minor = 1) { return {Split, dimension, rows, minor}; }
+  static State partial() { return {Partial}; }
   bool isSplit() const { return kind == Split; }
   bool isPartial() const { return kind == Partial; }
   bool operator==(const State& other) const = default;
@@ -201,7 +202,8 @@ FailureOr<State> Globalizer::visit(Operation* op) {
       .Case<DropoutOp>([&](auto) -> FailureOr<State> {
         // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
         State state = of(op->getOperand(0));
-        if (state.isSplit() && state.dimension == 0) return state;
+        bool leading = state.isSplit() && state.dimension == 0;
+        if (leading && shapeOf(op->getOperand(0))[0] == state.rows * state.minor) return state;
         return unsupported(op, "drops elements of a value whose leading dimension is not the batch");
       })
       .Default([&](auto) -> FailureOr<State> {
@@ -222,7 +224,7 @@ FailureOr<State> Globalizer::visitElementwise(Operation* op) {
   for (Value operand : op->getOperands()) {
     State s = of(operand);
     if (!s.isSplit()) continue;
-    if (state.isSplit() && state.dimension != s.dimension) return mixes(op);
+    if (state.isSplit() && !(state == s)) return mixes(op);
     state = s;
   }
   return state;
@@ -270,17 +272,20 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   return State::partial();
 }
 
-// The batch stays the major part of the dimension that starts where its dimension did.
+// A reshape keeps the order of the elements: the rows stay as far apart, and so they lie in the dimension whose
+// elements are no further apart than that, and which reaches as far as all of them.
 FailureOr<State> Globalizer::visitReshape(ReshapeOp op) {
   State state = of(op.getOperand());
   if (!state.isSplit()) return state;
   ArrayRef<int64_t> from = shapeOf(op.getOperand()), to = shapeOf(op.getResult());
-  int64_t before = product(from.take_front(state.dimension));
-  for (int64_t d = 0, outer = 1; d < int64_t(to.size()); outer *= to[d++])
-    if (outer == before && to[d] % state.rows == 0) return State::split(d, state.rows);
-  // A batch of one row in all dimensions: nothing left to carry it.
   if (to.empty()) return unsupported(op, "makes a scalar of one row of the batch");
-  return unsupported(op, "moves the batch inside another dimension");
+  int64_t apart = state.minor * product(from.drop_front(state.dimension + 1)), inner = product(to);
+  for (auto [d, size] : llvm::enumerate(to)) {
+    inner /= std::max<int64_t>(size, 1);
+    if (apart % std::max<int64_t>(inner, 1) == 0 && size % (apart / std::max<int64_t>(inner, 1) * state.rows) == 0)
+      return State::split(d, state.rows, apart / std::max<int64_t>(inner, 1));
+  }
+  return unsupported(op, "takes rows of the batch apart");
 }
 
 FailureOr<State> Globalizer::visitConcat(ConcatOp op) {
@@ -294,7 +299,7 @@ FailureOr<State> Globalizer::visitConcat(ConcatOp op) {
     State s = of(operand);
     if (!s.isSplit()) continue;
     if (s.dimension == int64_t(op.getAxis())) return crossesRows(op);
-    if (state.isSplit() && state.dimension != s.dimension) return mixes(op);
+    if (state.isSplit() && !(state == s)) return mixes(op);
     state = s;
   }
   return state;
@@ -320,8 +325,8 @@ FailureOr<State> Globalizer::visitMatMul(MatMulOp op) {
   if (l == -1 && r == -1) return State::partial();
   // One side alone may not be summed over: the other would hold the factors of this rank's rows only by accident.
   if (l == -1 || r == -1) return crossesRows(op);
-  if (l >= 0 && r >= 0 && l != r) return mixes(op);
-  return State::split(l >= 0 ? l : r, l >= 0 ? lhs.rows : rhs.rows);
+  if (l >= 0 && r >= 0 && (l != r || lhs.minor != rhs.minor)) return mixes(op);
+  return State::split(l >= 0 ? l : r, l >= 0 ? lhs.rows : rhs.rows, l >= 0 ? lhs.minor : rhs.minor);
 }
 
 FailureOr<State> Globalizer::visitGather(GatherOp op) {
@@ -332,10 +337,10 @@ FailureOr<State> Globalizer::visitGather(GatherOp op) {
   if (failed(sumPartialOperands(op))) return failure();
   data = of(op.getData());
   if (data.isSplit() && indices.isSplit()) return mixes(op);
-  if (indices.isSplit()) return State::split(axis + indices.dimension, indices.rows);
+  if (indices.isSplit()) return State::split(axis + indices.dimension, indices.rows, indices.minor);
   if (!data.isSplit()) return State();
   if (data.dimension == axis) return crossesRows(op);
-  return State::split(data.dimension < axis ? data.dimension : data.dimension - 1 + count, data.rows);
+  return State::split(data.dimension < axis ? data.dimension : data.dimension - 1 + count, data.rows, data.minor);
 }
 
 // Rows that are added into a tensor without a batch are a sum over the batch.
@@ -348,12 +353,13 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   update = of(op.getUpdate());
   bool along = update.isSplit() && update.dimension >= axis && update.dimension < axis + count;
   if (indices.isSplit()) {
-    if (along && update.dimension == axis + indices.dimension) return State::partial();
+    if (along && update.dimension == axis + indices.dimension && update.minor == indices.minor) return State::partial();
     return mixes(op);
   }
   if (!update.isSplit()) return State();
   if (along) return crossesRows(op);
-  return State::split(update.dimension < axis ? update.dimension : update.dimension - count + 1, update.rows);
+  return State::split(update.dimension < axis ? update.dimension : update.dimension - count + 1, update.rows,
+                      update.minor);
 }
 
 FailureOr<State> Globalizer::visitLoss(LossOp op) {

@@ -140,9 +140,9 @@ std::optional<HeadLayout> operandLayout(Value value, bool transposed, const Exte
   return layout;
 }
 
-// Replaces the product's result, [B*H, S, E], by the attention's, [B, S, H, E]: where the graph itself transposes back
-// by a reshape, elsewhere by a transpose.
-void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
+// Replaces values that the graph itself brings into the order of the attention's result, [B, S, H, E], by reshapes of
+// it.
+void replaceReordered(OpBuilder& builder, Value attention, const HeadLayout& old) {
   TensorBuilder b{builder, attention.getLoc()};
   if (old.isOrdered({batch, row, head, column})) {
     Value same = b.reshape(attention, typeOf(old.value()).getShape());
@@ -153,10 +153,17 @@ void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
     Operation* user = use.getOwner();
     auto next = isa<ReshapeOp, TransposeOp>(user) ? old.forward(user) : std::nullopt;
     if (!next) continue;
-    replaceResult(builder, attention, *next);
+    replaceReordered(builder, attention, *next);
     if (isOpTriviallyDead(user)) user->erase();
   }
+}
+
+// Replaces the product's result, [B*H, S, E], by the attention's, [B, S, H, E]: where the graph itself transposes back
+// by a reshape, elsewhere by a transpose.
+void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
+  replaceReordered(builder, attention, old);
   if (old.value().use_empty()) return;
+  TensorBuilder b{builder, attention.getLoc()};
   Value transposed = b.make<TransposeOp>(attention, ArrayRef<int64_t>{0, 2, 1, 3});
   old.value().replaceAllUsesWith(b.reshape(transposed, typeOf(old.value()).getShape()));
 }

@@ -47,8 +47,8 @@ module attributes {train.ranks = 2 : i64} {
 module attributes {train.ranks = 2 : i64} {
   func.func @step(%x: tensor<4x3xf32>) {
     %t = train.transpose %x [1, 0] : tensor<4x3xf32> -> tensor<3x4xf32>
-    // expected-error @+1 {{'train.reshape' op moves the batch inside another dimension}}
-    %s = train.reshape %t : tensor<3x4xf32> -> tensor<12xf32>
+    // expected-error @+1 {{'train.reshape' op takes rows of the batch apart}}
+    %s = train.reshape %t : tensor<3x4xf32> -> tensor<2x6xf32>
     return
   }
 }

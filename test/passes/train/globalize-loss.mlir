@@ -119,3 +119,23 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// The batch may lie inside a dimension, as where the sequence comes first: rows are still this rank's.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.global_sum
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x3xf32> {train.name = "x"}) {
+    %0 = train.transpose %x [1, 0] : tensor<4x3xf32> -> tensor<3x4xf32>
+    %1 = train.reshape %0 : tensor<3x4xf32> -> tensor<12x1xf32>
+    %2 = train.exp %1 : tensor<12x1xf32>
+    %3 = train.reshape %2 : tensor<12x1xf32> -> tensor<3x4xf32>
+    %4 = train.transpose %3 [1, 0] : tensor<3x4xf32> -> tensor<4x3xf32>
+    %5 = train.add %4, %x : tensor<4x3xf32>
+    %6 = train.reduce sum %5 [0, 1] : tensor<4x3xf32> -> tensor<1x1xf32>
+    train.loss %6 : tensor<1x1xf32>
+    return
+  }
+}

@@ -283,3 +283,24 @@ func.func @linear_layers(%x: tensor<4x8xf32>, %w: tensor<8x3xf32>, %v: tensor<3x
   %o = train.matmul %p, %v : tensor<4x3xf32>, tensor<3x8xf32> -> tensor<4x8xf32>
   return %o : tensor<4x8xf32>
 }
+
+// -----
+
+// The result goes on as [S, B, H*D], as torch.nn.MultiheadAttention has it: another order than the attention's.
+// CHECK-LABEL: @sequence_first
+// CHECK: %[[A:.*]], %{{.*}} = train.attention
+// CHECK: train.transpose %[[A]] [1, 0, 2, 3] : tensor<2x3x4x8xf32> -> tensor<3x2x4x8xf32>
+func.func @sequence_first(%q: tensor<2x4x3x8xf32>, %k: tensor<2x4x3x8xf32>, %v: tensor<2x4x3x8xf32>) -> tensor<6x32xf32> {
+  %q3 = train.reshape %q : tensor<2x4x3x8xf32> -> tensor<8x3x8xf32>
+  %k3 = train.reshape %k : tensor<2x4x3x8xf32> -> tensor<8x3x8xf32>
+  %v3 = train.reshape %v : tensor<2x4x3x8xf32> -> tensor<8x3x8xf32>
+  %s = train.matmul %q3, %k3 {transpose_b} : tensor<8x3x8xf32>, tensor<8x3x8xf32> -> tensor<8x3x3xf32>
+  %s4 = train.reshape %s : tensor<8x3x3xf32> -> tensor<2x4x3x3xf32>
+  %p4 = train.softmax %s4 : tensor<2x4x3x3xf32>
+  %p = train.reshape %p4 : tensor<2x4x3x3xf32> -> tensor<8x3x3xf32>
+  %o = train.matmul %p, %v3 : tensor<8x3x3xf32>, tensor<8x3x8xf32> -> tensor<8x3x8xf32>
+  %o4 = train.reshape %o : tensor<8x3x8xf32> -> tensor<2x4x3x8xf32>
+  %t = train.transpose %o4 [2, 0, 1, 3] : tensor<2x4x3x8xf32> -> tensor<3x2x4x8xf32>
+  %r = train.reshape %t : tensor<3x2x4x8xf32> -> tensor<6x32xf32>
+  return %r : tensor<6x32xf32>
+}
