@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -417,8 +418,23 @@ TEST(DeviceRaces, AreReportedBetweenInstructions) {
     if (ordered) builder.record(0, 0);
     if (ordered) builder.wait(0, 1);
     launch(builder, kernel, second, third, 1024, 8, 1);
+    // What the host does with one stream after another's instructions have run would order them, as issuing and waiting
+    // do: so stream 0 comes last, and the ends are counted without ordering anything.
+    for (uint32_t stream : {1, 0})
+      *builder.instruction("end", stream).mutable_output()->mutable_source() =
+          builder.operand(stream ? third : first, plan::READ);
+    std::atomic<int> ended = 0;
+    std::shared_ptr<StepValues> steps[2];  // two, because counting the owners of one orders them
+    for (auto& step : steps) {
+      step = std::make_shared<StepValues>();
+      step->writeOutput = [&](int64_t, plan::OutputKind, double) { ended.fetch_add(1, std::memory_order_relaxed); };
+    }
     Contexts contexts = open(builder.plan);
-    std::exit(runBody(builder.plan, contexts)[0].ok() ? 0 : 1);
+    for (const plan::Instruction& instruction : builder.plan.body())
+      if (!contexts[0]->issue(instruction, instruction.has_output() ? steps[instruction.stream()] : nullptr).ok())
+        std::exit(1);
+    while (ended.load(std::memory_order_relaxed) < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::exit(contexts[0]->synchronize().ok() ? 0 : 1);
   };
   EXPECT_EXIT(run(true), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(
