@@ -30,7 +30,8 @@ class RankContext {
  public:
   virtual ~RankContext() = default;
   // Appends the instruction to its stream. Instructions of a stream run in order; streams run concurrently. Blocks only
-  // to bound the queue. An error of an earlier instruction (with its label and the rank) may be returned.
+  // to bound the queue. An error of an earlier instruction (with its label and the rank) may be returned. The
+  // instruction must stay alive until synchronize() returns.
   virtual Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) = 0;
   // The first error so far of any rank, without waiting: for whoever waits for what a failed rank will not deliver.
   virtual Status poll() { return {}; }
