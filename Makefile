@@ -53,7 +53,7 @@ bench: build ## training speed; beside PyTorch if PYTORCH names a Python that ha
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound
 	@python3 test/bench/bench.py --tools $(folder)/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
 
-docs: build ## build/release/docs: dialects, passes and operators, generated from the sources
+docs: build ## build/release/pages: dialects, passes and operators, generated from the sources
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-docs
 
 install: build ## into PREFIX
