@@ -52,7 +52,7 @@ def formatted():
 def lit(build, jobs, environment, results):
     report = results / "lit.json"
     report.unlink(missing_ok=True)
-    command = [f"{cache_entry(build, 'LLVM_DIR').rsplit('/lib/', 1)[0]}/bin/lit", "-sv", "-j", str(jobs), "-o", report, build / "test"]
+    command = [f"{cache_entry(build, 'LLVM_DIR').rsplit('/lib/', 1)[0]}/bin/lit", "-qv", "-j", str(jobs), "-o", report, build / "test"]
     subprocess.run(command, env=environment)
     if not report.exists():
         return Counts(failed=1)
