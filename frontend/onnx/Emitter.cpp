@@ -8,6 +8,31 @@ namespace sheaf::frontend {
 
 using Shape = SmallVector<int64_t>;
 
+namespace {
+
+const Constant& whole(const Constant& x) {
+  return x.global ? *x.global : x;
+}
+
+// A folded result, with what it would be for the whole batch where that differs but in its shape.
+Constant withGlobal(Constant result, fold::Result global) {
+  result.global.reset();
+  if (!global || global->shape != result.shape) return result;
+  global->global.reset();
+  result.global = std::make_shared<const Constant>(std::move(*global));
+  return result;
+}
+
+template <typename Fold, typename... Constants>
+fold::Result both(Fold fold, const Constants&... operands) {
+  fold::Result result = fold(operands...);
+  if (!result) return result;
+  bool differs = (... || bool(operands.global));
+  return withGlobal(std::move(*result), differs ? fold(whole(operands)...) : fold::Result());
+}
+
+}  // namespace
+
 int64_t Tensor::count() const {
   return elementCount(shape()).value_or(kMaxElements);
 }
@@ -29,6 +54,12 @@ Value Emitter::materialize(const Tensor& x) {
   }
   auto full = type(c.shape, c.type);
   return value.getType() == full ? value : train::BroadcastOp::create(builder, loc, full, value);
+}
+
+Tensor Emitter::sizes(ArrayRef<int64_t> values, ArrayRef<int64_t> global) {
+  Constant local = fold::integers(builder.getI64Type(), {int64_t(values.size())}, values.vec());
+  if (values == global) return local;
+  return withGlobal(local, fold::integers(builder.getI64Type(), {int64_t(global.size())}, global.vec()));
 }
 
 Tensor Emitter::integers(ArrayRef<int64_t> values) {
@@ -88,14 +119,15 @@ Tensor Emitter::expand(const Tensor& x, ArrayRef<int64_t> shape) {
   Tensor same = reshape(x, aligned);
   if (!same || same.shape() == shape) return same;
   if (same.constant())
-    if (auto folded = fold::broadcast(*same.constant(), shape)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::broadcast(c, shape); }, *same.constant()))
+      return *folded;
   return Value(train::BroadcastOp::create(builder, loc, type(shape, x.elementType()), materialize(same)));
 }
 
 Tensor Emitter::unary(Unary op, const Tensor& x) {
   if (!x) return {};
   if (x.constant())
-    if (auto folded = fold::unary(op, *x.constant())) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::unary(op, c); }, *x.constant())) return *folded;
   bool integral = op == Unary::Neg || op == Unary::Abs || op == Unary::Sign || op == Unary::Relu;
   if (!x.isFloat() && (!integral || x.isBool()))
     return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
@@ -123,7 +155,9 @@ Tensor Emitter::binary(Binary op, Tensor x, Tensor y) {
   y = expand(y, *shape);
   if (!x || !y) return {};
   if (x.constant() && y.constant())
-    if (auto folded = fold::binary(op, *x.constant(), *y.constant())) return *folded;
+    if (auto folded = both([&](const Constant& a, const Constant& b) { return fold::binary(op, a, b); }, *x.constant(),
+                           *y.constant()))
+      return *folded;
   Value a = materialize(x), b = materialize(y);
   switch (op) {
 #define SHEAF_CASE(name) \
@@ -157,7 +191,9 @@ Tensor Emitter::compare(train::ComparePredicate predicate, Tensor x, Tensor y) {
   y = expand(y, *shape);
   if (!x || !y) return {};
   if (x.constant() && y.constant())
-    if (auto folded = fold::compare(predicate, *x.constant(), *y.constant())) return *folded;
+    if (auto folded = both([&](const Constant& a, const Constant& b) { return fold::compare(predicate, a, b); },
+                           *x.constant(), *y.constant()))
+      return *folded;
   Value a = materialize(x), b = materialize(y);
   return Value(train::CompareOp::create(builder, loc, predicate, a, b));
 }
@@ -173,7 +209,10 @@ Tensor Emitter::select(Tensor condition, Tensor x, Tensor y) {
   if (!condition || !x || !y) return {};
   if (condition.constant() && condition.constant()->isSplat()) return condition.constant()->splatValue() ? x : y;
   if (condition.constant() && x.constant() && y.constant())
-    if (auto folded = fold::select(*condition.constant(), *x.constant(), *y.constant())) return *folded;
+    if (auto folded =
+            both([&](const Constant& c, const Constant& a, const Constant& b) { return fold::select(c, a, b); },
+                 *condition.constant(), *x.constant(), *y.constant()))
+      return *folded;
   Value c = materialize(condition), a = materialize(x), b = materialize(y);
   return Value(train::SelectOp::create(builder, loc, a.getType(), c, a, b));
 }
@@ -182,7 +221,7 @@ Tensor Emitter::logicalNot(const Tensor& x) {
   if (!x) return {};
   if (!x.isBool()) return error() << "takes booleans", Tensor();
   if (x.constant())
-    if (auto folded = fold::logicalNot(*x.constant())) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::logicalNot(c); }, *x.constant())) return *folded;
   Value v = materialize(x);
   return Value(train::NotOp::create(builder, loc, v.getType(), v));
 }
@@ -191,14 +230,15 @@ Tensor Emitter::isNan(const Tensor& x) {
   if (!x) return {};
   if (!x.isFloat()) return error() << "takes floating-point numbers", Tensor();
   if (x.constant())
-    if (auto folded = fold::isNan(*x.constant())) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::isNan(c); }, *x.constant())) return *folded;
   return Value(train::IsNanOp::create(builder, loc, materialize(x)));
 }
 
 Tensor Emitter::cast(const Tensor& x, Type to) {
   if (!x || x.elementType() == to) return x;
   if (x.constant())
-    if (auto folded = fold::cast(*x.constant(), to)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::cast(c, to); }, *x.constant()))
+      return isa<FloatType>(to) ? whole(*folded) : *folded;
   return Value(train::CastOp::create(builder, loc, type(x.shape(), to), materialize(x)));
 }
 
@@ -223,7 +263,7 @@ Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
   if (*elementCount(shape) != x.count())
     return error() << "cannot reshape " << text(x.shape()) << " to " << text(shape), Tensor();
   if (x.constant())
-    if (auto folded = fold::reshape(*x.constant(), shape)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::reshape(c, shape); }, *x.constant())) return *folded;
   Value from = materialize(x);
   // A chain of reshapes is its last one.
   while (auto inner = from.getDefiningOp<train::ReshapeOp>()) from = inner.getOperand();
@@ -243,7 +283,7 @@ Tensor Emitter::transpose(const Tensor& x, ArrayRef<int64_t> permutation) {
   if (!valid) return error() << "perm must name every dimension once", Tensor();
   if (llvm::is_sorted(from)) return x;
   if (x.constant())
-    if (auto folded = fold::transpose(*x.constant(), from)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::transpose(c, from); }, *x.constant())) return *folded;
   Value v = materialize(x);
   // A chain of transpositions is one.
   if (auto inner = v.getDefiningOp<train::TransposeOp>()) {
@@ -260,7 +300,8 @@ Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_
                llvm::all_of(steps, [](int64_t s) { return s == 1; });
   if (whole) return x;
   if (x.constant())
-    if (auto folded = fold::slice(*x.constant(), starts, sizes, steps)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::slice(c, starts, sizes, steps); }, *x.constant()))
+      return *folded;
   return Value(train::SliceOp::create(builder, loc, materialize(x), starts, sizes, steps));
 }
 
@@ -303,7 +344,12 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
   }
   if (!checkShape(shape)) return {};
   if (known.size() == parts.size())
-    if (auto folded = fold::concat(known, axis)) return *folded;
+    if (auto folded = fold::concat(known, axis)) {
+      bool differs = llvm::any_of(known, [](const Constant& x) { return bool(x.global); });
+      SmallVector<Constant> all;
+      for (const Constant& x : known) all.push_back(whole(x));
+      return withGlobal(*folded, differs ? fold::concat(all, axis) : fold::Result());
+    }
   SmallVector<Value> values;
   for (const Tensor& x : parts) values.push_back(materialize(x));
   return Value(train::ConcatOp::create(builder, loc, values, axis));
@@ -324,7 +370,9 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
         return error() << "index " << i << " is out of range for dimension " << axis << " of " << text(data.shape()),
                Tensor();
     if (data.constant())
-      if (auto folded = fold::gather(*data.constant(), *indices.constant(), axis)) return *folded;
+      if (auto folded = both([&](const Constant& d, const Constant& i) { return fold::gather(d, i, axis); },
+                             *data.constant(), *indices.constant()))
+        return *folded;
     // One index is a slice: no scatter in its gradient.
     if (indices.count() == 1 && axis < data.rank()) {
       int64_t at = known.splatInteger();
@@ -342,7 +390,8 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
 Tensor Emitter::cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse) {
   if (!x) return {};
   if (x.constant())
-    if (auto folded = fold::cumsum(*x.constant(), axis, exclusive, reverse)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::cumsum(c, axis, exclusive, reverse); }, *x.constant()))
+      return *folded;
   Value v = materialize(x);
   return Value(train::CumSumOp::create(builder, loc, v.getType(), v, axis, exclusive, reverse));
 }
@@ -353,7 +402,8 @@ Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t
   bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
   if (!changes) return x;
   if (x.constant())
-    if (auto folded = fold::reduce(kind, *x.constant(), axes)) return *folded;
+    if (auto folded = both([&](const Constant& c) { return fold::reduce(kind, c, axes); }, *x.constant()))
+      return *folded;
   return Value(train::ReduceOp::create(builder, loc, kind, materialize(x), axes));
 }
 

@@ -62,6 +62,8 @@ class Emitter {
   Tensor splat(mlir::Type type, llvm::ArrayRef<int64_t> shape, double value) { return fold::splat(type, shape, value); }
   Tensor splatLike(const Tensor& x, double value) { return x ? splat(x.elementType(), x.shape(), value) : Tensor(); }
   Tensor integers(llvm::ArrayRef<int64_t> values);  // a vector of i64
+  // A vector of i64 that would be `global` if this rank had all rows (see Constant::global).
+  Tensor sizes(llvm::ArrayRef<int64_t> values, llvm::ArrayRef<int64_t> global);
 
   Tensor unary(Unary op, const Tensor& x);
   Tensor binary(Binary op, Tensor x, Tensor y);  // with ONNX's broadcasting

@@ -23,6 +23,9 @@ struct Constant {
   mlir::Type type;
   llvm::SmallVector<int64_t> shape, stored;
   std::shared_ptr<const Storage> data;
+  // What it would be if this rank had the rows of all ranks, where that differs: numbers of rows, taken from the shape of
+  // an input. As a shape they count this rank's rows, in arithmetic on floats (a mean) the whole batch's.
+  std::shared_ptr<const Constant> global = nullptr;
 
   bool isSplat() const;
   // The elements in row-major order of `shape`, repetitions written out; for small integer tensors.

@@ -32,19 +32,30 @@ LogicalResult constantOfShape(Node& n) {
   return n.set(0, n.emit.expand(n.emit.reshape(value, Shape(dims->size(), 1)), *dims));
 }
 
+// The shape of a tensor as all ranks together would have it: of a data input, whose leading dimension they share.
+Shape globalShape(Node& n, const Tensor& x) {
+  Shape shape(x.shape());
+  if (!shape.empty() && isa_and_nonnull<BlockArgument>(x.value())) shape[0] *= n.importer.options.ranks;
+  return shape;
+}
+
 LogicalResult shape(Node& n) {
   Tensor x = n.input(0);
   if (!x) return n.error() << "takes a tensor";
   int64_t rank = x.rank();
   auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
   int64_t start = clamp(n.integer("start", 0)), end = n.has("end") ? clamp(n.integer("end", 0)) : rank;
-  return n.set(0, n.emit.integers(x.shape().slice(start, std::max<int64_t>(end - start, 0))));
+  size_t length = std::max<int64_t>(end - start, 0);
+  return n.set(0,
+               n.emit.sizes(x.shape().slice(start, length), ArrayRef<int64_t>(globalShape(n, x)).slice(start, length)));
 }
 
 LogicalResult size(Node& n) {
   Tensor x = n.input(0);
   if (!x) return n.error() << "takes a tensor";
-  return n.set(0, fold::integers(n.emit.ops().getI64Type(), {}, {x.count()}));
+  int64_t global = 1;
+  for (int64_t d : globalShape(n, x)) global *= d;
+  return n.set(0, n.emit.reshape(n.emit.sizes({x.count()}, {global}), {}));
 }
 
 LogicalResult range(Node& n) {
