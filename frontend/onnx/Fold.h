@@ -23,8 +23,8 @@ struct Constant {
   mlir::Type type;
   llvm::SmallVector<int64_t> shape, stored;
   std::shared_ptr<const Storage> data;
-  // What it would be if this rank had the rows of all ranks, where that differs: numbers of rows, taken from the shape of
-  // an input. As a shape they count this rank's rows, in arithmetic on floats (a mean) the whole batch's.
+  // What it would be if this rank had the rows of all ranks, where that differs: numbers of rows, taken from the shape
+  // of an input. As a shape they count this rank's rows, in arithmetic on floats (a mean) the whole batch's.
   std::shared_ptr<const Constant> global = nullptr;
 
   bool isSplat() const;

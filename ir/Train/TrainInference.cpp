@@ -14,8 +14,8 @@ RankedTensorType boolLike(Value v) {
   return RankedTensorType::get(tensor(v).getShape(), IntegerType::get(v.getContext(), 1));
 }
 
-// Output length of a sliding window over one dimension. With `ceil` the last window may be incomplete, but must start in
-// the input or the padding before it (as in PyTorch and ONNX).
+// Output length of a sliding window over one dimension. With `ceil` the last window may be incomplete, but must start
+// in the input or the padding before it (as in PyTorch and ONNX).
 int64_t windowed(int64_t size, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation,
                  bool ceil) {
   int64_t span = size + before + after - dilation * (kernel - 1) - 1;
@@ -199,8 +199,8 @@ SHEAF_INFER(ConvOp, {
     return fail("channels do not fit the groups");
   SmallVector<int64_t> shape{x.getDimSize(0), w.getDimSize(0)};
   for (int d = 0; d < 2; ++d)
-    shape.push_back(windowed(x.getDimSize(2 + d), w.getDimSize(2 + d), op.getStrides()[d],
-                             op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], false));
+    shape.push_back(windowed(x.getDimSize(2 + d), w.getDimSize(2 + d), op.getStrides()[d], op.getPads()[d],
+                             op.getPads()[d + 2], op.getDilations()[d], false));
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
   return success();
 })
@@ -215,8 +215,8 @@ SHEAF_INFER(MaxPoolOp, {
     return fail("kernel sizes, strides and dilations must be positive, pads not negative");
   SmallVector<int64_t> shape{x.getDimSize(0), x.getDimSize(1)};
   for (int d = 0; d < 2; ++d)
-    shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d],
-                             op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
+    shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d], op.getPads()[d],
+                             op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
   return success();
 })

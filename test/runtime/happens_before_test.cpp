@@ -21,8 +21,8 @@ TEST(HappensBefore, StreamsAreOrderedWithinAndByEvents) {
 }
 
 TEST(HappensBefore, WaitsForTheLatestRecordBeforeIt) {
-  std::vector<I> sequence{{1, I::kWait, 0}, {0, I::kOther, 0}, {0, I::kRecord, 0}, {1, I::kOther, 0},
-                          {0, I::kOther, 0}, {0, I::kRecord, 0}, {1, I::kWait, 0}, {1, I::kOther, 0}};
+  std::vector<I> sequence{{1, I::kWait, 0},  {0, I::kOther, 0},  {0, I::kRecord, 0}, {1, I::kOther, 0},
+                          {0, I::kOther, 0}, {0, I::kRecord, 0}, {1, I::kWait, 0},   {1, I::kOther, 0}};
   HappensBefore order(sequence, 2, 1);
   EXPECT_FALSE(order.needed(0));  // nothing recorded yet: it does not wait
   EXPECT_FALSE(order.ordered(1, 3));
@@ -30,7 +30,7 @@ TEST(HappensBefore, WaitsForTheLatestRecordBeforeIt) {
 }
 
 TEST(HappensBefore, IsTransitiveThroughAThirdStream) {
-  std::vector<I> sequence{{0, I::kOther, 0}, {0, I::kRecord, 0}, {1, I::kWait, 0},  {1, I::kRecord, 1},
+  std::vector<I> sequence{{0, I::kOther, 0}, {0, I::kRecord, 0}, {1, I::kWait, 0}, {1, I::kRecord, 1},
                           {2, I::kWait, 1},  {2, I::kOther, 0},  {2, I::kWait, 0}};
   HappensBefore order(sequence, 3, 2);
   EXPECT_TRUE(order.ordered(0, 5));
