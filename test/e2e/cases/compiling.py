@@ -28,13 +28,14 @@ def timed(session, what, limit, options):
 
 
 def large_world(session):
-    """64 and 4,096 ranks: at most 20 s and 2 GiB each, and within 10 % of each other (the better of three runs each)."""
+    """64 and 4,096 ranks: at most 20 s and 2 GiB each, and within 10 % of each other in processor time, the best of
+    five runs each: what else runs on the machine does not count."""
     best = {}
-    for _ in range(3):
+    for _ in range(5):
         for ranks in (64, 4096):
             done = timed(session, ["llama-2-70b", ranks, 4096], 20, ["--compile-to", "zero"])
             expect(done.peak_kib <= 2 << 20, f"{done.peak_kib >> 10} MiB")
-            best[ranks] = min(best.get(ranks, done.seconds), done.seconds)
+            best[ranks] = min(best.get(ranks, done.cpu_seconds), done.cpu_seconds)
     expect(max(best.values()) <= 1.1 * min(best.values()), f"64 ranks {best[64]:.2f} s, 4,096 ranks {best[4096]:.2f} s")
 
 
