@@ -84,7 +84,7 @@ def Plan_ScalarOp : Plan_Op<"scalar"> {
 }
 
 def Plan_ImageOp : Plan_Op<"image"> {
-  let summary = "compiled kernels, as hexadecimal text";
+  let summary = "compiled kernels: the bytes as an escaped string";
   let arguments = (ins StrAttr:$target, StrAttr:$cpu, StrArrayAttr:$features, StrAttr:$code);
   let assemblyFormat = "$target $cpu $features `code` $code attr-dict";
 }

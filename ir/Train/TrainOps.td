@@ -420,6 +420,12 @@ def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImp
     A column reduction crosses rows, so the fusion yields *partial* sums: a result of shape [ceil(rows / block), C],
     one row a block, which `train.sum_partials` then adds in order. So the bits do not depend on the number of threads.
 
+    At least two rows make a block where there are partials. Partials of bf16 and f16 are f32; `train.sum_partials`
+    narrows their sum. Between its ops a fusion computes 16-bit floats in f32: only `train.cast` and stores round.
+
+    A fusion without reductions and `train.iota`, whose tensors all have n elements or one, is *flat*: its columns only cut
+    the n elements into rows, the last of which may be shorter.
+
     `elementwise` lists the operands that are read only at the index being written: a result of the same type may take
     over their memory.
   }];
