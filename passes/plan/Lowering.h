@@ -41,6 +41,10 @@ struct Lowering {
   llvm::SmallVector<std::pair<std::string, double>> scalars;
   mlir::Value scalarBuffer, normScalars;
   llvm::StringMap<int64_t> names;
+  ProgramOp program;
+  PrologueOp prologue;
+  StepOp body;
+  EpilogueOp epilogue;
 
   explicit Lowering(mlir::ModuleOp module, mlir::func::FuncOp step)
       : module(module), step(step), head(module.getContext()), section(module.getContext()) {}
@@ -71,6 +75,16 @@ struct Lowering {
     return OpTy::create(section, loc, stream, label, values, offsets, bytes, strides, access,
                         std::forward<Args>(args)...);
   }
+
+  // LowerZero.cpp: lowers one op of the `zero` dialect.
+  mlir::LogicalResult lowerZero(mlir::Operation* op);
+  mlir::LogicalResult lowerUpdate(zero::UpdateOp op);
+  void lowerNorm(zero::GradientNormOp op);
+  void zeroPadding(BucketStorage& storage);
+  void collective(zero::BucketOp bucket, llvm::StringRef op, mlir::Location loc, llvm::StringRef phase,
+                  const Operand& source, const Operand& destination);
+  // The index of a step scalar, which is added if it is new.
+  int64_t scalarSlot(llvm::StringRef kind, double value);
 
   // LowerCalls.cpp: lowers one op that is not of the `zero` dialect.
   mlir::LogicalResult lowerOp(mlir::Operation* op);

@@ -1,0 +1,237 @@
+// Lowers the `zero` dialect: buckets' storage, collectives, norms and updates.
+#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/IR/IRMapping.h"
+#include "passes/plan/Lowering.h"
+
+using namespace mlir;
+
+namespace sheaf::plan_ir {
+
+// Padding between and behind members takes part in reductions and norms: it must be zero.
+void Lowering::zeroPadding(BucketStorage& storage) {
+  int64_t end = 0;
+  auto gap = [&](int64_t begin, int64_t until) {
+    if (begin < until)
+      call(storage.op.getLoc(), "zero",
+           {{storage.gradient, begin * storage.width, (until - begin) * storage.width, 0, kWrite}}, {});
+  };
+  SymbolTable symbols(module);
+  for (auto [symbol, offset] :
+       llvm::zip(storage.op.getParameters().getAsRange<FlatSymbolRefAttr>(), storage.op.getOffsets())) {
+    gap(end, offset);
+    auto type = symbols.lookup<train::ParameterOp>(symbol.getValue()).getType();
+    end = offset + cast<RankedTensorType>(type).getNumElements();
+  }
+  gap(end, storage.elements);
+}
+
+void Lowering::collective(zero::BucketOp bucket, StringRef op, mlir::Location loc, StringRef phase,
+                          const Operand& source, const Operand& destination) {
+  int64_t shard = int64_t(bucket.getElements()) / ranks;
+  StringRef type = typeName(bucket.getElementType()), name = bucket.getSymName();
+  if (op == "all_gather")
+    instruction<AllGatherOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
+                             phase);
+  else if (op == "reduce_scatter")
+    instruction<ReduceScatterOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
+                                 phase);
+  else
+    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type,
+                             int64_t(bucket.getElements()), name, phase);
+}
+
+int64_t Lowering::scalarSlot(StringRef kind, double value) {
+  for (auto [i, scalar] : llvm::enumerate(scalars))
+    if (scalar.first == kind && scalar.second == value) return i;
+  scalars.emplace_back(kind.str(), value);
+  return scalars.size() - 1;
+}
+
+LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
+  BucketStorage& storage = buckets[op.getBucket()];
+  SymbolTable symbols(module);
+  auto optimizer = symbols.lookup<train::OptimizerOp>(*storage.op.getOptimizer());
+  int64_t n = cast<RankedTensorType>(op.getGradient().getType()).getNumElements();
+  bool sharded = n != storage.elements;
+
+  // The update as a fusion over [rows, columns] of the elements; scalars are broadcast.
+  int64_t columns = 32;
+  while (columns < 1024 && n % (columns * 2) == 0) columns *= 2;
+  int64_t rows = n / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
+  Type element = head.getF32Type();
+  auto full = RankedTensorType::get({rows, columns}, element), one = RankedTensorType::get({1, 1}, element);
+
+  OpBuilder builder(op);
+  SmallVector<Type> types(2 + storage.states.size(), full);
+  SmallVector<Operand> operands;
+  int64_t stride = sharded && !storage.parametersSharded ? n * storage.width : 0;
+  operands.push_back({storage.parameters, 0, n * storage.width, stride, kRead});
+  operands.push_back(operand(op.getGradient(), kRead));
+  for (Value state : storage.states) operands.push_back({state, 0, n * 4, 0, kRead});
+  SmallVector<std::pair<unsigned, double>> constants;
+  Block& rule = optimizer.getBody().front();
+  SmallVector<unsigned> scalarArguments;
+  for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<DictionaryAttr>())) {
+    unsigned argument = 2 + storage.states.size() + i;
+    StringRef kind = scalar.getAs<StringAttr>("kind").getValue();
+    double value = scalar.contains("value") ? scalar.getAs<FloatAttr>("value").getValueAsDouble() : 0;
+    if (kind == "constant") {
+      constants.push_back({argument, value});
+      continue;
+    }
+    scalarArguments.push_back(argument);
+    types.push_back(one);
+    if (kind == "clip_scale" || kind == "finite")
+      operands.push_back({normScalars, kind == "finite" ? 4 : 0, 4, 0, kRead});
+    else
+      operands.push_back({scalarBuffer, scalarSlot(kind, value) * 4, 4, 0, kRead});
+  }
+
+  // The fusion's operands are placeholders; only its region and the addresses matter.
+  SmallVector<Value> placeholders;
+  for (Type type : types)
+    placeholders.push_back(
+        train::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(cast<ShapedType>(type), 0.0f)));
+  SmallVector<Type> results(1 + storage.states.size(), full);
+  SmallVector<int64_t> elementwise;
+  for (size_t i = 0; i < 2 + storage.states.size(); ++i) elementwise.push_back(i);
+  auto fusion = train::FusionOp::create(builder, op.getLoc(), results, placeholders, rows, columns, block, elementwise);
+  Block* block0 = builder.createBlock(&fusion.getBody());
+  SmallVector<mlir::Location> locs(types.size(), op.getLoc());
+  block0->addArguments(types, locs);
+  IRMapping mapping;
+  for (size_t i = 0; i < 2 + storage.states.size(); ++i) mapping.map(rule.getArgument(i), block0->getArgument(i));
+  for (auto [i, argument] : llvm::enumerate(scalarArguments))
+    mapping.map(
+        rule.getArgument(argument),
+        train::BroadcastOp::create(builder, op.getLoc(), full, block0->getArgument(2 + storage.states.size() + i))
+            .getResult());
+  for (auto [argument, value] : constants)
+    mapping.map(
+        rule.getArgument(argument),
+        train::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(full, float(value))).getResult());
+  for (Operation& inner : rule) {
+    if (auto constant = dyn_cast<train::ConstantOp>(inner)) {
+      auto splat = cast<DenseElementsAttr>(constant.getValue());
+      auto type = RankedTensorType::get({rows, columns}, splat.getElementType());
+      mapping.map(constant.getResult(),
+                  train::ConstantOp::create(builder, op.getLoc(),
+                                            DenseElementsAttr::get(type, splat.getSplatValue<Attribute>()))
+                      .getResult());
+      continue;
+    }
+    Operation* clone = builder.clone(inner, mapping);
+    for (Value result : clone->getResults())
+      result.setType(RankedTensorType::get({rows, columns}, cast<RankedTensorType>(result.getType()).getElementType()));
+  }
+  operands.push_back({storage.parameters, 0, n * storage.width, stride, kWrite});
+  for (Value state : storage.states) operands.push_back({state, 0, n * 4, 0, kWrite});
+  launch(fusion, operands, ("update " + op.getBucket()).str(), storage.index + 1);
+  fusion.erase();
+  for (Value placeholder : placeholders) placeholder.getDefiningOp()->erase();
+  return success();
+}
+
+void Lowering::lowerNorm(zero::GradientNormOp op) {
+  int64_t count = op.getPartials().size();
+  Value partials = op.getPartials().empty() ? Value() : locate(op.getPartials().front()).buffer;
+  if (ranks > 1)
+    instruction<AllGatherOp>(op.getLoc(), kCommunicationStream, "gradient norm",
+                             {{partials, 0, count * 8, count * 8, kRead}, {partials, 0, ranks * count * 8, 0, kWrite}},
+                             int64_t(0), "F64", count, "", "update");
+  locations[op.getNorm()] = {buffer("gradient_norm", "activations", 8)};
+  locations[op.getScalars()] = {normScalars};
+  SmallVector<Operand> operands{
+      {partials, 0, ranks * count * 8, 0, kRead}, operand(op.getNorm(), kWrite), {normScalars, 0, 8, 0, kWrite}};
+  if (op.getClip()) {
+    auto training = module->getAttrOfType<DictionaryAttr>("train.training");
+    auto limit = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
+    int64_t slot = scalarSlot("max_norm", limit ? limit.getValueAsDouble() : 0);
+    operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
+  }
+  call(op.getLoc(), "gradient_norm", operands, {{"ranks", ranks}, {"buckets", count}, {"clip", op.getClip()}});
+  instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
+                             "gradient_norm");
+}
+
+LogicalResult Lowering::lowerZero(Operation* op) {
+  BucketStorage* storage = nullptr;
+  if (auto symbol = op->getAttrOfType<FlatSymbolRefAttr>("bucket")) storage = &buckets[symbol.getValue()];
+  int64_t whole = storage ? storage->elements * storage->width : 0, shard = whole / ranks;
+  return llvm::TypeSwitch<Operation*, LogicalResult>(op)
+      .Case([&](zero::ParametersOp p) {
+        locations[p.getResult()] = {storage->parameters};
+        return success();
+      })
+      .Case([&](zero::AllGatherOp g) {
+        bool carried = g->hasAttr("carried");
+        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole, carried);
+        locations[g.getResult()] = {gathered};
+        Operand source{storage->parameters, 0, shard, 0, kRead}, destination{gathered, 0, whole, 0, kWrite};
+        if (!carried) {
+          collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
+          return success();
+        }
+        // Carried into the next step: gathered once before the first, and again at the end of each.
+        OpBuilder::InsertionGuard guard(section);
+        section.setInsertionPointToEnd(&prologue.getBody().front());
+        collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
+        section.setInsertionPointToEnd(&epilogue.getBody().front());  // moved to the body's end when it is complete
+        collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
+        return success();
+      })
+      .Case([&](zero::ReleaseOp) { return success(); })
+      .Case([&](zero::ViewOp v) {
+        Location at = locate(v.getBucket());
+        at.offset += int64_t(v.getOffset()) * widthOf(cast<RankedTensorType>(v.getType()).getElementType());
+        locations[v.getResult()] = at;
+        return success();
+      })
+      .Case<zero::AllReduceOp, zero::ReduceScatterOp>([&](auto reduce) {
+        for (auto [i, gradient] : llvm::enumerate(reduce.getGradients())) {
+          int64_t offset = storage->op.getOffsets()[i] * storage->width, bytes = bytesOf(gradient);
+          Location at = locate(gradient);
+          if (at.buffer == storage->gradient && at.offset == offset) continue;
+          auto type = cast<RankedTensorType>(gradient.getType());
+          copy(op->getLoc(), operand(gradient, kRead), {storage->gradient, offset, bytes, 0, kWrite}, storage->width,
+               {type.getNumElements()}, {1}, {1});
+        }
+        zeroPadding(*storage);
+        Operand source{storage->gradient, 0, whole, 0, kRead};
+        if (ranks == 1 || stage == 0) {
+          locations[reduce.getResult()] = {storage->gradient};
+          if (ranks > 1)
+            collective(storage->op, "all_reduce", op->getLoc(), "backward", source,
+                       {storage->gradient, 0, whole, 0, kWrite});
+          return success();
+        }
+        Location at{storage->gradient, 0, shard};
+        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), "gradients", shard)};
+        locations[reduce.getResult()] = at;
+        collective(storage->op, "reduce_scatter", op->getLoc(), "backward", source,
+                   {at.buffer, 0, shard, at.shardStride, kWrite});
+        return success();
+      })
+      .Case([&](zero::SquareSumOp s) {
+        Location at = locate(s.getGradient());
+        // At stage 0 the gradient is whole: the rank sums its own part of it, as at every other stage.
+        Operand part{at.buffer, at.offset, shard, stage == 0 ? shard : at.shardStride, kRead};
+        Location to = locate(s.getResult());
+        call(op->getLoc(), "square_sum", {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}},
+             {{"n", storage->elements / ranks}});
+        return success();
+      })
+      .Case([&](zero::GradientNormOp n) {
+        lowerNorm(n);
+        return success();
+      })
+      .Case([&](zero::UpdateOp u) { return lowerUpdate(u); })
+      .Case([&](zero::GatherUpdatedOp) {
+        collective(storage->op, "all_gather", op->getLoc(), "update", {storage->parameters, 0, shard, shard, kRead},
+                   {storage->parameters, 0, whole, 0, kWrite});
+        return success();
+      })
+      .Default([](Operation* other) { return other->emitError("cannot be lowered to a plan"); });
+}
+
+}  // namespace sheaf::plan_ir

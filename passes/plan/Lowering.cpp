@@ -1,0 +1,138 @@
+// Places, operands and instructions, for all of the lowering.
+#include "passes/plan/Lowering.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "runtime/plan/Library.h"
+
+using namespace mlir;
+
+namespace sheaf::plan_ir {
+
+StringRef typeName(Type element) {
+  if (element.isF32()) return "F32";
+  if (element.isF64()) return "F64";
+  if (element.isBF16()) return "BF16";
+  if (element.isF16()) return "F16";
+  switch (element.getIntOrFloatBitWidth()) {
+    case 1:
+      return "BOOL";
+    case 8:
+      return element.isUnsignedInteger() ? "U8" : "I8";
+    case 16:
+      return "I16";
+    case 32:
+      return "I32";
+    default:
+      return "I64";
+  }
+}
+
+std::string labelOf(mlir::Location loc) {
+  if (auto name = dyn_cast<NameLoc>(loc)) return name.getName().str();
+  if (auto fused = dyn_cast<FusedLoc>(loc))
+    for (mlir::Location inner : fused.getLocations())
+      if (std::string label = labelOf(inner); !label.empty()) return label;
+  return "";
+}
+
+Value Lowering::buffer(StringRef name, StringRef kind, int64_t bytes, bool persistent) {
+  int64_t repeat = names[name]++;
+  std::string unique = repeat ? (name + "." + Twine(repeat)).str() : name.str();
+  return BufferOp::create(head, module.getLoc(), BufferType::get(head.getContext()), unique, kind, int64_t(0), bytes,
+                          persistent);
+}
+
+Location Lowering::placeResult(Value value, bool stridedAllowed) {
+  // Follow reshapes to whoever fixes the place.
+  Value leaf = value;
+  while (leaf.hasOneUse() && isa<train::ReshapeOp>(*leaf.user_begin())) leaf = leaf.user_begin()->getResult(0);
+  Operation* reduction = nullptr;
+  for (OpOperand& use : leaf.getUses())
+    if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(use.getOwner())) {
+      reduction = use.getOwner();
+      BucketStorage& storage = buckets[reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()];
+      // The reduction overwrites the slot at stages 0 and 1, so nobody may read the value after it.
+      if (lastUse.lookup(value) > position[reduction]) break;
+      return {storage.gradient, storage.op.getOffsets()[use.getOperandNumber()] * storage.width};
+    }
+  if (stridedAllowed && leaf.hasOneUse()) {
+    auto concat = dyn_cast<train::ConcatOp>(*leaf.user_begin());
+    auto type = concat ? cast<RankedTensorType>(concat.getResult().getType()) : RankedTensorType();
+    if (concat && concat.getAxis() == uint64_t(type.getRank() - 1)) {
+      if (!locations.contains(concat.getResult())) locations[concat.getResult()] = placeResult(concat.getResult());
+      Location at = locations[concat.getResult()];
+      if (!at.rowStride) {
+        int64_t width = widthOf(type.getElementType());
+        for (Value piece : concat.getOperands().take_front(leaf.use_begin()->getOperandNumber()))
+          at.offset += cast<RankedTensorType>(piece.getType()).getShape().back() * width;
+        at.rowStride = type.getShape().back() * width;
+        at.rowBytes = cast<RankedTensorType>(leaf.getType()).getShape().back() * width;
+        return at;
+      }
+    }
+  }
+  std::string label = labelOf(value.getLoc());
+  Value fresh = buffer(label.empty() ? "value" : label, "activations", bytesOf(value));
+  ownedBuffers[fresh] = true;
+  lastUse[fresh] = lastUse.lookup(value);
+  return {fresh};
+}
+
+Operand Lowering::operand(Value value, int64_t access) const {
+  Location at = locate(value);
+  int64_t bytes = bytesOf(value);
+  if (at.rowStride) bytes = (bytes / at.rowBytes - 1) * at.rowStride + at.rowBytes;
+  return {at.buffer, at.offset, bytes, at.shardStride, access};
+}
+
+void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> operands,
+                    ArrayRef<std::pair<StringRef, int64_t>> integers, ArrayRef<std::pair<StringRef, double>> reals) {
+  ::sheaf::plan::LibraryCall message;
+  message.set_function(function.str());
+  SmallVector<NamedAttribute> attributes;
+  for (auto [name, value] : integers) {
+    attributes.push_back(head.getNamedAttr(name, head.getI64IntegerAttr(value)));
+    auto* attribute = message.add_attributes();
+    attribute->set_name(name.str());
+    attribute->set_integer(value);
+  }
+  for (auto [name, value] : reals) {
+    attributes.push_back(head.getNamedAttr(name, head.getF64FloatAttr(value)));
+    auto* attribute = message.add_attributes();
+    attribute->set_name(name.str());
+    attribute->set_real(value);
+  }
+  SmallVector<Operand> all(operands);
+  int64_t scratch = ::sheaf::plan::scratchPerThread(message);
+  if (scratch)
+    all.push_back({buffer("scratch", "workspace", scratch * maxThreads), 0, scratch * maxThreads, 0, kReadWrite});
+  instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, function, head.getDictionaryAttr(attributes), scratch);
+}
+
+void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, StringRef label, int64_t updates) {
+  // Fusions with the same text are one kernel.
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  fusion->print(stream, OpPrintingFlags().useLocalScope());
+  // The operand list differs from launch to launch; what follows it is the kernel.
+  text = text.substr(text.find(") rows "));
+  auto [entry, fresh] = kernels.try_emplace(text, kernels.size());
+  if (fresh) {
+    SmallVector<int64_t> bytes;
+    for (const Operand& operand : operands) bytes.push_back(operand.bytes);
+    auto kernel = KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(0),
+                                   int64_t(0), int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes);
+    Block* block = head.createBlock(&kernel.getFusion());
+    SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
+    block->addArguments(fusion->getOperandTypes(), locations);
+    IRMapping mapping;
+    mapping.map(fusion->getOperands(), block->getArguments());
+    head.setInsertionPointToEnd(block);
+    head.clone(*fusion, mapping);
+    head.setInsertionPointAfter(kernel);
+  }
+  instruction<LaunchOp>(fusion.getLoc(), kComputeStream, label, operands, entry->second, int64_t(fusion.getRows()),
+                        int64_t(fusion.getBlock()), updates);
+}
+
+}  // namespace sheaf::plan_ir
