@@ -354,7 +354,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
 
 LogicalResult Lowering::lowerFusion(train::FusionOp op) {
   SmallVector<Operand> operands;
-  llvm::SmallDenseSet<Value> taken;
+  llvm::DenseSet<Value> taken;
   for (Value v : op.getOperands()) operands.push_back(operand(v, kRead));
   for (Value result : op.getResults()) {
     Location at = placeResult(result);
