@@ -122,7 +122,7 @@ void Reader::declarations() {
     plan_ir::ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
   for (const plan::Kernel& k : plan.kernels())
     plan_ir::KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()), int64_t(k.rows()),
-                              int64_t(k.block()), list(k.operand_bytes()));
+                              int64_t(k.block()), list(k.operand_bytes()), int64_t(k.operations()));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {

@@ -147,6 +147,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_rows(k.getRows());
         out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
+        out->set_operations(k.getOperations());
         return success();
       })
       .Case([&](plan_ir::PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })

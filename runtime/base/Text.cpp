@@ -80,4 +80,23 @@ bool parseReal(std::string_view text, double& value) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty() && std::isfinite(value);
 }
 
+bool parseBytes(std::string_view text, uint64_t& bytes) {
+  size_t digits = text.find_first_not_of("0123456789.");
+  if (digits == std::string_view::npos) digits = text.size();
+  double number;
+  if (!parseReal(text.substr(0, digits), number)) return false;
+  std::string_view unit = text.substr(digits);
+  if (unit.starts_with(" ")) unit.remove_prefix(1);
+  double scale = unit.empty() || unit == "B" ? 1 : 0;
+  const char* const prefixes = "KMGTP";
+  for (int power = 1; power <= 5; ++power) {
+    const std::string prefix(1, prefixes[power - 1]);
+    if (unit == prefix + "iB" || unit == prefix + "i") scale = std::pow(1024.0, power);
+    if (unit == prefix + "B" || (power == 1 && unit == "kB")) scale = std::pow(1000.0, power);
+  }
+  if (scale == 0 || !(number * scale <= 0x1p60)) return false;
+  bytes = static_cast<uint64_t>(number * scale);
+  return true;
+}
+
 }  // namespace sheaf

@@ -39,5 +39,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // A whole string as a number; false if anything else is in it or it is out of range.
 bool parseInteger(std::string_view text, int64_t& value);
 bool parseReal(std::string_view text, double& value);
+// Bytes: a number with a unit, as in "24GiB", "80GB", "1.5 MiB", "4096". False also beyond 2^60.
+bool parseBytes(std::string_view text, uint64_t& bytes);
 
 }  // namespace sheaf
