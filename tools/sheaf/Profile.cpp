@@ -36,14 +36,6 @@ std::string processorName() {
   return "a processor of unknown name";
 }
 
-Status writeProfile(const schedule::Profile& profile, const std::string& path) {
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
-  if (!file.ok()) return file.status();
-  const std::string text = json::write(profile.toJson(), 1) + "\n";
-  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  return file->commit();
-}
-
 std::string baseName(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -68,13 +60,18 @@ int profile(const std::vector<std::string>& arguments) {
   options.name = baseName(output);
   options.machine = cat(options.cores, options.cores == 1 ? " core of " : " cores of ", processorName());
   options.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf: %s\n", what.c_str()); };
+  // Before half a minute of measuring: an output that cannot be written is an error at once.
+  Expected<io::AtomicFile> file = io::AtomicFile::create(output);
+  if (!file.ok()) return fail(file.status().message());
   Expected<Device*> device = exec::loadDevice("cpu");
   if (!device.ok()) return fail(device.status().message());
   if (!compileSampleKernels(options)) return 1;
   Expected<schedule::Profile> measured = schedule::measure(**device, options);
   if (!measured.ok()) return fail(measured.status().message());
-  if (Status written = writeProfile(*measured, output); !written.ok()) return fail(written.message());
-  return 0;
+  const std::string text = json::write(measured->toJson(), 1) + "\n";
+  Status written = file->write(std::as_bytes(std::span(text)));
+  if (written.ok()) written = file->commit();
+  return written.ok() ? 0 : fail(written.message());
 }
 
 }  // namespace sheaf::tool
