@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint64_t kAlignment = 128;
 // A repetition takes long compared with starting it, and short compared with other load's coming and going.
-constexpr double kRepetition = 2e-3;
-constexpr int kMostTimes = 4000, kLeastRepetitions = 9;
-constexpr double kLeastSeconds = 0.03;
+constexpr double kRepetition = 1e-3;
+constexpr int kMostTimes = 2000, kLeastRepetitions = 15;
+constexpr double kLeastSeconds = 0.05;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -115,7 +115,7 @@ Expected<double> InstructionTimer::measure(const Issue& issue) {
   return *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end());
 }
 
-Expected<double> InstructionTimer::lowerQuartile(const Issue& issue) {
+Expected<double> InstructionTimer::repeat(const Issue& issue, double quantile) {
   std::vector<double> taken;
   double sum = 0;
   while (taken.size() < kLeastRepetitions || sum < kLeastSeconds) {
@@ -124,11 +124,12 @@ Expected<double> InstructionTimer::lowerQuartile(const Issue& issue) {
     taken.push_back(*seconds);
     sum += *seconds;
   }
-  std::nth_element(taken.begin(), taken.begin() + taken.size() / 4, taken.end());
-  return taken[taken.size() / 4];
+  const auto at = static_cast<ptrdiff_t>(quantile * static_cast<double>(taken.size() - 1));
+  std::nth_element(taken.begin(), taken.begin() + at, taken.end());
+  return taken[static_cast<size_t>(at)];
 }
 
-Expected<double> InstructionTimer::seconds(size_t index) {
+Expected<double> InstructionTimer::seconds(size_t index, double quantile) {
   const Group& group = groups_[index];
   int times = 1;
   // The first run also touches the memory; how often the group is to run follows from the second.
@@ -137,18 +138,20 @@ Expected<double> InstructionTimer::seconds(size_t index) {
     if (!once.ok()) return once;
     times = static_cast<int>(std::clamp(kRepetition / std::max(*once, 1e-9), 1.0, double{kMostTimes}));
   }
-  Expected<double> seconds = lowerQuartile([&](RankContext& context) { return issueGroup(context, group, times); });
+  Expected<double> seconds = repeat([&](RankContext& context) { return issueGroup(context, group, times); }, quantile);
   if (!seconds.ok()) return seconds;
   return *seconds / (static_cast<double>(times) * std::max(group.last - group.first, 1));
 }
 
 Expected<double> InstructionTimer::together(const std::vector<size_t>& groups, const std::vector<int>& times) {
-  return lowerQuartile([&](RankContext& context) {
-    Status status;
-    for (size_t i = 0; i < groups.size() && status.ok(); ++i)
-      status = issueGroup(context, groups_[groups[i]], times[i]);
-    return status;
-  });
+  return repeat(
+      [&](RankContext& context) {
+        Status status;
+        for (size_t i = 0; i < groups.size() && status.ok(); ++i)
+          status = issueGroup(context, groups_[groups[i]], times[i]);
+        return status;
+      },
+      0);
 }
 
 }  // namespace sheaf::schedule

@@ -29,9 +29,9 @@ class InstructionTimer {
 
   // After the last group.
   Status open();
-  // Seconds an instruction of the group takes while all ranks run the same: the lower quartile of repetitions, since
-  // other load on the machine only slows down.
-  Expected<double> seconds(size_t group);
+  // Seconds an instruction of the group takes while all ranks run the same: of short repetitions the quickest but for
+  // that part of them, since other load on the machine only slows down.
+  Expected<double> seconds(size_t group, double quantile = 0);
   // Seconds until all instructions of all these groups are done, all issued at once.
   Expected<double> together(const std::vector<size_t>& groups, const std::vector<int>& times);
 
@@ -43,7 +43,7 @@ class InstructionTimer {
   using Issue = std::function<Status(RankContext& context)>;
   // Runs `issue` on all ranks at once, then synchronizes them.
   Expected<double> measure(const Issue& issue);
-  Expected<double> lowerQuartile(const Issue& issue);
+  Expected<double> repeat(const Issue& issue, double quantile);
   Status issueGroup(RankContext& context, const Group& group, int times) const;
 
   Device& device_;

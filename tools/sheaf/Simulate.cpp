@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runtime/base/Text.h"
+#include "runtime/io/AtomicFile.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
@@ -23,6 +24,7 @@ usage: sheaf simulate OUT.plan --profile NAME|FILE [options]
   --ranks N             instead of the plan's; every rank keeps its rows
   --memory-limit SIZE   bytes of a rank's device, such as 24GiB (default: the profile's)
   --json                for programs
+  --trace FILE          when each instruction ran, for chrome://tracing or Perfetto (as sheaf-run --trace)
 )";
 
 namespace {
@@ -30,6 +32,7 @@ namespace {
 using namespace schedule;
 
 struct Simulation {
+  PlanLoop loop;
   Timeline timeline;
   Bound bound;
   uint64_t peak = 0, limit = 0;
@@ -37,8 +40,9 @@ struct Simulation {
 };
 
 Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine) {
-  PlanLoop loop = loopOf(plan, machine);
   Simulation result;
+  result.loop = loopOf(plan, machine);
+  const PlanLoop& loop = result.loop;
   result.timeline = play(loop.loop);
   if (!std::isfinite(result.timeline.period))
     return Status::error("the plan's instructions wait for each other and never end; `sheaf verify` says which");
@@ -111,10 +115,34 @@ void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machi
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
 
+// The last simulated step in Chrome's trace event format, times in microseconds.
+Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
+  json::Array events;
+  for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
+    const int index = s.loop.instructions[op];
+    const plan::Instruction& instruction = plan.body(index);
+    events.push_back(
+        json::Object{{"name", instruction.label()},
+                     {"cat", plan::instructionKind(instruction)},
+                     {"ph", "X"},
+                     {"pid", 0},
+                     {"tid", static_cast<int64_t>(instruction.stream())},
+                     {"ts", s.timeline.begin[op] * 1e6},
+                     {"dur", (s.timeline.end[op] - s.timeline.begin[op]) * 1e6},
+                     {"args", json::Object{{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}}}});
+  }
+  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
+  const std::string text =
+      json::write(json::Object{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
+  return file->commit();
+}
+
 }  // namespace
 
 int simulate(const std::vector<std::string>& arguments) {
-  std::string path, profile;
+  std::string path, profile, trace;
   int64_t ranks = 0;
   uint64_t limit = 0;
   bool json = false;
@@ -127,6 +155,7 @@ int simulate(const std::vector<std::string>& arguments) {
     return Status::error(cat("--memory-limit ", text, ": expected bytes, such as 24GiB or 80GB"));
   });
   parser.flag("--json", json);
+  parser.option("--trace", trace);
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
   if (profile.empty())
@@ -143,6 +172,8 @@ int simulate(const std::vector<std::string>& arguments) {
   Expected<Simulation> simulation = simulate(**plan, *machine);
   if (!simulation.ok()) return fail(path + ": " + simulation.status().message());
   simulation->limit = limit > 0 ? limit : machine->memoryBytes();
+  if (!trace.empty())
+    if (Status written = writeTrace(*simulation, **plan, trace); !written.ok()) return fail(written.message());
   if (json)
     printJson(*simulation, **plan, *machine);
   else
