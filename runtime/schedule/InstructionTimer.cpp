@@ -34,6 +34,7 @@ InstructionTimer::InstructionTimer(Device& device, int64_t ranks, int threads, u
   plan_.set_max_threads(static_cast<uint32_t>(threads));
   for (const char* stream : {"compute", "communication"}) plan_.add_streams(stream);
   plan_.set_communicators(1);
+  plan_.set_events(2);  // one a stream
   plan_.add_buffers()->set_bytes(arenaBytes);
   plan_.mutable_memory()->set_peak_bytes(arenaBytes);
 }
@@ -69,6 +70,14 @@ void InstructionTimer::call(plan::LibraryCall call, uint32_t stream) {
   plan::Instruction instruction;
   *instruction.mutable_call() = std::move(call);
   add(std::move(instruction), stream);
+}
+
+void InstructionTimer::order(uint32_t earlier, uint32_t later) {
+  plan::Instruction record, wait;
+  record.mutable_record()->set_event(earlier);
+  wait.mutable_wait()->set_event(earlier);
+  add(std::move(record), earlier);
+  add(std::move(wait), later);
 }
 
 Status InstructionTimer::open() {

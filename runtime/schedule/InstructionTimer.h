@@ -25,7 +25,13 @@ class InstructionTimer {
   void add(plan::Instruction instruction, uint32_t stream = kCompute);
   void call(plan::LibraryCall call, uint32_t stream = kCompute);  // with scratch if it needs any
 
+  // What is added to `later` from now on waits for what `earlier` has.
+  void order(uint32_t earlier, uint32_t later);
+
   static constexpr uint32_t kCompute = 0, kCommunication = 1;
+
+  // Of a group, records and waits included.
+  int instructions(size_t group) const { return groups_[group].last - groups_[group].first; }
 
   // After the last group.
   Status open();

@@ -6,8 +6,9 @@
 
 namespace sheaf::schedule {
 
-std::vector<double> fitNonNegative(const std::vector<Sample>& samples) {
-  if (samples.empty()) return {};
+namespace {
+
+std::vector<double> fitWeighted(const std::vector<Sample>& samples, const std::vector<double>& weights) {
   const size_t n = samples.front().terms.size();
   // Every sample is divided by its seconds, every term by its largest value, so that all is of order one.
   std::vector<double> scale(n, 0);
@@ -15,13 +16,13 @@ std::vector<double> fitNonNegative(const std::vector<Sample>& samples) {
     for (size_t i = 0; i < n; ++i) scale[i] = std::max(scale[i], std::abs(sample.terms[i] / sample.seconds));
   std::vector<std::vector<double>> products(n, std::vector<double>(n, 0));
   std::vector<double> target(n, 0), result(n, 0);
-  for (const Sample& sample : samples)
+  for (size_t s = 0; s < samples.size(); ++s)
     for (size_t i = 0; i < n; ++i) {
       if (scale[i] == 0) continue;
-      const double a = sample.terms[i] / sample.seconds / scale[i];
+      const double a = weights[s] * samples[s].terms[i] / samples[s].seconds / scale[i];
       target[i] += a;
       for (size_t j = 0; j < n; ++j)
-        if (scale[j] > 0) products[i][j] += a * (sample.terms[j] / sample.seconds / scale[j]);
+        if (scale[j] > 0) products[i][j] += a * (samples[s].terms[j] / samples[s].seconds / scale[j]);
     }
   // Coordinate descent on the normal equations converges for a convex problem with bounds.
   constexpr int kMaxSweeps = 100000;
@@ -40,6 +41,25 @@ std::vector<double> fitNonNegative(const std::vector<Sample>& samples) {
   for (size_t i = 0; i < n; ++i)
     if (scale[i] > 0) result[i] /= scale[i];
   return result;
+}
+
+}  // namespace
+
+std::vector<double> fitNonNegative(const std::vector<Sample>& samples) {
+  if (samples.empty()) return {};
+  // Iteratively reweighted: an error beyond the tolerance counts in proportion, not squared (Huber's loss).
+  constexpr int kRounds = 20;
+  constexpr double kTolerance = 0.05;
+  std::vector<double> weights(samples.size(), 1), fitted;
+  for (int round = 0; round < kRounds; ++round) {
+    fitted = fitWeighted(samples, weights);
+    for (size_t s = 0; s < samples.size(); ++s) {
+      double seconds = 0;
+      for (size_t i = 0; i < fitted.size(); ++i) seconds += fitted[i] * samples[s].terms[i];
+      weights[s] = kTolerance / std::max(std::abs(seconds / samples[s].seconds - 1), kTolerance);
+    }
+  }
+  return fitted;
 }
 
 }  // namespace sheaf::schedule

@@ -11,7 +11,8 @@ struct Sample {
   double seconds = 0;
 };
 
-// Non-negative coefficients with the least sum of squared relative errors.
+// Non-negative coefficients with the least sum of squared relative errors, in which samples far off count less: other
+// load on the machine spoils some.
 std::vector<double> fitNonNegative(const std::vector<Sample>& samples);
 
 }  // namespace sheaf::schedule

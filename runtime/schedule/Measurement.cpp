@@ -18,6 +18,9 @@ namespace {
 constexpr uint64_t kArenaBytes = uint64_t{160} << 20;
 // Operands have been touched a few instructions ago: a group cycles through so many times what an instruction moves.
 constexpr uint64_t kFootprints = 4;
+// Collectives depend on who arrives when: not their quickest repetition counts, but a common one.
+constexpr double kTypical = 0.25;
+constexpr int kHandOffs = 16;
 
 plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers) {
   plan::LibraryCall call;
@@ -181,8 +184,8 @@ class Measurement {
     return groups;
   }
 
-  // Bandwidth by size: of the samples of about a size, the quickest, since the others compute more. What these take
-  // beyond that gives the rate of operations.
+  // Bandwidth by size: of the samples of about a size, the quickest, since the others compute more. The rate of
+  // operations is the best among those that take longer than their bytes do.
   Status fitKernels(InstructionTimer& timer, const std::vector<KernelGroup>& groups, const std::string& how,
                     ComputeCost& cost) {
     std::map<int, std::pair<double, double>> best;  // by the size's logarithm: size, rate
@@ -197,16 +200,13 @@ class Measurement {
     cost.kernels.points.clear();
     for (const auto& [key, point] : best) cost.kernels.points.push_back(point);
     std::sort(cost.kernels.points.begin(), cost.kernels.points.end());
-    std::vector<double> rates;
+    // All that are bound by memory say nothing about operations; without another, these cost nothing.
+    constexpr double kFree = 1e15;
+    double rate = 0;
     for (size_t i = 0; i < groups.size(); ++i)
       if (taken[i] > 1.5 * groups[i].bytes / cost.kernels.at(groups[i].bytes))
-        rates.push_back(groups[i].operations / taken[i]);
-    // All are bound by memory: then operations cost nothing.
-    cost.operations = 1e15;
-    if (!rates.empty()) {
-      std::nth_element(rates.begin(), rates.begin() + static_cast<ptrdiff_t>(rates.size() / 2), rates.end());
-      cost.operations = rates[rates.size() / 2];
-    }
+        rate = std::max(rate, groups[i].operations / taken[i]);
+    cost.operations = rate > 0 ? rate : kFree;
     cost.kernelsSource = cat(how, ": ", groups.size(), " fusions of training steps in their sizes");
     return {};
   }
@@ -217,8 +217,9 @@ class Measurement {
   };
   static std::vector<MoveGroup> moveGroups(InstructionTimer& timer) {
     std::vector<MoveGroup> groups;
-    constexpr int64_t kColumns = 256, kRow = 2 * kColumns;
-    for (int64_t rows : {16, 128, 1024, 8192}) {
+    // Rows as short as half a head.
+    constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
+    for (int64_t rows : {128, 1024, 8192, 65536}) {
       const uint64_t bytes = floats({rows, kColumns}), span = floats({rows, kRow});
       groups.push_back({timer.group(kFootprints * (bytes + span)), 2.0 * static_cast<double>(bytes)});
       const plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
@@ -242,8 +243,23 @@ class Measurement {
       if (!seconds.ok()) return seconds.status();
       cost.moves.points.emplace_back(g.bytes, g.bytes / std::max(*seconds - cost.overhead, *seconds * 0.1));
     }
-    cost.movesSource = how + ": copies of every second kilobyte";
+    cost.movesSource = how + ": copies of every second 128 bytes";
     return {};
+  }
+
+  static void addGemm(InstructionTimer& timer, const GemmShape& s, bool transposeA, bool transposeB, int copies) {
+    const plan::LibraryCall call = libraryCall("gemm", {{"m", s.m},
+                                                        {"n", s.n},
+                                                        {"k", s.k},
+                                                        {"batch", 1},
+                                                        {"transpose_a", transposeA},
+                                                        {"transpose_b", transposeB},
+                                                        {"lda", transposeA ? s.m : s.k},
+                                                        {"ldb", transposeB ? s.k : s.n},
+                                                        {"ldc", s.n}});
+    addCalls(timer, call,
+             {{floats({s.m, s.k}), plan::READ}, {floats({s.k, s.n}), plan::READ}, {floats({s.m, s.n}), plan::WRITE}},
+             copies);
   }
 
   struct GemmGroup {
@@ -257,19 +273,7 @@ class Measurement {
         const bool transposeA = layout == 2, transposeB = layout == 1;
         const Work work = gemmWork(plan::F32, s.m, s.n, s.k, 1, transposeA, transposeB);
         groups.push_back({timer.group(kFootprints * (static_cast<uint64_t>(work.bytes) + 512)), work});
-        const plan::LibraryCall call = libraryCall("gemm", {{"m", s.m},
-                                                            {"n", s.n},
-                                                            {"k", s.k},
-                                                            {"batch", 1},
-                                                            {"transpose_a", transposeA},
-                                                            {"transpose_b", transposeB},
-                                                            {"lda", transposeA ? s.m : s.k},
-                                                            {"ldb", transposeB ? s.k : s.n},
-                                                            {"ldc", s.n}});
-        addCalls(
-            timer, call,
-            {{floats({s.m, s.k}), plan::READ}, {floats({s.k, s.n}), plan::READ}, {floats({s.m, s.n}), plan::WRITE}},
-            kFootprints);
+        addGemm(timer, s, transposeA, transposeB, kFootprints);
       }
     return groups;
   }
@@ -402,45 +406,74 @@ class Measurement {
            bytes *= bytes < (64 << 10) ? 16 : 4)
         cases.back().push_back({collectiveGroup(timer, op, bytes, n), {op, bytes, ranks}});
     }
+    const auto [computing, handing] = handOffGroups(timer, n);
     SHEAF_RETURN_IF_ERROR(timer.open());
+    double handOff = 0;
+    for (const auto& [group, sign] : {std::pair{handing, 1}, std::pair{computing, -1}}) {
+      Expected<double> seconds = timer.seconds(group, kTypical);
+      if (!seconds.ok()) return seconds.status();
+      handOff += sign * *seconds * timer.instructions(group) / kHandOffs;
+    }
     for (const std::vector<Case>& sizes : cases) {
       LinkCost link;
       link.op = sizes.front().transfer.op;
       link.ranks = ranks;
-      link.source = cat("measured with ", ranks, " ranks on ", options_.cores, " cores");
+      link.source = cat("measured with ", ranks, " ranks on ", options_.cores, " cores; the latency as in a step");
       const double sent =
           (link.op == plan::ALL_REDUCE ? 2.0 : 1.0) * static_cast<double>(n - 1) / static_cast<double>(n);
       for (const Case& c : sizes) {
-        Expected<double> seconds = timer.seconds(c.group);
+        Expected<double> seconds = timer.seconds(c.group, kTypical);
         if (!seconds.ok()) return seconds.status();
         if (&c == &sizes.front()) {
           link.latency = *seconds;
+          // That of an all-gather, which comes first, is in the hand-off.
+          if (&sizes == &cases.front()) handOff = std::max(handOff - *seconds, 0.0);
           continue;
         }
         const double bytes = static_cast<double>(c.transfer.bytes);
         link.bandwidth.points.emplace_back(bytes / static_cast<double>(n),
                                            sent * bytes / std::max(*seconds - link.latency, *seconds * 0.1));
       }
+      link.latency += handOff;
       profile_.links_.push_back(link);
     }
     return {};
   }
 
+  static void addCollective(InstructionTimer& timer, plan::CollectiveOp op, uint64_t bytes, uint64_t ranks) {
+    const uint64_t part = bytes / ranks;
+    plan::Instruction instruction;
+    plan::Collective* collective = instruction.mutable_collective();
+    collective->set_op(op);
+    collective->set_type(plan::F32);
+    collective->set_count((op == plan::ALL_REDUCE ? bytes : part) / sizeof(float));
+    *collective->mutable_source() = timer.place(op == plan::ALL_GATHER ? part : bytes, plan::READ);
+    *collective->mutable_destination() = timer.place(op == plan::REDUCE_SCATTER ? part : bytes, plan::WRITE);
+    timer.add(std::move(instruction), InstructionTimer::kCommunication);
+  }
+
   static size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t bytes, uint64_t ranks) {
-    const uint64_t whole = bytes, part = bytes / ranks;
-    const uint64_t from = op == plan::ALL_GATHER ? part : whole, to = op == plan::REDUCE_SCATTER ? part : whole;
-    const size_t group = timer.group(kFootprints * (from + to + 256));
-    for (uint64_t i = 0; i < kFootprints; ++i) {
-      plan::Instruction instruction;
-      plan::Collective* collective = instruction.mutable_collective();
-      collective->set_op(op);
-      collective->set_type(plan::F32);
-      collective->set_count((op == plan::ALL_REDUCE ? whole : part) / sizeof(float));
-      *collective->mutable_source() = timer.place(from, plan::READ);
-      *collective->mutable_destination() = timer.place(to, plan::WRITE);
-      timer.add(std::move(instruction), InstructionTimer::kCommunication);
-    }
+    const size_t group = timer.group(kFootprints * 2 * (bytes + 128));
+    for (uint64_t i = 0; i < kFootprints; ++i) addCollective(timer, op, bytes, ranks);
     return group;
+  }
+
+  // Products alone, and products each of which waits for a small all-gather that waits for the one before: what a
+  // collective takes in a step beyond itself, for ranks arrive apart and threads have to be woken.
+  static std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
+    const GemmShape shape{128, 128, 128};
+    std::pair<size_t, size_t> groups;
+    for (bool handing : {false, true}) {
+      (handing ? groups.second : groups.first) = timer.group(1 << 20);
+      for (int i = 0; i < kHandOffs; ++i) {
+        addGemm(timer, shape, false, false, 1);
+        if (!handing) continue;
+        timer.order(InstructionTimer::kCompute, InstructionTimer::kCommunication);
+        addCollective(timer, plan::ALL_GATHER, 128 * ranks, ranks);
+        timer.order(InstructionTimer::kCommunication, InstructionTimer::kCompute);
+      }
+    }
+    return groups;
   }
 
   // How much longer computation takes beside a collective, where cores are left for the collective's threads.

@@ -16,7 +16,7 @@ def cases(session):
     yield Case("simulating/other-ranks", lambda: other_ranks(session))
     yield Case("simulating/memory-limit", lambda: memory_limit(session))
     yield Case("simulating/edited-profile", lambda: edited_profile(session))
-    yield Case("simulating/profile", lambda: profile(session), alone=True)
+    yield Case("simulating/profile", lambda: measured(session), alone=True)
     for name, (options, words) in REFUSED.items():
         yield Case(f"simulating/refused/{name}", lambda o=options, w=words: refused(session, o, w))
     for name, (content, words) in PROFILES.items():
@@ -103,7 +103,7 @@ def edited_profile(session):
     expect(abs(seconds[1] / seconds[0] - 2) < 1e-6, f"{seconds[1] / seconds[0]} times as long")
 
 
-def profile(session):
+def measured(session):
     """A profile measured here tells about the right time for a step measured here (test/bench/predict.py says how near)."""
     where = session.folder()
     done = session.succeed("sheaf", "profile", "-o", where / "here.json", "--ranks", 2, "--threads-per-rank", 1, timeout=600)
