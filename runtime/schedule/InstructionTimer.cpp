@@ -1,6 +1,7 @@
 #include "runtime/schedule/InstructionTimer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <mutex>
@@ -78,6 +79,7 @@ void InstructionTimer::order(uint32_t earlier, uint32_t later) {
   wait.mutable_wait()->set_event(earlier);
   add(std::move(record), earlier);
   add(std::move(wait), later);
+  groups_.back().alike = false;
 }
 
 Status InstructionTimer::open() {
@@ -140,16 +142,30 @@ Expected<double> InstructionTimer::repeat(const Issue& issue, double quantile) {
 
 Expected<double> InstructionTimer::seconds(size_t index, double quantile) {
   const Group& group = groups_[index];
+  const int count = std::max(group.last - group.first, 1);
   int times = 1;
+  bool single = false;
   // The first run also touches the memory; how often the group is to run follows from the second.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Expected<double> once = measure([&](RankContext& context) { return issueGroup(context, group, 1); });
     if (!once.ok()) return once;
     times = static_cast<int>(std::clamp(kRepetition / std::max(*once, 1e-9), 1.0, double{kMostTimes}));
+    // Long instructions of one stream are taken one at a time.
+    single = *once > kRepetition && group.alike;
+  }
+  if (single) {
+    std::atomic<int> next = 0;
+    const int ranks = static_cast<int>(contexts_.size());
+    return repeat(
+        [&](RankContext& context) {
+          const int turn = next.fetch_add(1) / ranks % count;
+          return issueGroup(context, {group.first + turn, group.first + turn + 1}, 1);
+        },
+        quantile);
   }
   Expected<double> seconds = repeat([&](RankContext& context) { return issueGroup(context, group, times); }, quantile);
   if (!seconds.ok()) return seconds;
-  return *seconds / (static_cast<double>(times) * std::max(group.last - group.first, 1));
+  return *seconds / (static_cast<double>(times) * count);
 }
 
 Expected<double> InstructionTimer::together(const std::vector<size_t>& groups, const std::vector<int>& times) {

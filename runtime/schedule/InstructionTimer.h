@@ -45,11 +45,13 @@ class InstructionTimer {
   struct Group {
     int first = 0, last = 0;  // of the body
     uint64_t footprint = 0;
+    bool alike = true;  // its instructions are the same but for their places
   };
   using Issue = std::function<Status(RankContext& context)>;
   // Runs `issue` on all ranks at once, then synchronizes them.
   Expected<double> measure(const Issue& issue);
   Expected<double> repeat(const Issue& issue, double quantile);
+  // All instructions of the group, so many times.
   Status issueGroup(RankContext& context, const Group& group, int times) const;
 
   Device& device_;

@@ -59,6 +59,11 @@ std::vector<double> fitNonNegative(const std::vector<Sample>& samples) {
       weights[s] = kTolerance / std::max(std::abs(seconds / samples[s].seconds - 1), kTolerance);
     }
   }
+  if (fitted[0] > 0) return fitted;
+  std::vector<Sample> alone = samples;
+  for (Sample& sample : alone) sample.terms.resize(1);
+  fitted = fitWeighted(alone, std::vector<double>(samples.size(), 1));
+  fitted.resize(samples.front().terms.size(), 0);
   return fitted;
 }
 

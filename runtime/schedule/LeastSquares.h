@@ -12,7 +12,7 @@ struct Sample {
 };
 
 // Non-negative coefficients with the least sum of squared relative errors, in which samples far off count less: other
-// load on the machine spoils some.
+// load on the machine spoils some. The first is positive: if it would not be, it is fitted alone.
 std::vector<double> fitNonNegative(const std::vector<Sample>& samples);
 
 }  // namespace sheaf::schedule

@@ -40,7 +40,36 @@ double attentionSeconds(const ComputeCost& compute, const Work& work) {
          (work.causal ? 1 + std::min(cost->block / keys, 1.0) : 1);
 }
 
+// What a rank sends and receives of each byte of the array.
+double sentOf(plan::CollectiveOp op, int64_t ranks) {
+  return (op == plan::ALL_REDUCE ? 2 : 1) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+}
+
 }  // namespace
+
+double seconds(const ComputeCost& costs, const Work& work) {
+  double seconds = 0;
+  switch (work.kind) {
+    case Work::Kind::kNone:
+      return 0;
+    case Work::Kind::kKernel:
+      seconds = std::max(work.bytes / costs.kernels.at(work.bytes), work.flops / costs.operations);
+      break;
+    case Work::Kind::kGemm:
+      seconds = gemmSeconds(costs, work);
+      break;
+    case Work::Kind::kAttention:
+      seconds = attentionSeconds(costs, work);
+      break;
+    case Work::Kind::kConvolution:
+      seconds = gemmSeconds(costs, work) / costs.convolution;
+      break;
+    case Work::Kind::kOther:
+      seconds = work.bytes / costs.moves.at(work.bytes);
+      break;
+  }
+  return costs.overhead + seconds;
+}
 
 double Curve::at(double size) const {
   auto above = std::lower_bound(points.begin(), points.end(), size,
@@ -95,28 +124,7 @@ double Profile::slowdown() const {
 }
 
 double Profile::seconds(const Work& work) const {
-  const ComputeCost& costs = compute();
-  double seconds = 0;
-  switch (work.kind) {
-    case Work::Kind::kNone:
-      return 0;
-    case Work::Kind::kKernel:
-      seconds = std::max(work.bytes / costs.kernels.at(work.bytes), work.flops / costs.operations);
-      break;
-    case Work::Kind::kGemm:
-      seconds = gemmSeconds(costs, work);
-      break;
-    case Work::Kind::kAttention:
-      seconds = attentionSeconds(costs, work);
-      break;
-    case Work::Kind::kConvolution:
-      seconds = gemmSeconds(costs, work) / costs.convolution;
-      break;
-    case Work::Kind::kOther:
-      seconds = work.bytes / costs.moves.at(work.bytes);
-      break;
-  }
-  return (costs.overhead + seconds) * share();
+  return schedule::seconds(compute(), work) * share();
 }
 
 template <typename Visit>
@@ -141,11 +149,6 @@ void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) cons
 double Profile::wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const {
   const double between = static_cast<double>(nodes(ranks) - 1), within = static_cast<double>(ranks - 1) - between;
   return way.latency + (op == plan::ALL_REDUCE ? 2 : 1) * (within * way.hop + between * way.networkHop);
-}
-
-// What a rank sends and receives of each byte of the array.
-static double sentOf(plan::CollectiveOp op, int64_t ranks) {
-  return (op == plan::ALL_REDUCE ? 2 : 1) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
 double Profile::seconds(const Transfer& transfer) const {

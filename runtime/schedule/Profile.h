@@ -12,7 +12,13 @@
 #include "runtime/base/Status.h"
 #include "runtime/schedule/Work.h"
 
+namespace sheaf {
+class Device;
+}
+
 namespace sheaf::schedule {
+
+struct MeasureOptions;
 
 // A collective. `bytes`: the whole array that it is about, all ranks' parts together (of an all-reduce: one rank's).
 struct Transfer {
@@ -78,6 +84,9 @@ struct LinkCost {
   std::string source;
 };
 
+// An instruction on a rank that shares its cores with nobody.
+double seconds(const ComputeCost& costs, const Work& work);
+
 class Profile {
  public:
   // A shipped profile by its name, or a file by its path.
@@ -110,7 +119,7 @@ class Profile {
 
  private:
   friend class ProfileReader;
-  friend class Measurement;
+  friend Expected<Profile> measure(Device& device, const MeasureOptions& options);
 
   int64_t nodes(int64_t ranks) const { return (ranks + ranksPerNode_ - 1) / ranksPerNode_; }
   // Of ComputeCost's, the nearest to what a rank has.

@@ -244,6 +244,13 @@ TEST(LeastSquares, FindsNonNegativeCoefficients) {
   // What would be negative is left out.
   for (Sample& sample : samples) sample.seconds = std::max(2 * sample.terms[0] - 0.1 * sample.terms[1], 0.1);
   EXPECT_THAT(fitNonNegative(samples), Each(::testing::Ge(0)));
+  // A sample that other load has spoilt counts little.
+  for (Sample& sample : samples) sample.seconds = 2 * sample.terms[0] + sample.terms[1];
+  samples[3].seconds *= 5;
+  EXPECT_NEAR(fitNonNegative(samples)[0], 2, 0.05);
+  // The first coefficient is a rate, and never 0.
+  for (Sample& sample : samples) sample.seconds = sample.terms[1];
+  EXPECT_GT(fitNonNegative(samples)[0], 0);
 }
 
 }  // namespace

@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Tiles.h"
+#include "runtime/schedule/LeastSquares.h"
+#include "runtime/schedule/MeasureParts.h"
+#include "runtime/schedule/MeasuredCalls.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// Each size small and large beside the others small and large, and some shapes of small transformers.
+constexpr GemmShape kGemmShapes[] = {{64, 64, 64},     {128, 128, 128},  {32, 512, 512},   {512, 32, 512},
+                                     {512, 512, 32},   {256, 384, 384},  {512, 128, 128},  {512, 344, 128},
+                                     {512, 1024, 256}, {256, 128, 512},  {1024, 64, 256},  {64, 1024, 256},
+                                     {1024, 384, 384}, {512, 1536, 384}, {512, 384, 1536}, {2048, 256, 384},
+                                     {512, 1152, 384}, {384, 384, 2048}, {384, 1536, 512}, {768, 384, 1024}};
+
+struct AttentionShape {
+  int64_t b, h, s, d;
+  bool causal;
+};
+constexpr AttentionShape kAttentionShapes[] = {{4, 4, 64, 32, true},   {2, 4, 128, 32, false},  {2, 6, 256, 64, true},
+                                               {1, 8, 512, 64, true},  {1, 12, 1024, 64, true}, {1, 4, 512, 128, true},
+                                               {1, 4, 512, 128, false}};
+
+class ComputeMeasurement {
+ public:
+  ComputeMeasurement(Device& device, const MeasureOptions& options, int64_t threads)
+      : options_(options),
+        ranks_(std::max<int64_t>(options.cores / threads, 1)),
+        how_(cat("measured with ", ranks_, ranks_ == 1 ? " rank of " : " ranks of ", threads,
+                 threads == 1 ? " thread" : " threads", " at once")),
+        timer_(device, ranks_, static_cast<int>(threads), kArenaBytes, options.kernels) {
+    cost_.threads = threads;
+  }
+
+  Expected<ComputeCost> run() {
+    // Groups first: the device opens a plan once.
+    const size_t overhead = overheadGroup();
+    const auto kernels = kernelGroups();
+    const auto moves = moveGroups();
+    const auto gemms = gemmGroups();
+    const auto attentions = attentionGroups();
+    const auto convolution = convolutionGroup();
+    SHEAF_RETURN_IF_ERROR(timer_.open());
+    Expected<double> seconds = timer_.seconds(overhead);
+    if (!seconds.ok()) return seconds.status();
+    cost_.overhead = *seconds;
+    cost_.overheadSource = how_ + ": copies of 64 bytes, one after the other";
+    SHEAF_RETURN_IF_ERROR(fitKernels(kernels));
+    SHEAF_RETURN_IF_ERROR(fitMoves(moves));
+    SHEAF_RETURN_IF_ERROR(fitGemm(gemms));
+    SHEAF_RETURN_IF_ERROR(fitAttention(attentions));
+    SHEAF_RETURN_IF_ERROR(fitConvolution(convolution));
+    return cost_;
+  }
+
+ private:
+  // What an instruction of a group takes beyond the overhead.
+  Expected<double> secondsOf(size_t group) {
+    Expected<double> seconds = timer_.seconds(group);
+    if (seconds.ok()) *seconds = std::max(*seconds - cost_.overhead, *seconds * 0.1);
+    return seconds;
+  }
+
+  size_t overheadGroup() {
+    const size_t group = timer_.group(64 << 10);
+    const plan::LibraryCall call = libraryCall(
+        "copy", {{"element_bytes", 4}, {"rank", 1}, {"size0", 16}, {"source_stride0", 1}, {"destination_stride0", 1}});
+    addCalls(timer_, call, {{64, plan::READ}, {64, plan::WRITE}}, 64);
+    return group;
+  }
+
+  void addOperand(plan::KernelLaunch& launch, uint64_t bytes, const SampleKernel& sample, size_t i) {
+    const int place = sample.placeOf[i];
+    plan::Operand operand = place < 0 ? timer_.place(bytes, sample.access[i]) : launch.operands(place);
+    operand.set_access(sample.access[i]);
+    *launch.add_operands() = operand;
+  }
+
+  struct KernelGroup {
+    size_t group;
+    double bytes, operations;
+  };
+  std::vector<KernelGroup> kernelGroups() {
+    std::vector<KernelGroup> groups;
+    for (const SampleKernel& sample : options_.samples) {
+      const plan::Kernel& kernel = options_.kernels.kernels(sample.kernel);
+      double bytes = 0;
+      uint64_t span = 0;
+      for (int i = 0; i < kernel.operand_bytes_size(); ++i) {
+        bytes += static_cast<double>(kernel.operand_bytes(i));
+        if (sample.placeOf[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
+      }
+      groups.push_back({timer_.group(kFootprints * span), bytes, static_cast<double>(kernel.operations())});
+      for (int copy = 0; copy < kFootprints; ++copy) {
+        plan::Instruction instruction;
+        plan::KernelLaunch* launch = instruction.mutable_kernel();
+        launch->set_kernel(static_cast<uint32_t>(sample.kernel));
+        launch->set_rows(kernel.rows());
+        launch->set_block(kernel.block());
+        for (int i = 0; i < kernel.operand_bytes_size(); ++i)
+          addOperand(*launch, kernel.operand_bytes(i), sample, static_cast<size_t>(i));
+        timer_.add(std::move(instruction));
+      }
+    }
+    return groups;
+  }
+
+  // Bandwidth by size: of the samples of about a size, the quickest, since the others compute more. The rate of
+  // operations is the best among those that take longer than their bytes do.
+  Status fitKernels(const std::vector<KernelGroup>& groups) {
+    std::map<int, std::pair<double, double>> best;  // by the size's logarithm: size, rate
+    std::vector<double> taken;
+    for (const KernelGroup& g : groups) {
+      Expected<double> seconds = secondsOf(g.group);
+      if (!seconds.ok()) return seconds.status();
+      taken.push_back(*seconds);
+      auto& [size, rate] = best[static_cast<int>(std::lround(std::log2(g.bytes) / 2))];
+      if (g.bytes / taken.back() > rate) size = g.bytes, rate = g.bytes / taken.back();
+    }
+    cost_.kernels.points.clear();
+    for (const auto& [key, point] : best) cost_.kernels.points.push_back(point);
+    std::sort(cost_.kernels.points.begin(), cost_.kernels.points.end());
+    // All that are bound by memory say nothing about operations; without another, these cost nothing.
+    constexpr double kFree = 1e15;
+    double rate = 0;
+    for (size_t i = 0; i < groups.size(); ++i)
+      if (taken[i] > 1.5 * groups[i].bytes / cost_.kernels.at(groups[i].bytes))
+        rate = std::max(rate, groups[i].operations / taken[i]);
+    cost_.operations = rate > 0 ? rate : kFree;
+    cost_.kernelsSource = cat(how_, ": ", groups.size(), " fusions of training steps in their sizes");
+    return {};
+  }
+
+  struct MoveGroup {
+    size_t group;
+    double bytes;
+  };
+  std::vector<MoveGroup> moveGroups() {
+    std::vector<MoveGroup> groups;
+    // Rows as short as half a head.
+    constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
+    for (int64_t rows : {128, 1024, 8192, 65536}) {
+      const uint64_t bytes = floats({rows, kColumns}), span = floats({rows, kRow});
+      groups.push_back({timer_.group(kFootprints * (bytes + span)), 2.0 * static_cast<double>(bytes)});
+      const plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
+                                                          {"rank", 2},
+                                                          {"size0", rows},
+                                                          {"source_stride0", kRow},
+                                                          {"destination_stride0", kColumns},
+                                                          {"size1", kColumns},
+                                                          {"source_stride1", 1},
+                                                          {"destination_stride1", 1}});
+      addCalls(timer_, call, {{span, plan::READ}, {bytes, plan::WRITE}}, kFootprints);
+    }
+    return groups;
+  }
+
+  Status fitMoves(const std::vector<MoveGroup>& groups) {
+    cost_.moves.points.clear();
+    for (const MoveGroup& g : groups) {
+      Expected<double> seconds = secondsOf(g.group);
+      if (!seconds.ok()) return seconds.status();
+      cost_.moves.points.emplace_back(g.bytes, g.bytes / *seconds);
+    }
+    cost_.movesSource = how_ + ": copies of every second 128 bytes";
+    return {};
+  }
+
+  struct GemmGroup {
+    size_t group;
+    Work work;
+  };
+  std::vector<GemmGroup> gemmGroups() {
+    std::vector<GemmGroup> groups;
+    for (int layout = 0; layout < 3; ++layout)
+      for (const GemmShape& s : kGemmShapes) {
+        const bool transposeA = layout == 2, transposeB = layout == 1;
+        const Work work = gemmWork(plan::F32, s.m, s.n, s.k, 1, transposeA, transposeB);
+        groups.push_back({timer_.group(kFootprints * (static_cast<uint64_t>(work.bytes) + 512)), work});
+        addGemm(timer_, s, transposeA, transposeB, kFootprints);
+      }
+    return groups;
+  }
+
+  Status fitGemm(const std::vector<GemmGroup>& groups) {
+    std::map<int, std::vector<Sample>> samples;  // by layout
+    for (const GemmGroup& g : groups) {
+      Expected<double> seconds = secondsOf(g.group);
+      if (!seconds.ok()) return seconds.status();
+      const double m = static_cast<double>(g.work.m), n = static_cast<double>(g.work.n),
+                   k = static_cast<double>(g.work.k);
+      samples[2 * g.work.transposeA + g.work.transposeB].push_back({{m * n * k, n * k, m * k, m * n}, *seconds});
+    }
+    for (const auto& [layout, measured] : samples) {
+      const std::vector<double> fitted = fitNonNegative(measured);
+      GemmCost gemm;
+      gemm.transposeA = layout >= 2, gemm.transposeB = layout % 2 == 1;
+      gemm.rate = 2 / fitted[0];
+      gemm.halfM = fitted[1] / fitted[0], gemm.halfN = fitted[2] / fitted[0], gemm.halfK = fitted[3] / fitted[0];
+      gemm.source = cat(how_, ": a fit to ", measured.size(), " shapes");
+      cost_.gemm.push_back(gemm);
+    }
+    return {};
+  }
+
+  std::vector<GemmGroup> attentionGroups() {
+    std::vector<GemmGroup> groups;
+    for (bool gradient : {false, true})
+      for (const AttentionShape& s : kAttentionShapes) {
+        const int64_t row = s.h * s.d;
+        plan::LibraryCall call = libraryCall(
+            gradient ? "attention_grad" : "attention",
+            {{"b", s.b}, {"s", s.s}, {"t", s.s}, {"h", s.h}, {"g", s.h}, {"d", s.d}, {"e", s.d}, {"causal", s.causal}});
+        for (const char* name : {"query_row", "key_row", "value_row", "result_row", "gradient_row",
+                                 "query_gradient_row", "key_gradient_row", "value_gradient_row"}) {
+          plan::Attribute* attribute = call.add_attributes();
+          attribute->set_name(name);
+          attribute->set_integer(row);
+        }
+        plan::Attribute* scale = call.add_attributes();
+        scale->set_name("scale");
+        scale->set_real(0.01);
+        const uint64_t tokens = floats({s.b, s.s, row}), sums = floats({s.b, s.h, s.s});
+        std::vector<std::pair<uint64_t, plan::Access>> operands(3, {tokens, plan::READ});
+        operands.push_back({tokens, gradient ? plan::READ : plan::WRITE});
+        operands.push_back({sums, gradient ? plan::READ : plan::WRITE});
+        if (gradient) operands.push_back({tokens, plan::READ});
+        if (gradient) operands.insert(operands.end(), 3, {tokens, plan::WRITE});
+        groups.push_back({timer_.group(kFootprints * (operands.size() * (tokens + 128) + (8 << 20))),
+                          attentionWork(plan::F32, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient)});
+        addCalls(timer_, call, operands, 2);
+      }
+    return groups;
+  }
+
+  Status fitAttention(const std::vector<GemmGroup>& groups) {
+    const double block = static_cast<double>(plan::kAttentionQueries);
+    std::map<bool, std::vector<Sample>> samples;  // by direction
+    for (const GemmGroup& g : groups) {
+      Expected<double> seconds = secondsOf(g.group);
+      if (!seconds.ok()) return seconds.status();
+      const double keys = static_cast<double>(g.work.n), width = static_cast<double>(g.work.k);
+      const double flops = g.work.flops * (g.work.causal ? 1 + std::min(block / keys, 1.0) : 1);
+      samples[g.work.gradient].push_back({{flops, flops / width, flops / keys}, *seconds});
+    }
+    for (const auto& [gradient, measured] : samples) {
+      const std::vector<double> fitted = fitNonNegative(measured);
+      AttentionCost attention;
+      attention.gradient = gradient;
+      attention.rate = 1 / fitted[0];
+      attention.halfWidth = fitted[1] / fitted[0];
+      attention.halfKeys = fitted[2] / fitted[0];
+      attention.block = block;
+      attention.source = cat(how_, ": a fit to ", measured.size(), " shapes");
+      cost_.attention.push_back(attention);
+    }
+    return {};
+  }
+
+  GemmGroup convolutionGroup() {
+    constexpr int64_t n = 4, c = 32, o = 64, h = 28, w = 28, kh = 3, kw = 3;
+    plan::Instruction instruction;
+    plan::LibraryCall& call = *instruction.mutable_call();
+    call = libraryCall("conv", {{"n", n},
+                                {"c", c},
+                                {"h", h},
+                                {"w", w},
+                                {"o", o},
+                                {"kh", kh},
+                                {"kw", kw},
+                                {"oh", h},
+                                {"ow", w},
+                                {"stride_h", 1},
+                                {"stride_w", 1},
+                                {"pad_top", 1},
+                                {"pad_left", 1},
+                                {"pad_bottom", 1},
+                                {"pad_right", 1},
+                                {"dilation_h", 1},
+                                {"dilation_w", 1},
+                                {"groups", 1}});
+    const size_t group = timer_.group(uint64_t{16} << 20);
+    addCalls(
+        timer_, call,
+        {{floats({n, c, h, w}), plan::READ}, {floats({o, c, kh, kw}), plan::READ}, {floats({n, o, h, w}), plan::WRITE}},
+        kFootprints);
+    return {group, workOf(instruction, plan::Plan())};
+  }
+
+  // The part of the product's rate.
+  Status fitConvolution(const GemmGroup& group) {
+    Expected<double> seconds = secondsOf(group.group);
+    if (!seconds.ok()) return seconds.status();
+    Work product = group.work;
+    product.kind = Work::Kind::kGemm;
+    cost_.convolution = (schedule::seconds(cost_, product) - cost_.overhead) / *seconds;
+    cost_.convolutionSource = how_ + ": 3 x 3 filters on 28 x 28 pixels";
+    return {};
+  }
+
+  const MeasureOptions& options_;
+  const int64_t ranks_;
+  const std::string how_;
+  InstructionTimer timer_;
+  ComputeCost cost_;
+};
+
+}  // namespace
+
+Expected<ComputeCost> measureCompute(Device& device, const MeasureOptions& options, int64_t threads) {
+  return ComputeMeasurement(device, options, threads).run();
+}
+
+}  // namespace sheaf::schedule
