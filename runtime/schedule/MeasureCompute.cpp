@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Tiles.h"
@@ -11,6 +12,11 @@
 namespace sheaf::schedule {
 namespace {
 
+constexpr plan::ElementType kTypes[] = {plan::F32, plan::BF16};
+
+struct GemmShape {
+  int64_t m, n, k;
+};
 // Each size small and large beside the others small and large, and some shapes of small transformers.
 constexpr GemmShape kGemmShapes[] = {{64, 64, 64},     {128, 128, 128},  {32, 512, 512},   {512, 32, 512},
                                      {512, 512, 32},   {256, 384, 384},  {512, 128, 128},  {512, 344, 128},
@@ -70,7 +76,7 @@ class ComputeMeasurement {
     const size_t group = timer_.group(64 << 10);
     const plan::LibraryCall call = libraryCall(
         "copy", {{"element_bytes", 4}, {"rank", 1}, {"size0", 16}, {"source_stride0", 1}, {"destination_stride0", 1}});
-    addCalls(timer_, call, {{64, plan::READ}, {64, plan::WRITE}}, 64);
+    addCalls(timer_, {call, {{64, plan::READ}, {64, plan::WRITE}}}, 64);
     return group;
   }
 
@@ -145,7 +151,7 @@ class ComputeMeasurement {
     // Rows as short as half a head.
     constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
     for (int64_t rows : {128, 1024, 8192, 65536}) {
-      const uint64_t bytes = floats({rows, kColumns}), span = floats({rows, kRow});
+      const uint64_t bytes = bytesOf(plan::F32, {rows, kColumns}), span = bytesOf(plan::F32, {rows, kRow});
       groups.push_back({timer_.group(kFootprints * (bytes + span)), 2.0 * static_cast<double>(bytes)});
       const plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
                                                           {"rank", 2},
@@ -155,7 +161,7 @@ class ComputeMeasurement {
                                                           {"size1", kColumns},
                                                           {"source_stride1", 1},
                                                           {"destination_stride1", 1}});
-      addCalls(timer_, call, {{span, plan::READ}, {bytes, plan::WRITE}}, kFootprints);
+      addCalls(timer_, {call, {{span, plan::READ}, {bytes, plan::WRITE}}}, kFootprints);
     }
     return groups;
   }
@@ -171,35 +177,46 @@ class ComputeMeasurement {
     return {};
   }
 
-  struct GemmGroup {
+  struct ProductGroup {
     size_t group;
     Work work;
   };
-  std::vector<GemmGroup> gemmGroups() {
-    std::vector<GemmGroup> groups;
-    for (int layout = 0; layout < 3; ++layout)
-      for (const GemmShape& s : kGemmShapes) {
-        const bool transposeA = layout == 2, transposeB = layout == 1;
-        const Work work = gemmWork(plan::F32, s.m, s.n, s.k, 1, transposeA, transposeB);
-        groups.push_back({timer_.group(kFootprints * (static_cast<uint64_t>(work.bytes) + 512)), work});
-        addGemm(timer_, s, transposeA, transposeB, kFootprints);
-      }
+  // Each for all types that the library has.
+  ProductGroup productGroup(const MeasuredCall& call, const Work& work, int copies) {
+    // Scratch lies between the operands: at most half a mebibyte a thread.
+    const uint64_t scratch = static_cast<uint64_t>(cost_.threads) << 19;
+    const size_t group = timer_.group(kFootprints * (call.bytes() + scratch));
+    addCalls(timer_, call, copies);
+    return {group, work};
+  }
+
+  std::vector<ProductGroup> gemmGroups() {
+    std::vector<ProductGroup> groups;
+    for (plan::ElementType type : kTypes)
+      for (int layout = 0; layout < 3; ++layout)
+        for (const GemmShape& s : kGemmShapes) {
+          const bool transposeA = layout == 2, transposeB = layout == 1;
+          const MeasuredCall call = gemmCall(type, s.m, s.n, s.k, transposeA, transposeB);
+          if (call.supported())
+            groups.push_back(productGroup(call, gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB), kFootprints));
+        }
     return groups;
   }
 
-  Status fitGemm(const std::vector<GemmGroup>& groups) {
-    std::map<int, std::vector<Sample>> samples;  // by layout
-    for (const GemmGroup& g : groups) {
+  Status fitGemm(const std::vector<ProductGroup>& groups) {
+    std::map<std::tuple<plan::ElementType, bool, bool>, std::vector<Sample>> samples;  // by type and layout
+    for (const ProductGroup& g : groups) {
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
       const double m = static_cast<double>(g.work.m), n = static_cast<double>(g.work.n),
                    k = static_cast<double>(g.work.k);
-      samples[2 * g.work.transposeA + g.work.transposeB].push_back({{m * n * k, n * k, m * k, m * n}, *seconds});
+      samples[{g.work.type, g.work.transposeA, g.work.transposeB}].push_back(
+          {{m * n * k, n * k, m * k, m * n}, *seconds});
     }
-    for (const auto& [layout, measured] : samples) {
+    for (const auto& [key, measured] : samples) {
       const std::vector<double> fitted = fitNonNegative(measured);
       GemmCost gemm;
-      gemm.transposeA = layout >= 2, gemm.transposeB = layout % 2 == 1;
+      std::tie(gemm.type, gemm.transposeA, gemm.transposeB) = key;
       gemm.rate = 2 / fitted[0];
       gemm.halfM = fitted[1] / fitted[0], gemm.halfN = fitted[2] / fitted[0], gemm.halfK = fitted[3] / fitted[0];
       gemm.source = cat(how_, ": a fit to ", measured.size(), " shapes");
@@ -208,50 +225,33 @@ class ComputeMeasurement {
     return {};
   }
 
-  std::vector<GemmGroup> attentionGroups() {
-    std::vector<GemmGroup> groups;
-    for (bool gradient : {false, true})
-      for (const AttentionShape& s : kAttentionShapes) {
-        const int64_t row = s.h * s.d;
-        plan::LibraryCall call = libraryCall(
-            gradient ? "attention_grad" : "attention",
-            {{"b", s.b}, {"s", s.s}, {"t", s.s}, {"h", s.h}, {"g", s.h}, {"d", s.d}, {"e", s.d}, {"causal", s.causal}});
-        for (const char* name : {"query_row", "key_row", "value_row", "result_row", "gradient_row",
-                                 "query_gradient_row", "key_gradient_row", "value_gradient_row"}) {
-          plan::Attribute* attribute = call.add_attributes();
-          attribute->set_name(name);
-          attribute->set_integer(row);
+  std::vector<ProductGroup> attentionGroups() {
+    std::vector<ProductGroup> groups;
+    for (plan::ElementType type : kTypes)
+      for (bool gradient : {false, true})
+        for (const AttentionShape& s : kAttentionShapes) {
+          const MeasuredCall call = attentionCall(type, s.b, s.s, s.h, s.d, s.causal, gradient);
+          if (call.supported())
+            groups.push_back(
+                productGroup(call, attentionWork(type, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient), 2));
         }
-        plan::Attribute* scale = call.add_attributes();
-        scale->set_name("scale");
-        scale->set_real(0.01);
-        const uint64_t tokens = floats({s.b, s.s, row}), sums = floats({s.b, s.h, s.s});
-        std::vector<std::pair<uint64_t, plan::Access>> operands(3, {tokens, plan::READ});
-        operands.push_back({tokens, gradient ? plan::READ : plan::WRITE});
-        operands.push_back({sums, gradient ? plan::READ : plan::WRITE});
-        if (gradient) operands.push_back({tokens, plan::READ});
-        if (gradient) operands.insert(operands.end(), 3, {tokens, plan::WRITE});
-        groups.push_back({timer_.group(kFootprints * (operands.size() * (tokens + 128) + (8 << 20))),
-                          attentionWork(plan::F32, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient)});
-        addCalls(timer_, call, operands, 2);
-      }
     return groups;
   }
 
-  Status fitAttention(const std::vector<GemmGroup>& groups) {
+  Status fitAttention(const std::vector<ProductGroup>& groups) {
     const double block = static_cast<double>(plan::kAttentionQueries);
-    std::map<bool, std::vector<Sample>> samples;  // by direction
-    for (const GemmGroup& g : groups) {
+    std::map<std::pair<plan::ElementType, bool>, std::vector<Sample>> samples;  // by type and direction
+    for (const ProductGroup& g : groups) {
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
       const double keys = static_cast<double>(g.work.n), width = static_cast<double>(g.work.k);
       const double flops = g.work.flops * (g.work.causal ? 1 + std::min(block / keys, 1.0) : 1);
-      samples[g.work.gradient].push_back({{flops, flops / width, flops / keys}, *seconds});
+      samples[{g.work.type, g.work.gradient}].push_back({{flops, flops / width, flops / keys}, *seconds});
     }
-    for (const auto& [gradient, measured] : samples) {
+    for (const auto& [key, measured] : samples) {
       const std::vector<double> fitted = fitNonNegative(measured);
       AttentionCost attention;
-      attention.gradient = gradient;
+      std::tie(attention.type, attention.gradient) = key;
       attention.rate = 1 / fitted[0];
       attention.halfWidth = fitted[1] / fitted[0];
       attention.halfKeys = fitted[2] / fitted[0];
@@ -262,38 +262,36 @@ class ComputeMeasurement {
     return {};
   }
 
-  GemmGroup convolutionGroup() {
+  ProductGroup convolutionGroup() {
     constexpr int64_t n = 4, c = 32, o = 64, h = 28, w = 28, kh = 3, kw = 3;
     plan::Instruction instruction;
-    plan::LibraryCall& call = *instruction.mutable_call();
-    call = libraryCall("conv", {{"n", n},
-                                {"c", c},
-                                {"h", h},
-                                {"w", w},
-                                {"o", o},
-                                {"kh", kh},
-                                {"kw", kw},
-                                {"oh", h},
-                                {"ow", w},
-                                {"stride_h", 1},
-                                {"stride_w", 1},
-                                {"pad_top", 1},
-                                {"pad_left", 1},
-                                {"pad_bottom", 1},
-                                {"pad_right", 1},
-                                {"dilation_h", 1},
-                                {"dilation_w", 1},
-                                {"groups", 1}});
-    const size_t group = timer_.group(uint64_t{16} << 20);
-    addCalls(
-        timer_, call,
-        {{floats({n, c, h, w}), plan::READ}, {floats({o, c, kh, kw}), plan::READ}, {floats({n, o, h, w}), plan::WRITE}},
-        kFootprints);
-    return {group, workOf(instruction, plan::Plan())};
+    *instruction.mutable_call() = libraryCall("conv", {{"n", n},
+                                                       {"c", c},
+                                                       {"h", h},
+                                                       {"w", w},
+                                                       {"o", o},
+                                                       {"kh", kh},
+                                                       {"kw", kw},
+                                                       {"oh", h},
+                                                       {"ow", w},
+                                                       {"stride_h", 1},
+                                                       {"stride_w", 1},
+                                                       {"pad_top", 1},
+                                                       {"pad_left", 1},
+                                                       {"pad_bottom", 1},
+                                                       {"pad_right", 1},
+                                                       {"dilation_h", 1},
+                                                       {"dilation_w", 1},
+                                                       {"groups", 1}});
+    const MeasuredCall call{instruction.call(),
+                            {{bytesOf(plan::F32, {n, c, h, w}), plan::READ},
+                             {bytesOf(plan::F32, {o, c, kh, kw}), plan::READ},
+                             {bytesOf(plan::F32, {n, o, h, w}), plan::WRITE}}};
+    return productGroup(call, workOf(instruction, plan::Plan()), kFootprints);
   }
 
   // The part of the product's rate.
-  Status fitConvolution(const GemmGroup& group) {
+  Status fitConvolution(const ProductGroup& group) {
     Expected<double> seconds = secondsOf(group.group);
     if (!seconds.ok()) return seconds.status();
     Work product = group.work;

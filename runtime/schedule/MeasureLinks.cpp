@@ -32,12 +32,11 @@ size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t 
 // Products alone, and products each of which waits for a small all-gather that waits for the one before: what a
 // collective takes in a step beyond itself, for ranks arrive apart and threads have to be woken.
 std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
-  const GemmShape shape{128, 128, 128};
   std::pair<size_t, size_t> groups;
   for (bool handing : {false, true}) {
     (handing ? groups.second : groups.first) = timer.group(1 << 20);
     for (int i = 0; i < kHandOffs; ++i) {
-      addGemm(timer, shape, false, false, 1);
+      addCalls(timer, gemmCall(plan::F32, 128, 128, 128, false, false), 1);
       if (!handing) continue;
       timer.order(InstructionTimer::kCompute, InstructionTimer::kCommunication);
       addCollective(timer, plan::ALL_GATHER, 128 * ranks, ranks);
@@ -105,7 +104,7 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
     return Slowdown{0, cat("not measurable on ", options.cores, " cores: collectives' threads have none of their own")};
   InstructionTimer timer(device, kRanks, threads, kArenaBytes, plan::Plan());
   const size_t product = timer.group(uint64_t{32} << 20);
-  addGemm(timer, {1536, 384, 1024}, false, false, kFootprints);
+  addCalls(timer, gemmCall(plan::F32, 1536, 384, 1024, false, false), kFootprints);
   const size_t gather = collectiveGroup(timer, plan::ALL_GATHER, uint64_t{16} << 20, kRanks);
   SHEAF_RETURN_IF_ERROR(timer.open());
   // Both are to take about as long.

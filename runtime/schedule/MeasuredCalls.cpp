@@ -1,5 +1,8 @@
 #include "runtime/schedule/MeasuredCalls.h"
 
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+
 namespace sheaf::schedule {
 
 plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers) {
@@ -13,34 +16,88 @@ plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<
   return call;
 }
 
-uint64_t floats(std::initializer_list<int64_t> sizes) {
-  uint64_t bytes = sizeof(float);
+uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes) {
+  uint64_t bytes = plan::elementBytes(type);
   for (int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
   return bytes;
 }
 
-void addCalls(InstructionTimer& timer, const plan::LibraryCall& call,
-              const std::vector<std::pair<uint64_t, plan::Access>>& operands, int copies) {
-  for (int i = 0; i < copies; ++i) {
-    plan::LibraryCall placed = call;
-    for (const auto& [bytes, access] : operands) *placed.add_operands() = timer.place(bytes, access);
-    timer.call(std::move(placed));
-  }
+uint64_t MeasuredCall::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& operand : operands) sum += operand.first;
+  return sum;
 }
 
-void addGemm(InstructionTimer& timer, const GemmShape& s, bool transposeA, bool transposeB, int copies) {
-  const plan::LibraryCall call = libraryCall("gemm", {{"m", s.m},
-                                                      {"n", s.n},
-                                                      {"k", s.k},
-                                                      {"batch", 1},
-                                                      {"transpose_a", transposeA},
-                                                      {"transpose_b", transposeB},
-                                                      {"lda", transposeA ? s.m : s.k},
-                                                      {"ldb", transposeB ? s.k : s.n},
-                                                      {"ldc", s.n}});
-  addCalls(timer, call,
-           {{floats({s.m, s.k}), plan::READ}, {floats({s.k, s.n}), plan::READ}, {floats({s.m, s.n}), plan::WRITE}},
-           copies);
+bool MeasuredCall::supported() const {
+  plan::LibraryCall whole = call;
+  for (const auto& [bytes, access] : operands) {
+    plan::Operand* operand = whole.add_operands();
+    operand->set_bytes(bytes);
+    operand->set_access(access);
+  }
+  if (const uint64_t scratch = plan::scratchPerThread(whole)) {
+    whole.set_scratch_per_thread(scratch);
+    whole.add_operands()->set_bytes(scratch);
+    whole.mutable_operands()->rbegin()->set_access(plan::READ_WRITE);
+  }
+  return plan::checkLibraryCall(whole, 1, 1).ok();
+}
+
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB) {
+  return {
+      libraryCall("gemm", {{"m", m},
+                           {"n", n},
+                           {"k", k},
+                           {"batch", 1},
+                           {"transpose_a", transposeA},
+                           {"transpose_b", transposeB},
+                           {"lda", transposeA ? m : k},
+                           {"ldb", transposeB ? k : n},
+                           {"ldc", n},
+                           {"type", type}}),
+      {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
+}
+
+MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
+                           bool causal, bool gradient) {
+  const int64_t row = heads * width;
+  MeasuredCall made{libraryCall(gradient ? "attention_grad" : "attention", {{"b", batch},
+                                                                            {"s", sequence},
+                                                                            {"t", sequence},
+                                                                            {"h", heads},
+                                                                            {"g", heads},
+                                                                            {"d", width},
+                                                                            {"e", width},
+                                                                            {"causal", causal},
+                                                                            {"type", type},
+                                                                            {"query_row", row},
+                                                                            {"key_row", row},
+                                                                            {"value_row", row},
+                                                                            {"result_row", row},
+                                                                            {"gradient_row", row},
+                                                                            {"query_gradient_row", row},
+                                                                            {"key_gradient_row", row},
+                                                                            {"value_gradient_row", row}}),
+                    {}};
+  plan::Attribute* scale = made.call.add_attributes();
+  scale->set_name("scale");
+  scale->set_real(0.01);
+  const uint64_t tokens = bytesOf(type, {batch, sequence, row}), sums = bytesOf(plan::F32, {batch, heads, sequence});
+  const plan::Access result = gradient ? plan::READ : plan::WRITE;
+  made.operands.assign(3, {tokens, plan::READ});  // query, key, value
+  made.operands.push_back({tokens, result});
+  made.operands.push_back({sums, result});
+  if (gradient) made.operands.push_back({tokens, plan::READ});
+  if (gradient) made.operands.insert(made.operands.end(), 3, {tokens, plan::WRITE});
+  return made;
+}
+
+void addCalls(InstructionTimer& timer, const MeasuredCall& call, int copies) {
+  for (int i = 0; i < copies; ++i) {
+    plan::LibraryCall placed = call.call;
+    for (const auto& [bytes, access] : call.operands) *placed.add_operands() = timer.place(bytes, access);
+    timer.call(std::move(placed));
+  }
 }
 
 }  // namespace sheaf::schedule

@@ -17,16 +17,24 @@ inline constexpr int kFootprints = 4;
 
 plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers);
 
-// Bytes of so many f32.
-uint64_t floats(std::initializer_list<int64_t> sizes);
+// Bytes of a tensor.
+uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes);
+
+// A call and the bytes of its operands, scratch left out.
+struct MeasuredCall {
+  plan::LibraryCall call;
+  std::vector<std::pair<uint64_t, plan::Access>> operands;
+
+  uint64_t bytes() const;
+  // Whether the library has the call for its type.
+  bool supported() const;
+};
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB);
+// Self-attention of `heads` heads of width `width`, or its gradient.
+MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
+                           bool causal, bool gradient);
 
 // Adds the call `copies` times, on operands of its own each time.
-void addCalls(InstructionTimer& timer, const plan::LibraryCall& call,
-              const std::vector<std::pair<uint64_t, plan::Access>>& operands, int copies);
-
-struct GemmShape {
-  int64_t m, n, k;
-};
-void addGemm(InstructionTimer& timer, const GemmShape& shape, bool transposeA, bool transposeB, int copies);
+void addCalls(InstructionTimer& timer, const MeasuredCall& call, int copies);
 
 }  // namespace sheaf::schedule
