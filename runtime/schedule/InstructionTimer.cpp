@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
@@ -15,8 +16,11 @@ namespace {
 constexpr uint64_t kAlignment = 128;
 // A repetition takes long compared with starting it, and short compared with other load's coming and going.
 constexpr double kRepetition = 1e-3;
-constexpr int kMostTimes = 2000, kLeastRepetitions = 15;
-constexpr double kLeastSeconds = 0.05;
+constexpr int kMostTimes = 2000;
+constexpr size_t kLeastRepetitions = 12;
+constexpr double kLeastSeconds = 0.02, kMostSeconds = 0.5;
+// Two repetitions agree if they differ by less than this part.
+constexpr double kAgree = 0.02;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -102,7 +106,7 @@ Status InstructionTimer::issueGroup(RankContext& context, const Group& group, in
   return {};
 }
 
-Expected<double> InstructionTimer::measure(const Issue& issue) {
+Expected<InstructionTimer::Taken> InstructionTimer::measure(const Issue& issue) {
   const size_t ranks = contexts_.size();
   std::barrier start(static_cast<ptrdiff_t>(ranks));
   std::vector<double> begin(ranks), end(ranks);
@@ -123,60 +127,90 @@ Expected<double> InstructionTimer::measure(const Issue& issue) {
   run(0);
   for (std::thread& thread : threads) thread.join();
   if (!failed.ok()) return failed;
-  return *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end());
+  double quickest = end[0] - begin[0];
+  for (size_t rank = 1; rank < ranks; ++rank) quickest = std::min(quickest, end[rank] - begin[rank]);
+  return Taken{quickest, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end())};
 }
 
-Expected<double> InstructionTimer::repeat(const Issue& issue, double quantile) {
-  std::vector<double> taken;
+Expected<double> InstructionTimer::quickest(const Issue& issue) {
+  double first = HUGE_VAL, second = HUGE_VAL, sum = 0;
+  for (size_t runs = 0;
+       runs < kLeastRepetitions || sum < kLeastSeconds || (second > first * (1 + kAgree) && sum < kMostSeconds);
+       ++runs) {
+    Expected<Taken> taken = measure(issue);
+    if (!taken.ok()) return taken.status();
+    second = std::min(second, std::max(first, taken->quickest));
+    first = std::min(first, taken->quickest);
+    sum += taken->all;
+  }
+  return first;
+}
+
+Expected<double> InstructionTimer::quantileOfAll(const Issue& issue, double quantile) {
+  std::vector<double> seconds;
   double sum = 0;
-  while (taken.size() < kLeastRepetitions || sum < kLeastSeconds) {
-    Expected<double> seconds = measure(issue);
-    if (!seconds.ok()) return seconds;
-    taken.push_back(*seconds);
-    sum += *seconds;
+  while (seconds.size() < 3 * kLeastRepetitions || sum < kLeastSeconds) {
+    Expected<Taken> taken = measure(issue);
+    if (!taken.ok()) return taken.status();
+    seconds.push_back(taken->all);
+    sum += taken->all;
   }
-  const auto at = static_cast<ptrdiff_t>(quantile * static_cast<double>(taken.size() - 1));
-  std::nth_element(taken.begin(), taken.begin() + at, taken.end());
-  return taken[static_cast<size_t>(at)];
+  const auto at = static_cast<ptrdiff_t>(quantile * static_cast<double>(seconds.size() - 1));
+  std::nth_element(seconds.begin(), seconds.begin() + at, seconds.end());
+  return seconds[static_cast<size_t>(at)];
 }
 
-Expected<double> InstructionTimer::seconds(size_t index, double quantile) {
+Expected<int> InstructionTimer::timesOf(const Group& group) {
+  // The first run also touches the memory.
+  double once = HUGE_VAL;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Expected<Taken> taken = measure([&](RankContext& context) { return issueGroup(context, group, 1); });
+    if (!taken.ok()) return taken.status();
+    once = std::min(once, taken->quickest);
+  }
+  return static_cast<int>(std::clamp(kRepetition / std::max(once, 1e-9), 0.0, double{kMostTimes}));
+}
+
+Expected<double> InstructionTimer::seconds(size_t index) {
   const Group& group = groups_[index];
-  const int count = std::max(group.last - group.first, 1);
-  int times = 1;
-  bool single = false;
-  // The first run also touches the memory; how often the group is to run follows from the second.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    Expected<double> once = measure([&](RankContext& context) { return issueGroup(context, group, 1); });
-    if (!once.ok()) return once;
-    times = static_cast<int>(std::clamp(kRepetition / std::max(*once, 1e-9), 1.0, double{kMostTimes}));
-    // Long instructions of one stream are taken one at a time.
-    single = *once > kRepetition && group.alike;
-  }
-  if (single) {
+  const int count = std::max(group.last - group.first, 1), ranks = static_cast<int>(contexts_.size());
+  Expected<int> times = timesOf(group);
+  if (!times.ok()) return times.status();
+  // Long instructions are taken one at a time, if they are the same but for their places.
+  if (*times == 0 && group.alike) {
     std::atomic<int> next = 0;
-    const int ranks = static_cast<int>(contexts_.size());
-    return repeat(
-        [&](RankContext& context) {
-          const int turn = next.fetch_add(1) / ranks % count;
-          return issueGroup(context, {group.first + turn, group.first + turn + 1}, 1);
-        },
-        quantile);
+    return quickest([&](RankContext& context) {
+      const int turn = next.fetch_add(1) / ranks % count;
+      return issueGroup(context, {group.first + turn, group.first + turn + 1}, 1);
+    });
   }
-  Expected<double> seconds = repeat([&](RankContext& context) { return issueGroup(context, group, times); }, quantile);
+  const int repeats = std::max(*times, 1);
+  Expected<double> seconds = quickest([&](RankContext& context) { return issueGroup(context, group, repeats); });
   if (!seconds.ok()) return seconds;
-  return *seconds / (static_cast<double>(times) * count);
+  return *seconds / (static_cast<double>(repeats) * count);
+}
+
+Expected<double> InstructionTimer::secondsOfAll(size_t index, double quantile) {
+  const Group& group = groups_[index];
+  Expected<int> times = timesOf(group);
+  if (!times.ok()) return times.status();
+  const int repeats = std::max(*times, 1);
+  Expected<double> seconds =
+      quantileOfAll([&](RankContext& context) { return issueGroup(context, group, repeats); }, quantile);
+  if (!seconds.ok()) return seconds;
+  return *seconds / (static_cast<double>(repeats) * std::max(group.last - group.first, 1));
 }
 
 Expected<double> InstructionTimer::together(const std::vector<size_t>& groups, const std::vector<int>& times) {
-  return repeat(
+  constexpr double kTypical = 0.25;
+  return quantileOfAll(
       [&](RankContext& context) {
         Status status;
         for (size_t i = 0; i < groups.size() && status.ok(); ++i)
           status = issueGroup(context, groups_[groups[i]], times[i]);
         return status;
       },
-      0);
+      kTypical);
 }
 
 }  // namespace sheaf::schedule

@@ -35,9 +35,11 @@ class InstructionTimer {
 
   // After the last group.
   Status open();
-  // Seconds an instruction of the group takes while all ranks run the same: of short repetitions the quickest but for
-  // that part of them, since other load on the machine only slows down.
-  Expected<double> seconds(size_t group, double quantile = 0);
+  // Seconds an instruction of the group takes on a rank while all ranks run the same: the quickest rank of the quickest
+  // of many short repetitions, since other load on the machine only slows down.
+  Expected<double> seconds(size_t group);
+  // Seconds until all ranks are done with an instruction of the group: a quantile of the repetitions.
+  Expected<double> secondsOfAll(size_t group, double quantile);
   // Seconds until all instructions of all these groups are done, all issued at once.
   Expected<double> together(const std::vector<size_t>& groups, const std::vector<int>& times);
 
@@ -48,9 +50,16 @@ class InstructionTimer {
     bool alike = true;  // its instructions are the same but for their places
   };
   using Issue = std::function<Status(RankContext& context)>;
+  struct Taken {
+    double quickest, all;  // seconds of the quickest rank, and from the first's begin to the last's end
+  };
   // Runs `issue` on all ranks at once, then synchronizes them.
-  Expected<double> measure(const Issue& issue);
-  Expected<double> repeat(const Issue& issue, double quantile);
+  Expected<Taken> measure(const Issue& issue);
+  // Until the two quickest agree.
+  Expected<double> quickest(const Issue& issue);
+  Expected<double> quantileOfAll(const Issue& issue, double quantile);
+  // How often a group is to run for a repetition of the usual length.
+  Expected<int> timesOf(const Group& group);
   // All instructions of the group, so many times.
   Status issueGroup(RankContext& context, const Group& group, int times) const;
 

@@ -67,7 +67,7 @@ Expected<std::vector<LinkCost>> measureLinks(Device& device, const MeasureOption
   SHEAF_RETURN_IF_ERROR(timer.open());
   double handOff = 0;
   for (const auto& [group, sign] : {std::pair{handing, 1}, std::pair{computing, -1}}) {
-    Expected<double> seconds = timer.seconds(group, kTypical);
+    Expected<double> seconds = timer.secondsOfAll(group, kTypical);
     if (!seconds.ok()) return seconds.status();
     handOff += sign * *seconds * timer.instructions(group) / kHandOffs;
   }
@@ -79,7 +79,7 @@ Expected<std::vector<LinkCost>> measureLinks(Device& device, const MeasureOption
     link.source = cat("measured with ", ranks, " ranks on ", options.cores, " cores; the latency as in a step");
     const double sent = (link.op == plan::ALL_REDUCE ? 2.0 : 1.0) * static_cast<double>(n - 1) / static_cast<double>(n);
     for (const Case& c : sizes) {
-      Expected<double> seconds = timer.seconds(c.group, kTypical);
+      Expected<double> seconds = timer.secondsOfAll(c.group, kTypical);
       if (!seconds.ok()) return seconds.status();
       if (&c == &sizes.front()) {
         link.latency = *seconds;
