@@ -4,7 +4,7 @@ using namespace mlir;
 
 namespace sheaf::plan_ir {
 
-Sequence::Sequence(ProgramOp program) {
+Sequence::Sequence(ProgramOp program, int bodies) {
   for (Operation& op : program.getBody().front()) {
     if (auto section = dyn_cast<PrologueOp>(op)) prologueOp = section;
     if (auto section = dyn_cast<StepOp>(op)) stepOp = section;
@@ -27,7 +27,7 @@ Sequence::Sequence(ProgramOp program) {
   firstBody = instructions.size();
   append(stepOp.getBody());
   secondBody = instructions.size();
-  append(stepOp.getBody());
+  for (int body = 1; body < bodies; ++body) append(stepOp.getBody());
   epilogue = instructions.size();
   append(epilogueOp.getBody());
 }

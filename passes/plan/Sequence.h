@@ -1,4 +1,4 @@
-// A plan as the loop it is: prologue, body, body, epilogue in issue order, for analyses of what precedes what.
+// A plan as the loop it is: prologue, bodies, epilogue in issue order, for analyses of what precedes what.
 #pragma once
 
 #include "ir/Plan/PlanDialect.h"
@@ -7,7 +7,7 @@
 namespace sheaf::plan_ir {
 
 struct Sequence {
-  explicit Sequence(ProgramOp program);
+  explicit Sequence(ProgramOp program, int bodies = 2);
 
   // Computes happens-before with the waits and records that the plan has now.
   plan::HappensBefore happensBefore() const { return {issued, streams, events}; }

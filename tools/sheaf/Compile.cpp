@@ -5,6 +5,7 @@
 
 #include "codegen/emit/Emit.h"
 #include "frontend/onnx/Import.h"
+#include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -183,7 +184,7 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (mlir::failed(codegen::compileKernels(program, target))) return reported;
   std::string folder = fs::path(o.model).parent_path().string();
   if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, wroteData))) return reported;
-  mlir::FailureOr<plan::Plan> plan = codegen::toProto(program);
+  mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(program);
   if (mlir::failed(plan)) return reported;
   plan::Memory& memory = *plan->mutable_memory();
   memory.set_library_bytes(plan::libraryBytes(*plan));

@@ -1,0 +1,178 @@
+// Computes activations again in the backward pass instead of keeping them.
+#include "llvm/ADT/MapVector.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+#include "passes/train/FusionOps.h"
+#include "passes/train/Passes.h"
+
+namespace sheaf::train {
+#define GEN_PASS_DEF_RECOMPUTE
+#include "passes/train/Passes.h.inc"
+}  // namespace sheaf::train
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace {
+
+class Recomputer {
+ public:
+  Recomputer(Block& block, bool whole, int64_t every, int64_t segments)
+      : block(block), whole(whole), every(std::max<int64_t>(every, 1)), segments(segments) {}
+
+  // How many segments there are.
+  int64_t run() {
+    number();
+    markFixed();
+    int64_t count = divide();
+    for (size_t i = loss + 1; i < ops.size(); ++i)
+      for (OpOperand& operand : ops[i]->getOpOperands())
+        if (isRecomputed(operand.get())) {
+          at = head(ops[i]);
+          operand.set(again(operand.get()));
+        }
+    // Of a cloned group some results may be unwanted.
+    for (Operation* op : llvm::reverse(clones))
+      if (op->use_empty()) op->erase();
+    return count;
+  }
+
+ private:
+  void number() {
+    for (Operation& op : block) {
+      position[&op] = ops.size();
+      if (isa<LossOp>(op)) loss = ops.size();
+      if (auto group = op.getAttrOfType<IntegerAttr>(kGroupAttr)) {
+        groups[group.getInt()].push_back(&op);
+        nextGroup = std::max(nextGroup, group.getInt() + 1);
+      }
+      ops.push_back(&op);
+    }
+  }
+
+  // Parameters, and what does not depend on them (masks, rotary tables, positions), stay as they are.
+  void markFixed() {
+    llvm::DenseSet<Value> varying;
+    for (size_t i = 0; i <= loss; ++i) {
+      if (isa<ReadOp>(ops[i])) {
+        for (Value v : ops[i]->getResults()) parameters.insert(v);
+        continue;
+      }
+      bool view = ops[i]->getNumOperands() == 1 && parameters.contains(ops[i]->getOperand(0)) && isa<ReshapeOp>(ops[i]);
+      bool varies = llvm::any_of(ops[i]->getOperands(),
+                                 [&](Value v) { return varying.contains(v) || parameters.contains(v); });
+      for (Value v : ops[i]->getResults()) {
+        if (view) parameters.insert(v);
+        if (varies && !view) varying.insert(v);
+      }
+    }
+    for (size_t i = 0; i <= loss; ++i)
+      for (Value v : ops[i]->getResults())
+        if (!varying.contains(v)) fixed.insert(v);
+  }
+
+  // Values that all later computation of the forward pass goes through: between transformer blocks, and between the
+  // attention and the rest of one. Every `every`-th of them ends a segment and is kept.
+  int64_t divide() {
+    SmallVector<int64_t> spans(ops.size() + 1, 0);  // change of the number of values that pass over a position
+    auto lastForwardUse = [&](Value v) {
+      int64_t last = -1;
+      for (Operation* user : v.getUsers())
+        if (int64_t p = position.lookup(user); p <= int64_t(loss)) last = std::max(last, p);
+      return last;
+    };
+    for (size_t i = 0; i <= loss; ++i)
+      for (Value v : ops[i]->getResults())
+        if (int64_t last = lastForwardUse(v); !fixed.contains(v) && last > int64_t(i) + 1) ++spans[i + 1], --spans[last];
+    int64_t passing = 0, cuts = 0, segment = 0;
+    segmentOf.assign(ops.size(), 0);
+    for (size_t i = 0; i <= loss; ++i) {
+      passing += spans[i];
+      Operation* op = ops[i];
+      bool cut = passing == 0 && op->getNumResults() == 1 && !fixed.contains(op->getResult(0)) &&
+                 !isa<ReshapeOp>(op) && cast<RankedTensorType>(op->getResult(0).getType()).getRank() > 1 &&
+                 lastForwardUse(op->getResult(0)) > int64_t(i) + 1;
+      segmentOf[i] = segment;
+      if (!cut) continue;
+      kept.insert(op->getResult(0));
+      ends.push_back(i);
+      if (++cuts % every == 0) ++segment;
+    }
+    // Only the ends of segments are kept; what leads into the loss is needed at once and kept as well.
+    if (whole)
+      for (size_t c = 0; c < ends.size(); ++c)
+        if ((c + 1) % every) kept.erase(ops[ends[c]]->getResult(0));
+    limit = segments < 0 ? segment : std::min(segments, segment);
+    return segment;
+  }
+
+  bool isRecomputed(Value v) const {
+    Operation* op = v.getDefiningOp();
+    auto p = op ? position.find(op) : position.end();
+    if (p == position.end() || p->second > loss || fixed.contains(v) || kept.contains(v)) return false;
+    if (segmentOf[p->second] >= limit) return false;
+    // Otherwise matrix products, attention and other library calls are kept, and what kernels make of them is not.
+    return whole || op->hasAttr(kGroupAttr) || isa<ReshapeOp>(op);
+  }
+
+  Operation* head(Operation* op) const {
+    auto group = op->getAttrOfType<IntegerAttr>(kGroupAttr);
+    return group ? groups.lookup(group.getInt()).front() : op;
+  }
+
+  // The value computed again; `at` is where it is needed first.
+  Value again(Value v) {
+    if (Value known = replaced.lookup(v)) return known;
+    Operation* op = v.getDefiningOp();
+    auto group = op->getAttrOfType<IntegerAttr>(kGroupAttr);
+    SmallVector<Operation*> members = group ? groups.lookup(group.getInt()) : SmallVector<Operation*>{op};
+    IRMapping mapping;
+    for (Operation* member : members)
+      for (Value operand : member->getOperands())
+        if (isRecomputed(operand) && !llvm::is_contained(members, operand.getDefiningOp()))
+          mapping.map(operand, again(operand));
+    OpBuilder builder(at);
+    int64_t number = nextGroup;
+    if (group) ++nextGroup;
+    for (Operation* member : members) {
+      Operation* clone = builder.clone(*member, mapping);
+      if (group) clone->setAttr(kGroupAttr, builder.getI64IntegerAttr(number));
+      clones.push_back(clone);
+      for (auto [from, to] : llvm::zip(member->getResults(), clone->getResults())) replaced[from] = to;
+    }
+    return replaced[v];
+  }
+
+  Block& block;
+  const bool whole;
+  const int64_t every, segments;
+  SmallVector<Operation*> ops;
+  llvm::DenseMap<Operation*, size_t> position;
+  llvm::DenseMap<int64_t, SmallVector<Operation*>> groups;
+  int64_t nextGroup = 0, limit = 0;
+  size_t loss = 0;
+  llvm::DenseSet<Value> parameters, fixed, kept;
+  SmallVector<int64_t> segmentOf;
+  SmallVector<size_t> ends;
+  llvm::DenseMap<Value, Value> replaced;
+  SmallVector<Operation*> clones;
+  Operation* at = nullptr;
+};
+
+struct Recompute : sheaf::train::impl::RecomputeBase<Recompute> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    if (what == "none") return;
+    if (what != "kernels" && what != "all") {
+      getOperation().emitError("recompute: '" + what + "' is not none, kernels or all");
+      return signalPassFailure();
+    }
+    auto step = getOperation().lookupSymbol<func::FuncOp>("step");
+    if (!step) return;
+    Recomputer recomputer(step.getBody().front(), what == "all", every, segments);
+    getOperation()->setAttr("train.segments", Builder(&getContext()).getI64IntegerAttr(recomputer.run()));
+  }
+};
+
+}  // namespace
