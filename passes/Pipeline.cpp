@@ -49,7 +49,10 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   buckets.stage = options.stage;
   buckets.bucketBytes = options.bucketBytes;
   passes.addPass(zero::createFormBuckets(buckets));
-  passes.addPass(zero::createGatherParameters());
+  zero::GatherParametersOptions gather;
+  gather.keepPart = options.keepPart;
+  gather.keep = options.keep;
+  passes.addPass(zero::createGatherParameters(gather));
   passes.addPass(zero::createReduceGradients());
   passes.addPass(zero::createPlaceUpdates());
   passes.addPass(zero::createVerifyStage());

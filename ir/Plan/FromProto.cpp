@@ -93,10 +93,9 @@ void Reader::header(ProgramOp program) {
 void Reader::declarations() {
   for (const plan::Buffer& b : plan.buffers())
     buffers.push_back(BufferOp::create(builder, loc, BufferType::get(builder.getContext()), b.name(),
-                                                lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()),
-                                                int64_t(b.bytes()), b.persistent()));
-  for (const plan::File& f : plan.files())
-    FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
+                                       lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()), int64_t(b.bytes()),
+                                       b.persistent()));
+  for (const plan::File& f : plan.files()) FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
   for (const plan::Bucket& b : plan.buckets()) {
     SmallVector<Value> states;
     SmallVector<Attribute> names;
@@ -105,24 +104,22 @@ void Reader::declarations() {
       names.push_back(builder.getStringAttr(state.name()));
     }
     BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
-                              buffers[b.parameter_buffer()], b.parameters_sharded(), states,
-                              builder.getArrayAttr(names), b.states_sharded(), b.trainable());
+                     buffers[b.parameter_buffer()], b.parameters_sharded(), states, builder.getArrayAttr(names),
+                     b.states_sharded(), b.trainable());
   }
   for (const plan::Parameter& p : plan.parameters())
     ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
-                                 list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()),
-                                 source(p));
+                        list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()), source(p));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Input& i : plan.inputs())
     InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
-  for (const plan::StepScalar& s : plan.scalars())
-    ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
+  for (const plan::StepScalar& s : plan.scalars()) ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
   for (const plan::KernelImage& i : plan.images())
     ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()), int64_t(k.rows()),
-                              int64_t(k.block()), list(k.operand_bytes()));
+                     int64_t(k.block()), list(k.operand_bytes()), int64_t(k.operations()));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {
@@ -136,8 +133,7 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kKernel: {
       const plan::KernelLaunch& k = from.kernel();
       for (const plan::Operand& o : k.operands()) operands.push_back(&o);
-      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(),
-                                     int64_t(from.updates_bucket()));
+      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()));
       break;
     }
     case plan::Instruction::kCall: {
@@ -149,7 +145,7 @@ void Reader::one(const plan::Instruction& from) {
                                                                 ? Attribute(builder.getF64FloatAttr(a.real()))
                                                                 : builder.getI64IntegerAttr(a.integer())));
       instruction<CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
-                                   int64_t(c.scratch_per_thread()));
+                          int64_t(c.scratch_per_thread()));
       break;
     }
     case plan::Instruction::kCollective: {

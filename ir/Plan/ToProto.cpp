@@ -8,7 +8,6 @@ namespace sheaf::plan_ir {
 
 namespace {
 
-
 std::string upper(StringRef text) {
   return text.upper();
 }
@@ -17,6 +16,8 @@ struct Writer {
   const Kernels kernels;
   plan::Plan plan;
   llvm::DenseMap<Value, uint32_t> buffers;
+
+  explicit Writer(Kernels kernels) : kernels(kernels) {}
 
   void operand(const Operand& from, plan::Operand* to) {
     to->set_buffer(buffers.lookup(from.buffer));
@@ -148,6 +149,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_rows(k.getRows());
         out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
+        out->set_operations(k.getOperations());
         return success();
       })
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
@@ -201,7 +203,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         using Op = decltype(c);
         to->set_op(std::is_same_v<Op, AllGatherOp>       ? plan::ALL_GATHER
                    : std::is_same_v<Op, ReduceScatterOp> ? plan::REDUCE_SCATTER
-                                                                  : plan::ALL_REDUCE);
+                                                         : plan::ALL_REDUCE);
         to->set_communicator(c.getCommunicator());
         to->set_type(element);
         to->set_count(c.getCount());
@@ -294,7 +296,7 @@ LogicalResult Writer::header(ProgramOp program) {
 }  // namespace
 
 FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels) {
-  Writer writer{kernels};
+  Writer writer(kernels);
   if (failed(writer.header(program))) return failure();
   for (Operation& op : program.getBody().front())
     if (failed(writer.declaration(&op))) return failure();

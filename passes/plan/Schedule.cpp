@@ -32,9 +32,9 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
   LogicalResult order(ProgramOp program, const schedule::Profile& profile) {
     FailureOr<plan::Plan> plan = toProto(program, Kernels::kAny);
     if (failed(plan)) return failure();
-    schedule::StepModel model = schedule::modelOf(
-        *plan, [&](const plan::Instruction& instruction) { return profile.seconds(instruction, plan->ranks()); },
-        profile.slowdown());
+    Expected<schedule::Profile> scaled = profile.withRanks(plan->ranks());
+    if (!scaled.ok()) return program.emitError(scaled.status().message());
+    schedule::StepModel model = schedule::modelOf(*plan, *scaled);
     schedule::SchedulerOptions options;
     options.memoryLimit = memoryLimit;
     options.prefetch = prefetch;

@@ -59,8 +59,8 @@ class Recomputer {
         continue;
       }
       bool view = ops[i]->getNumOperands() == 1 && parameters.contains(ops[i]->getOperand(0)) && isa<ReshapeOp>(ops[i]);
-      bool varies = llvm::any_of(ops[i]->getOperands(),
-                                 [&](Value v) { return varying.contains(v) || parameters.contains(v); });
+      bool varies =
+          llvm::any_of(ops[i]->getOperands(), [&](Value v) { return varying.contains(v) || parameters.contains(v); });
       for (Value v : ops[i]->getResults()) {
         if (view) parameters.insert(v);
         if (varies && !view) varying.insert(v);
@@ -83,14 +83,15 @@ class Recomputer {
     };
     for (size_t i = 0; i <= loss; ++i)
       for (Value v : ops[i]->getResults())
-        if (int64_t last = lastForwardUse(v); !fixed.contains(v) && last > int64_t(i) + 1) ++spans[i + 1], --spans[last];
+        if (int64_t last = lastForwardUse(v); !fixed.contains(v) && last > int64_t(i) + 1)
+          ++spans[i + 1], --spans[last];
     int64_t passing = 0, cuts = 0, segment = 0;
     segmentOf.assign(ops.size(), 0);
     for (size_t i = 0; i <= loss; ++i) {
       passing += spans[i];
       Operation* op = ops[i];
-      bool cut = passing == 0 && op->getNumResults() == 1 && !fixed.contains(op->getResult(0)) &&
-                 !isa<ReshapeOp>(op) && cast<RankedTensorType>(op->getResult(0).getType()).getRank() > 1 &&
+      bool cut = passing == 0 && op->getNumResults() == 1 && !fixed.contains(op->getResult(0)) && !isa<ReshapeOp>(op) &&
+                 cast<RankedTensorType>(op->getResult(0).getType()).getRank() > 1 &&
                  lastForwardUse(op->getResult(0)) > int64_t(i) + 1;
       segmentOf[i] = segment;
       if (!cut) continue;

@@ -18,17 +18,21 @@ bool onCompute(const Node& node) {
 
 }  // namespace
 
-Constructor::Constructor(const StepModel& model) : model_(model) {
+Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
+    : model_(model), sequence_(std::move(sequence)) {
   const size_t n = model.nodes.size();
   waits_.resize(n), releases_.resize(n);
   for (const Dependence& d : model.dependences) waits_[d.to].push_back(d), releases_[d.from].push_back(d);
 
   carriable_.assign(n, false);
   ideal_.assign(n, 0);
+  for (uint32_t i : sequence_) ideal_[i] = computeSeconds_, computeSeconds_ += model.nodes[i].seconds;
   for (size_t i = 0; i < n; ++i) {
     const Node& node = model.nodes[i];
-    ideal_[i] = computeSeconds_;
-    if (onCompute(node) && node.kind == Node::Kind::kCompute) computeSeconds_ += node.seconds;
+    if (sequence_.empty()) {
+      ideal_[i] = computeSeconds_;
+      if (isFixed(node)) computeSeconds_ += node.seconds;
+    }
     if (node.kind != Node::Kind::kGather) continue;
     carriable_[i] = std::all_of(waits_[i].begin(), waits_[i].end(), [](const Dependence& d) { return d.distance > 0; });
     longestGather_ = std::max(longestGather_, node.seconds);
@@ -48,8 +52,7 @@ Constructor::Constructor(const StepModel& model) : model_(model) {
         if (next && round == 1) continue;
         const Node& to = model.nodes[d.to];
         tail_[i] = std::max(tail_[i], next ? nextTail[d.to] : tail_[d.to]);
-        bool fixed = onCompute(to) && to.kind == Node::Kind::kCompute;
-        double needed = fixed ? ideal_[d.to] : next ? nextLatest[d.to] : latest_[d.to];
+        double needed = isFixed(to) ? ideal_[d.to] : next ? nextLatest[d.to] : latest_[d.to];
         latest_[i] = std::min(latest_[i], needed + (next ? computeSeconds_ : 0));
       }
       tail_[i] += model.nodes[i].seconds;
@@ -62,8 +65,8 @@ Constructor::Constructor(const StepModel& model) : model_(model) {
     if (model.nodes[i].kind == Node::Kind::kGather) gathers_.push_back(i);
   }
   std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return latest_[a] < latest_[b]; });
-  sequence_.assign(n, 0);
-  for (size_t k = 0; k < gathers_.size(); ++k) sequence_[gathers_[k]] = k;
+  turn_.assign(n, 0);
+  for (size_t k = 0; k < gathers_.size(); ++k) turn_[gathers_[k]] = k;
   // Gathers follow each other on the link, around the loop: earliest deadline first, backwards.
   for (int pass = 0; pass < 2 && !gathers_.empty(); ++pass) {
     double next = latest_[gathers_.front()] + computeSeconds_;
@@ -94,10 +97,11 @@ class Simulation {
     readyAftermath_ = Ready(byTail_), readyWindow_ = Ready(byTail_);
     double windowStart = c.computeSeconds_ - shape.window;
     inWindow_.assign(n_, false);
-    for (uint32_t i = 0; i < n_; ++i)
-      if (onCompute(model_.nodes[i]) && model_.nodes[i].kind == Node::Kind::kCompute) {
+    mainline_ = c.sequence_;
+    for (uint32_t i = 0; i < n_ && c.sequence_.empty(); ++i)
+      if (c.isFixed(model_.nodes[i])) {
         inWindow_[i] = c.ideal_[i] + model_.nodes[i].seconds > windowStart && shape.window > 0;
-        (inWindow_[i] ? windowNodes_ : mainline_).push_back(i);
+        if (!inWindow_[i]) mainline_.push_back(i), windowStart_ += model_.nodes[i].seconds;
       }
     for (uint32_t i = 0; i < n_; ++i) computeNodes_ += onCompute(model_.nodes[i]);
     for (int64_t round = 0; round < kRounds; ++round)
@@ -134,8 +138,7 @@ class Simulation {
   double deadline(uint32_t id) const { return c_.latest_[id % n_] + roundOf(id) * c_.computeSeconds_; }
   // How far computation is behind its ideal: by so much later everything is needed.
   double lag() const {
-    double ideal = next_ < mainline_.size() ? c_.ideal_[mainline_[next_]] : c_.computeSeconds_ - shape_.window;
-    if (next_ == mainline_.size()) ideal += windowDone_;
+    double ideal = next_ < mainline_.size() ? c_.ideal_[mainline_[next_]] : windowStart_ + windowDone_;
     return std::max(0.0, time_ - (ideal + round_ * c_.computeSeconds_));
   }
   double release(uint32_t id) const { return shape_.prefetch >= 0 ? time_ : deadline(id) + lag() - shape_.horizon; }
@@ -150,7 +153,7 @@ class Simulation {
     while (used < (round_ + 1) * int64_t(c_.gathers_.size()) &&
            c_.firstUse_[c_.gathers_[used % c_.gathers_.size()]] <= reached)
       ++used;
-    return c_.sequence_[id % n_] + roundOf(id) * int64_t(c_.gathers_.size()) < used + shape_.prefetch;
+    return c_.turn_[id % n_] + roundOf(id) * int64_t(c_.gathers_.size()) < used + shape_.prefetch;
   }
 
   void arrive(uint32_t id) {
@@ -159,6 +162,8 @@ class Simulation {
       readyGathers_.insert(id);
     else if (!onCompute(node))
       readyOthers_.insert(id);
+    else if (!c_.sequence_.empty())
+      return;
     else if (node.kind == Node::Kind::kAftermath)
       readyAftermath_.insert(id);
     else if (inWindow_[id % n_])
@@ -239,10 +244,11 @@ class Simulation {
   std::vector<uint32_t> missing_;
   std::vector<double> begin_, end_;
   std::vector<bool> inWindow_;
-  std::vector<uint32_t> mainline_, windowNodes_, issued_;
+  std::vector<uint32_t> mainline_, issued_;
   uint32_t computeNodes_ = 0, computed_ = 0;
-  size_t next_ = 0;        // into mainline_
-  double windowDone_ = 0;  // seconds of the window that are issued
+  size_t next_ = 0;         // into mainline_
+  double windowStart_ = 0;  // seconds of the computation before the window
+  double windowDone_ = 0;   // seconds of the window that are issued
   bool lastOfRound_ = false;
   int64_t round_ = 0;  // that computation is in
   double time_ = 0, computeEnd_ = kInfinity, linkEnd_ = kInfinity;

@@ -24,7 +24,8 @@ struct Shape {
 
 class Constructor {
  public:
-  explicit Constructor(const StepModel& model);
+  // `sequence`: an order of all nodes of the first stream that is to be kept; empty: the shape decides.
+  explicit Constructor(const StepModel& model, std::vector<uint32_t> sequence = {});
   // The order; it respects the model's dependences.
   Order construct(const Shape& shape) const;
 
@@ -34,14 +35,19 @@ class Constructor {
 
  private:
   friend class Simulation;
+  // Computation whose place in the order is given.
+  bool isFixed(const Node& node) const {
+    return node.stream == 0 && (node.kind == Node::Kind::kCompute || !sequence_.empty());
+  }
   const StepModel& model_;
+  const std::vector<uint32_t> sequence_;
   std::vector<std::vector<Dependence>> waits_, releases_;  // by node
   std::vector<bool> carriable_;                            // gathers that may belong to the next round
   std::vector<double> tail_;                               // longest chain from a node's start through the next round
   std::vector<double> ideal_;      // when a computation would start if it never waited, from the round's start
   std::vector<double> latest_;     // latest start of a collective by which ideal_ can be kept
   std::vector<uint32_t> gathers_;  // in the order of their latest starts
-  std::vector<int64_t> sequence_;  // place of a gather among them
+  std::vector<int64_t> turn_;      // place of a gather among them
   std::vector<double> firstUse_;   // when computation first needs a collective, from the round's start
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };

@@ -81,7 +81,7 @@ class Reader {
     double bytes = 0, elements = 0;
     for (const plan::Instruction& instruction : plan_.body()) {
       if (instruction.updates_bucket() == 0) continue;
-      bytes += workOf(instruction).bytes;
+      bytes += workOf(instruction, plan_).bytes;
       const plan::Bucket& bucket = plan_.buckets(instruction.updates_bucket() - 1);
       elements += static_cast<double>(bucket.elements()) / (bucket.states_sharded() ? plan_.ranks() : 1);
     }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runtime/plan/Types.h"
+#include "runtime/schedule/PlanLoop.h"
 
 namespace sheaf::schedule {
 namespace {
@@ -82,27 +83,25 @@ void markAftermath(StepModel& model) {
 
 }  // namespace
 
-StepModel modelOf(const plan::Plan& plan, const Cost& cost, double slowdown) {
+StepModel modelOf(const plan::Plan& plan, const Profile& profile) {
   StepModel model;
-  model.slowdown = slowdown;
+  PlanLoop priced = loopOf(plan, profile);
+  model.slowdown = priced.loop.slowdown;
   for (const plan::Buffer& buffer : plan.buffers()) model.buffers.push_back({buffer.bytes(), buffer.persistent()});
-  for (int i = 0; i < plan.body_size(); ++i) {
-    const plan::Instruction& instruction = plan.body(i);
-    if (instruction.has_record() || instruction.has_wait()) continue;
+  for (size_t i = 0; i < priced.instructions.size(); ++i) {
+    const plan::Instruction& instruction = plan.body(priced.instructions[i]);
     Node node;
-    node.instruction = i;
+    node.instruction = priced.instructions[i];
     node.stream = instruction.stream();
-    node.seconds = cost(instruction);
+    node.unit = priced.loop.ops[i].unit;
+    node.seconds = priced.loop.ops[i].seconds;
     if (instruction.has_collective()) {
       const plan::Collective& collective = instruction.collective();
-      node.unit = Unit::kLink;
-      bool step = !plan.buffers(collective.destination().buffer()).persistent();
+      bool passing = !plan.buffers(collective.destination().buffer()).persistent();
       node.kind = collective.bucket().empty()           ? Node::Kind::kOther
                   : collective.op() != plan::ALL_GATHER ? Node::Kind::kReduce
-                  : step                                ? Node::Kind::kGather
+                  : passing                             ? Node::Kind::kGather
                                                         : Node::Kind::kOther;
-    } else if (instruction.has_input() || instruction.has_scalars() || instruction.has_output()) {
-      node.unit = Unit::kHost;
     }
     plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
       node.accesses.push_back({operand.buffer(), operand.offset(), operand.offset() + operand.bytes(),

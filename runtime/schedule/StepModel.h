@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "runtime/plan/plan.pb.h"
+#include "runtime/schedule/Profile.h"
 #include "runtime/schedule/Timeline.h"
 
 namespace sheaf::schedule {
@@ -57,12 +56,9 @@ struct Order {
   std::vector<bool> carried;  // by node
 };
 
-// How long an instruction takes alone, in seconds.
-using Cost = std::function<double(const plan::Instruction&)>;
-
-// The model of a plan's body, which may lack waits and records but must otherwise have passed plan::verifyPlan or come
-// from the compiler.
-StepModel modelOf(const plan::Plan& plan, const Cost& cost, double slowdown);
+// The model of a plan's body, which may lack waits and records, on profile.ranks() ranks. The plan must otherwise have
+// passed plan::verifyPlan or come from the compiler.
+StepModel modelOf(const plan::Plan& plan, const Profile& profile);
 
 // The order in which the body stands now.
 Order orderOf(const StepModel& model);

@@ -119,7 +119,6 @@ TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
     Scheduled ours = schedule(model, {});
     ASSERT_TRUE(respects(model, ours.order)) << "instance " << seed;
     double period = ours.timeline.period;
-    std::fprintf(stderr, "seed %d nodes %zu period %.4f\n", int(seed), model.nodes.size(), period);
     double optimum = exactPeriod(model, period, nodes);
     std::vector<Op> ops;
     for (const Node& node : model.nodes) ops.push_back({node.unit, node.stream, node.seconds});
@@ -128,7 +127,6 @@ TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
     EXPECT_LE(bound, optimum * (1 + 1e-9)) << "instance " << seed;
     EXPECT_LE(optimum, period * (1 + 1e-9)) << "instance " << seed;
     gaps.push_back(period / optimum - 1);
-    std::fprintf(stderr, "   gap %.4f nodes %ld\n", gaps.back(), nodes);
     EXPECT_LE(gaps.back(), 0.05) << "instance " << seed << ": " << period << " against " << optimum;
     peerGaps.push_back(playPeer(instance.peer, Peer::kFsdp2, 0).seconds / optimum - 1);
     EXPECT_GE(peerGaps.back(), -1e-3) << "instance " << seed;
