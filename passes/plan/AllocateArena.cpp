@@ -1,6 +1,7 @@
 // Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_ALLOCATEARENA
@@ -12,11 +13,7 @@ using namespace sheaf::plan_ir;
 
 namespace {
 
-constexpr int64_t kAlignment = 128;
-
-int64_t alignTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+using sheaf::plan::kAlignment;
 
 // First and last access of a buffer on each stream, as positions in the first body; -1: none.
 struct Lifetime {
@@ -62,7 +59,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     auto place = [&](BufferOp buffer, int64_t offset) {
       buffer.setOffset(offset);
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
-      top = alignTo(peak, kAlignment);
+      top = llvm::alignTo(peak, kAlignment);
     };
     SmallVector<BufferOp> shared;
     for (BufferOp buffer : buffers)
@@ -80,7 +77,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     SmallVector<Placed> placed;  // sorted by begin
     for (BufferOp buffer : shared) {
       const Lifetime& life = lifetimes[buffer.getResult()];
-      int64_t size = alignTo(buffer.getBytes(), kAlignment), at = floor;
+      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = floor;
       for (const Placed& other : placed) {
         if (other.begin >= at + size) break;
         if (other.end > at && !mayShare(life, *other.life)) at = other.end;
