@@ -12,6 +12,7 @@
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
+#include "runtime/plan/Verify.h"
 
 namespace sheaf::plan {
 namespace {
@@ -179,6 +180,13 @@ class Proof {
 
 Status provePlan(const Plan& plan) {
   return Proof(plan).run();
+}
+
+Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path) {
+  Expected<std::unique_ptr<Plan>> plan = readVerifiedPlan(path);
+  if (!plan.ok()) return plan;
+  if (Status proved = provePlan(**plan); !proved.ok()) return Status::error(cat(path, ": ", proved.message()));
+  return plan;
 }
 
 }  // namespace sheaf::plan

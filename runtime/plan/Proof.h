@@ -2,6 +2,9 @@
 // body, epilogue. docs/proof.md has the argument.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -18,5 +21,8 @@ namespace sheaf::plan {
 // The error names both instructions, their streams, the bytes and the order that is missing. Time is linear in the
 // number of instructions and of the pieces into which their operands cut the arena.
 Status provePlan(const Plan& plan);
+
+// A plan's file, verified and proved: what every plan must pass before it runs. Errors name the file.
+Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path);
 
 }  // namespace sheaf::plan
