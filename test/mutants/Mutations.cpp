@@ -67,17 +67,48 @@ std::vector<Mutation> deletedRecords(const Plan& plan) {
   return list;
 }
 
+// The next instruction of the same stream that is no event, from i on in steps of `direction`; -1: none.
+int neighbour(const Plan& plan, int s, int i, int direction) {
+  const List& list = section(plan, s);
+  uint32_t stream = list[i].stream();
+  for (i += direction; i >= 0 && i < list.size(); i += direction)
+    if (list[i].stream() == stream && !isEvent(list[i])) return i;
+  return -1;
+}
+
+// Moves instruction i to position j; those between close up.
+Mutation moved(const Plan& plan, int s, int i, int j) {
+  return {cat(name(plan, s, i), j < i ? " before " : " behind ", name(plan, s, j)), [s, i, j](Plan& p) {
+            int step = j < i ? -1 : 1;
+            for (int at = i; at != j; at += step) section(p, s).SwapElements(at, at + step);
+          }};
+}
+
 std::vector<Mutation> earlyRecords(const Plan& plan) {
   std::vector<Mutation> list;
-  forAll(plan, [&](int s, int i, const Instruction& record) {
-    if (!record.has_record()) return;
-    int producer = i - 1;
-    auto other = [&](const Instruction& earlier) { return earlier.stream() != record.stream() || isEvent(earlier); };
-    while (producer >= 0 && other(section(plan, s)[producer])) --producer;
-    if (producer < 0) return;
-    list.push_back({cat(name(plan, s, i), " before ", name(plan, s, producer)), [s, i, producer](Plan& p) {
-                      for (int at = i; at > producer; --at) section(p, s).SwapElements(at, at - 1);
-                    }});
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (int producer = neighbour(plan, s, i, -1); instruction.has_record() && producer >= 0)
+      list.push_back(moved(plan, s, i, producer));
+  });
+  return list;
+}
+
+std::vector<Mutation> lateWaits(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (int consumer = neighbour(plan, s, i, 1); instruction.has_wait() && consumer >= 0)
+      list.push_back(moved(plan, s, i, consumer));
+  });
+  return list;
+}
+
+std::vector<Mutation> otherStreams(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    for (uint32_t stream = 0; stream < static_cast<uint32_t>(plan.streams_size()); ++stream)
+      if (stream != instruction.stream())
+        list.push_back({cat(name(plan, s, i), " on stream ", plan.streams(static_cast<int>(stream))),
+                        [s, i, stream](Plan& p) { section(p, s)[i].set_stream(stream); }});
   });
   return list;
 }
@@ -277,6 +308,8 @@ const std::vector<MutationKind> kMutationKinds{
     {"wait deleted", deletedWaits, false},
     {"record deleted", deletedRecords, false},
     {"record before its producer", earlyRecords, false},
+    {"wait behind its consumer", lateWaits, false},
+    {"instruction on another stream", otherStreams, true},
     {"buffer moved by its alignment", movedBuffers, true},
     {"buffer on a live one's bytes", sharedBytes, true},
     {"neighbouring collectives swapped", swappedCollectives, true},
