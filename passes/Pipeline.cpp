@@ -75,6 +75,12 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(plan_ir::createElideEvents());
   // After the streams' order is known: buffers share bytes only where it keeps their accesses apart.
   passes.addPass(plan_ir::createAllocateArena());
+  // The events so far say how far ahead a gather may run for memory's sake. What the layout needs of that, and no more,
+  // is found again from the bytes that buffers share.
+  plan_ir::InsertEventsOptions placed;
+  placed.placed = true;
+  passes.addPass(plan_ir::createInsertEvents(placed));
+  passes.addPass(plan_ir::createElideEvents());
 }
 
 }  // namespace sheaf

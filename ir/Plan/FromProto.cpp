@@ -1,5 +1,6 @@
 // From plan.proto to the `plan` dialect.
 #include "ir/Plan/PlanProto.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
@@ -67,6 +68,7 @@ void Reader::header(ProgramOp program) {
   integer("max_threads", plan.max_threads());
   integer("events", plan.events());
   integer("communicators", plan.communicators());
+  if (plan.dataflow()) program->setAttr("dataflow", builder.getStringAttr(hexText(plan.dataflow())));
   integer("peak_bytes", plan.memory().peak_bytes());
   integer("library_bytes", plan.memory().library_bytes());
   program->setAttr("streams", strings(plan.streams()));

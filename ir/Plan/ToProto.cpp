@@ -273,6 +273,12 @@ LogicalResult Writer::header(ProgramOp program) {
     for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
   if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))
     for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
+  if (std::string digest = text(program->getAttrDictionary(), "dataflow"); !digest.empty()) {
+    uint64_t value;
+    if (StringRef(digest).getAsInteger(16, value))
+      return program.emitError() << "dataflow '" << digest << "' is no hexadecimal number of 64 bits";
+    plan.set_dataflow(value);
+  }
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))

@@ -1,6 +1,7 @@
 // Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_ALLOCATEARENA
@@ -12,11 +13,7 @@ using namespace sheaf::plan_ir;
 
 namespace {
 
-constexpr int64_t kAlignment = 128;
-
-int64_t alignTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+using sheaf::plan::kAlignment;
 
 // First and last access of a buffer on each stream, as positions in the first two bodies; -1: none. A buffer is written
 // before it is read, so what comes before the first write of a body belongs to the life that began in the body before.
@@ -33,7 +30,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
 
   void allocate(ProgramOp program) {
     // A life begins in the first body and ends there or in the second; one body more for what comes after it.
-    Sequence sequence(program, 3);
+    Sequence sequence(program, 1);
     auto order = sequence.happensBefore();
     int64_t bodyLength = sequence.secondBody - sequence.firstBody;
 
@@ -75,7 +72,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     auto place = [&](BufferOp buffer, int64_t offset) {
       buffer.setOffset(offset);
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
-      top = alignTo(peak, kAlignment);
+      top = llvm::alignTo(peak, kAlignment);
     };
     SmallVector<BufferOp> shared;
     for (BufferOp buffer : buffers)
@@ -93,7 +90,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     SmallVector<Placed> placed;  // sorted by begin
     for (BufferOp buffer : shared) {
       const Lifetime& life = lifetimes[buffer.getResult()];
-      int64_t size = alignTo(buffer.getBytes(), kAlignment), at = floor;
+      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = floor;
       for (const Placed& other : placed) {
         if (other.begin >= at + size) break;
         if (other.end > at && !mayShare(life, *other.life)) at = other.end;

@@ -32,12 +32,19 @@ def Schedule : PlanPass<"schedule"> {
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";
   let description = [{
-    Over prologue, two bodies and epilogue, so dependences into the next step count. A gather into a buffer that shares
-    its bytes also waits for the computation issued before it: it must not run further ahead than it was scheduled.
+    Over the unrolled loop, so dependences into the next step and on the host count. Before memory is laid out, accesses
+    conflict in their buffer, and a gather into a buffer that shares its bytes also waits for the computation issued
+    before it: it must not run further ahead than it was scheduled. With `placed`, accesses conflict in the bytes of the
+    arena, and only they do. Collectives of one communicator are ordered too. Events that were there before are removed.
   }];
+  let options = [Option<"placed", "placed", "bool", "false", "Buffers have their offsets">];
 }
 def ElideEvents : PlanPass<"elide-events"> {
   let summary = "removes waits that stream order and the other waits imply, and records nobody waits for";
+  let description = [{
+    What is left is the transitive reduction of the order: without any one wait some two accesses that conflict would not
+    be ordered.
+  }];
 }
 def AllocateArena : PlanPass<"allocate-arena"> {
   let summary = "gives every buffer its offset";

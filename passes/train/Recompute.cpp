@@ -71,40 +71,59 @@ class Recomputer {
         if (!varying.contains(v)) fixed.insert(v);
   }
 
-  // Values that all later computation of the forward pass goes through: between transformer blocks, and between the
-  // attention and the rest of one. Every `every`-th of them ends a segment and is kept.
+  // The forward pass is cut where the fewest bytes go on: between transformer blocks, and between the attention and the
+  // rest of one. What goes on at every `every`-th cut is kept and ends a segment.
   int64_t divide() {
-    SmallVector<int64_t> spans(ops.size() + 1, 0);  // change of the number of values that pass over a position
+    SmallVector<int64_t> unit(loss + 1);  // groups are computed as one
+    for (size_t i = 0; i <= loss; ++i) unit[i] = i > 0 && head(ops[i]) == head(ops[i - 1]) ? unit[i - 1] : int64_t(i);
     auto lastForwardUse = [&](Value v) {
       int64_t last = -1;
       for (Operation* user : v.getUsers())
-        if (int64_t p = position.lookup(user); p <= int64_t(loss)) last = std::max(last, p);
+        if (size_t p = position.lookup(user); p <= loss) last = std::max(last, unit[p]);
       return last;
     };
+    SmallVector<int64_t> change(loss + 2, 0);
     for (size_t i = 0; i <= loss; ++i)
       for (Value v : ops[i]->getResults())
-        if (int64_t last = lastForwardUse(v); !fixed.contains(v) && last > int64_t(i) + 1)
-          ++spans[i + 1], --spans[last];
-    int64_t passing = 0, cuts = 0, segment = 0;
-    segmentOf.assign(ops.size(), 0);
+        if (int64_t last = lastForwardUse(v); passes(v) && last > unit[i])
+          change[unit[i]] += bytesOf(v), change[last] -= bytesOf(v);
+    // Bytes that go on after each unit; the least of them, away from the ends of the pass.
+    SmallVector<int64_t> onward(loss + 1, 0);
+    int64_t live = 0, least = INT64_MAX;
     for (size_t i = 0; i <= loss; ++i) {
-      passing += spans[i];
-      Operation* op = ops[i];
-      bool cut = passing == 0 && op->getNumResults() == 1 && !fixed.contains(op->getResult(0)) && !isa<ReshapeOp>(op) &&
-                 cast<RankedTensorType>(op->getResult(0).getType()).getRank() > 1 &&
-                 lastForwardUse(op->getResult(0)) > int64_t(i) + 1;
-      segmentOf[i] = segment;
-      if (!cut) continue;
-      kept.insert(op->getResult(0));
-      ends.push_back(i);
-      if (++cuts % every == 0) ++segment;
+      onward[i] = live += change[i];
+      if (unit[i] == int64_t(i) && i > loss / 10 && i < loss - loss / 10 && live > 0) least = std::min(least, live);
     }
-    // Only the ends of segments are kept; what leads into the loss is needed at once and kept as well.
-    if (whole)
-      for (size_t c = 0; c < ends.size(); ++c)
-        if ((c + 1) % every) kept.erase(ops[ends[c]]->getResult(0));
+    // Of the cuts between two products of matrices, the least.
+    int64_t segment = 0, cuts = 0, best = -1;
+    SmallVector<int64_t> ends;
+    for (size_t i = 0; i <= loss; ++i) {
+      if (unit[i] != int64_t(i)) continue;
+      bool product = !ops[i]->hasAttr(kGroupAttr) && !isa<ReshapeOp, ReadOp, ConstantOp, SliceOp, TransposeOp>(ops[i]);
+      if (product && best >= 0 && onward[i] > onward[best]) ends.push_back(best), best = -1;
+      if (onward[i] <= least + least / 4 && (best < 0 || onward[i] < onward[best])) best = i;
+    }
+    segmentOf.assign(ops.size(), 0);
+    size_t next = 0;
+    for (size_t i = 0; i <= loss; ++i) {
+      segmentOf[i] = segment;
+      bool last = i == loss || unit[i + 1] != unit[i];
+      if (!last || next == ends.size() || unit[i] != ends[next]) continue;
+      ++next;
+      if (++cuts % every) continue;
+      ++segment;
+      for (size_t k = 0; k <= i; ++k)
+        for (Value v : ops[k]->getResults())
+          if (passes(v) && lastForwardUse(v) > unit[i]) kept.insert(v);
+    }
     limit = segments < 0 ? segment : std::min(segments, segment);
     return segment;
+  }
+
+  bool passes(Value v) const { return !fixed.contains(v) && !parameters.contains(v); }
+  static int64_t bytesOf(Value v) {
+    auto type = cast<RankedTensorType>(v.getType());
+    return type.getNumElements() * std::max<int64_t>(1, type.getElementTypeBitWidth() / 8);
   }
 
   bool isRecomputed(Value v) const {
@@ -154,7 +173,6 @@ class Recomputer {
   size_t loss = 0;
   llvm::DenseSet<Value> parameters, fixed, kept;
   SmallVector<int64_t> segmentOf;
-  SmallVector<size_t> ends;
   llvm::DenseMap<Value, Value> replaced;
   SmallVector<Operation*> clones;
   Operation* at = nullptr;

@@ -53,8 +53,7 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
-    bool gather =
-        zero::moduleInteger(module, "zero.stage", 0) == 3 && zero::moduleInteger(module, "train.ranks", 1) > 1;
+    bool gather = zero::effectiveStage(module) == 3;
 
     SmallVector<zero::BucketOp> buckets(module.getOps<zero::BucketOp>());
     llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> places;  // parameter -> bucket, offset

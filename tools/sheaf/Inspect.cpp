@@ -3,7 +3,6 @@
 
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Arguments.h"
@@ -30,9 +29,8 @@ int inspect(const std::vector<std::string>& arguments) {
   });
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  if (Status verified = plan::verifyPlan(**plan); !verified.ok()) return fail(path + ": " + verified.message());
   std::string text;
   if (format == "text") {
     mlir::DialectRegistry registry;
