@@ -87,22 +87,21 @@ class Recomputer {
       for (Value v : ops[i]->getResults())
         if (int64_t last = lastForwardUse(v); passes(v) && last > unit[i])
           change[unit[i]] += bytesOf(v), change[last] -= bytesOf(v);
-    // Bytes that go on after each unit; the least of them, away from the ends of the pass.
-    SmallVector<int64_t> onward(loss + 1, 0);
-    int64_t live = 0, least = INT64_MAX;
+    // Bytes that go on after each unit, where they are fewest: each time before a product makes them more.
+    SmallVector<int64_t> onward(loss + 1, 0), lows;
+    int64_t live = 0, best = -1;
     for (size_t i = 0; i <= loss; ++i) {
       onward[i] = live += change[i];
-      if (unit[i] == int64_t(i) && i > loss / 10 && i < loss - loss / 10 && live > 0) least = std::min(least, live);
+      if (unit[i] != int64_t(i) || change[i] == 0) continue;
+      if (best >= 0 && onward[i] > onward[best] && isProduct(ops[i])) lows.push_back(best), best = -1;
+      if (best < 0 || onward[i] < onward[best]) best = i;
     }
-    // Of the cuts between two products of matrices, the least.
-    int64_t segment = 0, cuts = 0, best = -1;
+    SmallVector<int64_t> sorted(lows);
+    llvm::sort(sorted, [&](int64_t a, int64_t b) { return onward[a] < onward[b]; });
     SmallVector<int64_t> ends;
-    for (size_t i = 0; i <= loss; ++i) {
-      if (unit[i] != int64_t(i)) continue;
-      bool product = !ops[i]->hasAttr(kGroupAttr) && !isa<ReshapeOp, ReadOp, ConstantOp, SliceOp, TransposeOp>(ops[i]);
-      if (product && best >= 0 && onward[i] > onward[best]) ends.push_back(best), best = -1;
-      if (onward[i] <= least + least / 4 && (best < 0 || onward[i] < onward[best])) best = i;
-    }
+    for (int64_t low : lows)
+      if (4 * onward[low] <= 5 * onward[sorted[sorted.size() / 2]]) ends.push_back(low);
+    int64_t segment = 0, cuts = 0;
     segmentOf.assign(ops.size(), 0);
     size_t next = 0;
     for (size_t i = 0; i <= loss; ++i) {
@@ -120,6 +119,7 @@ class Recomputer {
     return segment;
   }
 
+  static bool isProduct(Operation* op) { return isa<MatMulOp, AttentionOp, ConvOp>(op); }
   bool passes(Value v) const { return !fixed.contains(v) && !parameters.contains(v); }
   static int64_t bytesOf(Value v) {
     auto type = cast<RankedTensorType>(v.getType());

@@ -10,8 +10,9 @@
 namespace sheaf::schedule {
 namespace {
 
-// Times that differ by less than this part of them are the same.
-constexpr double kSameTime = 1e-6;
+// Times that differ by less than this part of them are the same: less than costs are known by, but for small steps,
+// which are searched.
+constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
 // Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
@@ -132,8 +133,9 @@ class Search {
     if (fitsA != fitsB) return fitsA;
     if (!fitsA && a.bytes != b.bytes) return a.bytes < b.bytes;
     double x = a.timeline.period, y = b.timeline.period;
-    if (x < y * (1 - kSameTime)) return true;
-    return x <= y * (1 + kSameTime) && a.bytes < b.bytes;
+    double same = model_.nodes.size() <= kSearchedNodes ? kSameTimeSearched : kSameTime;
+    if (x < y * (1 - same)) return true;
+    return x <= y * (1 + same) && a.bytes < b.bytes;
   }
 
   // The node at place `from` goes to place `to`; a gather that goes beyond an end goes to the other one, into the next
