@@ -4,11 +4,8 @@
 #include <set>
 
 #include "codegen/emit/Emit.h"
-#include "frontend/onnx/Import.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Verifier.h"
 #include "passes/Choose.h"
 #include "passes/plan/Passes.h"
 #include "runtime/base/Text.h"
@@ -23,6 +20,7 @@
 #include "runtime/schedule/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Trained.h"
 
 namespace fs = std::filesystem;
 
@@ -66,15 +64,10 @@ looking
 
 namespace {
 
-struct CompileOptions {
-  std::string model, output, phase = "emit", target = "cpu", cpu = "host", onNan = "stop", optimizer;
-  frontend::ImportOptions import;
-  PipelineOptions pipeline;
-  plan::Schedule schedule;
+struct CompileOptions : TrainedOptions {
+  std::string output, phase = "emit", target = "cpu", cpu = "host";
   ChooseOptions choose;
   std::string profile;
-  double clipNorm = 0;
-  int64_t seed = 0;
   bool verbose = false, help = false;
 };
 
@@ -101,14 +94,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     return Status();
   });
   parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
-  parser.option("--bind", [&](const std::string& text) {
-    size_t equals = text.find('=');
-    int64_t size = 0;
-    if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
-      return Status::error(cat("--bind ", text, ": expected DIM=K with K of at least 1"));
-    o.import.bind.emplace_back(text.substr(0, equals), size);
-    return Status();
-  });
+  parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
   parser.option("--seed", o.seed, INT64_MIN, INT64_MAX);
   parser.option("--loss", o.import.loss);
   parser.option("--optimizer", o.optimizer);
@@ -176,35 +162,11 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   return {};
 }
 
-void setTraining(mlir::ModuleOp module, const CompileOptions& o) {
-  mlir::Builder b(module.getContext());
-  auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
-  // Without an option: adamw, or the rules that the model brought, which carry other names.
-  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
-  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
-  auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
-  module->setAttr(
-      "train.training",
-      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
-                           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-                           named("schedule", b.getStringAttr(o.schedule.kind())),
-                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
-                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
-                           named("min", b.getF64FloatAttr(o.schedule.min())),
-                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)), named("on_nan", b.getStringAttr(o.onNan)),
-                           named("seed", b.getI64IntegerAttr(o.seed))}));
-  module->removeAttr("train.lr");
-}
-
 bool runPhase(mlir::ModuleOp module, const CompileOptions& o, const std::string& phase) {
   mlir::PassManager passes(module.getContext());
-  if (phase == "import") addImportPasses(passes);
-  if (phase == "train") addTrainPasses(passes, o.pipeline);
   if (phase == "zero") addZeroPasses(passes, o.pipeline);
   if (phase == "fuse") addFusePasses(passes);
-  if (mlir::failed(passes.run(module))) return false;
-  if (phase == "train") setTraining(module, o);
-  return true;
+  return mlir::succeeded(passes.run(module));
 }
 
 // Why no candidate is good enough, and what would be.
@@ -216,12 +178,8 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              o.choose.recompute == ChooseOptions::Recompute::kAuto ? "" : ", --recompute auto", ", or see `sheaf fit`");
 }
 
-// Runs the phases up to the one asked for. False: an error has been printed.
+// Runs the phases after `train` up to the one asked for. False: an error has been printed.
 bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
-  for (const std::string phase : {"import", "train"}) {
-    if (!runPhase(*module, o, phase)) return false;
-    if (phase == o.phase) return true;
-  }
   mlir::FailureOr<Candidate> chosen = choose(*module, o.pipeline, o.choose);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
@@ -287,15 +245,11 @@ int compile(const std::vector<std::string>& arguments) {
   if (Status parsed = parse(arguments, options); !parsed.ok()) return fail(parsed.message());
   if (options.help) return help(kHelp);
 
-  mlir::DialectRegistry registry;
-  registry.insert<mlir::func::FuncDialect, train::TrainDialect, zero::ZeroDialect, plan_ir::PlanDialect>();
-  mlir::MLIRContext context(registry);
-  context.loadAllAvailableDialects();
-  DiagnosticPrinter diagnostics(context);
-
-  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+  DiagnosticPrinter diagnostics(*context);
+  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
-  if (!runPhases(module, options)) return 1;
+  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options)) return 1;
   if (options.verbose) {
     mlir::Operation* holder = module->getOperation();
     for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;
