@@ -18,62 +18,39 @@
 #include <vector>
 
 #include "runtime/base/Json.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
+#include "runtime/schedule/Work.h"
 
 namespace {
 
 using namespace sheaf;
 using Clock = std::chrono::steady_clock;
 
-struct Work {
+struct Demand {
   double flops = 0;  // of matrix products, attention's included
   double bytes = 0;  // of kernels, other calls and collectives
 };
 
-double bytesOf(const google::protobuf::RepeatedPtrField<plan::Operand>& operands) {
-  double bytes = 0;
-  for (const plan::Operand& operand : operands)
-    bytes += static_cast<double>(operand.bytes()) * (operand.access() == plan::READ_WRITE ? 2 : 1);
-  return bytes;
-}
-
-void countCall(const plan::LibraryCall& call, Work& work) {
-  auto value = [&](const char* name) { return static_cast<double>(plan::integer(call, name)); };
-  const std::string& name = call.function();
-  if (name == "gemm") {
-    work.flops += 2 * value("m") * value("n") * value("k") * value("batch");
-  } else if (name == "attention" || name == "attention_grad") {
-    // Products of [s, t] with a head's width: scores and values forward; scores again, three gradients of inputs and
-    // one of the scores backward. Half of the scores are needed where the mask is causal.
-    double widths = name == "attention" ? value("d") + value("e") : 3 * value("d") + 2 * value("e");
-    work.flops += 2 * value("b") * value("h") * value("s") * value("t") * widths * (value("causal") != 0 ? 0.5 : 1);
-  } else if (name.starts_with("conv")) {
-    work.flops += 2 * value("n") * value("o") * value("oh") * value("ow") * value("c") * value("kh") * value("kw") /
-                  std::max(1.0, value("groups"));
-  } else {
-    work.bytes += bytesOf(call.operands()) - static_cast<double>(plan::scratchPerThread(call));
-  }
-}
-
 // Of one rank, by kind of instruction.
-std::map<std::string, Work> workOf(const plan::Plan& plan) {
-  std::map<std::string, Work> parts;
+std::map<std::string, Demand> demandOf(const plan::Plan& plan) {
+  std::map<std::string, Demand> parts;
   for (const plan::Instruction& instruction : plan.body()) {
     if (instruction.has_record() || instruction.has_wait()) continue;
-    Work& work = parts[plan::instructionKind(instruction)];
-    if (instruction.has_kernel()) work.bytes += bytesOf(instruction.kernel().operands());
-    if (instruction.has_call()) countCall(instruction.call(), work);
+    Demand& demand = parts[plan::instructionKind(instruction)];
+    const schedule::Work work = schedule::workOf(instruction, plan);
+    const bool product = work.kind == schedule::Work::Kind::kGemm || work.kind == schedule::Work::Kind::kAttention ||
+                         work.kind == schedule::Work::Kind::kConvolution;
+    (product ? demand.flops : demand.bytes) += product ? work.flops : work.bytes;
     if (instruction.has_collective())
-      work.bytes += static_cast<double>(instruction.collective().source().bytes() +
-                                        instruction.collective().destination().bytes());
+      demand.bytes += static_cast<double>(instruction.collective().source().bytes() +
+                                          instruction.collective().destination().bytes());
   }
   return parts;
 }
 
-// How often a second `body` runs on all cores together: the best of some rounds. Every thread takes its own times, since
-// a thread that only watches would wait for a core and see less than the whole.
+// How often a second `body` runs on all cores together: the best of some rounds. Every thread takes its own times,
+// since a thread that only watches would wait for a core and see less than the whole.
 double roundsPerSecond(int cores, const std::function<void(int core)>& body) {
   constexpr int kRounds = 12, kRepeats = 16;
   double best = 0;
@@ -130,9 +107,9 @@ int main(int argc, char** argv) {
   double flopRate = measureFlops(cores), byteRate = measureBandwidth(cores);
   double ranks = static_cast<double>((*plan)->ranks()), flops = 0, bytes = 0;
   json::Object parts;
-  for (const auto& [kind, work] : workOf(**plan)) {
-    flops += ranks * work.flops, bytes += ranks * work.bytes;
-    parts.set(kind, ranks * (work.flops / flopRate + work.bytes / byteRate));
+  for (const auto& [kind, demand] : demandOf(**plan)) {
+    flops += ranks * demand.flops, bytes += ranks * demand.bytes;
+    parts.set(kind, ranks * (demand.flops / flopRate + demand.bytes / byteRate));
   }
   json::Object told{{"seconds", flops / flopRate + bytes / byteRate},
                     {"gemm_flops", flops},

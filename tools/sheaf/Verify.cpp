@@ -1,9 +1,7 @@
 // sheaf verify: the proof that sheaf-run demands of a plan, without running it.
 #include <cstdio>
 
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
-#include "runtime/plan/Verify.h"
 #include "tools/sheaf/Arguments.h"
 
 namespace sheaf::tool {
@@ -20,11 +18,8 @@ int verify(const std::vector<std::string>& arguments) {
   parser.positional("plan", path);
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  Status sound = plan::verifyPlan(**plan);
-  if (sound.ok()) sound = plan::provePlan(**plan);
-  if (!sound.ok()) return fail(path + ": " + sound.message());
   std::printf("%s: race-free, deadlock-free, initialised, bounded and true to ZeRO stage %d, for %lld ranks\n",
               path.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()));
   return 0;
