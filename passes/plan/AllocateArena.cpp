@@ -15,7 +15,8 @@ namespace {
 
 using sheaf::plan::kAlignment;
 
-// First and last access of a buffer on each stream, as positions in the first body; -1: none.
+// First and last access of a buffer on each stream, as positions in the first two bodies; -1: none. A buffer is written
+// before it is read, so what comes before the first write of a body belongs to the life that began in the body before.
 struct Lifetime {
   SmallVector<int64_t, 4> first, last;
 };
@@ -28,20 +29,32 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
   }
 
   void allocate(ProgramOp program) {
-    Sequence sequence(program);
+    // A life begins in the first body and ends there or in the second; one body more for what comes after it.
+    Sequence sequence(program, 1);
     auto order = sequence.happensBefore();
     int64_t bodyLength = sequence.secondBody - sequence.firstBody;
 
     llvm::DenseMap<Value, Lifetime> lifetimes;
+    llvm::DenseSet<Value> written;
+    auto note = [&](Value buffer, size_t i) {
+      Lifetime& life = lifetimes[buffer];
+      life.first.resize(sequence.streams, -1);
+      life.last.resize(sequence.streams, -1);
+      uint32_t stream = sequence.issued[i].stream;
+      if (life.first[stream] < 0) life.first[stream] = i;
+      life.last[stream] = i;
+    };
+    llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
     for (size_t i = sequence.firstBody; i < sequence.secondBody; ++i)
       for (const Operand& operand : operandsOf(sequence.instructions[i])) {
-        Lifetime& life = lifetimes[operand.buffer];
-        life.first.resize(sequence.streams, -1);
-        life.last.resize(sequence.streams, -1);
-        uint32_t stream = sequence.issued[i].stream;
-        if (life.first[stream] < 0) life.first[stream] = i;
-        life.last[stream] = i;
+        if (operand.access != kRead) written.insert(operand.buffer);
+        if (written.contains(operand.buffer))
+          note(operand.buffer, i);
+        else
+          early[operand.buffer].push_back(i);
       }
+    for (auto& [buffer, reads] : early)
+      for (size_t i : reads) note(buffer, i + bodyLength);
     // All of `a` before all of `b`; `shift` moves b into the next round.
     auto before = [&](const Lifetime& a, const Lifetime& b, int64_t shift) {
       for (int64_t last : a.last)

@@ -180,10 +180,6 @@ LogicalResult StepLowering::run() {
       return failure();
     }
   }
-  // The gathers carried into the next step are the last of this one.
-  for (Operation& op : llvm::make_early_inc_range(epilogue.getBody().front()))
-    op.moveBefore(&body.getBody().front(), body.getBody().front().end());
-
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
     scalarOp.erase();

@@ -8,14 +8,6 @@ class PlanPass<string name> : Pass<"plan-" # name, "::mlir::ModuleOp"> {
   let dependentDialects = ["::sheaf::train::TrainDialect", "::sheaf::zero::ZeroDialect", "::sheaf::plan_ir::PlanDialect"];
 }
 
-def Schedule : PlanPass<"schedule"> {
-  let summary = "orders the step: gathers one bucket ahead, updates behind the next reduction";
-  let description = [{
-    Each gather is issued when the use of the bucket before it begins, so it runs under that use. The first gather of a
-    step is issued at the end of the step before it (`carried`), the very first in the prologue. An update is issued
-    after the next bucket's reduction has been, so that it need not wait for its own.
-  }];
-}
 def LowerToPlan : PlanPass<"lower"> {
   let summary = "turns the step into instructions on buffers";
   let description = [{
@@ -24,6 +16,18 @@ def LowerToPlan : PlanPass<"lower"> {
     after it. Distinct fusions become `plan.kernel`s.
   }];
   let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">];
+}
+def Schedule : PlanPass<"schedule"> {
+  let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";
+  let description = [{
+    The order that takes the least time in the steady state, by the costs of a hardware profile, and among those the one
+    that keeps the fewest bytes alive. It respects every dependence of the bytes accessed, so it changes no bit. Gathers
+    that the next step needs first may stand at the end of the body; then they stand in the prologue as well.
+  }];
+  let options = [
+    Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">,
+    Option<"memoryLimit", "memory-limit", "uint64_t", "0", "Most bytes of a rank's arena; 0: no limit">,
+    Option<"prefetch", "prefetch", "int64_t", "-1", "Gathers under way beyond those in use; negative: what is best">];
 }
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";

@@ -1,10 +1,13 @@
 #include "passes/plan/Sequence.h"
 
+#include <algorithm>
+#include <iterator>
+
 using namespace mlir;
 
 namespace sheaf::plan_ir {
 
-Sequence::Sequence(ProgramOp program) {
+Sequence::Sequence(ProgramOp program, int more) {
   for (Operation& op : program.getBody().front()) {
     if (auto section = dyn_cast<PrologueOp>(op)) prologueOp = section;
     if (auto section = dyn_cast<StepOp>(op)) stepOp = section;
@@ -23,6 +26,8 @@ Sequence::Sequence(ProgramOp program) {
       issued.push_back(issue);
     }
   };
+  constexpr auto kBodies = std::count(std::begin(plan::kUnrolled), std::end(plan::kUnrolled), plan::Part::kBody);
+  std::ptrdiff_t bodies = 0;
   for (plan::Part part : plan::kUnrolled) switch (part) {
       case plan::Part::kPrologue:
         append(prologueOp.getBody());
@@ -31,6 +36,8 @@ Sequence::Sequence(ProgramOp program) {
         firstBody = secondBody;
         secondBody = instructions.size();
         append(stepOp.getBody());
+        if (++bodies == kBodies)
+          for (int body = 0; body < more; ++body) append(stepOp.getBody());
         break;
       case plan::Part::kEpilogue:
         append(epilogueOp.getBody());

@@ -7,7 +7,8 @@
 namespace sheaf::plan_ir {
 
 struct Sequence {
-  explicit Sequence(ProgramOp program);
+  // With `more` bodies after the two of the steady state.
+  explicit Sequence(ProgramOp program, int more = 0);
 
   // Computes happens-before with the waits and records that the plan has now.
   plan::HappensBefore happensBefore() const { return {issued, streams, events}; }

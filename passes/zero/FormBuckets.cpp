@@ -95,6 +95,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     for (auto& [kind, bucket] : open)
       if (!bucket.empty()) close(bucket);
     module->setAttr("zero.stage", builder.getI64IntegerAttr(stage));
+    module->setAttr("zero.bucket_bytes", builder.getI64IntegerAttr(limit));
   }
 };
 

@@ -1,7 +1,7 @@
 // sheaf inspect: what a plan is.
 #include <cstdio>
 
-#include "codegen/emit/Emit.h"
+#include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
@@ -38,7 +38,7 @@ int inspect(const std::vector<std::string>& arguments) {
     mlir::MLIRContext context(registry);
     context.loadAllAvailableDialects();
     llvm::raw_string_ostream stream(text);
-    codegen::fromProto(context, **plan)->print(stream);
+    plan_ir::fromProto(context, **plan)->print(stream);
     stream << "\n";
   } else {
     text = format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
