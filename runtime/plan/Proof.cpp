@@ -125,20 +125,25 @@ class Proof {
   Status race(size_t earlier, size_t later, uint32_t buffer, uint64_t begin, uint64_t end, bool write) const {
     return Status::error(cat("the plan may race: nothing orders ", both(earlier, later), ": the second ",
                              write ? "writes" : "reads", " bytes [", begin, ", ", end, ") of the arena as buffer '",
-                             plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120),
-                             "', the first accesses them", otherBuffer(earlier, buffer, begin, end), " too; ",
+                             bufferName(buffer), "', the first ", accessOf(earlier, buffer, begin, end), "; ",
                              missing(earlier, later)));
   }
 
-  // Through which other buffer the earlier instruction accesses the bytes, if it is another.
-  std::string otherBuffer(size_t earlier, uint32_t buffer, uint64_t begin, uint64_t end) const {
-    std::string text;
+  std::string bufferName(uint32_t buffer) const {
+    return plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120);
+  }
+
+  // What the earlier instruction does with the bytes, and as which buffer if it is another.
+  std::string accessOf(size_t earlier, uint32_t buffer, uint64_t begin, uint64_t end) const {
+    bool writes = false;
+    std::string other;
     forEachOperand(*steps_[earlier].instruction, [&](const Operand& operand) {
       ArenaRange range = arenaRange(plan_, operand);
-      if (operand.buffer() != buffer && range.begin < end && begin < range.end)
-        text = cat(" as buffer '", plan_.buffers(static_cast<int>(operand.buffer())).name().substr(0, 120), "'");
+      if (range.begin >= end || begin >= range.end) return;
+      writes |= operand.access() != READ;
+      if (operand.buffer() != buffer) other = cat(" as buffer '", bufferName(operand.buffer()), "'");
     });
-    return text;
+    return cat(writes ? "writes them" : "reads them", other);
   }
 
   std::string both(size_t earlier, size_t later) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
@@ -147,21 +148,24 @@ std::vector<Life> lives(const Plan& plan) {
   return list;
 }
 
-// Two buffers whose lives overlap share bytes: one lies on the other, or its end on the other's beginning.
+// Two buffers whose lives overlap share bytes: one lies on the other, or its end on the other's beginning. Many others
+// begin at the same byte; each place is tried once.
 std::vector<Mutation> sharedBytes(const Plan& plan) {
   std::vector<Mutation> list;
   std::vector<Life> life = lives(plan);
-  for (int b = 0; b < plan.buffers_size(); ++b)
+  for (int b = 0; b < plan.buffers_size(); ++b) {
+    const Buffer& buffer = plan.buffers(b);
+    std::set<uint64_t> tried{buffer.offset()};
+    uint64_t before = (buffer.bytes() - 1) / kAlignment * kAlignment;
     for (int other = 0; other < plan.buffers_size(); ++other) {
-      const Life &mine = life[b], &theirs = life[other];
-      if (b == other || mine.first > theirs.last || theirs.first > mine.last) continue;
+      if (b == other || life[b].first > life[other].last || life[other].first > life[b].last) continue;
       const Buffer& onto = plan.buffers(other);
-      std::string where = cat("of '", onto.name(), "', which is alive");
-      list.push_back(placedAt(plan, b, onto.offset(), "on the bytes " + where));
-      uint64_t before = (plan.buffers(b).bytes() - 1) / kAlignment * kAlignment;
-      if (before > 0 && onto.offset() >= before)
+      std::string where = cat("of '", onto.name(), "', whose life overlaps its own");
+      if (tried.insert(onto.offset()).second) list.push_back(placedAt(plan, b, onto.offset(), "on the bytes " + where));
+      if (onto.offset() >= before && tried.insert(onto.offset() - before).second)
         list.push_back(placedAt(plan, b, onto.offset() - before, "with its end on the first bytes " + where));
     }
+  }
   return list;
 }
 

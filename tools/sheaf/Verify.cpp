@@ -7,7 +7,8 @@
 namespace sheaf::tool {
 
 static const char kHelp[] =
-    R"(Proves a plan free of races, deadlocks and reads of what was not written, within its memory and true to its stage.
+    R"(Proves a plan free of races, deadlocks and reads of what was not written, within its memory, true to its stage, and
+that it computes what it was compiled to.
 
 usage: sheaf verify OUT.plan
 )";
@@ -20,8 +21,9 @@ int verify(const std::vector<std::string>& arguments) {
   if (parser.help) return help(kHelp);
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  std::printf("%s: race-free, deadlock-free, initialised, bounded and true to ZeRO stage %d, for %lld ranks\n",
-              path.c_str(), (*plan)->zero_stage(), static_cast<long long>((*plan)->ranks()));
+  std::printf("%s: race-free, deadlock-free, initialised, bounded%s and true to ZeRO stage %d, for %lld ranks\n",
+              path.c_str(), (*plan)->dataflow() ? ", faithful to what was compiled" : "", (*plan)->zero_stage(),
+              static_cast<long long>((*plan)->ranks()));
   return 0;
 }
 
