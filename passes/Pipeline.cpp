@@ -34,8 +34,12 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(train::createDecompose());
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());
-  // Last: it fixes which ops become one kernel, and with that every bit of the result.
+  // It fixes which ops become one kernel, and with the precision of what kernels store every bit of the result.
   passes.addPass(train::createAssignFusions());
+  train::SetPrecisionOptions precision;
+  precision.precision = options.precision;
+  precision.reducePrecision = options.reducePrecision;
+  passes.addPass(train::createSetPrecision(precision));
 }
 
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {

@@ -34,6 +34,10 @@ struct Reader {
     return {int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
   }
 
+  StringAttr typeOrNone(plan::ElementType type) {
+    return type ? builder.getStringAttr(plan::ElementType_Name(type)) : StringAttr();
+  }
+
   template <typename OpTy, typename Operands, typename... Args>
   OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
     SmallVector<Value> values;
@@ -106,12 +110,14 @@ void Reader::declarations() {
       names.push_back(builder.getStringAttr(state.name()));
     }
     BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
-                     buffers[b.parameter_buffer()], b.parameters_sharded(), states, builder.getArrayAttr(names),
-                     b.states_sharded(), b.trainable());
+                              buffers[b.parameter_buffer()], b.parameters_sharded(), states,
+                              builder.getArrayAttr(names), b.states_sharded(), b.trainable(), b.master(),
+                              typeOrNone(b.gradient_type()));
   }
   for (const plan::Parameter& p : plan.parameters())
     ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
-                        list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()), source(p));
+                                 list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()),
+                                 source(p), typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Input& i : plan.inputs())

@@ -94,6 +94,11 @@ LogicalResult Writer::declaration(Operation* op) {
         }
         out->set_states_sharded(b.getStatesSharded());
         out->set_trainable(b.getTrainable());
+        out->set_master(b.getMaster());
+        if (b.getGradientType()) {
+          if (failed(type(op, *b.getGradientType(), element))) return failure();
+          out->set_gradient_type(element);
+        }
         return success();
       })
       .Case([&](ParameterOp p) {
@@ -108,6 +113,10 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_bucket(p.getBucket());
         out->set_offset(p.getOffset());
         source(p.getSource(), out);
+        if (p.getSourceType()) {
+          if (failed(type(op, *p.getSourceType(), element))) return failure();
+          out->set_source_type(element);
+        }
         return success();
       })
       .Case([&](ConstantOp c) {

@@ -35,8 +35,9 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
         if (!last || last->isBeforeInBlock(update)) last = update;
       }
       OpBuilder builder(last);
-      auto whole = RankedTensorType::get({int64_t(bucket.getElements())}, bucket.getElementType());
-      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / ranks}, bucket.getElementType());
+      Type element = cast<RankedTensorType>(gradients.front().getType()).getElementType();
+      auto whole = RankedTensorType::get({int64_t(bucket.getElements())}, element);
+      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / ranks}, element);
       if (stage == 0)
         zero::AllReduceOp::create(builder, last->getLoc(), whole, bucket.getSymName(), gradients);
       else

@@ -124,13 +124,13 @@ class Session:
 
         return self._made.get(("graph", name), unpack)
 
-    def call(self, tool, *args, timeout=300, cwd=None, watch=None):
+    def call(self, tool, *args, timeout=300, cwd=None, env=None, watch=None):
         """Runs a tool to its end. watch(process) is called now and then while it runs."""
         command = [str(self.tools / tool), *map(str, args)]
         begin = time.monotonic()
         where = self.folder()
         with open(where / "out", "wb") as out, open(where / "err", "wb") as err:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=env)
             while True:
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)
                 if pid:

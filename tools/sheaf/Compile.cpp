@@ -44,6 +44,9 @@ training
   --clip-norm X         scale gradients so that their global norm is at most X
   --on-nan stop|skip    a gradient that is not finite ends the run, or leaves the state as it was (default: stop)
   --train REGEX, --freeze REGEX       which parameters are trained (freeze wins)
+  --precision f32|bf16  of parameters, activations and gradients in memory (default: f32); with bf16 the optimizer keeps
+                        f32 weights, and kernels compute in f32
+  --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
 the machine
   --target cpu          what kernels are compiled for (default: cpu)
   --cpu NAME            the processor (default: this one); x86-64-v3, x86-64-v4, or any name LLVM knows
@@ -68,6 +71,7 @@ struct CompileOptions : TrainedOptions {
   std::string output, phase = "emit", target = "cpu", cpu = "host";
   ChooseOptions choose;
   std::string profile;
+  bool reduces = false;  // --reduce-precision is given
   bool verbose = false, help = false;
 };
 
@@ -114,6 +118,15 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   });
   parser.option("--train", [&](const std::string& text) { return o.import.train.push_back(text), Status(); });
   parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
+  parser.option("--precision", [&](const std::string& text) {
+    o.pipeline.precision = text;
+    return oneOf("--precision", text, {"f32", "bf16"});
+  });
+  parser.option("--reduce-precision", [&](const std::string& text) {
+    o.pipeline.reducePrecision = text;
+    o.reduces = true;
+    return oneOf("--reduce-precision", text, {"f32", "bf16"});
+  });
   parser.option("--target", [&](const std::string& text) { return oneOf("--target", text, {"cpu"}); });
   parser.option("--cpu", o.cpu);
   parser.option("--max-threads-per-rank", o.pipeline.maxThreads, 1, 1024);
@@ -148,6 +161,8 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.help = parser.help;
   if (o.help) return {};
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
+  if (o.reduces && o.pipeline.precision == "f32" && o.pipeline.reducePrecision == "bf16")
+    return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;

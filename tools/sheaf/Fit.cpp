@@ -72,6 +72,10 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
   parser.option("--loss", o.import.loss);
   parser.option("--optimizer", o.optimizer);
+  parser.option("--precision", [&](const std::string& text) {
+    o.pipeline.precision = text;
+    return text == "f32" || text == "bf16" ? Status() : Status::error(cat("--precision ", text, ": expected f32 or bf16"));
+  });
   parser.option("--profile", o.pipeline.profile);
   parser.flag("--json", o.json);
   SHEAF_RETURN_IF_ERROR(parser.parse(arguments));
@@ -153,7 +157,8 @@ void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
                                 {"without_recompute", layoutJson(stage.plain, o.memory)},
                                 {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
   json::Object told{{"model", o.model},   {"ranks", o.import.ranks},       {"batch", o.import.batch},
-                    {"memory", o.memory}, {"profile", o.pipeline.profile}, {"stages", std::move(list)}};
+                    {"memory", o.memory},
+                    {"precision", o.pipeline.precision}, {"profile", o.pipeline.profile}, {"stages", std::move(list)}};
   if (fewest > 0) told.set("smallest_ranks", fewest);
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
@@ -172,10 +177,10 @@ void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
 }
 
 void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
-  std::printf("%s on %lld ranks with %s each, global batch %lld, %s; times on %s\n\n", o.model.c_str(),
+  std::printf("%s on %lld ranks with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
               static_cast<long long>(o.import.ranks), bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
-              o.pipeline.profile.c_str());
+              o.pipeline.precision.c_str(), o.pipeline.profile.c_str());
   std::printf("  %-11s %11s %11s %11s %11s %11s %11s %11s\n", "", "parameters", "gradients", "optimizer", "gathered",
               "activations", "workspace", "arena");
   bool any = false;

@@ -40,8 +40,6 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
     // Files hold the named layout.
     std::vector<int64_t> shape(p.shape().begin(), p.shape().end());
     for (int i = 0; i < p.permutation_size(); ++i) shape[p.permutation(i)] = p.shape(i);
-    if (p.type() != plan::F32)
-      return Status::error(cat("parameter ", p.name(), ": only f32 parameters can be initialised"));
     entries.push_back({p.name(), io::DataType::F32, shape});
   }
   Expected<io::SafetensorsWriter> file = io::SafetensorsWriter::create(output, entries);
