@@ -53,7 +53,7 @@ class Chooser {
     FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
-    last_ = {candidate->bytes, candidate->seconds / candidate->bound - 1};
+    last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};
     segments_ = std::max(segments_, integerAttribute(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
     return mlir::success();
@@ -82,6 +82,7 @@ class Chooser {
       if (failed(offer(options, fits))) return failure();
       if (choices_.recompute == Recompute::kFull) return mlir::success();
       if (fits && !fitted && level.what != levels.front().what && failed(fewestSegments(options))) return failure();
+      if (!fits && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
       // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
       bool tight = last_.bytes > choices_.memoryLimit - choices_.memoryLimit / 4;
       if (fits && (!tight || choices_.memoryLimit == 0 || last_.gap < kWorthRoom || (fitted && last_.gap >= gap)))
@@ -134,7 +135,7 @@ class Chooser {
   std::optional<Candidate> best_;
   int64_t segments_ = 0;
   struct {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, stateBytes = 0;
     double gap = 0;  // to the bound
   } last_;           // of the candidate offered last
 };
@@ -178,6 +179,9 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     candidate.bound = bound.seconds;
     candidate.boundBy = schedule::boundByName(bound.by);
     candidate.bytes = plan->memory().peak_bytes();
+    candidate.stateBytes = 0;
+    for (const plan::Buffer& buffer : plan->buffers())
+      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
     candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
     if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
     // The layout is a little larger than what is alive at once: aim lower by as much.

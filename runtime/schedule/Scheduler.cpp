@@ -40,7 +40,7 @@ class Search {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
       for (double horizon : {far, constructor.longestGather()}) {
-        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1}));
+        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
       }
@@ -181,13 +181,20 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   auto tryShapes = [&](std::initializer_list<double> windows) {
     for (bool eager : {true, false})
       for (double window : windows)
-        for (double horizon : horizons) search.offer(constructor.construct({horizon, window * whole, eager, -1}));
+        for (double horizon : horizons) search.offer(constructor.construct({horizon, window * whole, eager}));
   };
   if (options.prefetch >= 0) {
-    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, options.prefetch}));
+    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, -1, options.prefetch}));
     return search.take();
   }
   tryShapes({0.0, 0.03, 0.1, 0.3, 2});
+  if (options.memoryLimit > 0 || search.exposed() > kWorthwhile) {
+    // Where the link is the slower one every gather is late: what bounds memory is how many are under way.
+    for (int64_t pending : {0, 1, 2, 4, 8, -1})
+      for (int64_t prefetch : {1, 2, 3, 4, 6, 8, 12})
+        for (double window : {0.0, 0.1, 0.3})
+          search.offer(constructor.construct({0, window * whole, true, pending, prefetch}));
+  }
   // What fills the time around the step boundary matters more where the link is busy.
   if (search.exposed() > kWorthwhile) tryShapes({0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8});
   int64_t n = model.nodes.size();
