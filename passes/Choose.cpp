@@ -4,6 +4,7 @@
 
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
 #include "runtime/schedule/Bound.h"
 #include "runtime/schedule/PlanLoop.h"
 
@@ -16,6 +17,8 @@ using mlir::FailureOr;
 
 // Times within this part of each other are the same; then the fewer bytes win.
 constexpr double kSameTime = 1e-3;
+// Within this part of the bound buckets of other sizes are not worth the time.
+constexpr double kNearBound = 0.005;
 // A gap to the bound from which on it is worth to try whether more room closes it.
 constexpr double kWorthRoom = 0.02;
 // Tries at laying a plan out within a limit that its live bytes keep.
@@ -116,11 +119,15 @@ class Chooser {
       if (choices_.bucketsGiven || !exposed() || size == 0) break;
       PipelineOptions options = best_->options;
       options.bucketBytes = static_cast<int64_t>(size * factor);
+      double before = best_->seconds;
       if (failed(offer(options, fits))) return failure();
+      if (factor > 1 && best_->seconds == before && best_->seconds < best_->bound * (1 + kNearBound)) break;
     }
     if (best_->options.stage < 3 || choices_.keepGiven) return mlir::success();
     for (double part : {1.0, 0.5, 0.25, 0.125}) {
       if (!exposed()) break;
+      uint64_t kept = static_cast<uint64_t>(part * static_cast<double>(best_->wholeBytes));
+      if (choices_.memoryLimit > 0 && best_->bytes + kept > choices_.memoryLimit) continue;
       PipelineOptions options = best_->options;
       options.keepPart = part;
       if (failed(offer(options, fits))) return failure();
@@ -179,7 +186,9 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     candidate.bound = bound.seconds;
     candidate.boundBy = schedule::boundByName(bound.by);
     candidate.bytes = plan->memory().peak_bytes();
-    candidate.stateBytes = 0;
+    candidate.stateBytes = candidate.wholeBytes = 0;
+    for (const plan::Bucket& bucket : plan->buckets())
+      candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
     for (const plan::Buffer& buffer : plan->buffers())
       if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
     candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;

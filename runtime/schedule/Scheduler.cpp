@@ -14,6 +14,8 @@ namespace {
 // which are searched.
 constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
 // Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
+// Orders after which one that is far from fitting means that none fits.
+constexpr int64_t kTriedBeforeHopeless = 16;
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
 class Search {
@@ -22,6 +24,7 @@ class Search {
 
   // Takes the order if it is better than the best so far.
   bool offer(const Order& order) {
+    ++tried_;
     Scheduled candidate = evaluate(order);
     if (best_ && !better(candidate, *best_)) return false;
     best_ = std::move(candidate);
@@ -91,6 +94,12 @@ class Search {
     double slowed = t.linkSeconds * model_.slowdown / (1 + model_.slowdown);
     bool fits = options_.memoryLimit == 0 || best_->bytes <= options_.memoryLimit;
     return fits && t.period <= std::max(t.computeSeconds + slowed, t.linkSeconds) * (1 + same());
+  }
+
+  // Orders differ in gathered parameters and gradients under way, which are not that much.
+  bool hopeless() const {
+    return options_.memoryLimit > 0 && tried_ > kTriedBeforeHopeless &&
+           best_->bytes > options_.memoryLimit + options_.memoryLimit / 8;
   }
 
   Scheduled take() { return std::move(*best_); }
@@ -167,6 +176,7 @@ class Search {
   const StepModel& model_;
   const SchedulerOptions& options_;
   std::optional<Scheduled> best_;
+  int64_t tried_ = 0;
   std::vector<std::vector<bool>> before_;
 };
 
@@ -186,17 +196,18 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   for (double window : {0.0, 0.03, 0.1, 0.3, 2.0})
     for (double horizon : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
       for (bool eager : {true, false})
-        if (!search.done()) search.offer(constructor.construct({horizon, window * whole, eager}));
+        if (!search.done() && !search.hopeless()) search.offer(constructor.construct({horizon, window * whole, eager}));
   // Where the link is the slower one every gather is late: what bounds memory is how many are under way.
   for (int64_t pending : {0, 1, 2, 4, 8, -1})
     for (int64_t prefetch : {1, 2, 4, 8})
       for (double window : {0.0, 0.1, 0.3})
-        if (!search.done()) search.offer(constructor.construct({0, window * whole, true, pending, prefetch}));
+        if (!search.done() && !search.hopeless())
+          search.offer(constructor.construct({0, window * whole, true, pending, prefetch}));
   // What fills the time around the step boundary matters more where the link is busy.
   for (double window : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
     for (double horizon : {gather, far})
       for (bool eager : {true, false})
-        if (!search.done()) search.offer(constructor.construct({horizon, window * whole, eager}));
+        if (!search.done() && !search.hopeless()) search.offer(constructor.construct({horizon, window * whole, eager}));
   if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);
