@@ -129,7 +129,7 @@ const Mutant kMutants[] = {
      },
      "no state that could hold"},
     {"GradientType", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::I64); }, "gradients are of type i64"},
-    {"GradientBytes", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::BF16); }, "its gradient has"},
+    {"GradientBytes", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::F64); }, "its gradient has"},
     {"BucketBuffer", [](auto& p) { p.mutable_buckets(0)->set_parameter_buffer(99); }, "99"},
     {"BucketTooLarge", [](auto& p) { p.mutable_buckets(0)->set_elements(256); }, "it needs 512"},
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
