@@ -3,6 +3,7 @@
 #include "codegen/cpu/KernelMemory.h"
 #include "codegen/fusion/ElementOps.h"
 #include "codegen/fusion/Reductions.h"
+#include "ir/Train/FusionCost.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"

@@ -25,16 +25,6 @@ bool isElementOp(Operation* op) {
              ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
 }
 
-int elementCost(Operation* op) {
-  return TypeSwitch<Operation*, int>(op)
-      .Case<DivOp, SqrtOp, RsqrtOp, ReciprocalOp, ModOp>([](auto) { return 6; })
-      .Case<ExpOp>([](auto) { return 15; })
-      .Case<LogOp, SigmoidOp>([](auto) { return 22; })
-      .Case<TanhOp, ErfOp, SinOp, CosOp>([](auto) { return 32; })
-      .Case<PowOp>([](auto) { return 120; })
-      .Default([](Operation*) { return 1; });
-}
-
 namespace {
 
 Type elementType(Value v) {

@@ -11,9 +11,6 @@ mlir::Type computeType(mlir::Type element, mlir::MLIRContext* context);
 // Whether emitElementOp knows the op: it maps elements at the same index to an element.
 bool isElementOp(mlir::Operation* op);
 
-// A rough number of instructions an op takes per vector: 1 for an addition, some 15 for an exponential.
-int elementCost(mlir::Operation* op);
-
 // Emits the op on values of the compute types of its operands, all scalars or all vectors of one length. The op may
 // live in another context than the builder's.
 mlir::Value emitElementOp(ArithBuilder& a, mlir::Operation* op, mlir::ValueRange operands);

@@ -92,9 +92,10 @@ def Plan_ImageOp : Plan_Op<"image"> {
 
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let summary = "a kernel of an image and the bytes it accesses of each operand";
-  let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty. }];
+  let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
+    `operations`: what it computes over all rows, in additions. }];
   let arguments = (ins StrAttr:$symbol, I64Attr:$image, I64Attr:$entry, I64Attr:$rows, I64Attr:$block,
-      DenseI64ArrayAttr:$operand_bytes);
+      DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations);
   let regions = (region AnyRegion:$fusion);
   let assemblyFormat = "$symbol `image` $image `entry` $entry `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
 }

@@ -1,4 +1,5 @@
 // Turns the step into a plan: buffers, and three lists of instructions.
+#include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
 
 namespace sheaf::plan_ir {
@@ -21,11 +22,6 @@ struct LowerToPlan : impl::LowerToPlanBase<LowerToPlan> {
 struct StepLowering : Lowering {
   using Lowering::Lowering;
   llvm::StringMap<int64_t> files;
-
-  int64_t moduleInteger(StringRef name, int64_t otherwise) {
-    auto attribute = module->getAttrOfType<IntegerAttr>(name);
-    return attribute ? attribute.getInt() : otherwise;
-  }
 
   LogicalResult run();
   void createProgram();
@@ -55,8 +51,8 @@ void StepLowering::createProgram() {
        {std::pair("train.model", "model"), {"train.training", "training"}, {"train.decisions", "decisions"}})
     if (Attribute attribute = module->getAttr(from)) program->setAttr(to, attribute);
   program->setAttr("ranks", head.getI64IntegerAttr(ranks));
-  program->setAttr("zero", head.getI64IntegerAttr(moduleInteger("zero.stage", 0)));
-  program->setAttr("batch", head.getI64IntegerAttr(moduleInteger("train.batch", ranks)));
+  program->setAttr("zero", head.getI64IntegerAttr(zero::moduleInteger(module, "zero.stage", 0)));
+  program->setAttr("batch", head.getI64IntegerAttr(zero::moduleInteger(module, "train.batch", ranks)));
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
   program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
   program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? 1 : 0));
@@ -200,10 +196,6 @@ LogicalResult StepLowering::run() {
       return failure();
     }
   }
-  // The gathers carried into the next step are the last of this one.
-  for (Operation& op : llvm::make_early_inc_range(epilogue.getBody().front()))
-    op.moveBefore(&body.getBody().front(), body.getBody().front().end());
-
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
     scalarOp.erase();
@@ -224,8 +216,8 @@ void LowerToPlan::runOnOperation() {
   auto step = module.lookupSymbol<func::FuncOp>("step");
   if (!step) return;
   StepLowering lowering(module, step);
-  lowering.ranks = lowering.moduleInteger("train.ranks", 1);
-  lowering.stage = lowering.ranks > 1 ? lowering.moduleInteger("zero.stage", 0) : 0;
+  lowering.ranks = zero::ranksOf(module);
+  lowering.stage = zero::effectiveStage(module);
   lowering.maxThreads = maxThreads;
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))

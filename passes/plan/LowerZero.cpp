@@ -177,20 +177,10 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         return success();
       })
       .Case([&](zero::AllGatherOp g) {
-        bool carried = g->hasAttr("carried");
-        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole, carried);
+        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole);
         locations[g.getResult()] = {gathered};
-        Operand source{storage->parameters, 0, shard, 0, kRead}, destination{gathered, 0, whole, 0, kWrite};
-        if (!carried) {
-          collective(*storage, "all_gather", op->getLoc(), g.getPhase(), source, destination);
-          return success();
-        }
-        // Carried into the next step: gathered once before the first, and again at the end of each.
-        OpBuilder::InsertionGuard guard(section);
-        section.setInsertionPointToEnd(&prologue.getBody().front());
-        collective(*storage, "all_gather", op->getLoc(), g.getPhase(), source, destination);
-        section.setInsertionPointToEnd(&epilogue.getBody().front());  // moved to the body's end when it is complete
-        collective(*storage, "all_gather", op->getLoc(), g.getPhase(), source, destination);
+        collective(*storage, "all_gather", op->getLoc(), g.getPhase(), {storage->parameters, 0, shard, 0, kRead},
+                   {gathered, 0, whole, 0, kWrite});
         return success();
       })
       .Case([&](zero::ReleaseOp) { return success(); })

@@ -94,6 +94,19 @@ def AssignFusions : TrainPass<"assign-fusions"> {
   }];
 }
 
+def Recompute : TrainPass<"recompute"> {
+  let summary = "computes activations again in the backward pass instead of keeping them";
+  let description = [{
+    The forward pass is divided into segments where all later computation goes through one value, which is kept.
+    `kernels` recomputes what fused kernels make of matrix products and kept values; `all` recomputes everything within
+    a segment. Whole groups are cloned, so that each value is rounded and stored as it was the first time and no bit of
+    the result changes. A clone stands before the first use that the backward pass has for it.
+  }];
+  let options = [
+    Option<"what", "what", "std::string", "\"none\"", "none, kernels or all">,
+    Option<"every", "every", "int64_t", "2", "Kept values from one end of a segment to the next">,
+    Option<"segments", "segments", "int64_t", "-1", "Segments that are recomputed, from the first on; negative: all">];
+}
 def SetPrecision : TrainPass<"set-precision"> {
   let summary = "decides what memory holds in bf16: parameters, activations, gradients";
   let description = [{

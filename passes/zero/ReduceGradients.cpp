@@ -17,8 +17,7 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
-    int64_t ranks = zero::moduleInteger(module, "train.ranks", 1);
-    int64_t stage = ranks > 1 ? zero::moduleInteger(module, "zero.stage", 0) : 0;
+    int64_t ranks = zero::ranksOf(module), stage = zero::effectiveStage(module);
 
     llvm::DenseMap<StringAttr, train::UpdateOp> updates;
     for (auto update : step.getOps<train::UpdateOp>())

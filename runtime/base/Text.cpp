@@ -28,6 +28,21 @@ std::string bytesText(uint64_t bytes) {
   return text;
 }
 
+std::string secondsText(double seconds) {
+  const bool large = seconds >= 1, small = seconds < 1e-3;
+  const double value = large ? seconds : seconds * (small ? 1e6 : 1e3);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s",
+                value < 10    ? 2
+                : value < 100 ? 1
+                              : 0,
+                value,
+                large   ? "s"
+                : small ? "us"
+                        : "ms");
+  return text;
+}
+
 std::string countText(uint64_t count) {
   std::string digits = std::to_string(count);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
@@ -78,6 +93,25 @@ bool parseInteger(std::string_view text, int64_t& value) {
 bool parseReal(std::string_view text, double& value) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && !text.empty() && std::isfinite(value);
+}
+
+bool parseBytes(std::string_view text, uint64_t& bytes) {
+  size_t digits = text.find_first_not_of("0123456789.");
+  if (digits == std::string_view::npos) digits = text.size();
+  double number;
+  if (!parseReal(text.substr(0, digits), number)) return false;
+  std::string_view unit = text.substr(digits);
+  if (unit.starts_with(" ")) unit.remove_prefix(1);
+  double scale = unit.empty() || unit == "B" ? 1 : 0;
+  const char* const prefixes = "KMGTP";
+  for (int power = 1; power <= 5; ++power) {
+    const std::string prefix(1, prefixes[power - 1]);
+    if (unit == prefix + "iB" || unit == prefix + "i") scale = std::pow(1024.0, power);
+    if (unit == prefix + "B" || (power == 1 && unit == "kB")) scale = std::pow(1000.0, power);
+  }
+  if (scale == 0 || !(number * scale <= 0x1p60)) return false;
+  bytes = static_cast<uint64_t>(number * scale);
+  return true;
 }
 
 }  // namespace sheaf

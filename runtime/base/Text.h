@@ -24,6 +24,9 @@ std::string shapeText(std::span<const int64_t> shape);
 // "12", "1.5 KiB", "3.2 GiB"
 std::string bytesText(uint64_t bytes);
 
+// "41.8 ms", "1.25 s"
+std::string secondsText(double seconds);
+
 // "12,345,678"
 std::string countText(uint64_t count);
 
@@ -39,5 +42,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // A whole string as a number; false if anything else is in it or it is out of range.
 bool parseInteger(std::string_view text, int64_t& value);
 bool parseReal(std::string_view text, double& value);
+// Bytes: a number with a unit, as in "24GiB", "80GB", "1.5 MiB", "4096". False also beyond 2^60.
+bool parseBytes(std::string_view text, uint64_t& bytes);
 
 }  // namespace sheaf

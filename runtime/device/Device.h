@@ -1,6 +1,7 @@
 // What a device library offers the executor. The CPU's is libsheaf_cpu.so, loaded when a plan is to run on it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,10 @@ struct StepValues {
   std::function<Status(int64_t rank, uint32_t input, std::span<std::byte> destination)> readInput;
   // Receives a scalar output of a rank; called from a stream's thread.
   std::function<void(int64_t rank, plan::OutputKind output, double value)> writeOutput;
+  // If set: called after each instruction, on its stream's thread.
+  std::function<void(int64_t rank, const plan::Instruction&, std::chrono::steady_clock::time_point begin,
+                     std::chrono::steady_clock::time_point end)>
+      onInstruction;
   // If set: called before each kernel that updates a bucket, with the reduced gradient that it reads.
   std::function<void(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient)> onGradient;
 };

@@ -16,9 +16,7 @@
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
-#include "runtime/plan/Verify.h"
 
 namespace sheaf::exec {
 namespace {
@@ -64,12 +62,9 @@ class Run {
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
-    Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(options_.plan);
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options_.plan);
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
-    Status sound = plan::verifyPlan(*plan_);
-    if (sound.ok()) sound = plan::provePlan(*plan_);
-    if (!sound.ok()) return Status::error(cat(options_.plan, ": ", sound.message()));
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
@@ -99,6 +94,7 @@ class Run {
     }
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
+    SHEAF_RETURN_IF_ERROR(checkWritable("--trace", options_.trace));
     Expected<RunLog> log = RunLog::open(options_.log, !options_.resume.empty());
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
@@ -151,12 +147,14 @@ class Run {
 
   Status train(const StateAccess& state) {
     if (!options_.gradients.empty()) gradients_.emplace(*plan_);
+    if (!options_.trace.empty()) trace_.emplace(*plan_, options_.trace);
     Trainer trainer(*plan_, ranks_, *data_,
                     {.training = training_,
                      .step = position_.step,
                      .updates = position_.updates,
                      .samples = position_.samples,
                      .gradients = gradients_ ? &*gradients_ : nullptr,
+                     .trace = trace_ ? &*trace_ : nullptr,
                      .interrupted = &interrupted_});
     int64_t end = position_.step + options_.steps;
     while (trainer.step() < end && !interrupted_) {
@@ -212,6 +210,7 @@ class Run {
       if (Status status = saveWeights(state, options_.save); !status.ok())
         return Status::error(cat("--save: ", status.message()));
     if (gradients_) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
+    if (trace_) SHEAF_RETURN_IF_ERROR(trace_->write());
     return {};
   }
 
@@ -244,6 +243,7 @@ class Run {
   std::vector<std::string> warnings_;
   std::vector<std::unique_ptr<RankContext>> ranks_;
   std::optional<GradientCapture> gradients_;
+  std::optional<Trace> trace_;
   std::string lastSaved_;
   bool reportedBad_ = false;
   uint64_t privateBytes_ = 0;  // largest seen

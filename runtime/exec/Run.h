@@ -24,7 +24,7 @@ struct RunOptions {
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
 
-  std::string log, save, saveState, resume, gradients;
+  std::string log, save, saveState, resume, gradients, trace;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
 

@@ -48,6 +48,11 @@ std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, do
                                                         std::span<const std::byte> gradient) {
       capture->add(rank, bucket, gradient);
     };
+  if (options_.trace)
+    values->onInstruction = [trace = options_.trace, step](int64_t rank, const plan::Instruction& instruction,
+                                                           Trace::Time begin, Trace::Time end) {
+      trace->add(rank, step, instruction, begin, end);
+    };
   return values;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/device/Device.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/StepLedger.h"
+#include "runtime/exec/Trace.h"
 #include "runtime/io/DataSource.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -22,6 +23,7 @@ struct TrainerOptions {
   int64_t updates = 0;                   // applied before it
   uint64_t samples = 0;                  // read before it
   GradientCapture* gradients = nullptr;  // takes the first step's, if set
+  Trace* trace = nullptr;                // takes every step's times, if set
   const std::atomic<bool>* interrupted = nullptr;
 };
 

@@ -9,6 +9,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
@@ -331,6 +332,13 @@ Status verifyPlan(const Plan& plan) {
     return wrong("memory.library_bytes",
                  cat("declared are ", plan.memory().library_bytes(), " bytes, the library calls may take ", needed));
   return {};
+}
+
+Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path) {
+  Expected<std::unique_ptr<Plan>> plan = readPlan(path);
+  if (!plan.ok()) return plan;
+  if (Status sound = verifyPlan(**plan); !sound.ok()) return Status::error(cat(path, ": ", sound.message()));
+  return plan;
 }
 
 }  // namespace sheaf::plan

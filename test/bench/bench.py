@@ -71,15 +71,23 @@ class Ours:
 
     def __init__(self, bench, setting):
         self.bench, self.setting = bench, setting
-        self.plan = bench.plan(setting)
+        bench.plan(setting)
 
     def seconds(self, steps):
         log = self.bench.scratch / "run.jsonl"
-        tokens = self.bench.tokens(self.setting.model)
-        self.bench.tool("sheaf-run", self.plan, "--weights", self.bench.weights(self.setting), "--data", f"input_ids,labels={tokens}",
-                        "--steps", steps + 2, "--threads-per-rank", self.setting.threads, "--log", log)
+        self.bench.run(self.setting, steps + 2, "--log", log)
         taken = [o["seconds"] for o in map(json.loads, log.read_text().splitlines()) if "event" not in o]
         return statistics.median(taken[2:])
+
+    def parts(self, steps=8):
+        """Seconds of a step that the ranks' compute streams spend in each kind of instruction, of one rank on average."""
+        trace = self.bench.scratch / "trace.json"
+        self.bench.run(self.setting, steps + 2, "--trace", trace)
+        spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["tid"] == 0 and e["args"]["step"] >= 2]
+        parts = {}
+        for span in spans:
+            parts[span["cat"]] = parts.get(span["cat"], 0) + span["dur"] / 1e6 / steps / self.setting.ranks
+        return parts
 
     def close(self):
         pass
@@ -155,6 +163,10 @@ class Bench:
             path.write_bytes(out)
         return path
 
+    def run(self, setting, steps, *options):
+        self.tool("sheaf-run", self.plan(setting), "--weights", self.weights(setting), "--data",
+                  f"input_ids,labels={self.tokens(setting.model)}", "--steps", steps, "--threads-per-rank", setting.threads, *options)
+
     def bound(self, setting):
         """What the machine allows for the plan's step: seconds, and the rates they were counted at."""
         threads = setting.ranks * setting.threads
@@ -213,7 +225,14 @@ def main():
             print(f"{str(setting):44} step {measured:.3f} s, bound {bound['seconds']:.3f} s = {bound['gemm_flops'] / 1e9:,.0f} GFLOP at "
                   f"{bound['flops_per_second'] / 1e9:,.0f}/s + {bound['bytes'] / 1e9:,.2f} GB at {bound['bytes_per_second'] / 1e9:,.0f}/s; "
                   f"distance {measured / bound['seconds']:.2f}", flush=True)
-            results.append({"ours": str(setting), "step": measured, "bound": bound})
+            # Ranks that share a core take turns, so a rank's part lasts as long as all ranks' part on all cores: the floor.
+            parts = Ours(bench, setting).parts()
+            whole = sum(parts.values())
+            for kind, part in sorted(parts.items(), key=lambda p: -p[1]):
+                if part >= 0.01 * whole:
+                    floor = bound["parts"].get(kind, 0)
+                    print(f"    {kind:20} {100 * part / whole:5.1f} % of the step" + (f", {part / floor:.2f} x its floor" if floor else ""))
+            results.append({"ours": str(setting), "step": measured, "bound": bound, "parts": parts})
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
     return 0

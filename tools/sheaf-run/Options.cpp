@@ -34,6 +34,7 @@ training
 running and looking
   --threads-per-rank T      compute threads of each rank; the machine's cores shared out if not given
   --log RUN.jsonl           one JSON object a step: step, loss, grad_norm, lr, seconds; other objects have "event"
+  --trace T.json            when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto
   --dump-gradients G.safetensors  the first step's gradients
   --poison                  fill arenas with a pattern first, and log the highest byte that was touched
   --help, --version
@@ -64,6 +65,7 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
   setters["--resume"] = path(run.resume);
   setters["--log"] = path(run.log);
   setters["--dump-gradients"] = path(run.gradients);
+  setters["--trace"] = path(run.trace);
   setters["--steps"] = [&run](const std::string& value) { return positive("--steps", value, run.steps); };
   setters["--save-every"] = [&run](const std::string& value) { return positive("--save-every", value, run.saveEvery); };
   setters["--threads-per-rank"] = [&run](const std::string& value) {

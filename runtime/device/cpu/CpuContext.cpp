@@ -116,7 +116,12 @@ Status CpuContext::synchronize() {
 
 void CpuContext::perform(const Work& work, uint32_t stream) {
   if (world_->abort.raised()) return;
-  Status status = execute(work, stream == computeStream_ ? pool_ : single_);
+  ComputePool& pool = stream == computeStream_ ? pool_ : single_;
+  const bool timed = work.step && work.step->onInstruction;
+  std::chrono::steady_clock::time_point begin;
+  if (timed) begin = std::chrono::steady_clock::now();
+  Status status = execute(work, pool);
+  if (timed) work.step->onInstruction(rank_, *work.instruction, begin, std::chrono::steady_clock::now());
   if (!status.ok() && !world_->abort.raised())
     abort(plan::describe(*world_->plan, *work.instruction) + ": " + status.message());
 }

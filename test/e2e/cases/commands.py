@@ -1,4 +1,5 @@
 """The command lines: what stands on stdout, what the phases print, text and plan in both directions, made weights."""
+import json
 import math
 import re
 
@@ -23,6 +24,7 @@ def cases(session):
     yield Case("commands/clipping", lambda: clipping(session))
     yield Case("commands/weights-dir", lambda: weights_dir(session))
     yield Case("commands/token-file", lambda: token_file(session))
+    yield Case("commands/trace", lambda: trace(session))
     yield Case("commands/summary", lambda: summary(session))
     yield Case("commands/verbose", lambda: verbose(session))
     for policy in ("stop", "skip"):
@@ -203,6 +205,23 @@ def token_file(session):
     for suffix in ("u8", "u16", "u32"):
         ours = losses(*token_arguments(where / f"tokens.{suffix}"))
         expect(ours == expected, f"tokens.{suffix}: losses {ours}, with rows {expected}")
+
+
+def trace(session):
+    """--trace tells when the instructions of each rank's streams ran; the instructions of a stream do not overlap."""
+    config, where = CONFIGS["mlp-adamw"], session.folder()
+    plan = session.plan("mlp", 2, 3, 8, config.options)
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, "--trace", where / "trace.json")
+    events = json.loads((where / "trace.json").read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    expect({e["args"]["step"] for e in spans} == set(range(4, 20)), "the trace has not the last 16 steps")
+    expect({"all_gather", "reduce_scatter", "gemm", "kernel"} <= {e["cat"] for e in spans}, "kinds are missing")
+    ends = {}
+    for e in spans:
+        stream = e["pid"], e["tid"]
+        expect(e["ts"] >= ends.get(stream, 0) - 0.01, f"{e['name']} begins before its predecessor ends")
+        ends[stream] = e["ts"] + e["dur"]
+    expect(len(ends) == 4, f"{len(ends)} streams, not two of two ranks")
 
 
 def summary(session):

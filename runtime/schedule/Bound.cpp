@@ -1,0 +1,87 @@
+#include "runtime/schedule/Bound.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace sheaf::schedule {
+namespace {
+
+// A cycle in the graph that follows each node's parent edge, as that edge's indices; empty if there is none.
+std::vector<size_t> parentCycle(std::span<const Dependence> edges, const std::vector<ptrdiff_t>& parent) {
+  std::vector<size_t> visited(parent.size(), 0);
+  for (size_t start = 0; start < parent.size(); ++start) {
+    size_t node = start;
+    while (visited[node] == 0 && parent[node] >= 0) {
+      visited[node] = start + 1;
+      node = edges[static_cast<size_t>(parent[node])].from;
+    }
+    if (parent[node] < 0 || visited[node] != start + 1) continue;
+    std::vector<size_t> cycle;
+    const size_t first = node;
+    do {
+      cycle.push_back(static_cast<size_t>(parent[node]));
+      node = edges[cycle.back()].from;
+    } while (node != first);
+    return cycle;
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* boundByName(BoundBy by) {
+  static const char* const kNames[] = {"compute", "communication", "cycle", "memory"};
+  return kNames[static_cast<int>(by)];
+}
+
+double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences) {
+  // Edges in the order of the ops they lead to: one pass follows any path within a round.
+  std::vector<Dependence> edges(dependences.begin(), dependences.end());
+  std::stable_sort(edges.begin(), edges.end(), [](const Dependence& a, const Dependence& b) { return a.to < b.to; });
+  // A ratio is raised to that of a better cycle until none is left: each value is that of some cycle, so that the bound
+  // holds even if the search ended early. Cycles through the step boundary are few and so are the rounds.
+  constexpr int kMaxImprovements = 1000, kMaxPasses = 1000;
+  double ratio = 0;
+  for (int improvement = 0; improvement < kMaxImprovements; ++improvement) {
+    std::vector<double> longest(ops.size(), 0);
+    std::vector<ptrdiff_t> parent(ops.size(), -1);
+    bool raised = false;
+    for (int pass = 0; pass < kMaxPasses && !raised; ++pass) {
+      bool changed = false;
+      for (size_t e = 0; e < edges.size(); ++e) {
+        const Dependence& edge = edges[e];
+        const double length = longest[edge.from] + ops[edge.from].seconds - ratio * edge.distance;
+        if (length <= longest[edge.to] + 1e-12 * (1 + longest[edge.to])) continue;
+        longest[edge.to] = length;
+        parent[edge.to] = static_cast<ptrdiff_t>(e);
+        changed = true;
+      }
+      if (!changed) return ratio;
+      double seconds = 0, distance = 0;
+      for (size_t e : parentCycle(edges, parent)) {
+        seconds += ops[edges[e].from].seconds;
+        distance += edges[e].distance;
+      }
+      if (distance > 0 && seconds / distance > ratio) ratio = seconds / distance, raised = true;
+    }
+    if (!raised) break;
+  }
+  return ratio;
+}
+
+Bound boundOf(const Loop& loop, std::span<const Dependence> data) {
+  Bound bound;
+  for (const Op& op : loop.ops) {
+    if (op.unit == Unit::kCompute) bound.compute += op.seconds;
+    if (op.unit == Unit::kLink) bound.communication += op.seconds;
+  }
+  bound.compute += bound.communication * loop.slowdown / (1 + loop.slowdown);
+  bound.cycle = longestCycle(loop.ops, data);
+  bound.seconds = bound.compute;
+  if (bound.communication > bound.seconds) bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
+  if (bound.cycle > bound.seconds) bound.seconds = bound.cycle, bound.by = BoundBy::kCycle;
+  return bound;
+}
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,31 @@
+// What no schedule of a loop's ops can beat.
+#pragma once
+
+#include <span>
+
+#include "runtime/schedule/Timeline.h"
+
+namespace sheaf::schedule {
+
+enum class BoundBy { kCompute, kCommunication, kCycle, kMemory };
+// "compute", "communication", "cycle", "memory".
+const char* boundByName(BoundBy by);
+
+// Seconds of a round, at least.
+struct Bound {
+  // The compute ops one after the other. While a collective runs they are slowed down, and to wait instead costs more:
+  // of c seconds of collectives, c slowdown / (1 + slowdown) are lost.
+  double compute = 0;
+  double communication = 0;  // the transfers one after the other on their link
+  double cycle = 0;          // the longest cycle of data through the step boundary, by the rounds that it spans
+  double seconds = 0;        // the largest of these
+  BoundBy by = BoundBy::kCompute;
+};
+
+// `data`: what must precede what whatever the schedule; see dataDependences.
+Bound boundOf(const Loop& loop, std::span<const Dependence> data);
+
+// The largest of (seconds of the ops) / (sum of distances) over the cycles of the dependences; 0 without a cycle.
+double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences);
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,40 @@
+// The library calls that are measured, in groups of an InstructionTimer.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "runtime/schedule/InstructionTimer.h"
+
+namespace sheaf::schedule {
+
+// Of one rank's arena: more than caches hold.
+inline constexpr uint64_t kArenaBytes = uint64_t{160} << 20;
+// Operands have been touched a few instructions ago: a group cycles through so many times what an instruction moves.
+inline constexpr int kFootprints = 4;
+
+plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers);
+
+// Bytes of a tensor.
+uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes);
+
+// A call and the bytes of its operands, scratch left out.
+struct MeasuredCall {
+  plan::LibraryCall call;
+  std::vector<std::pair<uint64_t, plan::Access>> operands;
+
+  uint64_t bytes() const;
+  // Whether the library has the call for its type.
+  bool supported() const;
+};
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB);
+// Self-attention of `heads` heads of width `width`, or its gradient.
+MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
+                           bool causal, bool gradient);
+
+// Adds the call `copies` times, on operands of its own each time.
+void addCalls(InstructionTimer& timer, const MeasuredCall& call, int copies);
+
+}  // namespace sheaf::schedule

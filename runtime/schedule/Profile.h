@@ -1,0 +1,146 @@
+// A machine as the cost model sees it: what a rank's instructions and the ranks' collectives take, in seconds. Profiles
+// are JSON files; docs/simulator.md has the format, the formulas and where the figures of the shipped ones come from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/Json.h"
+#include "runtime/base/Status.h"
+#include "runtime/schedule/Work.h"
+
+namespace sheaf {
+class Device;
+}
+
+namespace sheaf::schedule {
+
+struct MeasureOptions;
+
+// A collective. `bytes`: the whole array that it is about, all ranks' parts together (of an all-reduce: one rank's).
+struct Transfer {
+  plan::CollectiveOp op = plan::ALL_GATHER;
+  uint64_t bytes = 0;
+  int64_t ranks = 1;
+};
+
+// A quantity by size: interpolated linearly over the logarithm of the size, constant outside of its points.
+struct Curve {
+  std::vector<std::pair<double, double>> points;  // (size, value), sizes increasing; at least one
+  double at(double size) const;
+  double highest() const;
+};
+
+// 2 batch (m n k + half_m n k + half_n m k + half_k m n) / rate seconds: with one of the sizes at its half value and
+// the others large, a product runs at half the rate. The terms are what packing or loading operands and storing the
+// result cost beside the multiplications.
+struct GemmCost {
+  plan::ElementType type = plan::F32;
+  bool anyLayout = false;  // holds whatever is transposed
+  bool transposeA = false, transposeB = false;
+  double rate = 0;  // flops a second of large products
+  double halfM = 0, halfN = 0, halfK = 0;
+  std::string source;
+};
+
+// flops / rate x (1 + half_width / width) x (1 + half_keys / keys) seconds; under a causal mask x (1 + block / keys),
+// because tiles of scores are computed whole.
+struct AttentionCost {
+  plan::ElementType type = plan::F32;
+  bool gradient = false;
+  double rate = 0, halfWidth = 0, halfKeys = 0, block = 0;
+  std::string source;
+};
+
+// What a rank with so many threads computes at while its neighbours do the same.
+struct ComputeCost {
+  int64_t threads = 1;
+  double overhead = 0;  // seconds an instruction
+  std::string overheadSource;
+  // A kernel takes bytes / kernels(bytes) or flops / operations seconds, whichever is more.
+  Curve kernels;          // bytes a second by the bytes it moves
+  double operations = 1;  // a second
+  std::string kernelsSource;
+  Curve moves;  // likewise of the library calls that move bytes
+  std::string movesSource;
+  std::vector<GemmCost> gemm;            // by type and layout
+  std::vector<AttentionCost> attention;  // by type and direction
+  double convolution = 1;                // rate of a convolution as a part of the rate of the product it unrolls to
+  std::string convolutionSource;
+};
+
+// One way of running a collective over n ranks on d nodes: latency + hops + sent / bandwidth seconds. All-gather and
+// reduce-scatter take (n - d) hops within nodes and (d - 1) between them and send (n - 1) / n of the bytes, all-reduce
+// twice that (a ring; NCCL's own model). Of several ways the quickest is taken.
+struct LinkCost {
+  plan::CollectiveOp op = plan::COLLECTIVE_OP_UNSPECIFIED;  // unspecified: any
+  int64_t ranks = 0;                                        // measured with so many; 0: holds for any number
+  bool network = false;                                     // between nodes, otherwise within one
+  double latency = 0, hop = 0, networkHop = 0;              // seconds
+  Curve bandwidth;                                          // bytes a second by a rank's share of the bytes
+  std::string source;
+};
+
+// An instruction on a rank that shares its cores with nobody.
+double seconds(const ComputeCost& costs, const Work& work);
+
+class Profile {
+ public:
+  // A shipped profile by its name, or a file by its path.
+  static Expected<Profile> load(const std::string& nameOrPath);
+  // `place` begins the messages of errors; they name key and remedy.
+  static Expected<Profile> parse(std::string_view text, const std::string& place);
+  // Of the shipped profiles.
+  static std::vector<std::string> names();
+  json::Value toJson() const;
+
+  // The same machine (or nodes of its kind) under another number of ranks. An error where nodes would have to be
+  // connected and the profile knows no network.
+  Expected<Profile> withRanks(int64_t ranks) const;
+
+  const std::string& name() const { return name_; }
+  int64_t ranks() const { return ranks_; }
+  // Of one rank's device.
+  uint64_t memoryBytes() const { return memoryBytes_; }
+  // While a collective runs, computation runs at its rate divided by 1 + slowdown.
+  double slowdown() const;
+
+  // An instruction on one rank while all ranks compute. Types that the profile does not have cost as f32.
+  double seconds(const Work& work) const;
+  // A collective, from the moment the last rank has arrived. That of one rank alone costs an instruction's overhead.
+  double seconds(const Transfer& transfer) const;
+  // The least latency and the highest rate, bytes of the whole array a second:
+  // seconds(t) >= latency(t.op, t.ranks) + t.bytes / bandwidth(t.op, t.ranks) for transfers of any size.
+  double latency(plan::CollectiveOp op, int64_t ranks) const;
+  double bandwidth(plan::CollectiveOp op, int64_t ranks) const;
+
+ private:
+  friend class ProfileReader;
+  friend Expected<Profile> measure(Device& device, const MeasureOptions& options);
+
+  int64_t nodes(int64_t ranks) const { return (ranks + ranksPerNode_ - 1) / ranksPerNode_; }
+  // Of ComputeCost's, the nearest to what a rank has.
+  const ComputeCost& compute() const;
+  // How many ranks' threads want each core; at least 1.
+  double share() const;
+  // Calls visit(way, scale): the ways that fit best, and what their bandwidth is to be multiplied by.
+  template <typename Visit>
+  void forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const;
+  double wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const;
+
+  std::string name_, description_;
+  int64_t ranks_ = 1;
+  int64_t ranksPerNode_ = 1;
+  int64_t cores_ = 0;  // that the ranks share; 0: each has a device of its own
+  uint64_t memoryBytes_ = 0;
+  std::string memorySource_;
+  std::vector<ComputeCost> compute_;  // by threads, increasing
+  std::vector<LinkCost> links_;
+  double slowdown_ = 0;  // where every thread has a core of its own
+  std::string slowdownSource_;
+};
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,391 @@
+// Profiles as JSON: files are untrusted, so that the first thing wrong is an error naming the key and what is expected.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+#include "runtime/schedule/Profile.h"
+#include "runtime/schedule/ShippedProfiles.h"
+
+namespace sheaf::schedule {
+namespace {
+
+constexpr int64_t kFormat = 1;
+constexpr int64_t kMaxRanks = plan::kMaxRanks;
+// Times and rates beyond these are mistakes of unit.
+constexpr double kMaxSeconds = 3600, kLeastRate = 1, kMostRate = 1e21, kMostSize = 1e18;
+constexpr size_t kMaxEntries = 4096;
+constexpr uint64_t kMaxFileBytes = 16 << 20;
+
+constexpr plan::ElementType kTypes[] = {plan::F32, plan::F64, plan::BF16, plan::F16};
+const char* const kLayouts[] = {"nn", "nt", "tn", "tt"};  // op(a), op(b); n: as it is, t: transposed
+const char* const kAnyOp = "any";
+
+json::Value pairsOf(const Curve& curve) {
+  json::Array points;
+  for (const auto& [size, value] : curve.points) points.push_back(json::Array{size, value});
+  return points;
+}
+
+}  // namespace
+
+// Collects the first fault; what is read afterwards still gets values in range.
+class ProfileReader {
+ public:
+  explicit ProfileReader(std::string place) : place_(std::move(place)) {}
+
+  Expected<Profile> read(const json::Value& value) {
+    Profile p;
+    const json::Object* root = object(value, "the profile");
+    if (root) readRoot(*root, p);
+    if (!status_.ok()) return status_;
+    return p;
+  }
+
+ private:
+  void fail(const std::string& key, const std::string& what) {
+    if (status_.ok()) status_ = Status::error(cat(place_, ": ", key, ": ", what));
+  }
+
+  const json::Object* object(const json::Value& value, const std::string& key) {
+    if (!value.object()) fail(key, "expected an object {...}");
+    return value.object();
+  }
+  const json::Object* member(const json::Object& from, const std::string& key, const char* name) {
+    const json::Value* value = from.find(name);
+    if (!value) return fail(path(key, name), "is missing"), nullptr;
+    return object(*value, path(key, name));
+  }
+  static std::string path(const std::string& key, const std::string& name) {
+    return key.empty() ? name : key + "." + name;
+  }
+
+  void onlyKeys(const json::Object& from, const std::string& key, const std::vector<std::string>& known) {
+    for (const auto& [name, value] : from.members()) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string near = nearest(name, known);
+      fail(path(key, name), near.empty() ? cat("unknown key; known are ", listText(known, known.size()))
+                                         : cat("unknown key; did you mean ", near, "?"));
+    }
+  }
+
+  double inRange(const json::Value& value, const std::string& key, double low, double high) {
+    double number = low;
+    if (!value.number(number) || !(number >= low && number <= high)) {
+      fail(key, cat("expected a number from ", low, " to ", high));
+      return low;
+    }
+    return number;
+  }
+  double number(const json::Object& from, const std::string& key, const char* name, double low, double high) {
+    const json::Value* value = from.find(name);
+    if (!value) return fail(path(key, name), cat("is missing; expected a number from ", low, " to ", high)), low;
+    return inRange(*value, path(key, name), low, high);
+  }
+  double numberOr(const json::Object& from, const std::string& key, const char* name, double low, double high,
+                  double otherwise) {
+    return from.find(name) ? number(from, key, name, low, high) : otherwise;
+  }
+  int64_t integer(const json::Object& from, const std::string& key, const char* name, int64_t low, int64_t high) {
+    const json::Value* value = from.find(name);
+    const int64_t* found = value ? value->integer() : nullptr;
+    if (found && *found >= low && *found <= high) return *found;
+    fail(path(key, name), cat(value ? "" : "is missing; ", "expected an integer from ", low, " to ", high));
+    return low;
+  }
+  int64_t integerOr(const json::Object& from, const std::string& key, const char* name, int64_t low, int64_t high,
+                    int64_t otherwise) {
+    return from.find(name) ? integer(from, key, name, low, high) : otherwise;
+  }
+  std::string text(const json::Object& from, const std::string& key, const char* name) {
+    const json::Value* value = from.find(name);
+    if (value && value->string()) return *value->string();
+    fail(path(key, name), value ? "expected a string" : "is missing; expected a string");
+    return "";
+  }
+  bool flagOr(const json::Object& from, const std::string& key, const char* name, bool otherwise) {
+    const json::Value* value = from.find(name);
+    if (value && !value->boolean()) fail(path(key, name), "expected true or false");
+    return value && value->boolean() ? *value->boolean() : otherwise;
+  }
+  // The index of a string among those allowed; 0 after a fault.
+  size_t choice(const json::Object& from, const std::string& key, const char* name,
+                const std::vector<std::string>& allowed) {
+    const std::string found = text(from, key, name);
+    auto at = std::find(allowed.begin(), allowed.end(), found);
+    if (at != allowed.end()) return static_cast<size_t>(at - allowed.begin());
+    fail(path(key, name), cat("'", found, "' is not one of ", listText(allowed, allowed.size())));
+    return 0;
+  }
+  plan::ElementType type(const json::Object& from, const std::string& key) {
+    std::vector<std::string> names;
+    for (plan::ElementType t : kTypes) names.push_back(plan::elementName(t));
+    return kTypes[choice(from, key, "type", names)];
+  }
+
+  // A number, or pairs of a size and the value there.
+  Curve curve(const json::Object& from, const std::string& key, const char* name) {
+    const std::string where = path(key, name);
+    const json::Value* value = from.find(name);
+    Curve curve{{{1, 1}}};
+    if (!value) return fail(where, "is missing; expected bytes a second, or pairs [bytes, bytes a second]"), curve;
+    double single;
+    if (value->number(single)) {
+      curve.points = {{1, inRange(*value, where, kLeastRate, kMostRate)}};
+      return curve;
+    }
+    const json::Array* pairs = value->array();
+    if (!pairs || pairs->empty() || pairs->size() > kMaxEntries)
+      return fail(where, "expected bytes a second, or pairs [bytes, bytes a second]"), curve;
+    curve.points.clear();
+    for (size_t i = 0; i < pairs->size(); ++i) {
+      const std::string at = cat(where, "[", i, "]");
+      const json::Array* pair = (*pairs)[i].array();
+      if (!pair || pair->size() != 2) return fail(at, "expected a pair [bytes, bytes a second]"), Curve{{{1, 1}}};
+      curve.points.emplace_back(inRange((*pair)[0], at + "[0]", 1, kMostSize),
+                                inRange((*pair)[1], at + "[1]", kLeastRate, kMostRate));
+      if (i > 0 && !(curve.points[i].first > curve.points[i - 1].first))
+        fail(at, "sizes must increase from pair to pair");
+    }
+    return curve;
+  }
+
+  // Calls read(entry, key) for every object of a list.
+  template <typename Read>
+  void list(const json::Object& from, const std::string& key, const char* name, Read read) {
+    const std::string where = path(key, name);
+    const json::Value* value = from.find(name);
+    const json::Array* entries = value ? value->array() : nullptr;
+    if (!entries || entries->empty() || entries->size() > kMaxEntries)
+      return fail(where, cat(value ? "" : "is missing; ", "expected a list of 1 to ", kMaxEntries, " objects"));
+    for (size_t i = 0; i < entries->size() && status_.ok(); ++i) {
+      const std::string at = cat(where, "[", i, "]");
+      if (const json::Object* entry = object((*entries)[i], at)) read(*entry, at);
+    }
+  }
+
+  void readRoot(const json::Object& root, Profile& p) {
+    onlyKeys(root, "",
+             {"sheaf_profile", "name", "description", "ranks", "ranks_per_node", "cores", "memory", "compute",
+              "collectives", "slowdown"});
+    if (integer(root, "", "sheaf_profile", 0, INT64_MAX) != kFormat)
+      fail("sheaf_profile", cat("this version reads profiles of format ", kFormat, "; `sheaf profile` makes one"));
+    p.name_ = text(root, "", "name");
+    p.description_ = root.find("description") ? text(root, "", "description") : "";
+    p.ranks_ = integer(root, "", "ranks", 1, kMaxRanks);
+    p.ranksPerNode_ = integerOr(root, "", "ranks_per_node", 1, kMaxRanks, p.ranks_);
+    p.cores_ = integerOr(root, "", "cores", 1, kMaxRanks, 0);
+    // The ranks of one machine of cores are on one node, however many they are.
+    if (p.cores_ > 0) p.ranksPerNode_ = kMaxRanks;
+    if (const json::Object* memory = member(root, "", "memory")) {
+      onlyKeys(*memory, "memory", {"bytes", "source"});
+      p.memoryBytes_ = static_cast<uint64_t>(integer(*memory, "memory", "bytes", 1, int64_t{1} << 60));
+      p.memorySource_ = text(*memory, "memory", "source");
+    }
+    list(root, "", "compute", [&](const json::Object& entry, const std::string& key) {
+      p.compute_.push_back(computeCost(entry, key));
+      const size_t n = p.compute_.size();
+      if (n > 1 && p.compute_[n - 1].threads <= p.compute_[n - 2].threads)
+        fail(key + ".threads", "numbers of threads must increase from entry to entry");
+    });
+    list(root, "", "collectives",
+         [&](const json::Object& entry, const std::string& key) { p.links_.push_back(linkCost(entry, key)); });
+    checkLinks(p);
+    if (const json::Object* slowdown = member(root, "", "slowdown")) {
+      onlyKeys(*slowdown, "slowdown", {"value", "source"});
+      p.slowdown_ = number(*slowdown, "slowdown", "value", 0, 1e6);
+      p.slowdownSource_ = text(*slowdown, "slowdown", "source");
+    }
+  }
+
+  ComputeCost computeCost(const json::Object& entry, const std::string& key) {
+    ComputeCost cost;
+    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "attention", "convolution"});
+    cost.threads = integerOr(entry, key, "threads", 1, kMaxRanks, 1);
+    if (const json::Object* overhead = member(entry, key, "overhead")) {
+      const std::string at = key + ".overhead";
+      onlyKeys(*overhead, at, {"seconds", "source"});
+      cost.overhead = number(*overhead, at, "seconds", 0, kMaxSeconds);
+      cost.overheadSource = text(*overhead, at, "source");
+    }
+    cost.kernels = cost.moves = Curve{{{1, 1}}};
+    if (const json::Object* kernels = member(entry, key, "kernels")) {
+      const std::string at = key + ".kernels";
+      onlyKeys(*kernels, at, {"bandwidth", "operations", "source"});
+      cost.kernels = curve(*kernels, at, "bandwidth");
+      cost.operations = number(*kernels, at, "operations", kLeastRate, kMostRate);
+      cost.kernelsSource = text(*kernels, at, "source");
+    }
+    if (const json::Object* moves = member(entry, key, "moves")) {
+      const std::string at = key + ".moves";
+      onlyKeys(*moves, at, {"bandwidth", "source"});
+      cost.moves = curve(*moves, at, "bandwidth");
+      cost.movesSource = text(*moves, at, "source");
+    }
+    list(entry, key, "gemm", [&](const json::Object& from, const std::string& at) {
+      onlyKeys(from, at, {"type", "layout", "rate", "half", "source"});
+      GemmCost gemm;
+      gemm.type = type(from, at);
+      gemm.anyLayout = !from.find("layout");
+      const size_t layout = gemm.anyLayout ? 0 : choice(from, at, "layout", {std::begin(kLayouts), std::end(kLayouts)});
+      gemm.transposeA = layout >= 2, gemm.transposeB = layout % 2 == 1;
+      gemm.rate = number(from, at, "rate", kLeastRate, kMostRate);
+      const json::Value* half = from.find("half");
+      if (half && half->array() && half->array()->size() == 3) {
+        double* const into[] = {&gemm.halfM, &gemm.halfN, &gemm.halfK};
+        for (size_t i = 0; i < 3; ++i) *into[i] = inRange((*half->array())[i], cat(at, ".half[", i, "]"), 0, kMostSize);
+      } else {
+        fail(at + ".half", "expected three numbers, for m, n and k");
+      }
+      gemm.source = text(from, at, "source");
+      cost.gemm.push_back(gemm);
+    });
+    list(entry, key, "attention", [&](const json::Object& from, const std::string& at) {
+      onlyKeys(from, at, {"type", "gradient", "rate", "half_width", "half_keys", "block", "source"});
+      AttentionCost attention;
+      attention.type = type(from, at);
+      attention.gradient = flagOr(from, at, "gradient", false);
+      attention.rate = number(from, at, "rate", kLeastRate, kMostRate);
+      attention.halfWidth = numberOr(from, at, "half_width", 0, kMostSize, 0);
+      attention.halfKeys = numberOr(from, at, "half_keys", 0, kMostSize, 0);
+      attention.block = numberOr(from, at, "block", 0, kMostSize, 0);
+      attention.source = text(from, at, "source");
+      cost.attention.push_back(attention);
+    });
+    if (const json::Object* convolution = member(entry, key, "convolution")) {
+      const std::string at = key + ".convolution";
+      onlyKeys(*convolution, at, {"part", "source"});
+      cost.convolution = number(*convolution, at, "part", 1e-6, 1e6);
+      cost.convolutionSource = text(*convolution, at, "source");
+    }
+    return cost;
+  }
+
+  LinkCost linkCost(const json::Object& from, const std::string& at) {
+    onlyKeys(from, at, {"op", "ranks", "network", "latency", "hop", "network_hop", "bandwidth", "source"});
+    LinkCost link;
+    std::vector<std::string> ops{kAnyOp};
+    for (int op = plan::ALL_GATHER; op <= plan::ALL_REDUCE; ++op)
+      ops.push_back(plan::collectiveName(static_cast<plan::CollectiveOp>(op)));
+    link.op = static_cast<plan::CollectiveOp>(choice(from, at, "op", ops));
+    link.ranks = integerOr(from, at, "ranks", 2, kMaxRanks, 0);
+    link.network = flagOr(from, at, "network", false);
+    link.latency = number(from, at, "latency", 0, kMaxSeconds);
+    link.hop = numberOr(from, at, "hop", 0, kMaxSeconds, 0);
+    link.networkHop = numberOr(from, at, "network_hop", 0, kMaxSeconds, 0);
+    link.bandwidth = curve(from, at, "bandwidth");
+    link.source = text(from, at, "source");
+    return link;
+  }
+
+  // Every collective has a way within a node, and between nodes if there is any.
+  void checkLinks(const Profile& p) {
+    const bool network = std::any_of(p.links_.begin(), p.links_.end(), [](const LinkCost& l) { return l.network; });
+    if (p.nodes(p.ranks_) > 1 && !network)
+      fail("collectives", cat(p.ranks_, " ranks, ", p.ranksPerNode_, " a node, need an entry with \"network\": true"));
+    for (int spans = 0; spans <= (network ? 1 : 0); ++spans)
+      for (int op = plan::ALL_GATHER; op <= plan::ALL_REDUCE; ++op)
+        if (std::none_of(p.links_.begin(), p.links_.end(), [&](const LinkCost& link) {
+              return link.network == (spans == 1) && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
+            }))
+          fail("collectives", cat("no entry for ", plan::collectiveName(static_cast<plan::CollectiveOp>(op)),
+                                  spans ? " between nodes" : " within a node", "; \"op\": \"any\" covers all"));
+  }
+
+  const std::string place_;
+  Status status_;
+};
+
+Expected<Profile> Profile::parse(std::string_view text, const std::string& place) {
+  Expected<json::Value> value = json::parse(text);
+  if (!value.ok()) return Status::error(cat(place, ": ", value.status().message(), "; a profile is a JSON object"));
+  return ProfileReader(place).read(*value);
+}
+
+Expected<Profile> Profile::load(const std::string& nameOrPath) {
+  for (const ShippedProfile& shipped : shippedProfiles())
+    if (nameOrPath == shipped.name) return parse(shipped.text, cat("profile ", nameOrPath));
+  struct stat info {};
+  const bool exists = stat(nameOrPath.c_str(), &info) == 0;
+  if (!exists && nameOrPath.find_first_of("/.") == std::string::npos) {
+    const std::string near = nearest(nameOrPath, names());
+    return Status::error(cat("there is no profile '", nameOrPath, "'; ",
+                             near.empty() ? "" : cat("did you mean ", near, "? "), "shipped are ", listText(names()),
+                             ", and `sheaf profile -o FILE` measures this machine"));
+  }
+  if (exists && !S_ISREG(info.st_mode)) return Status::error(cat(nameOrPath, " is not a file"));
+  std::ifstream file(nameOrPath, std::ios::binary);
+  std::ostringstream text;
+  if (!file || info.st_size == 0 || !(text << file.rdbuf()))
+    return Status::error(cat("cannot read the profile ", nameOrPath, "; shipped profiles are ", listText(names())));
+  if (static_cast<uint64_t>(info.st_size) > kMaxFileBytes)
+    return Status::error(
+        cat(nameOrPath, " has ", bytesText(static_cast<uint64_t>(info.st_size)), "; no profile is so large"));
+  return parse(text.str(), nameOrPath);
+}
+
+std::vector<std::string> Profile::names() {
+  std::vector<std::string> names;
+  for (const ShippedProfile& shipped : shippedProfiles()) names.push_back(shipped.name);
+  return names;
+}
+
+json::Value Profile::toJson() const {
+  json::Object root{{"sheaf_profile", kFormat}, {"name", name_}, {"description", description_}, {"ranks", ranks_}};
+  if (cores_ > 0)
+    root.set("cores", cores_);
+  else
+    root.set("ranks_per_node", ranksPerNode_);
+  root.set("memory", json::Object{{"bytes", memoryBytes_}, {"source", memorySource_}});
+  json::Array compute, collectives;
+  for (const ComputeCost& cost : compute_) {
+    json::Array gemm, attention;
+    for (const GemmCost& g : cost.gemm) {
+      json::Object entry{{"type", plan::elementName(g.type)}};
+      if (!g.anyLayout) entry.set("layout", kLayouts[2 * g.transposeA + g.transposeB]);
+      entry.set("rate", g.rate);
+      entry.set("half", json::Array{g.halfM, g.halfN, g.halfK});
+      entry.set("source", g.source);
+      gemm.push_back(std::move(entry));
+    }
+    for (const AttentionCost& a : cost.attention)
+      attention.push_back(json::Object{{"type", plan::elementName(a.type)},
+                                       {"gradient", a.gradient},
+                                       {"rate", a.rate},
+                                       {"half_width", a.halfWidth},
+                                       {"half_keys", a.halfKeys},
+                                       {"block", a.block},
+                                       {"source", a.source}});
+    compute.push_back(json::Object{
+        {"threads", cost.threads},
+        {"overhead", json::Object{{"seconds", cost.overhead}, {"source", cost.overheadSource}}},
+        {"kernels",
+         json::Object{
+             {"bandwidth", pairsOf(cost.kernels)}, {"operations", cost.operations}, {"source", cost.kernelsSource}}},
+        {"moves", json::Object{{"bandwidth", pairsOf(cost.moves)}, {"source", cost.movesSource}}},
+        {"gemm", std::move(gemm)},
+        {"attention", std::move(attention)},
+        {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}});
+  }
+  for (const LinkCost& link : links_) {
+    json::Object entry{{"op", link.op == plan::COLLECTIVE_OP_UNSPECIFIED ? kAnyOp : plan::collectiveName(link.op)}};
+    if (link.ranks > 0) entry.set("ranks", link.ranks);
+    if (link.network) entry.set("network", true);
+    entry.set("latency", link.latency);
+    if (link.hop > 0) entry.set("hop", link.hop);
+    if (link.networkHop > 0) entry.set("network_hop", link.networkHop);
+    entry.set("bandwidth", pairsOf(link.bandwidth));
+    entry.set("source", link.source);
+    collectives.push_back(std::move(entry));
+  }
+  root.set("compute", std::move(compute));
+  root.set("collectives", std::move(collectives));
+  root.set("slowdown", json::Object{{"value", slowdown_}, {"source", slowdownSource_}});
+  return root;
+}
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,110 @@
+#include "runtime/schedule/Work.h"
+
+#include <algorithm>
+
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::schedule {
+namespace {
+
+double bytesOf(const plan::Instruction& instruction) {
+  double bytes = 0;
+  plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+    bytes += static_cast<double>(operand.bytes()) * (operand.access() == plan::READ_WRITE ? 2 : 1);
+  });
+  // Scratch is the last operand, stays in the caches and is written as often as a thread needs it.
+  if (instruction.has_call() && instruction.call().scratch_per_thread() > 0 && instruction.call().operands_size() > 0)
+    bytes -= 2 * static_cast<double>(instruction.call().operands().rbegin()->bytes());
+  return bytes;
+}
+
+plan::ElementType typeOf(const plan::LibraryCall& call) {
+  const int64_t type = plan::integer(call, "type");
+  const bool known = type > plan::ELEMENT_TYPE_UNSPECIFIED && plan::ElementType_IsValid(static_cast<int>(type));
+  return known ? static_cast<plan::ElementType>(type) : plan::F32;
+}
+
+Work callWork(const plan::LibraryCall& call) {
+  auto get = [&](const char* name) { return plan::integer(call, name); };
+  const std::string& name = call.function();
+  if (name == "gemm")
+    return gemmWork(typeOf(call), get("m"), get("n"), get("k"), get("batch"), get("transpose_a") != 0,
+                    get("transpose_b") != 0);
+  if (name == "attention" || name == "attention_grad")
+    return attentionWork(typeOf(call), get("b"), get("h"), get("s"), get("t"), get("d"), get("e"), get("causal") != 0,
+                         name == "attention_grad");
+  if (name == "conv" || name == "conv_grad_input" || name == "conv_grad_filter") {
+    const int64_t groups = std::max<int64_t>(get("groups"), 1);
+    Work work = gemmWork(typeOf(call), get("o") / groups, get("oh") * get("ow"),
+                         get("c") / groups * get("kh") * get("kw"), get("n") * groups, false, false);
+    work.kind = Work::Kind::kConvolution;
+    return work;
+  }
+  return movingWork(Work::Kind::kOther, typeOf(call), 0);
+}
+
+}  // namespace
+
+Work gemmWork(plan::ElementType type, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA,
+              bool transposeB) {
+  const double rows = static_cast<double>(m), columns = static_cast<double>(n), depth = static_cast<double>(k);
+  const double width = static_cast<double>(plan::elementBytes(type)), times = static_cast<double>(batch);
+  Work work;
+  work.kind = Work::Kind::kGemm;
+  work.type = type;
+  work.flops = 2 * rows * columns * depth * times;
+  work.bytes = (rows * depth + depth * columns + rows * columns) * times * width;
+  work.m = m, work.n = n, work.k = k, work.batch = batch;
+  work.transposeA = transposeA, work.transposeB = transposeB;
+  return work;
+}
+
+Work attentionWork(plan::ElementType type, int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t width,
+                   int64_t valueWidth, bool causal, bool gradient) {
+  const double d = static_cast<double>(width), e = static_cast<double>(valueWidth);
+  Work work;
+  work.kind = Work::Kind::kAttention;
+  work.type = type;
+  work.flops = 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(queries) *
+               static_cast<double>(keys) * (gradient ? 3 * d + 2 * e : d + e) * (causal ? 0.5 : 1);
+  work.m = queries, work.n = keys, work.k = width, work.batch = batch * heads;
+  work.gradient = gradient;
+  work.causal = causal;
+  return work;
+}
+
+Work movingWork(Work::Kind kind, plan::ElementType type, double bytes, double flops) {
+  Work work;
+  work.kind = kind;
+  work.type = type;
+  work.bytes = bytes;
+  work.flops = flops;
+  return work;
+}
+
+Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
+  Work work;
+  switch (instruction.kind_case()) {
+    case plan::Instruction::kKernel:
+      work.kind = Work::Kind::kKernel;
+      if (instruction.kernel().kernel() < static_cast<uint32_t>(plan.kernels_size()))
+        work.flops = static_cast<double>(
+            std::max<int64_t>(plan.kernels(static_cast<int>(instruction.kernel().kernel())).operations(), 0));
+      break;
+    case plan::Instruction::kCall:
+      work = callWork(instruction.call());
+      break;
+    case plan::Instruction::kInput:
+    case plan::Instruction::kScalars:
+    case plan::Instruction::kOutput:
+      work.kind = Work::Kind::kOther;
+      break;
+    default:
+      return work;
+  }
+  work.bytes = std::max(bytesOf(instruction), 0.0);
+  return work;
+}
+
+}  // namespace sheaf::schedule

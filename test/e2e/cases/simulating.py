@@ -1,0 +1,172 @@
+"""The simulator: what `sheaf simulate` tells of plans on machines, what `sheaf profile` measures, and what both refuse."""
+import json
+
+from harness import Case, expect
+from training import CONFIGS
+
+KINDS = ("compute", "communication", "cycle", "memory")
+
+
+def cases(session):
+    for profile in ("cpu", "h100x8", "a100x8", "rtx4090x8"):
+        for ranks, zero in ((1, 0), (4, 0), (4, 1), (4, 2), (4, 3)):
+            yield Case(f"simulating/{profile}/ranks-{ranks}/zero-{zero}",
+                       lambda p=profile, r=ranks, z=zero: simulated(session, p, r, z))
+    yield Case("simulating/text", lambda: text(session))
+    yield Case("simulating/other-ranks", lambda: other_ranks(session))
+    yield Case("simulating/memory-limit", lambda: memory_limit(session))
+    yield Case("simulating/edited-profile", lambda: edited_profile(session))
+    yield Case("simulating/profile", lambda: measured(session), alone=True)
+    for name, (options, words) in REFUSED.items():
+        yield Case(f"simulating/refused/{name}", lambda o=options, w=words: refused(session, o, w))
+    for name, (content, words) in PROFILES.items():
+        yield Case(f"simulating/refused-profile/{name}", lambda c=content, w=words: refused_profile(session, c, w))
+    yield Case("simulating/refused-plan", lambda: refused_plan(session))
+    for name, (options, words) in MEASURING.items():
+        yield Case(f"simulating/refused-measuring/{name}", lambda o=options, w=words: refused_measuring(session, o, w))
+
+
+def plan_of(session, ranks, zero):
+    return session.plan("gpt2-tiny", ranks, zero, 8, CONFIGS["gpt2-tiny"].options)
+
+
+def simulate(session, plan, *options):
+    return json.loads(session.succeed("sheaf", "simulate", plan, "--json", *options).out)
+
+
+def simulated(session, machine, ranks, zero):
+    plan = plan_of(session, ranks, zero)
+    told = simulate(session, plan, "--profile", machine)
+    expect(told["bound_by"] in KINDS, f"bound by {told['bound_by']}")
+    expect(0 < told["bound_seconds"] <= told["step_seconds"] * (1 + 1e-9), f"bound {told['bound_seconds']}, step {told['step_seconds']}")
+    expect(told["bound_seconds"] >= max(told["bounds"].values()), "the bound is not the largest of its terms")
+    expect(told["peak_bytes"] == session.inspect(plan)["memory"]["peak_bytes"], f"peak {told['peak_bytes']}")
+    exposed = told["step_seconds"] - told["compute_seconds"]
+    expect(abs(told["exposed_communication_seconds"] - exposed) < 1e-9, f"exposed {told['exposed_communication_seconds']}")
+    total = sum(told["seconds_by_kind"].values())
+    expect(total >= told["compute_seconds"] + told["communication_seconds"] - 1e-9, "the parts do not add up")
+    if ranks == 1:
+        expect(told["communication_seconds"] < 0.1 * told["step_seconds"], "one rank communicates")
+
+
+def text(session):
+    out = session.succeed("sheaf", "simulate", plan_of(session, 4, 3), "--profile", "h100x8").out
+    first = out.splitlines()[0]
+    expect(first.startswith("step ") and " bound " in first and " gap " in first, first)
+    for word in ("exposed communication", "peak", "gemm", "kernel", "all_gather", "reduce_scatter"):
+        expect(word in out, f"no '{word}' in\n{out}")
+
+
+def other_ranks(session):
+    """More ranks: more hops for a collective, smaller shards."""
+    plan = plan_of(session, 4, 3)
+    few, many = (simulate(session, plan, "--profile", "h100x64", "--ranks", n) for n in (2, 64))
+    expect((few["ranks"], many["ranks"]) == (2, 64), "other ranks than asked for")
+    expect(few["communication_seconds"] < many["communication_seconds"], "more ranks communicate faster")
+    expect(few["peak_bytes"] > many["peak_bytes"], "more ranks hold no less")
+
+
+def memory_limit(session):
+    plan = plan_of(session, 4, 3)
+    told = simulate(session, plan, "--profile", "h100x8")
+    expect(told["fits"] and told["memory_limit"] == 80_000_000_000, f"limit {told['memory_limit']}")
+    told = simulate(session, plan, "--profile", "h100x8", "--memory-limit", "1MiB")
+    expect(not told["fits"] and told["memory_limit"] == 1 << 20, f"limit {told['memory_limit']}")
+    out = session.succeed("sheaf", "simulate", plan, "--profile", "h100x8", "--memory-limit", "1MiB").out
+    expect("too much for 1.0 MiB" in out, out)
+
+
+def edited_profile(session):
+    """A machine of half the speed takes twice as long."""
+    where, plan = session.folder(), plan_of(session, 1, 0)
+    fast = {"sheaf_profile": 1, "name": "fast", "ranks": 1, "memory": {"bytes": 1 << 30, "source": "made up"},
+            "compute": [{"overhead": {"seconds": 1e-6, "source": "made up"},
+                         "kernels": {"bandwidth": 1e10, "operations": 1e10, "source": "made up"},
+                         "moves": {"bandwidth": 1e10, "source": "made up"},
+                         "gemm": [{"type": "f32", "rate": 1e11, "half": [0, 0, 0], "source": "made up"}],
+                         "attention": [{"type": "f32", "rate": 1e11, "source": "made up"}],
+                         "convolution": {"part": 1, "source": "made up"}}],
+            "collectives": [{"op": "any", "latency": 1e-6, "bandwidth": 1e10, "source": "made up"}],
+            "slowdown": {"value": 0, "source": "made up"}}
+    slow = json.loads(json.dumps(fast))
+    compute = slow["compute"][0]
+    compute["overhead"]["seconds"] *= 2
+    compute["kernels"]["operations"] /= 2
+    for entry, key in ((compute["kernels"], "bandwidth"), (compute["moves"], "bandwidth"), (compute["gemm"][0], "rate"),
+                       (compute["attention"][0], "rate"), (slow["collectives"][0], "bandwidth")):
+        entry[key] /= 2
+    slow["collectives"][0]["latency"] *= 2
+    seconds = []
+    for name, machine in (("fast", fast), ("slow", slow)):
+        (where / f"{name}.json").write_text(json.dumps(machine))
+        seconds.append(simulate(session, plan, "--profile", where / f"{name}.json")["step_seconds"])
+    expect(abs(seconds[1] / seconds[0] - 2) < 1e-6, f"{seconds[1] / seconds[0]} times as long")
+
+
+def measured(session):
+    """A profile measured here tells about the right time for a step measured here (test/bench/predict.py says how near)."""
+    where = session.folder()
+    done = session.succeed("sheaf", "profile", "-o", where / "here.json", "--ranks", 2, "--threads-per-rank", 1, timeout=600)
+    expect(not done.out, f"stdout has {done.out[:200]}")
+    machine = json.loads((where / "here.json").read_text())
+    expect(machine["name"] == "here" and machine["ranks"] == 2 and machine["cores"] >= 1, "not this machine")
+    rate = max(g["rate"] for c in machine["compute"] for g in c["gemm"])
+    expect(1e8 < rate < 1e13, f"matrix products at {rate} flops a second")
+    told = simulate(session, plan_of(session, 2, 3), "--profile", where / "here.json")
+    expect(1e-5 < told["step_seconds"] < 60, f"a step of {told['step_seconds']} s")
+
+
+REFUSED = {
+    "no-profile": ((), ["--profile", "h100x8", "sheaf profile"]),
+    "unknown-profile": (("--profile", "h100x88"), ["h100x88", "did you mean h100x8"]),
+    "missing-file": (("--profile", "nowhere/p.json"), ["nowhere/p.json"]),
+    "folder": (("--profile", "/"), ["not a file"]),
+    "no-network": (("--profile", "h100x8", "--ranks", "16"), ["h100x8", "one node of 8", "h100x64"]),
+    "ranks": (("--profile", "h100x8", "--ranks", "0"), ["--ranks"]),
+    "limit": (("--profile", "h100x8", "--memory-limit", "much"), ["--memory-limit", "24GiB"]),
+    "option": (("--profil", "h100x8"), ["--profile"]),
+}
+
+PROFILES = {
+    "empty": ("", []),
+    "not-json": ("{", ["JSON"]),
+    "another-thing": ('{"models": []}', ["models", "unknown key"]),
+    "later-format": ('{"sheaf_profile": 2}', ["sheaf_profile", "format 1"]),
+    "no-name": ('{"sheaf_profile": 1}', ["name", "missing"]),
+    "list": ("[1, 2]", ["object"]),
+}
+
+MEASURING = {
+    "no-output": ((), ["-o"]),
+    "missing-folder": (("-o", "nowhere/p.json", "--ranks", "2"), ["nowhere"]),
+    "ranks": (("-o", "p.json", "--ranks", "0"), ["--ranks"]),
+    "argument": (("-o", "p.json", "here"), ["here"]),
+}
+
+
+def expect_error(done, words):
+    expect(done.code == 1, f"exit {done.code}")
+    expect(done.err.startswith("sheaf: error: ") and len(done.err.splitlines()) == 1, done.err)
+    for word in words:
+        expect(word in done.err, f"no '{word}' in: {done.err}")
+
+
+def refused(session, options, words):
+    expect_error(session.call("sheaf", "simulate", plan_of(session, 4, 3), *options), words)
+
+
+def refused_profile(session, content, words):
+    path = session.folder() / "p.json"
+    path.write_text(content)
+    done = session.call("sheaf", "simulate", plan_of(session, 4, 3), "--profile", path)
+    expect_error(done, [str(path), *words])
+
+
+def refused_plan(session):
+    path = session.folder() / "p.plan"
+    path.write_bytes(plan_of(session, 4, 3).read_bytes()[:-1])
+    expect_error(session.call("sheaf", "simulate", path, "--profile", "h100x8"), ["p.plan"])
+
+
+def refused_measuring(session, options, words):
+    expect_error(session.call("sheaf", "profile", *options, cwd=session.folder()), words)

@@ -1,0 +1,257 @@
+// What instructions ask of a machine, and what a profile answers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/schedule/LeastSquares.h"
+#include "runtime/schedule/Profile.h"
+#include "runtime/schedule/Work.h"
+#include "test/runtime/LibraryCalls.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf::schedule {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+plan::Operand operandOf(uint64_t bytes, plan::Access access) {
+  plan::Operand operand;
+  operand.set_bytes(bytes);
+  operand.set_access(access);
+  return operand;
+}
+
+Work workOfCall(plan::LibraryCall call, std::initializer_list<plan::Operand> operands) {
+  for (const plan::Operand& operand : operands) *call.add_operands() = operand;
+  plan::Instruction instruction;
+  *instruction.mutable_call() = std::move(call);
+  return workOf(instruction, plan::Plan());
+}
+
+TEST(Work, OfAProductIsItsFlopsAndOperands) {
+  const Work work =
+      workOfCall(testing::libraryCall("gemm", {{"m", 4}, {"n", 8}, {"k", 16}, {"batch", 2}, {"transpose_b", 1}}),
+                 {operandOf(512, plan::READ), operandOf(1024, plan::READ), operandOf(256, plan::WRITE)});
+  EXPECT_EQ(work.kind, Work::Kind::kGemm);
+  EXPECT_EQ(work.flops, 2.0 * 4 * 8 * 16 * 2);
+  EXPECT_EQ(work.bytes, 512 + 1024 + 256);
+  EXPECT_TRUE(work.transposeB && !work.transposeA);
+  // The compiler, which has no plan, builds the same.
+  EXPECT_EQ(gemmWork(plan::F32, 4, 8, 16, 2, false, true).bytes, work.bytes);
+}
+
+TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
+  const Work work = workOfCall(
+      [] {
+        auto call = testing::libraryCall(
+            "attention", {{"b", 2}, {"h", 3}, {"s", 64}, {"t", 64}, {"d", 16}, {"e", 16}, {"causal", 1}});
+        call.set_scratch_per_thread(4096);
+        return call;
+      }(),
+      {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
+  EXPECT_EQ(work.flops, 2.0 * 2 * 3 * 64 * 64 * (16 + 16) / 2);
+  EXPECT_EQ(work.bytes, 150);
+  EXPECT_EQ(work.batch, 6);
+  const Work gradient = attentionWork(plan::BF16, 2, 3, 64, 64, 16, 16, true, true);
+  EXPECT_EQ(gradient.flops, 2.5 * work.flops);
+}
+
+TEST(Work, OfAKernelIsItsBytesAndOperations) {
+  plan::Plan plan;
+  plan.add_kernels()->set_operations(500);
+  plan::Instruction instruction;
+  *instruction.mutable_kernel()->add_operands() = operandOf(64, plan::READ_WRITE);
+  const Work work = workOf(instruction, plan);
+  EXPECT_EQ(work.kind, Work::Kind::kKernel);
+  EXPECT_EQ(work.bytes, 128);
+  EXPECT_EQ(work.flops, 500);
+  instruction.mutable_record();
+  EXPECT_EQ(workOf(instruction, plan).kind, Work::Kind::kNone);
+}
+
+// A machine with round figures.
+std::string profileText(const std::string& collectives, const std::string& more = "") {
+  return R"({"sheaf_profile": 1, "name": "test", "ranks": 4, )" + more +
+         R"("memory": {"bytes": 1000, "source": "made up"},
+  "compute": [{"overhead": {"seconds": 1e-6, "source": ""},
+    "kernels": {"bandwidth": [[1000, 1e9], [1000000, 4e9]], "operations": 1e9, "source": ""},
+    "moves": {"bandwidth": 1e9, "source": ""},
+    "gemm": [{"type": "f32", "layout": "nn", "rate": 1e12, "half": [10, 0, 0], "source": ""},
+             {"type": "bf16", "rate": 4e12, "half": [0, 0, 0], "source": ""}],
+    "attention": [{"type": "f32", "rate": 1e12, "half_width": 16, "block": 64, "source": ""}],
+    "convolution": {"part": 0.5, "source": ""}}],
+  "collectives": )" +
+         collectives + R"(, "slowdown": {"value": 0.25, "source": ""}})";
+}
+
+const char* const kLinks =
+    R"([{"op": "any", "latency": 1e-5, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+        {"op": "any", "latency": 1e-4, "bandwidth": 2e9, "source": ""}])";
+
+Profile made(const std::string& text) {
+  Expected<Profile> profile = Profile::parse(text, "test.json");
+  EXPECT_TRUE(profile.ok()) << profile.status().message();
+  return *profile;
+}
+
+TEST(Profile, CostsWork) {
+  const Profile p = made(profileText(kLinks));
+  // Overhead, then flops at a rate that is halved where m is at its half value.
+  EXPECT_NEAR(p.seconds(gemmWork(plan::F32, 10, 1000, 1000, 1, false, false)), 1e-6 + 2 * 2e7 / 1e12, 1e-12);
+  EXPECT_NEAR(p.seconds(gemmWork(plan::BF16, 10, 1000, 1000, 1, false, true)), 1e-6 + 2e7 / 4e12, 1e-12);
+  // f64 costs as f32.
+  EXPECT_EQ(p.seconds(gemmWork(plan::F64, 10, 10, 10, 1, false, false)),
+            p.seconds(gemmWork(plan::F32, 10, 10, 10, 1, false, false)));
+  // Bandwidth by size, unless there is more to compute.
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 1e6)), 1e-6 + 1e6 / 4e9, 1e-12);
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 31622.7766)), 1e-6 + 31622.7766 / 2.5e9, 1e-10);
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 10, 1e6)), 1e-6 + 1e-3, 1e-12);
+  // Tiles on the diagonal of a causal mask are computed whole.
+  const Work attention = attentionWork(plan::F32, 1, 1, 64, 64, 16, 16, true, false);
+  EXPECT_NEAR(p.seconds(attention), 1e-6 + attention.flops / 1e12 * 2 * 2, 1e-12);
+  EXPECT_EQ(p.seconds(Work()), 0);
+  EXPECT_EQ(p.slowdown(), 0.25);
+}
+
+TEST(Profile, TakesTheQuickestWayOfACollective) {
+  const Profile p = made(profileText(kLinks));
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000, 4}), 1e-5 + 3e-6 + 3000 / 1e9, 1e-12);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000000, 4}), 1e-4 + 3e6 / 2e9, 1e-9);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_REDUCE, 4000, 4}), 1e-5 + 6e-6 + 6000 / 1e9, 1e-12);
+  EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 4000, 1}), 1e-6);
+  for (uint64_t bytes = 1; bytes < (1u << 30); bytes *= 7)
+    for (plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
+      for (int64_t ranks : {2, 3, 4, 64})
+        EXPECT_GE(p.seconds(Transfer{op, bytes, ranks}) * (1 + 1e-9),
+                  p.latency(op, ranks) + static_cast<double>(bytes) / p.bandwidth(op, ranks));
+}
+
+TEST(Profile, KnowsNodesAndNetworks) {
+  const std::string links =
+      R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+          {"op": "any", "network": true, "latency": 0, "hop": 1e-6, "network_hop": 1e-5, "bandwidth": 1e8, "source": ""}])";
+  const Profile p = made(profileText(links, R"("ranks_per_node": 2, )"));
+  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 2), 1e-6, 1e-15);
+  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 8), 4e-6 + 3e-5, 1e-15);
+  EXPECT_NEAR(p.bandwidth(plan::ALL_GATHER, 8), 1e8 * 8 / 7, 1);
+  EXPECT_TRUE(p.withRanks(64).ok());
+  EXPECT_THAT(made(profileText(kLinks)).withRanks(5).status().message(),
+              AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("h100x64")));
+}
+
+TEST(Profile, SharesTheCoresOfOneMachine) {
+  const Profile two = *made(profileText(kLinks, R"("cores": 4, )")).withRanks(2);
+  const Profile eight = *two.withRanks(8);
+  const Work work = movingWork(Work::Kind::kOther, plan::F32, 1e6);
+  EXPECT_NEAR(eight.seconds(work), 2 * two.seconds(work), 1e-12);
+  // Two ranks of one thread leave two cores for collectives' threads; eight leave none.
+  EXPECT_EQ(two.slowdown(), 0.25);
+  EXPECT_GT(eight.slowdown(), 100);
+  EXPECT_NEAR(made(profileText(kLinks, R"("cores": 4, )")).withRanks(3)->slowdown(), 1.25 * 3 - 1, 1e-12);
+}
+
+TEST(Profile, ShippedOnesAreWholeAndReadBack) {
+  for (const std::string& name : Profile::names()) {
+    Expected<Profile> profile = Profile::load(name);
+    ASSERT_TRUE(profile.ok()) << profile.status().message();
+    EXPECT_EQ(profile->name(), name);
+    Expected<Profile> again = Profile::parse(json::write(profile->toJson()), "again");
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(json::write(again->toJson()), json::write(profile->toJson()));
+    EXPECT_EQ(json::write(profile->toJson()).find("\"source\":\"\""), std::string::npos)
+        << name << ": a figure without source";
+  }
+}
+
+TEST(Profile, H100IsRealistic) {
+  const Profile p = *Profile::load("h100x8");
+  const Work large = gemmWork(plan::BF16, 8192, 8192, 8192, 1, false, false);
+  const double rate = large.flops / p.seconds(large);
+  EXPECT_GT(rate, 0.68 * 989.4e12);
+  EXPECT_LT(rate, 0.78 * 989.4e12);
+  EXPECT_NEAR(p.bandwidth(plan::ALL_GATHER, 8) * 7 / 8, 360e9, 1e9);
+  EXPECT_FALSE(p.withRanks(16).ok());
+  EXPECT_TRUE(Profile::load("h100x64")->withRanks(4096).ok());
+}
+
+struct Refusal {
+  const char *name, *from, *to, *message;
+};
+const Refusal kRefusals[] = {
+    {"Format", R"("sheaf_profile": 1)", R"("sheaf_profile": 2)", "test.json: sheaf_profile: "},
+    {"Missing", R"("name": "test", )", "", "name: is missing"},
+    {"Misspelt", R"("convolution")", R"("convolutoin")",
+     "compute[0].convolutoin: unknown key; did you mean convolution?"},
+    {"Range", R"("rate": 4e12)", R"("rate": -4)", "compute[0].gemm[1].rate: expected a number from"},
+    {"Type", R"("type": "bf16")", R"("type": "bf17")", "compute[0].gemm[1].type: 'bf17' is not one of f32"},
+    {"Half", "[10, 0, 0]", "[10, 0]", "compute[0].gemm[0].half: expected three numbers"},
+    {"Order", "[1000000, 4e9]", "[10, 4e9]", "sizes must increase"},
+    {"Pair", "[1000000, 4e9]", "[1000000]", "compute[0].kernels.bandwidth[1]: expected a pair"},
+    {"Ranks", R"("ranks": 4)", R"("ranks": 0)", "ranks: expected an integer from 1"},
+    {"Op", R"("op": "any", "latency": 1e-5)", R"("op": "all", "latency": 1e-5)",
+     "collectives[0].op: 'all' is not one of any"},
+    {"NoList", R"("overhead": {"seconds": 1e-6, "source": ""})", R"("overhead": [])",
+     "compute[0].overhead: expected an object"},
+    {"Network", R"("ranks": 4, )", R"("ranks": 4, "ranks_per_node": 2, )", "need an entry with \"network\": true"},
+    {"Json", R"("ranks": 4)", R"("ranks" 4)", "a profile is a JSON object"},
+};
+
+class ProfileRefuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(ProfileRefuses, NamingKeyAndRemedy) {
+  std::string text = profileText(kLinks);
+  const size_t at = text.find(GetParam().from);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, std::string(GetParam().from).size(), GetParam().to);
+  EXPECT_THAT(Profile::parse(text, "test.json").status().message(),
+              AllOf(HasSubstr("test.json"), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(, ProfileRefuses, ::testing::ValuesIn(kRefusals),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Profile, NeedsAWayForEveryCollective) {
+  EXPECT_THAT(
+      Profile::parse(profileText(R"([{"op": "all_gather", "latency": 0, "bandwidth": 1e9, "source": ""}])"), "p")
+          .status()
+          .message(),
+      HasSubstr("no entry for reduce_scatter within a node"));
+}
+
+TEST(Profile, LoadSaysWhatThereIs) {
+  EXPECT_THAT(Profile::load("h100x9").status().message(),
+              AllOf(HasSubstr("did you mean h100x8?"), HasSubstr("sheaf profile")));
+  EXPECT_THAT(Profile::load("/nonexistent/p.json").status().message(), HasSubstr("/nonexistent/p.json"));
+  testing::TemporaryFolder folder;
+  EXPECT_THAT(Profile::load(folder.path()).status().message(), HasSubstr("is not a file"));
+  testing::writeFile(folder / "empty.json", "");
+  EXPECT_THAT(Profile::load(folder / "empty.json").status().message(), HasSubstr("empty.json"));
+  testing::writeFile(folder / "p.json", profileText(kLinks));
+  EXPECT_TRUE(Profile::load(folder / "p.json").ok());
+}
+
+TEST(LeastSquares, FindsNonNegativeCoefficients) {
+  std::vector<Sample> samples;
+  for (double x : {1.0, 2.0, 5.0, 9.0})
+    for (double y : {1.0, 3.0, 4.0}) samples.push_back({{x, y, x * y}, 3 * x + 0.5 * x * y});
+  const std::vector<double> fitted = fitNonNegative(samples);
+  EXPECT_NEAR(fitted[0], 3, 1e-6);
+  EXPECT_NEAR(fitted[1], 0, 1e-6);
+  EXPECT_NEAR(fitted[2], 0.5, 1e-6);
+  // What would be negative is left out.
+  for (Sample& sample : samples) sample.seconds = std::max(2 * sample.terms[0] - 0.1 * sample.terms[1], 0.1);
+  EXPECT_THAT(fitNonNegative(samples), Each(::testing::Ge(0)));
+  // A sample that other load has spoilt counts little.
+  for (Sample& sample : samples) sample.seconds = 2 * sample.terms[0] + sample.terms[1];
+  samples[3].seconds *= 5;
+  EXPECT_NEAR(fitNonNegative(samples)[0], 2, 0.05);
+  // The first coefficient is a rate, and never 0.
+  for (Sample& sample : samples) sample.seconds = sample.terms[1];
+  EXPECT_GT(fitNonNegative(samples)[0], 0);
+}
+
+}  // namespace
+}  // namespace sheaf::schedule

@@ -1,0 +1,187 @@
+// sheaf simulate: what a plan's step takes on a machine, without the machine.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "runtime/base/Text.h"
+#include "runtime/io/AtomicFile.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Verify.h"
+#include "runtime/schedule/Bound.h"
+#include "runtime/schedule/Peers.h"
+#include "runtime/schedule/PlanLoop.h"
+#include "tools/sheaf/Arguments.h"
+
+namespace sheaf::tool {
+
+static const char kHelp[] = R"(Plays a plan's step on a machine that need not be at hand.
+
+usage: sheaf simulate OUT.plan --profile NAME|FILE [options]
+
+  --profile NAME|FILE   the machine: a shipped profile, or a file made by `sheaf profile`
+  --ranks N             instead of the plan's; every rank keeps its rows
+  --memory-limit SIZE   bytes of a rank's device, such as 24GiB (default: the profile's)
+  --json                for programs
+  --trace FILE          when each instruction ran, for chrome://tracing or Perfetto (as sheaf-run --trace)
+)";
+
+namespace {
+
+using namespace schedule;
+
+struct Simulation {
+  PlanLoop loop;
+  Timeline timeline;
+  Bound bound;
+  uint64_t peak = 0, limit = 0;
+  std::map<std::string, double> parts;                       // seconds by kind of instruction
+  std::vector<std::pair<std::string, PeerResult>> policies;  // of the other systems
+};
+
+Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, uint64_t limit) {
+  Simulation result;
+  result.loop = loopOf(plan, machine);
+  const PlanLoop& loop = result.loop;
+  result.timeline = play(loop.loop);
+  if (!std::isfinite(result.timeline.period))
+    return Status::error("the plan's instructions wait for each other and never end; `sheaf verify` says which");
+  result.bound = boundOf(loop.loop, dataDependences(plan, loop));
+  result.peak = peakBytes(plan, machine.ranks());
+  for (size_t op = 0; op < loop.instructions.size(); ++op)
+    result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
+  result.limit = limit ? limit : machine.memoryBytes();
+  if (machine.ranks() > 1) {
+    PeerStep step = peerStepOf(plan, machine);
+    for (Peer peer : kPeers) result.policies.emplace_back(peerName(peer), playPeer(step, peer, result.limit));
+  }
+  return result;
+}
+
+double gap(const Simulation& s) {
+  return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
+}
+
+void printText(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
+  std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
+              secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
+  std::printf(
+      "%lld ranks of %s; exposed communication %s; peak %s a rank, %s\n", static_cast<long long>(machine.ranks()),
+      machine.name().c_str(), secondsText(s.timeline.exposed).c_str(), bytesText(s.peak).c_str(),
+      s.peak <= s.limit ? cat("which fits ", bytesText(s.limit)).c_str()
+                        : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
+  std::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
+  std::vector<std::pair<double, std::string>> parts;
+  for (const auto& [kind, seconds] : s.parts) parts.emplace_back(seconds, kind);
+  std::sort(parts.rbegin(), parts.rend());
+  for (const auto& [seconds, kind] : parts)
+    std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
+                100 * seconds / s.timeline.period);
+  if (!s.policies.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "others, at ZeRO-3", "step");
+  for (const auto& [name, peer] : s.policies)
+    std::printf("  %-16s %10s   %5.2f          %s%s (%s)\n", name.c_str(), secondsText(peer.seconds).c_str(),
+                peer.seconds / s.timeline.period, bytesText(peer.bytes).c_str(), peer.fits ? "" : ", too many",
+                peer.knobs.c_str());
+  if (machine.ranks() != plan.ranks())
+    std::printf(
+        "\nThe plan is for %lld ranks: what is sharded was scaled, the layout of its memory was not made anew.\n",
+        static_cast<long long>(plan.ranks()));
+}
+
+void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
+  json::Object parts;
+  for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
+  json::Object policies;
+  for (const auto& [name, peer] : s.policies)
+    policies.set(
+        name,
+        json::Object{
+            {"step_seconds", peer.seconds}, {"peak_bytes", peer.bytes}, {"fits", peer.fits}, {"knobs", peer.knobs}});
+  json::Object told{
+      {"profile", machine.name()},
+      {"ranks", machine.ranks()},
+      {"zero", static_cast<int64_t>(plan.zero_stage())},
+      {"step_seconds", s.timeline.period},
+      {"bound_seconds", s.bound.seconds},
+      {"bound_by", boundByName(s.bound.by)},
+      {"bounds",
+       json::Object{{"compute", s.bound.compute}, {"communication", s.bound.communication}, {"cycle", s.bound.cycle}}},
+      {"exposed_communication_seconds", s.timeline.exposed},
+      {"compute_seconds", s.timeline.computeSeconds},
+      {"communication_seconds", s.timeline.linkSeconds},
+      {"seconds_by_kind", std::move(parts)},
+      {"policies", std::move(policies)},
+      {"peak_bytes", s.peak},
+      {"memory_limit", s.limit},
+      {"fits", s.peak <= s.limit}};
+  std::printf("%s\n", json::write(std::move(told), 2).c_str());
+}
+
+// The last simulated step in Chrome's trace event format, times in microseconds.
+Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
+  json::Array events;
+  for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
+    const int index = s.loop.instructions[op];
+    const plan::Instruction& instruction = plan.body(index);
+    events.push_back(
+        json::Object{{"name", instruction.label()},
+                     {"cat", plan::instructionKind(instruction)},
+                     {"ph", "X"},
+                     {"pid", 0},
+                     {"tid", static_cast<int64_t>(instruction.stream())},
+                     {"ts", s.timeline.begin[op] * 1e6},
+                     {"dur", (s.timeline.end[op] - s.timeline.begin[op]) * 1e6},
+                     {"args", json::Object{{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}}}});
+  }
+  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
+  const std::string text =
+      json::write(json::Object{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
+  return file->commit();
+}
+
+}  // namespace
+
+int simulate(const std::vector<std::string>& arguments) {
+  std::string path, profile, trace;
+  int64_t ranks = 0;
+  uint64_t limit = 0;
+  bool json = false;
+  Arguments parser("simulate", "simulate OUT.plan --profile NAME|FILE");
+  parser.positional("plan", path);
+  parser.option("--profile", profile);
+  parser.option("--ranks", ranks, 1, plan::kMaxRanks);
+  parser.option("--memory-limit", [&](const std::string& text) {
+    if (parseBytes(text, limit) && limit > 0) return Status();
+    return Status::error(cat("--memory-limit ", text, ": expected bytes, such as 24GiB or 80GB"));
+  });
+  parser.flag("--json", json);
+  parser.option("--trace", trace);
+  if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
+  if (parser.help) return help(kHelp);
+  if (profile.empty())
+    return fail(cat("--profile is missing: which machine? Shipped are ", listText(Profile::names()),
+                    "; `sheaf profile -o FILE` measures this one"));
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  if (!plan.ok()) return fail(plan.status().message());
+  if (Status sound = plan::verifyPlan(**plan); !sound.ok()) return fail(path + ": " + sound.message());
+  if (Status proved = plan::provePlan(**plan); !proved.ok()) return fail(path + ": " + proved.message());
+  Expected<Profile> machine = Profile::load(profile);
+  if (!machine.ok()) return fail(machine.status().message());
+  machine = machine->withRanks(ranks > 0 ? ranks : (*plan)->ranks());
+  if (!machine.ok()) return fail(machine.status().message());
+  Expected<Simulation> simulation = simulate(**plan, *machine, limit);
+  if (!simulation.ok()) return fail(path + ": " + simulation.status().message());
+  if (!trace.empty())
+    if (Status written = writeTrace(*simulation, **plan, trace); !written.ok()) return fail(written.message());
+  if (json)
+    printJson(*simulation, **plan, *machine);
+  else
+    printText(*simulation, **plan, *machine);
+  return 0;
+}
+
+}  // namespace sheaf::tool
