@@ -20,6 +20,7 @@ void addImportPasses(mlir::OpPassManager& passes) {
 }
 
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
   passes.addPass(train::createDifferentiate());
   train::AddOptimizerOptions optimizer;
