@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz bench predict docs install clean
+.PHONY: help setup configured build demo test format fuzz mutants bench predict docs install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-fuzz
 	@python3 test/fuzz/corpus.py --tools $(folder)/bin --out $(folder)/fuzz
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
+
+mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
 
 bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound

@@ -34,16 +34,29 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(train::createDecompose());
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());
-  // Last: it fixes which ops become one kernel, and with that every bit of the result.
+  // It fixes which ops become one kernel, and with the precision of what kernels store every bit of the result.
   passes.addPass(train::createAssignFusions());
+  train::SetPrecisionOptions precision;
+  precision.precision = options.precision;
+  precision.reducePrecision = options.reducePrecision;
+  passes.addPass(train::createSetPrecision(precision));
 }
 
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  // After everything that decides bits: clones are never merged back.
+  train::RecomputeOptions recompute;
+  recompute.what = options.recompute;
+  recompute.every = options.recomputeEvery;
+  recompute.segments = options.recomputeSegments;
+  passes.addPass(train::createRecompute(recompute));
   zero::FormBucketsOptions buckets;
   buckets.stage = options.stage;
   buckets.bucketBytes = options.bucketBytes;
   passes.addPass(zero::createFormBuckets(buckets));
-  passes.addPass(zero::createGatherParameters());
+  zero::GatherParametersOptions gather;
+  gather.keepPart = options.keepPart;
+  gather.keep = options.keep;
+  passes.addPass(zero::createGatherParameters(gather));
   passes.addPass(zero::createReduceGradients());
   passes.addPass(zero::createPlaceUpdates());
   passes.addPass(zero::createVerifyStage());
@@ -54,14 +67,24 @@ void addFusePasses(mlir::OpPassManager& passes) {
 }
 
 void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
-  passes.addPass(plan_ir::createSchedule());
   plan_ir::LowerToPlanOptions lower;
   lower.maxThreads = options.maxThreads;
   passes.addPass(plan_ir::createLowerToPlan(lower));
+  plan_ir::ScheduleOptions schedule;
+  schedule.profileName = options.profile;
+  schedule.memoryLimit = options.memoryLimit;
+  schedule.prefetch = options.prefetch;
+  passes.addPass(plan_ir::createSchedule(schedule));
   passes.addPass(plan_ir::createInsertEvents());
   passes.addPass(plan_ir::createElideEvents());
   // After the streams' order is known: buffers share bytes only where it keeps their accesses apart.
   passes.addPass(plan_ir::createAllocateArena());
+  // The events so far say how far ahead a gather may run for memory's sake. What the layout needs of that, and no more,
+  // is found again from the bytes that buffers share.
+  plan_ir::InsertEventsOptions placed;
+  placed.placed = true;
+  passes.addPass(plan_ir::createInsertEvents(placed));
+  passes.addPass(plan_ir::createElideEvents());
 }
 
 }  // namespace sheaf

@@ -11,9 +11,17 @@ namespace sheaf {
 struct PipelineOptions {
   std::string optimizer;  // NAME[:key=value,...]; empty: the model's own, else adamw
   bool clip = false, skip = false;
+  std::string precision = "f32", reducePrecision = "bf16";  // see train-set-precision
   int64_t stage = 0;
-  int64_t bucketBytes = 0;  // 0: chosen from the model's size
+  int64_t bucketBytes = 0;         // 0: chosen from the model's size
+  std::string recompute = "none";  // none, kernels or all; see train-recompute
+  int64_t recomputeEvery = 2, recomputeSegments = -1;
+  double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass
+  std::string keep;     // and those with a parameter that this regular expression matches
   int64_t maxThreads = 8;
+  std::string profile = "cpu";  // the hardware that the step is scheduled for: a name or a file
+  uint64_t memoryLimit = 0;     // most bytes of a rank's arena; 0: no limit
+  int64_t prefetch = -1;        // gathers under way beyond those in use; negative: what is best
 };
 
 // Cleans up what the importer made: constants folded, sub-graphs lifted.

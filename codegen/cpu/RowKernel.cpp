@@ -28,6 +28,15 @@ bool isLastAxis(IotaOp op) {
   return static_cast<int64_t>(op.getAxis()) + 1 == tensor(op.getResult()).getRank();
 }
 
+// What a result is rounded from: the store rounds.
+Value beforeRounding(Value v) {
+  auto cast = v.getDefiningOp<CastOp>();
+  return cast && tensor(cast.getOperand()).getElementType().isF32() &&
+                 isa<BFloat16Type, Float16Type>(tensor(v).getElementType())
+             ? cast.getOperand()
+             : v;
+}
+
 // A value of the fusion at a row: the row is the index, in the kernel, of the value's own row.
 using AtRow = std::pair<Value, Value>;
 
@@ -279,7 +288,7 @@ void RowKernel::emitChunk(Chunk& chunk, int64_t pass, Value row, Value partialRo
   SmallVector<Store> stores;
   for (auto [output, buffer] : llvm::zip(program.outputs, results)) {
     if (!program.isVector(output.value)) continue;
-    Value value = vector(chunk, output.value, row), offset = chunk.column;
+    Value value = vector(chunk, beforeRounding(output.value), row), offset = chunk.column;
     if (!program.flat) {
       Value bufferRow = output.kind == OutputKind::ColumnPartial ? partialRow : row;
       offset = a.add(a.mul(bufferRow, index(program.columns)), chunk.column);
@@ -340,7 +349,7 @@ void RowKernel::emitPass(int64_t pass, Value row, Value partialRow) {
 void RowKernel::storeRowOutputs(Value row, Value partialRow) {
   SmallVector<std::pair<size_t, Value>> values;
   for (auto [i, output] : llvm::enumerate(program.outputs))
-    if (!program.isVector(output.value)) values.push_back({i, scalar(output.value, row)});
+    if (!program.isVector(output.value)) values.push_back({i, scalar(beforeRounding(output.value), row)});
   for (auto [i, value] : values) {
     bool partial = program.outputs[i].kind == OutputKind::ColumnPartial;
     Value at = partial ? partialRow : row;

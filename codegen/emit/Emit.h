@@ -1,4 +1,4 @@
-// Between the `plan` dialect and plan.proto, both ways.
+// What a program in the `plan` dialect needs to become a file: compiled kernels, and files that are there.
 #pragma once
 
 #include <string>
@@ -19,11 +19,5 @@ mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const CpuTargetOp
 // written to `planPath`.data; `wroteData` says whether there were any. The caller removes that file if it fails later.
 mlir::LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelFolder,
                                  const std::string& planPath, bool& wroteData);
-
-// The message; errors are located at the op that cannot be expressed.
-mlir::FailureOr<plan::Plan> toProto(plan_ir::ProgramOp program);
-
-// A module with one plan.program. The plan must have passed plan::verify.
-mlir::OwningOpRef<mlir::ModuleOp> fromProto(mlir::MLIRContext& context, const plan::Plan& plan);
 
 }  // namespace sheaf::codegen

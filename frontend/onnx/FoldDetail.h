@@ -1,4 +1,4 @@
-// Shared by Fold.cpp (values) and FoldShape.cpp (where elements go).
+// Shared by Fold.cpp (values), FoldShape.cpp (where elements go) and FoldStorage.cpp (how constants are stored).
 #pragma once
 
 #include <array>
@@ -48,6 +48,16 @@ void walk(llvm::ArrayRef<int64_t> dims, const std::array<Shape, N>& strides, Row
     }
   }
 }
+
+// A value as an element of `type` holds it: rounded, or wrapped to the integer's width. The last argument says how it
+// is stored.
+float toType(float value, mlir::Type type);
+float toType(double value, mlir::Type type, float);
+inline double toType(double value, mlir::Type, double) {
+  return value;
+}
+int64_t toType(int64_t value, mlir::Type type);
+int64_t fromDouble(double value, mlir::Type type);
 
 // The number of elements of `stored` if that many of `type` may be folded.
 std::optional<int64_t> foldable(llvm::ArrayRef<int64_t> stored, mlir::Type type);

@@ -51,17 +51,18 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
   let summary = "a flat array of parameters and its optimizer states";
   let arguments = (ins StrAttr:$name, StrAttr:$type, I64Attr:$elements, Plan_BufferType:$parameters,
       UnitAttr:$parameters_sharded, Variadic<Plan_BufferType>:$states, StrArrayAttr:$state_names, UnitAttr:$states_sharded,
-      UnitAttr:$trainable);
+      UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<StrAttr>:$gradient_type);
   let assemblyFormat = [{ $name $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
-      `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? attr-dict }];
+      `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? (`master` $master^)?
+      (`gradients` $gradient_type^)? attr-dict }];
 }
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
   let summary = "a named tensor in a bucket, and where its initial bytes lie";
   let arguments = (ins StrAttr:$name, StrAttr:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
-      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source);
+      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<StrAttr>:$source_type);
   let assemblyFormat = [{ $name $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
-      `permutation` $permutation `source` $source attr-dict }];
+      `permutation` $permutation `source` $source (`as` $source_type^)? attr-dict }];
 }
 
 def Plan_ConstantOp : Plan_Op<"constant"> {

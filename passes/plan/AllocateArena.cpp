@@ -1,6 +1,7 @@
 // Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_ALLOCATEARENA
@@ -12,13 +13,10 @@ using namespace sheaf::plan_ir;
 
 namespace {
 
-constexpr int64_t kAlignment = 128;
+using sheaf::plan::kAlignment;
 
-int64_t alignTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// First and last access of a buffer on each stream, as positions in the first body; -1: none.
+// First and last access of a buffer on each stream, as positions in the first two bodies; -1: none. A buffer is written
+// before it is read, so what comes before the first write of a body belongs to the life that began in the body before.
 struct Lifetime {
   SmallVector<int64_t, 4> first, last;
 };
@@ -31,20 +29,32 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
   }
 
   void allocate(ProgramOp program) {
-    Sequence sequence(program);
+    // A life begins in the first body and ends there or in the second; one body more for what comes after it.
+    Sequence sequence(program, 1);
     auto order = sequence.happensBefore();
     int64_t bodyLength = sequence.secondBody - sequence.firstBody;
 
     llvm::DenseMap<Value, Lifetime> lifetimes;
+    llvm::DenseSet<Value> written;
+    auto note = [&](Value buffer, size_t i) {
+      Lifetime& life = lifetimes[buffer];
+      life.first.resize(sequence.streams, -1);
+      life.last.resize(sequence.streams, -1);
+      uint32_t stream = sequence.issued[i].stream;
+      if (life.first[stream] < 0) life.first[stream] = i;
+      life.last[stream] = i;
+    };
+    llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
     for (size_t i = sequence.firstBody; i < sequence.secondBody; ++i)
       for (const Operand& operand : operandsOf(sequence.instructions[i])) {
-        Lifetime& life = lifetimes[operand.buffer];
-        life.first.resize(sequence.streams, -1);
-        life.last.resize(sequence.streams, -1);
-        uint32_t stream = sequence.issued[i].stream;
-        if (life.first[stream] < 0) life.first[stream] = i;
-        life.last[stream] = i;
+        if (operand.access != kRead) written.insert(operand.buffer);
+        if (written.contains(operand.buffer))
+          note(operand.buffer, i);
+        else
+          early[operand.buffer].push_back(i);
       }
+    for (auto& [buffer, reads] : early)
+      for (size_t i : reads) note(buffer, i + bodyLength);
     // All of `a` before all of `b`; `shift` moves b into the next round.
     auto before = [&](const Lifetime& a, const Lifetime& b, int64_t shift) {
       for (int64_t last : a.last)
@@ -62,7 +72,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     auto place = [&](BufferOp buffer, int64_t offset) {
       buffer.setOffset(offset);
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
-      top = alignTo(peak, kAlignment);
+      top = llvm::alignTo(peak, kAlignment);
     };
     SmallVector<BufferOp> shared;
     for (BufferOp buffer : buffers)
@@ -80,7 +90,7 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     SmallVector<Placed> placed;  // sorted by begin
     for (BufferOp buffer : shared) {
       const Lifetime& life = lifetimes[buffer.getResult()];
-      int64_t size = alignTo(buffer.getBytes(), kAlignment), at = floor;
+      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = floor;
       for (const Placed& other : placed) {
         if (other.begin >= at + size) break;
         if (other.end > at && !mayShare(life, *other.life)) at = other.end;

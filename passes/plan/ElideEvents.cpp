@@ -20,14 +20,13 @@ struct ElideEvents : sheaf::plan_ir::impl::ElideEventsBase<ElideEvents> {
   }
 
   void elide(ProgramOp program) {
-    // A wait that teaches its stream nothing, in any round of the loop, can go: what it knows came from earlier waits,
-    // which stay or went for the same reason, so removing it changes no clock.
+    // A wait goes that is implied in every round of the loop.
     Sequence sequence(program);
     auto order = sequence.happensBefore();
     llvm::DenseSet<Operation*> needed;
     llvm::SetVector<Operation*> waits;
     for (size_t i = 0; i < sequence.instructions.size(); ++i)
-      if (isa<WaitOp>(sequence.instructions[i])) {
+      if (isa_and_present<WaitOp>(sequence.instructions[i])) {
         waits.insert(sequence.instructions[i]);
         if (order.needed(i)) needed.insert(sequence.instructions[i]);
       }

@@ -1,8 +1,7 @@
 // Orders conflicting accesses of different streams by events, around the loop.
-#include <set>
-
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/plan/AccessHistory.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_INSERTEVENTS
@@ -17,74 +16,97 @@ namespace {
 struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
   using Base::Base;
 
+  // Producer -> the consumers that must wait for it, in the order found; null: the host.
+  using Dependences = llvm::MapVector<Operation*, llvm::SetVector<Operation*>>;
+
   void runOnOperation() override {
-    for (auto program : getOperation().getOps<ProgramOp>()) insert(program);
+    for (auto program : getOperation().getOps<ProgramOp>()) {
+      erase(program);
+      insert(program, findDependences(program));
+    }
   }
 
-  void insert(ProgramOp program) {
+  static void erase(ProgramOp program) {
+    program.walk([](Operation* op) {
+      if (isa<RecordOp, WaitOp>(op)) op->erase();
+    });
+  }
+
+  // Where a buffer lies: at its offset, or before it has one, apart from all others.
+  llvm::DenseMap<Value, int64_t> basesOf(ProgramOp program) const {
+    llvm::DenseMap<Value, int64_t> bases;
+    int64_t top = 0;
+    for (auto buffer : program.getBody().front().getOps<BufferOp>()) {
+      bases[buffer.getResult()] = placed ? buffer.getOffset() : top;
+      top += buffer.getBytes();
+    }
+    return bases;
+  }
+
+  Dependences findDependences(ProgramOp program) const {
     Sequence sequence(program);
-    int64_t ranks = program->getAttrOfType<IntegerAttr>("ranks").getInt();
-
-    struct Seen {
-      Operation* instruction;
-      int64_t stream;
-      Operand operand;
+    int64_t others = program->getAttrOfType<IntegerAttr>("ranks").getInt() - 1;
+    llvm::DenseMap<Value, int64_t> bases = basesOf(program);
+    Dependences dependences;
+    sheaf::plan::AccessHistory history;
+    auto streamAt = [&](size_t i) { return sequence.issued[i].stream; };
+    auto order = [&](size_t earlier, size_t later) {
+      if (streamAt(earlier) != streamAt(later))
+        dependences[sequence.instructions[earlier]].insert(sequence.instructions[later]);
     };
-    llvm::MapVector<Value, SmallVector<Seen>> history;
-    // Producer -> the consumers that must wait for it, in the order found.
-    llvm::MapVector<Operation*, llvm::SetVector<Operation*>> dependences;
-    Operation* computed = nullptr;  // the latest instruction of the first stream
-    for (Operation* instruction : sequence.instructions) {
-      int64_t stream = streamOf(instruction);
-      if (stream == 0) computed = instruction;
-      // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once.
-      if (computed && isa<AllGatherOp>(instruction) && !writesPersistent(instruction))
-        dependences[computed].insert(instruction);
+    auto access = [&](size_t i, int64_t begin, int64_t end, bool write) {
+      auto conflict = [&](size_t earlier, uint64_t, uint64_t) { order(earlier, i); };
+      if (write)
+        history.write(begin, end, i, conflict);
+      else
+        history.read(begin, end, i, streamAt(i), conflict);
+    };
+    int64_t computed = -1;                         // the latest instruction of the first stream
+    llvm::DenseMap<int64_t, size_t> communicated;  // the latest collective of each communicator
+    for (auto [i, instruction] : llvm::enumerate(sequence.instructions)) {
+      if (!instruction) {
+        for (auto buffer : program.getBody().front().getOps<BufferOp>())
+          if (int64_t base = bases[buffer.getResult()]; buffer.getPersistent())
+            access(i, base, base + buffer.getBytes(), true);
+        // The host issues nothing before all streams have drained.
+        history.forget();
+        computed = -1;
+        communicated.clear();
+        continue;
+      }
+      // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once. Once
+      // memory is laid out, what shares bytes with the bucket holds it back.
+      if (!placed && computed >= 0 && isa<AllGatherOp>(instruction) && !writesPersistent(instruction))
+        order(computed, i);
+      if (streamAt(i) == 0) computed = i;
+      // Ranks must meet in one order.
+      if (auto communicator = instruction->getAttrOfType<IntegerAttr>("communicator")) {
+        auto [latest, first] = communicated.try_emplace(communicator.getInt(), i);
+        if (!first) order(std::exchange(latest->second, i), i);
+      }
       for (const Operand& operand : operandsOf(instruction)) {
-        SmallVector<Seen>& seen = history[operand.buffer];
-        // The latest conflicting access of each other stream: earlier ones precede it in that stream.
-        std::set<int64_t> done{stream};
-        for (const Seen& earlier : llvm::reverse(seen)) {
-          if (done.size() == sequence.streams) break;
-          if (done.contains(earlier.stream) || (operand.access == kRead && earlier.operand.access == kRead)) continue;
-          if (!overlap(operand, earlier.operand, ranks)) continue;
-          done.insert(earlier.stream);
-          dependences[earlier.instruction].insert(instruction);
-        }
-        seen.push_back({instruction, stream, operand});
+        int64_t begin = bases[operand.buffer] + operand.offset;
+        access(i, begin, begin + operand.bytes + operand.stride * others, operand.access != kRead);
       }
     }
-    // After the epilogue the host touches all persistent state; the first stream stands for it.
-    SmallVector<std::pair<Operation*, StringRef>> drains;
-    for (auto& [buffer, seen] : history) {
-      if (!buffer.getDefiningOp<BufferOp>().getPersistent()) continue;
-      std::set<int64_t> done{0};
-      for (const Seen& access : llvm::reverse(seen))
-        if (done.insert(access.stream).second)
-          drains.push_back({access.instruction, buffer.getDefiningOp<BufferOp>().getName()});
-    }
+    return dependences;
+  }
 
-    int64_t event = 0;
+  static void insert(ProgramOp program, const Dependences& dependences) {
     OpBuilder builder(program.getContext());
-    llvm::DenseMap<Operation*, int64_t> events;
-    auto eventOf = [&](Operation* producer) {
-      auto [it, fresh] = events.try_emplace(producer, event);
-      if (fresh) {
-        builder.setInsertionPointAfter(producer);
-        RecordOp::create(builder, producer->getLoc(), event++, streamOf(producer), labelOf(producer));
-      }
-      return it->second;
-    };
-    for (auto& [producer, consumers] : dependences)
+    auto epilogue = *program.getBody().front().getOps<EpilogueOp>().begin();
+    int64_t event = 0;
+    for (auto& [producer, consumers] : dependences) {
+      builder.setInsertionPointAfter(producer);
+      RecordOp::create(builder, producer->getLoc(), event, streamOf(producer), labelOf(producer));
       for (Operation* consumer : consumers) {
-        int64_t id = eventOf(producer);
-        builder.setInsertionPoint(consumer);
-        WaitOp::create(builder, consumer->getLoc(), id, streamOf(consumer), labelOf(producer));
+        if (consumer)
+          builder.setInsertionPoint(consumer);
+        else  // the host is the first stream's
+          builder.setInsertionPointToEnd(&epilogue.getBody().front());
+        WaitOp::create(builder, producer->getLoc(), event, consumer ? streamOf(consumer) : 0, labelOf(producer));
       }
-    for (auto [producer, name] : drains) {
-      int64_t id = eventOf(producer);
-      builder.setInsertionPointToEnd(&sequence.epilogueOp.getBody().front());
-      WaitOp::create(builder, producer->getLoc(), id, 0, name);
+      ++event;
     }
     program->setAttr("events", builder.getI64IntegerAttr(event));
   }

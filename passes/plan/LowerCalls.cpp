@@ -25,8 +25,6 @@ int64_t product(ArrayRef<int64_t> sizes) {
   return n;
 }
 
-using Integers = SmallVector<std::pair<StringRef, int64_t>>;
-
 // Elements from one token of an attention operand [B, S, H, D] to the next.
 int64_t tokenStride(const Lowering& lowering, Value value) {
   auto type = tensor(value);
@@ -69,20 +67,21 @@ LogicalResult lowerMatMul(Lowering& l, train::MatMulOp op) {
   int64_t rank = c.getRank(), batch = rank == 3 ? c.getDimSize(0) : 1, m = c.getDimSize(rank - 2),
           n = c.getDimSize(rank - 1), k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
   l.locations[op.getResult()] = l.placeResult(op.getResult());
+  Integers shape{{"m", m},
+                 {"n", n},
+                 {"k", k},
+                 {"batch", batch},
+                 {"transpose_a", op.getTransposeA()},
+                 {"transpose_b", op.getTransposeB()},
+                 {"lda", a.getDimSize(rank - 1)},
+                 {"ldb", b.getDimSize(rank - 1)},
+                 {"ldc", n},
+                 {"stride_a", m * k},
+                 {"stride_b", k * n},
+                 {"stride_c", m * n}};
+  appendType(shape, op.getLhs());
   l.call(op.getLoc(), "gemm",
-         {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)},
-         {{"m", m},
-          {"n", n},
-          {"k", k},
-          {"batch", batch},
-          {"transpose_a", op.getTransposeA()},
-          {"transpose_b", op.getTransposeB()},
-          {"lda", a.getDimSize(rank - 1)},
-          {"ldb", b.getDimSize(rank - 1)},
-          {"ldc", n},
-          {"stride_a", m * k},
-          {"stride_b", k * n},
-          {"stride_c", m * n}});
+         {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)}, shape);
   return success();
 }
 
@@ -92,6 +91,7 @@ Integers attentionShape(Value query, Value key, Value value, Value mask, bool ca
                  {"h", q.getDimSize(2)}, {"g", k.getDimSize(2)}, {"d", q.getDimSize(3)},
                  {"e", v.getDimSize(3)}, {"causal", causal},     {"mask", bool(mask)}};
   if (mask) shape.append({{"mask_b", tensor(mask).getDimSize(0)}, {"mask_h", tensor(mask).getDimSize(1)}});
+  appendType(shape, query);
   return shape;
 }
 
@@ -276,27 +276,29 @@ LogicalResult Lowering::lowerOp(Operation* op) {
       .Case([&](train::ScatterAddOp s) {
         auto data = tensor(s.getResult());
         int64_t axis = s.getAxis();
-        return simple("scatter_add", {{"outer", product(data.getShape().take_front(axis))},
-                                      {"rows", data.getDimSize(axis)},
-                                      {"inner", product(data.getShape().drop_front(axis + 1))},
-                                      {"count", tensor(s.getIndices()).getNumElements()},
-                                      {"index_bytes", widthOf(tensor(s.getIndices()).getElementType())}});
+        Integers shape{{"outer", product(data.getShape().take_front(axis))},
+                       {"rows", data.getDimSize(axis)},
+                       {"inner", product(data.getShape().drop_front(axis + 1))},
+                       {"count", tensor(s.getIndices()).getNumElements()},
+                       {"index_bytes", widthOf(tensor(s.getIndices()).getElementType())}};
+        appendType(shape, s.getResult());
+        return simple("scatter_add", shape);
       })
       .Case([&](train::SumPartialsOp s) {
         auto from = tensor(s.getOperand());
-        return simple("sum_partials", {{"p", from.getDimSize(0)}, {"c", from.getNumElements() / from.getDimSize(0)}});
+        Integers shape{{"p", from.getDimSize(0)}, {"c", from.getNumElements() / from.getDimSize(0)}};
+        appendType(shape, s.getResult());
+        return simple("sum_partials", shape);
       })
       .Case([&](train::CumSumOp c) {
         auto type = tensor(c.getResult());
         int64_t axis = c.getAxis();
-        ::sheaf::plan::ElementType element;
-        ::sheaf::plan::ElementType_Parse(typeName(type.getElementType()).str(), &element);
         return simple("cumsum", {{"outer", product(type.getShape().take_front(axis))},
                                  {"n", type.getDimSize(axis)},
                                  {"inner", product(type.getShape().drop_front(axis + 1))},
                                  {"exclusive", c.getExclusive()},
                                  {"reverse", c.getReverse()},
-                                 {"type", element}});
+                                 {"type", elementTypeOf(type.getElementType())}});
       })
       .Case([&](train::DropoutOp d) {
         return simple("dropout", {{"count", tensor(d.getResult()).getNumElements()}, {"node", int64_t(d.getNode())}},

@@ -1,4 +1,5 @@
 // Turns the step into a plan: buffers, and three lists of instructions.
+#include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
 
 namespace sheaf::plan_ir {
@@ -21,11 +22,6 @@ struct LowerToPlan : impl::LowerToPlanBase<LowerToPlan> {
 struct StepLowering : Lowering {
   using Lowering::Lowering;
   llvm::StringMap<int64_t> files;
-
-  int64_t moduleInteger(StringRef name, int64_t otherwise) {
-    auto attribute = module->getAttrOfType<IntegerAttr>(name);
-    return attribute ? attribute.getInt() : otherwise;
-  }
 
   LogicalResult run();
   void createProgram();
@@ -55,8 +51,8 @@ void StepLowering::createProgram() {
        {std::pair("train.model", "model"), {"train.training", "training"}, {"train.decisions", "decisions"}})
     if (Attribute attribute = module->getAttr(from)) program->setAttr(to, attribute);
   program->setAttr("ranks", head.getI64IntegerAttr(ranks));
-  program->setAttr("zero", head.getI64IntegerAttr(moduleInteger("zero.stage", 0)));
-  program->setAttr("batch", head.getI64IntegerAttr(moduleInteger("train.batch", ranks)));
+  program->setAttr("zero", head.getI64IntegerAttr(zero::moduleInteger(module, "zero.stage", 0)));
+  program->setAttr("batch", head.getI64IntegerAttr(zero::moduleInteger(module, "train.batch", ranks)));
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
   program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
   program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? 1 : 0));
@@ -77,13 +73,20 @@ void StepLowering::declareParameter(zero::BucketOp bucket, int64_t index, train:
     source = {file(from->getFile().getValue()), from->getOffset(), from->getLength()};
   auto op = ParameterOp::create(head, parameter.getLoc(), parameter.getSymName(), typeName(type.getElementType()),
                                 type.getShape(), parameter.getPermutation().value_or(ArrayRef<int64_t>()),
-                                bool(bucket.getOptimizer()), index, offset, source);
+                                bool(bucket.getOptimizer()), index, offset, source, StringAttr());
+  auto sourceType = parameter->getAttrOfType<TypeAttr>("train.source_type");
+  if (sourceType && sourceType.getValue() != type.getElementType()) op.setSourceType(typeName(sourceType.getValue()));
   if (auto value = parameter.getValue()) op->setAttr("value", *value);
 }
 
 void StepLowering::declareBuckets() {
   SymbolTable symbols(module);
   int64_t index = 0;
+  llvm::DenseMap<StringRef, Type> gradientTypes;
+  for (Operation& op : step.getBody().front())
+    if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(op))
+      gradientTypes[op.getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()] =
+          cast<RankedTensorType>(op.getResult(0).getType()).getElementType();
   for (auto bucket : module.getOps<zero::BucketOp>()) {
     BucketStorage& storage = buckets[bucket.getSymName()];
     storage.op = bucket;
@@ -97,18 +100,27 @@ void StepLowering::declareBuckets() {
     storage.parameters =
         buffer((name + ".parameters").str(), "parameters", storage.parametersSharded ? whole / ranks : whole, true);
     SmallVector<Attribute> stateNames;
+    storage.gradientType = bucket.getElementType();
     if (bucket.getOptimizer()) {
       auto optimizer = symbols.lookup<train::OptimizerOp>(*bucket.getOptimizer());
-      for (auto state : optimizer.getStates().getAsRange<StringAttr>()) {
+      storage.gradientType = gradientTypes.lookup(name);
+      // The optimizer computes in f32: where parameters are narrower, it keeps them in f32 too.
+      storage.master = !bucket.getElementType().isF32();
+      SmallVector<StringAttr> states(optimizer.getStates().getAsRange<StringAttr>());
+      if (storage.master) states.insert(states.begin(), head.getStringAttr("master"));
+      for (StringAttr state : states) {
         stateNames.push_back(state);
         storage.states.push_back(buffer((name + "." + state.getValue()).str(), "optimizer",
                                         storage.elements * 4 / (storage.statesSharded ? ranks : 1), true));
       }
-      storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? "gathered" : "gradients", whole);
+      storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? "gathered" : "gradients",
+                                storage.elements * widthOf(storage.gradientType));
     }
+    bool own = storage.gradientType == bucket.getElementType();
     BucketOp::create(head, bucket.getLoc(), name, typeName(bucket.getElementType()), storage.elements,
                      storage.parameters, storage.parametersSharded, storage.states, head.getArrayAttr(stateNames),
-                     storage.statesSharded, bool(bucket.getOptimizer()));
+                     storage.statesSharded, bool(bucket.getOptimizer()), storage.master,
+                     own ? StringAttr() : head.getStringAttr(typeName(storage.gradientType)));
     for (auto [symbol, offset] : llvm::zip(bucket.getParameters().getAsRange<FlatSymbolRefAttr>(), bucket.getOffsets()))
       declareParameter(bucket, index, symbols.lookup<train::ParameterOp>(symbol.getValue()), offset);
     ++index;
@@ -184,10 +196,6 @@ LogicalResult StepLowering::run() {
       return failure();
     }
   }
-  // The gathers carried into the next step are the last of this one.
-  for (Operation& op : llvm::make_early_inc_range(epilogue.getBody().front()))
-    op.moveBefore(&body.getBody().front(), body.getBody().front().end());
-
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
     scalarOp.erase();
@@ -208,8 +216,8 @@ void LowerToPlan::runOnOperation() {
   auto step = module.lookupSymbol<func::FuncOp>("step");
   if (!step) return;
   StepLowering lowering(module, step);
-  lowering.ranks = lowering.moduleInteger("train.ranks", 1);
-  lowering.stage = lowering.ranks > 1 ? lowering.moduleInteger("zero.stage", 0) : 0;
+  lowering.ranks = zero::ranksOf(module);
+  lowering.stage = zero::effectiveStage(module);
   lowering.maxThreads = maxThreads;
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))

@@ -9,11 +9,10 @@ namespace sheaf::plan_ir {
 
 // Padding between and behind members takes part in reductions and norms: it must be zero.
 void Lowering::zeroPadding(BucketStorage& storage) {
-  int64_t end = 0;
+  int64_t end = 0, width = widthOf(storage.gradientType);
   auto gap = [&](int64_t begin, int64_t until) {
     if (begin < until)
-      call(storage.op.getLoc(), "zero",
-           {{storage.gradient, begin * storage.width, (until - begin) * storage.width, 0, kWrite}}, {});
+      call(storage.op.getLoc(), "zero", {{storage.gradient, begin * width, (until - begin) * width, 0, kWrite}}, {});
   };
   SymbolTable symbols(module);
   for (auto [symbol, offset] :
@@ -25,10 +24,12 @@ void Lowering::zeroPadding(BucketStorage& storage) {
   gap(end, storage.elements);
 }
 
-void Lowering::collective(zero::BucketOp bucket, StringRef op, mlir::Location loc, StringRef phase,
+void Lowering::collective(const BucketStorage& bucket, StringRef op, mlir::Location loc, StringRef phase,
                           const Operand& source, const Operand& destination) {
-  int64_t shard = int64_t(bucket.getElements()) / ranks;
-  StringRef type = typeName(bucket.getElementType()), name = bucket.getSymName();
+  int64_t shard = bucket.elements / ranks;
+  zero::BucketOp symbol = bucket.op;
+  StringRef name = symbol.getSymName(),
+            type = typeName(op == "all_gather" ? symbol.getElementType() : bucket.gradientType);
   if (op == "all_gather")
     instruction<AllGatherOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
                              phase);
@@ -36,8 +37,8 @@ void Lowering::collective(zero::BucketOp bucket, StringRef op, mlir::Location lo
     instruction<ReduceScatterOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
                                  phase);
   else
-    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type,
-                             int64_t(bucket.getElements()), name, phase);
+    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, bucket.elements,
+                             name, phase);
 }
 
 int64_t Lowering::scalarSlot(StringRef kind, double value) {
@@ -60,19 +61,26 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   int64_t rows = n / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
   Type element = head.getF32Type();
   auto full = RankedTensorType::get({rows, columns}, element), one = RankedTensorType::get({1, 1}, element);
+  auto narrow = full.clone(storage.op.getElementType()), gradient = full.clone(storage.gradientType);
 
   OpBuilder builder(op);
-  SmallVector<Type> types(2 + storage.states.size(), full);
-  SmallVector<Operand> operands;
+  // What the rule knows as the parameter is the master weight where there is one; the parameter is its rounding.
   int64_t stride = sharded && !storage.parametersSharded ? n * storage.width : 0;
-  operands.push_back({storage.parameters, 0, n * storage.width, stride, kRead});
-  operands.push_back(operand(op.getGradient(), kRead));
-  for (Value state : storage.states) operands.push_back({state, 0, n * 4, 0, kRead});
+  Operand parameter{storage.parameters, 0, n * storage.width, stride, kWrite};
+  SmallVector<Operand> values;  // parameter or master weight, then states
+  if (!storage.master) values.push_back(parameter);
+  for (Value state : storage.states) values.push_back({state, 0, n * 4, 0, kWrite});
+  int64_t arguments = 1 + values.size();
+  SmallVector<Type> types(arguments, full);
+  types[1] = gradient;
+  SmallVector<Operand> operands(values);
+  for (Operand& value : operands) value.access = kRead;
+  operands.insert(operands.begin() + 1, operand(op.getGradient(), kRead));
   SmallVector<std::pair<unsigned, double>> constants;
   Block& rule = optimizer.getBody().front();
   SmallVector<unsigned> scalarArguments;
   for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<DictionaryAttr>())) {
-    unsigned argument = 2 + storage.states.size() + i;
+    unsigned argument = arguments + i;
     StringRef kind = scalar.getAs<StringAttr>("kind").getValue();
     double value = scalar.contains("value") ? scalar.getAs<FloatAttr>("value").getValueAsDouble() : 0;
     if (kind == "constant") {
@@ -92,20 +100,21 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   for (Type type : types)
     placeholders.push_back(
         train::ConstantOp::create(builder, op.getLoc(), DenseElementsAttr::get(cast<ShapedType>(type), 0.0f)));
-  SmallVector<Type> results(1 + storage.states.size(), full);
-  SmallVector<int64_t> elementwise;
-  for (size_t i = 0; i < 2 + storage.states.size(); ++i) elementwise.push_back(i);
+  SmallVector<Type> results(values.size(), full);
+  if (storage.master) results.push_back(narrow);
+  SmallVector<int64_t> elementwise = llvm::to_vector(llvm::seq<int64_t>(0, arguments));
   auto fusion = train::FusionOp::create(builder, op.getLoc(), results, placeholders, rows, columns, block, elementwise);
   Block* block0 = builder.createBlock(&fusion.getBody());
   SmallVector<mlir::Location> locs(types.size(), op.getLoc());
   block0->addArguments(types, locs);
   IRMapping mapping;
-  for (size_t i = 0; i < 2 + storage.states.size(); ++i) mapping.map(rule.getArgument(i), block0->getArgument(i));
+  for (int64_t i = 0; i < arguments; ++i) mapping.map(rule.getArgument(i), block0->getArgument(i));
+  if (gradient != full)
+    mapping.map(rule.getArgument(1),
+                train::CastOp::create(builder, op.getLoc(), full, block0->getArgument(1)).getResult());
   for (auto [i, argument] : llvm::enumerate(scalarArguments))
-    mapping.map(
-        rule.getArgument(argument),
-        train::BroadcastOp::create(builder, op.getLoc(), full, block0->getArgument(2 + storage.states.size() + i))
-            .getResult());
+    mapping.map(rule.getArgument(argument),
+                train::BroadcastOp::create(builder, op.getLoc(), full, block0->getArgument(arguments + i)).getResult());
   for (auto [argument, value] : constants)
     mapping.map(
         rule.getArgument(argument),
@@ -120,12 +129,16 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
                       .getResult());
       continue;
     }
+    Value rounded;
+    if (isa<train::YieldOp>(inner) && storage.master)
+      rounded = train::CastOp::create(builder, op.getLoc(), narrow, mapping.lookup(inner.getOperand(0)));
     Operation* clone = builder.clone(inner, mapping);
+    if (rounded) clone->insertOperands(clone->getNumOperands(), rounded);
     for (Value result : clone->getResults())
       result.setType(RankedTensorType::get({rows, columns}, cast<RankedTensorType>(result.getType()).getElementType()));
   }
-  operands.push_back({storage.parameters, 0, n * storage.width, stride, kWrite});
-  for (Value state : storage.states) operands.push_back({state, 0, n * 4, 0, kWrite});
+  operands.append(values);
+  if (storage.master) operands.push_back(parameter);
   launch(fusion, operands, ("update " + op.getBucket()).str(), storage.index + 1);
   fusion.erase();
   for (Value placeholder : placeholders) placeholder.getDefiningOp()->erase();
@@ -164,20 +177,10 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         return success();
       })
       .Case([&](zero::AllGatherOp g) {
-        bool carried = g->hasAttr("carried");
-        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole, carried);
+        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole);
         locations[g.getResult()] = {gathered};
-        Operand source{storage->parameters, 0, shard, 0, kRead}, destination{gathered, 0, whole, 0, kWrite};
-        if (!carried) {
-          collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
-          return success();
-        }
-        // Carried into the next step: gathered once before the first, and again at the end of each.
-        OpBuilder::InsertionGuard guard(section);
-        section.setInsertionPointToEnd(&prologue.getBody().front());
-        collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
-        section.setInsertionPointToEnd(&epilogue.getBody().front());  // moved to the body's end when it is complete
-        collective(storage->op, "all_gather", op->getLoc(), g.getPhase(), source, destination);
+        collective(*storage, "all_gather", op->getLoc(), g.getPhase(), {storage->parameters, 0, shard, 0, kRead},
+                   {gathered, 0, whole, 0, kWrite});
         return success();
       })
       .Case([&](zero::ReleaseOp) { return success(); })
@@ -188,37 +191,41 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         return success();
       })
       .Case<zero::AllReduceOp, zero::ReduceScatterOp>([&](auto reduce) {
+        int64_t width = widthOf(storage->gradientType), wholeGradient = storage->elements * width;
         for (auto [i, gradient] : llvm::enumerate(reduce.getGradients())) {
-          int64_t offset = storage->op.getOffsets()[i] * storage->width, bytes = bytesOf(gradient);
+          int64_t offset = storage->op.getOffsets()[i] * width, bytes = bytesOf(gradient);
           Location at = locate(gradient);
           if (at.buffer == storage->gradient && at.offset == offset) continue;
           auto type = cast<RankedTensorType>(gradient.getType());
-          copy(op->getLoc(), operand(gradient, kRead), {storage->gradient, offset, bytes, 0, kWrite}, storage->width,
+          copy(op->getLoc(), operand(gradient, kRead), {storage->gradient, offset, bytes, 0, kWrite}, width,
                {type.getNumElements()}, {1}, {1});
         }
         zeroPadding(*storage);
-        Operand source{storage->gradient, 0, whole, 0, kRead};
+        Operand source{storage->gradient, 0, wholeGradient, 0, kRead};
         if (ranks == 1 || stage == 0) {
           locations[reduce.getResult()] = {storage->gradient};
           if (ranks > 1)
-            collective(storage->op, "all_reduce", op->getLoc(), "backward", source,
-                       {storage->gradient, 0, whole, 0, kWrite});
+            collective(*storage, "all_reduce", op->getLoc(), "backward", source,
+                       {storage->gradient, 0, wholeGradient, 0, kWrite});
           return success();
         }
-        Location at{storage->gradient, 0, shard};
-        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), "gradients", shard)};
+        int64_t shardGradient = wholeGradient / ranks;
+        Location at{storage->gradient, 0, shardGradient};
+        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), "gradients", shardGradient)};
         locations[reduce.getResult()] = at;
-        collective(storage->op, "reduce_scatter", op->getLoc(), "backward", source,
-                   {at.buffer, 0, shard, at.shardStride, kWrite});
+        collective(*storage, "reduce_scatter", op->getLoc(), "backward", source,
+                   {at.buffer, 0, shardGradient, at.shardStride, kWrite});
         return success();
       })
       .Case([&](zero::SquareSumOp s) {
         Location at = locate(s.getGradient());
         // At stage 0 the gradient is whole: the rank sums its own part of it, as at every other stage.
-        Operand part{at.buffer, at.offset, shard, stage == 0 ? shard : at.shardStride, kRead};
+        int64_t bytes = storage->elements / ranks * widthOf(storage->gradientType);
+        Operand part{at.buffer, at.offset, bytes, stage == 0 ? bytes : at.shardStride, kRead};
         Location to = locate(s.getResult());
-        call(op->getLoc(), "square_sum", {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}},
-             {{"n", storage->elements / ranks}});
+        Integers attributes{{"n", storage->elements / ranks}};
+        appendType(attributes, s.getGradient());
+        call(op->getLoc(), "square_sum", {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}}, attributes);
         return success();
       })
       .Case([&](zero::GradientNormOp n) {
@@ -227,7 +234,7 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       })
       .Case([&](zero::UpdateOp u) { return lowerUpdate(u); })
       .Case([&](zero::GatherUpdatedOp) {
-        collective(storage->op, "all_gather", op->getLoc(), "update", {storage->parameters, 0, shard, shard, kRead},
+        collective(*storage, "all_gather", op->getLoc(), "update", {storage->parameters, 0, shard, shard, kRead},
                    {storage->parameters, 0, whole, 0, kWrite});
         return success();
       })

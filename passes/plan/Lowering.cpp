@@ -28,6 +28,17 @@ StringRef typeName(Type element) {
   }
 }
 
+::sheaf::plan::ElementType elementTypeOf(Type element) {
+  ::sheaf::plan::ElementType type = ::sheaf::plan::ELEMENT_TYPE_UNSPECIFIED;
+  ::sheaf::plan::ElementType_Parse(typeName(element).str(), &type);
+  return type;
+}
+
+void appendType(Integers& attributes, Value value) {
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  if (!element.isF32()) attributes.push_back({"type", elementTypeOf(element)});
+}
+
 std::string labelOf(mlir::Location loc) {
   if (auto name = dyn_cast<NameLoc>(loc)) return name.getName().str();
   if (auto fused = dyn_cast<FusedLoc>(loc))
@@ -54,7 +65,7 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
       BucketStorage& storage = buckets[reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()];
       // The reduction overwrites the slot at stages 0 and 1, so nobody may read the value after it.
       if (lastUse.lookup(value) > position[reduction]) break;
-      return {storage.gradient, storage.op.getOffsets()[use.getOperandNumber()] * storage.width};
+      return {storage.gradient, storage.op.getOffsets()[use.getOperandNumber()] * widthOf(storage.gradientType)};
     }
   if (stridedAllowed && leaf.hasOneUse()) {
     auto concat = dyn_cast<train::ConcatOp>(*leaf.user_begin());

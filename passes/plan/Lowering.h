@@ -21,6 +21,8 @@ struct Location {
 struct BucketStorage {
   zero::BucketOp op;
   int64_t index = 0, elements = 0, width = 4;
+  mlir::Type gradientType;  // of the elements of `gradient`
+  bool master = false;      // the first of `states` holds the parameters in f32
   bool parametersSharded = false, statesSharded = false;
   mlir::Value parameters;
   llvm::SmallVector<mlir::Value> states;
@@ -81,7 +83,7 @@ struct Lowering {
   mlir::LogicalResult lowerUpdate(zero::UpdateOp op);
   void lowerNorm(zero::GradientNormOp op);
   void zeroPadding(BucketStorage& storage);
-  void collective(zero::BucketOp bucket, llvm::StringRef op, mlir::Location loc, llvm::StringRef phase,
+  void collective(const BucketStorage& bucket, llvm::StringRef op, mlir::Location loc, llvm::StringRef phase,
                   const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.
   int64_t scalarSlot(llvm::StringRef kind, double value);
@@ -103,8 +105,14 @@ inline int64_t bytesOf(mlir::Value value) {
   auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
   return type.getNumElements() * widthOf(type.getElementType());
 }
-// The name of an element type in plan.proto.
+// An element type in plan.proto, and its name there.
+::sheaf::plan::ElementType elementTypeOf(mlir::Type element);
 llvm::StringRef typeName(mlir::Type element);
+
+// Integer attributes of a library call.
+using Integers = llvm::SmallVector<std::pair<llvm::StringRef, int64_t>>;
+// Appends the element type of a value, where it is not f32.
+void appendType(Integers& attributes, mlir::Value value);
 // A short name for people: the graph node or parameter an op comes from.
 std::string labelOf(mlir::Location loc);
 

@@ -8,14 +8,6 @@ class PlanPass<string name> : Pass<"plan-" # name, "::mlir::ModuleOp"> {
   let dependentDialects = ["::sheaf::train::TrainDialect", "::sheaf::zero::ZeroDialect", "::sheaf::plan_ir::PlanDialect"];
 }
 
-def Schedule : PlanPass<"schedule"> {
-  let summary = "orders the step: gathers one bucket ahead, updates behind the next reduction";
-  let description = [{
-    Each gather is issued when the use of the bucket before it begins, so it runs under that use. The first gather of a
-    step is issued at the end of the step before it (`carried`), the very first in the prologue. An update is issued
-    after the next bucket's reduction has been, so that it need not wait for its own.
-  }];
-}
 def LowerToPlan : PlanPass<"lower"> {
   let summary = "turns the step into instructions on buffers";
   let description = [{
@@ -25,15 +17,34 @@ def LowerToPlan : PlanPass<"lower"> {
   }];
   let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">];
 }
+def Schedule : PlanPass<"schedule"> {
+  let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";
+  let description = [{
+    The order that takes the least time in the steady state, by the costs of a hardware profile, and among those the one
+    that keeps the fewest bytes alive. It respects every dependence of the bytes accessed, so it changes no bit. Gathers
+    that the next step needs first may stand at the end of the body; then they stand in the prologue as well.
+  }];
+  let options = [
+    Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">,
+    Option<"memoryLimit", "memory-limit", "uint64_t", "0", "Most bytes of a rank's arena; 0: no limit">,
+    Option<"prefetch", "prefetch", "int64_t", "-1", "Gathers under way beyond those in use; negative: what is best">];
+}
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";
   let description = [{
-    Over prologue, two bodies and epilogue, so dependences into the next step count. A gather into a buffer that shares
-    its bytes also waits for the computation issued before it: it must not run further ahead than it was scheduled.
+    Over the unrolled loop, so dependences into the next step and on the host count. Before memory is laid out, accesses
+    conflict in their buffer, and a gather into a buffer that shares its bytes also waits for the computation issued
+    before it: it must not run further ahead than it was scheduled. With `placed`, accesses conflict in the bytes of the
+    arena, and only they do. Collectives of one communicator are ordered too. Events that were there before are removed.
   }];
+  let options = [Option<"placed", "placed", "bool", "false", "Buffers have their offsets">];
 }
 def ElideEvents : PlanPass<"elide-events"> {
   let summary = "removes waits that stream order and the other waits imply, and records nobody waits for";
+  let description = [{
+    What is left is the transitive reduction of the order: without any one wait some two accesses that conflict would not
+    be ordered.
+  }];
 }
 def AllocateArena : PlanPass<"allocate-arena"> {
   let summary = "gives every buffer its offset";

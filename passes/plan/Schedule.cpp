@@ -1,5 +1,9 @@
-// Orders the step's gathers, reductions and updates. Only ops of the `zero` dialect move; computation stays in place.
+// Orders the instructions of the step, which repeats for ever: see runtime/schedule.
+#include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
+#include "passes/plan/Sequence.h"
+#include "runtime/schedule/Profile.h"
+#include "runtime/schedule/Scheduler.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_SCHEDULE
@@ -8,52 +12,45 @@ namespace sheaf::plan_ir {
 
 using namespace mlir;
 using namespace sheaf;
+using namespace sheaf::plan_ir;
 
 namespace {
-
-bool isReduction(Operation& op) {
-  return isa<zero::AllReduceOp, zero::ReduceScatterOp>(op);
-}
-
-// What follows a bucket's reduction and may be put off.
-bool isAftermath(Operation& op) {
-  return isa<zero::SquareSumOp, zero::UpdateOp, zero::GatherUpdatedOp>(op);
-}
 
 struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
   using Base::Base;
 
   void runOnOperation() override {
-    auto step = getOperation().lookupSymbol<func::FuncOp>("step");
-    if (!step) return;
-    Block& block = step.getBody().front();
-    prefetch(block);
-    deferUpdates(block);
-  }
-
-  // Each gather moves up to where the one before it stood; the first is carried over from the step before.
-  static void prefetch(Block& block) {
-    SmallVector<zero::AllGatherOp> gathers(block.getOps<zero::AllGatherOp>());
-    for (size_t i = gathers.size(); i-- > 1;) gathers[i]->moveAfter(gathers[i - 1]);
-    if (!gathers.empty()) gathers.front()->setAttr("carried", UnitAttr::get(block.front().getContext()));
-  }
-
-  // The updates of a bucket move behind the next bucket's reduction; the last ones stay.
-  static void deferUpdates(Block& block) {
-    SmallVector<Operation*> pending;
-    for (Operation& op : llvm::make_early_inc_range(block)) {
-      if (isa<zero::GradientNormOp>(op)) return;  // what follows waits for the norm anyway
-      if (isAftermath(op)) {
-        pending.push_back(&op);
-      } else if (isReduction(op)) {
-        Operation* at = &op;
-        for (Operation* late : pending) {
-          late->moveAfter(at);
-          at = late;
-        }
-        pending.clear();
-      }
+    auto profile = schedule::Profile::load(profileName);
+    if (!profile.ok()) {
+      getOperation().emitError(profile.status().message());
+      return signalPassFailure();
     }
+    for (auto program : getOperation().getOps<ProgramOp>())
+      if (failed(order(program, *profile))) return signalPassFailure();
+  }
+
+  LogicalResult order(ProgramOp program, const schedule::Profile& profile) {
+    FailureOr<plan::Plan> plan = toProto(program, Kernels::kAny);
+    if (failed(plan)) return failure();
+    Expected<schedule::Profile> scaled = profile.withRanks(plan->ranks());
+    if (!scaled.ok()) return program.emitError(scaled.status().message());
+    schedule::StepModel model = schedule::modelOf(*plan, *scaled);
+    schedule::SchedulerOptions options;
+    options.memoryLimit = memoryLimit;
+    options.prefetch = prefetch;
+    schedule::Scheduled scheduled = schedule::schedule(model, options);
+
+    Sequence sequence(program);
+    SmallVector<Operation*> ops;
+    for (Operation& op : sequence.stepOp.getBody().front()) ops.push_back(&op);
+    Block& body = sequence.stepOp.getBody().front();
+    OpBuilder prologue = OpBuilder::atBlockEnd(&sequence.prologueOp.getBody().front());
+    for (uint32_t node : scheduled.order.nodes) {
+      Operation* op = ops[model.nodes[node].instruction];
+      op->moveBefore(&body, body.end());
+      if (scheduled.order.carried[node]) prologue.clone(*op);
+    }
+    return success();
   }
 };
 

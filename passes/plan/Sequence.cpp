@@ -1,10 +1,13 @@
 #include "passes/plan/Sequence.h"
 
+#include <algorithm>
+#include <iterator>
+
 using namespace mlir;
 
 namespace sheaf::plan_ir {
 
-Sequence::Sequence(ProgramOp program) {
+Sequence::Sequence(ProgramOp program, int more) {
   for (Operation& op : program.getBody().front()) {
     if (auto section = dyn_cast<PrologueOp>(op)) prologueOp = section;
     if (auto section = dyn_cast<StepOp>(op)) stepOp = section;
@@ -23,25 +26,27 @@ Sequence::Sequence(ProgramOp program) {
       issued.push_back(issue);
     }
   };
-  append(prologueOp.getBody());
-  firstBody = instructions.size();
-  append(stepOp.getBody());
-  secondBody = instructions.size();
-  append(stepOp.getBody());
-  epilogue = instructions.size();
-  append(epilogueOp.getBody());
-}
-
-ByteRange rangeOf(const Operand& operand, int64_t ranks) {
-  return {operand.offset, operand.offset + operand.stride * (ranks - 1) + operand.bytes};
-}
-
-bool overlap(const Operand& a, const Operand& b, int64_t ranks) {
-  if (a.buffer != b.buffer) return false;
-  // With the same stride both move together from rank to rank.
-  bool together = a.stride == b.stride;
-  ByteRange x = rangeOf(a, together ? 1 : ranks), y = rangeOf(b, together ? 1 : ranks);
-  return x.begin < y.end && y.begin < x.end;
+  constexpr auto kBodies = std::count(std::begin(plan::kUnrolled), std::end(plan::kUnrolled), plan::Part::kBody);
+  std::ptrdiff_t bodies = 0;
+  for (plan::Part part : plan::kUnrolled) switch (part) {
+      case plan::Part::kPrologue:
+        append(prologueOp.getBody());
+        break;
+      case plan::Part::kBody:
+        firstBody = secondBody;
+        secondBody = instructions.size();
+        append(stepOp.getBody());
+        if (++bodies == kBodies)
+          for (int body = 0; body < more; ++body) append(stepOp.getBody());
+        break;
+      case plan::Part::kEpilogue:
+        append(epilogueOp.getBody());
+        break;
+      case plan::Part::kHost:
+        instructions.push_back(nullptr);
+        issued.push_back({0, plan::IssuedInstruction::kHost, 0});
+        break;
+    }
 }
 
 }  // namespace sheaf::plan_ir

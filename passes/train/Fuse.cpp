@@ -62,10 +62,12 @@ Space spaceOf(const Group& group) {
   bool hasPartials = false;
   for (Operation* op : group.members) {
     hasPartials |= isColumnReduction(op);
-    // Free ops may have fewer rows; a reduction's result has fewer elements than its space.
+    // Free ops may have fewer rows, and so may what is widened before it is broadcast; a reduction's result has fewer
+    // elements than its space.
     bool isReduction = isa<ReduceOp>(op);
     Value v = isReduction ? op->getOperand(0) : op->getResult(0);
-    if (isReduction || isFusableElementwise(op) || llvm::is_contained(group.results, v)) space.rows = rowsOf(v);
+    if (isReduction || isFusableElementwise(op) || llvm::is_contained(group.results, v))
+      space.rows = std::max(space.rows, rowsOf(v));
     space.columns = std::max(space.columns, columnsOf(v));
   }
   int64_t wanted = std::max<int64_t>(1, kBlockElements / space.columns);
@@ -156,10 +158,15 @@ class Outliner {
 
     builder.setInsertionPointAfter(fusion);
     for (auto [v, result] : llvm::zip(group.results, fusion.getResults())) {
-      Value replacement = result;
-      if (isColumnReduction(v.getDefiningOp()))
-        replacement = SumPartialsOp::create(builder, v.getLoc(), v.getType(), result);
-      v.replaceUsesWithIf(replacement, [&](OpOperand& use) { return !isMember(use.getOwner(), group); });
+      Value replacement = result, replaced = v;
+      if (isColumnReduction(v.getDefiningOp())) {
+        // A sum that is rounded is rounded by what completes it.
+        auto rounding = v.hasOneUse() ? dyn_cast<CastOp>(*v.getUsers().begin()) : CastOp();
+        if (rounding && !rounding->hasAttr(kGroupAttr)) replaced = rounding.getResult();
+        replacement = SumPartialsOp::create(builder, v.getLoc(), replaced.getType(), result);
+      }
+      replaced.replaceUsesWithIf(replacement, [&](OpOperand& use) { return !isMember(use.getOwner(), group); });
+      if (replaced != v) replaced.getDefiningOp()->erase();
     }
   }
 

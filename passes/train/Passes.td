@@ -87,6 +87,34 @@ def AssignFusions : TrainPass<"assign-fusions"> {
   }];
 }
 
+def Recompute : TrainPass<"recompute"> {
+  let summary = "computes activations again in the backward pass instead of keeping them";
+  let description = [{
+    The forward pass is divided into segments where all later computation goes through one value, which is kept.
+    `kernels` recomputes what fused kernels make of matrix products and kept values; `all` recomputes everything within
+    a segment. Whole groups are cloned, so that each value is rounded and stored as it was the first time and no bit of
+    the result changes. A clone stands before the first use that the backward pass has for it.
+  }];
+  let options = [
+    Option<"what", "what", "std::string", "\"none\"", "none, kernels or all">,
+    Option<"every", "every", "int64_t", "2", "Kept values from one end of a segment to the next">,
+    Option<"segments", "segments", "int64_t", "-1", "Segments that are recomputed, from the first on; negative: all">];
+}
+def SetPrecision : TrainPass<"set-precision"> {
+  let summary = "decides what memory holds in bf16: parameters, activations, gradients";
+  let description = [{
+    Kernels compute in f32 whatever the precision. With `bf16`, a kernel widens what it loads and rounds once, to nearest
+    even, what it stores; matrix products and attention take and give bf16. Statistics of rows, sums on their way, the
+    loss, constants and data inputs stay f32, and so does what a function takes in f32 only (convolution, pooling,
+    dropout, running sums). Parameters become bf16, with the f32 of their files in `train.source_type`; f32 copies of
+    those that are trained belong to the optimizer's state (`zero.bucket`). `reduce-precision` f32 widens gradients
+    before they are summed over ranks.
+  }];
+  let options = [
+    Option<"precision", "precision", "std::string", "\"f32\"", "f32 or bf16">,
+    Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "f32 or bf16: of gradients under bf16">];
+}
+
 //===--- fuse ------------------------------------------------------------------------------------------------------===//
 
 def Fuse : TrainPass<"fuse"> {

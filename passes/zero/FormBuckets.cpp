@@ -14,10 +14,6 @@ namespace {
 // Parameters and shards start at multiples of this many bytes: vector kernels, GEMM and NCCL all want it.
 constexpr int64_t kAlignment = 128;
 
-int64_t alignTo(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 // Elements per shard are a multiple of this: as large a power of two as costs less than 0.25 % of padding, because the
 // update kernels like long rows, but at least the alignment.
 int64_t shardGranule(int64_t elements, int64_t ranks, int64_t minimum) {
@@ -66,7 +62,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     }
     int64_t limit = bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, 64 << 10, 64 << 20);
 
-    int64_t ranks = zero::moduleInteger(module, "train.ranks", 1), count = 0;
+    int64_t ranks = zero::ranksOf(module), count = 0;
     // Members of different kinds interleave (frozen and trained layers), so each kind has a bucket of its own open.
     llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;
     llvm::DenseMap<std::pair<Type, Attribute>, int64_t> bytes;
@@ -81,9 +77,9 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
       for (Member member : bucket) {
         offsets.push_back(end);
         names.push_back(FlatSymbolRefAttr::get(member.parameter.getSymNameAttr()));
-        end = alignTo(end + member.elements, align);
+        end = llvm::alignTo(end + member.elements, align);
       }
-      int64_t elements = alignTo(end, ranks * shardGranule(end, ranks, align));
+      int64_t elements = llvm::alignTo(end, ranks * shardGranule(end, ranks, align));
       zero::BucketOp::create(builder, module.getLoc(), ("bucket" + Twine(count++)).str(), bucket.front().element,
                              builder.getArrayAttr(names), offsets, elements, bucket.front().optimizer);
     };
@@ -99,6 +95,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     for (auto& [kind, bucket] : open)
       if (!bucket.empty()) close(bucket);
     module->setAttr("zero.stage", builder.getI64IntegerAttr(stage));
+    module->setAttr("zero.bucket_bytes", builder.getI64IntegerAttr(limit));
   }
 };
 

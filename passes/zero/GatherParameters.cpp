@@ -1,4 +1,7 @@
 // Replaces reads of parameters by views into their bucket, gathered per visit at stage 3.
+#include <cmath>
+
+#include "llvm/Support/Regex.h"
 #include "passes/zero/Passes.h"
 
 namespace sheaf::zero {
@@ -50,8 +53,7 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
-    bool gather =
-        zero::moduleInteger(module, "zero.stage", 0) == 3 && zero::moduleInteger(module, "train.ranks", 1) > 1;
+    bool gather = zero::effectiveStage(module) == 3;
 
     SmallVector<zero::BucketOp> buckets(module.getOps<zero::BucketOp>());
     llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> places;  // parameter -> bucket, offset
@@ -78,7 +80,19 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
       }
     llvm::stable_sort(uses, [](const Use& a, const Use& b) { return a.position < b.position; });
 
+    std::string complaint;
+    llvm::Regex wanted(keep);
+    if (!keep.empty() && !wanted.isValid(complaint)) {
+      module.emitError("--keep " + keep + ": " + complaint);
+      return signalPassFailure();
+    }
+    // Buckets are in the order of their first use.
+    int64_t firstKept = std::llround(double(buckets.size()) * (1 - keepPart));
+    bool matched = keep.empty();
     for (int64_t b = 0; b < int64_t(buckets.size()); ++b) {
+      bool kept = b >= firstKept;
+      for (auto name : buckets[b].getParameters().getAsRange<FlatSymbolRefAttr>())
+        if (!keep.empty() && wanted.match(name.getValue())) kept = matched = true;
       auto type = RankedTensorType::get({int64_t(buckets[b].getElements())}, buckets[b].getElementType());
       SmallVector<Use*> visit;
       llvm::DenseSet<int64_t> between;
@@ -112,11 +126,15 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
           between.insert(use.bucket);
           continue;
         }
-        if (gather && int64_t(between.size()) > keepDistance) finish();
+        if (gather && !kept && int64_t(between.size()) > keepDistance) finish();
         between.clear();
         visit.push_back(&use);
       }
       finish();
+    }
+    if (!matched) {
+      module.emitError("--keep " + keep + " matches no parameter");
+      return signalPassFailure();
     }
     for (auto read : reads)
       if (read->use_empty()) read.erase();

@@ -5,21 +5,11 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
+#include "passes/StepModule.h"
 
 namespace sheaf::zero {
 #define GEN_PASS_DECL
 #include "passes/zero/Passes.h.inc"
 #define GEN_PASS_REGISTRATION
 #include "passes/zero/Passes.h.inc"
-
-// The step function of a module, or null.
-inline mlir::func::FuncOp stepOf(mlir::ModuleOp module) {
-  return module.lookupSymbol<mlir::func::FuncOp>("step");
-}
-
-// An integer attribute of the module, or a default.
-inline int64_t moduleInteger(mlir::ModuleOp module, llvm::StringRef name, int64_t otherwise) {
-  auto attribute = module->getAttrOfType<mlir::IntegerAttr>(name);
-  return attribute ? attribute.getInt() : otherwise;
-}
 }  // namespace sheaf::zero

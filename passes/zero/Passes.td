@@ -24,7 +24,10 @@ def GatherParameters : ZeroPass<"gather-parameters"> {
     Two uses belong to one visit if at most `keep-distance` other buckets are used between them, so a bucket stays
     gathered where backward follows forward closely.
   }];
-  let options = [Option<"keepDistance", "keep-distance", "int64_t", "2", "Other buckets between two uses of a visit">];
+  let options = [
+    Option<"keepDistance", "keep-distance", "int64_t", "2", "Other buckets between two uses of a visit">,
+    Option<"keepPart", "keep-part", "double", "0", "Part of the buckets, those used last, that have one visit only">,
+    Option<"keep", "keep", "std::string", "\"\"", "Regular expression: so have buckets with a parameter it matches">];
 }
 def ReduceGradients : ZeroPass<"reduce-gradients"> {
   let summary = "reduces each bucket's gradient over the ranks as soon as it is complete";

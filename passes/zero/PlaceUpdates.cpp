@@ -24,8 +24,7 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
-    int64_t stage =
-        zero::moduleInteger(module, "train.ranks", 1) > 1 ? zero::moduleInteger(module, "zero.stage", 0) : 0;
+    int64_t stage = zero::effectiveStage(module);
 
     SmallVector<Operation*> reductions;
     bool barrier = false, clip = false;

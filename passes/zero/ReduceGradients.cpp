@@ -17,8 +17,7 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
-    int64_t ranks = zero::moduleInteger(module, "train.ranks", 1);
-    int64_t stage = ranks > 1 ? zero::moduleInteger(module, "zero.stage", 0) : 0;
+    int64_t ranks = zero::ranksOf(module), stage = zero::effectiveStage(module);
 
     llvm::DenseMap<StringAttr, train::UpdateOp> updates;
     for (auto update : step.getOps<train::UpdateOp>())
@@ -36,8 +35,9 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
         if (!last || last->isBeforeInBlock(update)) last = update;
       }
       OpBuilder builder(last);
-      auto whole = RankedTensorType::get({int64_t(bucket.getElements())}, bucket.getElementType());
-      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / ranks}, bucket.getElementType());
+      Type element = cast<RankedTensorType>(gradients.front().getType()).getElementType();
+      auto whole = RankedTensorType::get({int64_t(bucket.getElements())}, element);
+      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / ranks}, element);
       if (stage == 0)
         zero::AllReduceOp::create(builder, last->getLoc(), whole, bucket.getSymName(), gradients);
       else

@@ -16,8 +16,7 @@ struct VerifyStage : zero::impl::VerifyStageBase<VerifyStage> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    int64_t ranks = zero::moduleInteger(module, "train.ranks", 1);
-    int64_t stage = ranks > 1 ? zero::moduleInteger(module, "zero.stage", 0) : 0;
+    int64_t ranks = zero::ranksOf(module), stage = zero::effectiveStage(module);
     llvm::DenseMap<StringAttr, int64_t> updates;
     bool bad = false;
     auto reject = [&](Operation* op, const Twine& message) {

@@ -28,6 +28,21 @@ std::string bytesText(uint64_t bytes) {
   return text;
 }
 
+std::string secondsText(double seconds) {
+  const bool large = seconds >= 1, small = seconds < 1e-3;
+  const double value = large ? seconds : seconds * (small ? 1e6 : 1e3);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %s",
+                value < 10    ? 2
+                : value < 100 ? 1
+                              : 0,
+                value,
+                large   ? "s"
+                : small ? "us"
+                        : "ms");
+  return text;
+}
+
 std::string countText(uint64_t count) {
   std::string digits = std::to_string(count);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');

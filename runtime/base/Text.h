@@ -24,6 +24,9 @@ std::string shapeText(std::span<const int64_t> shape);
 // "12", "1.5 KiB", "3.2 GiB"
 std::string bytesText(uint64_t bytes);
 
+// "41.8 ms", "1.25 s"
+std::string secondsText(double seconds);
+
 // "12,345,678"
 std::string countText(uint64_t count);
 

@@ -14,12 +14,15 @@ GradientCapture::GradientCapture(const plan::Plan& plan)
 
 void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient) {
   std::lock_guard lock(mutex_);
-  uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements(), given = gradient.size() / sizeof(float);
+  plan::ElementType type = plan::gradientType(plan_.buckets(static_cast<int>(bucket)));
+  uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements();
+  uint64_t given = gradient.size() / plan::elementBytes(type);
   if (given == elements && rank != 0) return;  // every rank has the whole of it
   std::vector<float>& values = values_[bucket];
   values.resize(elements);
-  std::memcpy(values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given), gradient.data(),
-              gradient.size());
+  float* to = values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given);
+  // Floats convert to f32 whatever they are.
+  (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
   seen_[bucket] += given;
 }
 

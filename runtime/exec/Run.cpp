@@ -16,9 +16,7 @@
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
-#include "runtime/plan/Verify.h"
 
 namespace sheaf::exec {
 namespace {
@@ -64,12 +62,9 @@ class Run {
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
-    Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(options_.plan);
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options_.plan);
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
-    Status sound = plan::verifyPlan(*plan_);
-    if (sound.ok()) sound = plan::provePlan(*plan_);
-    if (!sound.ok()) return Status::error(cat(options_.plan, ": ", sound.message()));
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);

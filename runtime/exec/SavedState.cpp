@@ -11,14 +11,30 @@ namespace {
 
 constexpr uint64_t kChunkElements = 1 << 20;
 
+// A parameter is saved by its exact values. The state of a run in bf16 is thus that of a run in f32: either can go on
+// with the other's.
+plan::ElementType savedType(const plan::Bucket& bucket) {
+  return bucket.master() ? plan::F32 : bucket.type();
+}
+
+// Calls visit(kind, slot) for the parameters and each state but the master weights, until it fails.
+template <typename Visit>
+Status forEachKind(const plan::Bucket& bucket, Visit visit) {
+  SHEAF_RETURN_IF_ERROR(visit(std::string(io::kParameterKind), exactSlot(bucket)));
+  for (int slot = bucket.master() ? 1 : 0; slot < bucket.states_size(); ++slot)
+    SHEAF_RETURN_IF_ERROR(visit(bucket.states(slot).name(), slot));
+  return {};
+}
+
 io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& parameter) {
+  const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
   io::SavedParameter saved{.name = parameter.name(),
-                           .type = io::dataTypeOf(parameter.type()),
+                           .type = io::dataTypeOf(savedType(bucket)),
                            .shape = {parameter.shape().begin(), parameter.shape().end()},
                            .permutation = {parameter.permutation().begin(), parameter.permutation().end()},
                            .states = {}};
-  for (const plan::State& state : plan.buckets(static_cast<int>(parameter.bucket())).states())
-    saved.states.push_back(state.name());
+  for (int slot = bucket.master() ? 1 : 0; slot < bucket.states_size(); ++slot)
+    saved.states.push_back(bucket.states(slot).name());
   std::sort(saved.states.begin(), saved.states.end());
   return saved;
 }
@@ -26,6 +42,7 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
 // A range of a parameter's elements, in its own count and in its bucket's.
 struct Part {
   const plan::Parameter* parameter;
+  std::string kind;
   int slot;
   uint64_t begin, end;
 };
@@ -38,8 +55,11 @@ std::vector<Part> partsOf(const plan::Plan& plan, uint64_t rank) {
     uint64_t shard = bucket.elements() / static_cast<uint64_t>(plan.ranks()), offset = parameter.offset();
     uint64_t begin = std::max(offset, rank * shard);
     uint64_t end = std::min(offset + *plan::elementCount(plan::shapeOf(parameter)), (rank + 1) * shard);
-    for (int slot = kParameters; begin < end && slot < bucket.states_size(); ++slot)
-      parts.push_back({&parameter, slot, begin - offset, end - offset});
+    if (begin >= end) continue;
+    (void)forEachKind(bucket, [&](const std::string& kind, int slot) {
+      parts.push_back({&parameter, kind, slot, begin - offset, end - offset});
+      return Status();
+    });
   }
   return parts;
 }
@@ -49,11 +69,10 @@ Status saveRank(const StateAccess& state, int64_t rank, const std::string& path,
   std::vector<Part> parts = partsOf(plan, static_cast<uint64_t>(rank));
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const Part& part : parts) {
-    const plan::Bucket& bucket = plan.buckets(static_cast<int>(part.parameter->bucket()));
-    std::string kind = part.slot == kParameters ? io::kParameterKind : bucket.states(part.slot).name();
-    io::DataType type = part.slot == kParameters ? io::dataTypeOf(bucket.type()) : io::DataType::F32;
-    entries.push_back(
-        {cat(kind, "/", part.begin, "/", part.parameter->name()), type, {static_cast<int64_t>(part.end - part.begin)}});
+    io::DataType type = io::dataTypeOf(state.elementType(static_cast<int>(part.parameter->bucket()), part.slot));
+    entries.push_back({cat(part.kind, "/", part.begin, "/", part.parameter->name()),
+                       type,
+                       {static_cast<int64_t>(part.end - part.begin)}});
   }
   Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries);
   if (!writer.ok()) return writer.status();
@@ -129,11 +148,14 @@ Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {
   for (const plan::Parameter& parameter : plan.parameters()) {
     int bucket = static_cast<int>(parameter.bucket());
     const plan::Bucket& info = plan.buckets(bucket);
-    for (int slot = kParameters; slot < info.states_size(); ++slot) {
-      std::string kind = slot == kParameters ? io::kParameterKind : info.states(slot).name();
-      for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kind, parameter.name()))
-        SHEAF_RETURN_IF_ERROR(state.write(bucket, slot, parameter.offset() + piece.begin, piece.data));
-    }
+    SHEAF_RETURN_IF_ERROR(forEachKind(info, [&](const std::string& kind, int slot) -> Status {
+      for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kind, parameter.name())) {
+        uint64_t begin = parameter.offset() + piece.begin;
+        SHEAF_RETURN_IF_ERROR(slot == exactSlot(info) ? state.writeValues(bucket, begin, savedType(info), piece.data)
+                                                      : state.write(bucket, slot, begin, piece.data));
+      }
+      return {};
+    }));
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/io/DataType.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
@@ -12,8 +13,12 @@ StateAccess::Place StateAccess::place(int bucket, int slot) const {
   return {info.states(slot).buffer(), info.states_sharded()};
 }
 
+plan::ElementType StateAccess::elementType(int bucket, int slot) const {
+  return slot == kParameters ? plan_.buckets(bucket).type() : plan::F32;
+}
+
 uint64_t StateAccess::elementBytes(int bucket, int slot) const {
-  return slot == kParameters ? plan::elementBytes(plan_.buckets(bucket).type()) : sizeof(float);
+  return plan::elementBytes(elementType(bucket, slot));
 }
 
 namespace {
@@ -61,6 +66,28 @@ Status StateAccess::write(int bucket, int slot, uint64_t begin, std::span<const 
                         from += bytes;
                         return status;
                       });
+}
+
+Status StateAccess::writeValues(int bucket, uint64_t begin, plan::ElementType type,
+                                std::span<const std::byte> values) const {
+  constexpr uint64_t kChunk = 1 << 20;
+  uint64_t size = plan::elementBytes(type), count = values.size() / size;
+  std::vector<std::byte> converted;
+  auto into = [&](int slot) -> Status {
+    plan::ElementType target = elementType(bucket, slot);
+    if (target == type) return write(bucket, slot, begin, values);
+    for (uint64_t at = 0; at < count; at += kChunk) {
+      uint64_t piece = std::min(kChunk, count - at);
+      converted.resize(piece * plan::elementBytes(target));
+      SHEAF_RETURN_IF_ERROR(io::convert(io::dataTypeOf(type), values.data() + at * size, io::dataTypeOf(target),
+                                        converted.data(), piece));
+      SHEAF_RETURN_IF_ERROR(write(bucket, slot, begin + at, converted));
+    }
+    return {};
+  };
+  SHEAF_RETURN_IF_ERROR(into(kParameters));
+  int exact = exactSlot(plan_.buckets(bucket));
+  return exact == kParameters ? Status() : into(exact);
 }
 
 Status StateAccess::writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const {

@@ -13,8 +13,13 @@
 
 namespace sheaf::exec {
 
-// What of a bucket is meant: its parameters, or one of its states.
+// What of a bucket is meant: its parameters as the step reads them, or one of its states.
 inline constexpr int kParameters = -1;
+
+// Where the parameters' exact values are: themselves, or the master weights that they are rounded from.
+inline int exactSlot(const plan::Bucket& bucket) {
+  return bucket.master() ? 0 : kParameters;
+}
 
 class StateAccess {
  public:
@@ -30,6 +35,10 @@ class StateAccess {
   // The same bytes into a buffer of every rank.
   Status writeBuffer(uint32_t buffer, std::span<const std::byte> host) const;
 
+  // Values of parameters, of any float type: rounded into the parameters and, where there are, into master weights.
+  Status writeValues(int bucket, uint64_t begin, plan::ElementType type, std::span<const std::byte> values) const;
+
+  plan::ElementType elementType(int bucket, int slot) const;
   uint64_t elementBytes(int bucket, int slot) const;
   const plan::Plan& plan() const { return plan_; }
 

@@ -41,10 +41,11 @@ void gatherStrided(const std::byte* in, std::span<const int64_t> shape, std::spa
 // One parameter from values in the named layout.
 Status loadNamed(const StateAccess& state, const plan::Parameter& parameter, const io::Tensor& tensor) {
   int bucket = static_cast<int>(parameter.bucket());
-  io::DataType target = io::dataTypeOf(parameter.type());
+  plan::ElementType exact = state.elementType(bucket, exactSlot(state.plan().buckets(bucket)));
+  io::DataType target = io::dataTypeOf(exact);
   uint64_t count = *plan::elementCount(plan::shapeOf(parameter));
   if (parameter.permutation_size() == 0 && tensor.type == target)
-    return state.write(bucket, kParameters, parameter.offset(), tensor.data);
+    return state.writeValues(bucket, parameter.offset(), exact, tensor.data);
   size_t sourceBytes = io::bytesOf(tensor.type), targetBytes = io::bytesOf(target);
   std::vector<std::byte> ordered(std::min(count, kChunkElements) * sourceBytes);
   std::vector<std::byte> converted(std::min(count, kChunkElements) * targetBytes);
@@ -52,8 +53,8 @@ Status loadNamed(const StateAccess& state, const plan::Parameter& parameter, con
     uint64_t end = std::min(count, begin + kChunkElements);
     namedToPlan(parameter, tensor.data.data(), sourceBytes, begin, end, ordered.data());
     SHEAF_RETURN_IF_ERROR(io::convert(tensor.type, ordered.data(), target, converted.data(), end - begin));
-    SHEAF_RETURN_IF_ERROR(state.write(bucket, kParameters, parameter.offset() + begin,
-                                      std::span(converted).first((end - begin) * targetBytes)));
+    SHEAF_RETURN_IF_ERROR(state.writeValues(bucket, parameter.offset() + begin, exact,
+                                            std::span(converted).first((end - begin) * targetBytes)));
   }
   return {};
 }
@@ -162,7 +163,8 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
     }
     Expected<std::span<const std::byte>> bytes = files.bytes(parameter.source());
     if (!bytes.ok()) return Status::error(cat("parameter '", parameter.name(), "': ", bytes.status().message()));
-    SHEAF_RETURN_IF_ERROR(state.write(static_cast<int>(parameter.bucket()), kParameters, parameter.offset(), *bytes));
+    SHEAF_RETURN_IF_ERROR(state.writeValues(static_cast<int>(parameter.bucket()), parameter.offset(),
+                                            plan::sourceType(parameter), *bytes));
   }
   return {};
 }
@@ -170,19 +172,24 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
 Status saveWeights(const StateAccess& state, const std::string& path) {
   const plan::Plan& plan = state.plan();
   std::vector<io::SafetensorsWriter::Entry> entries;
-  for (const plan::Parameter& parameter : plan.parameters())
-    entries.push_back({parameter.name(), io::dataTypeOf(parameter.type()), namedShape(parameter)});
+  auto slotOf = [&](const plan::Parameter& parameter) {
+    return exactSlot(plan.buckets(static_cast<int>(parameter.bucket())));
+  };
+  for (const plan::Parameter& parameter : plan.parameters()) {
+    plan::ElementType type = state.elementType(static_cast<int>(parameter.bucket()), slotOf(parameter));
+    entries.push_back({parameter.name(), io::dataTypeOf(type), namedShape(parameter)});
+  }
   Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
   if (!writer.ok()) return writer.status();
   std::vector<std::byte> values, named;
   for (const plan::Parameter& parameter : plan.parameters()) {
-    int bucket = static_cast<int>(parameter.bucket());
-    uint64_t size = plan::elementBytes(parameter.type()), count = *plan::elementCount(plan::shapeOf(parameter));
+    int bucket = static_cast<int>(parameter.bucket()), slot = slotOf(parameter);
+    uint64_t size = state.elementBytes(bucket, slot), count = *plan::elementCount(plan::shapeOf(parameter));
     // A permuted parameter is brought into memory whole; the others pass through in pieces.
     uint64_t piece = parameter.permutation_size() ? count : std::min(count, kChunkElements);
     for (uint64_t begin = 0; begin < count; begin += piece) {
       values.resize(std::min(piece, count - begin) * size);
-      SHEAF_RETURN_IF_ERROR(state.read(bucket, kParameters, parameter.offset() + begin, values));
+      SHEAF_RETURN_IF_ERROR(state.read(bucket, slot, parameter.offset() + begin, values));
       if (parameter.permutation_size()) {
         named.resize(values.size());
         planToNamed(parameter, values.data(), size, named.data());

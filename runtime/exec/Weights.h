@@ -27,7 +27,7 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
                    const std::function<void(const std::string&)>& note);
 Status loadConstants(const StateAccess& state, WeightFiles& files);
 
-// All parameters in the named layout and their own type.
+// All parameters in the named layout: their exact values, in f32 where there are master weights.
 Status saveWeights(const StateAccess& state, const std::string& path);
 
 // Zeros into padding and, if `states`, optimizer state: what no file gives a value to.

@@ -3,6 +3,37 @@
 #include <algorithm>
 
 namespace sheaf::plan {
+namespace {
+
+using Clock = std::vector<uint32_t>;  // per stream: how far it is known to be
+
+// Waits of one stream with nothing between them, and what the stream knew before the first.
+struct WaitGroup {
+  struct Wait {
+    size_t index;
+    uint32_t stream;  // that recorded
+    Clock learnt;
+  };
+  Clock before;
+  std::vector<Wait> waits;
+};
+
+// A record's clock is learnt whole by whoever learns its position in its own stream, so only that position counts.
+// Of two waits that imply each other the first stays.
+void judge(const WaitGroup& group, std::vector<bool>& needed) {
+  for (size_t i = 0; i < group.waits.size(); ++i) {
+    const WaitGroup::Wait& wait = group.waits[i];
+    uint32_t position = wait.learnt[wait.stream];
+    bool implied = group.before[wait.stream] >= position;
+    for (size_t j = 0; j < group.waits.size() && !implied; ++j) {
+      uint32_t other = group.waits[j].learnt[wait.stream];
+      implied = j != i && (other > position || (other == position && j < i));
+    }
+    if (!implied) needed[wait.index] = true;
+  }
+}
+
+}  // namespace
 
 HappensBefore::HappensBefore(std::span<const IssuedInstruction> sequence, uint32_t streams, uint32_t events)
     : sequence_(sequence),
@@ -10,23 +41,34 @@ HappensBefore::HappensBefore(std::span<const IssuedInstruction> sequence, uint32
       position_(sequence.size()),
       clocks_(sequence.size() * streams),
       needed_(sequence.size()) {
-  // What each stream knows once all it has been issued is done, and what an event's latest record knew.
-  std::vector<std::vector<uint32_t>> known(streams, std::vector<uint32_t>(streams));
-  std::vector<std::vector<uint32_t>> recorded(events);
-  std::vector<uint32_t> issued(streams);
+  struct Record {
+    uint32_t stream = 0;
+    Clock clock;  // empty: not recorded yet
+  };
+  std::vector<Clock> known(streams, Clock(streams));  // what a stream knows once all it has been issued is done
+  std::vector<Record> recorded(events);               // the latest of each event
+  std::vector<WaitGroup> groups(streams);
+  Clock issued(streams);
   for (size_t i = 0; i < sequence.size(); ++i) {
     const IssuedInstruction& instruction = sequence[i];
-    std::vector<uint32_t>& mine = known[instruction.stream];
-    if (instruction.kind == IssuedInstruction::kWait)
-      for (uint32_t s = 0; s < recorded[instruction.event].size(); ++s)
-        if (recorded[instruction.event][s] > mine[s]) {
-          mine[s] = recorded[instruction.event][s];
-          needed_[i] = true;
-        }
+    Clock& mine = known[instruction.stream];
+    WaitGroup& group = groups[instruction.stream];
+    if (instruction.kind == IssuedInstruction::kWait) {
+      if (group.waits.empty()) group.before = mine;
+      if (const Record& record = recorded[instruction.event]; !record.clock.empty()) {
+        group.waits.push_back({i, record.stream, record.clock});
+        for (uint32_t s = 0; s < streams; ++s) mine[s] = std::max(mine[s], record.clock[s]);
+      }
+    } else if (!group.waits.empty()) {
+      judge(group, needed_);
+      group.waits.clear();
+    }
     std::copy(mine.begin(), mine.end(), clocks_.begin() + i * streams);
     position_[i] = mine[instruction.stream] = ++issued[instruction.stream];
-    if (instruction.kind == IssuedInstruction::kRecord) recorded[instruction.event] = mine;
+    if (instruction.kind == IssuedInstruction::kRecord) recorded[instruction.event] = {instruction.stream, mine};
+    if (instruction.kind == IssuedInstruction::kHost) std::fill(known.begin(), known.end(), issued);
   }
+  for (const WaitGroup& group : groups) judge(group, needed_);
 }
 
 }  // namespace sheaf::plan

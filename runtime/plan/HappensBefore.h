@@ -9,8 +9,18 @@
 
 namespace sheaf::plan {
 
+// The order in which analyses unroll the loop that a plan is: every part follows every part that may precede it in a
+// run. P·B·E shows a run of one step, the host between two runs saves, loads or evaluates, and P·B·B·E shows the steady
+// state. Nothing but state survives the host, so the second run starts like the first, and one walk covers both
+// sequences.
+enum class Part { kPrologue, kBody, kEpilogue, kHost };
+inline constexpr Part kUnrolled[] = {Part::kPrologue, Part::kBody, Part::kEpilogue, Part::kHost, Part::kPrologue,
+                                     Part::kBody,     Part::kBody, Part::kEpilogue, Part::kHost};
+
 struct IssuedInstruction {
-  enum Kind { kOther, kRecord, kWait };
+  // kHost: the host touches state. It stands on the first stream and starts when that stream has come so far; it issues
+  // what follows only after all streams have drained.
+  enum Kind { kOther, kRecord, kWait, kHost };
   uint32_t stream = 0;
   Kind kind = kOther;
   uint32_t event = 0;  // of a record or a wait
@@ -24,7 +34,9 @@ class HappensBefore {
   // Whether instruction a is complete before instruction b starts. A wait is complete when its event is.
   bool ordered(size_t a, size_t b) const { return position_[a] <= clock(b)[sequence_[a].stream] && a != b; }
 
-  // Whether a wait waits for something that its stream does not already know to be complete.
+  // Whether a wait is the only way in which its stream learns that the event has been reached before it issues
+  // something else: neither what the stream knew before, nor another wait between the same two instructions implies it.
+  // All waits that are not needed may go at once, and what is left is the transitive reduction of the order.
   bool needed(size_t wait) const { return needed_[wait]; }
 
  private:

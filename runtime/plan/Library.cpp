@@ -38,6 +38,8 @@ uint64_t packingBytes(const LibraryCall& call) {
   const std::string& function = call.function();
   auto get = [&](std::string_view name) { return integer(call, name); };
   if (function == "gemm") {
+    // In bf16 oneDNN works in the scratch that it is given; without bf16 instructions its f32 product packs tiles.
+    if (elementType(call) == BF16) return sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth);
     GemmTile tile = gemmTile(get("m"), get("n"), get("k"), get("batch"), get("transpose_a"), get("transpose_b"));
     return sgemmPackingBytes(tile.rows, tile.columns, get("k"));
   }
@@ -62,6 +64,11 @@ int64_t integer(const LibraryCall& call, std::string_view name) {
   return attribute ? attribute->integer() : 0;
 }
 
+ElementType elementType(const LibraryCall& call) {
+  int64_t type = integer(call, "type");
+  return type == 0 || !ElementType_IsValid(static_cast<int>(type)) ? F32 : static_cast<ElementType>(type);
+}
+
 double real(const LibraryCall& call, std::string_view name) {
   const Attribute* attribute = find(call, name);
   return attribute ? attribute->real() : 0;
@@ -69,8 +76,24 @@ double real(const LibraryCall& call, std::string_view name) {
 
 uint64_t scratchPerThread(const LibraryCall& call) {
   constexpr int64_t kTile = kAttentionQueries * kAttentionKeys;
-  if (call.function() == "attention") return scratchOfFloats(kTile);
-  if (call.function() == "attention_grad") return scratchOfFloats(saturatingAdd(2 * kTile, integer(call, "s")));
+  bool half = elementType(call) == BF16;
+  auto get = [&](std::string_view name) { return integer(call, name); };
+  if (call.function() == "gemm" && half) return scratchOfFloats(kHalfGemmScratch);
+  if (call.function() == "attention") {
+    // Of a bf16 call: query and result tile, key and value tile in f32.
+    int64_t width = saturatingMultiply(kAttentionQueries + kAttentionKeys, saturatingAdd(get("d"), get("e")));
+    return scratchOfFloats(half ? saturatingAdd(kTile, width) : kTile);
+  }
+  if (call.function() == "attention_grad") {
+    int64_t floats = saturatingAdd(2 * kTile, get("s"));
+    if (!half) return scratchOfFloats(floats);
+    // Query, gradient, key and value tiles in f32, and the three gradients while they grow.
+    int64_t width = saturatingAdd(get("d"), get("e"));
+    floats = saturatingAdd(floats, saturatingMultiply(kAttentionQueries + kAttentionKeys, width));
+    floats = saturatingAdd(floats, saturatingMultiply(get("s"), get("d")));
+    return scratchOfFloats(saturatingAdd(floats, saturatingMultiply(get("t"), width)));
+  }
+  if (call.function() == "scatter_add" && half) return scratchOfFloats(get("count"));
   if (call.function() == "conv" || call.function() == "conv_grad_input" || call.function() == "conv_grad_filter")
     return scratchOfFloats(saturatingMultiply(patchOf(call), convRangeOf(call)));
   return 0;

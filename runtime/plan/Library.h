@@ -2,26 +2,28 @@
 // the compiler, which emits them, to the loader, which checks them, and to the devices, which run them.
 //
 // Operands are dense row-major unless strides are given; strides and counts are in elements of the operand's type, f32
-// unless said otherwise; "[a]" is an attribute. Optional operands are marked with ?.
+// unless said otherwise; "[a]" is an attribute. Optional operands are marked with ?. Operands marked * have the type of
+// the attribute "type" (ElementType): f32 (also if it is absent) or bf16. All arithmetic is in f32, and a bf16 result
+// is rounded once.
 //
-//   gemm              a, b, c: c = op(a) op(b); [m, n, k, batch, transpose_a, transpose_b, lda, ldb, ldc, stride_a,
+//   gemm              a*, b*, c*: c = op(a) op(b); [m, n, k, batch, transpose_a, transpose_b, lda, ldb, ldc, stride_a,
 //                     stride_b, stride_c (between batches)]
-//   attention         query, key, value, (mask if [mask]), result, log_sum_exp: train.attention; [b, s, t, h, g, d, e,
+//   attention         query*, key*, value*, (mask if [mask]), result*, log_sum_exp: train.attention; [b, s, t, h, g, d,
+//   e,
 //                     causal, mask, mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one token
 //                     to the next; heads are contiguous within a token; batches follow each other)] [scale]
-//   attention_grad    query, key, value, result, log_sum_exp, gradient, (mask), query_gradient, key_gradient,
-//                     value_gradient; the attributes of attention and [gradient_row, query_gradient_row,
+//   attention_grad    query*, key*, value*, result*, log_sum_exp, gradient*, (mask), query_gradient*, key_gradient*,
+//                     value_gradient*; the attributes of attention and [gradient_row, query_gradient_row,
 //                     key_gradient_row, value_gradient_row]
 //   gather            data [outer, rows, inner], indices [count] of [index_bytes], result [outer, count, inner];
 //                     [outer, rows, inner, count, element_bytes, index_bytes]; an index outside [-rows, rows) is an
 //                     error
-//   scatter_add       update [outer, count, inner], indices, result [outer, rows, inner]: zeroed, then added in the
-//   order
-//                     of the indices; [outer, rows, inner, count, index_bytes]
+//   scatter_add       update* [outer, count, inner], indices, result* [outer, rows, inner]: zeroed, then added in the
+//                     order of the indices; [outer, rows, inner, count, index_bytes]
 //   copy              source, destination; [element_bytes, rank, size0.., source_stride0.., destination_stride0..,
 //                     source_offset, zero]: strided copy, from source_offset on; strides may be negative; with [zero]
 //                     the whole destination operand is zeroed before
-//   sum_partials      source [p, c], destination [c]: rows added in order; [p, c]
+//   sum_partials      source [p, c], destination* [c]: rows added in order; [p, c]
 //   cumsum            source, destination [outer, n, inner]; [outer, n, inner, exclusive, reverse, type (ElementType)]
 //   dropout           source, destination [count]: train.dropout; element i has global index data_index * count + i;
 //                     [count, node] [ratio]; seed from Plan.training, step from the step
@@ -31,7 +33,7 @@
 //   conv_grad_filter  input, gradient, result; as conv
 //   max_pool          input, result; as conv without o and groups
 //   max_pool_grad     input, gradient, result; as max_pool
-//   square_sum        source [n], destination f64 [1]: the sum of squares in f64, by fixed blocks of 4,096; [n]
+//   square_sum        source* [n], destination f64 [1]: the sum of squares in f64, by fixed blocks of 4,096; [n]
 //   gradient_norm     partials f64 [ranks, buckets], norm f64 [1], scalars [2] = clip scale, finite, (max_norm [1] if
 //                     [clip]): the norm is the root of the sum over buckets, then ranks; [ranks, buckets, clip]
 //   zero              destination: fills with zero bytes
@@ -50,6 +52,9 @@ namespace sheaf::plan {
 int64_t integer(const LibraryCall& call, std::string_view name);
 // The value of a real attribute, 0 if absent.
 double real(const LibraryCall& call, std::string_view name);
+
+// The attribute "type"; f32 if absent.
+ElementType elementType(const LibraryCall& call);
 
 // Scratch bytes one thread needs to run the call; 0 for most.
 uint64_t scratchPerThread(const LibraryCall& call);

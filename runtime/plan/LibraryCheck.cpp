@@ -7,6 +7,7 @@
 
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Saturating.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
 namespace {
@@ -39,6 +40,14 @@ class Checker {
     return low;
   }
   int64_t size(const std::string& name) { return integerIn(name, 1, kMaxSize); }
+  // Bytes of an element of the operands whose type is the call's.
+  int64_t floatWidth() {
+    const int64_t type = integerIn("type", 0, 15);
+    if (type == BF16) return 2;
+    if (type != ELEMENT_TYPE_UNSPECIFIED && type != F32)
+      fail(std::string("it computes in f32 and bf16, not in ") + elementName(static_cast<ElementType>(type)));
+    return 4;
+  }
   int64_t stride(const std::string& name) { return integerIn(name, 0, kMaxStride); }
   bool flag(const std::string& name) { return integerIn(name, 0, 1) != 0; }
 
@@ -119,14 +128,16 @@ void checkGemm(Checker& c) {
   const int64_t b = transposeB ? matrix("ldb", "stride_b", n, k) : matrix("ldb", "stride_b", k, n);
   const int64_t result = matrix("ldc", "stride_c", m, n);
   if (batch > 1) c.integerIn("stride_c", strided(m, integer(c.call(), "ldc"), n), kMaxStride);
-  c.read("a", a);
-  c.read("b", b);
-  c.write("c", result);
+  const int64_t width = c.floatWidth();
+  c.read("a", a, width);
+  c.read("b", b, width);
+  c.write("c", result, width);
 }
 
 void checkAttentionCall(Checker& c, bool gradient) {
   const int64_t b = c.size("b"), s = c.size("s"), t = c.size("t"), h = c.size("h"), g = c.size("g"), d = c.size("d"),
                 e = c.size("e");
+  const int64_t width = c.floatWidth();
   c.flag("causal");
   const bool mask = c.flag("mask");
   if (h % g != 0)
@@ -138,28 +149,28 @@ void checkAttentionCall(Checker& c, bool gradient) {
     if ((maskB != 1 && maskB != b) || (maskH != 1 && maskH != h)) c.fail("its mask is neither shared nor per head");
     maskElements = times({maskB, maskH, s, t});
   }
-  auto tokens = [&](const char* row, int64_t perEntry, int64_t width) {
-    return strided(times({b, perEntry}), c.integerIn(row, width, kMaxSize), width);
+  auto tokens = [&](const char* row, int64_t perEntry, int64_t elements) {
+    return strided(times({b, perEntry}), c.integerIn(row, elements, kMaxSize), elements);
   };
   const int64_t query = tokens("query_row", s, times({h, d})), key = tokens("key_row", t, times({g, d})),
                 value = tokens("value_row", t, times({g, e})), result = tokens("result_row", s, times({h, e}));
-  c.read("query", query);
-  c.read("key", key);
-  c.read("value", value);
+  c.read("query", query, width);
+  c.read("key", key, width);
+  c.read("value", value, width);
   if (!gradient) {
     if (mask) c.read("mask", maskElements);
-    c.write("result", result);
+    c.write("result", result, width);
     c.write("log_sum_exp", times({b, h, s}));
     return;
   }
   const int64_t given = tokens("gradient_row", s, times({h, e}));
-  c.read("result", result);
+  c.read("result", result, width);
   c.read("log_sum_exp", times({b, h, s}));
-  c.read("gradient", given);
+  c.read("gradient", given, width);
   if (mask) c.read("mask", maskElements);
-  c.write("query_gradient", tokens("query_gradient_row", s, times({h, d})));
-  c.write("key_gradient", tokens("key_gradient_row", t, times({g, d})));
-  c.write("value_gradient", tokens("value_gradient_row", t, times({g, e})));
+  c.write("query_gradient", tokens("query_gradient_row", s, times({h, d})), width);
+  c.write("key_gradient", tokens("key_gradient_row", t, times({g, d})), width);
+  c.write("value_gradient", tokens("value_gradient_row", t, times({g, e})), width);
 }
 
 void checkAttention(Checker& c) {
@@ -192,10 +203,10 @@ void checkGather(Checker& c) {
 
 void checkScatterAdd(Checker& c) {
   const int64_t outer = c.size("outer"), rows = c.size("rows"), inner = c.size("inner"), count = c.size("count");
-  const int64_t indices = indexBytes(c);
-  c.read("update", times({outer, count, inner}));
+  const int64_t indices = indexBytes(c), width = c.floatWidth();
+  c.read("update", times({outer, count, inner}), width);
   c.read("indices", count, indices);
-  c.write("result", times({outer, rows, inner}));
+  c.write("result", times({outer, rows, inner}), width);
 }
 
 void checkCopy(Checker& c) {
@@ -233,7 +244,7 @@ void checkCopy(Checker& c) {
 void checkSumPartials(Checker& c) {
   const int64_t p = c.size("p"), columns = c.size("c");
   c.read("source", times({p, columns}));
-  c.write("destination", columns);
+  c.write("destination", columns, c.floatWidth());
 }
 
 void checkCumSum(Checker& c) {
@@ -316,7 +327,7 @@ void checkMaxPoolGrad(Checker& c) {
 }
 
 void checkSquareSum(Checker& c) {
-  c.read("source", c.integerIn("n", 1, kMaxStride));
+  c.read("source", c.integerIn("n", 1, kMaxStride), c.floatWidth());
   c.write("destination", 1, sizeof(double));
 }
 

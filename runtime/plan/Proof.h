@@ -2,6 +2,9 @@
 // body, epilogue. docs/proof.md has the argument.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -11,9 +14,15 @@ namespace sheaf::plan {
 //   race-free      any two accesses to the same bytes, one of them a write, are ordered by happens-before
 //   initialised    every byte read was written before through the same buffer, or is state, weight or constant
 //   deadlock-free  every wait has a record to wait for somewhere, and every communicator has one total order
-//   stage-true     between steps a rank holds only what its stage allows
+//   stage-true     a rank holds what its stage says, and between steps no more than its stage allows
+//   faithful       outputs and state come from the same operations on the same bytes as when it was compiled, if the
+//   plan
+//                  says what they come from (Plan.dataflow)
 // The error names both instructions, their streams, the bytes and the order that is missing. Time is linear in the
 // number of instructions and of the pieces into which their operands cut the arena.
 Status provePlan(const Plan& plan);
+
+// A plan's file, verified and proved: what every plan must pass before it runs. Errors name the file.
+Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path);
 
 }  // namespace sheaf::plan

@@ -117,7 +117,8 @@ std::array<StageNeeds, 4> stageNeeds(const Plan& plan) {
       stages[stage].parameters += stage >= 3 ? values / ranks : values;
       if (!bucket.trainable()) continue;
       uint64_t states = bucket.elements() * sizeof(float) * static_cast<uint64_t>(bucket.states_size());
-      stages[stage].gradients += stage >= 2 ? values / ranks : values;
+      uint64_t gradients = bucket.elements() * elementBytes(gradientType(bucket));
+      stages[stage].gradients += stage >= 2 ? gradients / ranks : gradients;
       stages[stage].optimizer += stage >= 1 ? states / ranks : states;
     }
   }

@@ -62,6 +62,8 @@ json::Value summaryJson(const Plan& plan) {
     buckets.push_back(json::Object{{"name", bucket.name()},
                                    {"type", elementName(bucket.type())},
                                    {"elements", bucket.elements()},
+                                   {"gradient_type", elementName(gradientType(bucket))},
+                                   {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
   for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
   return json::Object{{"producer", plan.producer()},
@@ -95,6 +97,11 @@ std::string summaryText(const Plan& plan) {
   out += cat("  parameters  ", countText(summary.parameters), " trainable");
   if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
   out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");
+  auto mixed = std::find_if(plan.buckets().begin(), plan.buckets().end(), [](const Bucket& b) { return b.master(); });
+  if (mixed != plan.buckets().end())
+    out +=
+        cat("  precision   ", elementName(mixed->type()),
+            " with f32 master weights; gradients are summed over ranks in ", elementName(gradientType(*mixed)), "\n");
   for (const Input& input : plan.inputs())
     out += cat("  input       ", input.name(), ": ", elementName(input.type()), " ", shapeText(shapeOf(input)),
                " a rank\n");

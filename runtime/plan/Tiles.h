@@ -16,6 +16,12 @@ GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transpose
 // Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most.
 uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k);
 
+// Where the processor has no bf16 products, a tile of a bf16 one is computed in f32 by blocks of this size, converted
+// into scratch: floats of the blocks of a, b and c. oneDNN's own bf16 products need less (at most 337 KiB on 2.6).
+constexpr int64_t kHalfGemmRows = 128, kHalfGemmColumns = 256, kHalfGemmDepth = 512;
+constexpr int64_t kHalfGemmScratch =
+    (kHalfGemmRows + kHalfGemmColumns) * kHalfGemmDepth + kHalfGemmRows * kHalfGemmColumns;
+
 // Queries and keys of a tile of attention scores.
 constexpr int64_t kAttentionQueries = 64;
 constexpr int64_t kAttentionKeys = 256;

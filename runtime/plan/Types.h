@@ -36,6 +36,15 @@ inline std::span<const int64_t> shapeOf(const Input& input) {
   return {input.shape().data(), static_cast<size_t>(input.shape_size())};
 }
 
+// Of a bucket's gradient.
+inline ElementType gradientType(const Bucket& bucket) {
+  return bucket.gradient_type() == ELEMENT_TYPE_UNSPECIFIED ? bucket.type() : bucket.gradient_type();
+}
+// Of a parameter's initial bytes.
+inline ElementType sourceType(const Parameter& parameter) {
+  return parameter.source_type() == ELEMENT_TYPE_UNSPECIFIED ? parameter.type() : parameter.source_type();
+}
+
 // Calls visit(operand) for every operand of an instruction, in order.
 template <typename Visit>
 void forEachOperand(const Instruction& instruction, Visit visit) {

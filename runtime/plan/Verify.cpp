@@ -9,6 +9,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
@@ -155,6 +156,15 @@ class TableVerifier {
         return wrong(what, cat("stage ", plan_.zero_stage(), " does not hold its optimizer state like this"));
       if (ranks_ > 1 && bucket.parameters_sharded() && plan_.zero_stage() < 3)
         return wrong(what, cat("stage ", plan_.zero_stage(), " does not shard parameters"));
+      if (!isFloat(gradientType(bucket)))
+        return wrong(what, cat("its gradients are of type ", elementName(gradientType(bucket))));
+      // The optimizer computes in f32, so that is what it must find.
+      if (bucket.trainable() && bucket.master() != (bucket.type() != F32))
+        return wrong(what,
+                     cat("it is trained in ", elementName(bucket.type()),
+                         bucket.master() ? " and keeps the same again as master weights" : " without master weights"));
+      if (bucket.master() && (!bucket.trainable() || bucket.states_size() == 0))
+        return wrong(what, "it has no state that could hold its master weights");
       SHEAF_RETURN_IF_ERROR(storage(what, bucket.parameter_buffer(), PARAMETERS, bucket.elements(),
                                     elementBytes(bucket.type()), bucket.parameters_sharded()));
       std::set<std::string> states;
@@ -193,9 +203,11 @@ class TableVerifier {
       SHEAF_RETURN_IF_ERROR(permutation(what, parameter));
       if (parameter.has_source()) {
         SHEAF_RETURN_IF_ERROR(source(what, parameter.source()));
-        if (parameter.source().length() != *count * elementBytes(parameter.type()))
-          return wrong(what, cat("its source has ", parameter.source().length(), " bytes, its shape needs ",
-                                 *count * elementBytes(parameter.type())));
+        uint64_t bytes = *count * elementBytes(sourceType(parameter));
+        if (!isFloat(sourceType(parameter)))
+          return wrong(what, cat("its source is of type ", elementName(sourceType(parameter))));
+        if (parameter.source().length() != bytes)
+          return wrong(what, cat("its source has ", parameter.source().length(), " bytes, its shape needs ", bytes));
       }
       members[parameter.bucket()].push_back(i);
     }
@@ -320,6 +332,13 @@ Status verifyPlan(const Plan& plan) {
     return wrong("memory.library_bytes",
                  cat("declared are ", plan.memory().library_bytes(), " bytes, the library calls may take ", needed));
   return {};
+}
+
+Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path) {
+  Expected<std::unique_ptr<Plan>> plan = readPlan(path);
+  if (!plan.ok()) return plan;
+  if (Status sound = verifyPlan(**plan); !sound.ok()) return Status::error(cat(path, ": ", sound.message()));
+  return plan;
 }
 
 }  // namespace sheaf::plan

@@ -2,6 +2,10 @@
 // or write outside the arena, overflow, or wait for what cannot come from the plan's own structure.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <string_view>
+
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -11,6 +15,9 @@ namespace sheaf::plan {
 // storage of parameters and states, collectives, library calls, declared memory. The error names the section, the
 // instruction's number, stream and label, and the buffer.
 Status verifyPlan(const Plan& plan);
+
+// A plan's file, verified: enough for whoever only looks at the plan. Errors name the file.
+Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 
 // Its part for the three instruction lists; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);

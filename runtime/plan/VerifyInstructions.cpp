@@ -145,7 +145,8 @@ class InstructionVerifier {
   Status collective(const Collective& collective) const {
     uint64_t size = elementBytes(collective.type());
     if (collective.op() < ALL_GATHER || collective.op() > ALL_REDUCE) return wrong("it is no known collective");
-    if (collective.type() != F32 && collective.type() != F64 && collective.op() != ALL_GATHER)
+    if (collective.type() != F32 && collective.type() != F64 && collective.type() != BF16 &&
+        collective.op() != ALL_GATHER)
       return wrong(cat("sums of ", elementName(collective.type()), " are not taken"));
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())
@@ -202,7 +203,8 @@ class InstructionVerifier {
     if (!bucket.trainable()) return wrong(cat("bucket '", bucket.name(), "' is frozen"));
     if (!instruction.has_kernel() || instruction.kernel().operands_size() < 2)
       return wrong("an update is a kernel of parameter, gradient and more");
-    uint64_t whole = bucket.elements() * sizeof(float), gradient = instruction.kernel().operands(1).bytes();
+    uint64_t whole = bucket.elements() * elementBytes(gradientType(bucket)),
+             gradient = instruction.kernel().operands(1).bytes();
     if (gradient != whole && gradient != whole / ranks_)
       return wrong(cat("its gradient has ", gradient, " bytes, bucket '", bucket.name(), "' has ", whole, " or ",
                        whole / ranks_));

@@ -33,7 +33,7 @@ def expect(condition, message):
 @dataclasses.dataclass
 class Case:
     name: str
-    run: Callable[[], None]
+    run: Callable[[], str | None]  # may return what --verbose shows
     alone: bool = False  # it measures time or memory, so nothing may run beside it
 
 
@@ -73,16 +73,26 @@ class Once:
             raise type(e)(*e.args) from None
 
 
+def expect_short_error(done, words):
+    expect(1 <= done.code <= 127, f"exit {done.code}\n{done.err}")
+    lines = done.err.strip().splitlines()
+    expect(lines, "nothing on stderr")
+    expect(len(lines) <= 12, f"{len(lines)} lines on stderr:\n{done.err}")
+    expect(not done.out, f"an error puts this on stdout: {done.out[:200]}")
+    for word in words:
+        expect(word in done.err, f"the error does not name `{word}`:\n{done.err}")
+
+
 class Session:
     """The tools under test, the scratch folder, and the plans and runs made so far.
 
     tools: folder of `sheaf` and `sheaf-run`. scratch: emptied first. quick: fewer steps and configurations, for
-    instrumented builds. slowdown: factor on every timeout.
+    instrumented builds. slowdown: factor on every timeout. every_mutant: not samples of the proof's mutants, but all.
     """
 
-    def __init__(self, tools, scratch, quick=False, slowdown=1):
+    def __init__(self, tools, scratch, quick=False, slowdown=1, every_mutant=False):
         self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch).resolve()
-        self.quick, self.slowdown = quick, slowdown
+        self.quick, self.slowdown, self.every_mutant = quick, slowdown, every_mutant
         self.steps = 10 if quick else 100
         for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
             if not (self.tools / tool).exists():
@@ -114,13 +124,13 @@ class Session:
 
         return self._made.get(("graph", name), unpack)
 
-    def call(self, tool, *args, timeout=300, cwd=None, watch=None):
+    def call(self, tool, *args, timeout=300, cwd=None, env=None, watch=None):
         """Runs a tool to its end. watch(process) is called now and then while it runs."""
         command = [str(self.tools / tool), *map(str, args)]
         begin = time.monotonic()
         where = self.folder()
         with open(where / "out", "wb") as out, open(where / "err", "wb") as err:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd, env=env)
             while True:
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)
                 if pid:
@@ -183,7 +193,7 @@ def run_cases(cases, jobs, only, report):
     def run(case):
         begin, outcome, text = time.monotonic(), "passed", ""
         try:
-            case.run()
+            text = case.run() or ""
         except Skip as e:
             outcome, text = "skipped", str(e)
         except Failure as e:

@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from cases import bits, commands, compiling, errors, fuzzing, memory, numerics, proof, simulating, state  # noqa: E402
+from cases import bits, choosing, commands, compiling, errors, fuzzing, memory, numerics, precision, proof, simulating, state  # noqa: E402
 from harness import Session, run_cases, shorten  # noqa: E402
 
 
@@ -23,17 +23,18 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--quick", action="store_true", help="fewer steps and configurations, for instrumented tools")
     parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
+    parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
     parser.add_argument("--json", help="write the counts and the failures there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
 
     try:
-        session = Session(args.tools, args.scratch, args.quick, args.slowdown)
+        session = Session(args.tools, args.scratch, args.quick, args.slowdown, args.every_mutant)
     except OSError as e:
         print(f"end to end: {e}", file=sys.stderr)
         return 1
-    cases = [case for room in (errors, commands, numerics, bits, state, memory, proof, simulating, fuzzing, compiling) for case in room.cases(session)]
+    cases = [case for room in (errors, commands, numerics, bits, precision, state, memory, proof, choosing, simulating, fuzzing, compiling) for case in room.cases(session)]
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0
@@ -46,7 +47,8 @@ def main():
         if args.verbose or outcome != "passed":
             print(f"{outcome:>8}  {case.name}  ({seconds:.1f} s)", flush=True)
             if text:
-                print("          " + shorten(text, 30).replace("\n", "\n          "), flush=True)
+                shown = text.rstrip() if outcome == "passed" else shorten(text, 30)
+                print("          " + shown.replace("\n", "\n          "), flush=True)
 
     counts = run_cases(cases, args.jobs, args.only, report)
     print(f"end to end: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")

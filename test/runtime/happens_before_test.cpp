@@ -37,5 +37,27 @@ TEST(HappensBefore, IsTransitiveThroughAThirdStream) {
   EXPECT_FALSE(order.needed(6));  // implied
 }
 
+TEST(HappensBefore, OfWaitsBetweenTheSameInstructionsTheLaterRecordIsNeeded) {
+  std::vector<I> sequence{{0, I::kOther, 0}, {0, I::kRecord, 0}, {0, I::kOther, 0}, {0, I::kRecord, 1},
+                          {1, I::kWait, 0},  {1, I::kWait, 1},   {1, I::kOther, 0}, {1, I::kWait, 1}};
+  HappensBefore order(sequence, 2, 2);
+  EXPECT_FALSE(order.needed(4));
+  EXPECT_TRUE(order.needed(5));
+  EXPECT_FALSE(order.needed(7));
+  sequence[5].event = 0;  // twice the same: one stays
+  HappensBefore twice(sequence, 2, 2);
+  EXPECT_TRUE(twice.needed(4));
+  EXPECT_FALSE(twice.needed(5));
+}
+
+TEST(HappensBefore, TheHostStartsAfterTheFirstStreamAndEndsAfterAll) {
+  std::vector<I> sequence{{0, I::kOther, 0}, {1, I::kOther, 0}, {0, I::kHost, 0}, {1, I::kOther, 0}};
+  HappensBefore order(sequence, 2, 0);
+  EXPECT_TRUE(order.ordered(0, 2));
+  EXPECT_FALSE(order.ordered(1, 2));
+  EXPECT_TRUE(order.ordered(2, 3));
+  EXPECT_TRUE(order.ordered(0, 3));
+}
+
 }  // namespace
 }  // namespace sheaf::plan

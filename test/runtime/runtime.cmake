@@ -2,7 +2,8 @@
 # classes to it.
 sheaf_add_gtest(runtime_test
   SOURCES
-    exec_parts_test.cpp exec_run_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
+    exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
+    proof_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
   LIBS SheafExec)
 add_dependencies(runtime_test sheaf_cpu)
@@ -11,3 +12,6 @@ target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBU
 set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
 sheaf_add_gtest(schedule_cost_test SOURCES schedule_cost_test.cpp LIBS SheafSchedule)
 sheaf_add_gtest(schedule_loop_test SOURCES schedule_loop_test.cpp LIBS SheafSchedule)
+
+# The scheduler against exact search.
+sheaf_add_gtest(schedule_test SOURCES schedule_test.cpp ExactSchedule.cpp LIBS SheafSchedule)

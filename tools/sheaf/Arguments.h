@@ -41,6 +41,7 @@ int assemble(const std::vector<std::string>& arguments);
 int initialize(const std::vector<std::string>& arguments);
 int verify(const std::vector<std::string>& arguments);
 int simulate(const std::vector<std::string>& arguments);
+int fit(const std::vector<std::string>& arguments);
 int profile(const std::vector<std::string>& arguments);
 int operators(const std::vector<std::string>& arguments);
 

@@ -1,5 +1,5 @@
 // sheaf assemble: from a plan's text to the plan.
-#include "codegen/emit/Emit.h"
+#include "ir/Plan/PlanProto.h"
 #include "mlir/Parser/Parser.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/sheaf/Arguments.h"
@@ -31,7 +31,7 @@ int assemble(const std::vector<std::string>& arguments) {
   if (!module) return 1;
   auto programs = module->getOps<plan_ir::ProgramOp>();
   if (programs.empty()) return fail(path + " has no plan.program");
-  mlir::FailureOr<plan::Plan> plan = codegen::toProto(*programs.begin());
+  mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(*programs.begin());
   if (mlir::failed(plan)) return 1;
   Status written = plan::writePlan(output, *plan);
   return written.ok() ? 0 : fail(written.message());

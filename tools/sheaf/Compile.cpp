@@ -4,22 +4,23 @@
 #include <set>
 
 #include "codegen/emit/Emit.h"
-#include "frontend/onnx/Import.h"
+#include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Verifier.h"
-#include "passes/Pipeline.h"
+#include "passes/Choose.h"
 #include "passes/plan/Passes.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/io/AtomicFile.h"
+#include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/schedule/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Trained.h"
 
 namespace fs = std::filesystem;
 
@@ -31,7 +32,8 @@ usage: sheaf compile MODEL.onnx -o OUT.plan --batch B [options]
 
 the job
   --ranks N             ranks (default 1)
-  --zero 0|1|2|3        what the ranks shard: nothing, optimizer, gradients too, parameters too (default 0)
+  --zero auto|0|1|2|3   what the ranks shard: nothing, optimizer, gradients too, parameters too (default: auto, what
+                        takes the least predicted time of what fits)
   --batch B             global batch: binds the leading symbolic dimension of the inputs; the ranks share it
   --bind DIM=K          binds another symbolic dimension
   --seed S              of dropout (default 0)
@@ -42,11 +44,22 @@ training
   --clip-norm X         scale gradients so that their global norm is at most X
   --on-nan stop|skip    a gradient that is not finite ends the run, or leaves the state as it was (default: stop)
   --train REGEX, --freeze REGEX       which parameters are trained (freeze wins)
+  --precision f32|bf16  of parameters, activations and gradients in memory (default: f32); with bf16 the optimizer keeps
+                        f32 weights, and kernels compute in f32
+  --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
 the machine
   --target cpu          what kernels are compiled for (default: cpu)
   --cpu NAME            the processor (default: this one); x86-64-v3, x86-64-v4, or any name LLVM knows
   --max-threads-per-rank T            threads that scratch is reserved for (default 8)
-  --bucket-size BYTES   parameters that travel together (default: from the model's size)
+memory and schedule; nothing has to be set
+  --profile NAME|FILE   the machine to schedule for: a shipped profile or one made by `sheaf profile` (default: cpu);
+                        its memory is the limit if there is no other
+  --memory-limit SIZE   of a rank's arena, such as 24GiB
+  --recompute none|auto|full          activations computed again in the backward pass: never, as few as make it fit
+                        (default), everything between the ends of transformer blocks
+  --bucket-size SIZE    parameters that travel together (default: from the model's size)
+  --prefetch K          gathers under way beyond those in use (default: what is best)
+  --keep REGEX          parameters that stay gathered from the forward to the backward pass at stage 3
 looking
   --compile-to PHASE    stop after import, train, zero, fuse or plan and write the text to -o ('-': standard output)
   --verbose             what was decided: trained, frozen, constant, tied, lifted
@@ -54,17 +67,13 @@ looking
 
 namespace {
 
-struct CompileOptions {
-  std::string model, output, phase = "emit", target = "cpu", cpu = "host", onNan = "stop", optimizer;
-  frontend::ImportOptions import;
-  PipelineOptions pipeline;
-  plan::Schedule schedule;
-  double clipNorm = 0;
-  int64_t seed = 0;
+struct CompileOptions : TrainedOptions {
+  std::string output, phase = "emit", target = "cpu", cpu = "host";
+  ChooseOptions choose;
+  std::string profile;
+  bool reduces = false;  // --reduce-precision is given
   bool verbose = false, help = false;
 };
-
-const char* const kPhases[] = {"import", "train", "zero", "fuse", "plan", "emit"};
 
 Status oneOf(const std::string& option, const std::string& value, std::initializer_list<const char*> allowed) {
   std::vector<std::string> names(allowed.begin(), allowed.end());
@@ -79,16 +88,17 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   parser.positional("model", o.model);
   parser.option("-o", o.output);
   parser.option("--ranks", o.import.ranks, 1, 65536);
-  parser.option("--zero", o.pipeline.stage, 0, 3);
-  parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
-  parser.option("--bind", [&](const std::string& text) {
-    size_t equals = text.find('=');
-    int64_t size = 0;
-    if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
-      return Status::error(cat("--bind ", text, ": expected DIM=K with K of at least 1"));
-    o.import.bind.emplace_back(text.substr(0, equals), size);
+  parser.option("--zero", [&](const std::string& text) {
+    int64_t stage = 0;
+    o.choose.stage.reset();
+    if (text == "auto") return Status();
+    if (!parseInteger(text, stage) || stage < 0 || stage > 3)
+      return Status::error(cat("--zero ", text, ": expected auto, 0, 1, 2 or 3"));
+    o.choose.stage = stage;
     return Status();
   });
+  parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
+  parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
   parser.option("--seed", o.seed, INT64_MIN, INT64_MAX);
   parser.option("--loss", o.import.loss);
   parser.option("--optimizer", o.optimizer);
@@ -108,10 +118,40 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   });
   parser.option("--train", [&](const std::string& text) { return o.import.train.push_back(text), Status(); });
   parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
+  parser.option("--precision", [&](const std::string& text) {
+    o.pipeline.precision = text;
+    return oneOf("--precision", text, {"f32", "bf16"});
+  });
+  parser.option("--reduce-precision", [&](const std::string& text) {
+    o.pipeline.reducePrecision = text;
+    o.reduces = true;
+    return oneOf("--reduce-precision", text, {"f32", "bf16"});
+  });
   parser.option("--target", [&](const std::string& text) { return oneOf("--target", text, {"cpu"}); });
   parser.option("--cpu", o.cpu);
   parser.option("--max-threads-per-rank", o.pipeline.maxThreads, 1, 1024);
-  parser.option("--bucket-size", o.pipeline.bucketBytes, 1, int64_t{1} << 40);
+  auto bytes = [](const char* option, auto set) {
+    return [=](const std::string& text) {
+      uint64_t value = 0;
+      if (!parseBytes(text, value) || value == 0)
+        return Status::error(cat(option, " ", text, ": expected bytes, such as 64MiB or 24GiB"));
+      set(value);
+      return Status();
+    };
+  };
+  parser.option("--bucket-size", bytes("--bucket-size", [&](uint64_t value) {
+                  o.pipeline.bucketBytes = static_cast<int64_t>(value);
+                  o.choose.bucketsGiven = true;
+                }));
+  parser.option("--memory-limit", bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; }));
+  parser.option("--profile", o.profile);
+  parser.option("--prefetch", o.pipeline.prefetch, 0, 1 << 20);
+  parser.option("--keep", o.pipeline.keep);
+  parser.option("--recompute", [&](const std::string& text) {
+    using Recompute = ChooseOptions::Recompute;
+    o.choose.recompute = text == "none" ? Recompute::kNone : text == "full" ? Recompute::kFull : Recompute::kAuto;
+    return oneOf("--recompute", text, {"none", "auto", "full"});
+  });
   parser.option("--compile-to", [&](const std::string& text) {
     o.phase = text;
     return oneOf("--compile-to", text, {"import", "train", "zero", "fuse", "plan", "emit"});
@@ -121,47 +161,61 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.help = parser.help;
   if (o.help) return {};
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
+  if (o.reduces && o.pipeline.precision == "f32" && o.pipeline.reducePrecision == "bf16")
+    return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == "skip";
+  o.choose.keepGiven = !o.pipeline.keep.empty();
+  if (!o.profile.empty()) {
+    o.pipeline.profile = o.profile;
+    Expected<schedule::Profile> profile = schedule::Profile::load(o.profile);
+    if (!profile.ok()) return profile.status();
+    if (o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
+  }
   return {};
 }
 
-void setTraining(mlir::ModuleOp module, const CompileOptions& o) {
-  mlir::Builder b(module.getContext());
-  auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
-  // Without an option: adamw, or the rules that the model brought, which carry other names.
-  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
-  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
-  auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
-  module->setAttr(
-      "train.training",
-      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
-                           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-                           named("schedule", b.getStringAttr(o.schedule.kind())),
-                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
-                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
-                           named("min", b.getF64FloatAttr(o.schedule.min())),
-                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)), named("on_nan", b.getStringAttr(o.onNan)),
-                           named("seed", b.getI64IntegerAttr(o.seed))}));
-  module->removeAttr("train.lr");
+bool runPhase(mlir::ModuleOp module, const CompileOptions& o, const std::string& phase) {
+  mlir::PassManager passes(module.getContext());
+  if (phase == "zero") addZeroPasses(passes, o.pipeline);
+  if (phase == "fuse") addFusePasses(passes);
+  return mlir::succeeded(passes.run(module));
 }
 
-// Runs the phases up to the one asked for.
-bool runPhases(mlir::ModuleOp module, const CompileOptions& o) {
-  for (const std::string phase : kPhases) {
-    mlir::PassManager passes(module.getContext());
-    if (phase == "import") addImportPasses(passes);
-    if (phase == "train") addTrainPasses(passes, o.pipeline);
-    if (phase == "zero") addZeroPasses(passes, o.pipeline);
-    if (phase == "fuse") addFusePasses(passes);
-    if (phase == "plan") addPlanPasses(passes, o.pipeline);
-    if (mlir::failed(passes.run(module))) return false;
-    if (phase == "train") setTraining(module, o);
-    if (phase == o.phase) break;
+// Why no candidate is good enough, and what would be.
+std::string tooLarge(const Candidate& least, const CompileOptions& o) {
+  return cat("the plan does not fit ", bytesText(o.choose.memoryLimit), " a rank: ", least.text(), " takes ",
+             bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",
+             least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, a smaller --batch",
+             o.choose.stage && *o.choose.stage < 3 ? ", --zero auto" : "",
+             o.choose.recompute == ChooseOptions::Recompute::kAuto ? "" : ", --recompute auto", ", or see `sheaf fit`");
+}
+
+// Runs the phases after `train` up to the one asked for. False: an error has been printed.
+bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
+  mlir::FailureOr<Candidate> chosen = choose(*module, o.pipeline, o.choose);
+  if (mlir::failed(chosen)) return false;
+  if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
+  mlir::Builder b(module->getContext());
+  std::string decision =
+      cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds),
+          ", bound ", secondsText(chosen->bound), " (", chosen->boundBy, ")");
+  auto decide = [&](mlir::Operation* holder, const char* name) {
+    llvm::SmallVector<mlir::Attribute> all;
+    if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name)) all.append(decisions.begin(), decisions.end());
+    all.push_back(b.getStringAttr(decision));
+    holder->setAttr(name, b.getArrayAttr(all));
+  };
+  if (o.phase == "plan" || o.phase == "emit") {
+    module = std::move(chosen->module);
+    decide(*module->getOps<plan_ir::ProgramOp>().begin(), "decisions");
+    return true;
   }
-  return true;
+  decide(*module, "train.decisions");
+  o.pipeline = chosen->options;
+  return runPhase(*module, o, "zero") && (o.phase == "zero" || runPhase(*module, o, "fuse"));
 }
 
 Status writeText(const std::string& path, const std::string& text) {
@@ -183,14 +237,17 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (mlir::failed(codegen::compileKernels(program, target))) return reported;
   std::string folder = fs::path(o.model).parent_path().string();
   if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, wroteData))) return reported;
-  mlir::FailureOr<plan::Plan> plan = codegen::toProto(program);
+  mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(program);
   if (mlir::failed(plan)) return reported;
   plan::Memory& memory = *plan->mutable_memory();
   memory.set_library_bytes(plan::libraryBytes(*plan));
   for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) (*memory.mutable_by_kind())[kind] = bytes;
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);
-  if (verified.ok()) verified = plan::provePlan(*plan);
+  if (verified.ok()) {
+    plan->set_dataflow(plan::dataflowDigest(*plan));
+    verified = plan::provePlan(*plan);
+  }
   if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
   return plan::writePlan(o.output, *plan);
@@ -203,15 +260,11 @@ int compile(const std::vector<std::string>& arguments) {
   if (Status parsed = parse(arguments, options); !parsed.ok()) return fail(parsed.message());
   if (options.help) return help(kHelp);
 
-  mlir::DialectRegistry registry;
-  registry.insert<mlir::func::FuncDialect, train::TrainDialect, zero::ZeroDialect, plan_ir::PlanDialect>();
-  mlir::MLIRContext context(registry);
-  context.loadAllAvailableDialects();
-  DiagnosticPrinter diagnostics(context);
-
-  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+  DiagnosticPrinter diagnostics(*context);
+  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
-  if (!runPhases(*module, options)) return 1;
+  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options)) return 1;
   if (options.verbose) {
     mlir::Operation* holder = module->getOperation();
     for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;

@@ -5,7 +5,6 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Safetensors.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Arguments.h"
@@ -41,8 +40,6 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
     // Files hold the named layout.
     std::vector<int64_t> shape(p.shape().begin(), p.shape().end());
     for (int i = 0; i < p.permutation_size(); ++i) shape[p.permutation(i)] = p.shape(i);
-    if (p.type() != plan::F32)
-      return Status::error(cat("parameter ", p.name(), ": only f32 parameters can be initialised"));
     entries.push_back({p.name(), io::DataType::F32, shape});
   }
   Expected<io::SafetensorsWriter> file = io::SafetensorsWriter::create(output, entries);
@@ -76,9 +73,8 @@ int initialize(const std::vector<std::string>& arguments) {
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
   if (output.empty()) return fail("-o W.safetensors is missing: where are the weights to be written?");
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  if (Status verified = plan::verifyPlan(**plan); !verified.ok()) return fail(path + ": " + verified.message());
   Status written = write(**plan, deviation, seed, output);
   return written.ok() ? 0 : fail(written.message());
 }

@@ -1,9 +1,8 @@
 // sheaf inspect: what a plan is.
 #include <cstdio>
 
-#include "codegen/emit/Emit.h"
+#include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "tools/sheaf/Arguments.h"
@@ -30,9 +29,8 @@ int inspect(const std::vector<std::string>& arguments) {
   });
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  if (Status verified = plan::verifyPlan(**plan); !verified.ok()) return fail(path + ": " + verified.message());
   std::string text;
   if (format == "text") {
     mlir::DialectRegistry registry;
@@ -40,7 +38,7 @@ int inspect(const std::vector<std::string>& arguments) {
     mlir::MLIRContext context(registry);
     context.loadAllAvailableDialects();
     llvm::raw_string_ostream stream(text);
-    codegen::fromProto(context, **plan)->print(stream);
+    plan_ir::fromProto(context, **plan)->print(stream);
     stream << "\n";
   } else {
     text = format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);

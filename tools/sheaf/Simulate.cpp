@@ -11,6 +11,7 @@
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/schedule/Bound.h"
+#include "runtime/schedule/Peers.h"
 #include "runtime/schedule/PlanLoop.h"
 #include "tools/sheaf/Arguments.h"
 
@@ -36,10 +37,11 @@ struct Simulation {
   Timeline timeline;
   Bound bound;
   uint64_t peak = 0, limit = 0;
-  std::map<std::string, double> parts;  // seconds by kind of instruction
+  std::map<std::string, double> parts;                       // seconds by kind of instruction
+  std::vector<std::pair<std::string, PeerResult>> policies;  // of the other systems
 };
 
-Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine) {
+Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, uint64_t limit) {
   Simulation result;
   result.loop = loopOf(plan, machine);
   const PlanLoop& loop = result.loop;
@@ -50,26 +52,16 @@ Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine) {
   result.peak = peakBytes(plan, machine.ranks());
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
+  result.limit = limit ? limit : machine.memoryBytes();
+  if (machine.ranks() > 1) {
+    PeerStep step = peerStepOf(plan, machine);
+    for (Peer peer : kPeers) result.policies.emplace_back(peerName(peer), playPeer(step, peer, result.limit));
+  }
   return result;
 }
 
 double gap(const Simulation& s) {
   return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
-}
-
-std::string secondsText(double seconds) {
-  char text[32];
-  const bool large = seconds >= 1, small = seconds < 1e-3;
-  const double value = large ? seconds : seconds * (small ? 1e6 : 1e3);
-  std::snprintf(text, sizeof text, "%.*f %s",
-                value < 10    ? 2
-                : value < 100 ? 1
-                              : 0,
-                value,
-                large   ? "s"
-                : small ? "us"
-                        : "ms");
-  return text;
 }
 
 void printText(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
@@ -87,6 +79,11 @@ void printText(const Simulation& s, const plan::Plan& plan, const Profile& machi
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
+  if (!s.policies.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "others, at ZeRO-3", "step");
+  for (const auto& [name, peer] : s.policies)
+    std::printf("  %-16s %10s   %5.2f          %s%s (%s)\n", name.c_str(), secondsText(peer.seconds).c_str(),
+                peer.seconds / s.timeline.period, bytesText(peer.bytes).c_str(), peer.fits ? "" : ", too many",
+                peer.knobs.c_str());
   if (machine.ranks() != plan.ranks())
     std::printf(
         "\nThe plan is for %lld ranks: what is sharded was scaled, the layout of its memory was not made anew.\n",
@@ -96,6 +93,12 @@ void printText(const Simulation& s, const plan::Plan& plan, const Profile& machi
 void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
   json::Object parts;
   for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
+  json::Object policies;
+  for (const auto& [name, peer] : s.policies)
+    policies.set(
+        name,
+        json::Object{
+            {"step_seconds", peer.seconds}, {"peak_bytes", peer.bytes}, {"fits", peer.fits}, {"knobs", peer.knobs}});
   json::Object told{
       {"profile", machine.name()},
       {"ranks", machine.ranks()},
@@ -109,6 +112,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machi
       {"compute_seconds", s.timeline.computeSeconds},
       {"communication_seconds", s.timeline.linkSeconds},
       {"seconds_by_kind", std::move(parts)},
+      {"policies", std::move(policies)},
       {"peak_bytes", s.peak},
       {"memory_limit", s.limit},
       {"fits", s.peak <= s.limit}};
@@ -169,9 +173,8 @@ int simulate(const std::vector<std::string>& arguments) {
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(ranks > 0 ? ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());
-  Expected<Simulation> simulation = simulate(**plan, *machine);
+  Expected<Simulation> simulation = simulate(**plan, *machine, limit);
   if (!simulation.ok()) return fail(path + ": " + simulation.status().message());
-  simulation->limit = limit > 0 ? limit : machine->memoryBytes();
   if (!trace.empty())
     if (Status written = writeTrace(*simulation, **plan, trace); !written.ok()) return fail(written.message());
   if (json)

@@ -14,6 +14,7 @@ usage: sheaf COMMAND ...
   inspect OUT.plan                 what a plan is: memory, communication, or its whole text
   assemble PLAN.mlir -o OUT.plan   turn a plan's text back into a plan
   verify OUT.plan                  prove that it cannot race, deadlock or read garbage
+  fit MODEL.onnx --ranks N --memory SIZE   whether it fits, per ZeRO stage
   simulate OUT.plan --profile P    what its step takes on a machine, without the machine
   profile -o P.json                measure this machine for that
   init OUT.plan -o W.safetensors   fresh weights for a graph that has none
@@ -33,9 +34,9 @@ int main(int argc, char** argv) {
   if (command == "--version") return tool::help("sheaf " SHEAF_VERSION "\n");
   arguments.erase(arguments.begin());
   const std::map<std::string, int (*)(const std::vector<std::string>&)> commands{
-      {"compile", tool::compile},   {"inspect", tool::inspect},     {"assemble", tool::assemble},
-      {"init", tool::initialize},   {"operators", tool::operators}, {"verify", tool::verify},
-      {"simulate", tool::simulate}, {"profile", tool::profile}};
+      {"compile", tool::compile}, {"inspect", tool::inspect},     {"assemble", tool::assemble},
+      {"init", tool::initialize}, {"operators", tool::operators}, {"verify", tool::verify},
+      {"fit", tool::fit},         {"simulate", tool::simulate},   {"profile", tool::profile}};
   auto found = commands.find(command);
   if (found == commands.end()) return tool::fail("unknown command '" + command + "'; see sheaf --help");
   return found->second(arguments);

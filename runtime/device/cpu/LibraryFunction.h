@@ -36,6 +36,7 @@ std::unique_ptr<const LibraryFunction> makeLibraryFunction(const plan::LibraryCa
 
 // One maker per file of functions/; see runtime/plan/Library.h for what each computes.
 std::unique_ptr<const LibraryFunction> makeGemm(const plan::LibraryCall& call);
+std::unique_ptr<const LibraryFunction> makeHalfGemm(const plan::LibraryCall& call);  // bf16
 std::unique_ptr<const LibraryFunction> makeAttention(const plan::LibraryCall& call);
 std::unique_ptr<const LibraryFunction> makeAttentionGrad(const plan::LibraryCall& call);
 std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call);

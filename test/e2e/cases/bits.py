@@ -13,6 +13,7 @@ def cases(session):
             yield Case(f"bits/{name}/ranks-{n}/stages", lambda c=config, n=n: stages(session, c, n))
             yield Case(f"bits/{name}/ranks-{n}/threads", lambda c=config, n=n: threads(session, c, n))
             yield Case(f"bits/{name}/ranks-{n}/idle-clipping", lambda c=config, n=n: idle_clipping(session, c, n))
+            yield Case(f"bits/{name}/ranks-{n}/schedules", lambda c=config, n=n: schedules(session, c, n))
             yield Case(f"bits/{name}/ranks-{n}/resumed", lambda c=config, n=n: resumed(session, c, n))
     repeats = 3 if session.quick else 10
     for name in MODELS:
@@ -38,6 +39,13 @@ def threads(session, config, ranks):
 def idle_clipping(session, config, ranks):
     clipped = train(session, config, ranks, 3, compile_options=("--clip-norm", "1e6"))
     same_bits(train(session, config, ranks, 3, gradients=True), [("clipping that does not bite", clipped)])
+
+
+def schedules(session, config, ranks):
+    """Recomputation, gathers at use, buckets that stay, another machine's costs: other schedules of the same arithmetic."""
+    ways = (("--recompute", "full"), ("--prefetch", 0), ("--keep", "."), ("--profile", "h100x8"))
+    others = [(" ".join(map(str, way)), train(session, config, ranks, 3, compile_options=way)) for way in ways]
+    same_bits(train(session, config, ranks, 3, gradients=True), others)
 
 
 def resumed(session, config, ranks):

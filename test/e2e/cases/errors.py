@@ -3,7 +3,7 @@ import os
 import shutil
 
 from formats import write_npy
-from harness import MODELS, Case, expect
+from harness import MODELS, Case, expect, expect_short_error
 from onnxwriter import FLOAT, INT64, linear, model, nested, node, value, weight
 from training import CONFIGS, data_arguments
 
@@ -125,16 +125,6 @@ NPYS = {  # for the input `x` of the MLP, f32[N, 64]: type, shape, bytes cut fro
     "truncated": ("<f4", (16, 64), 1),
     "object": ("|O", (16, 64), 0),
 }
-
-
-def expect_short_error(done, words):
-    expect(1 <= done.code <= 127, f"exit {done.code}\n{done.err}")
-    lines = done.err.strip().splitlines()
-    expect(lines, "nothing on stderr")
-    expect(len(lines) <= 12, f"{len(lines)} lines on stderr:\n{done.err}")
-    expect(not done.out, f"an error puts this on stdout: {done.out[:200]}")
-    for word in words:
-        expect(word in done.err, f"the error does not name `{word}`:\n{done.err}")
 
 
 def expect_only(folder, names):

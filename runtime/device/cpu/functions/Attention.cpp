@@ -34,18 +34,25 @@ class Attention : public LibraryFunction {
                SgemmFailure& failure) const {
     const AttentionShape& p = shape_;
     const int64_t group = head / (p.h / p.g), rows = std::min(kQueries, p.s - query), limit = p.keyLimit(query, rows);
-    const float* q = invocation.operand<float>(0) + (batch * p.s + query) * p.queryRow + head * p.d;
-    const float* k = invocation.operand<float>(1) + batch * p.t * p.keyRow + group * p.d;
-    const float* v = invocation.operand<float>(2) + batch * p.t * p.valueRow + group * p.e;
-    float* result = invocation.operand<float>(resultIndex_) + (batch * p.s + query) * p.resultRow + head * p.e;
+    // Scratch of a bf16 call: the scores, then tiles of query, result, key and value.
+    float *queries = scores + kQueries * kKeys, *results = queries + kQueries * p.d,
+          *keyTile = results + kQueries * p.e, *values = keyTile + kKeys * p.d;
+    const AttentionShape::Rows q =
+        p.load(invocation, 0, (batch * p.s + query) * p.queryRow + head * p.d, p.queryRow, rows, p.d, queries);
+    const int64_t resultOffset = (batch * p.s + query) * p.resultRow + head * p.e,
+                  resultRow = p.half ? p.e : p.resultRow;
+    float* result = p.half ? results : invocation.operand<float>(resultIndex_) + resultOffset;
     float* logSumExp = invocation.operand<float>(resultIndex_ + 1) + (batch * p.h + head) * p.s + query;
     float maximum[kQueries], sum[kQueries];
     std::fill_n(maximum, rows, -FLT_MAX);
     std::fill_n(sum, rows, 0.0f);
     for (int64_t key = 0; key < limit; key += kKeys) {
       const int64_t keys = std::min(kKeys, limit - key);
-      failure.note(
-          sgemm(false, true, rows, keys, p.d, p.scale, q, p.queryRow, k + key * p.keyRow, p.keyRow, 0, scores, kKeys));
+      const AttentionShape::Rows k =
+          p.load(invocation, 1, (batch * p.t + key) * p.keyRow + group * p.d, p.keyRow, keys, p.d, keyTile);
+      const AttentionShape::Rows v =
+          p.load(invocation, 2, (batch * p.t + key) * p.valueRow + group * p.e, p.valueRow, keys, p.e, values);
+      failure.note(sgemm(false, true, rows, keys, p.d, p.scale, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
       if (p.mask)
         addMask(p, p.maskOf(invocation.operand<float>(3), batch, head), query, rows, key, keys, scores, loops().add);
       for (int64_t row = 0; row < rows; ++row) {
@@ -53,21 +60,22 @@ class Attention : public LibraryFunction {
         const float tileSum =
             loops().softmaxRow(scores + row * kKeys, p.seen(query + row, key, keys), keys, &maximum[row]);
         const float keep = before == maximum[row] ? 1.0f : loops().exponential(before - maximum[row]);
-        if (key > 0 && keep != 1.0f) loops().scale(result + row * p.resultRow, p.e, keep);
+        if (key > 0 && keep != 1.0f) loops().scale(result + row * resultRow, p.e, keep);
         sum[row] = sum[row] * keep + tileSum;
       }
-      failure.note(sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v + key * p.valueRow, p.valueRow,
-                         key > 0 ? 1 : 0, result, p.resultRow));
+      failure.note(
+          sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v.data, v.stride, key > 0 ? 1 : 0, result, resultRow));
     }
     for (int64_t row = 0; row < rows; ++row) {
       if (sum[row] == 0) {  // it sees nothing
-        std::fill_n(result + row * p.resultRow, p.e, 0.0f);
+        std::fill_n(result + row * resultRow, p.e, 0.0f);
         logSumExp[row] = -INFINITY;
         continue;
       }
-      loops().scale(result + row * p.resultRow, p.e, 1 / sum[row]);
+      loops().scale(result + row * resultRow, p.e, 1 / sum[row]);
       logSumExp[row] = maximum[row] + std::log(sum[row]);
     }
+    p.store(invocation, resultIndex_, resultOffset, p.resultRow, rows, p.e, result);
   }
 
   const AttentionShape shape_;

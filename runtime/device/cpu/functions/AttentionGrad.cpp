@@ -25,7 +25,7 @@ class AttentionGrad : public LibraryFunction {
   Status run(const Invocation& invocation) const override {
     SgemmFailure failure;
     invocation.pool.run(shape_.b * shape_.g, [&](int64_t item, int thread) {
-      Scratch scratch(invocation.scratch + thread * scratchBytes_);
+      const Scratch scratch(invocation.scratch + thread * scratchBytes_, shape_);
       runGroup(invocation, item / shape_.g, item % shape_.g, scratch, failure);
     });
     return failure.status();
@@ -33,67 +33,103 @@ class AttentionGrad : public LibraryFunction {
 
  private:
   struct Scratch {
-    explicit Scratch(std::byte* bytes)
+    Scratch(std::byte* bytes, const AttentionShape& p)
         : scores(reinterpret_cast<float*>(bytes)),
           gradients(scores + kQueries * kKeys),
-          delta(gradients + kQueries * kKeys) {}
+          delta(gradients + kQueries * kKeys),
+          queryTile(delta + p.s),
+          gradientTile(queryTile + kQueries * p.d),
+          keyTile(gradientTile + kQueries * p.e),
+          valueTile(keyTile + kKeys * p.d),
+          queryGradient(valueTile + kKeys * p.e),
+          keyGradient(queryGradient + p.s * p.d),
+          valueGradient(keyGradient + p.t * p.d) {}
     float* scores;     // [kQueries, kKeys]
     float* gradients;  // of the scores
     float* delta;      // [s]: the dot product of result and gradient of each query
+    // Of a bf16 call only, in f32: tiles, and the gradients of the head at hand while they grow.
+    float *queryTile, *gradientTile, *keyTile, *valueTile, *queryGradient, *keyGradient, *valueGradient;
   };
 
-  // Addresses of one query head and of the key/value head it reads.
+  // A query head and the key/value head it reads: where they begin, in elements, and where their gradients are summed.
   struct Head {
-    const float *query, *key, *value, *result, *logSumExp, *gradient, *mask;
-    float *queryGradient, *keyGradient, *valueGradient;
+    int64_t query, key, value, result, gradient, queryGradient, keyGradient, valueGradient;
+    const float *logSumExp, *mask;
+    float *querySums, *keySums, *valueSums;
   };
+  int64_t querySumsRow() const { return shape_.half ? shape_.d : queryGradientRow_; }
+  int64_t keySumsRow() const { return shape_.half ? shape_.d : keyGradientRow_; }
+  int64_t valueSumsRow() const { return shape_.half ? shape_.e : valueGradientRow_; }
 
-  Head head(const Invocation& invocation, int64_t batch, int64_t head, int64_t group) const {
+  Head head(const Invocation& invocation, int64_t batch, int64_t head, int64_t group, const Scratch& scratch) const {
     const AttentionShape& p = shape_;
     const int64_t queries = batch * p.s, keys = batch * p.t;
-    return {invocation.operand<float>(0) + queries * p.queryRow + head * p.d,
-            invocation.operand<float>(1) + keys * p.keyRow + group * p.d,
-            invocation.operand<float>(2) + keys * p.valueRow + group * p.e,
-            invocation.operand<float>(3) + queries * p.resultRow + head * p.e,
+    Head at{queries * p.queryRow + head * p.d,
+            keys * p.keyRow + group * p.d,
+            keys * p.valueRow + group * p.e,
+            queries * p.resultRow + head * p.e,
+            queries * gradientRow_ + head * p.e,
+            queries * queryGradientRow_ + head * p.d,
+            keys * keyGradientRow_ + group * p.d,
+            keys * valueGradientRow_ + group * p.e,
             invocation.operand<float>(4) + (batch * p.h + head) * p.s,
-            invocation.operand<float>(5) + queries * gradientRow_ + head * p.e,
             p.mask ? p.maskOf(invocation.operand<float>(6), batch, head) : nullptr,
-            invocation.operand<float>(outputs_) + queries * queryGradientRow_ + head * p.d,
-            invocation.operand<float>(outputs_ + 1) + keys * keyGradientRow_ + group * p.d,
-            invocation.operand<float>(outputs_ + 2) + keys * valueGradientRow_ + group * p.e};
+            scratch.queryGradient,
+            scratch.keyGradient,
+            scratch.valueGradient};
+    if (p.half) return at;
+    at.querySums = invocation.operand<float>(outputs_) + at.queryGradient;
+    at.keySums = invocation.operand<float>(outputs_ + 1) + at.keyGradient;
+    at.valueSums = invocation.operand<float>(outputs_ + 2) + at.valueGradient;
+    return at;
   }
 
-  void runGroup(const Invocation& invocation, int64_t batch, int64_t group, Scratch& scratch,
+  void runGroup(const Invocation& invocation, int64_t batch, int64_t group, const Scratch& scratch,
                 SgemmFailure& failure) const {
     const AttentionShape& p = shape_;
     const int64_t queryHeads = p.h / p.g;
     for (int64_t i = 0; i < queryHeads; ++i) {
-      const Head at = head(invocation, batch, group * queryHeads + i, group);
-      for (int64_t row = 0; row < p.s; ++row)
-        scratch.delta[row] = loops().dot(at.result + row * p.resultRow, at.gradient + row * gradientRow_, p.e);
-      for (int64_t row = 0; row < p.s; ++row) std::fill_n(at.queryGradient + row * queryGradientRow_, p.d, 0.0f);
+      const Head at = head(invocation, batch, group * queryHeads + i, group, scratch);
+      for (int64_t row = 0; row < p.s; ++row) {
+        // The tiles are free as yet: each holds a row.
+        const auto result = p.load(invocation, 3, at.result + row * p.resultRow, 0, 1, p.e, scratch.valueTile);
+        const auto gradient = p.load(invocation, 5, at.gradient + row * gradientRow_, 0, 1, p.e, scratch.gradientTile);
+        scratch.delta[row] = loops().dot(result.data, gradient.data, p.e);
+      }
+      for (int64_t row = 0; row < p.s; ++row) std::fill_n(at.querySums + row * querySumsRow(), p.d, 0.0f);
       for (int64_t key = 0; key < p.t; key += kKeys) {
+        const int64_t keys = std::min(kKeys, p.t - key);
         if (i == 0) {
-          for (int64_t row = key; row < std::min(key + kKeys, p.t); ++row) {
-            std::fill_n(at.keyGradient + row * keyGradientRow_, p.d, 0.0f);
-            std::fill_n(at.valueGradient + row * valueGradientRow_, p.e, 0.0f);
+          for (int64_t row = key; row < key + keys; ++row) {
+            std::fill_n(at.keySums + row * keySumsRow(), p.d, 0.0f);
+            std::fill_n(at.valueSums + row * valueSumsRow(), p.e, 0.0f);
           }
         }
-        for (int64_t query = 0; query < p.s; query += kQueries) runTile(at, query, key, scratch, failure);
+        const auto k = p.load(invocation, 1, at.key + key * p.keyRow, p.keyRow, keys, p.d, scratch.keyTile);
+        const auto v = p.load(invocation, 2, at.value + key * p.valueRow, p.valueRow, keys, p.e, scratch.valueTile);
+        for (int64_t query = 0; query < p.s; query += kQueries)
+          runTile(invocation, at, k, v, query, key, scratch, failure);
       }
+      p.store(invocation, outputs_, at.queryGradient, queryGradientRow_, p.s, p.d, at.querySums);
+      if (i + 1 < queryHeads) continue;
+      p.store(invocation, outputs_ + 1, at.keyGradient, keyGradientRow_, p.t, p.d, at.keySums);
+      p.store(invocation, outputs_ + 2, at.valueGradient, valueGradientRow_, p.t, p.e, at.valueSums);
     }
   }
 
-  void runTile(const Head& at, int64_t query, int64_t key, Scratch& scratch, SgemmFailure& failure) const {
+  void runTile(const Invocation& invocation, const Head& at, AttentionShape::Rows k, AttentionShape::Rows v,
+               int64_t query, int64_t key, const Scratch& scratch, SgemmFailure& failure) const {
     const AttentionShape& p = shape_;
     const int64_t rows = std::min(kQueries, p.s - query), keys = std::min(kKeys, p.keyLimit(query, rows) - key);
     if (keys <= 0) return;
-    const float *q = at.query + query * p.queryRow, *k = at.key + key * p.keyRow, *v = at.value + key * p.valueRow;
-    const float* gradient = at.gradient + query * gradientRow_;
+    const auto q = p.load(invocation, 0, at.query + query * p.queryRow, p.queryRow, rows, p.d, scratch.queryTile);
+    const auto gradient =
+        p.load(invocation, 5, at.gradient + query * gradientRow_, gradientRow_, rows, p.e, scratch.gradientTile);
     float *scores = scratch.scores, *gradients = scratch.gradients;
-    failure.note(sgemm(false, true, rows, keys, p.d, p.scale, q, p.queryRow, k, p.keyRow, 0, scores, kKeys));
+    failure.note(sgemm(false, true, rows, keys, p.d, p.scale, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
     if (p.mask) addMask(p, at.mask, query, rows, key, keys, scores, loops().add);
-    failure.note(sgemm(false, true, rows, keys, p.e, 1, gradient, gradientRow_, v, p.valueRow, 0, gradients, kKeys));
+    failure.note(
+        sgemm(false, true, rows, keys, p.e, 1, gradient.data, gradient.stride, v.data, v.stride, 0, gradients, kKeys));
     for (int64_t row = 0; row < rows; ++row) {
       const float logSumExp = at.logSumExp[query + row];
       // A query that sees nothing has no gradient, whatever its scores are.
@@ -101,12 +137,12 @@ class AttentionGrad : public LibraryFunction {
       loops().softmaxGradientRow(scores + row * kKeys, gradients + row * kKeys, seen, keys, logSumExp,
                                  scratch.delta[query + row], p.scale);
     }
-    failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient, gradientRow_, 1,
-                       at.valueGradient + key * valueGradientRow_, valueGradientRow_));
-    failure.note(sgemm(true, false, keys, p.d, rows, 1, gradients, kKeys, q, p.queryRow, 1,
-                       at.keyGradient + key * keyGradientRow_, keyGradientRow_));
-    failure.note(sgemm(false, false, rows, p.d, keys, 1, gradients, kKeys, k, p.keyRow, 1,
-                       at.queryGradient + query * queryGradientRow_, queryGradientRow_));
+    failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient.data, gradient.stride, 1,
+                       at.valueSums + key * valueSumsRow(), valueSumsRow()));
+    failure.note(sgemm(true, false, keys, p.d, rows, 1, gradients, kKeys, q.data, q.stride, 1,
+                       at.keySums + key * keySumsRow(), keySumsRow()));
+    failure.note(sgemm(false, false, rows, p.d, keys, 1, gradients, kKeys, k.data, k.stride, 1,
+                       at.querySums + query * querySumsRow(), querySumsRow()));
   }
 
   const AttentionShape shape_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
@@ -27,6 +28,7 @@ struct AttentionShape {
         keyRow(plan::integer(call, "key_row")),
         valueRow(plan::integer(call, "value_row")),
         resultRow(plan::integer(call, "result_row")),
+        half(plan::elementType(call) == plan::BF16),
         scale(static_cast<float>(plan::real(call, "scale"))) {}
 
   // Keys [0, limit) are all that queries [begin, begin + rows) may see.
@@ -37,6 +39,26 @@ struct AttentionShape {
   int64_t seen(int64_t query, int64_t begin, int64_t keys) const {
     return causal ? std::clamp<int64_t>(query + t - s + 1 - begin, 0, keys) : keys;
   }
+  // `count` rows of `width` elements of an operand, `stride` apart: where they lie, or widened into `scratch`.
+  struct Rows {
+    const float* data;
+    int64_t stride;
+  };
+  Rows load(const Invocation& invocation, int operand, int64_t offset, int64_t stride, int64_t count, int64_t width,
+            float* scratch) const {
+    if (!half) return {invocation.operand<float>(operand) + offset, stride};
+    const uint16_t* from = invocation.operand<uint16_t>(operand) + offset;
+    for (int64_t row = 0; row < count; ++row) loops().widen(from + row * stride, scratch + row * width, width);
+    return {scratch, width};
+  }
+  // The rows back, rounded, if they were computed in `scratch`.
+  void store(const Invocation& invocation, int operand, int64_t offset, int64_t stride, int64_t count, int64_t width,
+             const float* scratch) const {
+    if (!half) return;
+    uint16_t* to = invocation.operand<uint16_t>(operand) + offset;
+    for (int64_t row = 0; row < count; ++row) loops().narrow(scratch + row * width, to + row * stride, width);
+  }
+
   // The mask's [s, t] matrix for a head.
   const float* maskOf(const float* mask, int64_t batch, int64_t head) const {
     return mask + ((maskB == 1 ? 0 : batch) * maskH + (maskH == 1 ? 0 : head)) * s * t;
@@ -45,6 +67,7 @@ struct AttentionShape {
   int64_t b, s, t, h, g, d, e;
   bool causal, mask;
   int64_t maskB, maskH, queryRow, keyRow, valueRow, resultRow;
+  bool half;  // query, key, value, result and gradients are bf16
   float scale;
 };
 

@@ -38,38 +38,31 @@ class Convolution : public LibraryFunction {
 
   // columns[(channel, i, j), pixel - first] = the input that filter element (i, j) sees, for `channels` channels.
   void unroll(const float* input, int64_t channels, int64_t first, int64_t count, float* columns) const {
-    const Window& p = window_;
-    for (int64_t channel = 0; channel < channels; ++channel) {
-      const float* plane = input + channel * imageElements();
-      for (int64_t i = 0; i < p.kh; ++i) {
-        for (int64_t j = 0; j < p.kw; ++j, columns += count) {
-          int64_t y = first / p.ow, x = first % p.ow;
-          for (int64_t pixel = 0; pixel < count; ++pixel) {
-            const int64_t row = p.row(y, i), column = p.column(x, j);
-            columns[pixel] = p.inside(row, column) ? plane[row * p.w + column] : 0.0f;
-            if (++x == p.ow) x = 0, ++y;
-          }
-        }
-      }
-    }
+    forWindows(channels, first, count, [&](bool inside, int64_t at) { *columns++ = inside ? input[at] : 0.0f; });
   }
 
   // The adjoint of unroll: adds.
   void rollUp(const float* columns, int64_t channels, int64_t first, int64_t count, float* input) const {
+    forWindows(channels, first, count, [&](bool inside, int64_t at) {
+      if (inside) input[at] += *columns;
+      ++columns;
+    });
+  }
+
+  // Calls visit(inside, position in the input) for every channel and filter element and the pixels from `first` on.
+  template <typename Visit>
+  void forWindows(int64_t channels, int64_t first, int64_t count, Visit visit) const {
     const Window& p = window_;
-    for (int64_t channel = 0; channel < channels; ++channel) {
-      float* plane = input + channel * imageElements();
-      for (int64_t i = 0; i < p.kh; ++i) {
-        for (int64_t j = 0; j < p.kw; ++j, columns += count) {
+    for (int64_t channel = 0; channel < channels; ++channel)
+      for (int64_t i = 0; i < p.kh; ++i)
+        for (int64_t j = 0; j < p.kw; ++j) {
           int64_t y = first / p.ow, x = first % p.ow;
           for (int64_t pixel = 0; pixel < count; ++pixel) {
             const int64_t row = p.row(y, i), column = p.column(x, j);
-            if (p.inside(row, column)) plane[row * p.w + column] += columns[pixel];
+            visit(p.inside(row, column), channel * imageElements() + row * p.w + column);
             if (++x == p.ow) x = 0, ++y;
           }
         }
-      }
-    }
   }
 
   const Window window_;

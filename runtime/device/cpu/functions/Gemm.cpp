@@ -54,6 +54,7 @@ class Gemm : public LibraryFunction {
 }  // namespace
 
 std::unique_ptr<const LibraryFunction> makeGemm(const plan::LibraryCall& call) {
+  if (plan::elementType(call) == plan::BF16) return makeHalfGemm(call);
   return std::make_unique<Gemm>(call);
 }
 

@@ -129,6 +129,65 @@ class ScatterAdd : public LibraryFunction {
   bool wide_;
 };
 
+// The same in bf16: a row of the result is summed in f32 and rounded once. An item is a range of rows of the result; it
+// finds the updates of each row by a chain through their positions, in order.
+class ScatterAddHalf : public LibraryFunction {
+ public:
+  explicit ScatterAddHalf(const plan::LibraryCall& call)
+      : outer_(plan::integer(call, "outer")),
+        rows_(plan::integer(call, "rows")),
+        inner_(plan::integer(call, "inner")),
+        count_(plan::integer(call, "count")),
+        scratchBytes_(call.scratch_per_thread()),
+        wide_(plan::integer(call, "index_bytes") == 8) {}
+
+  Status run(const Invocation& invocation) const override {
+    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
+    if (Status status = indices.check(count_); !status.ok()) return status;
+    const int64_t blocks = (rows_ + kRows - 1) / kRows;
+    invocation.pool.run(outer_ * blocks, [&](int64_t item, int thread) {
+      int32_t* next = reinterpret_cast<int32_t*>(invocation.scratch + thread * scratchBytes_);
+      addRows(invocation, indices, item / blocks, item % blocks * kRows, next);
+    });
+    return Status();
+  }
+
+ private:
+  static constexpr int64_t kRows = 512, kColumns = 1024;
+
+  void addRows(const Invocation& invocation, const Indices& indices, int64_t outer, int64_t first,
+               int32_t* next) const {
+    const uint16_t* update = invocation.operand<uint16_t>(0) + outer * count_ * inner_;
+    uint16_t* result = invocation.operand<uint16_t>(2) + outer * rows_ * inner_;
+    const int64_t rows = std::min(kRows, rows_ - first);
+    int32_t head[kRows];
+    std::fill_n(head, rows, -1);
+    for (int64_t i = count_; i-- > 0;) {
+      const int64_t row = indices.row(i) - first;
+      if (row < 0 || row >= rows) continue;
+      next[i] = head[row];
+      head[row] = static_cast<int32_t>(i);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      uint16_t* to = result + (first + row) * inner_;
+      if (head[row] < 0) {
+        std::memset(to, 0, inner_ * sizeof *to);
+        continue;
+      }
+      for (int64_t column = 0; column < inner_; column += kColumns) {
+        const int64_t width = std::min(kColumns, inner_ - column);
+        float sum[kColumns];
+        std::fill_n(sum, width, 0.0f);
+        for (int32_t i = head[row]; i >= 0; i = next[i]) loops().addHalf(sum, update + i * inner_ + column, width);
+        loops().narrow(sum, to + column, width);
+      }
+    }
+  }
+
+  int64_t outer_, rows_, inner_, count_, scratchBytes_;
+  bool wide_;
+};
+
 }  // namespace
 
 std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call) {
@@ -136,6 +195,7 @@ std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call)
 }
 
 std::unique_ptr<const LibraryFunction> makeScatterAdd(const plan::LibraryCall& call) {
+  if (plan::elementType(call) == plan::BF16) return std::make_unique<ScatterAddHalf>(call);
   return std::make_unique<ScatterAdd>(call);
 }
 

@@ -26,8 +26,19 @@ class Pooling : public LibraryFunction {
     }
     return best;
   }
+  // Calls visit(plane, output pixel, position of its maximum) for all pixels, a plane at a time.
+  template <typename Begin, typename Visit>
+  void forMaxima(const Invocation& invocation, Begin begin, Visit visit) const {
+    const float* input = invocation.operand<float>(0);
+    invocation.pool.run(window_.n * window_.c, [&](int64_t plane, int) {
+      begin(plane);
+      int64_t pixel = plane * window_.oh * window_.ow;
+      for (int64_t y = 0; y < window_.oh; ++y)
+        for (int64_t x = 0; x < window_.ow; ++x)
+          visit(plane, pixel++, firstMaximum(input + plane * planeElements(), y, x));
+    });
+  }
   int64_t planeElements() const { return window_.h * window_.w; }
-  int64_t planePixels() const { return window_.oh * window_.ow; }
 
   const Window window_;
 };
@@ -39,15 +50,11 @@ class MaxPool : public Pooling {
   Status run(const Invocation& invocation) const override {
     const float* input = invocation.operand<float>(0);
     float* result = invocation.operand<float>(1);
-    invocation.pool.run(window_.n * window_.c, [&](int64_t item, int) {
-      const float* plane = input + item * planeElements();
-      float* to = result + item * planePixels();
-      for (int64_t y = 0; y < window_.oh; ++y)
-        for (int64_t x = 0; x < window_.ow; ++x) {
-          const int64_t best = firstMaximum(plane, y, x);
-          *to++ = best < 0 ? -INFINITY : plane[best];
-        }
-    });
+    forMaxima(
+        invocation, [](int64_t) {},
+        [&](int64_t plane, int64_t pixel, int64_t best) {
+          result[pixel] = best < 0 ? -INFINITY : input[plane * planeElements() + best];
+        });
     return Status();
   }
 };
@@ -57,17 +64,14 @@ class MaxPoolGrad : public Pooling {
   using Pooling::Pooling;
 
   Status run(const Invocation& invocation) const override {
-    const float *input = invocation.operand<float>(0), *gradient = invocation.operand<float>(1);
+    const float* gradient = invocation.operand<float>(1);
     float* result = invocation.operand<float>(2);
-    invocation.pool.run(window_.n * window_.c, [&](int64_t item, int) {
-      const float* plane = input + item * planeElements();
-      const float* from = gradient + item * planePixels();
-      float* to = result + item * planeElements();
-      std::memset(to, 0, planeElements() * sizeof(float));
-      for (int64_t y = 0; y < window_.oh; ++y)
-        for (int64_t x = 0; x < window_.ow; ++x, ++from)
-          if (const int64_t best = firstMaximum(plane, y, x); best >= 0) to[best] += *from;
-    });
+    forMaxima(
+        invocation,
+        [&](int64_t plane) { std::memset(result + plane * planeElements(), 0, planeElements() * sizeof(float)); },
+        [&](int64_t plane, int64_t pixel, int64_t best) {
+          if (best >= 0) result[plane * planeElements() + best] += gradient[pixel];
+        });
     return Status();
   }
 };

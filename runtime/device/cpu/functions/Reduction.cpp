@@ -12,23 +12,27 @@ namespace {
 
 class SumPartials : public LibraryFunction {
  public:
-  explicit SumPartials(const plan::LibraryCall& call) : p_(plan::integer(call, "p")), c_(plan::integer(call, "c")) {}
+  explicit SumPartials(const plan::LibraryCall& call)
+      : p_(plan::integer(call, "p")), c_(plan::integer(call, "c")), half_(plan::elementType(call) == plan::BF16) {}
 
   Status run(const Invocation& invocation) const override {
     const float* source = invocation.operand<float>(0);
-    float* destination = invocation.operand<float>(1);
     // Columns of an item: few enough that their sums stay in the first-level cache.
     constexpr int64_t kColumns = 1024;
     invocation.pool.run((c_ + kColumns - 1) / kColumns, [&](int64_t item, int) {
       const int64_t column = item * kColumns, width = std::min(kColumns, c_ - column);
-      std::memcpy(destination + column, source + column, width * sizeof(float));
-      for (int64_t row = 1; row < p_; ++row) loops().add(destination + column, source + row * c_ + column, width);
+      float block[kColumns];
+      float* sums = half_ ? block : invocation.operand<float>(1) + column;
+      std::memcpy(sums, source + column, width * sizeof(float));
+      for (int64_t row = 1; row < p_; ++row) loops().add(sums, source + row * c_ + column, width);
+      if (half_) loops().narrow(sums, invocation.operand<uint16_t>(1) + column, width);
     });
     return Status();
   }
 
  private:
   int64_t p_, c_;
+  bool half_;
 };
 
 class CumSum : public LibraryFunction {
@@ -83,10 +87,10 @@ class CumSum : public LibraryFunction {
 
 class SquareSum : public LibraryFunction {
  public:
-  explicit SquareSum(const plan::LibraryCall& call) : n_(plan::integer(call, "n")) {}
+  explicit SquareSum(const plan::LibraryCall& call)
+      : n_(plan::integer(call, "n")), half_(plan::elementType(call) == plan::BF16) {}
 
   Status run(const Invocation& invocation) const override {
-    const float* source = invocation.operand<float>(0);
     constexpr int64_t kBlock = 4096;  // the contract's
     constexpr int64_t kRound = 1024;  // blocks computed before their sums are added up
     constexpr int64_t kBlocksPerItem = 16;
@@ -96,8 +100,14 @@ class SquareSum : public LibraryFunction {
       const int64_t count = std::min(kRound, blocks - first);
       invocation.pool.run((count + kBlocksPerItem - 1) / kBlocksPerItem, [&](int64_t item, int) {
         for (int64_t i = item * kBlocksPerItem, end = std::min(i + kBlocksPerItem, count); i < end; ++i) {
-          const int64_t begin = (first + i) * kBlock;
-          sums[i] = loops().squareSum(source + begin, std::min(kBlock, n_ - begin));
+          const int64_t begin = (first + i) * kBlock, size = std::min(kBlock, n_ - begin);
+          if (half_) {
+            float block[kBlock];
+            loops().widen(invocation.operand<uint16_t>(0) + begin, block, size);
+            sums[i] = loops().squareSum(block, size);
+          } else {
+            sums[i] = loops().squareSum(invocation.operand<float>(0) + begin, size);
+          }
         }
       });
       for (int64_t i = 0; i < count; ++i) total += sums[i];
@@ -108,6 +118,7 @@ class SquareSum : public LibraryFunction {
 
  private:
   int64_t n_;
+  bool half_;
 };
 
 class GradientNorm : public LibraryFunction {

@@ -13,6 +13,30 @@ void add(float* __restrict destination, const float* __restrict source, int64_t 
   for (int64_t i = 0; i < count; ++i) destination[i] += source[i];
 }
 
+inline float fromBits(uint16_t half) {
+  uint32_t bits = uint32_t(half) << 16;
+  float result;
+  __builtin_memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+void widen(const uint16_t* __restrict source, float* __restrict destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] = fromBits(source[i]);
+}
+
+void narrow(const float* __restrict source, uint16_t* __restrict destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, source + i, sizeof bits);
+    uint32_t upper = bits >> 16, rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
+    destination[i] = uint16_t((bits & 0x7fffffffu) > 0x7f800000u ? upper | 0x40u : rounded);
+  }
+}
+
+void addHalf(float* __restrict destination, const uint16_t* __restrict source, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] += fromBits(source[i]);
+}
+
 double squareSum(const float* source, int64_t count) {
   constexpr int kLanes = 16;
   double lanes[kLanes] = {};
@@ -133,7 +157,8 @@ float exponentialOf(float x) {
 }  // namespace
 
 extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
-const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,   squareSum,          transpose, dropout,      softmaxRow,
-                                                   scale, softmaxGradientRow, dot,       exponentialOf};
+const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,       widen,        narrow,     addHalf, squareSum,
+                                                   transpose, dropout,      softmaxRow, scale,   softmaxGradientRow,
+                                                   dot,       exponentialOf};
 
 }  // namespace sheaf::cpu::simd

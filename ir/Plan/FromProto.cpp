@@ -1,9 +1,10 @@
 // From plan.proto to the `plan` dialect.
-#include "codegen/emit/Emit.h"
+#include "ir/Plan/PlanProto.h"
+#include "runtime/base/Text.h"
 
 using namespace mlir;
 
-namespace sheaf::codegen {
+namespace sheaf::plan_ir {
 
 namespace {
 
@@ -33,6 +34,10 @@ struct Reader {
     return {int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
   }
 
+  StringAttr typeOrNone(plan::ElementType type) {
+    return type ? builder.getStringAttr(plan::ElementType_Name(type)) : StringAttr();
+  }
+
   template <typename OpTy, typename Operands, typename... Args>
   OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
     SmallVector<Value> values;
@@ -49,14 +54,14 @@ struct Reader {
   void declarations();
   void instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list);
   void one(const plan::Instruction& from);
-  void header(plan_ir::ProgramOp program);
+  void header(ProgramOp program);
 };
 
 std::string lower(const std::string& text) {
   return StringRef(text).lower();
 }
 
-void Reader::header(plan_ir::ProgramOp program) {
+void Reader::header(ProgramOp program) {
   auto integer = [&](StringRef name, int64_t value) { program->setAttr(name, builder.getI64IntegerAttr(value)); };
   integer("version", plan.version());
   program->setAttr("producer", builder.getStringAttr(plan.producer()));
@@ -67,6 +72,7 @@ void Reader::header(plan_ir::ProgramOp program) {
   integer("max_threads", plan.max_threads());
   integer("events", plan.events());
   integer("communicators", plan.communicators());
+  if (plan.dataflow()) program->setAttr("dataflow", builder.getStringAttr(hexText(plan.dataflow())));
   integer("peak_bytes", plan.memory().peak_bytes());
   integer("library_bytes", plan.memory().library_bytes());
   program->setAttr("streams", strings(plan.streams()));
@@ -92,11 +98,10 @@ void Reader::header(plan_ir::ProgramOp program) {
 
 void Reader::declarations() {
   for (const plan::Buffer& b : plan.buffers())
-    buffers.push_back(plan_ir::BufferOp::create(builder, loc, plan_ir::BufferType::get(builder.getContext()), b.name(),
-                                                lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()),
-                                                int64_t(b.bytes()), b.persistent()));
-  for (const plan::File& f : plan.files())
-    plan_ir::FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
+    buffers.push_back(BufferOp::create(builder, loc, BufferType::get(builder.getContext()), b.name(),
+                                       lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()), int64_t(b.bytes()),
+                                       b.persistent()));
+  for (const plan::File& f : plan.files()) FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
   for (const plan::Bucket& b : plan.buckets()) {
     SmallVector<Value> states;
     SmallVector<Attribute> names;
@@ -104,25 +109,25 @@ void Reader::declarations() {
       states.push_back(buffers[state.buffer()]);
       names.push_back(builder.getStringAttr(state.name()));
     }
-    plan_ir::BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
+    BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
                               buffers[b.parameter_buffer()], b.parameters_sharded(), states,
-                              builder.getArrayAttr(names), b.states_sharded(), b.trainable());
+                              builder.getArrayAttr(names), b.states_sharded(), b.trainable(), b.master(),
+                              typeOrNone(b.gradient_type()));
   }
   for (const plan::Parameter& p : plan.parameters())
-    plan_ir::ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
+    ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
                                  list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()),
-                                 source(p));
+                                 source(p), typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
-    plan_ir::ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
+    ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Input& i : plan.inputs())
-    plan_ir::InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
-  for (const plan::StepScalar& s : plan.scalars())
-    plan_ir::ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
+    InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
+  for (const plan::StepScalar& s : plan.scalars()) ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
   for (const plan::KernelImage& i : plan.images())
-    plan_ir::ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
+    ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
   for (const plan::Kernel& k : plan.kernels())
-    plan_ir::KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()), int64_t(k.rows()),
-                              int64_t(k.block()), list(k.operand_bytes()), int64_t(k.operations()));
+    KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()), int64_t(k.rows()),
+                     int64_t(k.block()), list(k.operand_bytes()), int64_t(k.operations()));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {
@@ -136,8 +141,7 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kKernel: {
       const plan::KernelLaunch& k = from.kernel();
       for (const plan::Operand& o : k.operands()) operands.push_back(&o);
-      instruction<plan_ir::LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(),
-                                     int64_t(from.updates_bucket()));
+      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()));
       break;
     }
     case plan::Instruction::kCall: {
@@ -148,8 +152,8 @@ void Reader::one(const plan::Instruction& from) {
         attributes.push_back(builder.getNamedAttr(a.name(), a.value_case() == plan::Attribute::kReal
                                                                 ? Attribute(builder.getF64FloatAttr(a.real()))
                                                                 : builder.getI64IntegerAttr(a.integer())));
-      instruction<plan_ir::CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
-                                   int64_t(c.scratch_per_thread()));
+      instruction<CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
+                          int64_t(c.scratch_per_thread()));
       break;
     }
     case plan::Instruction::kCollective: {
@@ -160,30 +164,30 @@ void Reader::one(const plan::Instruction& from) {
                           int64_t(c.count()), c.bucket(), c.phase());
       };
       if (c.op() == plan::ALL_GATHER)
-        create.operator()<plan_ir::AllGatherOp>();
+        create.operator()<AllGatherOp>();
       else if (c.op() == plan::REDUCE_SCATTER)
-        create.operator()<plan_ir::ReduceScatterOp>();
+        create.operator()<ReduceScatterOp>();
       else
-        create.operator()<plan_ir::AllReduceOp>();
+        create.operator()<AllReduceOp>();
       break;
     }
     case plan::Instruction::kRecord:
-      plan_ir::RecordOp::create(builder, loc, int64_t(from.record().event()), int64_t(from.stream()), from.label());
+      RecordOp::create(builder, loc, int64_t(from.record().event()), int64_t(from.stream()), from.label());
       break;
     case plan::Instruction::kWait:
-      plan_ir::WaitOp::create(builder, loc, int64_t(from.wait().event()), int64_t(from.stream()), from.label());
+      WaitOp::create(builder, loc, int64_t(from.wait().event()), int64_t(from.stream()), from.label());
       break;
     case plan::Instruction::kInput:
       operands = {&from.input().destination()};
-      instruction<plan_ir::ReadInputOp>(from, operands, int64_t(from.input().input()));
+      instruction<ReadInputOp>(from, operands, int64_t(from.input().input()));
       break;
     case plan::Instruction::kScalars:
       operands = {&from.scalars().destination()};
-      instruction<plan_ir::ReadScalarsOp>(from, operands);
+      instruction<ReadScalarsOp>(from, operands);
       break;
     case plan::Instruction::kOutput:
       operands = {&from.output().source()};
-      instruction<plan_ir::WriteOutputOp>(from, operands, lower(plan::OutputKind_Name(from.output().output())));
+      instruction<WriteOutputOp>(from, operands, lower(plan::OutputKind_Name(from.output().output())));
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;
@@ -196,7 +200,7 @@ OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
   Reader reader(plan, context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(reader.loc);
   reader.builder.setInsertionPointToEnd(module->getBody());
-  auto program = plan_ir::ProgramOp::create(reader.builder, reader.loc);
+  auto program = ProgramOp::create(reader.builder, reader.loc);
   reader.header(program);
   Block* block = reader.builder.createBlock(&program.getBody());
   reader.declarations();
@@ -204,10 +208,10 @@ OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
     reader.builder.setInsertionPointToEnd(block);
     reader.instructions(OpTy::create(reader.builder, reader.loc).getBody(), list);
   };
-  section.operator()<plan_ir::PrologueOp>(plan.prologue());
-  section.operator()<plan_ir::StepOp>(plan.body());
-  section.operator()<plan_ir::EpilogueOp>(plan.epilogue());
+  section.operator()<PrologueOp>(plan.prologue());
+  section.operator()<StepOp>(plan.body());
+  section.operator()<EpilogueOp>(plan.epilogue());
   return module;
 }
 
-}  // namespace sheaf::codegen
+}  // namespace sheaf::plan_ir

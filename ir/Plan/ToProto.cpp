@@ -1,22 +1,23 @@
 // From the `plan` dialect to plan.proto.
-#include "codegen/emit/Emit.h"
+#include "ir/Plan/PlanProto.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
-namespace sheaf::codegen {
+namespace sheaf::plan_ir {
 
 namespace {
-
-using plan_ir::Operand;
 
 std::string upper(StringRef text) {
   return text.upper();
 }
 
 struct Writer {
+  const Kernels kernels;
   plan::Plan plan;
   llvm::DenseMap<Value, uint32_t> buffers;
+
+  explicit Writer(Kernels kernels) : kernels(kernels) {}
 
   void operand(const Operand& from, plan::Operand* to) {
     to->set_buffer(buffers.lookup(from.buffer));
@@ -48,7 +49,7 @@ struct Writer {
 
   LogicalResult declaration(Operation* op);
   LogicalResult instruction(Operation* op, plan::Instruction* out);
-  LogicalResult header(plan_ir::ProgramOp program);
+  LogicalResult header(ProgramOp program);
   LogicalResult section(Region& region, google::protobuf::RepeatedPtrField<plan::Instruction>* out) {
     for (Operation& op : region.front())
       if (failed(instruction(&op, out->Add()))) return failure();
@@ -58,7 +59,7 @@ struct Writer {
 
 LogicalResult Writer::declaration(Operation* op) {
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
-      .Case([&](plan_ir::BufferOp b) {
+      .Case([&](BufferOp b) {
         plan::BufferKind kind;
         if (failed(parse(op, b.getKind(), &plan::BufferKind_Parse, kind))) return failure();
         buffers[b.getResult()] = plan.buffers_size();
@@ -70,14 +71,14 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_persistent(b.getPersistent());
         return success();
       })
-      .Case([&](plan_ir::FileOp f) {
+      .Case([&](FileOp f) {
         plan::File* out = plan.add_files();
         out->set_path(f.getPath().str());
         out->set_size(f.getSize());
         out->set_hash(f.getHash());
         return success();
       })
-      .Case([&](plan_ir::BucketOp b) {
+      .Case([&](BucketOp b) {
         plan::ElementType element;
         if (failed(type(op, b.getType(), element))) return failure();
         plan::Bucket* out = plan.add_buckets();
@@ -93,9 +94,14 @@ LogicalResult Writer::declaration(Operation* op) {
         }
         out->set_states_sharded(b.getStatesSharded());
         out->set_trainable(b.getTrainable());
+        out->set_master(b.getMaster());
+        if (b.getGradientType()) {
+          if (failed(type(op, *b.getGradientType(), element))) return failure();
+          out->set_gradient_type(element);
+        }
         return success();
       })
-      .Case([&](plan_ir::ParameterOp p) {
+      .Case([&](ParameterOp p) {
         plan::ElementType element;
         if (failed(type(op, p.getType(), element))) return failure();
         plan::Parameter* out = plan.add_parameters();
@@ -107,15 +113,19 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_bucket(p.getBucket());
         out->set_offset(p.getOffset());
         source(p.getSource(), out);
+        if (p.getSourceType()) {
+          if (failed(type(op, *p.getSourceType(), element))) return failure();
+          out->set_source_type(element);
+        }
         return success();
       })
-      .Case([&](plan_ir::ConstantOp c) {
+      .Case([&](ConstantOp c) {
         plan::Constant* out = plan.add_constants();
         out->set_buffer(buffers.lookup(c.getBuffer()));
         source(c.getSource(), out);
         return success();
       })
-      .Case([&](plan_ir::InputOp i) {
+      .Case([&](InputOp i) {
         plan::ElementType element;
         if (failed(type(op, i.getType(), element))) return failure();
         plan::Input* out = plan.add_inputs();
@@ -124,13 +134,13 @@ LogicalResult Writer::declaration(Operation* op) {
         for (int64_t d : i.getShape()) out->add_shape(d);
         return success();
       })
-      .Case([&](plan_ir::ScalarOp s) {
+      .Case([&](ScalarOp s) {
         plan::StepScalar* out = plan.add_scalars();
         out->set_kind(s.getKind().str());
         out->set_value(s.getValue().convertToDouble());
         return success();
       })
-      .Case([&](plan_ir::ImageOp i) {
+      .Case([&](ImageOp i) {
         plan::KernelImage* out = plan.add_images();
         out->set_target(i.getTarget().str());
         out->set_cpu(i.getCpu().str());
@@ -138,8 +148,9 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_code(i.getCode().str());
         return success();
       })
-      .Case([&](plan_ir::KernelOp k) {
-        if (!k.getFusion().empty()) return LogicalResult(op->emitError("the kernel is not compiled yet"));
+      .Case([&](KernelOp k) {
+        if (kernels == Kernels::kCompiled && !k.getFusion().empty())
+          return LogicalResult(op->emitError("the kernel is not compiled yet"));
         plan::Kernel* out = plan.add_kernels();
         out->set_symbol(k.getSymbol().str());
         out->set_image(k.getImage());
@@ -150,9 +161,9 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_operations(k.getOperations());
         return success();
       })
-      .Case([&](plan_ir::PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
-      .Case([&](plan_ir::StepOp s) { return section(s.getBody(), plan.mutable_body()); })
-      .Case([&](plan_ir::EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
+      .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
+      .Case([&](StepOp s) { return section(s.getBody(), plan.mutable_body()); })
+      .Case([&](EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
       .Default([](Operation* other) { return other->emitError("does not belong in a plan"); });
 }
 
@@ -162,12 +173,12 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
   if (!stream || !label) return op->emitError("is not an instruction");
   out->set_stream(stream.getInt());
   out->set_label(label.getValue().str());
-  SmallVector<Operand> operands = plan_ir::operandsOf(op);
+  SmallVector<Operand> operands = operandsOf(op);
   auto need = [&](size_t count) -> LogicalResult {
     return operands.size() == count ? success() : LogicalResult(op->emitError() << "takes " << count << " operands");
   };
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
-      .Case([&](plan_ir::LaunchOp l) {
+      .Case([&](LaunchOp l) {
         plan::KernelLaunch* launch = out->mutable_kernel();
         launch->set_kernel(l.getKernel());
         launch->set_rows(l.getRows());
@@ -176,7 +187,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         out->set_updates_bucket(l.getUpdatesBucket());
         return success();
       })
-      .Case([&](plan_ir::CallOp c) {
+      .Case([&](CallOp c) {
         plan::LibraryCall* call = out->mutable_call();
         call->set_function(c.getFunction().str());
         for (const Operand& o : operands) operand(o, call->add_operands());
@@ -193,15 +204,15 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         call->set_scratch_per_thread(c.getScratchPerThread());
         return success();
       })
-      .Case<plan_ir::AllGatherOp, plan_ir::ReduceScatterOp, plan_ir::AllReduceOp>([&](auto c) -> LogicalResult {
+      .Case<AllGatherOp, ReduceScatterOp, AllReduceOp>([&](auto c) -> LogicalResult {
         if (failed(need(2))) return failure();
         plan::ElementType element;
         if (failed(type(op, c.getType(), element))) return failure();
         plan::Collective* to = out->mutable_collective();
         using Op = decltype(c);
-        to->set_op(std::is_same_v<Op, plan_ir::AllGatherOp>       ? plan::ALL_GATHER
-                   : std::is_same_v<Op, plan_ir::ReduceScatterOp> ? plan::REDUCE_SCATTER
-                                                                  : plan::ALL_REDUCE);
+        to->set_op(std::is_same_v<Op, AllGatherOp>       ? plan::ALL_GATHER
+                   : std::is_same_v<Op, ReduceScatterOp> ? plan::REDUCE_SCATTER
+                                                         : plan::ALL_REDUCE);
         to->set_communicator(c.getCommunicator());
         to->set_type(element);
         to->set_count(c.getCount());
@@ -211,26 +222,26 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         operand(operands[1], to->mutable_destination());
         return success();
       })
-      .Case([&](plan_ir::RecordOp r) {
+      .Case([&](RecordOp r) {
         out->mutable_record()->set_event(r.getEvent());
         return success();
       })
-      .Case([&](plan_ir::WaitOp w) {
+      .Case([&](WaitOp w) {
         out->mutable_wait()->set_event(w.getEvent());
         return success();
       })
-      .Case([&](plan_ir::ReadInputOp r) -> LogicalResult {
+      .Case([&](ReadInputOp r) -> LogicalResult {
         if (failed(need(1))) return failure();
         out->mutable_input()->set_input(r.getInput());
         operand(operands[0], out->mutable_input()->mutable_destination());
         return success();
       })
-      .Case([&](plan_ir::ReadScalarsOp) -> LogicalResult {
+      .Case([&](ReadScalarsOp) -> LogicalResult {
         if (failed(need(1))) return failure();
         operand(operands[0], out->mutable_scalars()->mutable_destination());
         return success();
       })
-      .Case([&](plan_ir::WriteOutputOp w) -> LogicalResult {
+      .Case([&](WriteOutputOp w) -> LogicalResult {
         if (failed(need(1))) return failure();
         plan::OutputKind kind;
         if (failed(parse(op, w.getOutput(), &plan::OutputKind_Parse, kind))) return failure();
@@ -241,7 +252,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
       .Default([](Operation* other) { return other->emitError("is not an instruction"); });
 }
 
-LogicalResult Writer::header(plan_ir::ProgramOp program) {
+LogicalResult Writer::header(ProgramOp program) {
   auto integer = [&](StringRef name) {
     auto attribute = program->getAttrOfType<IntegerAttr>(name);
     return attribute ? attribute.getInt() : 0;
@@ -271,6 +282,12 @@ LogicalResult Writer::header(plan_ir::ProgramOp program) {
     for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
   if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))
     for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
+  if (std::string digest = text(program->getAttrDictionary(), "dataflow"); !digest.empty()) {
+    uint64_t value;
+    if (StringRef(digest).getAsInteger(16, value))
+      return program.emitError() << "dataflow '" << digest << "' is no hexadecimal number of 64 bits";
+    plan.set_dataflow(value);
+  }
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))
@@ -293,12 +310,12 @@ LogicalResult Writer::header(plan_ir::ProgramOp program) {
 
 }  // namespace
 
-FailureOr<plan::Plan> toProto(plan_ir::ProgramOp program) {
-  Writer writer;
+FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels) {
+  Writer writer(kernels);
   if (failed(writer.header(program))) return failure();
   for (Operation& op : program.getBody().front())
     if (failed(writer.declaration(&op))) return failure();
   return std::move(writer.plan);
 }
 
-}  // namespace sheaf::codegen
+}  // namespace sheaf::plan_ir

@@ -1,0 +1,20 @@
+// Between the `plan` dialect and plan.proto, both ways: the dialect is the message as text.
+#pragma once
+
+#include "ir/Plan/PlanDialect.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan_ir {
+
+enum class Kernels { kCompiled, kAny };
+
+// The message; errors are located at the op that cannot be expressed. Kernels that are not compiled yet are one, unless
+// any are allowed: analyses of a plan in the making do without their code.
+mlir::FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels = Kernels::kCompiled);
+
+// A module with one plan.program. The plan must have passed plan::verifyPlan.
+mlir::OwningOpRef<mlir::ModuleOp> fromProto(mlir::MLIRContext& context, const plan::Plan& plan);
+
+}  // namespace sheaf::plan_ir

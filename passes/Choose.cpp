@@ -1,0 +1,193 @@
+#include "passes/Choose.h"
+
+#include <algorithm>
+
+#include "ir/Plan/PlanProto.h"
+#include "runtime/base/Text.h"
+#include "runtime/schedule/Bound.h"
+#include "runtime/schedule/PlanLoop.h"
+
+namespace sheaf {
+namespace {
+
+using mlir::failed;
+using mlir::failure;
+using mlir::FailureOr;
+
+// Times within this part of each other are the same; then the fewer bytes win.
+constexpr double kSameTime = 1e-3;
+// A gap to the bound from which on it is worth to try whether more room closes it.
+constexpr double kWorthRoom = 0.02;
+// Tries at laying a plan out within a limit that its live bytes keep.
+constexpr int kLayouts = 3;
+
+bool better(const Candidate& a, const Candidate& b) {
+  if (a.fits != b.fits) return a.fits;
+  if (!a.fits) return a.bytes < b.bytes;
+  if (a.seconds < b.seconds * (1 - kSameTime)) return true;
+  return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
+}
+
+int64_t integerAttribute(mlir::ModuleOp module, llvm::StringRef name, int64_t otherwise) {
+  auto attribute = module->getAttrOfType<mlir::IntegerAttr>(name);
+  return attribute ? attribute.getInt() : otherwise;
+}
+
+class Chooser {
+ public:
+  Chooser(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices)
+      : trained_(trained), base_(options), choices_(choices) {}
+
+  FailureOr<Candidate> run() {
+    int64_t ranks = integerAttribute(trained_, "train.ranks", 1);
+    int64_t first = choices_.stage.value_or(0), last = choices_.stage.value_or(ranks > 1 ? 3 : 0);
+    for (int64_t stage = first; stage <= last; ++stage)
+      if (failed(tryStage(stage))) return failure();
+    if (!choices_.stage && ranks > 1 && failed(refine())) return failure();
+    return std::move(*best_);
+  }
+
+ private:
+  // Takes the candidate if it is the best so far; `fits` says whether it fits.
+  mlir::LogicalResult offer(const PipelineOptions& options, bool& fits) {
+    FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit);
+    if (failed(candidate)) return failure();
+    fits = candidate->fits;
+    last_ = {candidate->bytes, candidate->seconds / candidate->bound - 1};
+    segments_ = std::max(segments_, integerAttribute(*candidate->module, "train.segments", 0));
+    if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
+    return mlir::success();
+  }
+
+  // As little recomputation as fits, and more where memory is all that keeps gathers from hiding.
+  mlir::LogicalResult tryStage(int64_t stage) {
+    PipelineOptions options = base_;
+    options.stage = stage;
+    using Recompute = ChooseOptions::Recompute;
+    struct Level {
+      const char* what;
+      int64_t every;
+    };
+    std::vector<Level> levels;
+    if (choices_.recompute != Recompute::kFull) levels.push_back({"none", 1});
+    if (choices_.recompute == Recompute::kAuto) levels.push_back({"kernels", 1});
+    if (choices_.recompute != Recompute::kNone) levels.insert(levels.end(), {{"all", 2}, {"all", 4}, {"all", 1}});
+    bool fitted = false;
+    double gap = 0;  // of the candidate before
+    for (const Level& level : levels) {
+      options.recompute = level.what;
+      options.recomputeEvery = level.every;
+      options.recomputeSegments = -1;
+      bool fits = false;
+      if (failed(offer(options, fits))) return failure();
+      if (choices_.recompute == Recompute::kFull) return mlir::success();
+      if (fits && !fitted && level.what != levels.front().what && failed(fewestSegments(options))) return failure();
+      // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
+      bool tight = last_.bytes > choices_.memoryLimit - choices_.memoryLimit / 4;
+      if (fits && (!tight || choices_.memoryLimit == 0 || last_.gap < kWorthRoom || (fitted && last_.gap >= gap)))
+        return mlir::success();
+      fitted |= fits;
+      gap = last_.gap;
+    }
+    return mlir::success();
+  }
+
+  // By halves, the fewest segments whose recomputation makes it fit.
+  mlir::LogicalResult fewestSegments(PipelineOptions options) {
+    int64_t enough = segments_, few = 0;
+    for (int tries = 0; tries < 4 && enough - few > 1; ++tries) {
+      options.recomputeSegments = (enough + few) / 2;
+      bool fits = false;
+      if (failed(offer(options, fits))) return failure();
+      (fits ? enough : few) = options.recomputeSegments;
+    }
+    return mlir::success();
+  }
+
+  // Buckets of other sizes, and buckets that stay gathered, where communication shows: because it waits, or because it
+  // slows computation down.
+  mlir::LogicalResult refine() {
+    bool fits = false;
+    auto exposed = [&] { return best_->fits && best_->exposed > kSameTime * best_->seconds; };
+    int64_t size = best_->options.bucketBytes ? best_->options.bucketBytes
+                                              : integerAttribute(*best_->module, "zero.bucket_bytes", 0);
+    for (double factor : {0.5, 2.0, 4.0}) {
+      if (choices_.bucketsGiven || !exposed() || size == 0) break;
+      PipelineOptions options = best_->options;
+      options.bucketBytes = static_cast<int64_t>(size * factor);
+      if (failed(offer(options, fits))) return failure();
+    }
+    if (best_->options.stage < 3 || choices_.keepGiven) return mlir::success();
+    for (double part : {1.0, 0.5, 0.25, 0.125}) {
+      if (!exposed()) break;
+      PipelineOptions options = best_->options;
+      options.keepPart = part;
+      if (failed(offer(options, fits))) return failure();
+      if (fits) break;
+    }
+    return mlir::success();
+  }
+
+  mlir::ModuleOp trained_;
+  const PipelineOptions& base_;
+  const ChooseOptions& choices_;
+  std::optional<Candidate> best_;
+  int64_t segments_ = 0;
+  struct {
+    uint64_t bytes = 0;
+    double gap = 0;  // to the bound
+  } last_;           // of the candidate offered last
+};
+
+}  // namespace
+
+std::string Candidate::text() const {
+  std::string told = cat("ZeRO-", options.stage);
+  if (options.recompute != "none")
+    told += cat(", recomputing ", options.recompute == "all" ? "everything" : "kernels", " in ",
+                options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");
+  if (options.bucketBytes > 0) told += cat(", buckets of ", bytesText(options.bucketBytes));
+  if (options.keepPart > 0)
+    told += cat(", ", 100 * options.keepPart, " % of the buckets kept from forward to backward");
+  return told;
+}
+
+FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options, uint64_t memoryLimit) {
+  auto machine = schedule::Profile::load(options.profile);
+  if (!machine.ok()) return trained.emitError(machine.status().message());
+  auto scaled = machine->withRanks(integerAttribute(trained, "train.ranks", 1));
+  if (!scaled.ok()) return trained.emitError(scaled.status().message());
+  Candidate candidate;
+  candidate.options = options;
+  candidate.options.memoryLimit = memoryLimit;
+  for (int layout = 0; layout < kLayouts; ++layout) {
+    candidate.module = trained.clone();
+    mlir::PassManager passes(trained.getContext());
+    addZeroPasses(passes, candidate.options);
+    addFusePasses(passes);
+    addPlanPasses(passes, candidate.options);
+    if (failed(passes.run(*candidate.module))) return failure();
+    auto program = *candidate.module->getOps<plan_ir::ProgramOp>().begin();
+    FailureOr<plan::Plan> plan = plan_ir::toProto(program, plan_ir::Kernels::kAny);
+    if (failed(plan)) return failure();
+    schedule::PlanLoop loop = schedule::loopOf(*plan, *scaled);
+    schedule::Timeline timeline = schedule::play(loop.loop);
+    schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(*plan, loop));
+    candidate.seconds = timeline.period;
+    candidate.exposed = timeline.exposed;
+    candidate.bound = bound.seconds;
+    candidate.boundBy = schedule::boundByName(bound.by);
+    candidate.bytes = plan->memory().peak_bytes();
+    candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
+    if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
+    // The layout is a little larger than what is alive at once: aim lower by as much.
+    candidate.options.memoryLimit -= candidate.bytes - memoryLimit;
+  }
+  return candidate;
+}
+
+FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {
+  return Chooser(trained, options, choices).run();
+}
+
+}  // namespace sheaf

@@ -1,0 +1,43 @@
+// Chooses what the user left open: stage, recomputation, buckets, retention. Every candidate is compiled to a laid out
+// plan, so that what is compared are its bytes and its simulated time, not estimates of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "passes/Pipeline.h"
+#include "runtime/base/Status.h"
+
+namespace sheaf {
+
+struct ChooseOptions {
+  std::optional<int64_t> stage;  // none: the best
+  enum class Recompute { kNone, kAuto, kFull } recompute = Recompute::kAuto;
+  uint64_t memoryLimit = 0;  // of a rank's arena; 0: none
+  bool bucketsGiven = false, keepGiven = false;
+};
+
+// A candidate, compiled up to the phase `plan`.
+struct Candidate {
+  PipelineOptions options;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  double seconds = 0, bound = 0, exposed = 0;
+  std::string boundBy;
+  uint64_t bytes = 0;  // of the arena
+  bool fits = true;
+
+  // "ZeRO-3, buckets of 64.0 MiB, all of 40 segments recomputed".
+  std::string text() const;
+};
+
+// One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
+mlir::FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options,
+                                            uint64_t memoryLimit);
+
+// The candidate that takes the least time of those that fit, or, if none does, the one with the fewest bytes.
+mlir::FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices);
+
+}  // namespace sheaf

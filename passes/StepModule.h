@@ -1,0 +1,29 @@
+// What every pass asks of the module that it works on.
+#pragma once
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace sheaf::zero {
+
+// The step function of a module, or null.
+inline mlir::func::FuncOp stepOf(mlir::ModuleOp module) {
+  return module.lookupSymbol<mlir::func::FuncOp>("step");
+}
+
+// An integer attribute of the module, or a default.
+inline int64_t moduleInteger(mlir::ModuleOp module, llvm::StringRef name, int64_t otherwise) {
+  auto attribute = module->getAttrOfType<mlir::IntegerAttr>(name);
+  return attribute ? attribute.getInt() : otherwise;
+}
+
+inline int64_t ranksOf(mlir::ModuleOp module) {
+  return moduleInteger(module, "train.ranks", 1);
+}
+
+// The stage that passes act by: one rank has nothing to shard.
+inline int64_t effectiveStage(mlir::ModuleOp module) {
+  return ranksOf(module) > 1 ? moduleInteger(module, "zero.stage", 0) : 0;
+}
+
+}  // namespace sheaf::zero

@@ -1,0 +1,209 @@
+// Decides what memory holds: bf16 for parameters, activations and gradients, f32 for what is small and sensitive.
+//
+// The step stays in f32: a kernel widens what it loads and rounds what it stores, once. So the pass runs when kernels
+// are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss and
+// constants stay f32, and so does what a library function takes in f32 only.
+#include "ir/Train/TensorBuilder.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/FusionOps.h"
+#include "passes/train/Passes.h"
+
+namespace sheaf::train {
+#define GEN_PASS_DEF_SETPRECISION
+#include "passes/train/Passes.h.inc"
+}  // namespace sheaf::train
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace {
+
+Type elementOf(Value v) {
+  return TensorBuilder::typeOf(v).getElementType();
+}
+
+// Moves or adds elements of its first operand, whatever their type: the result has the operand's type.
+bool keepsType(Operation* op) {
+  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, ScatterAddOp>(op);
+}
+
+// Has a library function for bf16.
+bool takesHalf(Operation* op) {
+  return isa<MatMulOp, AttentionOp, AttentionGradOp>(op);
+}
+
+// The operands of takesHalf that stay f32: statistics and masks.
+bool staysSingle(Operation* op, Value operand) {
+  if (auto attention = dyn_cast<AttentionOp>(op)) return operand == attention.getMask();
+  if (auto gradient = dyn_cast<AttentionGradOp>(op))
+    return operand == gradient.getMask() || operand == gradient.getLogSumExp();
+  return false;
+}
+
+class Narrowing {
+ public:
+  Narrowing(ModuleOp module, Block& block, Type gradient)
+      : module(module), block(block), half(BFloat16Type::get(module.getContext())), gradient(gradient) {
+    for (Operation& op : block)
+      if (auto group = op.getAttrOfType<IntegerAttr>(kGroupAttr)) groups = std::max(groups, group.getInt() + 1);
+  }
+
+  void run() {
+    for (auto parameter : module.getOps<ParameterOp>()) narrow(parameter);
+    SmallVector<Operation*> ops;
+    for (Operation& op : block.without_terminator()) ops.push_back(&op);
+    for (Operation* op : ops) {
+      if (op->hasAttr(kGroupAttr)) {
+        member(op);
+      } else if (isa<ReadOp>(op)) {
+        if (isSingle(op->getResult(0))) retype(op->getResult(0), half);
+      } else if (keepsType(op)) {
+        mover(op);
+      } else if (takesHalf(op)) {
+        for (OpOperand& operand : op->getOpOperands())
+          if (!staysSingle(op, operand.get())) demand(operand, half);
+        for (Value result : op->getResults())
+          if (!isa<AttentionOp>(op) || result == op->getResult(0)) retype(result, half);
+      } else if (isa<UpdateOp>(op)) {
+        demand(op->getOpOperand(0), gradient);
+      } else {
+        for (OpOperand& operand : op->getOpOperands()) demand(operand, single());
+      }
+    }
+  }
+
+ private:
+  Type single() { return Float32Type::get(module.getContext()); }
+  bool isSingle(Value v) { return elementOf(v).isF32(); }
+  static void retype(Value v, Type element) { v.setType(TensorBuilder::typeOf(v).clone(element)); }
+
+  void narrow(ParameterOp parameter) {
+    auto type = cast<RankedTensorType>(parameter.getType());
+    if (!type.getElementType().isF32()) return;
+    if (!parameter->hasAttr("train.source_type"))
+      parameter->setAttr("train.source_type", TypeAttr::get(type.getElementType()));
+    parameter.setType(type.clone(half));
+  }
+
+  static Operation* lastMember(Operation* op) {
+    Attribute group = op->getAttr(kGroupAttr);
+    while (op->getNextNode() && op->getNextNode()->getAttr(kGroupAttr) == group) op = op->getNextNode();
+    return op;
+  }
+
+  // What the memory of `v` is wanted as, through ops that keep the type.
+  struct Demand {
+    bool half = false, single = false, kernel = false;
+  };
+  template <typename Uses>
+  void collect(Uses&& uses, Demand& found) {
+    for (OpOperand* use : uses) {
+      Operation* op = use->getOwner();
+      if (op->hasAttr(kGroupAttr))
+        found.kernel = true;
+      else if (keepsType(op))
+        collect(llvm::make_pointer_range(op->getResult(0).getUses()), found);
+      else if (isa<UpdateOp>(op))
+        (gradient.isF32() ? found.single : found.half) = true;
+      else if (takesHalf(op) && !staysSingle(op, use->get()))
+        found.half = true;
+      else
+        found.single = true;
+    }
+  }
+
+  // A member of a kernel widens what it reads; what leaves the kernel is rounded unless it is to stay f32.
+  void member(Operation* op) {
+    Attribute group = op->getAttr(kGroupAttr);
+    heads.try_emplace(group, op);
+    for (OpOperand& operand : op->getOpOperands()) {
+      Value v = operand.get();
+      if (elementOf(v) != half) continue;
+      Value& wide = widened[{v, group}];
+      if (!wide) {
+        // In the order of use, as the operands' own definitions stand.
+        OpBuilder builder(heads[group]);
+        wide = convert(builder, v, single(), group);
+      }
+      operand.set(wide);
+    }
+    for (Value v : op->getResults()) {
+      if (!isSingle(v) || isa<ConstantOp>(op)) continue;
+      SmallVector<OpOperand*> outside;
+      Demand wanted;
+      for (OpOperand& use : v.getUses())
+        if (use.getOwner()->getAttr(kGroupAttr) != group) outside.push_back(&use);
+      if (outside.empty()) continue;
+      collect(outside, wanted);
+      bool small = columnsOf(v) == 1, sum = isColumnReduction(op);
+      bool rounded = sum ? wanted.half : !small && (wanted.half || wanted.kernel);
+      if (!rounded) continue;
+      OpBuilder builder(op);
+      builder.setInsertionPointAfter(lastMember(op));
+      // A column sum is complete only behind its kernel: train-fuse has train.sum_partials round it.
+      Value narrow = convert(builder, v, half, sum ? Attribute() : group);
+      for (OpOperand* use : outside) use->set(narrow);
+    }
+  }
+
+  // Pieces of a concatenation have one type; of a gather and its adjoint, the elements count, not the indices.
+  void mover(Operation* op) {
+    if (auto concat = dyn_cast<ConcatOp>(op)) {
+      bool any = llvm::any_of(op->getOperands(), [&](Value v) { return elementOf(v) == half; });
+      if (any)
+        for (OpOperand& operand : op->getOpOperands()) demand(operand, half);
+    }
+    if (Type element = elementOf(op->getOperand(0)); element == half) retype(op->getResult(0), half);
+  }
+
+  // Has the operand in memory as `element`: a constant is converted here, anything else by a kernel of its own.
+  void demand(OpOperand& operand, Type element) {
+    Value v = operand.get();
+    if (!(elementOf(v).isF32() || elementOf(v) == half) || elementOf(v) == element) return;
+    OpBuilder builder(operand.getOwner());
+    if (auto constant = v.getDefiningOp<ConstantOp>())
+      if (auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue())) {
+        auto& semantics = cast<FloatType>(element).getFloatSemantics();
+        auto converted = value.mapValues(element, [&](const APFloat& x) {
+          APFloat y = x;
+          bool lost;
+          y.convert(semantics, APFloat::rmNearestTiesToEven, &lost);
+          return y.bitcastToAPInt();
+        });
+        return operand.set(ConstantOp::create(builder, constant.getLoc(), converted));
+      }
+    operand.set(convert(builder, v, element, IntegerAttr::get(IntegerType::get(module.getContext(), 64), groups++)));
+  }
+
+  static Value convert(OpBuilder& builder, Value v, Type element, Attribute group) {
+    auto op = CastOp::create(builder, v.getLoc(), TensorBuilder::typeOf(v).clone(element), v);
+    if (group) op->setAttr(kGroupAttr, group);
+    return op;
+  }
+
+  ModuleOp module;
+  Block& block;
+  Type half, gradient;
+  int64_t groups = 0;
+  DenseMap<Attribute, Operation*> heads;  // the first member of a kernel before which its casts stand
+  DenseMap<std::pair<Value, Attribute>, Value> widened;
+};
+
+struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (StringRef value : {StringRef(precision), StringRef(reducePrecision)})
+      if (value != "f32" && value != "bf16") {
+        module.emitError("precision must be f32 or bf16, not ") << value;
+        return signalPassFailure();
+      }
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (precision == "f32" || !step || step.isExternal()) return;
+    Type gradient = reducePrecision == "f32" ? Type(Float32Type::get(&getContext())) : BFloat16Type::get(&getContext());
+    Narrowing(module, step.getBody().front(), gradient).run();
+  }
+};
+
+}  // namespace

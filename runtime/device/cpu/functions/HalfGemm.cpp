@@ -1,0 +1,184 @@
+// Matrix products of bf16 with f32 accumulation: oneDNN's matmul on tiles of the result. Where oneDNN has none for this
+// processor (AVX2), tiles are converted to f32 block by block and rounded at the end.
+#include <dnnl.h>
+
+#include <algorithm>
+
+#include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/LibraryThreads.h"
+#include "runtime/device/cpu/functions/Sgemm.h"
+#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::cpu {
+namespace {
+
+dnnl_engine_t engine() {
+  static dnnl_engine_t made = [] {
+    dnnl_engine_t fresh = nullptr;
+    return dnnl_engine_create(&fresh, dnnl_cpu, 0) == dnnl_success ? fresh : nullptr;
+  }();
+  return made;
+}
+
+// A row-major matrix, or one that is stored transposed.
+struct Matrix {
+  bool transposed;
+  int64_t leading;
+
+  int64_t at(int64_t row, int64_t column) const { return transposed ? column * leading + row : row * leading + column; }
+};
+
+// oneDNN's product of one shape. It runs on the calling thread, in scratch that it is given.
+class Product {
+ public:
+  Product() = default;
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    if (primitive_) dnnl_primitive_destroy(primitive_);
+  }
+
+  // False if oneDNN cannot, or wants more scratch.
+  bool make(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, int64_t ldc, size_t scratch) {
+    auto describe = [](dnnl_memory_desc_t& to, int64_t rows, int64_t columns, Matrix matrix) {
+      const dnnl_dims_t sizes = {rows, columns};
+      const dnnl_dims_t strides = {matrix.at(1, 0), matrix.at(0, 1)};
+      return dnnl_memory_desc_init_by_strides(&to, 2, sizes, dnnl_bf16, strides) == dnnl_success;
+    };
+    dnnl_matmul_desc_t operation;
+    if (!engine() || !describe(a_, m, k, a) || !describe(b_, k, n, b) || !describe(c_, m, n, {false, ldc}) ||
+        dnnl_matmul_desc_init(&operation, &a_, &b_, nullptr, &c_) != dnnl_success)
+      return false;
+    dnnl_primitive_attr_t attributes = nullptr;
+    if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return false;
+    dnnl_primitive_desc_t chosen = nullptr;
+    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
+    bool made = dnnl_primitive_desc_create(&chosen, &operation, attributes, engine(), nullptr) == dnnl_success;
+    dnnl_primitive_attr_destroy(attributes);
+    if (!made) return false;
+    scratch_ = *dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
+    made =
+        dnnl_memory_desc_get_size(&scratch_) <= scratch && dnnl_primitive_create(&primitive_, chosen) == dnnl_success;
+    dnnl_primitive_desc_destroy(chosen);
+    return made;
+  }
+
+  dnnl_status_t run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch) const {
+    // A stream of the CPU engine has no state worth sharing between threads.
+    thread_local dnnl_stream_t stream = [] {
+      dnnl_stream_t fresh = nullptr;
+      return dnnl_stream_create(&fresh, engine(), dnnl_stream_default_flags) == dnnl_success ? fresh : nullptr;
+    }();
+    if (!stream) return dnnl_out_of_memory;
+    const dnnl_memory_desc_t* descriptions[] = {&a_, &b_, &c_, &scratch_};
+    void* addresses[] = {const_cast<uint16_t*>(a), const_cast<uint16_t*>(b), c, scratch};
+    dnnl_exec_arg_t arguments[] = {
+        {DNNL_ARG_SRC, nullptr}, {DNNL_ARG_WEIGHTS, nullptr}, {DNNL_ARG_DST, nullptr}, {DNNL_ARG_SCRATCHPAD, nullptr}};
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < 4 && status == dnnl_success; ++i)
+      status = dnnl_memory_create(&arguments[i].memory, descriptions[i], engine(), addresses[i]);
+    if (status == dnnl_success) status = dnnl_primitive_execute(primitive_, stream, 4, arguments);
+    for (dnnl_exec_arg_t& argument : arguments)
+      if (argument.memory) dnnl_memory_destroy(argument.memory);
+    return status;
+  }
+
+ private:
+  dnnl_memory_desc_t a_{}, b_{}, c_{}, scratch_{};
+  dnnl_primitive_t primitive_ = nullptr;
+};
+
+class HalfGemm : public LibraryFunction {
+ public:
+  explicit HalfGemm(const plan::LibraryCall& call)
+      : m_(plan::integer(call, "m")),
+        n_(plan::integer(call, "n")),
+        k_(plan::integer(call, "k")),
+        batch_(plan::integer(call, "batch")),
+        a_{plan::integer(call, "transpose_a") != 0, plan::integer(call, "lda")},
+        b_{plan::integer(call, "transpose_b") != 0, plan::integer(call, "ldb")},
+        ldc_(plan::integer(call, "ldc")),
+        strideA_(plan::integer(call, "stride_a")),
+        strideB_(plan::integer(call, "stride_b")),
+        strideC_(plan::integer(call, "stride_c")),
+        scratchBytes_(call.scratch_per_thread()),
+        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed)) {
+    // oneDNN fixes the number of threads of a product when it is made.
+    useOneLibraryThread();
+    const int64_t rows[] = {std::min(tile_.rows, m_), m_ % tile_.rows};
+    const int64_t columns[] = {std::min(tile_.columns, n_), n_ % tile_.columns};
+    hasProducts_ = true;
+    for (int last = 0; last < 4 && hasProducts_; ++last)
+      if (rows[last / 2] > 0 && columns[last % 2] > 0)
+        hasProducts_ = products_[last].make(rows[last / 2], columns[last % 2], k_, a_, b_, ldc_, scratchBytes_);
+  }
+
+  Status run(const Invocation& invocation) const override {
+    const int64_t tileRows = (m_ + tile_.rows - 1) / tile_.rows, tileColumns = (n_ + tile_.columns - 1) / tile_.columns;
+    SgemmFailure failure;
+    invocation.pool.run(batch_ * tileColumns * tileRows, [&](int64_t item, int thread) {
+      const int64_t row = item % tileRows * tile_.rows, rest = item / tileRows;
+      const int64_t column = rest % tileColumns * tile_.columns, entry = rest / tileColumns;
+      const int64_t rows = std::min(tile_.rows, m_ - row), columns = std::min(tile_.columns, n_ - column);
+      const uint16_t* a = invocation.operand<uint16_t>(0) + entry * strideA_ + a_.at(row, 0);
+      const uint16_t* b = invocation.operand<uint16_t>(1) + entry * strideB_ + b_.at(0, column);
+      uint16_t* c = invocation.operand<uint16_t>(2) + entry * strideC_ + row * ldc_ + column;
+      std::byte* scratch = invocation.scratch + thread * scratchBytes_;
+      if (hasProducts_) {
+        const int last = (rows < tile_.rows ? 2 : 0) + (columns < tile_.columns ? 1 : 0);
+        failure.note(products_[last].run(a, b, c, scratch));
+      } else {
+        emulate(rows, columns, a, b, c, reinterpret_cast<float*>(scratch), failure);
+      }
+    });
+    return failure.status();
+  }
+
+ private:
+  // [rows, columns] of a matrix in f32, as it is stored.
+  static void convert(const uint16_t* from, Matrix matrix, int64_t rows, int64_t columns, float* to) {
+    const int64_t lines = matrix.transposed ? columns : rows, length = matrix.transposed ? rows : columns;
+    for (int64_t line = 0; line < lines; ++line)
+      loops().widen(from + line * matrix.leading, to + line * length, length);
+  }
+
+  void emulate(int64_t rows, int64_t columns, const uint16_t* a, const uint16_t* b, uint16_t* c, float* scratch,
+               SgemmFailure& failure) const {
+    using plan::kHalfGemmColumns, plan::kHalfGemmDepth, plan::kHalfGemmRows;
+    float *blockA = scratch, *blockB = blockA + kHalfGemmRows * kHalfGemmDepth,
+          *sums = blockB + kHalfGemmColumns * kHalfGemmDepth;
+    for (int64_t column = 0; column < columns; column += kHalfGemmColumns) {
+      const int64_t width = std::min(kHalfGemmColumns, columns - column);
+      for (int64_t row = 0; row < rows; row += kHalfGemmRows) {
+        const int64_t height = std::min(kHalfGemmRows, rows - row);
+        for (int64_t begin = 0; begin < k_; begin += kHalfGemmDepth) {
+          const int64_t depth = std::min(kHalfGemmDepth, k_ - begin);
+          convert(a + a_.at(row, begin), a_, height, depth, blockA);
+          convert(b + b_.at(begin, column), b_, depth, width, blockB);
+          failure.note(sgemm(a_.transposed, b_.transposed, height, width, depth, 1, blockA,
+                             a_.transposed ? height : depth, blockB, b_.transposed ? depth : width, begin > 0 ? 1 : 0,
+                             sums, width));
+        }
+        for (int64_t i = 0; i < height; ++i) loops().narrow(sums + i * width, c + (row + i) * ldc_ + column, width);
+      }
+    }
+  }
+
+  const int64_t m_, n_, k_, batch_;
+  const Matrix a_, b_;
+  const int64_t ldc_, strideA_, strideB_, strideC_, scratchBytes_;
+  const plan::GemmTile tile_;
+  // By whether a tile is one of the last rows (2), and of the last columns (1).
+  Product products_[4];
+  bool hasProducts_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<const LibraryFunction> makeHalfGemm(const plan::LibraryCall& call) {
+  return std::make_unique<HalfGemm>(call);
+}
+
+}  // namespace sheaf::cpu

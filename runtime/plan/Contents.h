@@ -1,0 +1,13 @@
+// Whether a plan reads only what it has written.
+#pragma once
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/Unrolled.h"
+
+namespace sheaf::plan {
+
+// Checks that every byte read was written before through the same buffer, or is state or a constant. After the host has
+// had the arena only state and constants are left. The error names the reader, the bytes and who has overwritten them.
+Status checkContents(const Unrolled& steps);
+
+}  // namespace sheaf::plan

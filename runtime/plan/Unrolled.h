@@ -1,0 +1,58 @@
+// A plan's instructions in the order in which kUnrolled runs them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/plan/HappensBefore.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+class Unrolled {
+ public:
+  // The plan must outlive the object.
+  explicit Unrolled(const Plan& plan);
+
+  struct Step {
+    const Instruction* instruction;  // null: the host
+    Part part;
+    int index;  // in its part
+    int round;  // how many bodies have begun
+  };
+
+  const Plan& plan() const { return plan_; }
+  size_t size() const { return steps_.size(); }
+  const Step& operator[](size_t step) const { return steps_[step]; }
+  bool isHost(size_t step) const { return !steps_[step].instruction; }
+  // Streams and events, for HappensBefore.
+  const std::vector<IssuedInstruction>& issued() const { return issued_; }
+  // "body instruction 12 (gemm 'h.0.mlp' on stream compute)"
+  std::string name(size_t step) const;
+  std::string streamName(size_t step) const;
+
+ private:
+  const Plan& plan_;
+  std::vector<Step> steps_;
+  std::vector<IssuedInstruction> issued_;
+};
+
+// Bytes of the arena that an operand may touch, all ranks' places together: what is ordered for the union is ordered
+// for each rank.
+struct ArenaRange {
+  uint64_t begin, end;
+};
+inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
+  uint64_t begin = plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();
+  uint64_t others = static_cast<uint64_t>(plan.ranks() - 1);
+  return {begin, begin + operand.bytes() + operand.shard_stride() * others};
+}
+
+// Whether an operand is the scratch of its library call. What is in it is the business of the call alone.
+inline bool isScratch(const Instruction& instruction, const Operand& operand) {
+  const LibraryCall& call = instruction.call();
+  return instruction.has_call() && call.scratch_per_thread() > 0 && call.operands_size() > 0 &&
+         &operand == &*call.operands().rbegin();
+}
+
+}  // namespace sheaf::plan

@@ -1,0 +1,55 @@
+// Builds an order for a step by simulating it: a list schedule of computation and link together.
+#pragma once
+
+#include <optional>
+
+#include "runtime/schedule/StepModel.h"
+
+namespace sheaf::schedule {
+
+// What a construction is free to vary.
+struct Shape {
+  // A gather may start this many seconds before it must, so as to be done when it is needed. More hides more where the
+  // link is busy, and keeps more bytes alive.
+  double horizon = 0;
+  // Computation of the last part of a step, in seconds, that is issued by urgency instead of the order given: weight
+  // gradients, which nothing in the step waits for, then run while the link serves the step boundary.
+  double window = 0;
+  // Updates run as soon as their reduction is done, which frees gradients early, instead of where computation would
+  // wait.
+  bool eagerUpdates = true;
+  // Instead of the horizon: gathers under way beyond those whose first use has begun; negative: by the horizon.
+  int64_t prefetch = -1;
+};
+
+class Constructor {
+ public:
+  // `sequence`: an order of all nodes of the first stream that is to be kept; empty: the shape decides.
+  explicit Constructor(const StepModel& model, std::vector<uint32_t> sequence = {});
+  // The order; it respects the model's dependences.
+  Order construct(const Shape& shape) const;
+
+  double computeSeconds() const { return computeSeconds_; }
+  double longestGather() const { return longestGather_; }
+  double gatherSeconds() const { return gatherSeconds_; }
+
+ private:
+  friend class Simulation;
+  // Computation whose place in the order is given.
+  bool isFixed(const Node& node) const {
+    return node.stream == 0 && (node.kind == Node::Kind::kCompute || !sequence_.empty());
+  }
+  const StepModel& model_;
+  const std::vector<uint32_t> sequence_;
+  std::vector<std::vector<Dependence>> waits_, releases_;  // by node
+  std::vector<bool> carriable_;                            // gathers that may belong to the next round
+  std::vector<double> tail_;                               // longest chain from a node's start through the next round
+  std::vector<double> ideal_;      // when a computation would start if it never waited, from the round's start
+  std::vector<double> latest_;     // latest start of a collective by which ideal_ can be kept
+  std::vector<uint32_t> gathers_;  // in the order of their latest starts
+  std::vector<int64_t> turn_;      // place of a gather among them
+  std::vector<double> firstUse_;   // when computation first needs a collective, from the round's start
+  double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
+};
+
+}  // namespace sheaf::schedule

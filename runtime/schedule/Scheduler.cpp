@@ -1,0 +1,202 @@
+#include "runtime/schedule/Scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <random>
+
+#include "runtime/schedule/Construct.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// Times that differ by less than this part of them are the same: less than costs are known by, but for small steps,
+// which are searched.
+constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
+// Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
+// Beyond this part of a step left exposed, more shapes are tried.
+constexpr double kWorthwhile = 0.01;
+constexpr int64_t kSearchedNodes = 64, kTries = 6000;
+
+class Search {
+ public:
+  Search(const StepModel& model, const SchedulerOptions& options) : model_(model), options_(options) {}
+
+  // Takes the order if it is better than the best so far.
+  bool offer(const Order& order) {
+    Scheduled candidate = evaluate(order);
+    if (best_ && !better(candidate, *best_)) return false;
+    best_ = std::move(candidate);
+    return true;
+  }
+
+  // Moves single computations to other places, with the link's order following, as long as that helps; then kicks the
+  // best order out of its place and tries again.
+  void reorderComputation(int64_t tries) {
+    reach();
+    Constructor constructor(model_);
+    double far = 4 * constructor.computeSeconds() + constructor.gatherSeconds();
+    auto decode = [&](const std::vector<uint32_t>& sequence) {
+      Constructor fixed(model_, sequence);
+      std::optional<Scheduled> found;
+      for (double horizon : {far, constructor.longestGather()}) {
+        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1}));
+        if (!found || better(scheduled, *found)) found = std::move(scheduled);
+        --tries;
+      }
+      return std::move(*found);
+    };
+    Scheduled home = decode(sequenceOf(best_->order));
+    std::mt19937_64 random(1);
+    while (tries > 0) {
+      for (bool improved = true; improved && tries > 0;) {
+        improved = false;
+        std::vector<uint32_t> sequence = sequenceOf(home.order);
+        const size_t n = sequence.size();
+        for (size_t from = 0; from < n && tries > 0; ++from)
+          for (size_t to = 0; to < n && tries > 0; ++to) {
+            std::vector<uint32_t> moved = sequence;
+            if (!shift(moved, from, to)) continue;
+            Scheduled tried = decode(moved);
+            if (!better(tried, home)) continue;
+            home = std::move(tried);
+            sequence = sequenceOf(home.order);
+            improved = true;
+          }
+      }
+      if (better(home, *best_)) best_ = home;
+      std::vector<uint32_t> kicked = sequenceOf(best_->order);
+      for (int kick = 0, attempts = 0; kick < 3 && attempts < 100; ++attempts)
+        kick += shift(kicked, random() % kicked.size(), random() % kicked.size());
+      home = decode(kicked);
+    }
+  }
+
+  // Moves single nodes to other places as long as that helps.
+  void improve(int64_t tries) {
+    const int64_t n = model_.nodes.size();
+    for (bool improved = true; improved && tries > 0;) {
+      improved = false;
+      for (int64_t from = 0; from < n && tries > 0; ++from)
+        for (int64_t to = -1; to <= n && tries > 0; ++to) {
+          std::optional<Order> moved = move(best_->order, from, to);
+          if (!moved || !respects(model_, *moved)) continue;
+          --tries;
+          if (offer(*moved)) improved = true;
+        }
+    }
+  }
+
+  // The part of the best period that neither the computation nor the link alone would take.
+  double exposed() const {
+    const Timeline& t = best_->timeline;
+    return 1 - std::max(t.computeSeconds, t.linkSeconds) / t.period;
+  }
+
+  Scheduled take() { return std::move(*best_); }
+
+ private:
+  Scheduled evaluate(Order order) const {
+    Timeline timeline = play(loopOf(model_, order));
+    uint64_t bytes = liveBytes(model_, order);
+    return {std::move(order), std::move(timeline), bytes};
+  }
+
+  std::vector<uint32_t> sequenceOf(const Order& order) const {
+    std::vector<uint32_t> sequence;
+    for (uint32_t node : order.nodes)
+      if (model_.nodes[node].stream == 0) sequence.push_back(node);
+    return sequence;
+  }
+
+  // Which nodes must come before which within a round.
+  void reach() {
+    const size_t n = model_.nodes.size();
+    before_.assign(n, std::vector<bool>(n));
+    for (const Dependence& d : model_.dependences) {  // sorted by what waits
+      if (d.distance > 0) continue;
+      before_[d.to][d.from] = true;
+      for (size_t i = 0; i < n; ++i)
+        if (before_[d.from][i]) before_[d.to][i] = true;
+    }
+  }
+
+  // Moves an element of the sequence; false where it must not pass another.
+  bool shift(std::vector<uint32_t>& sequence, size_t from, size_t to) const {
+    if (from == to) return false;
+    for (size_t i = std::min(from, to); i <= std::max(from, to); ++i) {
+      if (i == from) continue;
+      uint32_t a = sequence[from], b = sequence[i];
+      if (to < from ? before_[a][b] : before_[b][a]) return false;
+    }
+    uint32_t node = sequence[from];
+    sequence.erase(sequence.begin() + from);
+    sequence.insert(sequence.begin() + to, node);
+    return true;
+  }
+
+  bool better(const Scheduled& a, const Scheduled& b) const {
+    uint64_t limit = options_.memoryLimit ? options_.memoryLimit : std::numeric_limits<uint64_t>::max();
+    bool fitsA = a.bytes <= limit, fitsB = b.bytes <= limit;
+    if (fitsA != fitsB) return fitsA;
+    if (!fitsA && a.bytes != b.bytes) return a.bytes < b.bytes;
+    double x = a.timeline.period, y = b.timeline.period;
+    double same = model_.nodes.size() <= kSearchedNodes ? kSameTimeSearched : kSameTime;
+    if (x < y * (1 - same)) return true;
+    return x <= y * (1 + same) && a.bytes < b.bytes;
+  }
+
+  // The node at place `from` goes to place `to`; a gather that goes beyond an end goes to the other one, into the next
+  // round or back from it.
+  std::optional<Order> move(const Order& order, int64_t from, int64_t to) const {
+    const int64_t n = order.nodes.size();
+    uint32_t node = order.nodes[from];
+    if (to == from) return std::nullopt;
+    Order moved = order;
+    if (to < 0 || to == n) {
+      if (model_.nodes[node].kind != Node::Kind::kGather || order.carried[node] == (to < 0)) return std::nullopt;
+      moved.carried[node] = to < 0;
+      to = to < 0 ? n - 1 : 0;
+    }
+    moved.nodes.erase(moved.nodes.begin() + from);
+    moved.nodes.insert(moved.nodes.begin() + to, node);
+    return moved;
+  }
+
+  const StepModel& model_;
+  const SchedulerOptions& options_;
+  std::optional<Scheduled> best_;
+  std::vector<std::vector<bool>> before_;
+};
+
+}  // namespace
+
+Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
+  Constructor constructor(model);
+  Search search(model, options);
+  search.offer(orderOf(model));
+  double whole = constructor.computeSeconds(), gather = constructor.longestGather();
+  const double far = 4 * whole + constructor.gatherSeconds();
+  std::vector<double> horizons{0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far};
+  auto tryShapes = [&](std::initializer_list<double> windows) {
+    for (bool eager : {true, false})
+      for (double window : windows)
+        for (double horizon : horizons) search.offer(constructor.construct({horizon, window * whole, eager, -1}));
+  };
+  if (options.prefetch >= 0) {
+    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, options.prefetch}));
+    return search.take();
+  }
+  tryShapes({0.0, 0.03, 0.1, 0.3, 2});
+  // What fills the time around the step boundary matters more where the link is busy.
+  if (search.exposed() > kWorthwhile) tryShapes({0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8});
+  int64_t n = model.nodes.size();
+  if (n <= kSearchedNodes) {
+    int64_t tries = options.searches >= 0 ? options.searches : kTries;
+    search.reorderComputation(tries);
+    search.improve(tries);
+  }
+  return search.take();
+}
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,118 @@
+"""What the compiler chooses when it is left the choice, and what it says when nothing fits: sheaf compile and sheaf fit."""
+import json
+
+from harness import MODELS, Case, expect, expect_short_error
+
+MODEL = MODELS / "gpt2-mini.onnx"
+
+
+def cases(session):
+    yield Case("choosing/auto", lambda: auto(session))
+    yield Case("choosing/memory-limit", lambda: memory_limit(session))
+    yield Case("choosing/too-little-memory", lambda: too_little(session))
+    yield Case("choosing/recompute", lambda: recompute(session))
+    yield Case("choosing/overrides", lambda: overrides(session))
+    yield Case("choosing/policies", lambda: policies(session))
+    yield Case("choosing/fit", lambda: fit(session))
+    yield Case("choosing/fit-errors", lambda: fit_errors(session))
+
+
+def compiled(session, name, *options):
+    out = session.folder() / f"{name}.plan"
+    session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 4, "--batch", 8, *options)
+    return session.inspect(out), out
+
+
+def auto(session):
+    """Without --zero the plan is the best one, and never slower than any stage by itself."""
+    _, chosen = compiled(session, "auto")
+    best = simulated(session, chosen)["step_seconds"]
+    for stage in range(4):
+        _, fixed = compiled(session, f"stage-{stage}", "--zero", stage)
+        expect(best <= simulated(session, fixed)["step_seconds"] * 1.002, f"stage {stage} would be faster than what was chosen")
+
+
+def simulated(session, plan, *options):
+    return json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--json", *options).out)
+
+
+def memory_limit(session):
+    """A limit is kept to the byte, by a higher stage or by recomputing no more than it takes."""
+    free, _ = compiled(session, "free", "--zero", 3)
+    peak = free["memory"]["peak_bytes"]
+    times = []
+    for percent in (100, 85, 70, 62):
+        limit = peak * percent // 100
+        plan, path = compiled(session, f"limit-{percent}", "--memory-limit", limit)
+        expect(plan["memory"]["peak_bytes"] <= limit, f"{plan['memory']['peak_bytes']} bytes are over the limit of {limit}")
+        times.append(simulated(session, path)["step_seconds"])
+    expect(times == sorted(times), f"less memory gave faster steps: {times}")
+
+
+def too_little(session):
+    out = session.folder() / "no.plan"
+    done = session.call("sheaf", "compile", MODEL, "-o", out, "--ranks", 4, "--batch", 8, "--memory-limit", "20MiB")
+    expect_short_error(done, ["bytes) too much", "--ranks"])
+    expect(not out.exists(), "something is left at -o")
+
+
+def recompute(session):
+    """Recomputation saves activations and costs time; the summary shows both."""
+    plain, fast = compiled(session, "plain", "--zero", 3)
+    full, small = compiled(session, "full", "--zero", 3, "--recompute", "full")
+    kinds = [plan["memory"]["by_kind"]["activations"] for plan in (plain, full)]
+    expect(kinds[1] < 0.5 * kinds[0], f"activations fell only from {kinds[0]} to {kinds[1]}")
+    seconds = [simulated(session, plan)["step_seconds"] for plan in (fast, small)]
+    expect(1.05 < seconds[1] / seconds[0] < 1.5, f"recomputation changes the predicted step from {seconds[0]} to {seconds[1]}")
+
+
+def overrides(session):
+    gathers = lambda plan: sum(c["op"] == "all_gather" for c in plan["communication"])
+    plain, _ = compiled(session, "plain", "--zero", 3)
+    kept, _ = compiled(session, "kept", "--zero", 3, "--keep", "h.0")
+    all_kept, _ = compiled(session, "all-kept", "--zero", 3, "--keep", ".")
+    large, _ = compiled(session, "large", "--zero", 3, "--bucket-size", "64MiB")
+    counts = [gathers(p) for p in (plain, kept, all_kept, large)]
+    expect(counts[0] > counts[1] > counts[2] > counts[3], f"gathers of plain, partly kept, kept, one bucket: {counts}")
+    for options, words in ((("--keep", "nothing-like-it"), "matches no parameter"), (("--keep", "("), "--keep"),
+                           (("--prefetch", "-1"), "--prefetch"), (("--zero", "4"), "expected auto, 0, 1, 2 or 3"),
+                           (("--profile", "h100x9"), "h100x9"), (("--memory-limit", "much"), "--memory-limit"),
+                           (("--recompute", "some"), "expected one of none, auto, full")):
+        done = session.call("sheaf", "compile", MODEL, "-o", session.folder() / "no.plan", "--ranks", 4, "--batch", 8, *options)
+        expect_short_error(done, [words])
+
+
+def policies(session):
+    """No other system's schedule is faster, or as fast with fewer bytes, in the same simulator."""
+    _, plan = compiled(session, "plan")
+    told = simulated(session, plan)
+    expect(set(told["policies"]) == {"fsdp2", "deepspeed", "deepcompile", "eager"}, f"policies: {sorted(told['policies'])}")
+    for name, policy in told["policies"].items():
+        expect(told["step_seconds"] <= policy["step_seconds"] * 1.001, f"{name} takes {policy['step_seconds']}, ours {told['step_seconds']}")
+
+
+def fit(session):
+    """fit's figures are those of the plans it speaks of."""
+    out = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", "100MiB", "--json").out
+    told = json.loads(out)
+    expect([s["stage"] for s in told["stages"]] == [0, 1, 2, 3], "the stages are not 0 to 3")
+    for stage in told["stages"]:
+        plan, _ = compiled(session, f"fit-{stage['stage']}", "--zero", stage["stage"], "--recompute", "none")
+        peak = stage["without_recompute"]["peak_bytes"]
+        expect(peak == plan["memory"]["peak_bytes"], f"stage {stage['stage']}: {peak} bytes, the plan has {plan['memory']['peak_bytes']}")
+        expect(stage["fits"] == (stage["peak_bytes"] <= 100 << 20), f"stage {stage['stage']}: fits is {stage['fits']}")
+    ranks = told["smallest_ranks"]
+    for n, fits in ((ranks, True), (ranks - 1, False)):
+        if n < 1:
+            continue
+        again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", n, "--batch", 2 * n, "--memory", "100MiB", "--json").out)
+        expect(any(s["fits"] for s in again["stages"]) == fits, f"{n} ranks: fits is not {fits}")
+    text = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--memory", "24GiB").out
+    expect("It fits." in text and "ZeRO-3" in text, f"the text does not say it: {text}")
+
+
+def fit_errors(session):
+    for arguments, words in (((MODEL, "--ranks", 4), "--memory"), ((MODEL, "--memory", "1GiB"), "--ranks"),
+                             ((MODEL, "--ranks", 4, "--memory", "lots"), "expected bytes"),
+                             ((MODEL, "--ranks", 4, "--batch", 3, "--memory", "1GiB"), "batch")):
+        expect_short_error(session.call("sheaf", "fit", *arguments), [words])

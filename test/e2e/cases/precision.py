@@ -1,0 +1,161 @@
+"""bf16 with f32 master weights: near the f32 reference but not on it, the same bits whatever the stage, half the gathers,
+and the state of the ZeRO paper's table."""
+import os
+
+from formats import read_safetensors
+from harness import Case, Skip, digest, expect
+from training import CONFIGS, data_arguments, reference_run, train
+
+MODELS = ("gpt2-tiny", "llama-tiny")
+OTHERS = ("mlp-adamw", "mlp-training-info", "gpt2-tiny-optimized", "gpt2-tiny-logits", "llama-tiny-optimized")
+BF16 = ("--precision", "bf16")
+WIDE = BF16 + ("--reduce-precision", "f32")
+
+# Bytes of parameters, gradients and optimizer state of Adam for one parameter (arXiv:1910.02054, figure 1).
+BYTES = {"bf16": (2, 2, 12), "f32": (4, 4, 8)}
+PARAMETERS = 7_459_729_408  # of gpt-7.5b
+
+
+def cases(session):
+    counts = (4,) if session.quick else (1, 2, 4)
+    for name in MODELS:
+        for ranks in counts:
+            yield Case(f"precision/loss/{name}/ranks-{ranks}", lambda n=name, r=ranks: loss(session, n, r, BF16))
+            yield Case(f"precision/bits/{name}/ranks-{ranks}", lambda n=name, r=ranks: bits(session, n, r, BF16))
+        yield Case(f"precision/reduced-in-f32/{name}", lambda n=name: (loss(session, n, 4, WIDE), bits(session, n, 4, WIDE)))
+        yield Case(f"precision/resumed/{name}", lambda n=name: resumed(session, n))
+        yield Case(f"precision/gathers/{name}", lambda n=name: gathers(session, n))
+        yield Case(f"precision/emulated/{name}", lambda n=name: emulated(session, n))
+    for name in OTHERS:
+        yield Case(f"precision/loss/{name}/ranks-2", lambda n=name: loss(session, n, 2, BF16))
+    yield Case("precision/clipped", lambda: clipped(session))
+    yield Case("precision/state-of-f32", lambda: state_of_f32(session))
+    yield Case("precision/text", lambda: text(session))
+    for precision in BYTES:
+        for zero in range(4):
+            yield Case(f"precision/zero-table/{precision}/zero-{zero}",
+                       lambda p=precision, z=zero: zero_table(session, p, z), alone=True)
+
+
+def expect_near(config, steps, first=0):
+    """Loss differs from PyTorch's f64 run, by more than f32 does and less than 3e-3."""
+    expected = reference_run(config)["loss"][first:first + len(steps)]
+    worst = max(abs(step["loss"] - e) for step, e in zip(steps, expected))
+    expect(1e-6 < worst < 3e-3, f"the loss differs by up to {worst:.2e} from the reference")
+
+
+def loss(session, name, ranks, precision):
+    expect_near(CONFIGS[name], train(session, CONFIGS[name], ranks, 0, compile_options=precision).steps)
+
+
+def bits(session, name, ranks, precision):
+    """The same weights at every stage, on every run, with one thread a rank and two."""
+    config = CONFIGS[name]
+    expected = train(session, config, ranks, 0, compile_options=precision)
+    others = [(f"stage {z}", train(session, config, ranks, z, compile_options=precision)) for z in (1, 2, 3)]
+    for threads in (1, 2):
+        others.append((f"{threads} threads a rank", train(session, config, ranks, 3, compile_options=precision, repeat=threads,
+                                                          run_options=("--threads-per-rank", threads))))
+    for what, other in others:
+        expect(digest(other.weights) == digest(expected.weights), f"{what} leaves other weights")
+
+
+def resumed(session, name):
+    """A state goes on bit by bit, at another stage too; on another number of ranks near the reference."""
+    config, half = CONFIGS[name], session.steps // 2
+    whole, state = train(session, config, 4, 0, compile_options=BF16), session.folder() / "state"
+    train(session, config, 4, 3, steps=half, compile_options=BF16, run_options=("--save-state", state))
+    for zero in (3, 1):
+        rest = train(session, config, 4, zero, steps=session.steps - half, compile_options=BF16, run_options=("--resume", state))
+        expect(digest(rest.weights) == digest(whole.weights), f"resumed at stage {zero}: other weights")
+    rest = train(session, config, 2, 2, steps=session.steps - half, compile_options=BF16, run_options=("--resume", state))
+    expect_near(config, rest.steps, first=half)
+
+
+def gathers(session, name):
+    """Gathers and reductions carry half the bytes of f32's; reduced in f32, only gathers do."""
+    config = CONFIGS[name]
+
+    def sent(precision):
+        told = session.inspect(session.plan(config.model, 4, 3, 8, config.options + ("--bucket-size", 65536) + precision))
+        of = {op: sum(c["bytes"] for c in told["communication"] if c["op"] == op and c["bucket"]) for op in ("all_gather", "reduce_scatter")}
+        return of["all_gather"], of["reduce_scatter"]
+
+    def near(value, expected, what):
+        expect(abs(value - expected) <= 0.02 * expected, f"{what} {value} bytes, expected {expected:.0f}")
+
+    # Buckets are closed by bytes, so bf16's hold more: the sum over buckets is of the same parameters but for padding,
+    # and at stage 3 of as many visits only where the buckets are the same.
+    (_, single), (half_gather, half), (wide_gather, wide) = sent(()), sent(BF16), sent(WIDE)
+    near(half, single / 2, "reductions carry")
+    near(wide, single, "reductions in f32 carry")
+    near(wide_gather, half_gather, "gathers beside reductions in f32 carry")
+    for zero in (1, 2):
+        whole = [sum(c["bytes"] for c in session.inspect(session.plan(config.model, 4, zero, 8, config.options + p))["communication"]
+                     if c["op"] == "all_gather" and c["bucket"]) for p in ((), BF16)]
+        near(whole[1], whole[0] / 2, f"gathers of stage {zero} carry")
+
+
+def emulated(session, name):
+    """Without bf16 instructions products are computed in f32 of the rounded operands: near the reference all the same."""
+    config, where = CONFIGS[name], session.folder()
+    plan = session.plan(config.model, 2, 3, 8, config.options + BF16)
+    log = where / "log"
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", session.steps, "--log", log,
+                    env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"})
+    from formats import read_log
+    expect_near(config, read_log(log)[0])
+
+
+def clipped(session):
+    """Clipping that does not bite changes no bit; clipping that bites changes some."""
+    config = CONFIGS["gpt2-tiny"]
+    plain = train(session, config, 2, 0, compile_options=BF16)
+    idle = train(session, config, 2, 3, compile_options=BF16 + ("--clip-norm", "1e6", "--on-nan", "skip"))
+    expect(digest(idle.weights) == digest(plain.weights), "clipping that does not bite leaves other weights")
+    biting = train(session, config, 2, 2, compile_options=BF16 + ("--clip-norm", "0.01"), steps=5)
+    expect(biting.steps[0]["grad_norm"] == plain.steps[0]["grad_norm"], "the norm before clipping is another")
+
+
+def state_of_f32(session):
+    """What is saved is f32: --save writes f32 weights, and a state of a run in bf16 is one of a run in f32."""
+    config, half, state = CONFIGS["gpt2-tiny"], session.steps // 2, session.folder() / "state"
+    first = train(session, config, 2, 3, steps=half, compile_options=BF16, run_options=("--save-state", state))
+    values = [v for tensor in read_safetensors(first.weights).values() for v in tensor.values]
+    rounded = sum(v == float_of_bf16(v) for v in values)
+    expect(rounded < len(values) / 2, f"{rounded} of {len(values)} saved weights are bf16 numbers")
+    rest = train(session, config, 2, 1, steps=session.steps - half, run_options=("--resume", state))
+    expect_near(config, rest.steps, first=half)
+
+
+def float_of_bf16(value):
+    """The f32 whose lower half is cut off."""
+    import struct
+    bits, = struct.unpack("<I", struct.pack("<f", value))
+    return struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+
+
+def text(session):
+    """A plan in bf16 is its text, and its text is the plan."""
+    config, where = CONFIGS["llama-tiny"], session.folder()
+    plan = session.plan(config.model, 4, 3, 8, config.options + WIDE)
+    (where / "plan.mlir").write_text(session.succeed("sheaf", "inspect", plan, "--format", "text").out)
+    session.succeed("sheaf", "assemble", where / "plan.mlir", "-o", where / "again.plan")
+    expect(digest(where / "again.plan") == digest(plan), "the text gives another plan")
+
+
+def zero_table(session, precision, zero):
+    """gpt-7.5b on 64 ranks keeps what the paper's table says: parameters and optimizer within 1 %, gradients at most."""
+    if session.quick:
+        raise Skip("a large model")
+    plan = session.plan("gpt-7.5b", 64, zero, 64, ("--precision", precision))
+    told = session.inspect(plan)
+    expect(told["parameters"] == PARAMETERS, f"{told['parameters']} parameters")
+    parameters, gradients, optimizer = BYTES[precision]
+    formula = {"parameters": parameters * PARAMETERS / (64 if zero >= 3 else 1),
+               "gradients": gradients * PARAMETERS / (64 if zero >= 2 else 1),
+               "optimizer": optimizer * PARAMETERS / (64 if zero >= 1 else 1)}
+    kinds = told["memory"]["by_kind"]
+    for kind in ("parameters", "optimizer"):
+        expect(abs(kinds[kind] - formula[kind]) <= 0.01 * formula[kind], f"{kind}: {kinds[kind]} bytes, expected {formula[kind]:.0f}")
+    expect(0 < kinds["gradients"] <= 1.01 * formula["gradients"], f"gradients: {kinds['gradients']} bytes, allowed are {formula['gradients']:.0f}")

@@ -1,0 +1,328 @@
+#include "test/mutants/Mutations.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::mutants {
+namespace {
+
+using plan::Buffer, plan::Collective, plan::Instruction, plan::kAlignment, plan::Operand, plan::Plan;
+using List = google::protobuf::RepeatedPtrField<Instruction>;
+
+constexpr int kSections = 3;
+
+const List& section(const Plan& plan, int s) {
+  return s == 0 ? plan.prologue() : s == 1 ? plan.body() : plan.epilogue();
+}
+List& section(Plan& plan, int s) {
+  return *(s == 0 ? plan.mutable_prologue() : s == 1 ? plan.mutable_body() : plan.mutable_epilogue());
+}
+
+std::string name(const Plan& plan, int s, int i) {
+  const char* const names[] = {"prologue", "body", "epilogue"};
+  return plan::describe(plan, names[s], i, section(plan, s)[i]);
+}
+
+template <typename Visit>
+void forAll(const Plan& plan, Visit visit) {
+  for (int s = 0; s < kSections; ++s)
+    for (int i = 0; i < section(plan, s).size(); ++i) visit(s, i, section(plan, s)[i]);
+}
+
+Mutation drop(const Plan& plan, int s, int i) {
+  return {cat("without ", name(plan, s, i)), [s, i](Plan& p) { section(p, s).DeleteSubrange(i, 1); }};
+}
+
+Mutation swapped(const Plan& plan, int s, int i, int j) {
+  return {cat(name(plan, s, i), " and ", name(plan, s, j), " swapped"),
+          [s, i, j](Plan& p) { section(p, s).SwapElements(i, j); }};
+}
+
+bool isEvent(const Instruction& instruction) {
+  return instruction.has_record() || instruction.has_wait();
+}
+
+std::vector<Operand*> operandsOf(Instruction& instruction) {
+  std::vector<Operand*> list;
+  plan::forEachOperand(instruction, [&](const Operand& o) { list.push_back(const_cast<Operand*>(&o)); });
+  return list;
+}
+
+std::vector<Mutation> deletedWaits(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (instruction.has_wait()) list.push_back(drop(plan, s, i));
+  });
+  return list;
+}
+
+std::vector<Mutation> deletedRecords(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (instruction.has_record()) list.push_back(drop(plan, s, i));
+  });
+  return list;
+}
+
+// The next instruction of the same stream that is no event, from i on in steps of `direction`; -1: none.
+int neighbour(const Plan& plan, int s, int i, int direction) {
+  const List& list = section(plan, s);
+  uint32_t stream = list[i].stream();
+  for (i += direction; i >= 0 && i < list.size(); i += direction)
+    if (list[i].stream() == stream && !isEvent(list[i])) return i;
+  return -1;
+}
+
+// Moves instruction i to position j; those between close up.
+Mutation moved(const Plan& plan, int s, int i, int j) {
+  return {cat(name(plan, s, i), j < i ? " before " : " behind ", name(plan, s, j)), [s, i, j](Plan& p) {
+            int step = j < i ? -1 : 1;
+            for (int at = i; at != j; at += step) section(p, s).SwapElements(at, at + step);
+          }};
+}
+
+std::vector<Mutation> earlyRecords(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (int producer = neighbour(plan, s, i, -1); instruction.has_record() && producer >= 0)
+      list.push_back(moved(plan, s, i, producer));
+  });
+  return list;
+}
+
+std::vector<Mutation> lateWaits(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (int consumer = neighbour(plan, s, i, 1); instruction.has_wait() && consumer >= 0)
+      list.push_back(moved(plan, s, i, consumer));
+  });
+  return list;
+}
+
+std::vector<Mutation> otherStreams(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    for (uint32_t stream = 0; stream < static_cast<uint32_t>(plan.streams_size()); ++stream)
+      if (stream != instruction.stream())
+        list.push_back({cat(name(plan, s, i), " on stream ", plan.streams(static_cast<int>(stream))),
+                        [s, i, stream](Plan& p) { section(p, s)[i].set_stream(stream); }});
+  });
+  return list;
+}
+
+Mutation placedAt(const Plan& plan, int b, uint64_t offset, const std::string& where) {
+  return {cat("buffer '", plan.buffers(b).name(), "' ", where), [b, offset](Plan& p) {
+            p.mutable_buffers(b)->set_offset(offset);
+            uint64_t top = 0;
+            for (const Buffer& buffer : p.buffers()) top = std::max(top, buffer.offset() + buffer.bytes());
+            p.mutable_memory()->set_peak_bytes(top);
+          }};
+}
+
+std::vector<Mutation> movedBuffers(const Plan& plan) {
+  std::vector<Mutation> list;
+  for (int b = 0; b < plan.buffers_size(); ++b) {
+    uint64_t at = plan.buffers(b).offset();
+    list.push_back(placedAt(plan, b, at + kAlignment, "moved up"));
+    if (at >= kAlignment) list.push_back(placedAt(plan, b, at - kAlignment, "moved down"));
+  }
+  return list;
+}
+
+// First and last instruction of the body that accesses a buffer.
+struct Life {
+  int first = INT32_MAX, last = -1;
+};
+
+std::vector<Life> lives(const Plan& plan) {
+  std::vector<Life> list(static_cast<size_t>(plan.buffers_size()));
+  for (int i = 0; i < plan.body_size(); ++i)
+    plan::forEachOperand(plan.body(i), [&](const Operand& o) {
+      list[o.buffer()].first = std::min(list[o.buffer()].first, i);
+      list[o.buffer()].last = i;
+    });
+  return list;
+}
+
+// Two buffers whose lives overlap share bytes: one lies on the other, or its end on the other's beginning. Many others
+// begin at the same byte; each place is tried once.
+std::vector<Mutation> sharedBytes(const Plan& plan) {
+  std::vector<Mutation> list;
+  std::vector<Life> life = lives(plan);
+  for (int b = 0; b < plan.buffers_size(); ++b) {
+    const Buffer& buffer = plan.buffers(b);
+    std::set<uint64_t> tried{buffer.offset()};
+    uint64_t before = (buffer.bytes() - 1) / kAlignment * kAlignment;
+    for (int other = 0; other < plan.buffers_size(); ++other) {
+      if (b == other || life[b].first > life[other].last || life[other].first > life[b].last) continue;
+      const Buffer& onto = plan.buffers(other);
+      std::string where = cat("of '", onto.name(), "', whose life overlaps its own");
+      if (tried.insert(onto.offset()).second) list.push_back(placedAt(plan, b, onto.offset(), "on the bytes " + where));
+      if (onto.offset() >= before && tried.insert(onto.offset() - before).second)
+        list.push_back(placedAt(plan, b, onto.offset() - before, "with its end on the first bytes " + where));
+    }
+  }
+  return list;
+}
+
+std::vector<Mutation> swappedCollectives(const Plan& plan) {
+  std::vector<Mutation> list;
+  int section = -1, previous = 0;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_collective()) return;
+    if (section == s) list.push_back(swapped(plan, s, previous, i));
+    section = s;
+    previous = i;
+  });
+  return list;
+}
+
+bool conflict(const Plan& plan, const Instruction& a, const Instruction& b) {
+  bool found = false;
+  auto range = [&](const Operand& o) {
+    uint64_t begin = plan.buffers(static_cast<int>(o.buffer())).offset() + o.offset();
+    return std::pair(begin, begin + o.bytes() + o.shard_stride() * static_cast<uint64_t>(plan.ranks() - 1));
+  };
+  plan::forEachOperand(a, [&](const Operand& x) {
+    plan::forEachOperand(b, [&](const Operand& y) {
+      auto [begin, end] = range(x);
+      auto [from, to] = range(y);
+      found |= (x.access() != plan::READ || y.access() != plan::READ) && begin < to && from < end;
+    });
+  });
+  return found;
+}
+
+std::vector<Mutation> swappedNeighbours(const Plan& plan) {
+  std::vector<Mutation> list;
+  int section = -1;
+  std::map<uint32_t, int> previous;  // of each stream
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (s != section) previous.clear();
+    section = s;
+    if (isEvent(instruction)) return;
+    auto [entry, first] = previous.try_emplace(instruction.stream(), i);
+    const Instruction& before = mutants::section(plan, s)[entry->second];
+    if (!first && conflict(plan, before, instruction)) list.push_back(swapped(plan, s, entry->second, i));
+    entry->second = i;
+  });
+  return list;
+}
+
+std::vector<Mutation> missingWriters(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    bool writes = false;
+    plan::forEachOperand(instruction, [&](const Operand& o) { writes |= o.access() != plan::READ; });
+    if (writes) list.push_back(drop(plan, s, i));
+  });
+  return list;
+}
+
+// Calls add(operand number, operand) for each operand of the plan; what it returns is a change of that operand, or
+// none.
+using Change = std::function<void(Operand&)>;
+void changeOperands(const Plan& plan, const char* what,
+                    const std::function<std::vector<Change>(const Operand&)>& changes, std::vector<Mutation>& list) {
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    size_t k = 0;
+    plan::forEachOperand(instruction, [&](const Operand& o) {
+      int number = 0;
+      for (const Change& change : changes(o))
+        list.push_back({cat(what, " ", ++number, " of operand ", k, " of ", name(plan, s, i)),
+                        [s, i, k, change](Plan& p) { change(*operandsOf(section(p, s)[i])[k]); }});
+      ++k;
+    });
+  });
+}
+
+std::vector<Mutation> otherBytes(const Plan& plan) {
+  std::vector<Mutation> list;
+  auto at = [](uint64_t offset) { return [offset](Operand& o) { o.set_offset(offset); }; };
+  auto size = [](uint64_t bytes) { return [bytes](Operand& o) { o.set_bytes(bytes); }; };
+  changeOperands(
+      plan, "change",
+      [&](const Operand& o) {
+        std::vector<Change> changes{at(o.offset() + kAlignment), at(o.offset() + 8), size(o.bytes() + 8)};
+        if (o.offset() >= kAlignment) changes.push_back(at(o.offset() - kAlignment));
+        if (o.bytes() > 8) changes.push_back(size(o.bytes() - 8));
+        return changes;
+      },
+      list);
+  return list;
+}
+
+std::vector<Mutation> otherStrides(const Plan& plan) {
+  std::vector<Mutation> list;
+  if (plan.ranks() == 1) return list;
+  auto stride = [](uint64_t bytes) { return [bytes](Operand& o) { o.set_shard_stride(bytes); }; };
+  changeOperands(
+      plan, "stride",
+      [&](const Operand& o) {
+        std::vector<Change> changes{stride(o.shard_stride() + kAlignment)};
+        if (o.shard_stride() > 0) {
+          changes.push_back(stride(0));
+          changes.push_back(stride(o.shard_stride() / 2));
+        }
+        return changes;
+      },
+      list);
+  return list;
+}
+
+// A collective of another count, alone and with operands that fit it.
+std::vector<Mutation> otherCounts(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_collective()) return;
+    uint64_t count = instruction.collective().count();
+    for (uint64_t other : {count + 1, count - 1, count / 2, count + 32, 2 * count}) {
+      if (other == 0 || other == count) continue;
+      std::string text = cat(name(plan, s, i), " of ", other, " elements instead of ", count);
+      list.push_back({text, [s, i, other](Plan& p) { section(p, s)[i].mutable_collective()->set_count(other); }});
+      list.push_back({text + ", its operands too", [s, i, other, count](Plan& p) {
+                        Collective& c = *section(p, s)[i].mutable_collective();
+                        c.set_count(other);
+                        for (Operand* o : {c.mutable_source(), c.mutable_destination()}) {
+                          o->set_bytes(o->bytes() / count * other);
+                          o->set_shard_stride(o->shard_stride() / count * other);
+                        }
+                      }});
+    }
+  });
+  return list;
+}
+
+std::vector<Mutation> otherStages(const Plan& plan) {
+  std::vector<Mutation> list;
+  for (int stage = 0; stage <= 3; ++stage)
+    if (stage != plan.zero_stage() && plan.ranks() > 1)
+      list.push_back(
+          {cat("stage ", plan.zero_stage(), " declared as ", stage), [stage](Plan& p) { p.set_zero_stage(stage); }});
+  return list;
+}
+
+}  // namespace
+
+const std::vector<MutationKind> kMutationKinds{
+    {"wait deleted", deletedWaits, false},
+    {"record deleted", deletedRecords, false},
+    {"record before its producer", earlyRecords, false},
+    {"wait behind its consumer", lateWaits, false},
+    {"instruction on another stream", otherStreams, true},
+    {"buffer moved by its alignment", movedBuffers, true},
+    {"buffer on a live one's bytes", sharedBytes, true},
+    {"neighbouring collectives swapped", swappedCollectives, true},
+    {"dependent neighbours swapped", swappedNeighbours, true},
+    {"writer missing", missingWriters, true},
+    {"operand's offset or size changed", otherBytes, true},
+    {"shard stride changed", otherStrides, true},
+    {"collective's count changed", otherCounts, true},
+    {"another stage declared", otherStages, false},
+};
+
+}  // namespace sheaf::mutants

@@ -1,0 +1,354 @@
+#include "test/mutants/Oracle.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <sstream>
+
+namespace sheaf::mutants {
+namespace {
+
+using plan::Instruction, plan::Operand, plan::Plan;
+
+std::vector<const Operand*> operandsOf(const Instruction& instruction) {
+  std::vector<const Operand*> list;
+  for (const Operand& o : instruction.kernel().operands()) list.push_back(&o);
+  for (const Operand& o : instruction.call().operands()) list.push_back(&o);
+  if (instruction.has_collective())
+    list.insert(list.end(), {&instruction.collective().source(), &instruction.collective().destination()});
+  if (instruction.has_input()) list.push_back(&instruction.input().destination());
+  if (instruction.has_scalars()) list.push_back(&instruction.scalars().destination());
+  if (instruction.has_output()) list.push_back(&instruction.output().source());
+  return list;
+}
+
+// What the instruction does, whatever it does it to: its message without its place in the plan.
+std::string operationOf(Instruction instruction) {
+  auto strip = [](Operand& o) {
+    o.clear_buffer();
+    o.clear_offset();
+    o.clear_shard_stride();
+  };
+  instruction.clear_stream();
+  instruction.clear_label();
+  if (instruction.has_kernel())
+    for (Operand& o : *instruction.mutable_kernel()->mutable_operands()) strip(o);
+  if (instruction.has_call())
+    for (Operand& o : *instruction.mutable_call()->mutable_operands()) strip(o);
+  if (instruction.has_collective()) {
+    instruction.mutable_collective()->clear_communicator();
+    strip(*instruction.mutable_collective()->mutable_source());
+    strip(*instruction.mutable_collective()->mutable_destination());
+  }
+  if (instruction.has_input()) strip(*instruction.mutable_input()->mutable_destination());
+  if (instruction.has_scalars()) strip(*instruction.mutable_scalars()->mutable_destination());
+  if (instruction.has_output()) strip(*instruction.mutable_output()->mutable_source());
+  return instruction.SerializeAsString();
+}
+
+// The step's number enters what it reads from outside, and dropout's masks.
+bool dependsOnStep(const Instruction& instruction) {
+  return instruction.has_input() || instruction.has_scalars() || instruction.has_output() ||
+         instruction.call().function() == "dropout";
+}
+
+class BitMatrix {
+ public:
+  explicit BitMatrix(size_t n) : words_((n + 63) / 64), bits_(n * words_) {}
+  void set(size_t row, size_t column) { bits_[row * words_ + column / 64] |= uint64_t{1} << column % 64; }
+  bool get(size_t row, size_t column) const { return bits_[row * words_ + column / 64] >> column % 64 & 1; }
+  void join(size_t row, size_t other) {
+    for (size_t w = 0; w < words_; ++w) bits_[row * words_ + w] |= bits_[other * words_ + w];
+  }
+  size_t count() const {
+    size_t sum = 0;
+    for (uint64_t word : bits_) sum += static_cast<size_t>(std::popcount(word));
+    return sum;
+  }
+
+ private:
+  size_t words_;
+  std::vector<uint64_t> bits_;
+};
+
+struct Access {
+  uint64_t begin, end;
+  uint32_t buffer;
+  bool reads, writes, scratch;
+};
+
+}  // namespace
+
+// One run of a plan: "PBBEH" or "PBEHPB", H the host.
+class Unfolding {
+ public:
+  Unfolding(Oracle& oracle, const Plan& plan, const char* parts) : oracle_(oracle), plan_(plan) {
+    int64_t round = 0;
+    for (const char* part = parts; *part; ++part) {
+      if (*part == 'H') {
+        nodes_.push_back({nullptr, 0, round, 0, 'H', 0});
+        continue;
+      }
+      round += *part == 'B';
+      const auto& list = *part == 'P' ? plan.prologue() : *part == 'B' ? plan.body() : plan.epilogue();
+      for (int i = 0; i < list.size(); ++i) {
+        std::string operation = operationOf(list[i]);
+        if (dependsOnStep(list[i])) operation += " in round " + std::to_string(round);
+        nodes_.push_back({&list[i], list[i].stream(), round, oracle.intern(operation), *part, i});
+      }
+    }
+  }
+
+  // Every conflict is ordered, and collectives of one communicator are.
+  std::string order(size_t& conflicts) const {
+    BitMatrix after = reachability(), meets(nodes_.size());
+    for (int64_t rank = 0; rank < plan_.ranks(); ++rank) addConflicts(rank, meets);
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      for (size_t j = i + 1; j < nodes_.size(); ++j) {
+        if (meets.get(i, j) && !after.get(i, j)) return "race between " + name(i) + " and " + name(j);
+        if (communicator(i) >= 0 && communicator(i) == communicator(j) && !after.get(i, j))
+          return "no order of ranks between " + name(i) + " and " + name(j);
+      }
+    conflicts += meets.count();
+    return "";
+  }
+
+  // Runs one rank on symbolic values; collects what is observed.
+  std::string run(int64_t rank, std::vector<int64_t>& observed) {
+    std::vector<uint64_t> cuts;
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      for (const Access& a : accesses(i, rank)) cuts.insert(cuts.end(), {a.begin, a.end});
+    for (uint32_t b : states()) {
+      Access a = wholeBuffer(b);
+      cuts.insert(cuts.end(), {a.begin, a.end});
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<Cell> cells(cuts.size());
+    auto range = [&](const Access& a) {
+      auto at = [&](uint64_t address) {
+        return static_cast<size_t>(std::lower_bound(cuts.begin(), cuts.end(), address) - cuts.begin());
+      };
+      return std::pair(at(a.begin), at(a.end));
+    };
+    // Appends what the bytes hold, in maximal runs of one value; returns whether all of it was written as this buffer.
+    auto contents = [&](const Access& a, int64_t since, Oracle::Term& term) {
+      bool complete = true;
+      auto [first, last] = range(a);
+      const Cell nothing;
+      const Cell* previous = nullptr;
+      for (size_t c = first; c < last; ++c) {
+        bool mine = cells[c].value && cells[c].buffer == a.buffer && cells[c].round >= since;
+        const Cell* cell = mine ? &cells[c] : &nothing;
+        complete &= mine;
+        if (previous && previous->value == cell->value && previous->origin == cell->origin) continue;
+        previous = cell;
+        term.insert(term.end(), {int64_t(cuts[c] - a.begin), cell->value, mine ? int64_t(cuts[c] - cell->origin) : 0});
+      }
+      return complete;
+    };
+    auto fill = [&](const Access& a, int64_t value, int64_t round) {
+      auto [first, last] = range(a);
+      std::fill(cells.begin() + first, cells.begin() + last, Cell{value, a.begin, a.buffer, round});
+    };
+    for (uint32_t b : states()) fill(wholeBuffer(b), oracle_.intern("state " + std::to_string(b)), 0);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = nodes_[i];
+      std::vector<Access> list = accesses(i, rank);
+      if (!node.instruction) {
+        std::vector<Cell> kept(cells.size());
+        for (uint32_t b : states()) {
+          Access whole = wholeBuffer(b);
+          Oracle::Term term{oracle_.intern("the host sees state " + std::to_string(b))};
+          contents(whole, 0, term);
+          observed.push_back(oracle_.intern(std::move(term)));
+          auto [first, last] = range(whole);
+          std::copy(cells.begin() + first, cells.begin() + last, kept.begin() + first);
+        }
+        cells = std::move(kept);
+        continue;
+      }
+      if (list.empty()) continue;
+      Oracle::Term term{node.operation};
+      for (const Access& a : list) {
+        if (a.scratch) continue;
+        term.push_back(-1);
+        // A call may leave bytes of its result as this step, or an earlier one, has written them.
+        bool persistent = plan_.buffers(static_cast<int>(a.buffer)).persistent();
+        if (a.reads && !contents(a, 0, term)) return name(i) + " reads what was not written";
+        if (!a.reads && node.instruction->has_call()) contents(a, persistent ? 0 : node.round, term);
+      }
+      int64_t value = oracle_.intern(term);
+      if (node.instruction->has_output()) observed.push_back(value);
+      for (size_t k = 0; k < list.size(); ++k)
+        if (list[k].writes)
+          fill(list[k], list[k].scratch ? 0 : oracle_.intern(Oracle::Term{-2, value, int64_t(k)}), node.round);
+    }
+    std::sort(observed.begin(), observed.end());
+    return "";
+  }
+
+ private:
+  struct Node {
+    const Instruction* instruction;  // null: the host
+    uint32_t stream;
+    int64_t round, operation;
+    char part;
+    int index;
+  };
+  struct Cell {
+    int64_t value = 0;
+    uint64_t origin = 0;
+    uint32_t buffer = 0;
+    int64_t round = 0;
+  };
+
+  std::string name(size_t i) const {
+    const Node& n = nodes_[i];
+    std::ostringstream text;
+    text << n.part << n.round << "[" << n.index << "]";
+    if (n.instruction) text << " '" << n.instruction->label() << "'";
+    return text.str();
+  }
+
+  int64_t communicator(size_t i) const {
+    const Instruction* instruction = nodes_[i].instruction;
+    return instruction && instruction->has_collective() ? int64_t{instruction->collective().communicator()} : -1;
+  }
+
+  Access wholeBuffer(uint32_t index) const {
+    const plan::Buffer& b = plan_.buffers(static_cast<int>(index));
+    return {b.offset(), b.offset() + b.bytes(), index, false, true, false};
+  }
+
+  std::vector<uint32_t> states() const {
+    std::vector<uint32_t> list;
+    for (const plan::Bucket& bucket : plan_.buckets()) {
+      list.push_back(bucket.parameter_buffer());
+      for (const plan::State& state : bucket.states()) list.push_back(state.buffer());
+    }
+    for (const plan::Constant& constant : plan_.constants()) list.push_back(constant.buffer());
+    return list;
+  }
+
+  std::vector<Access> accesses(size_t node, int64_t rank) const {
+    std::vector<Access> list;
+    const Instruction* instruction = nodes_[node].instruction;
+    if (!instruction) {
+      for (int b = 0; b < plan_.buffers_size(); ++b)
+        if (plan_.buffers(b).persistent()) list.push_back(wholeBuffer(static_cast<uint32_t>(b)));
+      return list;
+    }
+    std::vector<const Operand*> operands = operandsOf(*instruction);
+    for (const Operand* o : operands) {
+      uint64_t begin = plan_.buffers(static_cast<int>(o->buffer())).offset() + o->offset() +
+                       o->shard_stride() * static_cast<uint64_t>(rank);
+      bool scratch = instruction->call().scratch_per_thread() > 0 && o == operands.back();
+      list.push_back(
+          {begin, begin + o->bytes(), o->buffer(), o->access() != plan::WRITE, o->access() != plan::READ, scratch});
+    }
+    return list;
+  }
+
+  // after.get(i, j): i is complete when j starts.
+  BitMatrix reachability() const {
+    std::vector<std::vector<size_t>> next(nodes_.size());
+    std::map<uint32_t, size_t> last;
+    std::map<uint32_t, size_t> recorded;
+    std::vector<size_t> drained;  // what the host has waited for
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = nodes_[i];
+      if (auto before = last.find(node.stream); before != last.end())
+        next[before->second].push_back(i);
+      else
+        for (size_t d : drained) next[d].push_back(i);
+      last[node.stream] = i;
+      if (!node.instruction) {
+        drained.clear();
+        for (auto [stream, at] : last) drained.push_back(at);
+        last.clear();
+      } else if (node.instruction->has_record()) {
+        recorded[node.instruction->record().event()] = i;
+      } else if (node.instruction->has_wait()) {
+        auto record = recorded.find(node.instruction->wait().event());
+        if (record != recorded.end()) next[record->second].push_back(i);
+      }
+    }
+    BitMatrix after(nodes_.size());
+    for (size_t i = nodes_.size(); i-- > 0;)
+      for (size_t j : next[i]) {
+        after.set(i, j);
+        after.join(i, j);
+      }
+    return after;
+  }
+
+  // All pairs that meet in some byte on this rank, found byte range by byte range.
+  void addConflicts(int64_t rank, BitMatrix& meets) const {
+    std::vector<uint64_t> cuts;
+    std::vector<std::pair<size_t, Access>> all;
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      for (const Access& a : accesses(i, rank)) {
+        cuts.insert(cuts.end(), {a.begin, a.end});
+        all.push_back({i, a});
+      }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<std::vector<std::pair<size_t, bool>>> users(cuts.size());
+    for (const auto& [i, a] : all)
+      for (auto c = std::lower_bound(cuts.begin(), cuts.end(), a.begin); c != cuts.end() && *c < a.end; ++c)
+        users[static_cast<size_t>(c - cuts.begin())].push_back({i, a.writes});
+    for (const auto& list : users)
+      for (size_t x = 0; x < list.size(); ++x)
+        for (size_t y = x + 1; y < list.size(); ++y)
+          if (list[x].first != list[y].first && (list[x].second || list[y].second))
+            meets.set(list[x].first, list[y].first);
+  }
+
+  Oracle& oracle_;
+  const Plan& plan_;
+  std::vector<Node> nodes_;
+};
+
+namespace {
+constexpr const char* kRuns[] = {"PBBEH", "PBEHPB"};
+}
+
+Oracle::Oracle(const Plan& original) : original_(original) {
+  for (const char* parts : kRuns)
+    for (int64_t rank = 0; rank < original.ranks(); ++rank) {
+      observed_.emplace_back();
+      Unfolding(*this, original, parts).run(rank, observed_.back());
+    }
+}
+
+int64_t Oracle::intern(Term term) {
+  auto [entry, isNew] = terms_.try_emplace(std::move(term), int64_t(terms_.size()) + 1);
+  if (isNew) fresh_.push_back(entry);
+  return entry->second;
+}
+
+int64_t Oracle::intern(const std::string& text) {
+  return intern(Term{-3, texts_.try_emplace(text, int64_t(texts_.size())).first->second});
+}
+
+Verdict Oracle::judge(const Plan& mutant) {
+  fresh_.clear();
+  Verdict verdict;
+  auto all = observed_.begin();
+  for (const char* parts : kRuns) {
+    Unfolding unfolding(*this, mutant, parts);
+    if (verdict.fault.empty()) verdict.fault = unfolding.order(verdict.conflicts);
+    for (int64_t rank = 0; rank < original_.ranks() && verdict.fault.empty(); ++rank) {
+      std::vector<int64_t> observed;
+      verdict.fault = unfolding.run(rank, observed);
+      if (verdict.fault.empty() && observed != *all) verdict.fault = "outputs or states have other values";
+      verdict.values += observed.size();
+      ++all;
+    }
+  }
+  for (auto term : fresh_) terms_.erase(term);
+  return verdict;
+}
+
+}  // namespace sheaf::mutants

@@ -1,0 +1,210 @@
+// What the proof refuses, and what it says about it, on plans of a few instructions.
+#include "runtime/plan/Proof.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/plan/Dataflow.h"
+#include "runtime/plan/Verify.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using plan::Instruction, plan::READ, plan::WRITE;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TrainingPlan;
+using List = google::protobuf::RepeatedPtrField<Instruction>;
+
+// Two ranks, streams "a" and "b", and buffers x, y, z of 256 bytes each, side by side, that calls read and write whole.
+struct SmallPlan {
+  SmallPlan(const SmallPlan& other) : plan(other.plan) {}
+  SmallPlan() {
+    plan.set_ranks(2);
+    plan.add_streams("a");
+    plan.add_streams("b");
+    plan.set_events(4);
+    plan.set_communicators(1);
+    for (const char* name : {"x", "y", "z"}) {
+      plan::Buffer& buffer = *plan.add_buffers();
+      buffer.set_name(name);
+      buffer.set_kind(plan::ACTIVATIONS);
+      buffer.set_offset(static_cast<uint64_t>(plan.buffers_size() - 1) * 256);
+      buffer.set_bytes(256);
+    }
+  }
+
+  void call(List* list, const char* label, uint32_t stream, std::vector<std::pair<uint32_t, plan::Access>> accesses,
+            uint64_t stride = 0) {
+    Instruction& instruction = *list->Add();
+    instruction.set_label(label);
+    instruction.set_stream(stream);
+    instruction.mutable_call()->set_function("copy");
+    for (auto [buffer, access] : accesses) {
+      plan::Operand& operand = *instruction.mutable_call()->add_operands();
+      operand.set_buffer(buffer);
+      operand.set_bytes(stride ? stride : 256);
+      operand.set_shard_stride(stride);
+      operand.set_access(access);
+    }
+  }
+  void record(List* list, uint32_t stream, uint32_t event) {
+    list->Add()->set_stream(stream);
+    list->rbegin()->mutable_record()->set_event(event);
+  }
+  void wait(List* list, uint32_t stream, uint32_t event) {
+    list->Add()->set_stream(stream);
+    list->rbegin()->mutable_wait()->set_event(event);
+  }
+  std::string proof() const { return plan::provePlan(plan).message(); }
+
+  plan::Plan plan;
+  List *prologue = plan.mutable_prologue(), *body = plan.mutable_body(), *epilogue = plan.mutable_epilogue();
+};
+
+TEST(Proof, ARaceNamesBothInstructionsTheBytesAndTheOrder) {
+  SmallPlan p;
+  p.wait(p.body, 0, 1);  // the step before has read x
+  p.call(p.body, "producer", 0, {{0, WRITE}});
+  p.record(p.body, 0, 0);
+  p.wait(p.body, 1, 0);
+  p.call(p.body, "consumer", 1, {{0, READ}});
+  p.record(p.body, 1, 1);
+  EXPECT_EQ(p.proof(), "");
+  SmallPlan forward(p), backward(p);
+  forward.plan.mutable_body()->DeleteSubrange(3, 1);
+  EXPECT_THAT(forward.proof(),
+              AllOf(HasSubstr("may race"), HasSubstr("body instruction 1 (copy 'producer' on stream a)"),
+                    HasSubstr("body instruction 3 (copy 'consumer' on stream b)"), HasSubstr("reads bytes [0, 256)"),
+                    HasSubstr("buffer 'x'"),
+                    HasSubstr("stream b must wait before the second for an event that stream a records")));
+  backward.plan.mutable_body()->DeleteSubrange(0, 1);
+  EXPECT_THAT(backward.proof(), AllOf(HasSubstr("'consumer' on stream b) of the step before"), HasSubstr("'producer'"),
+                                      HasSubstr("writes bytes [0, 256)")));
+}
+
+TEST(Proof, ARaceThroughAnotherBufferNamesIt) {
+  SmallPlan p;
+  p.plan.mutable_buffers(1)->set_offset(128);
+  p.call(p.body, "one", 0, {{0, WRITE}});
+  p.call(p.body, "other", 1, {{1, WRITE}});
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("bytes [128, 256)"), HasSubstr("'x'"), HasSubstr("'y'")));
+}
+
+// The wait of the second step learns from the first one's record what a run of one step does not know.
+TEST(Proof, ARunOfOneStepCounts) {
+  SmallPlan p;
+  p.call(p.prologue, "early", 1, {{0, WRITE}});
+  p.wait(p.body, 0, 0);
+  p.record(p.body, 1, 0);
+  p.call(p.epilogue, "late", 0, {{0, READ}});
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'early'"), HasSubstr("'late'")));
+  p.epilogue->Clear();
+  p.wait(p.epilogue, 0, 0);
+  p.call(p.epilogue, "late", 0, {{0, READ}});
+  EXPECT_EQ(p.proof(), "");
+}
+
+TEST(Proof, TheHostComesAfterWhatTouchesState) {
+  SmallPlan p;
+  p.plan.mutable_buffers(0)->set_persistent(true);
+  p.call(p.body, "update", 1, {{0, WRITE}});
+  EXPECT_THAT(p.proof(),
+              AllOf(HasSubstr("'update' on stream b"), HasSubstr("the host after the epilogue (on stream a)")));
+  p.record(p.body, 1, 0);
+  p.wait(p.epilogue, 0, 0);
+  EXPECT_EQ(p.proof(), "");
+}
+
+TEST(Proof, ReadsOfWhatWasNotWritten) {
+  SmallPlan p;
+  p.call(p.body, "reader", 0, {{0, READ}, {2, WRITE}});
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'reader'"), HasSubstr("nothing has written"), HasSubstr("buffer 'x'")));
+  SmallPlan q;
+  q.plan.mutable_buffers(1)->set_offset(0);
+  q.call(q.body, "writer", 0, {{0, WRITE}});
+  q.call(q.body, "thief", 0, {{1, WRITE}});
+  q.call(q.body, "reader", 0, {{0, READ}, {2, WRITE}});
+  EXPECT_THAT(q.proof(), AllOf(HasSubstr("'reader'"), HasSubstr("(copy 'thief' on stream a) has overwritten")));
+}
+
+TEST(Proof, ARanksOwnPartIsWrittenForThatRankOnly) {
+  SmallPlan p;
+  p.call(p.body, "own part", 0, {{0, WRITE}}, 128);
+  p.call(p.body, "own part again", 0, {{0, READ}}, 128);
+  EXPECT_EQ(p.proof(), "");
+  p.call(p.body, "all of it", 0, {{0, READ}});
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'all of it'"), HasSubstr("has written in part")));
+}
+
+TEST(Proof, CollectivesOfACommunicatorNeedOneOrder) {
+  SmallPlan p;
+  auto collective = [&](const char* label, uint32_t stream, uint32_t buffer) {
+    Instruction& instruction = *p.body->Add();
+    instruction.set_label(label);
+    instruction.set_stream(stream);
+    for (plan::Operand* operand : {instruction.mutable_collective()->mutable_source(),
+                                   instruction.mutable_collective()->mutable_destination()}) {
+      operand->set_buffer(buffer);
+      operand->set_bytes(256);
+      operand->set_access(WRITE);
+    }
+  };
+  collective("first", 0, 0);
+  collective("second", 1, 1);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("may deadlock"), HasSubstr("'first' on stream a"),
+                               HasSubstr("'second' on stream b"), HasSubstr("communicator 0"), HasSubstr("must wait")));
+  p.plan.set_communicators(2);
+  p.body->Mutable(1)->mutable_collective()->set_communicator(1);
+  EXPECT_EQ(p.proof(), "");
+}
+
+TEST(Proof, AWaitNeedsARecord) {
+  SmallPlan p;
+  p.wait(p.body, 0, 3);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("waits for event 3"), HasSubstr("nothing records")));
+}
+
+TEST(Proof, TakesEveryStageAndNoOther) {
+  for (int64_t ranks : {2, 4})
+    for (int stage = 0; stage <= 3; ++stage)
+      for (int declared = 0; declared <= 3; ++declared) {
+        plan::Plan plan = TrainingPlan(ranks, stage, 8).plan;
+        plan.set_zero_stage(declared);
+        EXPECT_EQ(plan::verifyPlan(plan).ok() && plan::provePlan(plan).ok(), declared == stage)
+            << "stage " << stage << " declared as " << declared;
+      }
+}
+
+// Both write state that the host sees; the second reads what the first has written.
+TEST(Dataflow, ChangesWithWhatIsComputedOnly) {
+  SmallPlan p;
+  p.plan.add_buckets()->set_parameter_buffer(2);
+  p.call(p.body, "x", 0, {{0, WRITE}});
+  p.call(p.body, "y", 0, {{1, WRITE}});
+  p.call(p.body, "z", 0, {{0, READ}, {1, READ}, {2, WRITE}});
+  p.plan.mutable_body(1)->mutable_call()->set_function("zero");
+  p.plan.set_dataflow(plan::dataflowDigest(p.plan));
+  EXPECT_EQ(p.proof(), "");
+  SmallPlan independent = p;
+  independent.plan.mutable_body()->SwapElements(0, 1);
+  independent.plan.mutable_body(0)->set_label("renamed");
+  independent.plan.mutable_buffers(0)->set_offset(1024);
+  EXPECT_EQ(independent.proof(), "");
+  SmallPlan other = p;
+  other.plan.mutable_body(2)->mutable_call()->mutable_operands(1)->set_buffer(0);
+  EXPECT_THAT(other.proof(), HasSubstr("does not compute what it was compiled to"));
+  SmallPlan inPlace;
+  inPlace.plan.add_buckets()->set_parameter_buffer(2);
+  inPlace.call(inPlace.body, "double", 0, {{2, READ}, {2, WRITE}});
+  inPlace.call(inPlace.body, "use", 0, {{2, READ}, {0, WRITE}});
+  inPlace.call(inPlace.body, "add", 0, {{2, READ}, {0, READ}, {2, WRITE}});
+  inPlace.plan.set_dataflow(plan::dataflowDigest(inPlace.plan));
+  EXPECT_EQ(inPlace.proof(), "");
+  inPlace.plan.mutable_body()->SwapElements(0, 1);
+  EXPECT_THAT(inPlace.proof(), HasSubstr("does not compute"));
+}
+
+}  // namespace
+}  // namespace sheaf

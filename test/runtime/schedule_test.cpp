@@ -1,0 +1,143 @@
+// The scheduler against the exact optimum, the lower bound and the peers, on random small steps.
+#include "runtime/schedule/Scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "runtime/schedule/Bound.h"
+#include "runtime/schedule/Peers.h"
+#include "test/runtime/ExactSchedule.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// A step of some layers, each a bucket, with ZeRO-3: what the scheduler sees and what a peer sees.
+struct Instance {
+  StepModel model;
+  PeerStep peer;
+};
+
+class Builder {
+ public:
+  explicit Builder(uint64_t seed) : random_(seed) {}
+
+  Instance build() {
+    layers_ = 2 + random_() % 3;
+    std::vector<double> forward, backward, weight, gather, reduce, update;
+    double busy = std::uniform_real_distribution<>(0.25, 1.3)(random_);  // of the link, relative to computation
+    for (int k = 0; k < layers_; ++k) {
+      double size = uniform(1, 6);
+      forward.push_back(size * uniform(0.7, 1.3));
+      backward.push_back(size * uniform(0.7, 1.3));
+      weight.push_back(size * uniform(0.7, 1.3));
+      update.push_back(size * uniform(0.05, 0.4));
+      double bytes = size * uniform(0.5, 2) * busy;
+      gather.push_back(bytes), reduce.push_back(bytes);
+    }
+    std::vector<uint32_t> f(layers_), b(layers_), w(layers_), g(layers_), h(layers_), r(layers_), u(layers_);
+    for (int k = 0; k < layers_; ++k) {
+      g[k] = add(Node::Kind::kGather, gather[k]);
+      f[k] = add(Node::Kind::kCompute, forward[k]);
+      after(g[k], f[k]), after(f[k], g[k], 1);
+      if (k > 0) after(f[k - 1], f[k]);
+    }
+    uint32_t loss = f[layers_ - 1];
+    for (int k = layers_ - 1; k >= 0; --k) {
+      // The last layer stays gathered.
+      h[k] = k == layers_ - 1 || k == 0 ? g[k] : add(Node::Kind::kGather, gather[k]);
+      uint32_t incoming = k == layers_ - 1 ? loss : b[k + 1];
+      if (k > 0) {
+        b[k] = add(Node::Kind::kCompute, backward[k]);
+        after(incoming, b[k]), after(h[k], b[k]), after(b[k], h[k], 1);
+      }
+      w[k] = add(Node::Kind::kCompute, weight[k]);
+      after(incoming, w[k]);
+      r[k] = add(Node::Kind::kReduce, reduce[k]);
+      after(w[k], r[k]), after(r[k], w[k], 1);
+      u[k] = add(Node::Kind::kAftermath, update[k]);
+      after(r[k], u[k]), after(u[k], g[k], 1), after(g[k], u[k]);
+      if (h[k] != g[k]) after(u[k], h[k], 1), after(h[k], u[k]);
+    }
+    // The peers' view: the same computation without updates, in the same order.
+    Instance instance;
+    std::vector<uint32_t> place(model_.nodes.size(), kNone);
+    for (uint32_t i = 0; i < model_.nodes.size(); ++i) {
+      if (model_.nodes[i].kind != Node::Kind::kCompute) continue;
+      place[i] = instance.peer.compute.size();
+      instance.peer.compute.push_back(model_.nodes[i].seconds);
+    }
+    instance.peer.liveBytes.assign(instance.peer.compute.size(), 0);
+    instance.peer.backward = layers_;
+    for (int k = 0; k < layers_; ++k) {
+      PeerGroup group;
+      group.uses.push_back({place[f[k]], place[f[k]]});
+      if (k == layers_ - 1 && k > 0)
+        group.uses.back().second = place[b[k]];
+      else if (k > 0)
+        group.uses.push_back({place[b[k]], place[b[k]]});
+      group.gradient = group.firstGradient = place[w[k]];
+      group.gatherSeconds = gather[k], group.reduceSeconds = reduce[k], group.updateSeconds = update[k];
+      instance.peer.groups.push_back(group);
+    }
+    instance.model = std::move(model_);
+    return instance;
+  }
+
+ private:
+  double uniform(double low, double high) { return std::uniform_real_distribution<>(low, high)(random_); }
+  uint32_t add(Node::Kind kind, double seconds) {
+    Node node;
+    node.kind = kind;
+    node.seconds = seconds;
+    bool link = kind == Node::Kind::kGather || kind == Node::Kind::kReduce;
+    node.unit = link ? Unit::kLink : Unit::kCompute;
+    node.stream = link;
+    model_.nodes.push_back(node);
+    return model_.nodes.size() - 1;
+  }
+  void after(uint32_t from, uint32_t to, uint32_t distance = 0) { model_.dependences.push_back({from, to, distance}); }
+
+  std::mt19937_64 random_;
+  int layers_ = 0;
+  StepModel model_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
+  constexpr int kInstances = 240;
+  std::vector<double> gaps, peerGaps;
+  int64_t nodes = 0;
+  for (uint64_t seed = 1; seed <= kInstances; ++seed) {
+    Instance instance = Builder(seed).build();
+    const StepModel& model = instance.model;
+    Scheduled ours = schedule(model, {});
+    ASSERT_TRUE(respects(model, ours.order)) << "instance " << seed;
+    double period = ours.timeline.period;
+    double optimum = exactPeriod(model, period, nodes);
+    std::vector<Op> ops;
+    for (const Node& node : model.nodes) ops.push_back({node.unit, node.stream, node.seconds});
+    Loop loop{ops, model.dependences, 0};
+    double bound = boundOf(loop, model.dependences).seconds;
+    EXPECT_LE(bound, optimum * (1 + 1e-9)) << "instance " << seed;
+    EXPECT_LE(optimum, period * (1 + 1e-9)) << "instance " << seed;
+    gaps.push_back(period / optimum - 1);
+    EXPECT_LE(gaps.back(), 0.05) << "instance " << seed << ": " << period << " against " << optimum;
+    peerGaps.push_back(playPeer(instance.peer, Peer::kFsdp2, 0).seconds / optimum - 1);
+    EXPECT_GE(peerGaps.back(), -1e-3) << "instance " << seed;
+  }
+  std::cout << "gap to the optimum: median " << median(gaps) << ", worst "
+            << *std::max_element(gaps.begin(), gaps.end()) << ", optimal "
+            << std::count_if(gaps.begin(), gaps.end(), [](double g) { return g < 2e-4; }) << " of " << kInstances
+            << "; fsdp2: median " << median(peerGaps) << "; " << nodes << " nodes searched\n";
+  EXPECT_LE(median(gaps), 2e-4);
+  EXPECT_GE(median(peerGaps), 0.10);
+}
+
+}  // namespace
+}  // namespace sheaf::schedule

@@ -1,0 +1,228 @@
+// sheaf fit: whether a training run fits a cluster, before any of it is rented.
+#include <cstdio>
+#include <map>
+
+#include "ir/Plan/PlanProto.h"
+#include "llvm/Support/raw_ostream.h"
+#include "passes/Choose.h"
+#include "runtime/base/Json.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/Summary.h"
+#include "runtime/plan/Types.h"
+#include "runtime/schedule/Profile.h"
+#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Trained.h"
+
+namespace sheaf::tool {
+
+static const char kHelp[] =
+    R"(Tells per ZeRO stage what a training step of a model takes of a rank's memory, and whether that fits.
+
+usage: sheaf fit MODEL.onnx --ranks N --memory SIZE [options]
+
+  --ranks N             ranks
+  --memory SIZE         of one rank, such as 24GiB
+  --batch B             global batch (default: one row a rank)
+  --bind DIM=K          binds another symbolic dimension
+  --loss OUTPUT         the scalar output to minimise (default: the only one), or 'cross_entropy(LOGITS)'
+  --optimizer NAME[:key=value,...]    sgd, adam or adamw (default: adamw)
+  --precision f32|bf16  of parameters, activations and gradients (default: f32)
+  --profile NAME|FILE   the machine whose time is predicted (default: cpu)
+  --json                for programs
+
+Every figure is that of a plan that was laid out for it, to the byte.
+)";
+
+namespace {
+
+using Recompute = ChooseOptions::Recompute;
+
+struct FitOptions : TrainedOptions {
+  uint64_t memory = 0;
+  bool json = false, help = false;
+};
+
+// A stage's plan, with or without recomputation.
+struct Layout {
+  uint64_t bytes = 0;
+  std::map<std::string, uint64_t> kinds;  // largest at the same time
+  double seconds = 0, exposed = 0;
+  std::string text;
+  bool fits = false;
+};
+
+struct Stage {
+  int64_t stage = 0;
+  Layout plain, recomputed;
+  const Layout& best() const { return plain.fits || recomputed.bytes >= plain.bytes ? plain : recomputed; }
+};
+
+Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
+  Arguments parser("fit", "fit MODEL.onnx --ranks N --memory SIZE");
+  o.schedule.set_kind("constant");
+  o.import.ranks = 0;
+  parser.positional("model", o.model);
+  parser.option("--ranks", o.import.ranks, 1, 65536);
+  parser.option("--memory", [&](const std::string& text) {
+    if (parseBytes(text, o.memory) && o.memory > 0) return Status();
+    return Status::error(cat("--memory ", text, ": expected bytes, such as 24GiB or 80GB"));
+  });
+  parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
+  parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
+  parser.option("--loss", o.import.loss);
+  parser.option("--optimizer", o.optimizer);
+  parser.option("--precision", [&](const std::string& text) {
+    o.pipeline.precision = text;
+    return text == "f32" || text == "bf16" ? Status() : Status::error(cat("--precision ", text, ": expected f32 or bf16"));
+  });
+  parser.option("--profile", o.pipeline.profile);
+  parser.flag("--json", o.json);
+  SHEAF_RETURN_IF_ERROR(parser.parse(arguments));
+  o.help = parser.help;
+  if (o.help) return {};
+  if (o.import.ranks == 0) return Status::error("--ranks N is missing: how many ranks are there?");
+  if (o.memory == 0) return Status::error("--memory SIZE is missing: how much has each rank, such as 24GiB?");
+  if (o.import.batch == 0) o.import.batch = o.import.ranks;
+  o.import.optimizer = o.pipeline.optimizer = o.optimizer;
+  return {};
+}
+
+mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage, Recompute recompute) {
+  ChooseOptions choices;
+  choices.stage = stage;
+  choices.recompute = recompute;
+  choices.memoryLimit = o.memory;
+  mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);
+  if (mlir::failed(candidate)) return mlir::failure();
+  mlir::FailureOr<plan::Plan> plan =
+      plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
+  if (mlir::failed(plan)) return mlir::failure();
+  return Layout{candidate->bytes,   plan::memoryByKind(*plan), candidate->seconds,
+                candidate->exposed, candidate->text(),         candidate->fits};
+}
+
+// The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
+// -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared.
+int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options) {
+  constexpr int64_t kMost = 65536;
+  int64_t rows = options.import.batch / options.import.ranks, failed = 0;
+  auto fits = [&](int64_t ranks) -> std::optional<bool> {
+    FitOptions o = options;
+    o.import.ranks = ranks;
+    o.import.batch = ranks * rows;
+    mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
+    if (!trained) return std::nullopt;
+    mlir::FailureOr<Layout> layout = layOut(*trained, o, ranks > 1 ? 3 : 0, Recompute::kFull);
+    if (mlir::failed(layout)) return std::nullopt;
+    return layout->fits;
+  };
+  int64_t enough = 1;
+  for (;; enough *= 2) {
+    std::optional<bool> fit = fits(enough);
+    if (!fit) return -1;
+    if (*fit) break;
+    failed = enough;
+    if (enough >= kMost) return 0;
+  }
+  while (enough - failed > 1) {
+    int64_t middle = (enough + failed) / 2;
+    std::optional<bool> fit = fits(middle);
+    if (!fit) return -1;
+    (*fit ? enough : failed) = middle;
+  }
+  return enough;
+}
+
+json::Value layoutJson(const Layout& layout, uint64_t memory) {
+  json::Object kinds;
+  for (const auto& [kind, bytes] : layout.kinds) kinds.set(kind, bytes);
+  json::Object object{{"peak_bytes", layout.bytes},
+                      {"fits", layout.fits},
+                      {"by_kind", std::move(kinds)},
+                      {"step_seconds", layout.seconds},
+                      {"exposed_communication_seconds", layout.exposed},
+                      {"plan", layout.text}};
+  if (!layout.fits) object.set("missing_bytes", layout.bytes - memory);
+  return object;
+}
+
+void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
+  json::Array list;
+  for (const Stage& stage : stages)
+    list.push_back(json::Object{{"stage", stage.stage},
+                                {"peak_bytes", stage.best().bytes},
+                                {"fits", stage.best().fits},
+                                {"step_seconds", stage.best().seconds},
+                                {"without_recompute", layoutJson(stage.plain, o.memory)},
+                                {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
+  json::Object told{{"model", o.model},   {"ranks", o.import.ranks},       {"batch", o.import.batch},
+                    {"memory", o.memory},
+                    {"precision", o.pipeline.precision}, {"profile", o.pipeline.profile}, {"stages", std::move(list)}};
+  if (fewest > 0) told.set("smallest_ranks", fewest);
+  std::printf("%s\n", json::write(std::move(told), 2).c_str());
+}
+
+void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
+  static const char* const kKinds[] = {"parameters", "gradients", "optimizer", "gathered", "activations", "workspace"};
+  std::printf("  %-11s", name);
+  for (const char* kind : kKinds) {
+    auto bytes = layout.kinds.find(kind);
+    std::printf(" %11s", bytesText(bytes == layout.kinds.end() ? 0 : bytes->second).c_str());
+  }
+  std::printf(" %11s   %s\n", bytesText(layout.bytes).c_str(),
+              layout.fits
+                  ? cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed)).c_str()
+                  : cat(bytesText(layout.bytes - o.memory), " too much").c_str());
+}
+
+void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
+  std::printf("%s on %lld ranks with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
+              static_cast<long long>(o.import.ranks), bytesText(o.memory).c_str(),
+              static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
+              o.pipeline.precision.c_str(), o.pipeline.profile.c_str());
+  std::printf("  %-11s %11s %11s %11s %11s %11s %11s %11s\n", "", "parameters", "gradients", "optimizer", "gathered",
+              "activations", "workspace", "arena");
+  bool any = false;
+  for (const Stage& stage : stages) {
+    std::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
+    printLayout(stage.plain, o, "as it is");
+    printLayout(stage.recomputed, o, "recomputing");
+    any |= stage.best().fits;
+  }
+  std::printf("\n%s\n", any ? "It fits." : "It does not fit.");
+  if (fewest > 0)
+    std::printf(
+        "With ZeRO-3 and recomputation %lld rank%s of this size are the fewest that fit, with as many rows each.\n",
+        static_cast<long long>(fewest), fewest == 1 ? "" : "s");
+  else
+    std::printf(
+        "No number of ranks of this size fits: what each rank needs beside its shard is too much; use fewer rows a "
+        "rank or shorter ones.\n");
+}
+
+}  // namespace
+
+int fit(const std::vector<std::string>& arguments) {
+  FitOptions options;
+  if (Status parsed = parse(arguments, options); !parsed.ok()) return fail(parsed.message());
+  if (options.help) return help(kHelp);
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+  DiagnosticPrinter diagnostics(*context);
+  mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(*context, options);
+  if (!trained) return 1;
+  std::vector<Stage> stages;
+  for (int64_t stage = 0; stage <= (options.import.ranks > 1 ? 3 : 0); ++stage) {
+    mlir::FailureOr<Layout> plain = layOut(*trained, options, stage, Recompute::kNone);
+    if (mlir::failed(plain)) return 1;
+    mlir::FailureOr<Layout> recomputed = layOut(*trained, options, stage, Recompute::kFull);
+    if (mlir::failed(recomputed)) return 1;
+    stages.push_back({stage, *plain, *recomputed});
+  }
+  int64_t fewest = fewestRanks(*context, options);
+  if (fewest < 0) return 1;
+  options.json ? printJson(options, stages, fewest) : printText(options, stages, fewest);
+  return 0;
+}
+
+}  // namespace sheaf::tool

@@ -1,0 +1,63 @@
+#include "tools/sheaf/Trained.h"
+
+#include "ir/Plan/PlanDialect.h"
+#include "ir/Train/TrainDialect.h"
+#include "ir/Zero/ZeroDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf::tool {
+namespace {
+
+void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
+  mlir::Builder b(module.getContext());
+  auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
+  // Without an option: adamw, or the rules that the model brought, which carry other names.
+  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
+  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
+  auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
+  module->setAttr(
+      "train.training",
+      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
+                           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
+                           named("schedule", b.getStringAttr(o.schedule.kind())),
+                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
+                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
+                           named("min", b.getF64FloatAttr(o.schedule.min())),
+                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)), named("on_nan", b.getStringAttr(o.onNan)),
+                           named("seed", b.getI64IntegerAttr(o.seed))}));
+  module->removeAttr("train.lr");
+}
+
+}  // namespace
+
+Status addBinding(const std::string& text, frontend::ImportOptions& options) {
+  size_t equals = text.find('=');
+  int64_t size = 0;
+  if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
+    return Status::error(cat("--bind ", text, ": expected DIM=K with K of at least 1"));
+  options.bind.emplace_back(text.substr(0, equals), size);
+  return {};
+}
+
+std::unique_ptr<mlir::MLIRContext> makeContext() {
+  mlir::DialectRegistry registry;
+  registry.insert<mlir::func::FuncDialect, train::TrainDialect, zero::ZeroDialect, plan_ir::PlanDialect>();
+  auto context = std::make_unique<mlir::MLIRContext>(registry);
+  context->loadAllAvailableDialects();
+  return context;
+}
+
+mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
+                                              bool importOnly) {
+  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
+  if (!module) return {};
+  mlir::PassManager passes(&context);
+  addImportPasses(passes);
+  if (!importOnly) addTrainPasses(passes, options.pipeline);
+  if (mlir::failed(passes.run(*module))) return {};
+  if (!importOnly) setTraining(*module, options);
+  return module;
+}
+
+}  // namespace sheaf::tool
