@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bench docs install clean
+.PHONY: help setup configured build demo test format fuzz mutants bench predict docs install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound
 	@python3 test/bench/bench.py --tools $(folder)/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
+
+predict: build ## predicted beside measured steps, on this machine
+	@python3 test/bench/predict.py --tools $(folder)/bin
 
 docs: build ## build/release/pages: dialects, passes and operators, generated from the sources
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-docs

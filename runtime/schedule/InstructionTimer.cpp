@@ -21,6 +21,8 @@ constexpr size_t kLeastRepetitions = 12;
 constexpr double kLeastSeconds = 0.02, kMostSeconds = 0.5;
 // Two repetitions agree if they differ by less than this part.
 constexpr double kAgree = 0.02;
+// What takes longer than the quickest by more than this part was disturbed by other load.
+constexpr double kUsual = 0.15;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -132,18 +134,21 @@ Expected<InstructionTimer::Taken> InstructionTimer::measure(const Issue& issue) 
   return Taken{quickest, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end())};
 }
 
-Expected<double> InstructionTimer::quickest(const Issue& issue) {
+Expected<double> InstructionTimer::undisturbed(const Issue& issue) {
+  std::vector<double> seconds;
   double first = HUGE_VAL, second = HUGE_VAL, sum = 0;
-  for (size_t runs = 0;
-       runs < kLeastRepetitions || sum < kLeastSeconds || (second > first * (1 + kAgree) && sum < kMostSeconds);
-       ++runs) {
+  while (seconds.size() < kLeastRepetitions || sum < kLeastSeconds ||
+         (second > first * (1 + kAgree) && sum < kMostSeconds)) {
     Expected<Taken> taken = measure(issue);
     if (!taken.ok()) return taken.status();
+    seconds.push_back(taken->quickest);
     second = std::min(second, std::max(first, taken->quickest));
     first = std::min(first, taken->quickest);
     sum += taken->all;
   }
-  return first;
+  std::sort(seconds.begin(), seconds.end());
+  const auto disturbed = std::upper_bound(seconds.begin(), seconds.end(), first * (1 + kUsual));
+  return seconds[static_cast<size_t>(disturbed - seconds.begin()) / 2];
 }
 
 Expected<double> InstructionTimer::quantileOfAll(const Issue& issue, double quantile) {
@@ -179,13 +184,13 @@ Expected<double> InstructionTimer::seconds(size_t index) {
   // Long instructions are taken one at a time, if they are the same but for their places.
   if (*times == 0 && group.alike) {
     std::atomic<int> next = 0;
-    return quickest([&](RankContext& context) {
+    return undisturbed([&](RankContext& context) {
       const int turn = next.fetch_add(1) / ranks % count;
       return issueGroup(context, {group.first + turn, group.first + turn + 1}, 1);
     });
   }
   const int repeats = std::max(*times, 1);
-  Expected<double> seconds = quickest([&](RankContext& context) { return issueGroup(context, group, repeats); });
+  Expected<double> seconds = undisturbed([&](RankContext& context) { return issueGroup(context, group, repeats); });
   if (!seconds.ok()) return seconds;
   return *seconds / (static_cast<double>(repeats) * count);
 }

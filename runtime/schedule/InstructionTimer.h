@@ -35,8 +35,8 @@ class InstructionTimer {
 
   // After the last group.
   Status open();
-  // Seconds an instruction of the group takes on a rank while all ranks run the same: the quickest rank of the quickest
-  // of many short repetitions, since other load on the machine only slows down.
+  // Seconds an instruction of the group takes on a rank while all ranks run the same: of many short repetitions the
+  // median of those that are about as quick as the quickest, since other load on the machine only slows down.
   Expected<double> seconds(size_t group);
   // Seconds until all ranks are done with an instruction of the group: a quantile of the repetitions.
   Expected<double> secondsOfAll(size_t group, double quantile);
@@ -55,8 +55,8 @@ class InstructionTimer {
   };
   // Runs `issue` on all ranks at once, then synchronizes them.
   Expected<Taken> measure(const Issue& issue);
-  // Until the two quickest agree.
-  Expected<double> quickest(const Issue& issue);
+  // The median of the quickest rank's seconds over the repetitions that nothing disturbed.
+  Expected<double> undisturbed(const Issue& issue);
   Expected<double> quantileOfAll(const Issue& issue, double quantile);
   // How often a group is to run for a repetition of the usual length.
   Expected<int> timesOf(const Group& group);

@@ -90,6 +90,7 @@ class ComputeMeasurement {
 
   struct KernelGroup {
     size_t group;
+    int size;
     double bytes, operations;
   };
   std::vector<KernelGroup> kernelGroups() {
@@ -102,7 +103,8 @@ class ComputeMeasurement {
         bytes += static_cast<double>(kernel.operand_bytes(i));
         if (sample.placeOf[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
       }
-      groups.push_back({timer_.group(kFootprints * span), bytes, static_cast<double>(kernel.operations())});
+      groups.push_back(
+          {timer_.group(kFootprints * span), sample.size, bytes, static_cast<double>(kernel.operations())});
       for (int copy = 0; copy < kFootprints; ++copy) {
         plan::Instruction instruction;
         plan::KernelLaunch* launch = instruction.mutable_kernel();
@@ -117,28 +119,36 @@ class ComputeMeasurement {
     return groups;
   }
 
-  // Bandwidth by size: of the samples of about a size, the quickest, since the others compute more. The rate of
-  // operations is the best among those that take longer than their bytes do.
+  // Bandwidth by size: of the samples of a size the second quickest, since an update in place moves bytes quicker than
+  // most and others compute more. What these take beyond that gives the rate of operations.
   Status fitKernels(const std::vector<KernelGroup>& groups) {
-    std::map<int, std::pair<double, double>> best;  // by the size's logarithm: size, rate
+    struct Size {
+      double bytes = 0;
+      std::vector<double> rates;
+    };
+    std::map<int, Size> sizes;
     std::vector<double> taken;
     for (const KernelGroup& g : groups) {
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
       taken.push_back(*seconds);
-      auto& [size, rate] = best[static_cast<int>(std::lround(std::log2(g.bytes) / 2))];
-      if (g.bytes / taken.back() > rate) size = g.bytes, rate = g.bytes / taken.back();
+      sizes[g.size].bytes += g.bytes;
+      sizes[g.size].rates.push_back(g.bytes / *seconds);
     }
-    cost_.kernels.points.clear();
-    for (const auto& [key, point] : best) cost_.kernels.points.push_back(point);
+    for (auto& [key, size] : sizes) {
+      std::sort(size.rates.rbegin(), size.rates.rend());
+      cost_.kernels.points.emplace_back(size.bytes / static_cast<double>(size.rates.size()),
+                                        size.rates[std::min<size_t>(1, size.rates.size() - 1)]);
+    }
     std::sort(cost_.kernels.points.begin(), cost_.kernels.points.end());
-    // All that are bound by memory say nothing about operations; without another, these cost nothing.
-    constexpr double kFree = 1e15;
-    double rate = 0;
+    // Of the samples that take longer than their bytes do, and not just longer than an instruction's overhead.
+    std::vector<double> rates;
     for (size_t i = 0; i < groups.size(); ++i)
-      if (taken[i] > 1.5 * groups[i].bytes / cost_.kernels.at(groups[i].bytes))
-        rate = std::max(rate, groups[i].operations / taken[i]);
-    cost_.operations = rate > 0 ? rate : kFree;
+      if (taken[i] > std::max(1.5 * groups[i].bytes / cost_.kernels.at(groups[i].bytes), 10 * cost_.overhead))
+        rates.push_back(groups[i].operations / taken[i]);
+    constexpr double kFree = 1e15;
+    std::nth_element(rates.begin(), rates.begin() + static_cast<ptrdiff_t>(rates.size() / 2), rates.end());
+    cost_.operations = rates.empty() ? kFree : rates[rates.size() / 2];
     cost_.kernelsSource = cat(how_, ": ", groups.size(), " fusions of training steps in their sizes");
     return {};
   }

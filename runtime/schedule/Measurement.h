@@ -14,6 +14,7 @@ namespace sheaf::schedule {
 // A kernel to be measured: of MeasureOptions::kernels, launched over all its rows.
 struct SampleKernel {
   int kernel = 0;
+  int size = 0;  // samples of one size are compared with each other
   // Of its operands, whose sizes are Kernel.operand_bytes; results, which come last, are written. An operand may lie
   // where an earlier one does: the index of that one, or -1.
   std::vector<plan::Access> access;

@@ -103,8 +103,8 @@ class Profile {
 
   const std::string& name() const { return name_; }
   int64_t ranks() const { return ranks_; }
-  // Of one rank's device.
-  uint64_t memoryBytes() const { return memoryBytes_; }
+  // Of one rank's device, or its part of the memory that ranks on shared cores share.
+  uint64_t memoryBytes() const { return cores_ > 0 ? memoryBytes_ / static_cast<uint64_t>(ranks_) : memoryBytes_; }
   // While a collective runs, computation runs at its rate divided by 1 + slowdown.
   double slowdown() const;
 

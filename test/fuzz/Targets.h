@@ -19,6 +19,8 @@ Target dataTarget(const std::string& corpus);
 Target weightsTarget(const std::string& corpus);
 // Saved states, with checksums left wrong or made right: resumed from.
 Target stateTarget(const std::string& corpus);
+// Machine profiles and plans: what is accepted of both is simulated.
+Target simulateTarget(const std::string& corpus);
 
 // The files of a corpus folder, in the order of their names. An empty folder ends the process with a message.
 struct Seed {

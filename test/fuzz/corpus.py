@@ -81,7 +81,7 @@ def main():
     args = parser.parse_args()
     out = args.out
     shutil.rmtree(out, ignore_errors=True)
-    for folder in ("onnx", "plan", "data", "data-plan", "weights", "run"):
+    for folder in ("onnx", "plan", "data", "data-plan", "weights", "run", "profile"):
         (out / folder).mkdir(parents=True)
 
     def tool(name, *arguments):
@@ -89,6 +89,8 @@ def main():
 
     for name in ("mlp", "mlp-training-info", "ort-training-model", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
         (out / "onnx" / f"{name}.onnx").write_bytes(without_weights((MODELS / f"{name}.onnx").read_bytes()))
+    for profile in (ROOT / "runtime" / "schedule" / "profiles").glob("*.json"):
+        shutil.copy(profile, out / "profile" / profile.name)
     (out / "onnx" / "linear.onnx").write_bytes(onnxwriter.linear())
 
     for ranks, zero, more in ((1, 0, []), (2, 1, ["--on-nan", "skip"]), (2, 3, ["--clip-norm", "1"])):

@@ -60,6 +60,19 @@ TEST(Text, NearestIsASlipOnly) {
   EXPECT_EQ(bytesText(1536), "1.5 KiB");
 }
 
+TEST(Text, BytesHaveUnits) {
+  uint64_t bytes = 0;
+  auto parsed = [&](const char* text) { return parseBytes(text, bytes) ? static_cast<int64_t>(bytes) : -1; };
+  EXPECT_EQ(parsed("4096"), 4096);
+  EXPECT_EQ(parsed("24GiB"), int64_t{24} << 30);
+  EXPECT_EQ(parsed("1.5 MiB"), 3 << 19);
+  EXPECT_EQ(parsed("80GB"), 80'000'000'000);
+  EXPECT_EQ(parsed("2kB"), 2000);
+  EXPECT_EQ(parsed("0B"), 0);
+  for (const char* wrong : {"", "GiB", "-1", "1e3", "12 XB", "1.2.3", "1 GiB ", "2000 PiB"})
+    EXPECT_EQ(parsed(wrong), -1) << wrong;
+}
+
 TEST(Json, RoundTrip) {
   const char* text = R"({"a": [1, -2.5, 1e+300, true, false, null], "b\n\"": {"c": "é€😀"}, "d": []})";
   auto value = json::parse(text);

@@ -73,8 +73,8 @@ uint64_t bytesOf(mlir::Type type) {
 
 // Results lie where the first operands of their type that no other result took do, if the fusion reads these at the
 // index it writes.
-schedule::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
-  schedule::SampleKernel sample{kernel, {}, {}};
+schedule::SampleKernel sampleOf(train::FusionOp fusion, int kernel, int size, bool inPlace) {
+  schedule::SampleKernel sample{kernel, size, {}, {}};
   sample.access.assign(fusion->getNumOperands(), plan::READ);
   sample.placeOf.assign(fusion->getNumOperands(), -1);
   std::vector<int64_t> free(fusion.getElementwise().begin(), fusion.getElementwise().end());
@@ -98,7 +98,8 @@ bool compileSampleKernels(schedule::MeasureOptions& options) {
   DiagnosticPrinter diagnostics(context);
   std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
   std::vector<train::FusionOp> fusions;
-  for (const char* program : kPrograms)
+  for (const char* program : kPrograms) {
+    int size = 0;
     for (auto [rows, columns] : kShapes) {
       auto module = mlir::parseSourceString<mlir::ModuleOp>(withShape(program, rows, columns), &context);
       mlir::PassManager passes(&context);
@@ -109,10 +110,12 @@ bool compileSampleKernels(schedule::MeasureOptions& options) {
       module->walk([&](train::FusionOp fusion) {
         fusions.push_back(fusion);
         const bool update = fusion->getNumResults() == 3;
-        options.samples.push_back(sampleOf(fusion, static_cast<int>(fusions.size()) - 1, update));
+        options.samples.push_back(sampleOf(fusion, static_cast<int>(fusions.size()) - 1, size, update));
       });
       modules.push_back(std::move(module));
+      ++size;
     }
+  }
   std::vector<std::string> symbols;
   mlir::FailureOr<codegen::CpuImage> image = codegen::compileFusions(fusions, symbols, {});
   if (mlir::failed(image)) return false;

@@ -1,0 +1,46 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Verify.h"
+#include "runtime/schedule/Bound.h"
+#include "runtime/schedule/PlanLoop.h"
+#include "test/fuzz/Targets.h"
+
+namespace sheaf::fuzz {
+namespace {
+
+// A period that is no number, or one below the bound, is a finding like a crash.
+void simulate(const plan::Plan& plan, const schedule::Profile& machine) {
+  schedule::PlanLoop loop = schedule::loopOf(plan, machine);
+  schedule::Timeline timeline = schedule::play(loop.loop);
+  schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop));
+  if (timeline.period >= 0 && bound.seconds >= 0) return;
+  std::fprintf(stderr, "a step of %g s with a bound of %g s\n", timeline.period, bound.seconds);
+  std::abort();
+}
+
+}  // namespace
+
+Target simulateTarget(const std::string& corpus) {
+  auto profiles = std::make_shared<std::vector<Seed>>(readSeeds(corpus + "/profile"));
+  auto plans = std::make_shared<std::vector<Seed>>(readSeeds(corpus + "/plan"));
+  return {"simulate", 4, [=](Random& random) {
+            const Seed& seed = (*profiles)[random.below(profiles->size())];
+            const std::string& file = (*plans)[random.below(plans->size())].bytes;
+            const bool damagePlan = random.oneIn(2);
+            Expected<schedule::Profile> machine =
+                schedule::Profile::parse(damagePlan ? seed.bytes : mutateText(seed.bytes, random), seed.path);
+            if (!machine.ok()) return;
+            plan::Plan plan;
+            const std::string payload = file.substr(plan::kPlanHeaderBytes);
+            if (!plan.ParseFromString(damagePlan ? mutateWire(payload, random) : payload)) return;
+            if (!plan::verifyPlan(plan).ok()) return;
+            for (int64_t ranks : {plan.ranks(), int64_t{1}, int64_t{64}})
+              if (Expected<schedule::Profile> other = machine->withRanks(ranks); other.ok()) simulate(plan, *other);
+            (void)schedule::Profile::parse(json::write(machine->toJson()), seed.path);
+          }};
+}
+
+}  // namespace sheaf::fuzz
