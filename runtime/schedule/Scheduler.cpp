@@ -14,6 +14,8 @@ namespace {
 // which are searched.
 constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
 // Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
+// Steps with more nodes are large.
+constexpr int64_t kLargeNodes = 2000;
 // Orders after which one that is far from fitting means that none fits.
 constexpr int64_t kTriedBeforeHopeless = 16;
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
@@ -191,23 +193,27 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
     for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, -1, options.prefetch}));
     return search.take();
   }
-  // From the shapes that keep few bytes to those that hide more, until nothing is left to hide.
+  // From the shapes that keep few bytes to those that hide more, until nothing is left to hide. Of large steps every
+  // second one: what their nodes gain or lose at the step boundary is little.
   const double far = 4 * whole + constructor.gatherSeconds();
+  const bool large = int64_t(model.nodes.size()) > kLargeNodes;
+  int64_t count = 0;
+  auto tryShape = [&](const Shape& shape) {
+    if ((large && count++ % 2 == 1) || search.done() || search.hopeless()) return;
+    search.offer(constructor.construct(shape));
+  };
   for (double window : {0.0, 0.03, 0.1, 0.3, 2.0})
-    for (double horizon : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
-      for (bool eager : {true, false})
-        if (!search.done() && !search.hopeless()) search.offer(constructor.construct({horizon, window * whole, eager}));
+    for (bool eager : {true, false})
+      for (double horizon : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
+        tryShape({horizon, window * whole, eager});
   // Where the link is the slower one every gather is late: what bounds memory is how many are under way.
-  for (int64_t pending : {0, 1, 2, 4, 8, -1})
-    for (int64_t prefetch : {1, 2, 4, 8})
-      for (double window : {0.0, 0.1, 0.3})
-        if (!search.done() && !search.hopeless())
-          search.offer(constructor.construct({0, window * whole, true, pending, prefetch}));
+  for (double window : {0.0, 0.1, 0.3})
+    for (int64_t pending : {0, 1, 2, 4, 8, -1})
+      for (int64_t prefetch : {1, 2, 4, 8}) tryShape({0, window * whole, true, pending, prefetch});
   // What fills the time around the step boundary matters more where the link is busy.
   for (double window : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
-    for (double horizon : {gather, far})
-      for (bool eager : {true, false})
-        if (!search.done() && !search.hopeless()) search.offer(constructor.construct({horizon, window * whole, eager}));
+    for (bool eager : {true, false})
+      for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager});
   if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);
