@@ -110,14 +110,13 @@ void Reader::declarations() {
       names.push_back(builder.getStringAttr(state.name()));
     }
     BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
-                              buffers[b.parameter_buffer()], b.parameters_sharded(), states,
-                              builder.getArrayAttr(names), b.states_sharded(), b.trainable(), b.master(),
-                              typeOrNone(b.gradient_type()));
+                     buffers[b.parameter_buffer()], b.parameters_sharded(), states, builder.getArrayAttr(names),
+                     b.states_sharded(), b.trainable(), b.master(), typeOrNone(b.gradient_type()));
   }
   for (const plan::Parameter& p : plan.parameters())
     ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
-                                 list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()),
-                                 source(p), typeOrNone(p.source_type()));
+                        list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()), source(p),
+                        typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Input& i : plan.inputs())

@@ -136,7 +136,9 @@ Bound boundOf(const Loop& loop, std::span<const Dependence> data) {
   bound.cycle = longestCycle(loop.ops, data);
   bound.seconds = bound.compute;
   if (bound.communication > bound.seconds) bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
-  if (bound.cycle > bound.seconds) bound.seconds = bound.cycle, bound.by = BoundBy::kCycle;
+  // A cycle says more than the sum that it is where they are equal.
+  bool cyclic = bound.by == BoundBy::kCommunication ? bound.cycle >= bound.seconds : bound.cycle > bound.seconds;
+  if (cyclic) bound.seconds = bound.cycle, bound.by = BoundBy::kCycle;
   return bound;
 }
 

@@ -174,6 +174,19 @@ TEST(Bound, IsTheLargestOfItsTerms) {
   EXPECT_STREQ(boundByName(third.by), "cycle");
 }
 
+TEST(Bound, WhatRunsBesideNoTransferCountsWithThem) {
+  // Two gathers, computation that needs both, a reduction of each half of its result, and all over again.
+  const Loop loop = loopFor(
+      {{Unit::kLink, 1, 2}, {Unit::kLink, 1, 2}, {Unit::kCompute, 0, 1}, {Unit::kLink, 1, 3}, {Unit::kLink, 1, 3}});
+  const std::vector<Dependence> data{{0, 2, 0}, {1, 2, 0}, {2, 3, 0}, {2, 4, 0}, {3, 0, 1}, {4, 1, 1}};
+  const Bound bound = boundOf(loop, data);
+  EXPECT_DOUBLE_EQ(bound.communication, 11);
+  EXPECT_DOUBLE_EQ(bound.cycle, 6);
+  // If the second gather may run beside it, the other transfers still cannot.
+  const std::vector<Dependence> fewer{{0, 2, 0}, {2, 3, 0}, {2, 4, 0}, {3, 0, 1}, {4, 0, 1}};
+  EXPECT_DOUBLE_EQ(boundOf(loop, fewer).communication, 10);
+}
+
 TEST(Bound, TheLongestCycleIsByRound) {
   std::vector<Op> ops;
   for (double seconds : {1.0, 2.0, 4.0, 8.0}) ops.push_back({Unit::kCompute, 0, seconds});

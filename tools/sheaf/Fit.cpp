@@ -74,7 +74,8 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   parser.option("--optimizer", o.optimizer);
   parser.option("--precision", [&](const std::string& text) {
     o.pipeline.precision = text;
-    return text == "f32" || text == "bf16" ? Status() : Status::error(cat("--precision ", text, ": expected f32 or bf16"));
+    return text == "f32" || text == "bf16" ? Status()
+                                           : Status::error(cat("--precision ", text, ": expected f32 or bf16"));
   });
   parser.option("--profile", o.pipeline.profile);
   parser.flag("--json", o.json);
@@ -156,9 +157,9 @@ void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
                                 {"step_seconds", stage.best().seconds},
                                 {"without_recompute", layoutJson(stage.plain, o.memory)},
                                 {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
-  json::Object told{{"model", o.model},   {"ranks", o.import.ranks},       {"batch", o.import.batch},
-                    {"memory", o.memory},
-                    {"precision", o.pipeline.precision}, {"profile", o.pipeline.profile}, {"stages", std::move(list)}};
+  json::Object told{{"model", o.model},         {"ranks", o.import.ranks},           {"batch", o.import.batch},
+                    {"memory", o.memory},       {"precision", o.pipeline.precision}, {"profile", o.pipeline.profile},
+                    {"stages", std::move(list)}};
   if (fewest > 0) told.set("smallest_ranks", fewest);
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
