@@ -172,9 +172,18 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
     int64_t first = INT64_MAX, last = INT64_MIN;
   };
   std::vector<Life> lives(model.buffers.size());
+  // Written before it is read: what reads a buffer before its first write reads what the round before left there.
+  std::vector<int64_t> written(model.buffers.size(), INT64_MAX);
+  for (uint32_t node = 0; node < model.nodes.size(); ++node)
+    for (const Access& access : model.nodes[node].accesses)
+      if (access.write) written[access.buffer] = std::min(written[access.buffer], position(node));
   for (uint32_t node = 0; node < model.nodes.size(); ++node)
     for (const Access& access : model.nodes[node].accesses) {
       Life& life = lives[access.buffer];
+      if (position(node) < written[access.buffer]) {
+        life.last = std::max(life.last, position(node) + length);
+        continue;
+      }
       life.first = std::min(life.first, position(node));
       // Nothing waits for it within the round: then the next round's start does.
       int64_t last = std::max(position(node), known[node] < position(node) ? length - 1 : known[node]);

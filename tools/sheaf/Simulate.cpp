@@ -36,7 +36,7 @@ struct Simulation {
   PlanLoop loop;
   Timeline timeline;
   Bound bound;
-  uint64_t peak = 0, limit = 0;
+  uint64_t peak = 0, limit = 0, live = 0;
   std::map<std::string, double> parts;                       // seconds by kind of instruction
   std::vector<std::pair<std::string, PeerResult>> policies;  // of the other systems
 };
@@ -50,6 +50,8 @@ Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, ui
     return Status::error("the plan's instructions wait for each other and never end; `sheaf verify` says which");
   result.bound = boundOf(loop.loop, dataDependences(plan, loop));
   result.peak = peakBytes(plan, machine.ranks());
+  StepModel model = modelOf(plan, machine);
+  result.live = liveBytes(model, orderOf(model));
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
   result.limit = limit ? limit : machine.memoryBytes();
@@ -114,6 +116,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machi
       {"seconds_by_kind", std::move(parts)},
       {"policies", std::move(policies)},
       {"peak_bytes", s.peak},
+      {"live_bytes", s.live},
       {"memory_limit", s.limit},
       {"fits", s.peak <= s.limit}};
   std::printf("%s\n", json::write(std::move(told), 2).c_str());

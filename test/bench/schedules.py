@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Predicted steps of large models on machines that are not at hand, beside the bound and the schedules of other systems.
+
+    python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N]
+
+FOLDER has the ONNX graphs, whose weights are not needed. Prints a table in Markdown: every figure comes from a plan that was
+compiled and proved, and from the simulator.
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+
+MODELS = ("gpt2-124m", "llama-3-8b", "gpt-7.5b", "llama-2-13b", "llama-2-70b")
+MACHINES = {"h100x8": 8, "h100x64": 64, "rtx4090x8": 8}
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+
+
+def row(tools, model, machine, precision, rows, folder):
+    ranks, plan = MACHINES[machine], pathlib.Path(folder) / "plan"
+    begin = time.monotonic()
+    done = run(tools / "sheaf", "compile", model, "-o", plan, "--ranks", ranks, "--batch", ranks * rows, "--precision", precision,
+               "--profile", machine)
+    seconds = time.monotonic() - begin
+    if done.returncode:
+        short = re.search(r"([\d.]+ \w+) \(\d+ bytes\) too much", done.stderr)
+        return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | {seconds:.1f} s |"
+    told = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
+    chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
+    fitting = {n: p for n, p in told["policies"].items() if p["fits"]}
+    best = min(fitting.items(), key=lambda p: p[1]["step_seconds"], default=None)
+    fsdp2 = told["policies"]["fsdp2"]
+    beside = f"{best[0]} {best[1]['step_seconds'] / told['step_seconds']:.2f}" if best else "none fits"
+    step, gib = told["step_seconds"], 1 << 30
+    return (f"| {model.stem} | {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {told['bound_seconds'] * 1e3:,.1f} ({told['bound_by']}) "
+            f"| {100 * (step / told['bound_seconds'] - 1):.1f} % | {told['peak_bytes'] / gib:.1f} ({told['peak_bytes'] / told['live_bytes']:.3f}) "
+            f"| {fsdp2['step_seconds'] / step:.2f}, {fsdp2['peak_bytes'] / gib:.1f}{'' if fsdp2['fits'] else ', too many'} "
+            f"| {beside} | {seconds:.1f} s |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", required=True)
+    parser.add_argument("--models", required=True)
+    parser.add_argument("--only", help="run the rows whose names match")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--rows", type=int, default=1, help="rows of the batch on each rank")
+    args = parser.parse_args()
+    print("| model | machine | chosen | step, ms | bound, ms | gap | arena, GiB (times what is alive) | FSDP2: time, GiB | best other that fits | compile |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="sheaf-schedules-") as folder:
+        for model in MODELS:
+            for machine in MACHINES:
+                if args.only and not re.search(args.only, f"{model} {machine}"):
+                    continue
+                path = pathlib.Path(args.models) / f"{model}.onnx"
+                if path.exists():
+                    print(row(pathlib.Path(args.tools), path, machine, args.precision, args.rows, folder), flush=True)
+
+
+if __name__ == "__main__":
+    main()
