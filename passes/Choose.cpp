@@ -4,6 +4,7 @@
 
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
 #include "runtime/schedule/Bound.h"
 #include "runtime/schedule/PlanLoop.h"
 
@@ -16,6 +17,8 @@ using mlir::FailureOr;
 
 // Times within this part of each other are the same; then the fewer bytes win.
 constexpr double kSameTime = 1e-3;
+// Within this part of the bound buckets of other sizes are not worth the time.
+constexpr double kNearBound = 0.005;
 // A gap to the bound from which on it is worth to try whether more room closes it.
 constexpr double kWorthRoom = 0.02;
 // Tries at laying a plan out within a limit that its live bytes keep.
@@ -53,7 +56,7 @@ class Chooser {
     FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
-    last_ = {candidate->bytes, candidate->seconds / candidate->bound - 1};
+    last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};
     segments_ = std::max(segments_, integerAttribute(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
     return mlir::success();
@@ -82,6 +85,7 @@ class Chooser {
       if (failed(offer(options, fits))) return failure();
       if (choices_.recompute == Recompute::kFull) return mlir::success();
       if (fits && !fitted && level.what != levels.front().what && failed(fewestSegments(options))) return failure();
+      if (!fits && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
       // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
       bool tight = last_.bytes > choices_.memoryLimit - choices_.memoryLimit / 4;
       if (fits && (!tight || choices_.memoryLimit == 0 || last_.gap < kWorthRoom || (fitted && last_.gap >= gap)))
@@ -115,11 +119,15 @@ class Chooser {
       if (choices_.bucketsGiven || !exposed() || size == 0) break;
       PipelineOptions options = best_->options;
       options.bucketBytes = static_cast<int64_t>(size * factor);
+      double before = best_->seconds;
       if (failed(offer(options, fits))) return failure();
+      if (factor > 1 && best_->seconds == before && best_->seconds < best_->bound * (1 + kNearBound)) break;
     }
     if (best_->options.stage < 3 || choices_.keepGiven) return mlir::success();
     for (double part : {1.0, 0.5, 0.25, 0.125}) {
       if (!exposed()) break;
+      uint64_t kept = static_cast<uint64_t>(part * static_cast<double>(best_->wholeBytes));
+      if (choices_.memoryLimit > 0 && best_->bytes + kept > choices_.memoryLimit) continue;
       PipelineOptions options = best_->options;
       options.keepPart = part;
       if (failed(offer(options, fits))) return failure();
@@ -134,7 +142,7 @@ class Chooser {
   std::optional<Candidate> best_;
   int64_t segments_ = 0;
   struct {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, stateBytes = 0;
     double gap = 0;  // to the bound
   } last_;           // of the candidate offered last
 };
@@ -178,6 +186,11 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     candidate.bound = bound.seconds;
     candidate.boundBy = schedule::boundByName(bound.by);
     candidate.bytes = plan->memory().peak_bytes();
+    candidate.stateBytes = candidate.wholeBytes = 0;
+    for (const plan::Bucket& bucket : plan->buckets())
+      candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
+    for (const plan::Buffer& buffer : plan->buffers())
+      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
     candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
     if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
     // The layout is a little larger than what is alive at once: aim lower by as much.

@@ -26,7 +26,9 @@ struct Candidate {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   double seconds = 0, bound = 0, exposed = 0;
   std::string boundBy;
-  uint64_t bytes = 0;  // of the arena
+  uint64_t bytes = 0;       // of the arena
+  uint64_t stateBytes = 0;  // of what is kept from step to step
+  uint64_t wholeBytes = 0;  // of all parameters, unsharded
   bool fits = true;
 
   // "ZeRO-3, buckets of 64.0 MiB, all of 40 segments recomputed".

@@ -20,6 +20,7 @@ void addImportPasses(mlir::OpPassManager& passes) {
 }
 
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
   passes.addPass(train::createDifferentiate());
   train::AddOptimizerOptions optimizer;
@@ -70,6 +71,8 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   plan_ir::LowerToPlanOptions lower;
   lower.maxThreads = options.maxThreads;
   passes.addPass(plan_ir::createLowerToPlan(lower));
+  // Before anything is decided about order and memory: the proof will say that the plan still computes this.
+  passes.addPass(plan_ir::createDigestDataflow());
   plan_ir::ScheduleOptions schedule;
   schedule.profileName = options.profile;
   schedule.memoryLimit = options.memoryLimit;

@@ -17,6 +17,12 @@ def LowerToPlan : PlanPass<"lower"> {
   }];
   let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">];
 }
+def DigestDataflow : PlanPass<"digest-dataflow"> {
+  let summary = "writes a digest of what outputs and state are computed from into the plan";
+  let description = [{
+    See runtime/plan/Dataflow.h. Schedule, events and memory leave it as it is, and the proof of the finished plan says so.
+  }];
+}
 def Schedule : PlanPass<"schedule"> {
   let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";
   let description = [{

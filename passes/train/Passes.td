@@ -54,6 +54,13 @@ def LiftCrossEntropy : TrainPass<"lift-cross-entropy"> {
 
 //===--- train: loss, backward, optimizer --------------------------------------------------------------------------===//
 
+def WidenFloats : TrainPass<"widen-floats"> {
+  let summary = "has the step compute in f32 where the graph says bf16 or f16";
+  let description = [{
+    Tensors of 16-bit floats become f32, and casts between the two go. Parameters keep the type of their initial bytes in
+    the attribute `train.source_type`. What memory holds is decided by `train-set-precision`, for all models alike.
+  }];
+}
 def GlobalizeLoss : TrainPass<"globalize-loss"> {
   let summary = "makes the loss of one rank's rows this rank's share of the global loss";
 }

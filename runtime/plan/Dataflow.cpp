@@ -42,9 +42,7 @@ class Interpreter {
       state(bucket.parameter_buffer(), Term("parameters").add(bucket.name()));
       for (const State& s : bucket.states()) state(s.buffer(), Term("state").add(bucket.name()).add(s.name()));
     }
-    for (const Constant& constant : plan_.constants())
-      state(constant.buffer(),
-            Term("constant").add(constant.source().file()).add(constant.source().offset()).add(constant.buffer()));
+    for (const Constant& constant : plan_.constants()) state(constant.buffer(), Term("constant"));
   }
 
   uint64_t run() {
@@ -65,7 +63,8 @@ class Interpreter {
     bool operator==(const Value& other) const { return hash == other.hash && origin == other.origin; }
   };
 
-  void state(uint32_t buffer, const Term& term) {
+  void state(uint32_t buffer, Term term) {
+    term.add(static_cast<uint64_t>(states_.size()));
     states_.push_back(buffer);
     fill(bases_[buffer], plan_.buffers(static_cast<int>(buffer)).bytes(), term.hash(), 0);
   }
@@ -156,13 +155,14 @@ class Interpreter {
   void host() {
     ByteMap<Value> kept;
     std::swap(kept, values_);
-    for (uint32_t buffer : states_) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const uint32_t buffer = states_[i];
       uint64_t begin = bases_[buffer], bytes = plan_.buffers(static_cast<int>(buffer)).bytes();
       kept.visit(begin, begin + bytes, [&](uint64_t from, uint64_t to, const Value& value) {
         values_.visit(from, to, [&](uint64_t, uint64_t, Value& copy) { copy = value; });
       });
       Term term("left for the host");
-      addContents(begin, bytes, 0, term.add(buffer));
+      addContents(begin, bytes, 0, term.add(static_cast<uint64_t>(i)));
       observed_ += term.hash();
     }
   }

@@ -7,7 +7,6 @@
 
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Saturating.h"
-#include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
 namespace {
@@ -45,7 +44,7 @@ class Checker {
     const int64_t type = integerIn("type", 0, 15);
     if (type == BF16) return 2;
     if (type != ELEMENT_TYPE_UNSPECIFIED && type != F32)
-      fail(std::string("it computes in f32 and bf16, not in ") + elementName(static_cast<ElementType>(type)));
+      fail("it computes in F32 and BF16, not in type " + std::to_string(type));
     return 4;
   }
   int64_t stride(const std::string& name) { return integerIn(name, 0, kMaxStride); }

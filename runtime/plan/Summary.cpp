@@ -82,7 +82,10 @@ class Liveness {
         live_[operand.buffer()].remove(operand.offset(), operand.offset() + operand.bytes());
     });
     forEachOperand(instruction, [&](const Operand& operand) {
-      if (operand.access() != WRITE) live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
+      // Scratch is read and written, but nothing of it is there before or after.
+      bool scratch = plan_.buffers(static_cast<int>(operand.buffer())).kind() == WORKSPACE;
+      if (operand.access() != WRITE && !scratch)
+        live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
     });
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());

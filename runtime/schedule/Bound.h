@@ -16,9 +16,10 @@ struct Bound {
   // The compute ops one after the other. While a collective runs they are slowed down, and to wait instead costs more:
   // of c seconds of collectives, c slowdown / (1 + slowdown) are lost.
   double compute = 0;
-  double communication = 0;  // the transfers one after the other on their link
-  double cycle = 0;          // the longest cycle of data through the step boundary, by the rounds that it spans
-  double seconds = 0;        // the largest of these
+  // The transfers one after the other on their link, and the computation that can run beside none of them.
+  double communication = 0;
+  double cycle = 0;    // the longest cycle of data through the step boundary, by the rounds that it spans
+  double seconds = 0;  // the largest of these
   BoundBy by = BoundBy::kCompute;
 };
 

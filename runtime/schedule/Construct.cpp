@@ -29,6 +29,11 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
 
   carriable_.assign(n, false);
   ideal_.assign(n, 0);
+  int64_t reductions = 0;
+  for (const Node& node : model.nodes) {
+    reductionsBefore_.push_back(reductions);
+    reductions += node.kind == Node::Kind::kReduce;
+  }
   for (uint32_t i : sequence_) ideal_[i] = computeSeconds_, computeSeconds_ += model.nodes[i].seconds;
   for (size_t i = 0; i < n; ++i) {
     const Node& node = model.nodes[i];
@@ -65,9 +70,9 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
     }
   }
   // What takes no time worth waiting for goes first: everything may be late already, and somebody waits for it.
-  double longest = 0;
+  double longest = 0, linkSeconds = 0;
   for (const Node& node : model.nodes)
-    if (node.unit == Unit::kLink) longest = std::max(longest, node.seconds);
+    if (node.unit == Unit::kLink) longest = std::max(longest, node.seconds), linkSeconds += node.seconds;
   for (size_t i = 0; i < n; ++i)
     if (model.nodes[i].kind == Node::Kind::kOther && model.nodes[i].seconds < kBrief * longest) latest_[i] = -kInfinity;
   firstUse_ = latest_;
@@ -80,7 +85,7 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
   for (size_t k = 0; k < gathers_.size(); ++k) turn_[gathers_[k]] = k;
   // Gathers follow each other on the link, around the loop: earliest deadline first, backwards.
   for (int pass = 0; pass < 2 && !gathers_.empty(); ++pass) {
-    double next = latest_[gathers_.front()] + computeSeconds_;
+    double next = latest_[gathers_.front()] + std::max(computeSeconds_, linkSeconds);
     for (size_t k = gathers_.size(); k-- > 0;) {
       double& latest = latest_[gathers_[k]];
       next = latest = std::min(latest, next - model.nodes[gathers_[k]].seconds);
@@ -104,7 +109,11 @@ class Simulation {
       double x = c_.tail_[a % n_], y = c_.tail_[b % n_];
       return x != y ? x > y : a < b;
     };
-    readyGathers_ = Ready(byLatest_), readyOthers_ = Ready(byLatest_);
+    // Gathers keep the order of their first uses.
+    byTurn_ = [this](uint32_t a, uint32_t b) {
+      return std::pair(roundOf(a), c_.turn_[a % n_]) < std::pair(roundOf(b), c_.turn_[b % n_]);
+    };
+    readyGathers_ = Ready(byTurn_), readyOthers_ = Ready(byLatest_);
     readyAftermath_ = Ready(byTail_), readyWindow_ = Ready(byTail_);
     double windowStart = c.computeSeconds_ - shape.window;
     inWindow_.assign(n_, false);
@@ -185,6 +194,7 @@ class Simulation {
 
   void finish(uint32_t id) {
     end_[id] = time_;
+    if (nodeOf(id).kind == Node::Kind::kReduce) ++reduced_[roundOf(id)];
     for (const Dependence& d : c_.releases_[id % n_]) {
       int64_t round = roundOf(id) + d.distance;
       if (round < kRounds && --missing_[round * n_ + d.to] == 0) arrive(round * n_ + d.to);
@@ -216,7 +226,8 @@ class Simulation {
     if (shape_.eagerUpdates && aftermath != kNone) return aftermath;
     if (next_ < mainline_.size()) {
       uint32_t id = round_ * n_ + mainline_[next_];
-      if (missing_[id] == 0) return id;
+      bool waits = shape_.pending >= 0 && c_.reductionsBefore_[id % n_] > reduced_[round_] + shape_.pending;
+      if (missing_[id] == 0 && !waits) return id;
     } else if (uint32_t id = firstOfRound(readyWindow_); id != kNone) {
       bool more = aftermath != kNone && byTail_(aftermath, id);
       return more ? aftermath : id;
@@ -252,7 +263,7 @@ class Simulation {
   const StepModel& model_;
   const Shape shape_;
   const uint32_t n_;
-  Compare byLatest_, byTail_;
+  Compare byLatest_, byTurn_, byTail_;
   Ready readyGathers_, readyOthers_, readyAftermath_, readyWindow_;
   std::vector<uint32_t> missing_;
   std::vector<double> begin_, end_;
@@ -263,7 +274,8 @@ class Simulation {
   double windowStart_ = 0;  // seconds of the computation before the window
   double windowDone_ = 0;   // seconds of the window that are issued
   bool lastOfRound_ = false;
-  int64_t round_ = 0;  // that computation is in
+  int64_t round_ = 0;                                             // that computation is in
+  std::vector<int64_t> reduced_ = std::vector<int64_t>(kRounds);  // reductions done, by round
   double time_ = 0, computeEnd_ = kInfinity, linkEnd_ = kInfinity;
   uint32_t computing_ = kNone, moving_ = kNone;
 };

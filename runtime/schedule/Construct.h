@@ -18,6 +18,9 @@ struct Shape {
   // Updates run as soon as their reduction is done, which frees gradients early, instead of where computation would
   // wait.
   bool eagerUpdates = true;
+  // Computation does not go on while more reductions than this are to be done whose gradients are complete: gradients
+  // would pile up where the link is the slower one. Negative: it does.
+  int64_t pending = -1;
   // Instead of the horizon: gathers under way beyond those whose first use has begun; negative: by the horizon.
   int64_t prefetch = -1;
 };
@@ -44,11 +47,12 @@ class Constructor {
   std::vector<std::vector<Dependence>> waits_, releases_;  // by node
   std::vector<bool> carriable_;                            // gathers that may belong to the next round
   std::vector<double> tail_;                               // longest chain from a node's start through the next round
-  std::vector<double> ideal_;      // when a computation would start if it never waited, from the round's start
-  std::vector<double> latest_;     // latest start of a collective by which ideal_ can be kept
-  std::vector<uint32_t> gathers_;  // in the order of their latest starts
-  std::vector<int64_t> turn_;      // place of a gather among them
-  std::vector<double> firstUse_;   // when computation first needs a collective, from the round's start
+  std::vector<double> ideal_;              // when a computation would start if it never waited, from the round's start
+  std::vector<double> latest_;             // latest start of a collective by which ideal_ can be kept
+  std::vector<int64_t> reductionsBefore_;  // how many stand before a node in the model's order
+  std::vector<uint32_t> gathers_;          // in the order of their latest starts
+  std::vector<int64_t> turn_;              // place of a gather among them
+  std::vector<double> firstUse_;           // when computation first needs a collective, from the round's start
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };
 

@@ -14,8 +14,10 @@ namespace {
 // which are searched.
 constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
 // Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
-// Beyond this part of a step left exposed, more shapes are tried.
-constexpr double kWorthwhile = 0.01;
+// Steps with more nodes are large.
+constexpr int64_t kLargeNodes = 2000;
+// Orders after which one that is far from fitting means that none fits.
+constexpr int64_t kTriedBeforeHopeless = 16;
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
 class Search {
@@ -24,6 +26,7 @@ class Search {
 
   // Takes the order if it is better than the best so far.
   bool offer(const Order& order) {
+    ++tried_;
     Scheduled candidate = evaluate(order);
     if (best_ && !better(candidate, *best_)) return false;
     best_ = std::move(candidate);
@@ -40,7 +43,7 @@ class Search {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
       for (double horizon : {far, constructor.longestGather()}) {
-        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1}));
+        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
       }
@@ -87,10 +90,18 @@ class Search {
     }
   }
 
-  // The part of the best period that neither the computation nor the link alone would take.
-  double exposed() const {
+  // The best order fits and takes what its computation or its link takes anyway.
+  bool done() const {
     const Timeline& t = best_->timeline;
-    return 1 - std::max(t.computeSeconds, t.linkSeconds) / t.period;
+    double slowed = t.linkSeconds * model_.slowdown / (1 + model_.slowdown);
+    bool fits = options_.memoryLimit == 0 || best_->bytes <= options_.memoryLimit;
+    return fits && t.period <= std::max(t.computeSeconds + slowed, t.linkSeconds) * (1 + same());
+  }
+
+  // Orders differ in gathered parameters and gradients under way, which are not that much.
+  bool hopeless() const {
+    return options_.memoryLimit > 0 && tried_ > kTriedBeforeHopeless &&
+           best_->bytes > options_.memoryLimit + options_.memoryLimit / 8;
   }
 
   Scheduled take() { return std::move(*best_); }
@@ -135,15 +146,16 @@ class Search {
     return true;
   }
 
+  double same() const { return int64_t(model_.nodes.size()) <= kSearchedNodes ? kSameTimeSearched : kSameTime; }
+
   bool better(const Scheduled& a, const Scheduled& b) const {
     uint64_t limit = options_.memoryLimit ? options_.memoryLimit : std::numeric_limits<uint64_t>::max();
     bool fitsA = a.bytes <= limit, fitsB = b.bytes <= limit;
     if (fitsA != fitsB) return fitsA;
     if (!fitsA && a.bytes != b.bytes) return a.bytes < b.bytes;
     double x = a.timeline.period, y = b.timeline.period;
-    double same = model_.nodes.size() <= kSearchedNodes ? kSameTimeSearched : kSameTime;
-    if (x < y * (1 - same)) return true;
-    return x <= y * (1 + same) && a.bytes < b.bytes;
+    if (x < y * (1 - same())) return true;
+    return x <= y * (1 + same()) && a.bytes < b.bytes;
   }
 
   // The node at place `from` goes to place `to`; a gather that goes beyond an end goes to the other one, into the next
@@ -166,6 +178,7 @@ class Search {
   const StepModel& model_;
   const SchedulerOptions& options_;
   std::optional<Scheduled> best_;
+  int64_t tried_ = 0;
   std::vector<std::vector<bool>> before_;
 };
 
@@ -176,22 +189,32 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   Search search(model, options);
   search.offer(orderOf(model));
   double whole = constructor.computeSeconds(), gather = constructor.longestGather();
-  const double far = 4 * whole + constructor.gatherSeconds();
-  std::vector<double> horizons{0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far};
-  auto tryShapes = [&](std::initializer_list<double> windows) {
-    for (bool eager : {true, false})
-      for (double window : windows)
-        for (double horizon : horizons) search.offer(constructor.construct({horizon, window * whole, eager, -1}));
-  };
   if (options.prefetch >= 0) {
-    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, options.prefetch}));
+    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, -1, options.prefetch}));
     return search.take();
   }
-  tryShapes({0.0, 0.03, 0.1, 0.3, 2});
+  // From the shapes that keep few bytes to those that hide more, until nothing is left to hide. Of large steps every
+  // second one: what their nodes gain or lose at the step boundary is little.
+  const double far = 4 * whole + constructor.gatherSeconds();
+  const bool large = int64_t(model.nodes.size()) > kLargeNodes;
+  int64_t count = 0;
+  auto tryShape = [&](const Shape& shape) {
+    if ((large && count++ % 2 == 1) || search.done() || search.hopeless()) return;
+    search.offer(constructor.construct(shape));
+  };
+  for (double window : {0.0, 0.03, 0.1, 0.3, 2.0})
+    for (bool eager : {true, false})
+      for (double horizon : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
+        tryShape({horizon, window * whole, eager});
+  // Where the link is the slower one every gather is late: what bounds memory is how many are under way.
+  for (double window : {0.0, 0.1, 0.3})
+    for (int64_t pending : {0, 1, 2, 4, 8, -1})
+      for (int64_t prefetch : {1, 2, 4, 8}) tryShape({0, window * whole, true, pending, prefetch});
   // What fills the time around the step boundary matters more where the link is busy.
-  if (search.exposed() > kWorthwhile) tryShapes({0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8});
-  int64_t n = model.nodes.size();
-  if (n <= kSearchedNodes) {
+  for (double window : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
+    for (bool eager : {true, false})
+      for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager});
+  if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);
     search.improve(tries);

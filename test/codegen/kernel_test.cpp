@@ -136,6 +136,28 @@ TEST(Kernel, NarrowFloatsAreComputedInF32) {
   }
 }
 
+// What train-set-precision makes of a kernel: it widens what it loads, computes in f32 and rounds what it stores, once.
+// Values in between that were rounded too would be off by several times the tolerance.
+TEST(Kernel, Bf16IsRoundedOnlyWhereItIsStored) {
+  Program program(R"(
+    func.func @f(%x: tensor<40x70xbf16>, %s: tensor<1x70xbf16>) -> (tensor<40x70xbf16>, tensor<40x1xf32>) {
+      %wx = train.cast %x {train.group = 0 : i64} : tensor<40x70xbf16> -> tensor<40x70xf32>
+      %ws = train.cast %s {train.group = 0 : i64} : tensor<1x70xbf16> -> tensor<1x70xf32>
+      %b = train.broadcast %ws {train.group = 0 : i64} : tensor<1x70xf32> -> tensor<40x70xf32>
+      %p = train.mul %wx, %b {train.group = 0 : i64} : tensor<40x70xf32>
+      %e = train.exp %p {train.group = 0 : i64} : tensor<40x70xf32>
+      %r = train.reduce sum %e [1] {train.group = 0 : i64} : tensor<40x70xf32> -> tensor<40x1xf32>
+      %t = train.broadcast %r {train.group = 0 : i64} : tensor<40x1xf32> -> tensor<40x70xf32>
+      %q = train.div %e, %t {train.group = 0 : i64} : tensor<40x70xf32>
+      %d = train.sub %q, %e {train.group = 0 : i64} : tensor<40x70xf32>
+      %h = train.cast %d {train.group = 0 : i64} : tensor<40x70xf32> -> tensor<40x70xbf16>
+      return %h, %r : tensor<40x70xbf16>, tensor<40x1xf32>
+    })",
+                  "train-fuse");
+  EXPECT_EQ(program.fusions.size(), 1u);
+  check(program, program.randomArguments(14), 1.0 / 256);
+}
+
 // A normalisation over the batch: column sums are broadcast back, which takes a second kernel.
 TEST(Kernel, ColumnSumsAreReadByAnotherKernel) {
   Program program(R"(

@@ -1,7 +1,7 @@
 """Writes small ONNX models without the onnx package: just enough protobuf to make graphs that must be refused."""
 import struct
 
-FLOAT, INT64 = 1, 7
+FLOAT, INT64, BFLOAT16 = 1, 7, 16
 
 
 def varint(value):
@@ -30,10 +30,12 @@ def value(name, dtype, shape):
 
 
 def weight(name, shape, values=None, dtype=FLOAT, location=None):
-    """A TensorProto with raw data, or a reference to an external file."""
+    """A TensorProto with raw data (bf16 is cut off, not rounded), or a reference to an external file."""
     head = b"".join(_number(1, d) for d in shape) + _number(2, dtype) + _bytes(8, name)
     if location is not None:
         return head + _bytes(13, _bytes(1, "location") + _bytes(2, location)) + _number(14, 1)
+    if dtype == BFLOAT16:
+        return head + _bytes(9, b"".join(struct.pack("<f", v)[2:] for v in values))
     return head + _bytes(9, struct.pack(f"<{len(values)}{'f' if dtype == FLOAT else 'q'}", *values))
 
 

@@ -9,7 +9,7 @@ endfunction()
 
 sheaf_add_gtest(device_test
   SOURCES device_test.cpp device_gemm_test.cpp device_functions_test.cpp device_attention_test.cpp
-          device_convolution_test.cpp
+          device_convolution_test.cpp device_half_test.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(device_test)
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <set>
 
 #include "runtime/plan/Library.h"
@@ -42,6 +43,17 @@ plan::LibraryCall without(plan::LibraryCall call, std::initializer_list<const ch
   return call;
 }
 
+// The same call with these operands in bf16.
+plan::LibraryCall inHalf(plan::LibraryCall call, const std::vector<int>& operands, uint32_t threads = 8) {
+  if (call.scratch_per_thread() > 0) call.mutable_operands()->RemoveLast();
+  call.clear_scratch_per_thread();
+  plan::Attribute* type = call.add_attributes();
+  type->set_name("type");
+  type->set_integer(plan::BF16);
+  for (int i : operands) call.mutable_operands(i)->set_bytes(call.operands(i).bytes() / 2);
+  return withOperands(call, {}, threads);
+}
+
 constexpr plan::Access R = plan::READ, W = plan::WRITE;
 
 // One valid call of each function.
@@ -73,7 +85,7 @@ std::vector<plan::LibraryCall> validCalls() {
                  result = (9 * 24 + 24) * 4, rows = 2 * 4 * 5 * 4, mask = 4 * 5 * 7 * 4, keyGradient = (13 * 6 + 6) * 4;
   const uint64_t image = 2 * 4 * 6 * 7 * 4, filter = 6 * 2 * 3 * 2 * 4, convolved = 2 * 6 * 4 * 6 * 4,
                  pooled = 2 * 4 * 4 * 6 * 4;
-  return {
+  std::vector<plan::LibraryCall> calls = {
       withOperands(libraryCall("gemm", {{"m", 3},
                                         {"n", 5},
                                         {"k", 7},
@@ -136,6 +148,14 @@ std::vector<plan::LibraryCall> validCalls() {
                    {{48, R}, {8, W}, {8, W}, {4, R}}),
       withOperands(libraryCall("zero", {}), {{13, W}}),
   };
+  // Those that have one, in bf16.
+  const std::map<std::string, std::vector<int>> halves = {
+      {"gemm", {0, 1, 2}},     {"attention", {0, 1, 2, 4}}, {"attention_grad", {0, 1, 2, 3, 5, 7, 8, 9}},
+      {"scatter_add", {0, 2}}, {"sum_partials", {1}},       {"square_sum", {0}}};
+  for (size_t i = 0, single = calls.size(); i < single; ++i)
+    if (auto found = halves.find(calls[i].function()); found != halves.end())
+      calls.push_back(inHalf(calls[i], found->second));
+  return calls;
 }
 
 Status check(const plan::LibraryCall& call) {

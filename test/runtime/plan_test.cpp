@@ -116,6 +116,20 @@ const Mutant kMutants[] = {
     {"ParameterTwice", [](auto& p) { p.mutable_parameters(1)->set_name("w"); }, "taken"},
     {"Permutation", [](auto& p) { p.mutable_parameters(0)->set_permutation(0, 0); }, "permutation"},
     {"BucketElements", [](auto& p) { p.mutable_buckets(0)->set_elements(127); }, "do not divide"},
+    {"SourceType", [](auto& p) { p.mutable_parameters(0)->set_source_type(plan::BF16); }, "its shape needs 96"},
+    {"SourceInteger", [](auto& p) { p.mutable_parameters(0)->set_source_type(plan::I32); },
+     "its source is of type i32"},
+    {"MasterMissing", [](auto& p) { p.mutable_buckets(0)->set_type(plan::BF16); }, "without master weights"},
+    {"MasterTwice", [](auto& p) { p.mutable_buckets(0)->set_master(true); }, "keeps the same again"},
+    {"MasterWithoutState",
+     [](auto& p) {
+       p.mutable_buckets(0)->set_type(plan::BF16);
+       p.mutable_buckets(0)->set_master(true);
+       p.mutable_buckets(0)->clear_states();
+     },
+     "no state that could hold"},
+    {"GradientType", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::I64); }, "gradients are of type i64"},
+    {"GradientBytes", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::F64); }, "its gradient has"},
     {"BucketBuffer", [](auto& p) { p.mutable_buckets(0)->set_parameter_buffer(99); }, "99"},
     {"BucketTooLarge", [](auto& p) { p.mutable_buckets(0)->set_elements(256); }, "it needs 512"},
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},

@@ -11,7 +11,6 @@
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/io/AtomicFile.h"
-#include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -244,10 +243,7 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) (*memory.mutable_by_kind())[kind] = bytes;
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);
-  if (verified.ok()) {
-    plan->set_dataflow(plan::dataflowDigest(*plan));
-    verified = plan::provePlan(*plan);
-  }
+  if (verified.ok()) verified = plan::provePlan(*plan);
   if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
   return plan::writePlan(o.output, *plan);

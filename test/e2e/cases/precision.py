@@ -1,9 +1,12 @@
 """bf16 with f32 master weights: near the f32 reference but not on it, the same bits whatever the stage, half the gathers,
 and the state of the ZeRO paper's table."""
 import os
+import struct
 
-from formats import read_safetensors
+from formats import read_log, read_safetensors
+from harness import MODELS as FILES
 from harness import Case, Skip, digest, expect
+from onnxwriter import BFLOAT16, FLOAT, INT64, model, node, value, weight
 from training import CONFIGS, data_arguments, reference_run, train
 
 MODELS = ("gpt2-tiny", "llama-tiny")
@@ -30,6 +33,7 @@ def cases(session):
         yield Case(f"precision/loss/{name}/ranks-2", lambda n=name: loss(session, n, 2, BF16))
     yield Case("precision/clipped", lambda: clipped(session))
     yield Case("precision/state-of-f32", lambda: state_of_f32(session))
+    yield Case("precision/model-in-bf16", lambda: model_in_bf16(session))
     yield Case("precision/text", lambda: text(session))
     for precision in BYTES:
         for zero in range(4):
@@ -50,12 +54,13 @@ def loss(session, name, ranks, precision):
 
 def bits(session, name, ranks, precision):
     """The same weights at every stage, on every run, with one thread a rank and two."""
-    config = CONFIGS[name]
-    expected = train(session, config, ranks, 0, compile_options=precision)
-    others = [(f"stage {z}", train(session, config, ranks, z, compile_options=precision)) for z in (1, 2, 3)]
+
+    def run(zero, **options):
+        return train(session, CONFIGS[name], ranks, zero, steps=min(session.steps, 30), compile_options=precision, **options)
+
+    expected, others = run(0), [(f"stage {z}", run(z)) for z in (1, 2, 3)]
     for threads in (1, 2):
-        others.append((f"{threads} threads a rank", train(session, config, ranks, 3, compile_options=precision, repeat=threads,
-                                                          run_options=("--threads-per-rank", threads))))
+        others.append((f"{threads} threads a rank", run(3, repeat=threads, run_options=("--threads-per-rank", threads))))
     for what, other in others:
         expect(digest(other.weights) == digest(expected.weights), f"{what} leaves other weights")
 
@@ -103,7 +108,6 @@ def emulated(session, name):
     log = where / "log"
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", session.steps, "--log", log,
                     env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"})
-    from formats import read_log
     expect_near(config, read_log(log)[0])
 
 
@@ -130,9 +134,28 @@ def state_of_f32(session):
 
 def float_of_bf16(value):
     """The f32 whose lower half is cut off."""
-    import struct
     bits, = struct.unpack("<I", struct.pack("<f", value))
     return struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+
+
+def model_in_bf16(session):
+    """A model whose own floats are bf16 trains as the f32 model with the same weights does."""
+    values, saved = [(i % 17 - 8) / 64 for i in range(640)], {}
+    for dtype in (FLOAT, BFLOAT16):
+        where = session.folder()
+        nodes = [node("MatMul", ["x", "w"], ["h"]), node("Cast", ["h"], ["y"], to=FLOAT),
+                 node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"])]
+        (where / "m.onnx").write_bytes(model(nodes, [value("x", dtype, ["N", 64]), value("labels", INT64, ["N"])],
+                                             [value("loss", FLOAT, [])], [weight("w", [64, 10], values, dtype)]))
+        for precision in BYTES:
+            session.succeed("sheaf", "compile", where / "m.onnx", "-o", where / "plan", "--batch", 8, "--ranks", 2, "--zero", 3,
+                            "--optimizer", "adamw:lr=1e-3", "--precision", precision)
+            session.succeed("sheaf-run", where / "plan", "--data", f"x={FILES / 'mlp.x.npy'}", "--data",
+                            f"labels={FILES / 'mlp.labels.npy'}", "--steps", 10, "--save", where / "w.safetensors")
+            saved[dtype, precision] = digest(where / "w.safetensors")
+    for precision in BYTES:
+        expect(saved[FLOAT, precision] == saved[BFLOAT16, precision], f"{precision}: other weights than the f32 model's")
+    expect(saved[FLOAT, "f32"] != saved[FLOAT, "bf16"], "bf16 leaves the weights of f32")
 
 
 def text(session):

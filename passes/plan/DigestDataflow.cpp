@@ -1,0 +1,30 @@
+// Writes down what the step computes, before anything is decided about order and memory.
+#include "ir/Plan/PlanProto.h"
+#include "passes/plan/Passes.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/Dataflow.h"
+
+namespace sheaf::plan_ir {
+#define GEN_PASS_DEF_DIGESTDATAFLOW
+#include "passes/plan/Passes.h.inc"
+}  // namespace sheaf::plan_ir
+
+using namespace mlir;
+using namespace sheaf::plan_ir;
+
+namespace {
+
+struct DigestDataflow : sheaf::plan_ir::impl::DigestDataflowBase<DigestDataflow> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    for (auto program : getOperation().getOps<ProgramOp>()) {
+      FailureOr<sheaf::plan::Plan> plan = toProto(program, Kernels::kAny);
+      if (failed(plan)) return signalPassFailure();
+      std::string digest = sheaf::hexText(sheaf::plan::dataflowDigest(*plan));
+      program->setAttr("dataflow", StringAttr::get(program.getContext(), digest));
+    }
+  }
+};
+
+}  // namespace

@@ -1,0 +1,65 @@
+// Has the step compute in f32 where the graph says bf16 or f16: what memory holds is decided later, for all models
+// alike.
+#include "ir/Train/TensorBuilder.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/Passes.h"
+
+namespace sheaf::train {
+#define GEN_PASS_DEF_WIDENFLOATS
+#include "passes/train/Passes.h.inc"
+}  // namespace sheaf::train
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace {
+
+// The type with f32 elements; null for what is not 16 bits wide.
+RankedTensorType widened(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || !isa<BFloat16Type, Float16Type>(tensor.getElementType())) return {};
+  return tensor.clone(Float32Type::get(type.getContext()));
+}
+
+void widen(Value v) {
+  if (RankedTensorType type = widened(v.getType())) v.setType(type);
+}
+
+struct WidenFloats : sheaf::train::impl::WidenFloatsBase<WidenFloats> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      auto type = cast<RankedTensorType>(parameter.getType());
+      RankedTensorType wide = widened(type);
+      if (!wide) continue;
+      parameter->setAttr("train.source_type", TypeAttr::get(type.getElementType()));
+      parameter.setType(wide);
+    }
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (!step || step.isExternal()) return;
+    Block& block = step.getBody().front();
+    for (Value argument : block.getArguments()) widen(argument);
+    step.setType(FunctionType::get(&getContext(), block.getArgumentTypes(), step.getResultTypes()));
+    step.walk([&](Operation* op) {
+      if (auto constant = dyn_cast<ConstantOp>(op)) {
+        if (!widened(constant.getType())) return;
+        auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue());
+        if (!value) {
+          constant.emitError("a constant of 16-bit floats must stand in the model itself");
+          return signalPassFailure();
+        }
+        constant.setValueAttr(value.mapValues(Float32Type::get(&getContext()), [](const APFloat& x) {
+          APFloat y = x;
+          bool lost;
+          y.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven, &lost);
+          return y.bitcastToAPInt();
+        }));
+      }
+      for (Value result : op->getResults()) widen(result);
+    });
+  }
+};
+
+}  // namespace

@@ -1,0 +1,263 @@
+// Library calls in bf16 against plain loops in double over the same bf16 numbers: f32 sums, then one rounding.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "test/runtime/DeviceTesting.h"
+
+namespace sheaf::testing {
+namespace {
+
+// Half the distance of two neighbouring bf16 numbers, relative to them: what one rounding may cost.
+constexpr double kRounding = 1.0 / 256;
+
+double real(uint16_t half) {
+  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+}
+uint16_t half(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+std::vector<uint16_t> halves(Numbers& numbers, size_t count) {
+  std::vector<uint16_t> result;
+  for (float value : numbers.reals(count)) result.push_back(half(value));
+  return result;
+}
+plan::LibraryCall halfCall(const std::string& function, Integers integers, Reals reals = {}) {
+  plan::LibraryCall call = libraryCall(function, integers, reals);
+  plan::Attribute* type = call.add_attributes();
+  type->set_name("type");
+  type->set_integer(plan::BF16);
+  return call;
+}
+
+// One rounding of the result, and f32 sums of terms that are `size` together.
+void expectRounded(double value, double expected, double size, const std::string& where) {
+  ASSERT_NEAR(value, expected, kRounding * std::abs(expected) + 2e-6 * size + 1e-6) << where;
+}
+
+struct Shape {
+  int64_t m, n, k, batch = 1;
+  bool transposeA = false, transposeB = false;
+  int64_t padA = 0, padB = 0, padC = 0;
+};
+
+void PrintTo(const Shape& c, std::ostream* out) {
+  *out << c.m << "x" << c.n << "x" << c.k << " batch " << c.batch << (c.transposeA ? " T" : " N")
+       << (c.transposeB ? "T" : "N");
+}
+
+class HalfGemm : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(HalfGemm, MatchesLoopsAndDoesNotDependOnThreads) {
+  const Shape c = GetParam();
+  const int64_t rowsA = c.transposeA ? c.k : c.m, lda = (c.transposeA ? c.m : c.k) + c.padA;
+  const int64_t rowsB = c.transposeB ? c.n : c.k, ldb = (c.transposeB ? c.k : c.n) + c.padB, ldc = c.n + c.padC;
+  Numbers numbers(1);
+  const auto a = halves(numbers, c.batch * rowsA * lda), b = halves(numbers, c.batch * rowsB * ldb);
+  plan::LibraryCall call = halfCall("gemm", {{"m", c.m},
+                                             {"n", c.n},
+                                             {"k", c.k},
+                                             {"batch", c.batch},
+                                             {"transpose_a", c.transposeA},
+                                             {"transpose_b", c.transposeB},
+                                             {"lda", lda},
+                                             {"ldb", ldb},
+                                             {"ldc", ldc},
+                                             {"stride_a", rowsA * lda},
+                                             {"stride_b", rowsB * ldb},
+                                             {"stride_c", c.m * ldc}});
+  std::vector<uint16_t> first;
+  for (int threads : {1, 2, 5}) {
+    std::vector<Argument> arguments{Argument::input(a), Argument::input(b),
+                                    Argument::output<uint16_t>(c.batch * c.m * ldc, 0x7fc0)};
+    CallOptions options;
+    options.threads = threads;
+    Status status = runCall(call, arguments, options);
+    ASSERT_TRUE(status.ok()) << status.message();
+    auto result = arguments[2].values<uint16_t>();
+    if (threads == 1) first = result;
+    ASSERT_EQ(result, first) << threads << " threads";
+  }
+  for (int64_t entry = 0; entry < c.batch; ++entry)
+    for (int64_t i = 0; i < c.m; ++i)
+      for (int64_t j = 0; j < c.n; ++j) {
+        double sum = 0, size = 0;
+        for (int64_t l = 0; l < c.k; ++l) {
+          double x = real(a[entry * rowsA * lda + (c.transposeA ? l * lda + i : i * lda + l)]);
+          double y = real(b[entry * rowsB * ldb + (c.transposeB ? j * ldb + l : l * ldb + j)]);
+          sum += x * y;
+          size += std::abs(x * y);
+        }
+        expectRounded(real(first[entry * c.m * ldc + i * ldc + j]), sum, size,
+                      "row " + std::to_string(i) + ", column " + std::to_string(j));
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HalfGemm,
+                         ::testing::Values(Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{64, 64, 64, 3}, Shape{1, 384, 129},
+                                           Shape{512, 384, 100}, Shape{200, 1152, 96, 1, false, true},
+                                           Shape{384, 384, 300, 1, true, false}, Shape{65, 63, 31, 2, true, true},
+                                           Shape{129, 300, 257, 1, false, true, 3, 5, 7}, Shape{17, 3000, 64, 1, true},
+                                           Shape{64, 16, 1300, 12, true, false, 1, 2, 3}));
+
+// query [b, s, h, d], key and value [b, t, g, d]: everything contiguous, causal.
+struct Heads {
+  int64_t b, s, t, h, g, d;
+  bool mask = false;
+};
+
+TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
+  for (const Heads& c : {Heads{2, 5, 5, 2, 1, 8}, Heads{1, 130, 300, 4, 2, 16}, Heads{1, 70, 70, 2, 2, 64, true}}) {
+    Numbers numbers(3);
+    const auto q = halves(numbers, c.b * c.s * c.h * c.d), k = halves(numbers, c.b * c.t * c.g * c.d),
+               v = halves(numbers, c.b * c.t * c.g * c.d), gradient = halves(numbers, c.b * c.s * c.h * c.d);
+    const std::vector<float> mask = numbers.reals(c.s * c.t);
+    const double scale = 1 / std::sqrt(double(c.d));
+    auto call = [&](const char* function) {
+      const int64_t row = c.h * c.d, keyRow = c.g * c.d;
+      return halfCall(function,
+                      {{"b", c.b},
+                       {"s", c.s},
+                       {"t", c.t},
+                       {"h", c.h},
+                       {"g", c.g},
+                       {"d", c.d},
+                       {"e", c.d},
+                       {"causal", 1},
+                       {"mask", c.mask},
+                       {"mask_b", 1},
+                       {"mask_h", 1},
+                       {"query_row", row},
+                       {"key_row", keyRow},
+                       {"value_row", keyRow},
+                       {"result_row", row},
+                       {"gradient_row", row},
+                       {"query_gradient_row", row},
+                       {"key_gradient_row", keyRow},
+                       {"value_gradient_row", keyRow}},
+                      {{"scale", scale}});
+    };
+    std::vector<Argument> forward{Argument::input(q), Argument::input(k), Argument::input(v)};
+    if (c.mask) forward.push_back(Argument::input(mask));
+    forward.push_back(Argument::output<uint16_t>(q.size(), 0x7fc0));
+    forward.push_back(Argument::output<float>(c.b * c.h * c.s, NAN));
+    Status status = runCall(call("attention"), forward, {.threads = 2});
+    ASSERT_TRUE(status.ok()) << status.message();
+    const Argument &resultArgument = forward[forward.size() - 2], &sumArgument = forward.back();
+    const auto result = resultArgument.values<uint16_t>();
+    std::vector<Argument> backward{Argument::input(q),
+                                   Argument::input(k),
+                                   Argument::input(v),
+                                   Argument::input(result),
+                                   Argument::input(sumArgument.values<float>()),
+                                   Argument::input(gradient)};
+    if (c.mask) backward.push_back(Argument::input(mask));
+    for (size_t size : {q.size(), k.size(), v.size()}) backward.push_back(Argument::output<uint16_t>(size, 0x7fc0));
+    status = runCall(call("attention_grad"), backward, {.threads = 2});
+    ASSERT_TRUE(status.ok()) << status.message();
+
+    std::vector<double> expected(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+    for (int64_t b = 0; b < c.b; ++b)
+      for (int64_t h = 0; h < c.h; ++h)
+        for (int64_t i = 0; i < c.s; ++i) {
+          const int64_t g = h / (c.h / c.g), seen = std::min(c.t, i + c.t - c.s + 1);
+          const int64_t query = ((b * c.s + i) * c.h + h) * c.d;
+          auto key = [&](int64_t j) { return ((b * c.t + j) * c.g + g) * c.d; };
+          std::vector<double> weights(seen), slopes(seen);
+          double sum = 0, delta = 0;
+          for (int64_t j = 0; j < seen; ++j) {
+            double score = c.mask ? double(mask[i * c.t + j]) : 0;
+            for (int64_t x = 0; x < c.d; ++x) score += scale * real(q[query + x]) * real(k[key(j) + x]);
+            sum += weights[j] = std::exp(score);
+          }
+          for (int64_t j = 0; j < seen; ++j) {
+            weights[j] /= sum;
+            for (int64_t x = 0; x < c.d; ++x) {
+              expected[query + x] += weights[j] * real(v[key(j) + x]);
+              slopes[j] += real(gradient[query + x]) * real(v[key(j) + x]);
+              dv[key(j) + x] += weights[j] * real(gradient[query + x]);
+            }
+          }
+          // Both sides take the result as it is stored: rounded.
+          for (int64_t x = 0; x < c.d; ++x) delta += real(gradient[query + x]) * real(result[query + x]);
+          for (int64_t j = 0; j < seen; ++j)
+            for (int64_t x = 0; x < c.d; ++x) {
+              dq[query + x] += weights[j] * (slopes[j] - delta) * scale * real(k[key(j) + x]);
+              dk[key(j) + x] += weights[j] * (slopes[j] - delta) * scale * real(q[query + x]);
+            }
+        }
+    auto compare = [](const Argument& argument, const std::vector<double>& values, const char* what) {
+      const auto ours = argument.values<uint16_t>();
+      for (size_t i = 0; i < values.size(); ++i)
+        expectRounded(real(ours[i]), values[i], 5, std::string(what) + " " + std::to_string(i));
+    };
+    compare(resultArgument, expected, "result");
+    const size_t first = backward.size() - 3;
+    compare(backward[first], dq, "query gradient");
+    compare(backward[first + 1], dk, "key gradient");
+    compare(backward[first + 2], dv, "value gradient");
+  }
+}
+
+TEST(HalfFunctions, ScatterAddSumsInF32AndRoundsOnce) {
+  // 1 + 256 * 2^-9 is 1.5; summed in bf16 the small terms would be lost one by one.
+  constexpr int64_t kRows = 1100, kInner = 3, kCount = 600;
+  std::vector<uint16_t> update(kCount * kInner, half(1.0f / 512));
+  std::vector<int64_t> indices(kCount, 1099);
+  for (int64_t x = 0; x < kInner; ++x) update[x] = half(1);
+  for (int64_t i = 257; i < kCount; ++i) indices[i] = i % 2 ? -kRows : 700;  // rows 0 and 700
+  std::vector<Argument> arguments{Argument::input(update), Argument::input(indices),
+                                  Argument::output<uint16_t>(kRows * kInner, 0x7fc0)};
+  Status status =
+      runCall(halfCall("scatter_add",
+                       {{"outer", 1}, {"rows", kRows}, {"inner", kInner}, {"count", kCount}, {"index_bytes", 8}}),
+              arguments, {.threads = 3});
+  ASSERT_TRUE(status.ok()) << status.message();
+  auto result = arguments[2].values<uint16_t>();
+  for (int64_t row = 0; row < kRows; ++row) {
+    double expected = row == 1099 ? 1.5 : row == 0 ? 172.0 / 512 : row == 700 ? 171.0 / 512 : 0;
+    for (int64_t x = 0; x < kInner; ++x) ASSERT_EQ(result[row * kInner + x], half(static_cast<float>(expected))) << row;
+  }
+}
+
+TEST(HalfFunctions, PartialsAreSummedInF32AndRoundedOnce) {
+  constexpr int64_t kParts = 257, kColumns = 1500;
+  std::vector<float> partials(kParts * kColumns, 1.0f / 512);
+  std::fill_n(partials.begin(), kColumns, 1.0f);
+  std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(kColumns, 0x7fc0)};
+  Status status = runCall(halfCall("sum_partials", {{"p", kParts}, {"c", kColumns}}), arguments, {.threads = 2});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(arguments[1].values<uint16_t>(), ::testing::Each(half(1.5f)));
+}
+
+TEST(HalfFunctions, SquareSumIsExact) {
+  Numbers numbers(4);
+  const auto values = halves(numbers, 10000);
+  double expected = 0;
+  for (uint16_t value : values) expected += real(value) * real(value);
+  std::vector<Argument> arguments{Argument::input(values), Argument::output<double>(1, NAN)};
+  Status status = runCall(halfCall("square_sum", {{"n", 10000}}), arguments, {.threads = 2});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_NEAR(arguments[1].values<double>()[0], expected, 1e-12 * expected);
+}
+
+TEST(HalfFunctions, NanStaysOneAndTiesGoToEven) {
+  // 1 + 2^-8 lies between 1 and 1 + 2^-7, 1 + 3 * 2^-8 between that and 1 + 2^-6.
+  std::vector<float> partials{NAN, 1 + 1.0f / 256, 1 + 3.0f / 256, std::bit_cast<float>(0x7f800001u), INFINITY, -0.0f};
+  std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(6, 0)};
+  Status status = runCall(halfCall("sum_partials", {{"p", 1}, {"c", 6}}), arguments);
+  ASSERT_TRUE(status.ok()) << status.message();
+  auto result = arguments[1].values<uint16_t>();
+  EXPECT_TRUE(std::isnan(real(result[0])));
+  EXPECT_EQ(result[1], 0x3f80);
+  EXPECT_EQ(result[2], 0x3f82);
+  EXPECT_TRUE(std::isnan(real(result[3])));
+  EXPECT_EQ(result[4], 0x7f80);
+  EXPECT_EQ(result[5], 0x8000);
+}
+
+}  // namespace
+}  // namespace sheaf::testing
