@@ -22,6 +22,19 @@ dnnl_engine_t engine() {
   return made;
 }
 
+// A stream of the CPU engine has no state worth sharing: each thread has its own.
+struct Stream {
+  Stream() {
+    if (dnnl_stream_create(&handle, engine(), dnnl_stream_default_flags) != dnnl_success) handle = nullptr;
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (handle) dnnl_stream_destroy(handle);
+  }
+  dnnl_stream_t handle = nullptr;
+};
+
 // A row-major matrix, or one that is stored transposed.
 struct Matrix {
   bool transposed;
@@ -66,12 +79,8 @@ class Product {
   }
 
   dnnl_status_t run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch) const {
-    // A stream of the CPU engine has no state worth sharing between threads.
-    thread_local dnnl_stream_t stream = [] {
-      dnnl_stream_t fresh = nullptr;
-      return dnnl_stream_create(&fresh, engine(), dnnl_stream_default_flags) == dnnl_success ? fresh : nullptr;
-    }();
-    if (!stream) return dnnl_out_of_memory;
+    thread_local const Stream stream;
+    if (!stream.handle) return dnnl_out_of_memory;
     const dnnl_memory_desc_t* descriptions[] = {&a_, &b_, &c_, &scratch_};
     void* addresses[] = {const_cast<uint16_t*>(a), const_cast<uint16_t*>(b), c, scratch};
     dnnl_exec_arg_t arguments[] = {
@@ -79,7 +88,7 @@ class Product {
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < 4 && status == dnnl_success; ++i)
       status = dnnl_memory_create(&arguments[i].memory, descriptions[i], engine(), addresses[i]);
-    if (status == dnnl_success) status = dnnl_primitive_execute(primitive_, stream, 4, arguments);
+    if (status == dnnl_success) status = dnnl_primitive_execute(primitive_, stream.handle, 4, arguments);
     for (dnnl_exec_arg_t& argument : arguments)
       if (argument.memory) dnnl_memory_destroy(argument.memory);
     return status;
