@@ -32,10 +32,11 @@ class Setting:
     zero: int
     batch: int
     threads: int
+    options: tuple = ()  # more of `sheaf compile`
 
     def __str__(self):
         ranks = f"1 rank, {self.threads} threads" if self.ranks == 1 else f"{self.ranks} ranks, ZeRO-{self.zero}"
-        return f"{self.model}, {self.batch} x {MODELS[self.model][0]:,}, {ranks}"
+        return ", ".join([f"{self.model}, {self.batch} x {MODELS[self.model][0]:,}, {ranks}", *self.options[1::2]])
 
     @property
     def tokens(self):
@@ -63,6 +64,9 @@ COMPARISONS = (
     Comparison(LARGE_4, "fsdp2", 5, 1, 1.9),
     Comparison(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1 / 1.08),
     Comparison(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1 / 1.08),
+    Comparison(dataclasses.replace(SMALL_4, options=("--recompute", "full")), SMALL_4, 9, 5),
+    Comparison(dataclasses.replace(SMALL_4, options=("--precision", "bf16")), SMALL_4, 9, 5),
+    Comparison(dataclasses.replace(SMALL, options=("--precision", "bf16")), SMALL, 9, 5),
 )
 
 
@@ -139,9 +143,9 @@ class Bench:
 
     def plan(self, setting):
         if setting not in self.plans:
-            path = self.scratch / f"{setting.model}-{setting.ranks}-{setting.zero}-{setting.batch}.plan"
+            path = self.scratch / f"{'-'.join(map(str, (setting.model, setting.ranks, setting.zero, setting.batch, *setting.options)))}.plan"
             self.tool("sheaf", "compile", ROOT / f"test/models/{setting.model}.onnx", "-o", path, "--ranks", setting.ranks,
-                      "--zero", setting.zero, "--batch", setting.batch, "--optimizer", OPTIMIZER)
+                      "--zero", setting.zero, "--batch", setting.batch, "--optimizer", OPTIMIZER, *setting.options)
             self.plans[setting] = path
         return self.plans[setting]
 
@@ -204,7 +208,7 @@ def main():
         bench = Bench(args.tools, scratch)
         print(f"{'ours':44} {'tokens/s':>9}   {'against':30} {'tokens/s':>9} {'ratio':>6}  goal", flush=True)
         for comparison in COMPARISONS:
-            theirs = f"PyTorch {comparison.other}" if isinstance(comparison.other, str) else f"ours, ZeRO-{comparison.other.zero}"
+            theirs = f"PyTorch {comparison.other}" if isinstance(comparison.other, str) else f"ours, {str(comparison.other).split(', ', 2)[2]}"
             title = f"{comparison.ours} against {theirs}"
             if (isinstance(comparison.other, str) and not args.pytorch) or (args.only and not re.search(args.only, title)):
                 continue
@@ -220,6 +224,8 @@ def main():
 
         print("\nDistance to the bound (GEMM flops at oneDNN's measured rate + bytes at measured bandwidth), goal <= 1.5:")
         for setting, seconds in bounds.items():
+            if "bf16" in setting.options:
+                continue  # the rate is that of f32
             bound = bench.bound(setting)
             measured = statistics.median(seconds)
             print(f"{str(setting):44} step {measured:.3f} s, bound {bound['seconds']:.3f} s = {bound['gemm_flops'] / 1e9:,.0f} GFLOP at "
