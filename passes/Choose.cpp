@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/Plan/PlanProto.h"
+#include "passes/StepModule.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 #include "runtime/schedule/Bound.h"
@@ -31,18 +32,51 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
 }
 
-int64_t integerAttribute(mlir::ModuleOp module, llvm::StringRef name, int64_t otherwise) {
-  auto attribute = module->getAttrOfType<mlir::IntegerAttr>(name);
-  return attribute ? attribute.getInt() : otherwise;
+// One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
+FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options, uint64_t memoryLimit,
+                                      const schedule::Profile& machine) {
+  Candidate candidate;
+  candidate.options = options;
+  candidate.options.memoryLimit = memoryLimit;
+  for (int layout = 0; layout < kLayouts; ++layout) {
+    candidate.module = trained.clone();
+    mlir::PassManager passes(trained.getContext());
+    addZeroPasses(passes, candidate.options);
+    addFusePasses(passes);
+    addPlanPasses(passes, candidate.options);
+    if (failed(passes.run(*candidate.module))) return failure();
+    auto program = *candidate.module->getOps<plan_ir::ProgramOp>().begin();
+    FailureOr<plan::Plan> plan = plan_ir::toProto(program, plan_ir::Kernels::kAny);
+    if (failed(plan)) return failure();
+    schedule::PlanLoop loop = schedule::loopOf(*plan, machine);
+    schedule::Timeline timeline = schedule::play(loop.loop);
+    schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(*plan, loop));
+    candidate.seconds = timeline.period;
+    candidate.exposed = timeline.exposed;
+    candidate.bound = bound.seconds;
+    candidate.boundBy = schedule::boundByName(bound.by);
+    candidate.bytes = plan->memory().peak_bytes();
+    candidate.stateBytes = candidate.wholeBytes = 0;
+    for (const plan::Bucket& bucket : plan->buckets())
+      candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
+    for (const plan::Buffer& buffer : plan->buffers())
+      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
+    candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
+    if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
+    // The layout is a little larger than what is alive at once: aim lower by as much.
+    candidate.options.memoryLimit -= candidate.bytes - memoryLimit;
+  }
+  return candidate;
 }
 
 class Chooser {
  public:
-  Chooser(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices)
-      : trained_(trained), base_(options), choices_(choices) {}
+  Chooser(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices,
+          const schedule::Profile& machine)
+      : trained_(trained), base_(options), choices_(choices), machine_(machine) {}
 
   FailureOr<Candidate> run() {
-    int64_t ranks = integerAttribute(trained_, "train.ranks", 1);
+    int64_t ranks = zero::ranksOf(trained_);
     int64_t first = choices_.stage.value_or(0), last = choices_.stage.value_or(ranks > 1 ? 3 : 0);
     for (int64_t stage = first; stage <= last; ++stage)
       if (failed(tryStage(stage))) return failure();
@@ -53,11 +87,11 @@ class Chooser {
  private:
   // Takes the candidate if it is the best so far; `fits` says whether it fits.
   mlir::LogicalResult offer(const PipelineOptions& options, bool& fits) {
-    FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit);
+    FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit, machine_);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
     last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};
-    segments_ = std::max(segments_, integerAttribute(*candidate->module, "train.segments", 0));
+    segments_ = std::max(segments_, zero::moduleInteger(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
     return mlir::success();
   }
@@ -84,7 +118,7 @@ class Chooser {
       bool fits = false;
       if (failed(offer(options, fits))) return failure();
       if (choices_.recompute == Recompute::kFull) return mlir::success();
-      if (fits && !fitted && level.what != levels.front().what && failed(fewestSegments(options))) return failure();
+      if (fits && !fitted && &level != &levels.front() && failed(fewestSegments(options))) return failure();
       if (!fits && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
       // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
       bool tight = last_.bytes > choices_.memoryLimit - choices_.memoryLimit / 4;
@@ -114,16 +148,16 @@ class Chooser {
     bool fits = false;
     auto exposed = [&] { return best_->fits && best_->exposed > kSameTime * best_->seconds; };
     int64_t size = best_->options.bucketBytes ? best_->options.bucketBytes
-                                              : integerAttribute(*best_->module, "zero.bucket_bytes", 0);
+                                              : zero::moduleInteger(*best_->module, "zero.bucket_bytes", 0);
     for (double factor : {0.5, 2.0, 4.0}) {
-      if (choices_.bucketsGiven || !exposed() || size == 0) break;
+      if (base_.bucketBytes > 0 || !exposed() || size == 0) break;
       PipelineOptions options = best_->options;
       options.bucketBytes = static_cast<int64_t>(size * factor);
       double before = best_->seconds;
       if (failed(offer(options, fits))) return failure();
       if (factor > 1 && best_->seconds == before && best_->seconds < best_->bound * (1 + kNearBound)) break;
     }
-    if (best_->options.stage < 3 || choices_.keepGiven) return mlir::success();
+    if (best_->options.stage < 3 || !base_.keep.empty()) return mlir::success();
     for (double part : {1.0, 0.5, 0.25, 0.125}) {
       if (!exposed()) break;
       uint64_t kept = static_cast<uint64_t>(part * static_cast<double>(best_->wholeBytes));
@@ -139,6 +173,7 @@ class Chooser {
   mlir::ModuleOp trained_;
   const PipelineOptions& base_;
   const ChooseOptions& choices_;
+  const schedule::Profile& machine_;
   std::optional<Candidate> best_;
   int64_t segments_ = 0;
   struct {
@@ -160,47 +195,12 @@ std::string Candidate::text() const {
   return told;
 }
 
-FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options, uint64_t memoryLimit) {
+FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {
   auto machine = schedule::Profile::load(options.profile);
   if (!machine.ok()) return trained.emitError(machine.status().message());
-  auto scaled = machine->withRanks(integerAttribute(trained, "train.ranks", 1));
+  auto scaled = machine->withRanks(zero::ranksOf(trained));
   if (!scaled.ok()) return trained.emitError(scaled.status().message());
-  Candidate candidate;
-  candidate.options = options;
-  candidate.options.memoryLimit = memoryLimit;
-  for (int layout = 0; layout < kLayouts; ++layout) {
-    candidate.module = trained.clone();
-    mlir::PassManager passes(trained.getContext());
-    addZeroPasses(passes, candidate.options);
-    addFusePasses(passes);
-    addPlanPasses(passes, candidate.options);
-    if (failed(passes.run(*candidate.module))) return failure();
-    auto program = *candidate.module->getOps<plan_ir::ProgramOp>().begin();
-    FailureOr<plan::Plan> plan = plan_ir::toProto(program, plan_ir::Kernels::kAny);
-    if (failed(plan)) return failure();
-    schedule::PlanLoop loop = schedule::loopOf(*plan, *scaled);
-    schedule::Timeline timeline = schedule::play(loop.loop);
-    schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(*plan, loop));
-    candidate.seconds = timeline.period;
-    candidate.exposed = timeline.exposed;
-    candidate.bound = bound.seconds;
-    candidate.boundBy = schedule::boundByName(bound.by);
-    candidate.bytes = plan->memory().peak_bytes();
-    candidate.stateBytes = candidate.wholeBytes = 0;
-    for (const plan::Bucket& bucket : plan->buckets())
-      candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
-    for (const plan::Buffer& buffer : plan->buffers())
-      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
-    candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
-    if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
-    // The layout is a little larger than what is alive at once: aim lower by as much.
-    candidate.options.memoryLimit -= candidate.bytes - memoryLimit;
-  }
-  return candidate;
-}
-
-FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {
-  return Chooser(trained, options, choices).run();
+  return Chooser(trained, options, choices, *scaled).run();
 }
 
 }  // namespace sheaf

@@ -17,7 +17,6 @@ struct ChooseOptions {
   std::optional<int64_t> stage;  // none: the best
   enum class Recompute { kNone, kAuto, kFull } recompute = Recompute::kAuto;
   uint64_t memoryLimit = 0;  // of a rank's arena; 0: none
-  bool bucketsGiven = false, keepGiven = false;
 };
 
 // A candidate, compiled up to the phase `plan`.
@@ -35,11 +34,9 @@ struct Candidate {
   std::string text() const;
 };
 
-// One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
-mlir::FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options,
-                                            uint64_t memoryLimit);
-
-// The candidate that takes the least time of those that fit, or, if none does, the one with the fewest bytes.
+// The candidate that takes the least time of those that fit, or, if none does, the one with the fewest bytes. Buckets
+// and retention that the options give stay. The module is the one that the phase `train` left; an error has been
+// reported where this fails.
 mlir::FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices);
 
 }  // namespace sheaf

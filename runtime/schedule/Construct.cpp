@@ -251,11 +251,9 @@ class Simulation {
       begin_[id] = time_;
       issued_.push_back(id);
       computing_ = id;
-      if (++computed_ == computeNodes_) computed_ = 0, next_ = 0, windowDone_ = 0, lastOfRound_ = true;
       computeEnd_ = time_ + nodeOf(id).seconds;
-      bool over = nodeOf(id).seconds == 0;
-      if (lastOfRound_) lastOfRound_ = false, ++round_;
-      if (over) computeEnd_ = kInfinity, finish(id);
+      if (++computed_ == computeNodes_) computed_ = 0, next_ = 0, windowDone_ = 0, ++round_;
+      if (nodeOf(id).seconds == 0) computeEnd_ = kInfinity, finish(id);
     }
   }
 
@@ -270,10 +268,9 @@ class Simulation {
   std::vector<bool> inWindow_;
   std::vector<uint32_t> mainline_, issued_;
   uint32_t computeNodes_ = 0, computed_ = 0;
-  size_t next_ = 0;         // into mainline_
-  double windowStart_ = 0;  // seconds of the computation before the window
-  double windowDone_ = 0;   // seconds of the window that are issued
-  bool lastOfRound_ = false;
+  size_t next_ = 0;                                               // into mainline_
+  double windowStart_ = 0;                                        // seconds of the computation before the window
+  double windowDone_ = 0;                                         // seconds of the window that are issued
   int64_t round_ = 0;                                             // that computation is in
   std::vector<int64_t> reduced_ = std::vector<int64_t>(kRounds);  // reductions done, by round
   double time_ = 0, computeEnd_ = kInfinity, linkEnd_ = kInfinity;

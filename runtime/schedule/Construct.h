@@ -1,7 +1,7 @@
 // Builds an order for a step by simulating it: a list schedule of computation and link together.
 #pragma once
 
-#include <optional>
+#include <vector>
 
 #include "runtime/schedule/StepModel.h"
 

@@ -38,8 +38,8 @@ uint64_t product(const google::protobuf::RepeatedField<int64_t>& shape) {
 
 class Reader {
  public:
-  Reader(const plan::Plan& plan, const Profile& profile)
-      : plan_(plan), profile_(profile), ranks_(profile.ranks()), model_(modelOf(plan, profile)) {}
+  Reader(const plan::Plan& plan, const Profile& profile, const StepModel& model)
+      : plan_(plan), profile_(profile), ranks_(profile.ranks()), model_(model) {}
 
   PeerStep read() {
     findGroups();
@@ -179,7 +179,7 @@ class Reader {
   const plan::Plan& plan_;
   const Profile& profile_;
   const int64_t ranks_;
-  const StepModel model_;
+  const StepModel& model_;
   PeerStep step_;
   std::vector<std::vector<Slot>> slots_;  // by bucket
   std::vector<uint64_t> elements_;        // by group
@@ -188,8 +188,8 @@ class Reader {
 
 }  // namespace
 
-PeerStep peerStepOf(const plan::Plan& plan, const Profile& profile) {
-  return Reader(plan, profile).read();
+PeerStep peerStepOf(const plan::Plan& plan, const Profile& profile, const StepModel& model) {
+  return Reader(plan, profile, model).read();
 }
 
 }  // namespace sheaf::schedule

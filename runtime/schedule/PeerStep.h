@@ -33,7 +33,7 @@ struct PeerStep {
 };
 
 // The step of a plan on profile.ranks() ranks under ZeRO-3: its computation, recomputation included, with a group for
-// each transformer block and one for the rest. The plan must have passed plan::verifyPlan.
-PeerStep peerStepOf(const plan::Plan& plan, const Profile& profile);
+// each transformer block and one for the rest. `model` is modelOf() the two.
+PeerStep peerStepOf(const plan::Plan& plan, const Profile& profile, const StepModel& model);
 
 }  // namespace sheaf::schedule

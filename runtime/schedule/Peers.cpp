@@ -60,7 +60,6 @@ class PeerLoop {
     start_.resize(visits_.size());
     for (size_t v = 0; v < visits_.size(); ++v) {
       size_t from = v >= static_cast<size_t>(knobs_.prefetch) ? v - knobs_.prefetch : 0;
-      if (knobs_.prefetch == 0) from = v;
       if (knobs_.ahead > 0) {
         // As early as the bytes allow that wait for their use; one group always.
         uint64_t waiting = step_.groups[visits_[v].group].gatheredBytes;

@@ -1,9 +1,8 @@
 #include "runtime/schedule/PlanLoop.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 
+#include "runtime/plan/ByteMap.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
@@ -98,41 +97,6 @@ void addDependences(const plan::Plan& plan, const std::vector<int64_t>& opOf, Lo
     }
 }
 
-// Disjoint ranges of a buffer with the op that wrote them last.
-class Writers {
- public:
-  // Calls visit(writer) for every range that overlaps [begin, end).
-  template <typename Visit>
-  void read(uint64_t begin, uint64_t end, Visit visit) const {
-    auto at = ranges_.upper_bound(begin);
-    if (at != ranges_.begin()) --at;
-    for (; at != ranges_.end() && at->first < end; ++at)
-      if (at->second.end > begin) visit(at->second.writer);
-  }
-  void write(uint64_t begin, uint64_t end, const Reached& writer) {
-    auto at = ranges_.upper_bound(begin);
-    if (at != ranges_.begin()) --at;
-    while (at != ranges_.end() && at->first < end) {
-      const auto [first, range] = *at;
-      if (range.end <= begin) {
-        ++at;
-        continue;
-      }
-      at = ranges_.erase(at);
-      if (first < begin) ranges_[first] = {begin, range.writer};
-      if (range.end > end) at = ranges_.insert_or_assign(end, Range{range.end, range.writer}).first;
-    }
-    if (begin < end) ranges_[begin] = {end, writer};
-  }
-
- private:
-  struct Range {
-    uint64_t end = 0;
-    Reached writer;
-  };
-  std::map<uint64_t, Range> ranges_;
-};
-
 }  // namespace
 
 PlanLoop loopOf(const plan::Plan& plan, const Profile& profile) {
@@ -163,7 +127,7 @@ PlanLoop loopOf(const plan::Plan& plan, const Profile& profile) {
 
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop) {
   std::vector<Dependence> dependences;
-  std::vector<Writers> writers(static_cast<size_t>(plan.buffers_size()));
+  std::vector<plan::ByteMap<Reached>> writers(static_cast<size_t>(plan.buffers_size()));
   std::vector<Reached> found;
   // Ranks do the same, so that rank 0's places stand for all.
   for (int64_t round = 0; round < 2; ++round)
@@ -172,12 +136,17 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
       found.clear();
       plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
         if (round == 0 || operand.access() == plan::WRITE) return;
-        writers[operand.buffer()].read(operand.offset(), operand.offset() + operand.bytes(),
-                                       [&](const Reached& writer) { found.push_back(writer); });
+        writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
+                                        [&](uint64_t, uint64_t, const Reached& writer) {
+                                          if (writer.round >= 0) found.push_back(writer);
+                                        });
       });
       plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
         if (operand.access() != plan::READ)
-          writers[operand.buffer()].write(operand.offset(), operand.offset() + operand.bytes(), {op, round});
+          writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
+                                          [&](uint64_t, uint64_t, Reached& writer) {
+                                            writer = {op, round};
+                                          });
       });
       std::sort(found.begin(), found.end());
       auto same = [](const Reached& a, const Reached& b) { return a.op == b.op && a.round == b.round; };

@@ -13,11 +13,11 @@ namespace {
 // Times that differ by less than this part of them are the same: less than costs are known by, but for small steps,
 // which are searched.
 constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
-// Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
 // Steps with more nodes are large.
 constexpr int64_t kLargeNodes = 2000;
 // Orders after which one that is far from fitting means that none fits.
 constexpr int64_t kTriedBeforeHopeless = 16;
+// Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
 class Search {

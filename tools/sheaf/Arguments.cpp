@@ -24,6 +24,16 @@ void Arguments::option(const std::string& name, int64_t& value, int64_t least, i
   };
 }
 
+void Arguments::bytes(const std::string& name, std::function<void(uint64_t)> set) {
+  options_[name] = [name, set = std::move(set)](const std::string& text) {
+    uint64_t value = 0;
+    if (!parseBytes(text, value) || value == 0)
+      return Status::error(cat(name, " ", text, ": expected bytes, such as 24GiB or 80GB"));
+    set(value);
+    return Status();
+  };
+}
+
 void Arguments::flag(const std::string& name, bool& value) {
   flags_[name] = &value;
 }
@@ -83,6 +93,13 @@ int fail(const std::string& message) {
 int help(const char* text) {
   std::fputs(text, stdout);
   return 0;
+}
+
+Status oneOf(const std::string& option, const std::string& value, std::initializer_list<const char*> allowed) {
+  std::vector<std::string> names(allowed.begin(), allowed.end());
+  for (const std::string& name : names)
+    if (value == name) return {};
+  return Status::error(cat(option, " ", value, ": expected one of ", listText(names)));
 }
 
 }  // namespace sheaf::tool

@@ -18,6 +18,8 @@ class Arguments {
   void option(const std::string& name, std::function<Status(const std::string& value)> set);
   void option(const std::string& name, std::string& value);
   void option(const std::string& name, int64_t& value, int64_t least, int64_t most);
+  // Bytes, at least one.
+  void bytes(const std::string& name, std::function<void(uint64_t value)> set);
   // An option without a value.
   void flag(const std::string& name, bool& value);
   // The one positional argument.
@@ -44,6 +46,9 @@ int simulate(const std::vector<std::string>& arguments);
 int fit(const std::vector<std::string>& arguments);
 int profile(const std::vector<std::string>& arguments);
 int operators(const std::vector<std::string>& arguments);
+
+// Whether an option's value is one of those that it takes.
+Status oneOf(const std::string& option, const std::string& value, std::initializer_list<const char*> allowed);
 
 // Prints "sheaf: error: message" and returns 1.
 int fail(const std::string& message);

@@ -74,13 +74,6 @@ struct CompileOptions : TrainedOptions {
   bool verbose = false, help = false;
 };
 
-Status oneOf(const std::string& option, const std::string& value, std::initializer_list<const char*> allowed) {
-  std::vector<std::string> names(allowed.begin(), allowed.end());
-  for (const std::string& name : names)
-    if (value == name) return {};
-  return Status::error(cat(option, " ", value, ": expected one of ", listText(names)));
-}
-
 Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   Arguments parser("compile", "compile MODEL.onnx -o OUT.plan --batch B");
   o.schedule.set_kind("constant");
@@ -129,20 +122,8 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   parser.option("--target", [&](const std::string& text) { return oneOf("--target", text, {"cpu"}); });
   parser.option("--cpu", o.cpu);
   parser.option("--max-threads-per-rank", o.pipeline.maxThreads, 1, 1024);
-  auto bytes = [](const char* option, auto set) {
-    return [=](const std::string& text) {
-      uint64_t value = 0;
-      if (!parseBytes(text, value) || value == 0)
-        return Status::error(cat(option, " ", text, ": expected bytes, such as 64MiB or 24GiB"));
-      set(value);
-      return Status();
-    };
-  };
-  parser.option("--bucket-size", bytes("--bucket-size", [&](uint64_t value) {
-                  o.pipeline.bucketBytes = static_cast<int64_t>(value);
-                  o.choose.bucketsGiven = true;
-                }));
-  parser.option("--memory-limit", bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; }));
+  parser.bytes("--bucket-size", [&](uint64_t value) { o.pipeline.bucketBytes = static_cast<int64_t>(value); });
+  parser.bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; });
   parser.option("--profile", o.profile);
   parser.option("--prefetch", o.pipeline.prefetch, 0, 1 << 20);
   parser.option("--keep", o.pipeline.keep);
@@ -166,7 +147,6 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == "skip";
-  o.choose.keepGiven = !o.pipeline.keep.empty();
   if (!o.profile.empty()) {
     o.pipeline.profile = o.profile;
     Expected<schedule::Profile> profile = schedule::Profile::load(o.profile);

@@ -64,18 +64,14 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   o.import.ranks = 0;
   parser.positional("model", o.model);
   parser.option("--ranks", o.import.ranks, 1, 65536);
-  parser.option("--memory", [&](const std::string& text) {
-    if (parseBytes(text, o.memory) && o.memory > 0) return Status();
-    return Status::error(cat("--memory ", text, ": expected bytes, such as 24GiB or 80GB"));
-  });
+  parser.bytes("--memory", [&](uint64_t value) { o.memory = value; });
   parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
   parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
   parser.option("--loss", o.import.loss);
   parser.option("--optimizer", o.optimizer);
   parser.option("--precision", [&](const std::string& text) {
     o.pipeline.precision = text;
-    return text == "f32" || text == "bf16" ? Status()
-                                           : Status::error(cat("--precision ", text, ": expected f32 or bf16"));
+    return oneOf("--precision", text, {"f32", "bf16"});
   });
   parser.option("--profile", o.pipeline.profile);
   parser.flag("--json", o.json);

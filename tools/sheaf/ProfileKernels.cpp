@@ -5,12 +5,12 @@
 
 #include "codegen/cpu/CpuKernels.h"
 #include "ir/Train/FusionCost.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
 #include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Trained.h"
 
 namespace sheaf::tool {
 namespace {
@@ -91,18 +91,15 @@ schedule::SampleKernel sampleOf(train::FusionOp fusion, int kernel, int size, bo
 }  // namespace
 
 bool compileSampleKernels(schedule::MeasureOptions& options) {
-  mlir::DialectRegistry registry;
-  registry.insert<mlir::func::FuncDialect, train::TrainDialect>();
-  mlir::MLIRContext context(registry);
-  context.loadAllAvailableDialects();
-  DiagnosticPrinter diagnostics(context);
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+  DiagnosticPrinter diagnostics(*context);
   std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
   std::vector<train::FusionOp> fusions;
   for (const char* program : kPrograms) {
     int size = 0;
     for (auto [rows, columns] : kShapes) {
-      auto module = mlir::parseSourceString<mlir::ModuleOp>(withShape(program, rows, columns), &context);
-      mlir::PassManager passes(&context);
+      auto module = mlir::parseSourceString<mlir::ModuleOp>(withShape(program, rows, columns), context.get());
+      mlir::PassManager passes(context.get());
       passes.addPass(train::createDecompose());
       passes.addPass(train::createAssignFusions());
       passes.addPass(train::createFuse());

@@ -6,10 +6,8 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/io/AtomicFile.h"
-#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Verify.h"
 #include "runtime/schedule/Bound.h"
 #include "runtime/schedule/Peers.h"
 #include "runtime/schedule/PlanLoop.h"
@@ -56,7 +54,7 @@ Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, ui
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
   result.limit = limit ? limit : machine.memoryBytes();
   if (machine.ranks() > 1) {
-    PeerStep step = peerStepOf(plan, machine);
+    PeerStep step = peerStepOf(plan, machine, model);
     for (Peer peer : kPeers) result.policies.emplace_back(peerName(peer), playPeer(step, peer, result.limit));
   }
   return result;
@@ -157,10 +155,7 @@ int simulate(const std::vector<std::string>& arguments) {
   parser.positional("plan", path);
   parser.option("--profile", profile);
   parser.option("--ranks", ranks, 1, plan::kMaxRanks);
-  parser.option("--memory-limit", [&](const std::string& text) {
-    if (parseBytes(text, limit) && limit > 0) return Status();
-    return Status::error(cat("--memory-limit ", text, ": expected bytes, such as 24GiB or 80GB"));
-  });
+  parser.bytes("--memory-limit", [&](uint64_t value) { limit = value; });
   parser.flag("--json", json);
   parser.option("--trace", trace);
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
@@ -168,10 +163,8 @@ int simulate(const std::vector<std::string>& arguments) {
   if (profile.empty())
     return fail(cat("--profile is missing: which machine? Shipped are ", listText(Profile::names()),
                     "; `sheaf profile -o FILE` measures this one"));
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  if (Status sound = plan::verifyPlan(**plan); !sound.ok()) return fail(path + ": " + sound.message());
-  if (Status proved = plan::provePlan(**plan); !proved.ok()) return fail(path + ": " + proved.message());
   Expected<Profile> machine = Profile::load(profile);
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(ranks > 0 ? ranks : (*plan)->ranks());
