@@ -17,11 +17,12 @@ LogicalResult compileKernels(plan_ir::ProgramOp program, const CpuTargetOptions&
   if (failed(image)) return failure();
   OpBuilder builder(kernels.front());
   SmallVector<StringRef> features(image->features.begin(), image->features.end());
-  plan_ir::ImageOp::create(builder, program.getLoc(), "cpu", image->cpu, builder.getStrArrayAttr(features),
-                           image->code);
+  SmallVector<int64_t> offsets, none(kernels.size(), 0);
+  for (const std::string& symbol : symbols) offsets.push_back(image->entries.at(symbol));
+  plan_ir::ImageOp::create(builder, program.getLoc(), "cpu", image->cpu, builder.getStrArrayAttr(features), offsets,
+                           none, none, image->code);
   for (auto [kernel, symbol] : llvm::zip(kernels, symbols)) {
     kernel.setSymbol(symbol);
-    kernel.setEntry(image->entries.at(symbol));
     kernel.getFusion().getBlocks().clear();
   }
   return success();

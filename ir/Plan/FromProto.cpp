@@ -122,11 +122,18 @@ void Reader::declarations() {
   for (const plan::Input& i : plan.inputs())
     InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
   for (const plan::StepScalar& s : plan.scalars()) ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
-  for (const plan::KernelImage& i : plan.images())
-    ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), i.code());
+  for (const plan::KernelImage& i : plan.images()) {
+    SmallVector<int64_t> offsets, grids, threads;
+    for (const plan::KernelEntry& entry : i.entries()) {
+      offsets.push_back(static_cast<int64_t>(entry.offset()));
+      grids.push_back(entry.grid());
+      threads.push_back(entry.threads());
+    }
+    ImageOp::create(builder, loc, i.target(), i.cpu(), strings(i.features()), offsets, grids, threads, i.code());
+  }
   for (const plan::Kernel& k : plan.kernels())
-    KernelOp::create(builder, loc, k.symbol(), int64_t(k.image()), int64_t(k.entry()), int64_t(k.rows()),
-                     int64_t(k.block()), list(k.operand_bytes()), int64_t(k.operations()));
+    KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
+                     int64_t(k.operations()));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {

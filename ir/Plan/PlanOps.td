@@ -85,19 +85,22 @@ def Plan_ScalarOp : Plan_Op<"scalar"> {
 }
 
 def Plan_ImageOp : Plan_Op<"image"> {
-  let summary = "compiled kernels: the bytes as an escaped string";
-  let arguments = (ins StrAttr:$target, StrAttr:$cpu, StrArrayAttr:$features, StrAttr:$code);
-  let assemblyFormat = "$target $cpu $features `code` $code attr-dict";
+  let summary = "all kernels, compiled for one target: the bytes as an escaped string";
+  let description = [{ For each kernel, in order: on the CPU the offset of its code; on a GPU the thread blocks of its
+    launch and the threads of each. }];
+  let arguments = (ins StrAttr:$target, StrAttr:$cpu, StrArrayAttr:$features, DenseI64ArrayAttr:$offsets,
+      DenseI64ArrayAttr:$grids, DenseI64ArrayAttr:$threads, StrAttr:$code);
+  let assemblyFormat = "$target $cpu $features `offsets` $offsets `grids` $grids `threads` $threads `code` $code attr-dict";
 }
 
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
-  let summary = "a kernel of an image and the bytes it accesses of each operand";
+  let summary = "a kernel and the bytes it accesses of each operand";
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
     `operations`: what it computes over all rows, in additions. }];
-  let arguments = (ins StrAttr:$symbol, I64Attr:$image, I64Attr:$entry, I64Attr:$rows, I64Attr:$block,
+  let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block,
       DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations);
   let regions = (region AnyRegion:$fusion);
-  let assemblyFormat = "$symbol `image` $image `entry` $entry `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
+  let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
 }
 
 class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminator, NoRegionArguments]> {

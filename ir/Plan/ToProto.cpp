@@ -146,6 +146,14 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_cpu(i.getCpu().str());
         for (auto feature : i.getFeatures().getAsRange<StringAttr>()) out->add_features(feature.getValue().str());
         out->set_code(i.getCode().str());
+        if (i.getGrids().size() != i.getOffsets().size() || i.getThreads().size() != i.getOffsets().size())
+          return LogicalResult(op->emitError("needs as many grids and threads as offsets"));
+        for (auto [offset, grid, threads] : llvm::zip(i.getOffsets(), i.getGrids(), i.getThreads())) {
+          plan::KernelEntry* entry = out->add_entries();
+          entry->set_offset(offset);
+          entry->set_grid(grid);
+          entry->set_threads(threads);
+        }
         return success();
       })
       .Case([&](KernelOp k) {
@@ -153,8 +161,6 @@ LogicalResult Writer::declaration(Operation* op) {
           return LogicalResult(op->emitError("the kernel is not compiled yet"));
         plan::Kernel* out = plan.add_kernels();
         out->set_symbol(k.getSymbol().str());
-        out->set_image(k.getImage());
-        out->set_entry(k.getEntry());
         out->set_rows(k.getRows());
         out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);

@@ -133,8 +133,8 @@ void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, String
     SmallVector<int64_t> bytes;
     for (const Operand& operand : operands) bytes.push_back(operand.bytes);
     auto kernel =
-        KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(0), int64_t(0),
-                         int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes, train::fusionOperations(fusion));
+        KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(fusion.getRows()),
+                         int64_t(fusion.getBlock()), bytes, train::fusionOperations(fusion));
     Block* block = head.createBlock(&kernel.getFusion());
     SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
     block->addArguments(fusion->getOperandTypes(), locations);

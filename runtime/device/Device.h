@@ -14,6 +14,10 @@
 
 namespace sheaf {
 
+namespace comm {
+class ProcessGroup;
+}
+
 // What changes from step to step, shared by the ranks of one process and immutable while the step is in flight.
 struct StepValues {
   int64_t step = 0;            // 0-based number of the step since the first
@@ -52,15 +56,19 @@ class RankContext {
 };
 
 struct DeviceOptions {
-  int64_t ranks = 1;       // all of them are in this process
-  int threadsPerRank = 1;  // at most Plan.max_threads
-  bool poison = false;     // fill arenas with a pattern before use
+  int64_t ranks = 1;                        // of the job
+  int64_t firstRank = 0;                    // of those that are in this process
+  int64_t localRanks = 0;                   // how many are in this process; 0: all
+  comm::ProcessGroup* processes = nullptr;  // if not all of them are; outlives the contexts
+  int threadsPerRank = 1;                   // at most Plan.max_threads
+  bool poison = false;                      // fill arenas with a pattern before use
 };
 
 class Device {
  public:
   virtual ~Device() = default;
-  // One context per rank, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive them and be verified.
+  // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
+  // them and be verified.
   virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                                    const DeviceOptions& options) = 0;
 };

@@ -17,6 +17,7 @@
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
 namespace {
@@ -34,10 +35,6 @@ Status checkMemory(const plan::Plan& plan) {
   return Status::error(cat("the run needs ", plan.ranks(), " x ", bytesText(rank), ", this machine has ",
                            bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
-}
-
-std::string targetOf(const plan::Plan& plan) {
-  return plan.images_size() > 0 && !plan.images(0).target().empty() ? plan.images(0).target() : "cpu";
 }
 
 class Run {
@@ -109,7 +106,7 @@ class Run {
       return Status::error(cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
                                "; compile with --max-threads-per-rank ", threads));
     if (threads == 0) threads = std::clamp<int64_t>(availableCores() / plan_->ranks(), 1, limit);
-    Expected<Device*> device = loadDevice(targetOf(*plan_));
+    Expected<Device*> device = loadDevice(plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu");
     if (!device.ok()) return device.status();
     auto ranks = (*device)->open(
         *plan_, {.ranks = plan_->ranks(), .threadsPerRank = static_cast<int>(threads), .poison = options_.poison});

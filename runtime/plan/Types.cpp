@@ -98,6 +98,27 @@ std::optional<uint64_t> elementCount(std::span<const int64_t> shape) {
   return empty ? 0 : count;
 }
 
+std::string deviceOf(const KernelImage& image) {
+  const std::string& target = image.target();
+  if (target == "cpu") return target;
+  constexpr std::string_view kCuda = "cuda:sm_";
+  bool digits = target.size() > kCuda.size() && target.size() <= kCuda.size() + 3 &&
+                target.find_first_not_of("0123456789", kCuda.size()) == std::string::npos;
+  return target.starts_with(kCuda) && digits ? "cuda" : "";
+}
+
+const KernelImage* imageFor(const Plan& plan, std::string_view device) {
+  for (const KernelImage& image : plan.images())
+    if (deviceOf(image) == device) return &image;
+  return nullptr;
+}
+
+std::string targetsText(const Plan& plan) {
+  std::string text;
+  for (const KernelImage& image : plan.images()) text += (text.empty() ? "" : ", ") + image.target();
+  return text;
+}
+
 std::string instructionKind(const Instruction& instruction) {
   switch (instruction.kind_case()) {
     case Instruction::kKernel:

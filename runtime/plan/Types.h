@@ -11,7 +11,7 @@
 
 namespace sheaf::plan {
 
-inline constexpr uint32_t kPlanVersion = 1;
+inline constexpr uint32_t kPlanVersion = 2;
 inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena
 // More ranks than any machine has; what keeps products of sizes far from overflow.
 inline constexpr int64_t kMaxRanks = 65536;
@@ -44,6 +44,13 @@ inline ElementType gradientType(const Bucket& bucket) {
 inline ElementType sourceType(const Parameter& parameter) {
   return parameter.source_type() == ELEMENT_TYPE_UNSPECIFIED ? parameter.type() : parameter.source_type();
 }
+
+// The device of an image's target: "cpu" of "cpu", "cuda" of "cuda:sm_90"; empty if it is neither.
+std::string deviceOf(const KernelImage& image);
+// The first image for a device; null if there is none.
+const KernelImage* imageFor(const Plan& plan, std::string_view device);
+// "cpu, cuda:sm_90"
+std::string targetsText(const Plan& plan);
 
 // Calls visit(operand) for every operand of an instruction, in order.
 template <typename Visit>

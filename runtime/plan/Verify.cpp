@@ -293,15 +293,31 @@ class TableVerifier {
   }
 
   Status kernels() {
-    for (int i = 0; i < plan_.kernels_size(); ++i) {
-      const Kernel& kernel = plan_.kernels(i);
-      std::string what = named("kernel", i, kernel.symbol());
-      if (kernel.image() >= static_cast<uint32_t>(plan_.images_size()))
-        return wrong(what, cat("its image is ", kernel.image(), " of ", plan_.images_size()));
-      if (kernel.entry() >= plan_.images(static_cast<int>(kernel.image())).code().size())
-        return wrong(what, "its entry lies outside its image");
+    if (plan_.kernels_size() > 0 && plan_.images_size() == 0)
+      return wrong("images", cat("there is none for the plan's ", plan_.kernels_size(), " kernels"));
+    std::set<std::string> targets;
+    for (int i = 0; i < plan_.images_size(); ++i) {
+      const KernelImage& image = plan_.images(i);
+      std::string what = named("image", i, image.target());
+      if (deviceOf(image).empty()) return wrong(what, "its target is neither cpu nor cuda:sm_NN");
+      if (!targets.insert(image.target()).second) return wrong(what, "another image has the same target");
+      if (image.entries_size() != plan_.kernels_size())
+        return wrong(what, cat("it has ", image.entries_size(), " entries for ", plan_.kernels_size(), " kernels"));
+      for (int k = 0; k < image.entries_size(); ++k)
+        if (Status sound = checkEntry(image, image.entries(k)); !sound.ok())
+          return wrong(what,
+                       cat("the entry of kernel '", plan_.kernels(k).symbol().substr(0, 40), "' ", sound.message()));
     }
     return {};
+  }
+
+  static Status checkEntry(const KernelImage& image, const KernelEntry& entry) {
+    if (deviceOf(image) == "cpu")
+      return entry.offset() < image.code().size() ? Status() : Status::error("lies outside its image");
+    constexpr uint32_t kMostThreads = 1024;
+    if (entry.threads() == 0 || entry.threads() > kMostThreads || entry.threads() % 32 != 0)
+      return Status::error(cat("has ", entry.threads(), " threads a block, not a multiple of 32 up to 1024"));
+    return entry.grid() >= 1 && entry.grid() <= INT32_MAX ? Status() : Status::error("has no valid grid");
   }
 
   const Plan& plan_;

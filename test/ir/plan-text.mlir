@@ -7,8 +7,8 @@ plan.program attributes {ranks = 2 : i64} {
   %p = plan.buffer "p" "parameters" offset 128 bytes 256 persistent
   // CHECK: %[[X:.*]] = plan.buffer "x" "activations" offset 384 bytes 64
   %x = plan.buffer "x" "activations" offset 384 bytes 64
-  // CHECK: plan.kernel "k" image 0 entry 64 rows 4 block 2 bytes [64, 64]
-  plan.kernel "k" image 0 entry 64 rows 4 block 2 bytes [64, 64]
+  // CHECK: plan.kernel "k" rows 4 block 2 bytes [64, 64]
+  plan.kernel "k" rows 4 block 2 bytes [64, 64]
   plan.prologue {
   }
   plan.body {

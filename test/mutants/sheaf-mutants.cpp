@@ -59,8 +59,10 @@ class Run {
     if (!read.ok()) return read.status();
     plan::Plan& original = **read;
     // Copies need no machine code; the verifier wants an entry to lie within it.
-    for (plan::KernelImage& image : *original.mutable_images()) image.set_code("-");
-    for (plan::Kernel& kernel : *original.mutable_kernels()) kernel.set_entry(0);
+    for (plan::KernelImage& image : *original.mutable_images()) {
+      image.set_code("-");
+      for (plan::KernelEntry& entry : *image.mutable_entries()) entry.set_offset(0);
+    }
     Oracle oracle(original);
     if (Verdict own = oracle.judge(original); !own.fault.empty())
       return Status::error(cat(path, ": the oracle finds a fault in the plan itself: ", own.fault));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::testing {
@@ -64,7 +65,7 @@ std::string npy(const std::string& descr, const std::vector<int64_t>& shape, con
 class TrainingPlan {
  public:
   TrainingPlan(int64_t ranks, int stage, int64_t batch) : ranks_(static_cast<uint64_t>(ranks)), stage_(stage) {
-    plan.set_version(1);
+    plan.set_version(sheaf::plan::kPlanVersion);
     plan.set_producer("test");
     plan.set_model("by-hand");
     plan.set_ranks(ranks);
@@ -160,6 +161,7 @@ class TrainingPlan {
     for (int i = 0; i < 4; ++i) kernel->add_operand_bytes(i == 3 ? sizeof(float) : stage_ >= 1 ? shard : whole);
     sheaf::plan::KernelImage* image = plan.add_images();
     image->set_target("cpu");
+    image->add_entries();
     // void update(float** a, int64_t begin, int64_t end):
     //   for (i in [begin, end)) { a[2][i] += a[1][i]; a[0][i] -= a[3][0] * a[2][i]; }      (x86-64)
     static constexpr unsigned char kCode[] = {0x48, 0x8b, 0x07, 0x4c, 0x8b, 0x47, 0x08, 0x48, 0x8b, 0x4f, 0x10, 0x48,

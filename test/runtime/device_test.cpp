@@ -88,8 +88,7 @@ uint32_t addDoubleKernel(plan::Plan& plan) {
   image->set_code(std::string(sheaf_test_image, sheaf_test_image_end));
   plan::Kernel* kernel = plan.add_kernels();
   kernel->set_symbol("double");
-  kernel->set_image(plan.images_size() - 1);
-  kernel->set_entry(8);
+  image->add_entries()->set_offset(8);
   return plan.kernels_size() - 1;
 }
 
@@ -380,14 +379,14 @@ TEST(DeviceErrors, OpeningNamesWhatIsMissing) {
   addDoubleKernel(builder.plan);
   plan::Plan wrong = builder.plan;
   wrong.mutable_images(0)->add_features("tbm");  // of AMD's Bulldozer alone
-  EXPECT_THAT(openError(wrong), HasSubstr("kernel 'double': the plan's kernels need the processor feature 'tbm'"));
+  EXPECT_THAT(openError(wrong), HasSubstr("the plan's kernels need the processor feature 'tbm'"));
   wrong.mutable_images(0)->set_features(1, "warp-drive");
   EXPECT_THAT(openError(wrong), HasSubstr("'warp-drive', which this runtime does not know"));
   wrong = builder.plan;
-  wrong.mutable_images(0)->set_target("cuda");
-  EXPECT_THAT(openError(wrong), HasSubstr("for the target 'cuda'"));
+  wrong.mutable_images(0)->set_target("cuda:sm_90");
+  EXPECT_THAT(openError(wrong), HasSubstr("has kernels for cuda:sm_90, none for the CPU"));
   wrong = builder.plan;
-  wrong.mutable_kernels(0)->set_entry(1000);
+  wrong.mutable_images(0)->mutable_entries(0)->set_offset(1000);
   EXPECT_THAT(openError(wrong), HasSubstr("outside its image"));
   wrong = builder.plan;
   wrong.mutable_memory()->set_peak_bytes(uint64_t(1) << 60);

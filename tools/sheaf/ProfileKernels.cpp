@@ -124,7 +124,7 @@ bool compileSampleKernels(schedule::MeasureOptions& options) {
   for (size_t i = 0; i < fusions.size(); ++i) {
     plan::Kernel* kernel = options.kernels.add_kernels();
     kernel->set_symbol(symbols[i]);
-    kernel->set_entry(image->entries.at(symbols[i]));
+    out->add_entries()->set_offset(image->entries.at(symbols[i]));
     kernel->set_rows(fusions[i].getRows());
     kernel->set_block(fusions[i].getBlock());
     kernel->set_operations(train::fusionOperations(fusions[i]));

@@ -6,44 +6,45 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/cpu/Features.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::cpu {
 
 Expected<std::unique_ptr<KernelImages>> KernelImages::load(const plan::Plan& plan) {
   std::unique_ptr<KernelImages> result(new KernelImages);
-  std::vector<void*> code(plan.images_size(), nullptr);
+  if (plan.kernels_size() == 0) return result;
+  const plan::KernelImage* image = plan::imageFor(plan, "cpu");
+  if (!image)
+    return Status::error(cat("the plan has kernels for ", plan::targetsText(plan),
+                             ", none for the CPU; compile it with --target cpu, or a list of targets with cpu in it"));
+  if (image->entries_size() != plan.kernels_size()) return Status::error("the image has not an entry for each kernel");
+  SHEAF_RETURN_IF_ERROR(result->map(*image));
   for (int i = 0; i < plan.kernels_size(); ++i) {
-    const plan::Kernel& kernel = plan.kernels(i);
-    auto fail = [&](const std::string& why) { return Status::error("kernel '" + kernel.symbol() + "': " + why); };
-    if (kernel.image() >= static_cast<uint32_t>(plan.images_size())) return fail("its image is not in the plan");
-    const plan::KernelImage& image = plan.images(kernel.image());
-    if (kernel.entry() >= image.code().size()) return fail("its entry lies outside its image");
-    void*& base = code[kernel.image()];
-    if (!base)
-      if (Status status = result->map(image, base); !status.ok()) return fail(status.message());
-    result->entries_.push_back(reinterpret_cast<KernelEntry>(static_cast<char*>(base) + kernel.entry()));
+    if (image->entries(i).offset() >= image->code().size())
+      return Status::error(cat("kernel '", plan.kernels(i).symbol(), "': its entry lies outside its image"));
+    result->entries_.push_back(
+        reinterpret_cast<KernelEntry>(static_cast<char*>(result->code_) + image->entries(i).offset()));
   }
   return result;
 }
 
-Status KernelImages::map(const plan::KernelImage& image, void*& code) {
-  if (image.target() != "cpu")
-    return Status::error("its image is for the target '" + image.target() + "', not for the CPU");
+Status KernelImages::map(const plan::KernelImage& image) {
   for (const std::string& feature : image.features()) SHEAF_RETURN_IF_ERROR(requireFeature(feature));
   size_t bytes = image.code().size();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return Status::error(std::string("cannot map its image: ") + std::strerror(errno));
-  mappings_.push_back({memory, bytes});
+  if (memory == MAP_FAILED) return Status::error(std::string("cannot map the kernels: ") + std::strerror(errno));
+  code_ = memory;
+  bytes_ = bytes;
   std::memcpy(memory, image.code().data(), bytes);
   if (mprotect(memory, bytes, PROT_READ | PROT_EXEC) != 0)
-    return Status::error(std::string("cannot make its image executable: ") + std::strerror(errno));
-  code = memory;
+    return Status::error(std::string("cannot make the kernels executable: ") + std::strerror(errno));
   return Status();
 }
 
 KernelImages::~KernelImages() {
-  for (const Mapping& mapping : mappings_) munmap(mapping.address, mapping.bytes);
+  if (code_) munmap(code_, bytes_);
 }
 
 }  // namespace sheaf::cpu

@@ -15,7 +15,7 @@ using KernelEntry = void (*)(void** args, int64_t begin, int64_t end);
 
 class KernelImages {
  public:
-  // Checks that the processor can run the images that kernels use, and maps them.
+  // Checks that the processor can run the plan's image for the CPU, and maps it.
   static Expected<std::unique_ptr<KernelImages>> load(const plan::Plan& plan);
   ~KernelImages();
   KernelImages(const KernelImages&) = delete;
@@ -27,13 +27,10 @@ class KernelImages {
 
  private:
   KernelImages() = default;
-  Status map(const plan::KernelImage& image, void*& code);
+  Status map(const plan::KernelImage& image);
 
-  struct Mapping {
-    void* address;
-    size_t bytes;
-  };
-  std::vector<Mapping> mappings_;
+  void* code_ = nullptr;
+  size_t bytes_ = 0;
   std::vector<KernelEntry> entries_;
 };
 
