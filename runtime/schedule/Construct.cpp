@@ -81,7 +81,7 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
     firstUse_[i] += model.nodes[i].seconds;
     if (model.nodes[i].kind == Node::Kind::kGather) gathers_.push_back(i);
   }
-  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return latest_[a] < latest_[b]; });
+  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse_[a] < firstUse_[b]; });
   turn_.assign(n, 0);
   for (size_t k = 0; k < gathers_.size(); ++k) turn_[gathers_[k]] = k;
   // Gathers follow each other on the link, around the loop: earliest deadline first, backwards.

@@ -48,11 +48,14 @@ class Search {
     auto decode = [&](const std::vector<uint32_t>& sequence) {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
-      for (double horizon : {far, constructor.longestGather()}) {
-        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1, -1, room_}));
+      auto attempt = [&](double horizon, uint64_t room) {
+        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1, -1, room}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
-      }
+      };
+      attempt(far, room_);
+      attempt(constructor.longestGather(), room_);
+      if (room_ > 0) attempt(constructor.longestGather(), 0);
       return std::move(*found);
     };
     Scheduled home = decode(sequenceOf(best_->order));

@@ -182,7 +182,7 @@ TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
 TEST(Schedule, IsNearTheOptimumUnderAMemoryLimit) {
   Gaps gaps = gapsOf(120, true);
   EXPECT_LE(median(gaps.ours), 2e-4);
-  EXPECT_GE(gaps.boundByMemory, 30);
+  EXPECT_GE(gaps.boundByMemory, 25);
 }
 
 }  // namespace
