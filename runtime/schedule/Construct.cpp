@@ -76,14 +76,14 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
     if (node.unit == Unit::kLink) longest = std::max(longest, node.seconds), linkSeconds += node.seconds;
   for (size_t i = 0; i < n; ++i)
     if (model.nodes[i].kind == Node::Kind::kOther && model.nodes[i].seconds < kBrief * longest) latest_[i] = -kInfinity;
-  firstUse_ = latest_;
+  std::vector<double> firstUse = latest_;  // when computation first needs a collective, from the round's start
   for (uint32_t i = 0; i < n; ++i) {
-    firstUse_[i] += model.nodes[i].seconds;
+    firstUse[i] += model.nodes[i].seconds;
     if (model.nodes[i].kind == Node::Kind::kGather) gathers_.push_back(i);
   }
-  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse_[a] < firstUse_[b]; });
+  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse[a] < firstUse[b]; });
   turn_.assign(n, 0);
-  for (size_t k = 0; k < gathers_.size(); ++k) turn_[gathers_[k]] = k;
+  for (uint32_t gather : gathers_) turn_[gather] = firstUses_.size(), firstUses_.push_back(firstUse[gather]);
   // Gathers follow each other on the link, around the loop: earliest deadline first, backwards.
   for (int pass = 0; pass < 2 && !gathers_.empty(); ++pass) {
     double next = latest_[gathers_.front()] + std::max(computeSeconds_, linkSeconds);
@@ -193,8 +193,8 @@ class Simulation {
     double reached = busy                       ? c_.ideal_[computing_ % n_]
                      : next_ < mainline_.size() ? c_.ideal_[mainline_[next_]]
                                                 : c_.computeSeconds_;
-    int64_t used = round * count;
-    while (used < (round + 1) * count && c_.firstUse_[c_.gathers_[used % count]] <= reached) ++used;
+    const auto first = c_.firstUses_.begin();
+    const int64_t used = round * count + (std::upper_bound(first, c_.firstUses_.end(), reached) - first);
     return c_.turn_[id % n_] + roundOf(id) * count < used + shape_.prefetch;
   }
 

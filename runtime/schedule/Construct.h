@@ -58,9 +58,9 @@ class Constructor {
   std::vector<double> ideal_;              // when a computation would start if it never waited, from the round's start
   std::vector<double> latest_;             // latest start of a collective by which ideal_ can be kept
   std::vector<int64_t> reductionsBefore_;  // how many stand before a node in the model's order
-  std::vector<uint32_t> gathers_;          // in the order of their latest starts
+  std::vector<uint32_t> gathers_;          // in the order in which computation needs them
   std::vector<int64_t> turn_;              // place of a gather among them
-  std::vector<double> firstUse_;           // when computation first needs a collective, from the round's start
+  std::vector<double> firstUses_;          // when computation first needs each of them, in that order
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };
 
