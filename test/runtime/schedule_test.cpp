@@ -185,5 +185,51 @@ TEST(Schedule, IsNearTheOptimumUnderAMemoryLimit) {
   EXPECT_GE(gaps.boundByMemory, 25);
 }
 
+// Parameters that are gathered for the forward pass and again for the backward pass, and computation between the two
+// that needs the room.
+StepModel gatheredTwice() {
+  StepModel model;
+  model.buffers = {{0, true}, {100}, {100}, {100}, {10}};  // shard, what either gather brings, scratch, activation
+  auto add = [&](Node::Kind kind, double seconds, std::vector<Access> accesses) {
+    Node node;
+    node.kind = kind, node.seconds = seconds, node.accesses = std::move(accesses);
+    const bool link = kind == Node::Kind::kGather || kind == Node::Kind::kReduce;
+    node.unit = link ? Unit::kLink : Unit::kCompute, node.stream = link;
+    model.nodes.push_back(std::move(node));
+  };
+  auto read = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, false}; };
+  auto write = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, true}; };
+  add(Node::Kind::kGather, 2, {read(0), write(1)});
+  add(Node::Kind::kCompute, 1, {read(1), write(4)});
+  add(Node::Kind::kCompute, 1, {read(4), write(3)});
+  add(Node::Kind::kGather, 2, {read(0), write(2)});
+  add(Node::Kind::kCompute, 1, {read(2), read(4)});
+  add(Node::Kind::kReduce, 1, {});
+  add(Node::Kind::kAftermath, 0.5, {write(0)});
+  model.dependences = {{0, 1, 0}, {1, 2, 0}, {2, 4, 0}, {3, 4, 0}, {4, 5, 0}, {5, 6, 0}, {6, 0, 1}, {6, 3, 1}};
+  return model;
+}
+
+TEST(Bound, UnderALimitCountsWhatItForces) {
+  const StepModel model = gatheredTwice();
+  // Beside 110 bytes in use the first gather's 100 cannot stay, but for 40 of them, nor can the second's come.
+  const LimitEffect effect = effectOfLimit(model, model.dependences, 150);
+  EXPECT_DOUBLE_EQ(effect.forced[3], 1.2);
+  EXPECT_EQ(effect.forced[0], 0);
+  ASSERT_FALSE(effect.excluded[3].empty());
+  EXPECT_TRUE(effect.excluded[3][1] && effect.excluded[3][2]);
+  EXPECT_FALSE(effect.excluded[3][4]);
+  const Bound bound = boundOf(model, 150);
+  EXPECT_STREQ(boundByName(bound.by), "memory");
+  EXPECT_DOUBLE_EQ(bound.seconds, 8.5);  // one after the other
+  // With room for both nothing is forced, and the second gather runs under the forward pass.
+  const Bound free = boundOf(model, 210);
+  EXPECT_STRNE(boundByName(free.by), "memory");
+  EXPECT_LT(free.seconds, 8);
+  EXPECT_DOUBLE_EQ(free.seconds, boundOf(model, 0).seconds);
+  // What no order keeps tells nothing.
+  EXPECT_EQ(effectOfLimit(model, model.dependences, 100).forced[3], 0);
+}
+
 }  // namespace
 }  // namespace sheaf::schedule

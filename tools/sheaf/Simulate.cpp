@@ -5,7 +5,7 @@
 #include <map>
 
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
+#include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
 #include "runtime/schedule/Bound.h"
@@ -125,28 +125,17 @@ void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machi
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
 
-// The last simulated step in Chrome's trace event format, times in microseconds.
+// The last simulated step.
 Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
-  json::Array events;
+  io::ChromeTrace trace;
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = plan.body(index);
-    events.push_back(
-        json::Object{{"name", instruction.label()},
-                     {"cat", plan::instructionKind(instruction)},
-                     {"ph", "X"},
-                     {"pid", 0},
-                     {"tid", static_cast<int64_t>(instruction.stream())},
-                     {"ts", s.timeline.begin[op] * 1e6},
-                     {"dur", (s.timeline.end[op] - s.timeline.begin[op]) * 1e6},
-                     {"args", json::Object{{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}}}});
+    trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
+              s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
+              {{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}});
   }
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
-  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
-  const std::string text =
-      json::write(json::Object{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
-  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  return file->commit();
+  return std::move(trace).write(path);
 }
 
 }  // namespace
