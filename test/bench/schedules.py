@@ -39,9 +39,9 @@ def row(tools, model, machine, precision, rows, folder, kept):
     fsdp2 = told["policies"]["fsdp2"]
     beside = f"{best[0]} {best[1]['step_seconds'] / told['step_seconds']:.2f}" if best else "none fits"
     step, gib = told["step_seconds"], 1 << 30
-    # As fast as FSDP2 with no more bytes: the plan itself, or the best one that its bytes allow.
+    # As fast as FSDP2 with no more bytes: the plan itself, or the best one that its bytes allow, if the machine has them or not.
     within = told
-    if told["peak_bytes"] > fsdp2["peak_bytes"]:
+    if told["peak_bytes"] > fsdp2["peak_bytes"] or not fsdp2["fits"]:
         limited = run(*compiler, "--memory-limit", fsdp2["peak_bytes"])
         within = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout) if limited.returncode == 0 else None
     faster = fsdp2["step_seconds"] / within["step_seconds"] if within else 0
