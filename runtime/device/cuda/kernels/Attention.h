@@ -22,14 +22,14 @@ struct AttentionProblem {
   int64_t b, s, t, h, g, d, e;
   bool causal, half;
   float scale;
-  const float* mask;               // [.., s, t], or null
-  int64_t maskBatch, maskHead;     // its elements from one batch and from one head to the next; 0 if they share it
+  const float* mask;            // [.., s, t], or null
+  int64_t maskBatch, maskHead;  // its elements from one batch and from one head to the next; 0 if they share it
   HeadRows query, key, value, result;
-  float* logSumExp;                // [b, h, s]
+  float* logSumExp;  // [b, h, s]
   // Of the gradient only.
   HeadRows gradient, queryGradient, keyGradient, valueGradient;
-  float* delta;                    // [b, h, s]: the dot product of result and gradient of each query
-  bool vectors;                    // every row and head that is read begins at a multiple of 16 bytes; set by the calls
+  float* delta;  // [b, h, s]: the dot product of result and gradient of each query
+  bool vectors;  // every row and head that is read begins at a multiple of 16 bytes; set by the calls
 };
 
 cudaError_t attention(cudaStream_t stream, AttentionProblem problem);

@@ -129,8 +129,8 @@ cudaError_t run(cudaStream_t stream, const AttentionProblem& p) {
   using Sizes = Forward<T, kWidth>;
   const int64_t blocks = (p.s + Sizes::kRows - 1) / Sizes::kRows * p.b * p.h;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  return launch(forwardKernel<T, kWidth>,
-                {dim3(static_cast<unsigned>(blocks)), dim3(kAttentionThreads), Sizes::kBytes}, stream, p);
+  return launch(forwardKernel<T, kWidth>, {dim3(static_cast<unsigned>(blocks)), dim3(kAttentionThreads), Sizes::kBytes},
+                stream, p);
 }
 
 template <typename T>

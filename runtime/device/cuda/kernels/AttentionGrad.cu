@@ -49,12 +49,11 @@ __global__ void __launch_bounds__(kAttentionThreads) keyGradientKernel(const Att
   const int64_t batch = blockIdx.x % groups / p.g, group = blockIdx.x % p.g, heads = p.h / p.g;
   const int rows = static_cast<int>(least<int64_t>(kRows, p.t - first));
   const int d = static_cast<int>(p.d), e = static_cast<int>(p.e);
-  loadTile<T, kRows, kWidth>(
-      keys, static_cast<const T*>(p.key.data) + (batch * p.t + first) * p.key.row + group * p.d, p.key.row, rows, d,
-      p.vectors);
-  loadTile<T, kRows, kWidth>(
-      values, static_cast<const T*>(p.value.data) + (batch * p.t + first) * p.value.row + group * p.e, p.value.row,
-      rows, e, p.vectors);
+  loadTile<T, kRows, kWidth>(keys, static_cast<const T*>(p.key.data) + (batch * p.t + first) * p.key.row + group * p.d,
+                             p.key.row, rows, d, p.vectors);
+  loadTile<T, kRows, kWidth>(values,
+                             static_cast<const T*>(p.value.data) + (batch * p.t + first) * p.value.row + group * p.e,
+                             p.value.row, rows, e, p.vectors);
 
   // The tiles of queries that see the first of the keys or more, head by head.
   const int64_t firstTile = p.causal ? most<int64_t>(first - (p.t - p.s), 0) / kStreamed : 0;
@@ -149,16 +148,15 @@ __global__ void __launch_bounds__(kAttentionThreads) queryGradientKernel(const A
   const Scores scores(p, batch, head);
   loadTile<T, kRows, kWidth>(queries, static_cast<const T*>(p.query.data) + token * p.query.row + head * p.d,
                              p.query.row, rows, d, p.vectors);
-  loadTile<T, kRows, kWidth>(gradients,
-                             static_cast<const T*>(p.gradient.data) + token * p.gradient.row + head * p.e,
+  loadTile<T, kRows, kWidth>(gradients, static_cast<const T*>(p.gradient.data) + token * p.gradient.row + head * p.e,
                              p.gradient.row, rows, e, p.vectors);
   auto load = [&](int64_t from) {
     if (from < limit) {
       const int count = static_cast<int>(least<int64_t>(kStreamed, p.t - from));
       T* tile = passing + from / kStreamed % kStages * 2 * Sizes::kPassing;
-      loadTile<T, kStreamed, kWidth>(
-          tile, static_cast<const T*>(p.key.data) + (batch * p.t + from) * p.key.row + group * p.d, p.key.row, count, d,
-          p.vectors);
+      loadTile<T, kStreamed, kWidth>(tile,
+                                     static_cast<const T*>(p.key.data) + (batch * p.t + from) * p.key.row + group * p.d,
+                                     p.key.row, count, d, p.vectors);
       loadTile<T, kStreamed, kWidth>(
           tile + Sizes::kPassing,
           static_cast<const T*>(p.value.data) + (batch * p.t + from) * p.value.row + group * p.e, p.value.row, count, e,
@@ -234,8 +232,8 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 }  // namespace
 
 cudaError_t attentionGrad(cudaStream_t stream, AttentionProblem p) {
-  p.vectors = aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e) &&
-              aligned(p, p.gradient, p.e);
+  p.vectors =
+      aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e) && aligned(p, p.gradient, p.e);
   return p.half ? runOfType<Half>(stream, p) : runOfType<float>(stream, p);
 }
 

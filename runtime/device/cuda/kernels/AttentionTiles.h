@@ -21,7 +21,7 @@ template <typename T, int kWidth>
 struct TileSizes {
   static constexpr bool kHalf = sizeof(T) == 2;
   static constexpr int kParts = kWidth > 128 ? 2 : 1;
-  static constexpr int kColumns = kWidth / kParts;                // of the accumulators of a warp
+  static constexpr int kColumns = kWidth / kParts;                    // of the accumulators of a warp
   static constexpr int kRows = kAttentionWarps / kParts * kWarpRows;  // of a block
   static constexpr int kLanes = 16 / sizeof(T);
   static constexpr int kStride = kWidth + kLanes;  // so that eight rows of 16 bytes lie in different banks
@@ -93,10 +93,10 @@ __device__ inline void multiplyRows(float (&sums)[kEights][4], const float* a, c
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float4 &p = x[i / 2], &q = y[i % 2];
-        sums[j][i] += p.x * q.x;
-        sums[j][i] += p.y * q.y;
-        sums[j][i] += p.z * q.z;
-        sums[j][i] += p.w * q.w;
+        sums[j][i] = multiplyAdd(p.x, q.x, sums[j][i]);
+        sums[j][i] = multiplyAdd(p.y, q.y, sums[j][i]);
+        sums[j][i] = multiplyAdd(p.z, q.z, sums[j][i]);
+        sums[j][i] = multiplyAdd(p.w, q.w, sums[j][i]);
       }
     }
   }
@@ -146,10 +146,10 @@ __device__ inline void multiplyWeights(float (&sums)[kEights][4], const float (&
 #pragma unroll
       for (int j = 0; j < kEights; ++j) {
         const float2 y = *reinterpret_cast<const float2*>(line + j * 8);
-        sums[j][0] += x[i] * y.x;
-        sums[j][1] += x[i] * y.y;
-        sums[j][2] += z[i] * y.x;
-        sums[j][3] += z[i] * y.y;
+        sums[j][0] = multiplyAdd(x[i], y.x, sums[j][0]);
+        sums[j][1] = multiplyAdd(x[i], y.y, sums[j][1]);
+        sums[j][2] = multiplyAdd(z[i], y.x, sums[j][2]);
+        sums[j][3] = multiplyAdd(z[i], y.y, sums[j][3]);
       }
     }
   }

@@ -73,8 +73,9 @@ inline uint32_t ballot(bool yes) {
   return votes;
 }
 
-inline int countBits(uint32_t word) {
-  return __builtin_popcount(word);
+// The host may have to emulate a fused product, which takes long.
+inline float multiplyAdd(float a, float b, float c) {
+  return a * b + c;
 }
 
 inline float exponential2(float x) {
@@ -135,8 +136,9 @@ __device__ inline uint32_t ballot(bool yes) {
   return __ballot_sync(kWholeWarp, yes);
 }
 
-__device__ inline int countBits(uint32_t word) {
-  return __popc(word);
+// a * b + c, rounded once where that is fast: for what need not have the same bits everywhere.
+__device__ inline float multiplyAdd(float a, float b, float c) {
+  return fmaf(a, b, c);
 }
 
 // 2^x to 2 units in the last place; results below the normal numbers are 0.
@@ -177,10 +179,10 @@ __device__ inline uint32_t packHalves(float low, float high) {
 
 // Starts a copy of 16 aligned bytes into shared memory, or of zeros if they are not `there`.
 __device__ inline void copyAsync(void* shared, const void* global, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(there ? 16 : 0)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+      "l"(global), "r"(there ? 16 : 0)
+      : "memory");
 }
 // Makes the copies started since the last call one group.
 __device__ inline void commitCopies() {
