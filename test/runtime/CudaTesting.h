@@ -1,5 +1,4 @@
 // Running small plans on a CUDA device: libsheaf_cuda.so's, or its double's on machines without a GPU.
-// SHEAF_CUDA_LIBRARY is the library's path.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,27 +13,15 @@ namespace sheaf::testing {
 
 using Contexts = std::vector<std::unique_ptr<RankContext>>;
 
-inline Device* cudaDevice() {
-  static Device* device = []() -> Device* {
-    void* library = dlopen(SHEAF_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      fprintf(stderr, "%s\n", dlerror());
-      return nullptr;
-    }
-    return reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"))();
-  }();
-  return device;
-}
-
 inline Contexts openCuda(const plan::Plan& plan, const DeviceOptions& options = {}) {
-  auto contexts = cudaDevice()->open(plan, options);
+  auto contexts = testDevice()->open(plan, options);
   if (contexts.ok()) return std::move(*contexts);
   ADD_FAILURE() << contexts.status().message();
   return {};
 }
 
 inline std::string cudaOpenError(const plan::Plan& plan, const DeviceOptions& options = {}) {
-  auto contexts = cudaDevice()->open(plan, options);
+  auto contexts = testDevice()->open(plan, options);
   return contexts.ok() ? "" : contexts.status().message();
 }
 
@@ -89,7 +76,7 @@ std::vector<T> readBuffer(RankContext& context, const plan::Plan& plan, uint32_t
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_NE(cudaDevice(), nullptr);
+    ASSERT_NE(testDevice(), nullptr);
     PlanBuilder builder;
     if (std::string error = cudaOpenError(builder.plan); !error.empty()) GTEST_SKIP() << error;
   }

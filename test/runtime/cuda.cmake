@@ -3,29 +3,22 @@
 if(NOT TARGET sheaf_cuda_emulated)
   return()
 endif()
-function(sheaf_cuda_test_options name library)
-  add_dependencies(${name} ${library})
-  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
-  target_compile_definitions(${name} PRIVATE SHEAF_CUDA_LIBRARY="$<TARGET_FILE:${library}>"
-    SHEAF_CPU_LIBRARY="$<TARGET_FILE:sheaf_cpu>")
-  target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
-endfunction()
-
 sheaf_add_gtest(cuda_test
   SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
-sheaf_cuda_test_options(cuda_test sheaf_cuda_emulated)
+sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
 
 sheaf_add_gtest(cuda_training_test SOURCES cuda_training_test.cpp LIBS SheafExec)
-sheaf_cuda_test_options(cuda_training_test sheaf_cuda_emulated)
-add_dependencies(cuda_training_test sheaf_cpu)
-target_compile_definitions(cuda_training_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>")
+add_dependencies(cuda_training_test sheaf_cpu sheaf_cuda_emulated)
+set_target_properties(cuda_training_test PROPERTIES ENABLE_EXPORTS ON)
+target_compile_definitions(cuda_training_test PRIVATE
+  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_CUDA_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
 target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
 if(TARGET sheaf_cuda)
   sheaf_add_gtest(cuda_gpu_test
     SOURCES cuda_collectives_test.cpp cuda_context_test.cpp
     LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
-  sheaf_cuda_test_options(cuda_gpu_test sheaf_cuda)
+  sheaf_device_test_options(cuda_gpu_test sheaf_cuda)
   set_tests_properties(cuda_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
 endif()
