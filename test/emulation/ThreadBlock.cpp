@@ -58,7 +58,8 @@ void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& f
   body = &function;
   shared.assign(sharedBytes + kAlignment, std::byte{0});
   sharedBase = shared.data() + (kAlignment - reinterpret_cast<uintptr_t>(shared.data()) % kAlignment) % kAlignment;
-  while (stacks.size() < static_cast<size_t>(count)) stacks.push_back(std::make_unique<char[]>(kStackBytes));
+  while (stacks.size() < static_cast<size_t>(count))
+    stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   if (fibers.size() < static_cast<size_t>(count)) fibers.resize(count);
   for (int i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
