@@ -3,4 +3,7 @@
 include(GNUInstallDirs)
 install(TARGETS sheaf sheaf-opt sheaf-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS sheaf_cpu LIBRARY DESTINATION lib)
+if(TARGET sheaf_cuda)
+  install(TARGETS sheaf_cuda LIBRARY DESTINATION lib)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
