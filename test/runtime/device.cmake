@@ -3,7 +3,7 @@
 function(sheaf_device_test_options name)
   add_dependencies(${name} sheaf_cpu)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
-  target_compile_definitions(${name} PRIVATE SHEAF_CPU_LIBRARY="$<TARGET_FILE:sheaf_cpu>")
+  target_compile_definitions(${name} PRIVATE SHEAF_DEVICE_LIBRARY="$<TARGET_FILE:sheaf_cpu>")
   target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 
