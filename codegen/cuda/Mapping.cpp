@@ -15,7 +15,7 @@ constexpr int64_t kLongRowThreads = 512;  // of one that does a row in rounds
 constexpr int64_t kMostChunks = 8;
 // 32-bit words of a row, of all operands together, that a thread may hold; of a block of more than 256 threads each
 // has half the registers.
-constexpr int64_t kWords = 128;
+constexpr int64_t kWords = 96;
 // Bytes that a streaming thread asks for at once, so that there are enough under way to hide memory's latency.
 constexpr int64_t kBytesUnderWay = 64;
 
@@ -28,7 +28,7 @@ int64_t bytesOf(Type element) {
 
 // What moves through memory for each element of the iteration space.
 struct Traffic {
-  int64_t widest = 1;  // bytes of the widest element
+  int64_t widest = 1;  // bytes of the widest element; sums of columns are stored once
   int64_t loaded = 0;  // bytes of all elements that are loaded
   int64_t words = 0;   // 32-bit registers of an element of each operand and of each column's sum
 };
@@ -46,8 +46,10 @@ Traffic trafficOf(const RowProgram& program) {
   }
   for (auto [output, type] : llvm::zip(program.outputs, fusion.getResultTypes())) {
     if (!program.isVector(output.value)) continue;
-    traffic.widest = std::max(traffic.widest, bytesOf(elementOf(type)));
-    if (output.kind == OutputKind::ColumnPartial) traffic.words += wordsOf(elementOf(type));
+    if (output.kind == OutputKind::ColumnPartial)
+      traffic.words += wordsOf(elementOf(type));
+    else
+      traffic.widest = std::max(traffic.widest, bytesOf(elementOf(type)));
   }
   traffic.words = std::max<int64_t>(traffic.words, 1);
   return traffic;

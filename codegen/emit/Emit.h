@@ -12,7 +12,9 @@
 namespace sheaf::codegen {
 
 // Compiles the fusions in the program's `plan.kernel` ops and replaces them by entries of one `plan.image` a target.
-mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& targets);
+// `notes` receives a line about each image.
+mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& targets,
+                                   std::vector<std::string>& notes);
 
 // Finds the program's files, whose paths are relative to `modelFolder`, records size and hash of those that exist and
 // makes their paths relative to the folder of `planPath`. Values that lie in no file (computed while importing) are

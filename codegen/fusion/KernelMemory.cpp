@@ -20,7 +20,9 @@ static unsigned alignmentOf(Type memory) {
   return std::max(1u, memory.getIntOrFloatBitWidth() / 8);
 }
 unsigned KernelMemory::vectorAlignment(Type memory) {
-  return alignmentOf(memory) * (lanes.aligned ? static_cast<unsigned>(lanes.count) : 1);
+  constexpr unsigned kMost = 16;
+  return lanes.aligned ? std::min(alignmentOf(memory) * static_cast<unsigned>(lanes.count), kMost)
+                       : alignmentOf(memory);
 }
 
 Value KernelMemory::address(const Buffer& buffer, Value index) {

@@ -13,8 +13,8 @@ struct Buffer {
   bool invariant = false;
 };
 
-// The elements that are loaded and stored together. `aligned`: their number times their size is the alignment of every
-// vector; else that of one element is.
+// The elements that are loaded and stored together. `aligned`: every vector starts at a multiple of its bytes, or of 16
+// if it has more; else an element does.
 struct Lanes {
   int64_t count;
   bool aligned;
