@@ -99,17 +99,25 @@ class Run {
   }
 
   Status openDevice() {
-    SHEAF_RETURN_IF_ERROR(checkMemory(*plan_));
+    std::string target = options_.device;
+    if (target.empty()) target = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
+    if (target == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
       return Status::error(cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
                                "; compile with --max-threads-per-rank ", threads));
     if (threads == 0) threads = std::clamp<int64_t>(availableCores() / plan_->ranks(), 1, limit);
-    Expected<Device*> device = loadDevice(plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu");
+    Expected<Device*> device = loadDevice(target);
     if (!device.ok()) return device.status();
+    json::Object notes;
     auto ranks = (*device)->open(
-        *plan_, {.ranks = plan_->ranks(), .threadsPerRank = static_cast<int>(threads), .poison = options_.poison});
+        *plan_, {.ranks = plan_->ranks(),
+                 .threadsPerRank = static_cast<int>(threads),
+                 .poison = options_.poison,
+                 .graphs = options_.graphs,
+                 .ringReductions = options_.ringReductions,
+                 .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
     log_.event("start", {{"plan", options_.plan},
@@ -119,6 +127,7 @@ class Run {
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
                          {"step", position_.step}});
+    if (!notes.members().empty()) log_.event("device", std::move(notes));
     progress_.emplace(*plan_, position_.step, options_.steps);
     for (const std::string& warning : warnings_) warn(warning);
     return {};

@@ -4,6 +4,7 @@
 #include "test/emulation/Stream.h"
 
 using sheaf::emulation::Capture;
+using sheaf::emulation::inCapture;
 using sheaf::emulation::inHostFunction;
 using sheaf::emulation::Task;
 
@@ -19,6 +20,7 @@ extern "C" {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (inHostFunction) return cudaErrorNotPermitted;
   if (!stream || stream->capture) return cudaErrorIllegalState;
+  inCapture = true;
   stream->capture = std::make_shared<Capture>();
   stream->capture->origin = stream;
   stream->capture->joined[stream];
@@ -30,6 +32,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (inHostFunction) return cudaErrorNotPermitted;
   std::shared_ptr<Capture> capture = stream->capture;
   if (!capture || capture->origin != stream) return cudaErrorIllegalState;
+  inCapture = false;
   const Capture::Position known = capture->joined[stream];
   bool unjoined = false;
   for (auto& [other, position] : capture->joined) {

@@ -33,7 +33,7 @@ struct KernelPosition {
   uint3 block{};
   dim3 grid, threads;
 };
-extern thread_local KernelPosition position;
+extern thread_local constinit KernelPosition position;
 
 inline uint3 threadIndex() {
   const dim3& size = position.threads;

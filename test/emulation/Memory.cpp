@@ -13,7 +13,7 @@ namespace sheaf::emulation {
 namespace {
 
 constexpr int kGarbage = 0xCB;
-constexpr size_t kAlignment = 256;
+constexpr size_t kAlignment = 4096;
 
 struct Memory {
   std::mutex mutex;
@@ -90,7 +90,7 @@ using namespace sheaf::emulation;
 extern "C" {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
   *all = total();
   *free = *all - std::min(*all, memory().used);
@@ -98,7 +98,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
 }
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
   if (bytes > total() - std::min(total(), memory().used)) return cudaErrorMemoryAllocation;
   cudaError_t error = allocate(memory().device, address, bytes);
@@ -112,6 +112,7 @@ cudaError_t cudaFree(void* address) {
 }
 
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {
+  if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
   return allocate(memory().pinned, address, bytes);
 }
@@ -122,7 +123,7 @@ cudaError_t cudaFreeHost(void* address) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   if (bytes == 0) return cudaSuccess;
   if (!rightPlaces(to, from, bytes, kind)) return cudaErrorInvalidValue;
   std::memmove(to, from, bytes);
@@ -138,7 +139,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   if (bytes == 0) return cudaSuccess;
   if (!memory().onDevice(to, bytes)) return cudaErrorInvalidValue;
   std::memset(to, value, bytes);

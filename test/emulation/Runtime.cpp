@@ -28,8 +28,9 @@ thread_local int currentDevice = 0;
 
 }  // namespace
 
-thread_local bool inHostFunction = false;
-thread_local KernelPosition position;
+thread_local constinit bool inHostFunction = false;
+thread_local constinit bool inCapture = false;
+thread_local constinit KernelPosition position;
 
 void Record::reach() {
   std::lock_guard lock(mutex);
@@ -224,7 +225,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   if (!stream) return cudaSuccess;
   if (stream->capture) return cudaErrorStreamCaptureUnsupported;
   stream->drain();
@@ -232,7 +233,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   if (stream && stream->capture) return cudaErrorStreamCaptureUnsupported;
   return !stream || stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -283,7 +284,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   std::shared_ptr<Record> record = event->last();
   if (!record) return cudaSuccess;
   if (record->capture) return cudaErrorCapturedEvent;
@@ -292,7 +293,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (inHostFunction) return cudaErrorNotPermitted;
+  if (restricted()) return cudaErrorNotPermitted;
   std::shared_ptr<Record> record = event->last();
   if (!record) return cudaSuccess;
   if (record->capture) return cudaErrorCapturedEvent;

@@ -44,7 +44,13 @@ struct Record {
 };
 
 // Whether this thread runs a host function, in which calls of the runtime are not allowed.
-extern thread_local bool inHostFunction;
+extern thread_local constinit bool inHostFunction;
+
+// Whether this thread captures a stream: what might wait, or allocates, is not allowed then either.
+extern thread_local constinit bool inCapture;
+inline bool restricted() {
+  return inHostFunction || inCapture;
+}
 
 // Appends work to the stream, or to its capture.
 cudaError_t enqueue(cudaStream_t stream, Task task);

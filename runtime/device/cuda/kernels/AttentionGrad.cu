@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kAttentionThreads) deltaKernel(const Attention
 // A block is a tile of keys of one key head: the queries of all query heads that read it pass by. Its warps hold the
 // scores turned around, keys down and queries across.
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kAttentionThreads) keyGradientKernel(const AttentionProblem p) {
+__global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const AttentionProblem p) {
   using Sizes = Gradient<T, kWidth>;
   constexpr int kRows = Sizes::kRows, kStreamed = Sizes::kStreamed, kColumns = Sizes::kColumns,
                 kStride = Sizes::kStride, kStages = Sizes::kStages;
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(kAttentionThreads) keyGradientKernel(const Att
 
 // A block is a tile of queries of one head: the keys pass by.
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kAttentionThreads) queryGradientKernel(const AttentionProblem p) {
+__global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 ? 3 : 2)
+    queryGradientKernel(const AttentionProblem p) {
   using Sizes = Gradient<T, kWidth>;
   constexpr int kRows = Sizes::kRows, kStreamed = Sizes::kStreamed, kColumns = Sizes::kColumns,
                 kStride = Sizes::kStride, kStages = Sizes::kStages;
