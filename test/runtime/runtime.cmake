@@ -18,3 +18,4 @@ sheaf_add_gtest(schedule_test SOURCES schedule_test.cpp ExactSchedule.cpp LIBS S
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)
+sheaf_add_gtest(comm_socket_test SOURCES comm_socket_test.cpp LIBS SheafCommProcess SheafCommSocket)
