@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
+constexpr const char* kSaving = ".saving-";
 constexpr uint64_t kMaxManifestBytes = 1 << 28;
 
 namespace fs = std::filesystem;
@@ -61,7 +62,7 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
   CheckpointWriter writer;
   writer.folder_ = folder;
   writer.name_ = stepFolder(step);
-  writer.temporary_ = folder + "/.saving-XXXXXX";
+  writer.temporary_ = folder + "/" + kSaving + "XXXXXX";
   if (!mkdtemp(writer.temporary_.data())) {
     int failed = errno;
     writer.temporary_.clear();
@@ -73,6 +74,22 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
   return writer;
 }
 
+Expected<CheckpointWriter> CheckpointWriter::join(const std::string& folder, const std::string& name) {
+  // It comes from another process: a name and no path.
+  if (!name.starts_with(kSaving) || name.find('/') != std::string::npos)
+    return Status::error(cat("'", name.substr(0, 100), "' is no folder of a state"));
+  std::error_code error;
+  CheckpointWriter writer;
+  writer.folder_ = folder;
+  writer.temporary_ = folder + "/" + name;
+  writer.ours_ = false;
+  if (!fs::is_directory(writer.temporary_, error))
+    return Status::error(cat(writer.temporary_,
+                             " is not there, though another process has made it: the folder must be on ",
+                             "a file system that all processes share"));
+  return writer;
+}
+
 CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept {
   *this = std::move(other);
 }
@@ -81,12 +98,13 @@ CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&& other) noexcept
   std::swap(folder_, other.folder_);
   std::swap(name_, other.name_);
   std::swap(temporary_, other.temporary_);
+  std::swap(ours_, other.ours_);
   return *this;
 }
 
 CheckpointWriter::~CheckpointWriter() {
   std::error_code ignored;
-  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (ours_ && !temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
 Status CheckpointWriter::commit(const Manifest& manifest) {

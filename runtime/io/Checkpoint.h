@@ -59,10 +59,14 @@ std::string stepFolder(int64_t step);
 class CheckpointWriter {
  public:
   static Expected<CheckpointWriter> create(const std::string& folder, int64_t step);
+  // A part of what another process has created under a name: files can be written, but not committed.
+  static Expected<CheckpointWriter> join(const std::string& folder, const std::string& name);
   CheckpointWriter(CheckpointWriter&&) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) noexcept;
   ~CheckpointWriter();  // without commit(), nothing remains
 
+  // The name of the temporary folder, for join().
+  std::string name() const { return temporary_.substr(temporary_.rfind('/') + 1); }
   // Where a file of the state is to be written.
   std::string path(const std::string& file) const { return temporary_ + "/" + file; }
   // Writes the manifest, gives the folder its name and updates `latest`.
@@ -71,6 +75,7 @@ class CheckpointWriter {
  private:
   CheckpointWriter() = default;
   std::string folder_, name_, temporary_;
+  bool ours_ = true;  // to remove or commit
 };
 
 // A state that was read and found whole: every file has its size and checksum, and the pieces cover every parameter and

@@ -147,9 +147,9 @@ TEST(SocketCommunicator, TheBitsOfTheLocalOne) {
 
 TEST(SocketCommunicator, LargeMessagesFlowBothWays) {
   // More than the sockets' buffers hold: nobody waits to be read before reading.
-  std::vector<Collective> collectives{{plan::ALL_GATHER, plan::F32, 6000000, false},
-                                      {plan::REDUCE_SCATTER, plan::F32, 3000000, false},
-                                      {plan::ALL_REDUCE, plan::F32, 3000001, true}};
+  std::vector<Collective> collectives{{plan::ALL_GATHER, plan::F32, 2000000, false},
+                                      {plan::REDUCE_SCATTER, plan::F32, 1000000, false},
+                                      {plan::ALL_REDUCE, plan::F32, 1000001, true}};
   EXPECT_TRUE(overSockets(collectives, 2, 1, 1 << 20) == locally(collectives, 2));
 }
 
