@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bench predict docs install clean
+.PHONY: help setup configured build demo test format fuzz mutants bench predict docs dist install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ predict: build ## predicted beside measured steps, on this machine
 
 docs: build ## build/release/pages: dialects, passes and operators, generated from the sources
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-docs
+
+dist: build ## build/sheaf-runtime-VERSION-linux-x86_64.tar.xz: sheaf-run and its devices, for machines without MLIR and ONNX
+	@python3 tools/dist.py --build $(folder) --out build
 
 install: build ## into PREFIX
 	@cmake --install $(folder) --prefix $(PREFIX)

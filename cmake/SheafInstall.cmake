@@ -4,3 +4,17 @@ include(GNUInstallDirs)
 install(TARGETS sheaf sheaf-opt sheaf-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS sheaf_cpu LIBRARY DESTINATION lib)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The component `dist`, for `make dist`: the runtime alone, with the libraries that other systems may lack (oneDNN and what
+# it needs), to be unpacked anywhere on machines that have neither MLIR nor ONNX nor this tree. They need glibc 2.34 and
+# GCC 12's libstdc++, or newer; a driver, cuBLAS and NCCL are the machine's own.
+set(SHEAF_DIST_OPTIONS COMPONENT dist EXCLUDE_FROM_ALL)
+# An RPATH, unlike a RUNPATH, counts for what oneDNN loads in turn.
+set_target_properties(sheaf_cpu PROPERTIES INSTALL_RPATH "$ORIGIN")
+target_link_options(sheaf_cpu PRIVATE "LINKER:--disable-new-dtags")
+install(TARGETS sheaf-run RUNTIME DESTINATION bin ${SHEAF_DIST_OPTIONS})
+install(TARGETS sheaf_cpu RUNTIME_DEPENDENCY_SET sheaf_dist LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
+install(RUNTIME_DEPENDENCY_SET sheaf_dist
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|stdc\\+\\+|gcc_s|pthread|dl|rt)\\.so" "^lib(cuda|cudart|cublas|cublasLt|nccl)\\.so"
+  LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${SHEAF_DIST_OPTIONS})

@@ -1,6 +1,7 @@
 // Turns the step into a plan: buffers, and three lists of instructions.
 #include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_LOWERTOPLAN
@@ -45,7 +46,7 @@ void StepLowering::createProgram() {
   for (Region* region : {&prologue.getBody(), &body.getBody(), &epilogue.getBody()}) builder.createBlock(region);
   head.setInsertionPoint(prologue);
   section.setInsertionPointToEnd(&body.getBody().front());
-  program->setAttr("version", head.getI64IntegerAttr(1));
+  program->setAttr("version", head.getI64IntegerAttr(plan::kPlanVersion));
   program->setAttr("producer", head.getStringAttr("sheaf " SHEAF_VERSION));
   for (auto [from, to] :
        {std::pair("train.model", "model"), {"train.training", "training"}, {"train.decisions", "decisions"}})

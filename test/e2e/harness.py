@@ -14,7 +14,8 @@ import time
 import traceback
 from typing import Callable
 
-MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODELS = ROOT / "test" / "models"
 
 
 class Failure(Exception):
