@@ -46,6 +46,8 @@ class Connection {
   // read.
   Expected<std::vector<Frame>> receive(uint64_t limit, size_t most = SIZE_MAX);
   bool ended() const { return ended_; }
+  // Nothing more is expected of the other side.
+  void abandon() { ended_ = true; }
   // No more will be sent; what was sent still arrives.
   void finish();
 

@@ -256,11 +256,13 @@ void TcpProcessGroup::checkTimes() {
     lastHeartbeat_ = now;
     for (Connection& connection : connections_) connection.send(FrameType::kHeartbeat, 0, "");
   }
-  for (size_t i = 0; i < connections_.size(); ++i)
-    if (!connections_[i].ended() && now - connections_[i].lastHeard() > launch_.limit)
-      return lose(Status::error(cat(describe(processOf(i)), " has been silent for ", seconds(launch_.limit),
-                                    ": it or the network between hangs (SHEAF_TIMEOUT)")),
-                  processOf(i));
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    if (connections_[i].ended() || now - connections_[i].lastHeard() <= launch_.limit) continue;
+    connections_[i].abandon();
+    return lose(Status::error(cat(describe(processOf(i)), " has been silent for ", seconds(launch_.limit),
+                                  ": it or the network between hangs (SHEAF_TIMEOUT)")),
+                processOf(i));
+  }
   if (!exchange_ || !exchange_->begun() || now - exchange_->began() <= launch_.limit) return;
   std::vector<std::string> names;
   for (int64_t process : exchange_->missing()) names.push_back(describe(process));
