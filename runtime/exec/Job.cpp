@@ -81,11 +81,21 @@ Status Job::agree(const std::vector<std::string>& facts) {
   return {};
 }
 
-Expected<std::string> Job::fromFirst(const std::string& message, const std::string& what) {
-  if (!group_) return message;
-  Expected<std::vector<std::string>> all = group_->allGather(first() ? message : "", what);
+Status Job::together(const std::string& subject, const Status& mine) {
+  if (!group_) return mine;
+  Expected<std::vector<std::string>> all =
+      group_->allGather(comm::Packer().string(subject).string(mine.message()).bytes(), "one opinion of all");
   if (!all.ok()) return all.status();
-  return (*all)[0];
+  for (size_t process = 0; process < all->size(); ++process) {
+    comm::Unpacker first((*all)[0]), theirs((*all)[process]);
+    std::string ours = first.string(), subject = theirs.string(), why = theirs.string();
+    std::string who = group_->describe(static_cast<int64_t>(process));
+    if (subject != ours)
+      return Status::error(cat(group_->describe(0), " finds ", ours, ", ", who, " ", subject,
+                               ": they must see the same files, on a file system that all share"));
+    if (!why.empty()) return process == 0 ? Status::error(why) : Status::error(cat(who, ": ", why));
+  }
+  return {};
 }
 
 Status Job::end(Status status) {

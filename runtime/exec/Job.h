@@ -35,8 +35,8 @@ class Job {
   int64_t processesOnMachine() const { return onMachine_; }
   int64_t processesOnCores() const { return onCores_; }
 
-  // Process 0's message, everywhere.
-  Expected<std::string> fromFirst(const std::string& message, const std::string& what);
+  // The same for all: an error if any process has one about the subject, or if they do not ask about the same.
+  Status together(const std::string& subject, const Status& mine);
 
   // Ends this process's part: leaves in order, or tells the others why not. Returns the cause: where another process
   // was first to fail, that is its error.

@@ -77,8 +77,11 @@ class Run {
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
 
     if (!options_.resume.empty()) {
-      Expected<io::Checkpoint> checkpoint =
-          io::Checkpoint::openNewest(options_.resume, [&](const std::string& text) { warnings_.push_back(text); });
+      io::SharedReading shared{
+          static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
+          [&](const std::string& state, const Status& mine) { return job_.together(state, mine); }};
+      Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
+          options_.resume, [&](const std::string& text) { warnings_.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
       SHEAF_RETURN_IF_ERROR(checkState(*plan_, *checkpoint));
       const io::Manifest& manifest = checkpoint->manifest();

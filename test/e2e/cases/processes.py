@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from formats import read_log
-from harness import Case, Failure, digest, expect
+from harness import MODELS, Case, Failure, digest, expect
 from training import CONFIGS, data_arguments, train
 
 MODEL = CONFIGS["gpt2-tiny"]
@@ -23,6 +23,7 @@ def cases(session):
         yield Case(f"processes/stage-{stage}", lambda z=stage: same_bits(session, 2, "torchrun", z))
     for before, after in ((4, 1), (1, 4), (4, 2)):
         yield Case(f"processes/state-of-{before}-for-{after}", lambda b=before, a=after: resumed(session, b, a))
+    yield Case("processes/damaged-state", lambda: damaged_state(session))
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
         yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a word"))
@@ -30,6 +31,7 @@ def cases(session):
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
     yield Case("processes/one-fails", lambda: one_fails(session))
+    yield Case("processes/one-rank-fails", lambda: one_rank_fails(session))
     yield Case("processes/missing", lambda: missing(session))
     yield Case("processes/wrong-environment", lambda: wrong_environment(session))
 
@@ -155,6 +157,21 @@ def resumed(session, before, after):
     expect(states == ["latest", "step-00000002", "step-00000004", "step-00000005"], f"the states are {states}")
 
 
+def damaged_state(session):
+    """Each process verifies some of the files; a damaged one is passed over by all of them."""
+    where, expected = session.folder(), whole(session)
+    session.succeed("sheaf-run", plan(session), *common(4), "--save-state", where / "state", "--save-every", 2)
+    for rank in range(RANKS):
+        path = where / "state" / "step-00000004" / f"rank-{rank:05}.safetensors"
+        right = path.read_bytes()
+        path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+        with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state", "--save", where / "w") as job:
+            job.succeed()
+            expect("step-00000004 is not usable" in job.processes[0].told(), job.processes[0].told())
+        expect(digest(where / "w") == digest(expected.weights), "other weights")
+        path.write_bytes(right)
+
+
 def running(log, steps=3):
     return lambda: log.exists() and log.read_text().count('"loss"') >= steps
 
@@ -229,6 +246,21 @@ def not_finite(session):
 def one_fails(session):
     """An error of one process is everybody's, in its words."""
     refused(session, ["no-such-file"], plan(session), *common(), own=[[], ["--weights", "no-such-file"]])
+
+
+def one_rank_fails(session):
+    """A label that its type does not hold, in a row of the last process's in the third step."""
+    bad = session.folder() / "labels.npy"
+    right = (MODELS / "gpt2-tiny.labels.npy").read_bytes().replace(b"<i8", b"<u8")
+    at = 128 + 23 * 64 * 8  # the header, 23 rows of 64 labels
+    bad.write_bytes(right[:at] + (2**63).to_bytes(8, "little") + right[at + 8:])
+    arguments = common()[:2] + ["--data", f"labels={bad}", *common()[4:]]
+    with Job(session, 2, plan(session), *arguments) as job:
+        codes = job.wait()
+        expect(codes == [1, 1], f"exits {codes}")
+        for process in job.processes:
+            expect("rank 3: " in process.told() and "row 23" in process.told(), process.told())
+        expect("process 1 (" in job.processes[0].told(), job.processes[0].told())
 
 
 def missing(session):
