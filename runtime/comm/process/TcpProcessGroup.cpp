@@ -112,8 +112,10 @@ void TcpProcessGroup::fail(const std::string& why) {
 
 void TcpProcessGroup::serve() {
   std::optional<Clock::time_point> leaving;
+  // What came right behind the welcome has been read with it.
+  for (size_t i = 0; i < connections_.size(); ++i) readable_.push_back(i);
   for (;;) {
-    for (size_t i = 0; i < connections_.size(); ++i) hear(i);
+    for (size_t i : readable_) hear(i);
     std::optional<Contribution> ours;
     std::optional<std::string> failed;
     bool stop;
@@ -147,20 +149,23 @@ void TcpProcessGroup::serve() {
 void TcpProcessGroup::waitForSockets(bool stopping) {
   std::vector<pollfd> polled{{wakeup_, POLLIN, 0}};
   for (const Connection& connection : connections_)
-    if (!connection.ended())
-      polled.push_back(
-          {connection.socket().descriptor(), static_cast<short>(POLLIN | (connection.hasUnsent() ? POLLOUT : 0)), 0});
+    polled.push_back({connection.ended() ? -1 : connection.socket().descriptor(),
+                      static_cast<short>(POLLIN | (connection.hasUnsent() ? POLLOUT : 0)), 0});
   auto wait = std::min(launch_.limit / kHeartbeats, kMaxHeartbeat) / 2;
   if (stopping) wait = std::min<std::chrono::milliseconds>(wait, std::chrono::milliseconds(100));
   poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(wait.count(), 10)));
   uint64_t count;
   (void)!read(wakeup_, &count, sizeof count);
+  readable_.clear();
+  for (size_t i = 0; i < connections_.size(); ++i)
+    if (polled[i + 1].revents & ~POLLOUT) readable_.push_back(i);
 }
 
 void TcpProcessGroup::hear(size_t index) {
   Connection& connection = connections_[index];
   if (connection.ended()) return;
-  Expected<std::vector<Frame>> frames = connection.receive(kMaxFrameBytes);
+  const uint64_t limit = launch_.rank == 0 ? kMaxMessageBytes + kMaxGreetingBytes : kMaxFrameBytes;
+  Expected<std::vector<Frame>> frames = connection.receive(limit);
   int64_t process = processOf(index);
   if (frames.ok())
     for (Frame& frame : *frames) handle(index, frame);
@@ -227,7 +232,7 @@ void TcpProcessGroup::conclude() {
     return lose(Status::error(cat("the processes are not at the same place: process 0 is at '", exchange_->part(0).what,
                                   "', ", describe(other), " at '", exchange_->part(other).what, "'")),
                 0);
-  if (exchange_->messageBytes() > kMaxMessageBytes * 8)
+  if (exchange_->messageBytes() > kMaxFrameBytes / 2)
     return lose(Status::error(cat(exchange_->what(), ": the messages of all processes are too large, ",
                                   bytesText(exchange_->messageBytes()))),
                 0);

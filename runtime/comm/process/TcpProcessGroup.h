@@ -19,7 +19,7 @@ namespace sheaf::comm {
 
 class TcpProcessGroup : public ProcessGroup {
  public:
-  // Largest message of one process, and of all together.
+  // Largest message of one process.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
 
   // Meets the others: returns when all are there. `cancelled` ends the waiting.
@@ -61,6 +61,7 @@ class TcpProcessGroup : public ProcessGroup {
   const Launch launch_;
   const std::vector<Member> members_;
   std::vector<Connection> connections_;  // of the service thread
+  std::vector<size_t> readable_;         // of them, likewise
   std::optional<Exchange> exchange_;     // of process 0's service thread
   Clock::time_point lastHeartbeat_ = Clock::now();
   int wakeup_ = -1;
