@@ -1,5 +1,6 @@
 #include "runtime/exec/Trace.h"
 
+#include <algorithm>
 #include <span>
 
 #include "runtime/base/Json.h"
@@ -37,6 +38,9 @@ void Trace::add(int64_t rank, int64_t step, const plan::Instruction& instruction
 Status Trace::write() const {
   json::Array events;
   for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
+    auto ours = spans_.begin() + rank * plan_.streams_size();
+    // Other processes write their own ranks.
+    if (std::all_of(ours, ours + plan_.streams_size(), [](auto& spans) { return spans.empty(); })) continue;
     events.push_back(metadata("process_name", rank, 0, cat("rank ", rank)));
     for (int stream = 0; stream < plan_.streams_size(); ++stream) {
       events.push_back(metadata("thread_name", rank, stream, plan_.streams(stream)));

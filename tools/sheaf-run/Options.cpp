@@ -41,6 +41,9 @@ running and looking
   --dump-gradients G.safetensors  the first step's gradients
   --poison                  fill arenas with a pattern first, and log the highest byte that was touched
   --help, --version
+
+Several processes that torchrun, mpirun or srun starts with the same command share the plan's ranks; SHEAF_RENDEZVOUS=host:port
+says where they meet, SHEAF_TIMEOUT=seconds how long they wait for each other. See docs/cluster.md.
 )";
 
 namespace {

@@ -108,7 +108,7 @@ class NcclCommunicators : public cuda::Communicators {
                                    each, "join the other processes"));
     }
     watchdog_.emplace(options_.firstRank, progress, abort_,
-                      WatchdogOptions{.timeLimit = std::chrono::seconds(options_.timeLimit),
+                      WatchdogOptions{.timeLimit = options_.processes->limit(),
                                       .errors = [this] { return asyncError(); },
                                       .end =
                                           [this](const std::string& why) {
@@ -224,7 +224,7 @@ class NcclCommunicators : public cuda::Communicators {
 
   // Waits until NCCL has taken a call: it does not block, so it says so later.
   Status finish(ncclResult_t result, Communicator& each, const char* what) {
-    const auto deadline = Clock::now() + std::chrono::seconds(options_.timeLimit);
+    const auto deadline = Clock::now() + options_.processes->limit();
     while (result == ncclInProgress) {
       if (abort_.raised()) return abort_.status();
       if (Clock::now() > deadline) return Status::error(cat("NCCL could not ", what, " in time"));
