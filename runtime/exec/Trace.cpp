@@ -1,5 +1,7 @@
 #include "runtime/exec/Trace.h"
 
+#include <algorithm>
+
 #include "runtime/base/Text.h"
 #include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Types.h"
@@ -29,6 +31,9 @@ void Trace::add(int64_t rank, int64_t step, const plan::Instruction& instruction
 Status Trace::write() const {
   io::ChromeTrace trace;
   for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
+    auto ours = spans_.begin() + rank * plan_.streams_size();
+    // Other processes write their own ranks.
+    if (std::all_of(ours, ours + plan_.streams_size(), [](auto& spans) { return spans.empty(); })) continue;
     trace.nameProcess(rank, cat("rank ", rank));
     for (int stream = 0; stream < plan_.streams_size(); ++stream) {
       trace.nameThread(rank, stream, plan_.streams(stream));
