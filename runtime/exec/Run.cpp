@@ -101,6 +101,8 @@ class Run {
   Status openDevice() {
     std::string target = options_.device;
     if (target.empty()) target = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
+    if (target == "cpu" && !(options_.tune + options_.tuned).empty())
+      return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
     if (target == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
@@ -117,6 +119,9 @@ class Run {
                  .poison = options_.poison,
                  .graphs = options_.graphs,
                  .ringReductions = options_.ringReductions,
+                 .tunedProducts = options_.tuned,
+                 .tuneProducts = options_.tune,
+                 .warn = [&](const std::string& text) { warnings_.push_back(text); },
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
