@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
@@ -20,6 +21,7 @@
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
+#include "runtime/io/MappedFile.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
@@ -120,6 +122,13 @@ class Run {
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
+    std::string tuned = "not given";
+    if (!options_.tuned.empty()) {
+      // Other algorithms would give other bits.
+      Expected<io::MappedFile> table = io::MappedFile::open(options_.tuned);
+      if (!table.ok()) return Status::error(cat("--tuned: ", table.status().message()));
+      tuned = cat("a table with hash ", hexText(fnv1a(table->bytes())));
+    }
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
     const plan::Schedule& schedule = training_.schedule();
     std::vector<std::string> facts{
@@ -140,6 +149,8 @@ class Run {
         cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_),
         cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
+        cat("--tune ", given(options_.tune)),
+        cat("--tuned ", tuned),
         cat("--no-graphs ", options_.graphs ? "not given" : "given")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
@@ -147,6 +158,8 @@ class Run {
   }
 
   Status openDevice() {
+    if (target_ == "cpu" && !(options_.tune + options_.tuned).empty())
+      return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
     if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
@@ -167,6 +180,9 @@ class Run {
                  .poison = options_.poison,
                  .graphs = options_.graphs,
                  .ringReductions = options_.ringReductions,
+                 .tunedProducts = options_.tuned,
+                 .tuneProducts = options_.tune,
+                 .warn = [&](const std::string& text) { warnings_.push_back(text); },
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
