@@ -62,6 +62,12 @@ struct DeviceOptions {
   comm::ProcessGroup* processes = nullptr;  // if not all of them are; outlives the contexts
   int threadsPerRank = 1;                   // at most Plan.max_threads
   bool poison = false;                      // fill arenas with a pattern before use
+  // On GPUs:
+  bool graphs = true;           // run steps as CUDA graphs where that is possible
+  bool ringReductions = false;  // sum in the order that is fastest on the wire, which depends on the number of ranks
+  int64_t timeLimit = 600;      // seconds without progress after which processes give up waiting for each other
+  // If set: told what was chosen (a name and its value), for the log.
+  std::function<void(const std::string& name, const std::string& value)> note;
 };
 
 class Device {

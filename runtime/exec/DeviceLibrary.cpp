@@ -15,6 +15,8 @@ namespace sheaf::exec {
 namespace {
 
 std::vector<std::string> candidates(const std::string& name) {
+  // A library of its own for whatever device: how tests run plans on a double.
+  if (const char* library = std::getenv("SHEAF_DEVICE_LIBRARY")) return {library};
   std::vector<std::string> paths;
   if (const char* folders = std::getenv("SHEAF_LIBRARY_PATH")) {
     std::istringstream list(folders);

@@ -34,6 +34,11 @@ Status checkWritable(const char* option, const std::string& path) {
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
 }
 
+// What a process takes for collectives with others; GPUs count theirs themselves.
+uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string& target) {
+  return job.processes() > 1 && target == "cpu" ? comm::exchangeBytes(plan, job.processes()) : 0;
+}
+
 // Of all processes on this machine, each with as many ranks.
 Status checkMemory(const plan::Plan& plan, const Job& job) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
@@ -72,6 +77,8 @@ class Run {
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
+    target_ = options_.device;
+    if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
@@ -135,14 +142,17 @@ class Run {
         cat("--save-state ", given(options_.saveState)),
         cat("--save-every ", options_.saveEvery),
         cat("--dump-gradients ", given(options_.gradients)),
-        cat("--poison ", options_.poison ? "given" : "not given")};
+        cat("--poison ", options_.poison ? "given" : "not given"),
+        cat("--device ", target_),
+        cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
+        cat(options_.graphs ? "no " : "", "--no-graphs")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());
   }
 
   Status openDevice() {
-    SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
+    if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
@@ -150,25 +160,32 @@ class Run {
                                "; compile with --max-threads-per-rank ", threads));
     if (threads == 0)
       threads = std::clamp<int64_t>(availableCores() / (job_.localRanks() * job_.processesOnCores()), 1, limit);
-    Expected<Device*> device = loadDevice(plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu");
+    Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
-    auto ranks = (*device)->open(*plan_, {.ranks = plan_->ranks(),
-                                          .firstRank = job_.firstRank(),
-                                          .localRanks = job_.localRanks(),
-                                          .processes = job_.group(),
-                                          .threadsPerRank = static_cast<int>(threads),
-                                          .poison = options_.poison});
+    json::Object notes;
+    DeviceOptions options{.ranks = plan_->ranks(),
+                          .firstRank = job_.firstRank(),
+                          .localRanks = job_.localRanks(),
+                          .processes = job_.group(),
+                          .threadsPerRank = static_cast<int>(threads),
+                          .poison = options_.poison,
+                          .graphs = options_.graphs,
+                          .ringReductions = options_.ringReductions,
+                          .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }};
+    if (job_.group()) options.timeLimit = std::max<int64_t>(job_.group()->limit().count() / 1000, 1);
+    auto ranks = (*device)->open(*plan_, options);
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
     log_.event("start", {{"plan", options_.plan},
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
                          {"processes", job_.processes()},
-                         {"exchange_bytes", job_.processes() > 1 ? comm::exchangeBytes(*plan_, job_.processes()) : 0},
+                         {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
                          {"step", position_.step}});
+    if (!notes.members().empty()) log_.event("device", std::move(notes));
     progress_.emplace(*plan_, position_.step, options_.steps, job_.first());
     for (const std::string& warning : warnings_) warn(warning);
     return {};
@@ -312,7 +329,7 @@ class Run {
   std::vector<std::unique_ptr<RankContext>> ranks_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
-  std::string lastSaved_, tracePath_;
+  std::string target_, lastSaved_, tracePath_;  // target: the device
   bool reportedBad_ = false;
   uint64_t privateBytes_ = 0;  // largest seen
 };

@@ -23,6 +23,9 @@ struct RunOptions {
   std::optional<plan::Schedule> schedule;
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
+  std::string device;           // cpu or cuda; empty: that of the plan's first image
+  bool graphs = true;           // of GPUs
+  bool ringReductions = false;  // between GPUs
 
   std::string log, save, saveState, resume, gradients, trace;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only

@@ -1,8 +1,11 @@
 #include "runtime/plan/Library.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 
 #include "runtime/plan/Saturating.h"
+#include "runtime/plan/StridedCopy.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::plan {
@@ -97,6 +100,45 @@ uint64_t scratchPerThread(const LibraryCall& call) {
   if (call.function() == "conv" || call.function() == "conv_grad_input" || call.function() == "conv_grad_filter")
     return scratchOfFloats(saturatingMultiply(patchOf(call), convRangeOf(call)));
   return 0;
+}
+
+uint64_t deviceScratch(const LibraryCall& call) {
+  const std::string& function = call.function();
+  auto get = [&](std::string_view name) { return integer(call, name); };
+  auto times = [](int64_t a, int64_t b) { return saturatingMultiply(a, b); };
+  if (function == "gemm") return gemmWorkspace(get("m"), get("n"), get("batch"));
+  if (function == "attention_grad")  // the dot product of result and gradient of each query
+    return scratchOfFloats(times(times(get("b"), get("h")), get("s")));
+  if (function == "scatter_add") return scatterScratch(get("rows"), get("count")).bytes;
+  if (function == "square_sum")
+    return times(saturatingAdd(get("n"), kSquareSumBlock - 1) / kSquareSumBlock, sizeof(double));
+  if (function == "conv" || function == "conv_grad_input" || function == "conv_grad_filter") {
+    const ConvScratch scratch =
+        convScratch(get("n"), times(times(get("c"), get("kh")), get("kw")), times(get("oh"), get("ow")));
+    return saturatingAdd(scratch.columnBytes, scratch.workspaceBytes);
+  }
+  return 0;
+}
+
+std::vector<CopyDimension> copyDimensions(const LibraryCall& call) {
+  std::vector<CopyDimension> dimensions, merged;
+  for (int64_t i = 0; i < integer(call, "rank"); ++i) {
+    const std::string suffix = std::to_string(i);
+    dimensions.push_back({integer(call, "size" + suffix), integer(call, "source_stride" + suffix),
+                          integer(call, "destination_stride" + suffix)});
+  }
+  std::erase_if(dimensions, [](const CopyDimension& d) { return d.size == 1; });
+  std::stable_sort(dimensions.begin(), dimensions.end(), [](const CopyDimension& a, const CopyDimension& b) {
+    return std::abs(a.destination) > std::abs(b.destination);
+  });
+  for (const CopyDimension& d : dimensions) {
+    if (!merged.empty() && merged.back().source == d.source * d.size &&
+        merged.back().destination == d.destination * d.size)
+      merged.back() = {merged.back().size * d.size, d.source, d.destination};
+    else
+      merged.push_back(d);
+  }
+  return merged;
 }
 
 uint64_t libraryBytes(const Plan& plan) {

@@ -59,6 +59,9 @@ ElementType elementType(const LibraryCall& call);
 // Scratch bytes one thread needs to run the call; 0 for most.
 uint64_t scratchPerThread(const LibraryCall& call);
 
+// Scratch bytes a GPU needs to run the call; 0 for many.
+uint64_t deviceScratch(const LibraryCall& call);
+
 // Checks that the function exists, that its attributes are in range and that everything it accesses lies within its
 // operands' bytes with the right access. The message names function, operand and both sizes.
 Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThreads);

@@ -90,7 +90,13 @@ class Checker {
       fail("it has " + std::to_string(scratch) + " bytes of scratch for each thread, but needs " +
            std::to_string(needed));
     if (scratch > INT64_MAX / std::max<uint64_t>(maxThreads_, 1)) fail("its scratch is out of range");
-    if (needed > 0 && status_.ok()) operand("scratch", scratch * std::max<uint64_t>(maxThreads_, 1), 1, READ_WRITE);
+    // A plan for no GPU reserves nothing for one.
+    const uint64_t device = call_.device_scratch(), neededThere = deviceScratch(call_);
+    if (device > 0 && (device < neededThere || neededThere == 0 || device % sizeof(double) != 0))
+      fail("it has " + std::to_string(device) + " bytes of scratch on a GPU, but needs " + std::to_string(neededThere));
+    if (device > INT64_MAX) fail("its scratch on a GPU is out of range");
+    const uint64_t bytes = std::max(scratch * std::max<uint64_t>(maxThreads_, 1), device);
+    if (bytes > 0 && status_.ok()) operand("scratch", bytes, 1, READ_WRITE);
     if (next_ != call_.operands_size())
       fail("it takes " + std::to_string(next_) + " operands, not " + std::to_string(call_.operands_size()));
     return status_;

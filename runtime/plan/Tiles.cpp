@@ -70,4 +70,36 @@ int64_t convPixels(int64_t patch, int64_t pixels) {
   return std::min(pixels, fitting);
 }
 
+int64_t gemmWorkspace(int64_t m, int64_t n, int64_t batch) {
+  // A product whose depth is split keeps partial results there: of small ones, sixteen.
+  constexpr int64_t kMost = 32 << 20, kLeast = 1 << 20, kPartials = 16;
+  const int64_t result = saturatingMultiply(saturatingMultiply(saturatingMultiply(m, n), batch), sizeof(float));
+  const int64_t partials = saturatingMultiply(result, kPartials);
+  return partials >= kMost ? kMost : std::max(roundUp(partials, kDeviceAlignment), kLeast);
+}
+
+ScatterScratch scatterScratch(int64_t rows, int64_t count) {
+  ScatterScratch scratch;
+  int64_t end = 0;
+  auto words = [&end](int64_t number) {
+    const int64_t begin = end, bytes = saturatingMultiply(number, sizeof(uint32_t));
+    end = saturatingAdd(end, bytes > INT64_MAX - kDeviceAlignment ? bytes : roundUp(bytes, kDeviceAlignment));
+    return begin;
+  };
+  for (int64_t& array : scratch.rows) array = words(count);
+  for (int64_t& array : scratch.positions) array = words(count);
+  scratch.counts = words(saturatingMultiply(256, ceilDiv(count, kScatterTile)));
+  scratch.starts = words(saturatingAdd(rows, 1));
+  scratch.bytes = end;
+  return scratch;
+}
+
+ConvScratch convScratch(int64_t images, int64_t columnRows, int64_t pixels) {
+  constexpr int64_t kBytes = 64 << 20, kWorkspace = 32 << 20;
+  const int64_t one = saturatingMultiply(saturatingMultiply(columnRows, pixels), sizeof(float));
+  const int64_t together = std::clamp<int64_t>(kBytes / std::max<int64_t>(one, 1), 1, std::max<int64_t>(images, 1));
+  const int64_t bytes = saturatingMultiply(one, together);
+  return {together, bytes > INT64_MAX - kDeviceAlignment ? bytes : roundUp(bytes, kDeviceAlignment), kWorkspace};
+}
+
 }  // namespace sheaf::plan

@@ -29,4 +29,32 @@ constexpr int64_t kAttentionKeys = 256;
 // Columns (output pixels) of the unrolled input of a convolution that are multiplied at a time.
 int64_t convPixels(int64_t patch, int64_t pixels);
 
+// square_sum adds up blocks of so many elements.
+constexpr int64_t kSquareSumBlock = 4096;
+
+// --- on a GPU: what calls keep in their device scratch, at multiples of kDeviceAlignment ---
+
+constexpr int64_t kDeviceAlignment = 256;
+
+// Workspace of one matrix product: what cuBLASLt wants on Hopper and later, less where the result is small.
+int64_t gemmWorkspace(int64_t m, int64_t n, int64_t batch);
+
+// scatter_add sorts positions by row, in tiles of so many: offsets in bytes of arrays of 32-bit words.
+constexpr int64_t kScatterTile = 2048;
+struct ScatterScratch {
+  int64_t rows[2], positions[2];  // [count] each
+  int64_t counts;                 // [256, tiles]
+  int64_t starts;                 // [rows + 1]
+  int64_t bytes;                  // of all
+};
+ScatterScratch scatterScratch(int64_t rows, int64_t count);
+
+// Convolutions unroll so many images at a time; a row of the columns is a filter element of a channel.
+struct ConvScratch {
+  int64_t images;
+  int64_t columnBytes;     // of the columns, with which the scratch begins
+  int64_t workspaceBytes;  // of their products
+};
+ConvScratch convScratch(int64_t images, int64_t columnRows, int64_t pixels);
+
 }  // namespace sheaf::plan

@@ -51,8 +51,8 @@ inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
 // Whether an operand is the scratch of its library call. What is in it is the business of the call alone.
 inline bool isScratch(const Instruction& instruction, const Operand& operand) {
   const LibraryCall& call = instruction.call();
-  return instruction.has_call() && call.scratch_per_thread() > 0 && call.operands_size() > 0 &&
-         &operand == &*call.operands().rbegin();
+  const bool has = call.scratch_per_thread() > 0 || call.device_scratch() > 0;
+  return instruction.has_call() && has && call.operands_size() > 0 && &operand == &*call.operands().rbegin();
 }
 
 }  // namespace sheaf::plan

@@ -26,8 +26,8 @@ class CallBench {
     check(plan::checkLibraryCall(builder_.plan.body(0).call(), 1, builder_.plan.max_threads()));
     DeviceOptions options;
     options.threadsPerRank = threads;
-    if (!testing::cpuDevice()) std::exit(1);
-    auto contexts = testing::cpuDevice()->open(builder_.plan, options);
+    if (!testing::testDevice()) std::exit(1);
+    auto contexts = testing::testDevice()->open(builder_.plan, options);
     check(contexts.status());
     context_ = std::move((*contexts)[0]);
     testing::Numbers numbers(1);

@@ -1,13 +1,13 @@
 #include "test/emulation/ThreadBlock.h"
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
+
+#include "test/emulation/Context.h"
 
 namespace sheaf::emulation {
 namespace {
@@ -23,7 +23,7 @@ constexpr size_t kAlignment = 128;
 enum class Waits { kNothing, kBlock, kWarp, kEnded };
 
 struct Fiber {
-  ucontext_t context;
+  Context context;
   Waits waits = Waits::kNothing;
   uint64_t value = 0;  // that it brings to an exchange
 };
@@ -34,7 +34,7 @@ struct Block {
   std::vector<Fiber> fibers;
   std::vector<std::byte> shared;
   std::byte* sharedBase = nullptr;
-  ucontext_t scheduler;
+  Context scheduler;
   const std::function<void(int)>* body = nullptr;
   int threads = 0, current = -1;
 
@@ -48,7 +48,7 @@ thread_local Block block;
 void enter() {
   (*block.body)(block.current);
   block.fibers[block.current].waits = Waits::kEnded;
-  // uc_link goes back to the scheduler.
+  block.fibers[block.current].context.switchTo(block.scheduler);
 }
 
 void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
@@ -58,15 +58,12 @@ void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& f
   body = &function;
   shared.assign(sharedBytes + kAlignment, std::byte{0});
   sharedBase = shared.data() + (kAlignment - reinterpret_cast<uintptr_t>(shared.data()) % kAlignment) % kAlignment;
-  while (stacks.size() < static_cast<size_t>(count)) stacks.push_back(std::make_unique<char[]>(kStackBytes));
+  while (stacks.size() < static_cast<size_t>(count))
+    stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
   if (fibers.size() < static_cast<size_t>(count)) fibers.resize(count);
   for (int i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks[i].get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler;
-    makecontext(&fiber.context, enter, 0);
+    fiber.context.start(stacks[i].get(), kStackBytes, enter);
     fiber.waits = Waits::kNothing;
   }
   for (bool ended = false; !ended;) {
@@ -75,7 +72,7 @@ void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& f
     for (int i = 0; i < count; ++i) {
       if (fibers[i].waits == Waits::kNothing) {
         current = i;
-        swapcontext(&scheduler, &fibers[i].context);
+        scheduler.switchTo(fibers[i].context);
         moved = true;
       }
       ended &= fibers[i].waits == Waits::kEnded;
@@ -106,7 +103,7 @@ void Block::wait(Waits kind) {
   if (current < 0) die("a barrier outside of a block");
   Fiber& fiber = fibers[current];
   fiber.waits = kind;
-  swapcontext(&fiber.context, &scheduler);
+  fiber.context.switchTo(scheduler);
 }
 
 }  // namespace

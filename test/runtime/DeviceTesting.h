@@ -1,8 +1,10 @@
-// Running single instructions and small plans on the CPU device, for tests and benchmarks.
+// Running single instructions and small plans on a device, for tests and benchmarks: the CPU or, where SHEAF_TEST_CUDA
+// is defined, a GPU, emulated or not.
 #pragma once
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,10 +21,16 @@
 
 namespace sheaf::testing {
 
-// The device of libsheaf_cpu.so (SHEAF_CPU_LIBRARY is its path); null with a message on stderr if it cannot be loaded.
-inline Device* cpuDevice() {
+#ifdef SHEAF_TEST_CUDA
+inline constexpr bool kOnGpu = true;
+#else
+inline constexpr bool kOnGpu = false;
+#endif
+
+// The device of SHEAF_DEVICE_LIBRARY (its path); null with a message on stderr if it cannot be loaded.
+inline Device* testDevice() {
   static Device* device = []() -> Device* {
-    void* library = dlopen(SHEAF_CPU_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(SHEAF_DEVICE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       fprintf(stderr, "%s\n", dlerror());
       return nullptr;
@@ -78,10 +86,10 @@ class PlanBuilder {
   }
   // Adds the call with a buffer for its scratch.
   void call(plan::LibraryCall call, const std::string& label = "call", uint32_t stream = 0) {
-    if (uint64_t scratch = plan::scratchPerThread(call)) {
-      call.set_scratch_per_thread(scratch);
-      *call.add_operands() = operand(buffer(scratch * plan.max_threads()), plan::READ_WRITE);
-    }
+    call.set_scratch_per_thread(plan::scratchPerThread(call));
+    call.set_device_scratch(plan::deviceScratch(call));
+    const uint64_t scratch = std::max(call.scratch_per_thread() * plan.max_threads(), call.device_scratch());
+    if (scratch > 0) *call.add_operands() = operand(buffer(scratch), plan::READ_WRITE);
     *instruction(label, stream).mutable_call() = std::move(call);
   }
 
@@ -134,11 +142,11 @@ inline Status runCall(plan::LibraryCall call, std::vector<Argument>& arguments, 
   builder.call(call, call.function());
   const plan::Instruction& instruction = builder.plan.body(0);
   SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction.call(), options.ranks, builder.plan.max_threads()));
-  if (!cpuDevice()) return Status::error("no device");
+  if (!testDevice()) return Status::error("no device");
   DeviceOptions open;
   open.ranks = options.ranks;
   open.threadsPerRank = options.threads;
-  auto contexts = cpuDevice()->open(builder.plan, open);
+  auto contexts = testDevice()->open(builder.plan, open);
   if (!contexts.ok()) return contexts.status();
   auto values = std::make_shared<StepValues>();
   values->step = options.step;

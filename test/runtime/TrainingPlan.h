@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -189,12 +190,12 @@ class TrainingPlan {
       attribute->set_integer(value);
     }
     for (sheaf::plan::Operand& operand : operands) *call.add_operands() = std::move(operand);
-    if (uint64_t scratch = sheaf::plan::scratchPerThread(call)) {
-      call.set_scratch_per_thread(scratch);
-      uint64_t bytes = scratch * plan.max_threads();
+    call.set_scratch_per_thread(sheaf::plan::scratchPerThread(call));
+    call.set_device_scratch(sheaf::plan::deviceScratch(call));
+    uint64_t bytes = std::max(call.scratch_per_thread() * plan.max_threads(), call.device_scratch());
+    if (bytes > 0)
       *call.add_operands() =
           operand(buffer(function + " scratch", sheaf::plan::WORKSPACE, bytes), bytes, sheaf::plan::READ_WRITE);
-    }
   }
 
   void collective(sheaf::plan::CollectiveOp op, sheaf::plan::ElementType type, uint64_t count,

@@ -1,15 +1,19 @@
-# Tests and benchmarks of the CPU device. They load libsheaf_cpu.so as a program does, so they export the plan's messages
-# and protobuf to it.
+# Tests and benchmarks of a device, by default the CPU. They load its library as a program does, so they export the
+# plan's messages and protobuf to it.
 function(sheaf_device_test_options name)
-  add_dependencies(${name} sheaf_cpu)
+  set(library sheaf_cpu ${ARGN})
+  list(GET library -1 library)
+  add_dependencies(${name} ${library})
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
-  target_compile_definitions(${name} PRIVATE SHEAF_CPU_LIBRARY="$<TARGET_FILE:sheaf_cpu>")
+  target_compile_definitions(${name} PRIVATE SHEAF_DEVICE_LIBRARY="$<TARGET_FILE:${library}>")
   target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 
+set(SHEAF_LIBRARY_CALL_TESTS
+  device_gemm_test.cpp device_functions_test.cpp device_attention_test.cpp device_convolution_test.cpp
+  device_half_test.cpp)
 sheaf_add_gtest(device_test
-  SOURCES device_test.cpp device_gemm_test.cpp device_functions_test.cpp device_attention_test.cpp
-          device_convolution_test.cpp device_half_test.cpp
+  SOURCES device_test.cpp ${SHEAF_LIBRARY_CALL_TESTS}
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(device_test)
 

@@ -220,7 +220,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                            Case{1, 70, 300, 4, 2, 8, 8, true}, Case{2, 33, 47, 4, 2, 5, 3, false, 2, 4},
                                            Case{2, 66, 66, 2, 2, 7, 7, true, 1, 1, true},
                                            Case{2, 31, 31, 3, 3, 4, 4, false, 1, 3},
-                                           Case{1, 130, 520, 6, 2, 12, 12, false, 1, 1}));
+                                           Case{1, 130, 520, 6, 2, 12, 12, false, 1, 1},
+                                           // Wide heads: other tiles on a GPU.
+                                           Case{1, 70, 90, 2, 1, 128, 100, true}, Case{1, 66, 66, 1, 1, 128, 128, true},
+                                           Case{1, 50, 70, 1, 1, 200, 256, true, 1, 1}, Case{2, 40, 40, 1, 1, 64, 64},
+                                           Case{1, 130, 140, 2, 2, 64, 64, true, 0, 0, true}));
 
 // One query over five keys, of which the mask hides some.
 std::vector<float> attend(std::vector<float> mask, std::vector<float> value, std::vector<float> query = {1, 1}) {

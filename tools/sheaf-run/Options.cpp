@@ -32,6 +32,9 @@ training
   --lr-schedule SCHEDULE    constant | cosine:warmup=W,steps=S,min=M, instead of the plan's
 
 running and looking
+  --device cpu|cuda         what to run on, if the plan was compiled for both; its first target if not given
+  --reduce-order rank|ring  between GPUs: sums in rank order, the same bits on any number of them, or as NCCL likes it
+  --no-graphs               launch each instruction on its own, not steps as CUDA graphs
   --threads-per-rank T      compute threads of each rank; the machine's cores shared out if not given
   --log RUN.jsonl           one JSON object a step: step, loss, grad_norm, lr, seconds; other objects have "event"
   --trace T.json            when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto
@@ -74,6 +77,16 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
   setters["--threads-per-rank"] = [&run](const std::string& value) {
     return positive("--threads-per-rank", value, run.threadsPerRank);
   };
+  setters["--device"] = [&run](const std::string& value) {
+    run.device = value;
+    return value == "cpu" || value == "cuda" ? Status()
+                                             : Status::error(cat("--device ", value, ": expected cpu or cuda"));
+  };
+  setters["--reduce-order"] = [&run](const std::string& value) {
+    run.ringReductions = value == "ring";
+    return value == "rank" || value == "ring" ? Status()
+                                              : Status::error(cat("--reduce-order ", value, ": expected rank or ring"));
+  };
   setters["--shuffle"] = [&run](const std::string& value) {
     int64_t seed = 0;
     if (!parseInteger(value, seed)) return Status::error(cat("--shuffle ", value, ": expected an integer"));
@@ -103,7 +116,7 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
 }
 
 Status unknown(const std::string& option, const std::map<std::string, Setter>& setters) {
-  std::vector<std::string> names{"--poison", "--help", "--version"};
+  std::vector<std::string> names{"--poison", "--no-graphs", "--help", "--version"};
   for (const auto& entry : setters) names.push_back(entry.first);
   std::string near = nearest(option, names);
   return Status::error(
@@ -140,6 +153,10 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
     }
     if (option == "--poison") {
       line.run.poison = true;
+      continue;
+    }
+    if (option == "--no-graphs") {
+      line.run.graphs = false;
       continue;
     }
     size_t equals = option.find('=');

@@ -1,40 +1,17 @@
 // Strided copies: slices, transposes, concatenations, padding, reversal.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/StridedCopy.h"
 
 namespace sheaf::cpu {
 namespace {
 
-struct Dimension {
-  int64_t size;
-  int64_t source;  // strides, in elements
-  int64_t destination;
-};
-
-// Drops dimensions of size one, orders the others by their stride in the destination, outermost first, and merges
-// neighbours that are one run of elements on both sides.
-std::vector<Dimension> simplify(std::vector<Dimension> dimensions) {
-  std::erase_if(dimensions, [](const Dimension& d) { return d.size == 1; });
-  std::stable_sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
-    return std::abs(a.destination) > std::abs(b.destination);
-  });
-  std::vector<Dimension> merged;
-  for (const Dimension& d : dimensions) {
-    if (!merged.empty() && merged.back().source == d.source * d.size &&
-        merged.back().destination == d.destination * d.size)
-      merged.back() = {merged.back().size * d.size, d.source, d.destination};
-    else
-      merged.push_back(d);
-  }
-  return merged;
-}
+using Dimension = plan::CopyDimension;
 
 class Copy : public LibraryFunction {
  public:
@@ -42,15 +19,7 @@ class Copy : public LibraryFunction {
       : width_(plan::integer(call, "element_bytes")),
         sourceOffset_(plan::integer(call, "source_offset")),
         zeroBytes_(plan::integer(call, "zero") != 0 && call.operands_size() > 1 ? call.operands(1).bytes() : 0) {
-    std::vector<Dimension> dimensions;
-    for (int64_t i = 0; i < plan::integer(call, "rank"); ++i) {
-      std::string suffix = std::to_string(i);
-      dimensions.push_back({plan::integer(call, "size" + suffix), plan::integer(call, "source_stride" + suffix),
-                            plan::integer(call, "destination_stride" + suffix)});
-      empty_ |= dimensions.back().size == 0;
-    }
-    dimensions = simplify(std::move(dimensions));
-    chooseInner(std::move(dimensions));
+    chooseInner(plan::copyDimensions(call));
   }
 
   Status run(const Invocation& invocation) const override {
@@ -61,7 +30,6 @@ class Copy : public LibraryFunction {
         std::memset(destination + item * kItemBytes, 0, std::min(kItemBytes, zeroBytes_ - item * kItemBytes));
       });
     }
-    if (empty_) return Status();
     // Pieces are given out in groups, so that small ones do not cost a visit to the pool each.
     const int64_t perItem = std::max<int64_t>(kItemBytes / pieceBytes(), 1);
     invocation.pool.run((pieces_ + perItem - 1) / perItem, [&](int64_t item, int) {
@@ -106,7 +74,6 @@ class Copy : public LibraryFunction {
     // A multiple of 16, the width of a transposed block.
     const int64_t elements = kItemBytes / width_ / (transposed_ ? inner_.size : 1);
     part_ = std::min(split().size, std::max<int64_t>(elements / 16 * 16, 16));
-    if (empty_) return;
     parts_ = (split().size + part_ - 1) / part_;
     pieces_ = parts_;
     for (const Dimension& d : outer_) pieces_ *= d.size;
@@ -137,7 +104,7 @@ class Copy : public LibraryFunction {
   }
 
   const int64_t width_, sourceOffset_, zeroBytes_;
-  bool empty_ = false, transposed_ = false;
+  bool transposed_ = false;
   std::vector<Dimension> outer_;
   Dimension inner_{1, 1, 1}, across_{1, 1, 1};
   int64_t part_ = 1, parts_ = 1, pieces_ = 1;

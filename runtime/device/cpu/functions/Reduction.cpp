@@ -6,6 +6,7 @@
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -91,7 +92,7 @@ class SquareSum : public LibraryFunction {
       : n_(plan::integer(call, "n")), half_(plan::elementType(call) == plan::BF16) {}
 
   Status run(const Invocation& invocation) const override {
-    constexpr int64_t kBlock = 4096;  // the contract's
+    constexpr int64_t kBlock = plan::kSquareSumBlock;
     constexpr int64_t kRound = 1024;  // blocks computed before their sums are added up
     constexpr int64_t kBlocksPerItem = 16;
     const int64_t blocks = (n_ + kBlock - 1) / kBlock;

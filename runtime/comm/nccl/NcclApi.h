@@ -1,0 +1,38 @@
+// The functions of NCCL that we use, found at run time: a machine without libnccl can still run ranks of one process.
+#pragma once
+
+#include <nccl.h>
+
+#include "runtime/base/Status.h"
+
+namespace sheaf::nccl {
+
+struct Api {
+  int version = 0;  // 22809 for 2.28.9
+  decltype(&ncclGetVersion) getVersion = nullptr;
+  decltype(&ncclGetUniqueId) getUniqueId = nullptr;
+  decltype(&ncclCommInitRankConfig) commInitRankConfig = nullptr;
+  decltype(&ncclCommFinalize) commFinalize = nullptr;
+  decltype(&ncclCommDestroy) commDestroy = nullptr;
+  decltype(&ncclCommAbort) commAbort = nullptr;
+  decltype(&ncclCommGetAsyncError) commGetAsyncError = nullptr;
+  decltype(&ncclGetErrorString) getErrorString = nullptr;
+  decltype(&ncclGetLastError) getLastError = nullptr;
+  decltype(&ncclAllGather) allGather = nullptr;
+  decltype(&ncclReduceScatter) reduceScatter = nullptr;
+  decltype(&ncclAllReduce) allReduce = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclGroupStart) groupStart = nullptr;
+  decltype(&ncclGroupEnd) groupEnd = nullptr;
+  // From 2.27 on, else null: memory that all GPUs of a job see as one.
+  decltype(&ncclMemAlloc) memAlloc = nullptr;
+  decltype(&ncclMemFree) memFree = nullptr;
+  decltype(&ncclCommWindowRegister) commWindowRegister = nullptr;
+  decltype(&ncclCommWindowDeregister) commWindowDeregister = nullptr;
+};
+
+// One clear error if there is no NCCL, or one that is too old. The table lives for ever.
+Expected<const Api*> loadNccl();
+
+}  // namespace sheaf::nccl

@@ -1,0 +1,394 @@
+#include "runtime/comm/nccl/NcclCommunicators.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/nccl/NcclApi.h"
+#include "runtime/comm/nccl/Watchdog.h"
+#include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/device/cuda/Resources.h"
+#include "runtime/device/cuda/SumTypes.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Up to so many bytes, each rank's whole contribution to a sum goes to all: one exchange instead of two.
+constexpr uint64_t kSmallSum = 64 << 10;
+constexpr uint64_t kAlignment = 128;  // of parts in the scratch
+constexpr int kCopyEngineVersion = 22800;
+
+uint64_t aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+ncclDataType_t dataType(cuda::SumType type) {
+  switch (type) {
+    case cuda::SumType::kF32:
+      return ncclFloat32;
+    case cuda::SumType::kF64:
+      return ncclFloat64;
+    case cuda::SumType::kBf16:
+      return ncclBfloat16;
+    case cuda::SumType::kF16:
+      return ncclFloat16;
+    case cuda::SumType::kI32:
+      return ncclInt32;
+    case cuda::SumType::kI64:
+      break;
+  }
+  return ncclInt64;
+}
+
+// An all-reduce's elements are cut into parts, one for each rank to sum.
+struct Parts {
+  uint64_t count, ranks;
+  uint64_t begin(uint64_t part) const { return count / ranks * part + std::min(part, count % ranks); }
+  uint64_t size(uint64_t part) const { return begin(part + 1) - begin(part); }
+};
+
+bool isSmall(uint64_t count, uint64_t width) {
+  return count * width <= kSmallSum;
+}
+
+// Where a rank collects what it sums.
+uint64_t scratchBytes(const plan::Collective& collective, uint64_t ranks) {
+  const uint64_t width = plan::elementBytes(collective.type()), count = collective.count();
+  if (collective.op() == plan::ALL_GATHER) return 0;
+  if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks * aligned(count * width);
+  return ranks * aligned((count / ranks + 1) * width);
+}
+
+bool windowsWanted() {
+  const char* value = std::getenv("SHEAF_NCCL_WINDOWS");
+  return !value || std::string_view(value) != "0";
+}
+
+class NcclCommunicators : public cuda::Communicators {
+ public:
+  NcclCommunicators(const Api& api, const plan::Plan& plan, const DeviceOptions& options, comm::AbortSignal& abort)
+      : api_(api), plan_(plan), options_(options), ranks_(static_cast<uint64_t>(options.ranks)), abort_(abort) {
+    windows_ = api.commWindowRegister && api.memAlloc && windowsWanted();
+  }
+
+  ~NcclCommunicators() override {
+    watchdog_.reset();
+    for (Communicator& each : communicators_) {
+      if (!each.comm) continue;
+      if (abort_.raised() || !finish(api_.commFinalize(each.comm), each, "close a communicator").ok())
+        (void)api_.commAbort(each.comm);
+      else
+        (void)api_.commDestroy(each.comm);
+    }
+  }
+
+  Status open(const cuda::Progress& progress) {
+    communicators_ = std::vector<Communicator>(plan_.communicators());
+    Expected<std::vector<ncclUniqueId>> ids = shareIds();
+    if (!ids.ok()) return ids.status();
+    std::vector<bool> gathersOnly(plan_.communicators(), true);
+    forEachCollective([&](const plan::Instruction& instruction) {
+      const plan::Collective& collective = instruction.collective();
+      if (collective.communicator() >= gathersOnly.size() || collective.op() == plan::ALL_GATHER) return;
+      gathersOnly[collective.communicator()] = false;
+      if (options_.ringReductions) return;
+      uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
+      bytes = std::max(bytes, nccl::scratchBytes(collective, ranks_));
+    });
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      // Gathers by copy engines leave the GPU's processors to the computation.
+      copyEngines_ |= windows_ && gathersOnly[i] && api_.version >= kCopyEngineVersion;
+      if (windows_ && gathersOnly[i] && api_.version >= kCopyEngineVersion) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+      Communicator& each = communicators_[i];
+      SHEAF_RETURN_IF_ERROR(finish(api_.commInitRankConfig(&each.comm, static_cast<int>(ranks_), (*ids)[i],
+                                                           static_cast<int>(options_.firstRank), &config),
+                                   each, "join the other processes"));
+    }
+    watchdog_.emplace(options_.firstRank, progress, abort_,
+                      WatchdogOptions{.timeLimit = std::chrono::seconds(options_.timeLimit),
+                                      .errors = [this] { return asyncError(); },
+                                      .end =
+                                          [this](const std::string& why) {
+                                            options_.processes->fail(why);
+                                            abortAll();
+                                          }});
+    return {};
+  }
+
+  cuda::Memory memory() const override {
+    if (!windows_) return cuda::ordinaryMemory();
+    return {[this](uint64_t bytes) -> Expected<std::byte*> {
+              void* memory = nullptr;
+              if (ncclResult_t result = api_.memAlloc(&memory, bytes); result != ncclSuccess)
+                return Status::error(cat("NCCL cannot allocate device memory: ", api_.getErrorString(result)));
+              return static_cast<std::byte*>(memory);
+            },
+            [this](std::byte* memory) { (void)api_.memFree(memory); }};
+  }
+
+  Status setArenas(const std::vector<std::unique_ptr<cuda::Arena>>& arenas) override {
+    for (auto& [key, bytes] : scratchBytes_) {
+      Expected<cuda::DeviceMemory> scratch = cuda::makeDeviceMemory(bytes, "cannot allocate memory to exchange sums");
+      if (!scratch.ok()) return scratch.status();
+      scratch_[key] = std::move(*scratch);
+    }
+    if (!windows_) return {};
+    for (Communicator& each : communicators_)
+      SHEAF_RETURN_IF_ERROR(finish(api_.commWindowRegister(each.comm, arenas[0]->data(), arenas[0]->allocated(),
+                                                           &each.window, NCCL_WIN_COLL_SYMMETRIC),
+                                   each, "register the arena (SHEAF_NCCL_WINDOWS=0 runs without)"));
+    return {};
+  }
+
+  void releaseArenas() override {
+    for (Communicator& each : communicators_)
+      if (each.comm && each.window && !abort_.raised()) (void)api_.commWindowDeregister(each.comm, each.window);
+  }
+
+  uint64_t scratchBytes() const override {
+    uint64_t sum = 0;
+    for (const auto& [key, bytes] : scratchBytes_) sum += bytes;
+    return sum;
+  }
+
+  bool capturable() const override { return true; }
+
+  void describe(const std::function<void(const std::string&, const std::string&)>& note) const override {
+    note("nccl", cat(api_.version / 10000, ".", api_.version / 100 % 100, ".", api_.version % 100));
+    note("reduce_order", options_.ringReductions ? "ring" : "rank");
+    note("windows", windows_ ? "on" : "off");
+    note("copy_engine_gathers", copyEngines_ ? "where NCCL can" : "off");
+    note("exchange_bytes", cat(scratchBytes()));
+  }
+
+  Status enqueue(int64_t, uint32_t communicator, const comm::CollectiveBuffers& buffers, cudaStream_t stream,
+                 uint32_t streamIndex) override {
+    if (communicator >= communicators_.size())
+      return Status::error(cat("communicator ", communicator, " is not in the plan"));
+    Communicator& each = communicators_[communicator];
+    const uint64_t width = plan::elementBytes(buffers.type);
+    const std::optional<cuda::SumType> type = cuda::sumType(buffers.type);
+    if (buffers.op == plan::ALL_GATHER)
+      return call(each, "gather", [&] {
+        return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, each.comm, stream);
+      });
+    if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::elementName(buffers.type)));
+    if (options_.ringReductions)
+      return call(each, "sum", [&] {
+        auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
+        return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, each.comm,
+                        stream);
+      });
+    std::byte* scratch = scratch_[{communicator, streamIndex}].get();
+    if (!scratch) return Status::error("a sum that is not the plan's");
+    return buffers.op == plan::REDUCE_SCATTER ? reduceScatter(each, buffers, *type, scratch, stream)
+                                              : allReduce(each, buffers, *type, scratch, stream);
+  }
+
+ private:
+  struct Communicator {
+    ncclComm_t comm = nullptr;
+    ncclWindow_t window = nullptr;
+    std::mutex mutex;  // between the thread that issues and the watchdog
+
+    Communicator() = default;
+    Communicator(const Communicator&) = delete;
+  };
+
+  template <typename Visit>
+  void forEachCollective(Visit visit) const {
+    for (const auto* section : {&plan_.prologue(), &plan_.body(), &plan_.epilogue()})
+      for (const plan::Instruction& instruction : *section)
+        if (instruction.has_collective()) visit(instruction);
+  }
+
+  Expected<std::vector<ncclUniqueId>> shareIds() {
+    std::vector<ncclUniqueId> ids(communicators_.size());
+    std::string mine;
+    if (options_.firstRank == 0) {
+      for (ncclUniqueId& id : ids)
+        if (ncclResult_t result = api_.getUniqueId(&id); result != ncclSuccess)
+          return Status::error(cat("NCCL cannot start: ", api_.getErrorString(result)));
+      mine.assign(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ncclUniqueId));
+    }
+    Expected<std::vector<std::string>> all = options_.processes->allGather(mine, "NCCL's ids");
+    if (!all.ok()) return all.status();
+    if (all->empty() || all->front().size() != ids.size() * sizeof(ncclUniqueId))
+      return Status::error("process 0 sent no ids for NCCL; the plan is not the same in all processes");
+    std::memcpy(ids.data(), all->front().data(), all->front().size());
+    return ids;
+  }
+
+  // Waits until NCCL has taken a call: it does not block, so it says so later.
+  Status finish(ncclResult_t result, Communicator& each, const char* what) {
+    const auto deadline = Clock::now() + std::chrono::seconds(options_.timeLimit);
+    while (result == ncclInProgress) {
+      if (abort_.raised()) return abort_.status();
+      if (Clock::now() > deadline) return Status::error(cat("NCCL could not ", what, " in time"));
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (api_.commGetAsyncError(each.comm, &result) != ncclSuccess) result = ncclInternalError;
+    }
+    if (result == ncclSuccess) return {};
+    return Status::error(cat("NCCL cannot ", what, ": ", api_.getErrorString(result), " (",
+                             each.comm ? api_.getLastError(each.comm) : "", ")"));
+  }
+
+  template <typename Function>
+  Status call(Communicator& each, const char* what, Function function) {
+    std::lock_guard lock(each.mutex);
+    if (!each.comm) return abort_.status();
+    return finish(function(), each, what);
+  }
+
+  struct Piece {
+    uint64_t bytes;
+    const std::byte* address;
+  };
+  struct Place {
+    uint64_t bytes;
+    std::byte* address;
+  };
+
+  // Sends every rank a piece and receives one from every rank, this one included.
+  template <typename PieceFor, typename PlaceFor>
+  Status exchange(Communicator& each, cudaStream_t stream, PieceFor pieceFor, PlaceFor placeFor) {
+    return call(each, "exchange the terms of a sum", [&] {
+      ncclResult_t result = api_.groupStart();
+      for (uint64_t i = 0; i < ranks_; ++i) {
+        // Everyone begins with another peer.
+        const uint64_t peer = (self() + i) % ranks_;
+        const Piece piece = pieceFor(peer);
+        const Place place = placeFor(peer);
+        if (piece.bytes > 0 && usable(result))
+          result = api_.send(piece.address, piece.bytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+        if (place.bytes > 0 && usable(result))
+          result = api_.recv(place.address, place.bytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+      }
+      const ncclResult_t ended = api_.groupEnd();
+      return usable(result) ? ended : result;
+    });
+  }
+
+  uint64_t self() const { return static_cast<uint64_t>(options_.firstRank); }
+  static bool usable(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+  Status sum(cuda::SumType type, const std::byte* scratch, uint64_t stride, std::byte* destination, uint64_t count,
+             cudaStream_t stream) const {
+    cuda::RankSources sources;
+    sources.ranks = static_cast<int>(ranks_);
+    sources.first = scratch;
+    sources.stride = stride;
+    return cuda::check(cuda::sumInRankOrder(type, sources, destination, count, stream), "cannot sum over the ranks");
+  }
+
+  Status reduceScatter(Communicator& each, const comm::CollectiveBuffers& buffers, cuda::SumType type,
+                       std::byte* scratch, cudaStream_t stream) {
+    const uint64_t bytes = buffers.count * plan::elementBytes(buffers.type), stride = aligned(bytes);
+    SHEAF_RETURN_IF_ERROR(exchange(
+        each, stream,
+        [&](uint64_t peer) {
+          return Piece{bytes, buffers.source + peer * bytes};
+        },
+        [&](uint64_t peer) {
+          return Place{bytes, scratch + peer * stride};
+        }));
+    return sum(type, scratch, stride, buffers.destination, buffers.count, stream);
+  }
+
+  Status allReduce(Communicator& each, const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
+                   cudaStream_t stream) {
+    const uint64_t width = plan::elementBytes(buffers.type), whole = buffers.count * width;
+    if (isSmall(buffers.count, width)) {
+      SHEAF_RETURN_IF_ERROR(exchange(
+          each, stream,
+          [&](uint64_t) {
+            return Piece{whole, buffers.source};
+          },
+          [&](uint64_t peer) {
+            return Place{whole, scratch + peer * aligned(whole)};
+          }));
+      return sum(type, scratch, aligned(whole), buffers.destination, buffers.count, stream);
+    }
+    const Parts parts{buffers.count, ranks_};
+    const uint64_t stride = aligned((buffers.count / ranks_ + 1) * width), mine = parts.size(self()) * width;
+    SHEAF_RETURN_IF_ERROR(exchange(
+        each, stream,
+        [&](uint64_t peer) {
+          return Piece{parts.size(peer) * width, buffers.source + parts.begin(peer) * width};
+        },
+        [&](uint64_t peer) {
+          return Place{mine, scratch + peer * stride};
+        }));
+    std::byte* result = buffers.destination + parts.begin(self()) * width;
+    SHEAF_RETURN_IF_ERROR(sum(type, scratch, stride, result, parts.size(self()), stream));
+    return exchange(
+        each, stream,
+        [&](uint64_t peer) {
+          return Piece{peer == self() ? 0 : mine, result};
+        },
+        [&](uint64_t peer) {
+          return Place{peer == self() ? 0 : parts.size(peer) * width, buffers.destination + parts.begin(peer) * width};
+        });
+  }
+
+  Status asyncError() {
+    for (Communicator& each : communicators_) {
+      std::unique_lock lock(each.mutex, std::try_to_lock);
+      if (!lock || !each.comm) continue;  // whoever has it looks at its errors
+      ncclResult_t result = ncclSuccess;
+      if (api_.commGetAsyncError(each.comm, &result) == ncclSuccess && usable(result)) continue;
+      return Status::error(cat("NCCL failed: ", api_.getErrorString(result), " (", api_.getLastError(each.comm), ")"));
+    }
+    return {};
+  }
+
+  // Ends what waits on the GPU for other processes.
+  void abortAll() {
+    for (Communicator& each : communicators_) {
+      std::lock_guard lock(each.mutex);
+      if (each.comm) (void)api_.commAbort(each.comm);
+      each.comm = nullptr;
+    }
+  }
+
+  const Api& api_;
+  const plan::Plan& plan_;
+  const DeviceOptions options_;
+  const uint64_t ranks_;
+  comm::AbortSignal& abort_;
+  bool windows_ = false, copyEngines_ = false;
+  std::vector<Communicator> communicators_;
+  // Of each communicator on each stream, so that two never use the same at a time.
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratchBytes_;
+  std::map<std::pair<uint32_t, uint32_t>, cuda::DeviceMemory> scratch_;
+  std::optional<Watchdog> watchdog_;
+};
+
+}  // namespace
+
+Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
+                                                                 comm::AbortSignal& abort,
+                                                                 const cuda::Progress& progress) {
+  Expected<const Api*> api = loadNccl();
+  if (!api.ok()) return api.status();
+  // Bits that do not change from run to run.
+  if (options.ringReductions) {
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+  }
+  auto communicators = std::make_unique<NcclCommunicators>(**api, plan, options, abort);
+  SHEAF_RETURN_IF_ERROR(communicators->open(progress));
+  return std::unique_ptr<cuda::Communicators>(std::move(communicators));
+}
+
+}  // namespace sheaf::nccl

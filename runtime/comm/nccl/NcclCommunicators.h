@@ -1,0 +1,21 @@
+// Collectives between processes with a GPU each, by NCCL. Gathers are NCCL's. Sums are, unless a run asks for NCCL's
+// own, exchanges of all parts followed by our kernel that adds them in rank order: NCCL's order depends on the number
+// of ranks, on the machine and on the size, this one on nothing.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/Status.h"
+#include "runtime/device/Device.h"
+#include "runtime/device/cuda/Communicators.h"
+#include "runtime/device/cuda/Progress.h"
+
+namespace sheaf::nccl {
+
+// Made by all processes together. `progress` is this rank's: a watchdog ends the run when it stands still for
+// options.timeLimit, or when NCCL meets an error.
+Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
+                                                                 comm::AbortSignal& abort,
+                                                                 const cuda::Progress& progress);
+
+}  // namespace sheaf::nccl

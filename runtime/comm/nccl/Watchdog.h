@@ -1,0 +1,43 @@
+// A thread that sees when a run stands still or must end, and ends what waits.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/device/cuda/Progress.h"
+
+namespace sheaf::nccl {
+
+struct WatchdogOptions {
+  std::chrono::milliseconds interval{100};
+  std::chrono::seconds timeLimit{600};
+  std::function<Status()> errors;               // asked every interval
+  std::function<void(const std::string&)> end;  // called once, when the run was aborted or must be
+};
+
+class Watchdog {
+ public:
+  Watchdog(int64_t rank, const cuda::Progress& progress, comm::AbortSignal& abort, WatchdogOptions options);
+  ~Watchdog();
+
+ private:
+  void watch();
+  Status look();
+
+  const int64_t rank_;
+  const cuda::Progress& progress_;
+  comm::AbortSignal& abort_;
+  const WatchdogOptions options_;
+  uint64_t seen_ = 0;
+  std::chrono::steady_clock::time_point since_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sheaf::nccl

@@ -1,0 +1,170 @@
+#include "runtime/device/cuda/Blas.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf::cuda {
+namespace {
+
+Status failed(const char* what, cublasStatus_t status) {
+  return Status::error(cat("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status)));
+}
+
+// Split products add partial results in a fixed order, from the workspace; others add where they meet.
+constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+}  // namespace
+
+std::string ProductShape::name() const {
+  return cat(half ? "bf16" : "f32", ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k,
+             ",batch", batch, ",ld", lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align",
+             alignments[0], "/", alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "");
+}
+
+Product::Product(cublasLtHandle_t handle, const ProductShape& shape) : handle_(handle), shape_(shape) {}
+
+Product::~Product() {
+  for (cublasLtMatrixLayout_t layout : {left_, right_, result_})
+    if (layout) cublasLtMatrixLayoutDestroy(layout);
+  if (operation_) cublasLtMatmulDescDestroy(operation_);
+}
+
+cublasStatus_t Product::describe() {
+  const ProductShape& p = shape_;
+  const cudaDataType_t type = p.half ? CUDA_R_16BF : CUDA_R_32F;
+  cublasStatus_t status = cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
+    const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatmulDescSetAttribute(operation_, which, &value, sizeof value);
+  };
+  transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transposeB);
+  transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transposeA);
+  // A row-major [rows, columns] matrix.
+  auto matrix = [&](cublasLtMatrixLayout_t* layout, int64_t rows, int64_t columns, int64_t row, int64_t stride) {
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    status = cublasLtMatrixLayoutCreate(layout, type, columns, rows, row);
+    if (p.batch == 1 || status != CUBLAS_STATUS_SUCCESS) return;
+    const int32_t batch = static_cast<int32_t>(p.batch);
+    status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                sizeof stride);
+  };
+  matrix(&left_, p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB);
+  matrix(&right_, p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA);
+  matrix(&result_, p.m, p.n, p.ldc, p.strideC);
+  return status;
+}
+
+cublasStatus_t Product::run(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream, const void* a, const void* b,
+                            void* c, std::byte* workspace) const {
+  const float one = 1, kept = shape_.add ? 1 : 0;
+  return cublasLtMatmul(handle_, operation_, &one, b, left_, a, right_, &kept, c, result_, c, result_, &algorithm,
+                        workspace, static_cast<size_t>(shape_.workspace), stream);
+}
+
+Status Product::enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace) const {
+  const cublasStatus_t status = run(algorithm_, stream, a, b, c, workspace);
+  return status == CUBLAS_STATUS_SUCCESS ? Status() : failed("a matrix product", status);
+}
+
+Expected<std::unique_ptr<Blas>> Blas::open(const BlasOptions& options) {
+  std::unique_ptr<Blas> blas(new Blas(options));
+  int device = 0;
+  cudaDeviceProp properties;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess) return Status::error(cat("no CUDA device for cuBLASLt: ", cudaGetErrorString(error)));
+  blas->device_ = properties.name;
+  blas->processors_ = properties.multiProcessorCount;
+  if (cublasStatus_t status = cublasLtCreate(&blas->handle_); status != CUBLAS_STATUS_SUCCESS)
+    return failed("it does not start", status);
+  if (!options.tuned.empty()) SHEAF_RETURN_IF_ERROR(blas->readTable(options.tuned));
+  return blas;
+}
+
+Blas::~Blas() {
+  if (handle_) cublasLtDestroy(handle_);
+}
+
+Expected<std::unique_ptr<const Product>> Blas::product(const ProductShape& shape) {
+  if (shape.batch > INT32_MAX) return Status::error(cat("cuBLASLt: a product has ", shape.batch, " batches"));
+  auto product = std::make_unique<Product>(handle_, shape);
+  if (cublasStatus_t status = product->describe(); status != CUBLAS_STATUS_SUCCESS)
+    return failed(("the product " + shape.name()).c_str(), status);
+  const std::string name = shape.name();
+  auto found = chosen_.find(name);
+  if (found == chosen_.end()) {
+    auto choice = choose(*product);
+    if (!choice.ok()) return choice.status();
+    found = chosen_.emplace(name, *choice).first;
+  }
+  product->algorithm_ = found->second.algorithm;
+  return std::unique_ptr<const Product>(std::move(product));
+}
+
+Expected<Blas::Choice> Blas::choose(const Product& product) {
+  const ProductShape& shape = product.shape_;
+  const std::string name = shape.name();
+  if (auto found = tuned_.find(name); found != tuned_.end()) {
+    if (usable(product, found->second.algorithm)) return found->second;
+    options_.warn(cat("the table ", options_.tuned, " has an algorithm for ", name,
+                      " that cuBLASLt does not take: its own choice is used"));
+  }
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const void* value, size_t bytes) {
+    if (status == CUBLAS_STATUS_SUCCESS) status = cublasLtMatmulPreferenceSetAttribute(preference, which, value, bytes);
+  };
+  const uint64_t workspace = shape.workspace;
+  // In cuBLASLt's order: b comes first.
+  const uint32_t left = shape.alignments[1], right = shape.alignments[0], result = shape.alignments[2];
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions, sizeof kReductions);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &left, sizeof left);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &right, sizeof right);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &result, sizeof result);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &result, sizeof result);
+  constexpr int kCandidates = 8;
+  cublasLtMatmulHeuristicResult_t candidates[kCandidates] = {};
+  int count = 0;
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulAlgoGetHeuristic(handle_, product.operation_, product.left_, product.right_, product.result_,
+                                            product.result_, preference, options_.tune ? kCandidates : 1, candidates,
+                                            &count);
+  if (preference) cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+    return failed(("no algorithm for the product " + name).c_str(),
+                  status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status);
+  if (!options_.tune) return Choice{candidates[0].algo, 0};
+  return fastest(product, std::span(candidates, count));
+}
+
+bool Blas::usable(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result = {};
+  if (cublasLtMatmulAlgoCheck(handle_, product.operation_, product.left_, product.right_, product.result_,
+                              product.result_, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > static_cast<size_t>(product.shape_.workspace))
+    return false;
+  uint32_t reduction = 0;
+  size_t written = 0;
+  return cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                                              sizeof reduction, &written) == CUBLAS_STATUS_SUCCESS &&
+         (reduction & ~kReductions) == 0;
+}
+
+uint64_t Blas::hash() const {
+  std::string all = machine();
+  for (const auto& [name, choice] : chosen_) {
+    all += name;
+    all.append(reinterpret_cast<const char*>(&choice.algorithm), sizeof choice.algorithm);
+  }
+  return fnv1a(std::as_bytes(std::span(all)));
+}
+
+}  // namespace sheaf::cuda

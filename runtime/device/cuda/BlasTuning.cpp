@@ -1,0 +1,161 @@
+// The table of measured products: how it is made, written and read.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/Text.h"
+#include "runtime/device/cuda/Blas.h"
+
+namespace sheaf::cuda {
+namespace {
+
+constexpr char kTitle[] = "sheaf-products 1";
+
+std::string hexadecimal(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
+  for (size_t i = 0; i < sizeof algorithm; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", bytes[i]);
+    text += digits;
+  }
+  return text;
+}
+
+bool parse(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  if (text.size() != 2 * sizeof algorithm) return false;
+  auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char* digit = std::strchr(kDigits, text[i]);
+    if (!digit || !*digit) return false;
+    const auto value = static_cast<unsigned char>(digit - kDigits);
+    bytes[i / 2] = static_cast<unsigned char>(i % 2 ? bytes[i / 2] | value : value << 4);
+  }
+  return true;
+}
+
+// Device memory, a stream and two events for measurements; freed at the end.
+class Bench {
+ public:
+  ~Bench() {
+    for (void* address : buffers_) cudaFree(address);
+    for (cudaEvent_t event : events_)
+      if (event) cudaEventDestroy(event);
+    if (stream_) cudaStreamDestroy(stream_);
+  }
+  bool open() {
+    return cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) == cudaSuccess &&
+           cudaEventCreateWithFlags(&events_[0], cudaEventDefault) == cudaSuccess &&
+           cudaEventCreateWithFlags(&events_[1], cudaEventDefault) == cudaSuccess;
+  }
+  // Filled with small numbers, in f32 and in bf16; null if there is not enough memory.
+  std::byte* buffer(int64_t bytes) {
+    void* address = nullptr;
+    if (cudaMalloc(&address, std::max<int64_t>(bytes, 1)) != cudaSuccess) return nullptr;
+    buffers_.push_back(address);
+    constexpr int kSmall = 0x3c;
+    if (cudaMemsetAsync(address, kSmall, bytes, stream_) != cudaSuccess) return nullptr;
+    return static_cast<std::byte*>(address);
+  }
+  // The least of some runs; negative if one fails.
+  template <typename Run>
+  float microseconds(Run run) {
+    constexpr int kRuns = 6;
+    float best = -1;
+    for (int i = 0; i < kRuns; ++i) {
+      float milliseconds = 0;
+      if (cudaEventRecord(events_[0], stream_) != cudaSuccess || !run(stream_) ||
+          cudaEventRecord(events_[1], stream_) != cudaSuccess || cudaEventSynchronize(events_[1]) != cudaSuccess ||
+          cudaEventElapsedTime(&milliseconds, events_[0], events_[1]) != cudaSuccess)
+        return -1;
+      if (i == 0) continue;  // the first loads code
+      const float time = milliseconds * 1000;
+      if (best < 0 || time < best) best = time;
+    }
+    return best;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t events_[2] = {};
+  std::vector<void*> buffers_;
+};
+
+}  // namespace
+
+Expected<Blas::Choice> Blas::fastest(const Product& product,
+                                     std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
+  const ProductShape& p = product.shape_;
+  const int64_t width = p.half ? 2 : 4;
+  auto bytes = [&](int64_t rows, int64_t columns, int64_t row, int64_t stride) {
+    return ((p.batch - 1) * stride + (rows - 1) * row + columns) * width;
+  };
+  Bench bench;
+  std::byte *a = nullptr, *b = nullptr, *c = nullptr, *workspace = nullptr;
+  if (bench.open()) {
+    a = bench.buffer(bytes(p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA));
+    b = bench.buffer(bytes(p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB));
+    c = bench.buffer(bytes(p.m, p.n, p.ldc, p.strideC));
+    workspace = bench.buffer(p.workspace);
+  }
+  if (!a || !b || !c || !workspace) {
+    options_.warn(cat("no memory to measure the product ", p.name(), ": cuBLASLt's own choice is used"));
+    return Choice{candidates[0].algo, 0};
+  }
+  Choice best{candidates[0].algo, 0};
+  for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
+    const float time = bench.microseconds([&](cudaStream_t stream) {
+      return product.run(candidate.algo, stream, a, b, c, workspace) == CUBLAS_STATUS_SUCCESS;
+    });
+    if (time >= 0 && (best.microseconds == 0 || time < best.microseconds)) best = {candidate.algo, time};
+  }
+  return best;
+}
+
+std::string Blas::machine() const {
+  return cat("library ", cublasLtGetVersion(), "\ndevice ", device_, "\nprocessors ", processors_, "\n");
+}
+
+std::string Blas::table() const {
+  std::ostringstream out;
+  out << kTitle << '\n' << machine();
+  for (const auto& [name, choice] : chosen_)
+    out << name << ' ' << choice.microseconds << ' ' << hexadecimal(choice.algorithm) << '\n';
+  return std::move(out).str();
+}
+
+Status Blas::readTable(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return Status::error(cat("cannot read the table of products ", path));
+  std::string line, head;
+  int number = 0;
+  auto next = [&] { return ++number, static_cast<bool>(std::getline(in, line)); };
+  if (!next() || line != kTitle)
+    return Status::error(cat(path, " is no table of products: its first line is not \"", kTitle, "\""));
+  for (const char* word : {"library ", "device ", "processors "}) {
+    if (!next() || !line.starts_with(word))
+      return Status::error(cat(path, ", line ", number, ": it must begin with \"", word, "\""));
+    head += line + "\n";
+  }
+  std::map<std::string, Choice> entries;
+  while (next()) {
+    std::istringstream words(line);
+    std::string name, algorithm, more;
+    Choice choice;
+    if (!(words >> name >> choice.microseconds >> algorithm) || words >> more || !parse(algorithm, choice.algorithm))
+      return Status::error(cat(path, ", line ", number, ": it must have a product, microseconds and an algorithm of ",
+                               2 * sizeof(cublasLtMatmulAlgo_t), " hexadecimal digits"));
+    entries[name] = choice;
+  }
+  if (head != machine()) {
+    options_.warn(cat("the table of products ", path, " was made with another device or cuBLASLt: it is not used"));
+    return Status();
+  }
+  tuned_ = std::move(entries);
+  return Status();
+}
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,388 @@
+#include "runtime/device/cuda/CudaContext.h"
+
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "runtime/device/cuda/Blas.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::cuda {
+namespace {
+
+constexpr int64_t kUnknownStep = std::numeric_limits<int64_t>::min();
+// Bodies that are issued one by one before one is captured: the first use of a library may do what a capture forbids.
+constexpr int64_t kBodiesBeforeGraphs = 1;
+
+std::string_view text(Finding finding) {
+  return finding == Finding::kIndexOutOfRange ? "an index is out of range" : "a kernel found its data wrong";
+}
+
+}  // namespace
+
+// What a step tells the host, on its way there.
+struct CudaContext::Delivery {
+  CudaContext* context;
+  Values step;
+  std::vector<std::pair<plan::OutputKind, const std::byte*>> outputs;
+};
+
+CudaContext::CudaContext(std::shared_ptr<World> world, int64_t local)
+    : world_(std::move(world)),
+      local_(local),
+      arena_(*world_->arenas[local]),
+      progress_(*world_->progress[local]),
+      clock_(rank()) {}
+
+Expected<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<World> world, int64_t local) {
+  std::unique_ptr<CudaContext> context(new CudaContext(std::move(world), local));
+  if (Status status = context->open(); !status.ok())
+    return Status::error(cat("rank ", context->rank(), ": ", status.message()));
+  return context;
+}
+
+Status CudaContext::open() {
+  const plan::Plan& plan = *world_->plan;
+  Expected<std::unique_ptr<Blas>> blas = Blas::open({});
+  if (!blas.ok()) return blas.status();
+  blas_ = std::move(*blas);
+  auto table = InstructionTable::create(plan, rank(), arena_, *blas_);
+  if (!table.ok()) return table.status();
+  table_ = std::move(*table);
+  int least = 0, greatest = 0;
+  SHEAF_RETURN_IF_ERROR(check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cannot ask for priorities"));
+  for (int i = 0; i < std::max(plan.streams_size(), 1); ++i) {
+    // Communication goes first: others wait for it, and it takes few of the GPU's processors.
+    bool compute = i >= plan.streams_size() || plan.streams(i) == "compute";
+    cudaStream_t stream = nullptr;
+    SHEAF_RETURN_IF_ERROR(
+        check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, compute ? least : greatest),
+              "cannot create a stream"));
+    streams_.emplace_back(stream);
+  }
+  for (uint32_t i = 0; i < 2 * plan.events(); ++i) {
+    Expected<Event> event = makeEvent();
+    if (!event.ok()) return event.status();
+    (i < plan.events() ? events_ : capturedEvents_).push_back(std::move(*event));
+  }
+  lastInGraph_.assign(plan.events(), false);
+  SHEAF_RETURN_IF_ERROR(openMemory());
+  return openGraphs();
+}
+
+Status CudaContext::openMemory() {
+  const size_t bytes = sizeof(uint64_t) * (1 + streams_.size());
+  Expected<DeviceMemory> values = makeDeviceMemory(bytes, "cannot allocate device memory");
+  if (!values.ok()) return values.status();
+  values_ = std::move(*values);
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Expected<HostSlots> slots = HostSlots::create(sizeof(int64_t));
+    if (!slots.ok()) return slots.status();
+    stepSlots_.push_back(std::move(*slots));
+  }
+  stepOnStream_.assign(streams_.size(), kUnknownStep);
+  return fill(values_.get(), 0, bytes);
+}
+
+Status CudaContext::openGraphs() {
+  std::vector<cudaStream_t> streams;
+  for (const Stream& stream : streams_) streams.push_back(stream.get());
+  Expected<StepGraphs> graphs = StepGraphs::create(streams);
+  if (!graphs.ok()) return graphs.status();
+  graphs_ = std::make_unique<StepGraphs>(std::move(*graphs));
+  std::set<uint32_t> calling, recorded;
+  for (uint32_t i = table_->bodyBegin(); i < table_->bodyEnd(); ++i) {
+    const plan::Instruction& instruction = *(*table_)[i].instruction;
+    if (instruction.has_output()) outputs_.push_back(&(*table_)[i]);
+    if (instruction.has_call()) calling.insert(instruction.stream());
+    if (instruction.has_record()) recorded.insert(instruction.record().event());
+  }
+  callingStreams_.assign(calling.begin(), calling.end());
+  recordedEvents_.assign(recorded.begin(), recorded.end());
+  return {};
+}
+
+CudaContext::~CudaContext() {
+  if (streams_.empty()) return;
+  (void)useGpu(world_->gpu.index);
+  // A rank that goes away while its peers wait for it must not leave them waiting.
+  if (graphs_) graphs_->dropCapture();
+  bool idle = true;
+  for (Stream& stream : streams_) idle &= cudaStreamQuery(stream.get()) != cudaErrorNotReady;
+  if (!idle) abort("the rank was closed while instructions were still running");
+  for (Stream& stream : streams_) (void)cudaStreamSynchronize(stream.get());
+}
+
+void CudaContext::abort(const std::string& why) {
+  // Where other processes are concerned, this is all that is known of where the others were.
+  const bool alone = world_->options.ranks == world_->localRanks || !progress_.busy();
+  world_->abort.raise(Status::error(cat("rank ", rank(), ": ", why, alone ? "" : "; it was at " + progress_.text())));
+}
+
+void CudaContext::raise(const plan::Instruction& instruction, const std::string& why) {
+  if (!world_->abort.raised()) abort(cat(plan::describe(*world_->plan, instruction), ": ", why));
+}
+
+void CudaContext::raiseFinding(uint64_t finding) {
+  uint32_t number = static_cast<uint32_t>(finding >> 32);
+  std::string_view why = text(static_cast<Finding>(finding & UINT32_MAX));
+  if (number < table_->size()) raise(*(*table_)[number].instruction, std::string(why));
+}
+
+Status CudaContext::read(uint64_t offset, std::span<std::byte> host) {
+  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  Status status = arena_.read(offset, host);
+  return status.ok() ? status : Status::error(cat("rank ", rank(), ": ", status.message()));
+}
+
+Status CudaContext::write(uint64_t offset, std::span<const std::byte> host) {
+  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  Status status = arena_.write(offset, host);
+  return status.ok() ? status : Status::error(cat("rank ", rank(), ": ", status.message()));
+}
+
+uint64_t CudaContext::highestTouchedByte() {
+  return useGpu(world_->gpu.index).ok() ? arena_.highestTouchedByte() : 0;
+}
+
+Status CudaContext::poll() {
+  if (world_->abort.raised()) return world_->abort.status();
+  for (Stream& stream : streams_) {
+    cudaError_t state = cudaStreamQuery(stream.get());
+    if (state == cudaSuccess || state == cudaErrorNotReady) continue;
+    abort(cat(check(state, "the GPU failed").message(), ", at ", progress_.text()));
+  }
+  return world_->abort.status();
+}
+
+Status CudaContext::synchronize() {
+  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  for (Stream& stream : streams_)
+    if (Status status = check(cudaStreamSynchronize(stream.get()), "the GPU failed"); !status.ok())
+      abort(cat(status.message(), ", at ", progress_.text()));
+  progress_.setBusy(false);
+  if (Status status = clock_.report(true); !status.ok()) abort(status.message());
+  uint64_t finding = 0;
+  if (Status status = check(cudaMemcpy(&finding, values_.get(), sizeof finding, cudaMemcpyDeviceToHost),
+                            "cannot read what kernels found");
+      !status.ok())
+    abort(status.message());
+  if (finding) raiseFinding(finding);
+  return world_->abort.status();
+}
+
+Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
+  if (world_->abort.raised()) return world_->abort.status();
+  Entry* entry = table_->find(instruction);
+  if (!entry) return Status::error(cat("rank ", rank(), ": an instruction that is not the plan's"));
+  progress_.setBusy(true);
+  if (Status status = perform(*entry, step); !status.ok()) {
+    graphs_->dropCapture();
+    raise(instruction, status.message());
+  }
+  return world_->abort.status();
+}
+
+Status CudaContext::perform(Entry& entry, const Values& step) {
+  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  if (entry.inBody && entry.number == table_->bodyBegin()) SHEAF_RETURN_IF_ERROR(beginBody(step.get()));
+  SHEAF_RETURN_IF_ERROR(fillSlot(entry, step.get()));
+  const uint32_t stream = entry.instruction->stream();
+  if (!entry.inBody || mode_ != Mode::kLaunch) {
+    SHEAF_RETURN_IF_ERROR(graphs_->enter(stream));
+    const bool timed = step && step->onInstruction;
+    if (timed) SHEAF_RETURN_IF_ERROR(clock_.begin(streams_[stream].get(), *entry.instruction, step));
+    SHEAF_RETURN_IF_ERROR(enqueue(entry, step));
+    if (timed) SHEAF_RETURN_IF_ERROR(clock_.end(streams_[stream].get()));
+  }
+  return entry.number + 1 == table_->bodyEnd() ? endBody(step) : Status();
+}
+
+Status CudaContext::beginBody(const StepValues* step) {
+  slot_ = static_cast<int>(++bodies_ % kSlots);
+  SHEAF_RETURN_IF_ERROR(clock_.report(false));
+  SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
+  const bool hooks = step && (step->onInstruction || step->onGradient);
+  const bool graphs = world_->options.graphs && world_->communicators->capturable();
+  if (!graphs || hooks || bodies_ <= kBodiesBeforeGraphs) {
+    mode_ = Mode::kDirect;
+    return {};
+  }
+  mode_ = graphs_->captured(slot_) ? Mode::kLaunch : Mode::kCapture;
+  for (uint32_t stream : callingStreams_) {
+    Expected<std::byte*> slot = stepSlots_[stream].acquire(slot_);
+    if (!slot.ok()) return slot.status();
+    const int64_t number = step ? step->step : 0;
+    std::memcpy(*slot, &number, sizeof number);
+  }
+  if (mode_ == Mode::kLaunch) return {};
+  // During a capture events cannot be waited for.
+  for (uint32_t i = table_->bodyBegin(); i < table_->bodyEnd(); ++i)
+    if (Entry& entry = table_->at(i); entry.slots)
+      if (Expected<std::byte*> slot = entry.slots->acquire(slot_); !slot.ok()) return slot.status();
+  stepOnStream_.assign(streams_.size(), kUnknownStep);
+  return graphs_->beginCapture();
+}
+
+Status CudaContext::endBody(const Values& step) {
+  if (mode_ == Mode::kDirect) return {};
+  if (mode_ == Mode::kCapture) SHEAF_RETURN_IF_ERROR(graphs_->endCapture(slot_));
+  mode_ = Mode::kDirect;
+  SHEAF_RETURN_IF_ERROR(graphs_->launch(slot_));
+  stepOnStream_.assign(streams_.size(), kUnknownStep);
+  for (uint32_t event : recordedEvents_) lastInGraph_[event] = true;
+  return outputs_.empty() ? Status() : deliver(outputs_, step, streams_[0].get());
+}
+
+Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
+  const plan::Instruction& instruction = *entry.instruction;
+  if (!instruction.has_input() && !instruction.has_scalars()) return {};
+  if (!entry.slots) return {};  // nothing to read
+  Expected<std::byte*> slot = entry.slots->acquire(slotOf(entry));
+  if (!slot.ok()) return slot.status();
+  if (instruction.has_input()) {
+    if (!step || !step->readInput) return Status::error("the step has no input data");
+    return step->readInput(rank(), instruction.input().input(), {*slot, instruction.input().destination().bytes()});
+  }
+  const size_t bytes = step ? step->scalars.size() * sizeof(float) : 0;
+  if (!step || bytes > instruction.scalars().destination().bytes())
+    return Status::error("the step's scalars do not fit the plan's");
+  std::memcpy(*slot, step->scalars.data(), bytes);
+  return {};
+}
+
+Status CudaContext::enqueue(Entry& entry, const Values& step) {
+  const plan::Instruction& instruction = *entry.instruction;
+  cudaStream_t stream = streams_[instruction.stream()].get();
+  if (entry.marked && world_->options.ranks > world_->localRanks)
+    SHEAF_RETURN_IF_ERROR(progress_.mark(instruction.stream(), entry.number, stream));
+  switch (instruction.kind_case()) {
+    case plan::Instruction::kKernel:
+      return launch(entry, step, stream);
+    case plan::Instruction::kCall:
+      return call(entry, step, stream);
+    case plan::Instruction::kCollective: {
+      const plan::Collective& collective = instruction.collective();
+      return world_->communicators->enqueue(
+          local_, collective.communicator(),
+          {collective.op(), collective.type(), collective.count(), entry.operands[0], entry.operands[1]}, stream,
+          instruction.stream());
+    }
+    case plan::Instruction::kRecord: {
+      const uint32_t event = instruction.record().event();
+      lastInGraph_[event] = graphs_->capturing();
+      return check(cudaEventRecord((graphs_->capturing() ? capturedEvents_ : events_)[event].get(), stream),
+                   "cannot record an event");
+    }
+    case plan::Instruction::kWait: {
+      const uint32_t event = instruction.wait().event();
+      // A graph begins when all before it has ended, and what comes after it waits for its end.
+      if (graphs_->capturing() ? entry.waitsOutside : lastInGraph_[event]) return {};
+      return check(cudaStreamWaitEvent(stream, (graphs_->capturing() ? capturedEvents_ : events_)[event].get(), 0),
+                   "cannot wait for an event");
+    }
+    case plan::Instruction::kInput:
+    case plan::Instruction::kScalars: {
+      if (!entry.slots) return {};
+      const plan::Operand& to =
+          instruction.has_input() ? instruction.input().destination() : instruction.scalars().destination();
+      const size_t bytes = instruction.has_input() ? to.bytes() : step->scalars.size() * sizeof(float);
+      SHEAF_RETURN_IF_ERROR(check(
+          cudaMemcpyAsync(entry.operands[0], entry.slots->memory(slotOf(entry)), bytes, cudaMemcpyHostToDevice, stream),
+          "cannot copy to the GPU"));
+      return graphs_->capturing() ? Status() : entry.slots->release(slotOf(entry), stream);
+    }
+    case plan::Instruction::kOutput:
+      return output(entry, step, stream);
+    case plan::Instruction::KIND_NOT_SET:
+      break;
+  }
+  return Status::error("the instruction is empty");
+}
+
+Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {
+  const plan::Instruction& instruction = *entry.instruction;
+  if (instruction.updates_bucket() > 0 && step && step->onGradient) {
+    std::vector<std::byte> gradient(instruction.kernel().operands(1).bytes());
+    SHEAF_RETURN_IF_ERROR(check(cudaStreamSynchronize(stream), "the GPU failed"));
+    SHEAF_RETURN_IF_ERROR(check(cudaMemcpy(gradient.data(), entry.operands[1], gradient.size(), cudaMemcpyDeviceToHost),
+                                "cannot read a gradient"));
+    step->onGradient(rank(), instruction.updates_bucket() - 1, gradient);
+  }
+  return world_->kernels->launch(instruction.kernel(), const_cast<void**>(entry.arguments.data()), stream);
+}
+
+Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
+  const int64_t number = step ? step->step : 0;
+  if (stepOnStream_[stream] == number) return {};
+  stepOnStream_[stream] = number;
+  if (!graphs_->capturing()) SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
+  Expected<std::byte*> slot = stepSlots_[stream].acquire(slot_);
+  if (!slot.ok()) return slot.status();
+  std::memcpy(*slot, &number, sizeof number);
+  SHEAF_RETURN_IF_ERROR(check(cudaMemcpyAsync(values_.get() + (1 + stream) * sizeof(uint64_t), *slot, sizeof number,
+                                              cudaMemcpyHostToDevice, streams_[stream].get()),
+                              "cannot copy to the GPU"));
+  return graphs_->capturing() ? Status() : stepSlots_[stream].release(slot_, streams_[stream].get());
+}
+
+Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t stream) {
+  const plan::LibraryCall& call = entry.instruction->call();
+  const uint32_t index = entry.instruction->stream();
+  SHEAF_RETURN_IF_ERROR(setStepNumber(index, step.get()));
+  const bool scratch = (call.device_scratch() > 0 || call.scratch_per_thread() > 0) && !entry.operands.empty();
+  return entry.function->enqueue(
+      {.stream = stream,
+       .operands = entry.operands.data(),
+       .scratch = scratch ? entry.operands.back() : nullptr,
+       .rank = rank(),
+       .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + index) * sizeof(uint64_t)),
+       .finding = reinterpret_cast<uint64_t*>(values_.get()),
+       .instruction = entry.number});
+}
+
+Status CudaContext::output(Entry& entry, const Values& step, cudaStream_t stream) {
+  std::byte* slot = entry.slots->memory(slotOf(entry));
+  const bool norm = entry.instruction->output().output() == plan::GRADIENT_NORM;
+  SHEAF_RETURN_IF_ERROR(check(
+      cudaMemcpyAsync(slot, entry.operands[0], norm ? sizeof(double) : sizeof(float), cudaMemcpyDeviceToHost, stream),
+      "cannot copy from the GPU"));
+  SHEAF_RETURN_IF_ERROR(
+      check(cudaMemcpyAsync(slot + sizeof(uint64_t), values_.get(), sizeof(uint64_t), cudaMemcpyDeviceToHost, stream),
+            "cannot copy from the GPU"));
+  return graphs_->capturing() ? Status() : deliver({&entry}, step, stream);
+}
+
+Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream) {
+  auto delivery = std::make_unique<Delivery>(Delivery{this, step, {}});
+  for (const Entry* entry : outputs)
+    delivery->outputs.emplace_back(entry->instruction->output().output(), entry->slots->memory(slotOf(*entry)));
+  auto arrive = [](void* data) {
+    std::unique_ptr<Delivery> arrived(static_cast<Delivery*>(data));
+    arrived->context->take(*arrived);
+  };
+  SHEAF_RETURN_IF_ERROR(check(cudaLaunchHostFunc(stream, arrive, delivery.get()), "cannot call the host"));
+  delivery.release();
+  return {};
+}
+
+// On a thread of the driver, where no function of CUDA may be called.
+void CudaContext::take(const Delivery& delivery) {
+  for (auto [kind, slot] : delivery.outputs) {
+    uint64_t finding = 0;
+    std::memcpy(&finding, slot + sizeof(uint64_t), sizeof finding);
+    if (finding) raiseFinding(finding);
+    if (world_->abort.raised()) return;
+    double value = 0;
+    if (kind == plan::GRADIENT_NORM) {
+      std::memcpy(&value, slot, sizeof value);
+    } else {
+      float single;
+      std::memcpy(&single, slot, sizeof single);
+      value = single;
+    }
+    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), kind, value);
+  }
+}
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,85 @@
+// A rank on a GPU: an arena, a CUDA stream for each stream of the plan, and events. The issuing thread enqueues
+// everything in the plan's order. What a step takes from the host is read by that thread when it is issued, up to a
+// step before the GPU wants it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device/cuda/InstructionClock.h"
+#include "runtime/device/cuda/InstructionTable.h"
+#include "runtime/device/cuda/StepGraphs.h"
+#include "runtime/device/cuda/World.h"
+
+namespace sheaf::cuda {
+
+class CudaContext : public RankContext {
+ public:
+  // `local` counts the ranks of this process.
+  static Expected<std::unique_ptr<CudaContext>> create(std::shared_ptr<World> world, int64_t local);
+  ~CudaContext() override;
+
+  Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) override;
+  Status poll() override;
+  Status synchronize() override;
+  Status read(uint64_t offset, std::span<std::byte> host) override;
+  Status write(uint64_t offset, std::span<const std::byte> host) override;
+  uint64_t highestTouchedByte() override;
+  void abort(const std::string& why) override;
+
+ private:
+  using Values = std::shared_ptr<const StepValues>;
+  // How a step's body is issued.
+  enum class Mode { kDirect, kCapture, kLaunch };
+  struct Delivery;
+
+  CudaContext(std::shared_ptr<World> world, int64_t local);
+  Status open();
+  Status openMemory();
+  // Finds what graphs need to know of the body.
+  Status openGraphs();
+  Status beginBody(const StepValues* step);
+  Status endBody(const Values& step);
+  Status perform(Entry& entry, const Values& step);
+  // The host's part of an instruction: fills the slot that the device reads.
+  Status fillSlot(Entry& entry, const StepValues* step);
+  // The device's part.
+  Status enqueue(Entry& entry, const Values& step);
+  Status launch(const Entry& entry, const Values& step, cudaStream_t stream);
+  Status call(const Entry& entry, const Values& step, cudaStream_t stream);
+  Status output(Entry& entry, const Values& step, cudaStream_t stream);
+  Status deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream);
+  Status setStepNumber(uint32_t stream, const StepValues* step);
+  void take(const Delivery& delivery);
+  int slotOf(const Entry& entry) const { return entry.inBody ? slot_ : 0; }
+  void raise(const plan::Instruction& instruction, const std::string& why);
+  void raiseFinding(uint64_t finding);
+  int64_t rank() const { return world_->options.firstRank + local_; }
+
+  const std::shared_ptr<World> world_;
+  const int64_t local_;
+  Arena& arena_;
+  Progress& progress_;
+  std::shared_ptr<Blas> blas_;  // shared: Blas is not known here
+  std::vector<Stream> streams_;
+  // Of the plan's events: their records outside of graphs, and those in the graph that is being captured.
+  std::vector<Event> events_, capturedEvents_;
+  std::vector<bool> lastInGraph_;  // where each event's latest record is
+  std::unique_ptr<InstructionTable> table_;
+  std::unique_ptr<StepGraphs> graphs_;
+  InstructionClock clock_;
+
+  DeviceMemory values_;                // the finding, then for each stream the step's number
+  std::vector<HostSlots> stepSlots_;   // of each stream
+  std::vector<int64_t> stepOnStream_;  // what the stream's step number is or will be
+  // Of the body: what it tells the host, the streams on which it makes library calls, the events that it records.
+  std::vector<const Entry*> outputs_;
+  std::vector<uint32_t> callingStreams_, recordedEvents_;
+
+  Mode mode_ = Mode::kDirect;
+  int64_t bodies_ = 0;  // issued so far
+  int slot_ = 0;
+};
+
+}  // namespace sheaf::cuda

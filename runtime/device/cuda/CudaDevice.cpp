@@ -1,0 +1,118 @@
+// The device of libsheaf_cuda.so.
+#include <algorithm>
+
+#include "runtime/comm/nccl/NcclCommunicators.h"
+#include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/device/cuda/CudaContext.h"
+#include "runtime/device/cuda/kernels/Reduce.h"
+
+namespace sheaf::cuda {
+namespace {
+
+// What CUDA's libraries allocate on the GPU beside what we know of: kernels, the tables of graphs, cuBLASLt's own
+// buffers; and NCCL's buffers for each communicator between processes. Estimates on the safe side.
+constexpr uint64_t kLibraryBytes = 256 << 20;
+constexpr uint64_t kCommunicatorBytes = 256 << 20;
+
+uint64_t arenaBytes(const plan::Plan& plan) {
+  uint64_t bytes = plan.memory().peak_bytes();
+  for (const plan::Buffer& buffer : plan.buffers()) bytes = std::max(bytes, buffer.offset() + buffer.bytes());
+  return bytes;
+}
+
+Status checkOptions(const DeviceOptions& options, int64_t localRanks) {
+  if (options.ranks < 1) return Status::error("a run needs at least one rank");
+  if (localRanks == options.ranks && localRanks > kMaxListedRanks)
+    return Status::error(cat("at most ", kMaxListedRanks, " ranks share a GPU, not ", localRanks));
+  if (localRanks != options.ranks && localRanks != 1)
+    return Status::error(cat("ranks of several processes have a GPU each: one process a rank, not ", localRanks,
+                             " ranks in each; start ", options.ranks, " processes, or one"));
+  if (localRanks != options.ranks && !options.processes)
+    return Status::error("ranks of several processes need a launcher's variables to find each other");
+  return {};
+}
+
+// Known before the first step, and before anything is allocated.
+Status checkMemory(const World& world) {
+  const plan::Plan& plan = *world.plan;
+  const uint64_t arena = Arena::allocatedBytes(arenaBytes(plan), world.options.poison);
+  const uint64_t scratch = world.communicators->scratchBytes();
+  const bool several = world.options.ranks > world.localRanks;
+  const uint64_t libraries = kLibraryBytes + (several ? plan.communicators() * kCommunicatorBytes : 0);
+  const uint64_t free = world.gpu.freeBytes;
+  // Each term is compared by itself first: a plan may say anything.
+  if (arena <= free / static_cast<uint64_t>(world.localRanks) &&
+      static_cast<uint64_t>(world.localRanks) * arena + scratch + libraries <= free)
+    return {};
+  return Status::error(cat("the run needs ", world.localRanks > 1 ? cat(world.localRanks, " x ") : "", bytesText(arena),
+                           " for arenas, ", bytesText(scratch), " to exchange sums and about ", bytesText(libraries),
+                           " for CUDA's libraries; ", world.gpu.name, " has ", bytesText(free), " free of ",
+                           bytesText(world.gpu.totalBytes),
+                           "; use more ranks, a higher ZeRO stage or a smaller batch"));
+}
+
+Status openWorld(World& world) {
+  Expected<Gpu> gpu = openGpu(world.options.processes ? world.options.processes->localRank() : 0);
+  if (!gpu.ok()) return gpu.status();
+  world.gpu = *gpu;
+  Expected<std::unique_ptr<FusedKernels>> kernels = FusedKernels::load(*world.plan, world.gpu);
+  if (!kernels.ok()) return kernels.status();
+  world.kernels = std::move(*kernels);
+  for (int64_t i = 0; i < world.localRanks; ++i) {
+    auto progress = Progress::create(*world.plan);
+    if (!progress.ok()) return progress.status();
+    world.progress.push_back(std::move(*progress));
+  }
+  if (world.localRanks == world.options.ranks) {
+    world.communicators = makePeerCommunicators(*world.plan, world.localRanks, world.abort);
+  } else {
+    auto communicators = nccl::makeCommunicators(*world.plan, world.options, world.abort, *world.progress[0]);
+    if (!communicators.ok()) return communicators.status();
+    world.communicators = std::move(*communicators);
+  }
+  SHEAF_RETURN_IF_ERROR(checkMemory(world));
+  for (int64_t i = 0; i < world.localRanks; ++i) {
+    auto arena = Arena::create(world.communicators->memory(), arenaBytes(*world.plan), world.options.poison);
+    if (!arena.ok()) return Status::error(cat("rank ", world.options.firstRank + i, ": ", arena.status().message()));
+    world.arenas.push_back(std::move(*arena));
+  }
+  return world.communicators->setArenas(world.arenas);
+}
+
+class CudaDevice : public Device {
+ public:
+  Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
+                                                           const DeviceOptions& options) override {
+    auto world = std::make_shared<World>();
+    world->plan = &plan;
+    world->options = options;
+    world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
+    SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
+    if (options.processes)
+      options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
+        if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
+      });
+    SHEAF_RETURN_IF_ERROR(openWorld(*world));
+    std::vector<std::unique_ptr<RankContext>> contexts;
+    for (int64_t local = 0; local < world->localRanks; ++local) {
+      auto context = CudaContext::create(world, local);
+      if (!context.ok()) return context.status();
+      contexts.push_back(std::move(*context));
+    }
+    if (options.note) {
+      options.note("gpu", world->gpu.name);
+      if (!world->kernels->target().empty()) options.note("kernels", world->kernels->target());
+      options.note("graphs", options.graphs && world->communicators->capturable() ? "on" : "off");
+      world->communicators->describe(options.note);
+    }
+    return contexts;
+  }
+};
+
+}  // namespace
+}  // namespace sheaf::cuda
+
+extern "C" __attribute__((visibility("default"))) sheaf::Device* sheaf_open_device() {
+  static sheaf::cuda::CudaDevice device;
+  return &device;
+}

@@ -1,0 +1,51 @@
+// What is known of a rank's instructions before the first step: where their operands are, what they call, where they
+// exchange values with the host.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/device/cuda/Arena.h"
+#include "runtime/device/cuda/HostSlots.h"
+#include "runtime/device/cuda/LibraryFunction.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::cuda {
+
+struct Entry {
+  const plan::Instruction* instruction = nullptr;
+  uint32_t number = 0;  // prologue, body and epilogue counted through
+  bool inBody = false;
+  bool marked = false;               // its beginning is noted where a watchdog sees it
+  bool waitsOutside = false;         // a wait of the body for a record of the step before
+  std::vector<std::byte*> operands;  // their addresses
+  std::vector<void*> arguments;      // a kernel's: pointers to the above
+  std::unique_ptr<const LibraryFunction> function;
+  std::optional<HostSlots> slots;  // of an input, of scalars, of an output
+};
+
+class InstructionTable {
+ public:
+  static Expected<std::unique_ptr<InstructionTable>> create(const plan::Plan& plan, int64_t rank, const Arena& arena,
+                                                            Blas& blas);
+  // Null if the instruction is not the plan's.
+  Entry* find(const plan::Instruction& instruction) {
+    auto found = numbers_.find(&instruction);
+    return found == numbers_.end() ? nullptr : &entries_[found->second];
+  }
+  size_t size() const { return entries_.size(); }
+  const Entry& operator[](uint32_t number) const { return entries_[number]; }
+  // The body's entries are those from bodyBegin() to bodyEnd().
+  uint32_t bodyBegin() const { return bodyBegin_; }
+  uint32_t bodyEnd() const { return bodyEnd_; }
+  Entry& at(uint32_t number) { return entries_[number]; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::unordered_map<const plan::Instruction*, uint32_t> numbers_;
+  uint32_t bodyBegin_ = 0, bodyEnd_ = 0;
+};
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,38 @@
+// train.attention and its gradient by tiles of scores, which are never written to memory (Dao, "FlashAttention-2",
+// 2023). The gradient is computed by two kernels, of which each owns what it sums: nothing is added atomically, so bits
+// do not change from run to run.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace sheaf::cuda {
+
+// The widest head that the kernels take.
+constexpr int64_t kMostHeadWidth = 256;
+
+// Rows of an operand lie `row` elements apart, the heads of a token side by side, the batches behind each other.
+struct HeadRows {
+  void* data;
+  int64_t row;
+};
+
+struct AttentionProblem {
+  int64_t b, s, t, h, g, d, e;
+  bool causal, half;
+  float scale;
+  const float* mask;            // [.., s, t], or null
+  int64_t maskBatch, maskHead;  // its elements from one batch and from one head to the next; 0 if they share it
+  HeadRows query, key, value, result;
+  float* logSumExp;  // [b, h, s]
+  // Of the gradient only.
+  HeadRows gradient, queryGradient, keyGradient, valueGradient;
+  float* delta;  // [b, h, s]: the dot product of result and gradient of each query
+  bool vectors;  // every row and head that is read begins at a multiple of 16 bytes; set by the calls
+};
+
+cudaError_t attention(cudaStream_t stream, AttentionProblem problem);
+cudaError_t attentionGrad(cudaStream_t stream, AttentionProblem problem);
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,43 @@
+#include "runtime/device/cuda/kernels/Dropout.h"
+
+#include "runtime/device/cuda/kernels/Grids.h"
+#include "runtime/device/cuda/kernels/Intrinsics.h"
+
+namespace sheaf::cuda {
+namespace {
+
+// Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. One counter gives the words of
+// four elements, which a thread works on.
+__global__ void dropoutKernel(const DropoutProblem p) {
+  const int64_t group = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  const int64_t begin = group * 4 - static_cast<int64_t>(p.first % 4);
+  if (begin >= p.count) return;
+  const uint64_t index = p.first / 4 + static_cast<uint64_t>(group);
+  uint32_t words[4] = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), p.node,
+                       static_cast<uint32_t>(*p.step)};
+  uint32_t key0 = static_cast<uint32_t>(p.seed), key1 = static_cast<uint32_t>(p.seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * words[0], product1 = uint64_t{0xCD9E8D57u} * words[2];
+    words[0] = static_cast<uint32_t>(product1 >> 32) ^ words[1] ^ key0;
+    words[2] = static_cast<uint32_t>(product0 >> 32) ^ words[3] ^ key1;
+    words[1] = static_cast<uint32_t>(product1);
+    words[3] = static_cast<uint32_t>(product0);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int64_t at = begin + i;
+    if (at >= 0 && at < p.count) p.destination[at] = words[i] >= p.threshold ? p.source[at] * p.scale : 0.0f;
+  }
+}
+
+}  // namespace
+
+cudaError_t dropout(cudaStream_t stream, const DropoutProblem& p) {
+  const int64_t groups = (static_cast<int64_t>(p.first % 4) + p.count + 3) / 4;
+  return launch(dropoutKernel, gridOf(groups, kBlockThreads, dim3(kBlockThreads)), stream, p);
+}
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,111 @@
+#include "runtime/device/cuda/kernels/Reduce.h"
+
+#include <cuda_fp16.h>
+
+#include "runtime/device/cuda/Launch.h"
+
+namespace sheaf::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+// Enough to keep any GPU's memory busy; each thread goes on from there in strides.
+constexpr uint64_t kMaxBlocks = 1024;
+// Bytes that a thread reads of a rank at once.
+constexpr unsigned kVector = 16;
+
+// How elements are stored, and what they are summed in. Integers wrap.
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Sum = T;
+  static __device__ Sum widen(Stored value) { return value; }
+  static __device__ Stored narrow(Sum value) { return value; }
+};
+
+struct Bf16 {
+  using Stored = uint16_t;
+  using Sum = float;
+  static __device__ Sum widen(Stored value) { return __uint_as_float(static_cast<uint32_t>(value) << 16); }
+  // Rounds to nearest, ties to even; a NaN stays one.
+  static __device__ Stored narrow(Sum value) {
+    uint32_t bits = __float_as_uint(value);
+    return value != value ? static_cast<uint16_t>((bits >> 16) | 0x40)
+                          : static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+};
+
+struct F16 {
+  using Stored = __half;
+  using Sum = float;
+  static __device__ Sum widen(Stored value) { return __half2float(value); }
+  static __device__ Stored narrow(Sum value) { return __float2half_rn(value); }
+};
+
+template <typename Element>
+struct alignas(kVector) Vector {
+  typename Element::Stored values[kVector / sizeof(typename Element::Stored)];
+};
+
+template <typename Element>
+__global__ void __launch_bounds__(kThreads)
+    sumKernel(RankSources sources, std::byte* destination, uint64_t count, bool aligned) {
+  using Stored = typename Element::Stored;
+  using Sum = typename Element::Sum;
+  constexpr unsigned kWidth = kVector / sizeof(Stored);
+  const uint64_t whole = aligned ? count / kWidth : 0, threads = static_cast<uint64_t>(gridDim.x) * kThreads;
+  const uint64_t self = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  for (uint64_t i = self; i < whole; i += threads) {
+    const Vector<Element> first = reinterpret_cast<const Vector<Element>*>(sources.of(0))[i];
+    Sum sums[kWidth];
+    for (unsigned k = 0; k < kWidth; ++k) sums[k] = Element::widen(first.values[k]);
+    for (int rank = 1; rank < sources.ranks; ++rank) {
+      const Vector<Element> vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
+      for (unsigned k = 0; k < kWidth; ++k) sums[k] = sums[k] + Element::widen(vector.values[k]);
+    }
+    Vector<Element> result;
+    for (unsigned k = 0; k < kWidth; ++k) result.values[k] = Element::narrow(sums[k]);
+    reinterpret_cast<Vector<Element>*>(destination)[i] = result;
+  }
+  for (uint64_t i = whole * kWidth + self; i < count; i += threads) {
+    Sum sum = Element::widen(reinterpret_cast<const Stored*>(sources.of(0))[i]);
+    for (int rank = 1; rank < sources.ranks; ++rank)
+      sum = sum + Element::widen(reinterpret_cast<const Stored*>(sources.of(rank))[i]);
+    reinterpret_cast<Stored*>(destination)[i] = Element::narrow(sum);
+  }
+}
+
+template <typename Element>
+cudaError_t sum(const RankSources& sources, std::byte* destination, uint64_t count, cudaStream_t stream) {
+  constexpr uint64_t kWidth = kVector / sizeof(typename Element::Stored);
+  uintptr_t bits = reinterpret_cast<uintptr_t>(destination);
+  for (int rank = 0; rank < sources.ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(sources.of(rank));
+  bool aligned = bits % kVector == 0;
+  uint64_t work = aligned ? (count + kWidth - 1) / kWidth : count;
+  uint64_t needed = (work + kThreads - 1) / kThreads;
+  unsigned blocks = static_cast<unsigned>(needed < kMaxBlocks ? needed : kMaxBlocks);
+  return launch(sumKernel<Element>, {dim3(blocks), dim3(kThreads)}, stream, sources, destination, count, aligned);
+}
+
+}  // namespace
+
+cudaError_t sumInRankOrder(SumType type, const RankSources& sources, std::byte* destination, uint64_t count,
+                           cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  switch (type) {
+    case SumType::kF32:
+      return sum<Plain<float>>(sources, destination, count, stream);
+    case SumType::kF64:
+      return sum<Plain<double>>(sources, destination, count, stream);
+    case SumType::kBf16:
+      return sum<Bf16>(sources, destination, count, stream);
+    case SumType::kF16:
+      return sum<F16>(sources, destination, count, stream);
+    case SumType::kI32:
+      return sum<Plain<uint32_t>>(sources, destination, count, stream);
+    case SumType::kI64:
+      return sum<Plain<uint64_t>>(sources, destination, count, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace sheaf::cuda

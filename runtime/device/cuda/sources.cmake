@@ -1,0 +1,17 @@
+# What libsheaf_cuda.so is made of; its double for the tests is made of the same sources, compiled for the CPU.
+include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTION_SOURCES, SHEAF_CUDA_FUNCTION_KERNELS
+set(SHEAF_CUDA_SOURCES
+  Arena.cpp CudaContext.cpp CudaDevice.cpp Gpu.cpp InstructionClock.cpp InstructionTable.cpp PeerCommunicators.cpp
+  Progress.cpp StepGraphs.cpp ../../comm/nccl/NcclCommunicators.cpp ../../comm/nccl/Watchdog.cpp
+  ${SHEAF_CUDA_FUNCTION_SOURCES})
+# Only in the real library: the double has others in test/emulation.
+set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp ../../comm/nccl/NcclApi.cpp)
+set(SHEAF_CUDA_KERNELS
+  kernels/Mark.cu kernels/Reduce.cu
+  ${SHEAF_CUDA_FUNCTION_KERNELS})
+# What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
+set(SHEAF_CUDA_SHARED_SOURCES
+  ../../comm/AbortSignal.cpp ../../comm/local/LocalCommunicator.cpp ../../comm/local/Meeting.cpp ../../comm/local/Reduce.cpp ../../plan/Library.cpp ../../plan/Tiles.cpp ../../plan/Types.cpp ../../base/Text.cpp)
+foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
+  list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+endforeach()

@@ -1,0 +1,50 @@
+// The double's fused kernels: those of the plan's image for the CPU. What a GPU would run is tested elsewhere, in
+// thread blocks; here the plan is, around it. Which image a GPU would take is still decided, and its error told.
+#include "runtime/device/cuda/FusedKernels.h"
+
+#include <vector>
+
+#include "runtime/device/cpu/KernelImages.h"
+#include "runtime/plan/Types.h"
+#include "test/emulation/Stream.h"
+
+namespace sheaf::cuda {
+namespace {
+
+class CpuKernels : public FusedKernels {
+ public:
+  CpuKernels(std::unique_ptr<cpu::KernelImages> images, std::string target)
+      : images_(std::move(images)), target_(std::move(target)) {}
+
+  std::string target() const override { return target_; }
+
+  Status launch(const plan::KernelLaunch& launch, void** arguments, cudaStream_t stream) const override {
+    if (launch.kernel() >= images_->size()) return Status::error("the kernel is not in the plan");
+    std::vector<void*> operands;
+    for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
+    cpu::KernelEntry entry = images_->entry(launch.kernel());
+    cudaError_t error = emulation::enqueue(
+        stream, [entry, operands, rows = launch.rows()]() mutable { entry(operands.data(), 0, rows); });
+    return error == cudaSuccess ? Status() : Status::error("cannot launch the kernel");
+  }
+
+ private:
+  std::unique_ptr<cpu::KernelImages> images_;
+  std::string target_;
+};
+
+}  // namespace
+
+Expected<std::unique_ptr<FusedKernels>> FusedKernels::load(const plan::Plan& plan, const Gpu& gpu) {
+  std::string target;
+  if (plan::imageFor(plan, "cuda")) {
+    Expected<const plan::KernelImage*> image = imageFor(plan, gpu);
+    if (!image.ok()) return image.status();
+    target = (*image)->target();
+  }
+  Expected<std::unique_ptr<cpu::KernelImages>> images = cpu::KernelImages::load(plan);
+  if (!images.ok()) return images.status();
+  return std::unique_ptr<FusedKernels>(new CpuKernels(std::move(*images), target));
+}
+
+}  // namespace sheaf::cuda

@@ -1,0 +1,155 @@
+// The emulated CUDA runtime: device and pinned memory, both of the host. A copy that is not told to wait must be
+// between device memory and pinned memory, or within device memory: what a real runtime would stage, or wait for, is
+// an error here. New memory is full of garbage.
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "test/emulation/Stream.h"
+
+namespace sheaf::emulation {
+namespace {
+
+constexpr int kGarbage = 0xCB;
+constexpr size_t kAlignment = 4096;
+
+struct Memory {
+  std::mutex mutex;
+  std::map<const std::byte*, size_t> device, pinned;  // address and bytes
+  size_t used = 0;                                    // on the device
+
+  static bool has(const std::map<const std::byte*, size_t>& ranges, const void* address, size_t bytes) {
+    const std::byte* begin = static_cast<const std::byte*>(address);
+    auto after = ranges.upper_bound(begin);
+    if (after == ranges.begin()) return false;
+    auto range = std::prev(after);
+    return begin + bytes <= range->first + range->second;
+  }
+  bool onDevice(const void* address, size_t bytes) {
+    std::lock_guard lock(mutex);
+    return has(device, address, bytes);
+  }
+  bool isPinned(const void* address, size_t bytes) {
+    std::lock_guard lock(mutex);
+    return has(pinned, address, bytes);
+  }
+};
+
+// Never destroyed: contexts may be closed while the program ends.
+Memory& memory() {
+  static Memory& memory = *new Memory;
+  return memory;
+}
+
+size_t total() {
+  const char* bytes = std::getenv("SHEAF_EMULATED_MEMORY");
+  return bytes ? std::strtoull(bytes, nullptr, 10) : size_t{16} << 30;
+}
+
+cudaError_t allocate(std::map<const std::byte*, size_t>& ranges, void** address, size_t bytes) {
+  size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  *address = bytes == 0 ? nullptr : std::aligned_alloc(kAlignment, rounded);
+  if (bytes == 0) return cudaSuccess;
+  if (!*address) return cudaErrorMemoryAllocation;
+  std::memset(*address, kGarbage, rounded);
+  ranges[static_cast<std::byte*>(*address)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t release(std::map<const std::byte*, size_t>& ranges, void* address, size_t* bytes) {
+  if (!address) return cudaSuccess;
+  auto found = ranges.find(static_cast<std::byte*>(address));
+  if (found == ranges.end()) return cudaErrorInvalidValue;
+  if (bytes) *bytes -= found->second;
+  ranges.erase(found);
+  std::free(address);
+  return cudaSuccess;
+}
+
+bool rightPlaces(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  bool toDevice = memory().onDevice(to, bytes), fromDevice = memory().onDevice(from, bytes);
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return toDevice && !fromDevice;
+    case cudaMemcpyDeviceToHost:
+      return !toDevice && fromDevice;
+    case cudaMemcpyDeviceToDevice:
+      return toDevice && fromDevice;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+}  // namespace sheaf::emulation
+
+using namespace sheaf::emulation;
+
+extern "C" {
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
+  if (restricted()) return cudaErrorNotPermitted;
+  std::lock_guard lock(memory().mutex);
+  *all = total();
+  *free = *all - std::min(*all, memory().used);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** address, size_t bytes) {
+  if (restricted()) return cudaErrorNotPermitted;
+  std::lock_guard lock(memory().mutex);
+  if (bytes > total() - std::min(total(), memory().used)) return cudaErrorMemoryAllocation;
+  cudaError_t error = allocate(memory().device, address, bytes);
+  if (!error) memory().used += bytes;
+  return error;
+}
+
+cudaError_t cudaFree(void* address) {
+  std::lock_guard lock(memory().mutex);
+  return release(memory().device, address, &memory().used);
+}
+
+cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {
+  if (restricted()) return cudaErrorNotPermitted;
+  std::lock_guard lock(memory().mutex);
+  return allocate(memory().pinned, address, bytes);
+}
+
+cudaError_t cudaFreeHost(void* address) {
+  std::lock_guard lock(memory().mutex);
+  return release(memory().pinned, address, nullptr);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (restricted()) return cudaErrorNotPermitted;
+  if (bytes == 0) return cudaSuccess;
+  if (!rightPlaces(to, from, bytes, kind)) return cudaErrorInvalidValue;
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!rightPlaces(to, from, bytes, kind)) return cudaErrorInvalidValue;
+  if (kind == cudaMemcpyHostToDevice && !memory().isPinned(from, bytes)) return cudaErrorInvalidValue;
+  if (kind == cudaMemcpyDeviceToHost && !memory().isPinned(to, bytes)) return cudaErrorInvalidValue;
+  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+}
+
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (restricted()) return cudaErrorNotPermitted;
+  if (bytes == 0) return cudaSuccess;
+  if (!memory().onDevice(to, bytes)) return cudaErrorInvalidValue;
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!memory().onDevice(to, bytes)) return cudaErrorInvalidValue;
+  return enqueue(stream, [=] { std::memset(to, value, bytes); });
+}
+
+}  // extern "C"

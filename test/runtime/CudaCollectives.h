@@ -1,0 +1,131 @@
+// Every collective of every type between ranks on GPUs, against sums on the host.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "runtime/comm/local/Reduce.h"
+#include "test/runtime/CudaTesting.h"
+
+namespace sheaf::testing {
+
+// Three collectives of one type, each into a buffer of its own and then in place.
+struct CollectivePlan {
+  CollectivePlan(plan::ElementType type, int64_t ranks, uint64_t count) : type(type), count(count) {
+    const uint64_t width = comm::elementBytes(type), part = count * width, whole = part * static_cast<uint64_t>(ranks);
+    builder.plan.set_ranks(ranks);
+    // Terms are exact values of their type, copied from where steps leave them alone.
+    terms = builder.buffer(whole);
+    for (uint32_t* buffer : {&gathered, &gatheredInPlace, &scatteredInPlace}) *buffer = builder.buffer(whole);
+    for (uint32_t* buffer : {&scattered, &reduced, &reducedInPlace}) *buffer = builder.buffer(part);
+    auto own = [&](uint32_t buffer) {
+      plan::Operand operand = builder.operand(buffer, plan::READ_WRITE);
+      operand.set_bytes(part);
+      operand.set_shard_stride(part);
+      return operand;
+    };
+    auto first = [&](uint32_t buffer) {
+      plan::Operand operand = builder.operand(buffer, plan::READ_WRITE);
+      operand.set_bytes(part);
+      return operand;
+    };
+    auto all = [&](uint32_t buffer) { return builder.operand(buffer, plan::READ_WRITE); };
+    copy(all(terms), all(gatheredInPlace));
+    copy(all(terms), all(scatteredInPlace));
+    copy(first(terms), first(reducedInPlace));
+    builder.record(0, 0);
+    builder.wait(0, 1);
+    builder.wait(0, 2);
+    builder.collective(plan::ALL_GATHER, type, count, own(terms), all(gathered));
+    builder.collective(plan::ALL_GATHER, type, count, own(gatheredInPlace), all(gatheredInPlace));
+    // Another communicator, on another stream.
+    builder.collective(plan::REDUCE_SCATTER, type, count, all(terms), first(scattered), 1, 2);
+    builder.collective(plan::REDUCE_SCATTER, type, count, all(scatteredInPlace), own(scatteredInPlace), 1, 2);
+    builder.collective(plan::ALL_REDUCE, type, count, first(terms), first(reduced), 1, 2);
+    builder.collective(plan::ALL_REDUCE, type, count, first(reducedInPlace), first(reducedInPlace), 1, 2);
+    builder.record(1, 1);
+    builder.record(2, 2);
+    builder.wait(1, 0);
+    builder.wait(2, 0);
+  }
+
+  void copy(const plan::Operand& from, const plan::Operand& to) {
+    plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 1},
+                                                  {"rank", 1},
+                                                  {"size0", static_cast<int64_t>(from.bytes())},
+                                                  {"source_stride0", 1},
+                                                  {"destination_stride0", 1}});
+    *call.add_operands() = from;
+    *call.add_operands() = to;
+    builder.call(call, "copy");
+  }
+
+  plan::ElementType type;
+  uint64_t count;
+  PlanBuilder builder;
+  uint32_t terms = 0, gathered = 0, gatheredInPlace = 0, scattered = 0, scatteredInPlace = 0, reduced = 0,
+           reducedInPlace = 0;
+};
+
+// Terms of a rank: numbers whose sum depends on its order, as far as the type allows.
+inline std::vector<std::byte> collectiveTerms(plan::ElementType type, uint64_t count, Numbers& numbers) {
+  std::vector<std::byte> bytes(count * comm::elementBytes(type));
+  for (uint64_t i = 0; i < count; ++i) {
+    const float value = numbers.real() * static_cast<float>(1 + numbers.below(1000));
+    uint64_t bits = numbers.bits();
+    if (type == plan::F64) {
+      const double wide = value;
+      std::memcpy(&bits, &wide, sizeof wide);
+    } else if (type == plan::F32) {
+      std::memcpy(&bits, &value, sizeof value);
+    } else if (type == plan::BF16) {
+      uint32_t single;
+      std::memcpy(&single, &value, sizeof single);
+      bits = single >> 16;
+    } else if (type == plan::F16) {
+      bits = (bits & 0x83FF) | 0x4000;  // between 2 and 4, of either sign
+    }
+    std::memcpy(bytes.data() + i * comm::elementBytes(type), &bits, comm::elementBytes(type));
+  }
+  return bytes;
+}
+
+// Fills the ranks' terms, runs the plan with `run` and compares. contexts[r] is rank r's.
+template <typename Run>
+void expectCollectives(CollectivePlan& plan, std::vector<RankContext*> contexts, Run run) {
+  const uint64_t ranks = contexts.size(), part = plan.count * comm::elementBytes(plan.type);
+  SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(plan.count) + " elements of type " +
+               std::to_string(plan.type));
+  Numbers numbers(ranks + plan.count);
+  std::vector<std::vector<std::byte>> terms;
+  for (RankContext* context : contexts) {
+    terms.push_back(collectiveTerms(plan.type, plan.count * ranks, numbers));
+    writeBuffer(*context, plan.builder.plan, plan.terms, terms.back());
+  }
+  run();
+  auto sumOf = [&](uint64_t begin) {
+    std::vector<const std::byte*> sources;
+    for (const auto& each : terms) sources.push_back(each.data() + begin);
+    std::vector<std::byte> sum(part);
+    comm::sumInRankOrder(plan.type, sources, sum.data(), plan.count);
+    return sum;
+  };
+  std::vector<std::byte> gathered;
+  for (uint64_t rank = 0; rank < ranks; ++rank)
+    gathered.insert(gathered.end(), terms[rank].begin() + static_cast<int64_t>(rank * part),
+                    terms[rank].begin() + static_cast<int64_t>((rank + 1) * part));
+  for (uint64_t rank = 0; rank < ranks; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    auto read = [&](uint32_t buffer) { return readBuffer<std::byte>(*contexts[rank], plan.builder.plan, buffer); };
+    EXPECT_TRUE(read(plan.gathered) == gathered);
+    EXPECT_TRUE(read(plan.gatheredInPlace) == gathered);
+    EXPECT_TRUE(read(plan.scattered) == sumOf(rank * part));
+    std::vector<std::byte> inPlace = read(plan.scatteredInPlace);
+    EXPECT_TRUE(std::vector<std::byte>(inPlace.begin() + static_cast<int64_t>(rank * part),
+                                       inPlace.begin() + static_cast<int64_t>((rank + 1) * part)) ==
+                sumOf(rank * part));
+    EXPECT_TRUE(read(plan.reduced) == sumOf(0));
+    EXPECT_TRUE(read(plan.reducedInPlace) == sumOf(0));
+  }
+}
+
+}  // namespace sheaf::testing

@@ -1,0 +1,71 @@
+// Processes of a job, played by threads.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/process/ProcessGroup.h"
+
+namespace sheaf::testing {
+
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int64_t size) : size_(size), messages_(static_cast<size_t>(size)) {}
+
+  std::unique_ptr<comm::ProcessGroup> member(int64_t rank) { return std::make_unique<Member>(*this, rank); }
+  // What members said with fail().
+  std::vector<std::string> failures() {
+    std::lock_guard lock(mutex_);
+    return failures_;
+  }
+
+ private:
+  class Member : public comm::ProcessGroup {
+   public:
+    Member(ThreadGroup& group, int64_t rank) : group_(group), rank_(rank) {}
+    int64_t rank() const override { return rank_; }
+    int64_t size() const override { return group_.size_; }
+    int64_t localRank() const override { return 0; }  // they share the GPU
+    Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
+      return group_.allGather(rank_, message);
+    }
+    void watch(std::function<void(const Status&)>) override {}
+    void fail(const std::string& why) override {
+      std::lock_guard lock(group_.mutex_);
+      group_.failures_.push_back(why);
+    }
+    Status leave() override { return {}; }
+
+   private:
+    ThreadGroup& group_;
+    const int64_t rank_;
+  };
+
+  std::vector<std::string> allGather(int64_t rank, const std::string& message) {
+    std::unique_lock lock(mutex_);
+    messages_[static_cast<size_t>(rank)] = message;
+    const uint64_t mine = generation_;
+    if (++arrived_ == size_) {
+      arrived_ = 0;
+      ++generation_;
+      gathered_ = messages_;
+      changed_.notify_all();
+    } else {
+      changed_.wait(lock, [&] { return generation_ != mine; });
+    }
+    return gathered_;
+  }
+
+  const int64_t size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> messages_, gathered_, failures_;
+  int64_t arrived_ = 0;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace sheaf::testing

@@ -1,0 +1,24 @@
+# Tests of the CUDA device: on its double everywhere, and, where libsheaf_cuda.so is built, on a GPU, labelled gpu. The
+# latter are skipped, with the reason, on machines that have none.
+if(NOT TARGET sheaf_cuda_emulated)
+  return()
+endif()
+sheaf_add_gtest(cuda_test
+  SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp
+  LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
+sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
+
+sheaf_add_gtest(cuda_training_test SOURCES cuda_training_test.cpp LIBS SheafExec)
+add_dependencies(cuda_training_test sheaf_cpu sheaf_cuda_emulated)
+set_target_properties(cuda_training_test PROPERTIES ENABLE_EXPORTS ON)
+target_compile_definitions(cuda_training_test PRIVATE
+  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_CUDA_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
+target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
+
+if(TARGET sheaf_cuda)
+  sheaf_add_gtest(cuda_gpu_test
+    SOURCES cuda_collectives_test.cpp cuda_context_test.cpp
+    LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
+  sheaf_device_test_options(cuda_gpu_test sheaf_cuda)
+  set_tests_properties(cuda_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
+endif()
