@@ -6,8 +6,7 @@
 #include "codegen/cpu/FlatImage.h"
 #include "codegen/cpu/KernelCompiler.h"
 #include "codegen/cpu/RowKernel.h"
-#include "codegen/fusion/RowProgram.h"
-#include "llvm/ADT/StringMap.h"
+#include "codegen/fusion/DistinctPrograms.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -51,19 +50,13 @@ FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::
     if (!fusions.empty()) (void)fusions.front()->getParentOfType<ModuleOp>()->emitError(error);
     return failure();
   }
-  llvm::StringMap<std::string> known;
-  std::vector<Job> jobs;
+  FailureOr<DistinctPrograms> distinct = distinctPrograms(fusions);
+  if (failed(distinct)) return failure();
   symbols.clear();
-  for (FusionOp fusion : fusions) {
-    auto [entry, inserted] = known.try_emplace(structuralKey(fusion));
-    if (inserted) {
-      FailureOr<RowProgram> program = RowProgram::analyze(fusion);
-      if (failed(program)) return failure();
-      entry->second = "fusion_" + std::to_string(jobs.size());
-      jobs.push_back({std::move(*program), entry->second, {}, {}});
-    }
-    symbols.push_back(entry->second);
-  }
+  for (size_t program : distinct->programOf) symbols.push_back(distinct->symbols[program]);
+  std::vector<Job> jobs;
+  for (auto [program, symbol] : llvm::zip(distinct->programs, distinct->symbols))
+    jobs.push_back({program, symbol, {}, {}});
 
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;

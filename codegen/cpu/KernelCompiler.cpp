@@ -2,23 +2,17 @@
 
 #include <mutex>
 
+#include "codegen/fusion/Lowering.h"
 #include "llvm/IR/LLVMContext.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
-#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
-#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/LLVMCommon/ConversionTarget.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
-#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
-#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
-#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVM.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -68,40 +62,13 @@ std::unique_ptr<llvm::TargetMachine> machineFor(StringRef cpu, StringRef feature
 }
 
 LogicalResult lowerToLLVM(ModuleOp module) {
-  MLIRContext* context = module.getContext();
-  RewritePatternSet structured(context);
-  populateSCFToControlFlowConversionPatterns(structured);
-  ConversionTarget flat(*context);
-  flat.addIllegalDialect<scf::SCFDialect>();
-  flat.markUnknownOpDynamicallyLegal([](Operation*) { return true; });
-  if (failed(applyPartialConversion(module, flat, std::move(structured)))) return failure();
-
-  LLVMTypeConverter converter(context);
-  RewritePatternSet patterns(context);
-  arith::populateArithToLLVMConversionPatterns(converter, patterns);
-  populateMathToLLVMConversionPatterns(converter, patterns);
-  populateVectorToLLVMConversionPatterns(converter, patterns);
-  cf::populateControlFlowToLLVMConversionPatterns(converter, patterns);
-  LLVMConversionTarget target(*context);
+  if (failed(lowerLoops(module))) return failure();
+  LLVMTypeConverter converter(module.getContext());
+  RewritePatternSet patterns(module.getContext());
+  populateKernelToLLVMPatterns(converter, patterns);
+  LLVMConversionTarget target(*module.getContext());
   target.addLegalOp<ModuleOp>();
   return applyFullConversion(module, target, std::move(patterns));
-}
-
-void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
-  llvm::PipelineTuningOptions tuning;
-  // Vectors and unrolling are written out already.
-  tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopInterleaving = tuning.LoopUnrolling = false;
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine, tuning);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
 }
 
 }  // namespace
@@ -161,17 +128,7 @@ LogicalResult compileKernels(ModuleOp module, llvm::TargetMachine& machine, Smal
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> llvmModule = translateModuleToLLVMIR(module, context, "kernels");
   if (!llvmModule) return failure();
-  llvmModule->setTargetTriple(machine.getTargetTriple());
-  llvmModule->setDataLayout(machine.createDataLayout());
-  optimize(*llvmModule, machine);
-  llvm::raw_svector_ostream stream(object);
-  llvm::legacy::PassManager codegen;
-  if (machine.addPassesToEmitFile(codegen, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
-    error = "the target cannot emit objects";
-    return failure();
-  }
-  codegen.run(*llvmModule);
-  return success();
+  return emitCode(*llvmModule, machine, llvm::CodeGenFileType::ObjectFile, object, error);
 }
 
 }  // namespace sheaf::codegen

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "codegen/cpu/CpuKernels.h"
+#include "codegen/emit/Targets.h"
 #include "ir/Plan/PlanDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -11,8 +11,10 @@
 
 namespace sheaf::codegen {
 
-// Compiles the fusions in the program's `plan.kernel` ops and replaces them by entries of one `plan.image`.
-mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const CpuTargetOptions& options);
+// Compiles the fusions in the program's `plan.kernel` ops and replaces them by entries of one `plan.image` a target.
+// `notes` receives a line about each image.
+mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& targets,
+                                   std::vector<std::string>& notes);
 
 // Finds the program's files, whose paths are relative to `modelFolder`, records size and hash of those that exist and
 // makes their paths relative to the folder of `planPath`. Values that lie in no file (computed while importing) are

@@ -133,6 +133,10 @@ Value ArithBuilder::copySign(Value x, Value y) {
 
 // By integers: targets without a bf16 conversion would call a library.
 Value ArithBuilder::toBf16Bits(Value x) {
+  if (roundsToBf16) {
+    Value narrow = arith::TruncFOp::create(b, loc, withElement(x.getType(), b.getBF16Type()), x);
+    return bitcast(withElement(x.getType(), b.getIntegerType(16)), narrow);
+  }
   Type bits = bitsOf(x.getType());
   Value i = bitcast(bits, x), upper = shiftRightLogical(i, 16);
   Value tie = add(bitAnd(upper, integer(bits, 1)), integer(bits, 0x7fff));

@@ -62,6 +62,8 @@ class ArithBuilder {
 
   mlir::OpBuilder& b;
   mlir::Location loc;
+  // Whether the target has an instruction that rounds f32 to bf16. It may give another NaN.
+  bool roundsToBf16 = false;
 };
 
 }  // namespace sheaf::codegen

@@ -159,7 +159,7 @@ void Reader::one(const plan::Instruction& from) {
                                                                 ? Attribute(builder.getF64FloatAttr(a.real()))
                                                                 : builder.getI64IntegerAttr(a.integer())));
       instruction<CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
-                          int64_t(c.scratch_per_thread()));
+                          int64_t(c.scratch_per_thread()), int64_t(c.device_scratch()));
       break;
     }
     case plan::Instruction::kCollective: {

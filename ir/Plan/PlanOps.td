@@ -124,7 +124,7 @@ def Plan_LaunchOp : Plan_Instruction<"launch", (ins I64Attr:$kernel, I64Attr:$ro
   let summary = "runs a kernel over all its rows";
 }
 def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAttr:$parameters,
-    DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread), "$function $parameters"> {
+    DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread, DefaultValuedAttr<I64Attr, "0">:$device_scratch), "$function $parameters"> {
   let summary = "calls a function of runtime/plan/Library.h";
 }
 class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, StrAttr:$type,

@@ -208,6 +208,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
             return LogicalResult(op->emitError() << "attribute '" << attribute.getName() << "' must be a number");
         }
         call->set_scratch_per_thread(c.getScratchPerThread());
+        call->set_device_scratch(c.getDeviceScratch());
         return success();
       })
       .Case<AllGatherOp, ReduceScatterOp, AllReduceOp>([&](auto c) -> LogicalResult {

@@ -115,10 +115,13 @@ void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> op
     attribute->set_real(value);
   }
   SmallVector<Operand> all(operands);
+  // On whichever device it runs.
   int64_t scratch = ::sheaf::plan::scratchPerThread(message);
-  if (scratch)
-    all.push_back({buffer("scratch", "workspace", scratch * maxThreads), 0, scratch * maxThreads, 0, kReadWrite});
-  instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, function, head.getDictionaryAttr(attributes), scratch);
+  int64_t deviceScratch = gpu ? ::sheaf::plan::deviceScratch(message) : 0;
+  if (int64_t bytes = std::max(scratch * maxThreads, deviceScratch))
+    all.push_back({buffer("scratch", "workspace", bytes), 0, bytes, 0, kReadWrite});
+  instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, function, head.getDictionaryAttr(attributes), scratch,
+                      deviceScratch);
 }
 
 void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, StringRef label, int64_t updates) {

@@ -15,7 +15,8 @@ def LowerToPlan : PlanPass<"lower"> {
     bucket, a piece of a concatenation into its place there, and a fusion's result over an operand that nobody reads
     after it. Distinct fusions become `plan.kernel`s.
   }];
-  let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">];
+  let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">,
+                 Option<"gpu", "gpu", "bool", "false", "Reserve the scratch that calls need on a GPU, too">];
 }
 def DigestDataflow : PlanPass<"digest-dataflow"> {
   let summary = "writes a digest of what outputs and state are computed from into the plan";

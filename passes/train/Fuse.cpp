@@ -24,6 +24,10 @@ constexpr int64_t kBlockElements = 32768;
 // Blocks that there should be at least, for threads to share, and at most, where each writes partial sums.
 constexpr int64_t kBlocks = 64;
 
+// Rows of a block with partial sums, if there are enough: these then take a thirty-second of what is summed, and a GPU
+// has blocks for all of its processors.
+constexpr int64_t kPartialRows = 32;
+
 struct Space {
   int64_t rows = 1, columns = 1, block = 1;
 };
@@ -75,9 +79,8 @@ Space spaceOf(const Group& group) {
   if (hasPartials) {
     // Partial sums take blocks * columns of memory: a modest share of what is summed. (With two rows to a block they
     // never have the type of an operand that is summed, whose memory they could otherwise be given.)
-    int64_t fewest = static_cast<int64_t>(llvm::divideCeil(space.rows, kBlocks));
-    int64_t least = std::max(fewest, std::min<int64_t>(space.rows, 4));
-    space.block = std::max<int64_t>(space.block, least);
+    int64_t fewest = std::min<int64_t>(llvm::divideCeil(space.rows, kBlocks), kPartialRows);
+    space.block = std::max(fewest, std::min<int64_t>(space.rows, 4));
   }
   return space;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int kMaxOperands = 256;
 constexpr int64_t kMaxRows = int64_t{1} << 48;
+// What a GPU loads or stores at a time.
+constexpr uint64_t kVectorBytes = 16;
 
 struct Range {  // of the arena, all ranks' operands together
   uint64_t begin, end;
@@ -126,6 +129,12 @@ class InstructionVerifier {
       if (launch.operands(i).bytes() < kernel.operand_bytes(i))
         return wrong(cat("operand ", i, " has ", launch.operands(i).bytes(), " bytes, kernel '", kernel.symbol(),
                          "' uses ", kernel.operand_bytes(i)));
+      // A GPU takes no vector from elsewhere. What is smaller than a vector is a scalar of the step.
+      const uint64_t alignment = std::bit_floor(std::min<uint64_t>(kernel.operand_bytes(i), kVectorBytes));
+      const uint64_t start = launch.operands(i).offset() | launch.operands(i).shard_stride();
+      if (alignment > 1 && start % alignment != 0 && imageFor(plan_, "cuda"))
+        return wrong(cat("operand ", i, " does not start at a multiple of the ", alignment,
+                         " bytes that a GPU loads and stores at a time"));
     }
     return {};
   }

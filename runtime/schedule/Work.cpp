@@ -14,8 +14,9 @@ double bytesOf(const plan::Instruction& instruction) {
     bytes += static_cast<double>(operand.bytes()) * (operand.access() == plan::READ_WRITE ? 2 : 1);
   });
   // Scratch is the last operand, stays in the caches and is written as often as a thread needs it.
-  if (instruction.has_call() && instruction.call().scratch_per_thread() > 0 && instruction.call().operands_size() > 0)
-    bytes -= 2 * static_cast<double>(instruction.call().operands().rbegin()->bytes());
+  const plan::LibraryCall& call = instruction.call();
+  if (call.operands_size() > 0 && (call.scratch_per_thread() > 0 || call.device_scratch() > 0))
+    bytes -= 2 * static_cast<double>(call.operands().rbegin()->bytes());
   return bytes;
 }
 

@@ -57,7 +57,7 @@ void measure(const char* name, const char* text, int64_t rows, int64_t columns, 
   Program program(withShape(text, rows, columns), kPipeline, cpu);
   double compile = seconds() - start;
   auto arguments = program.randomArguments(1, 1.0, columns);
-  MappedImage image(program.image);
+  MappedImage image(program.image.code, program.image.entries);
   for (train::FusionOp fusion : program.fusions) {
     std::vector<Memory> buffers;
     std::vector<void*> args;
@@ -74,7 +74,7 @@ void measure(const char* name, const char* text, int64_t rows, int64_t columns, 
     };
     for (mlir::Type type : fusion.getOperandTypes()) add(type);
     for (mlir::Type type : fusion.getResultTypes()) add(type);
-    Kernel kernel = image.find("fusion_0");
+    Kernel kernel = reinterpret_cast<Kernel>(image.find("fusion_0"));
     double time = fastest([&] { kernel(args.data(), 0, fusion.getRows()); });
     std::printf("%-22s %6ld x %-6ld %8.1f us  %6.1f GB/s  copy %6.1f GB/s  compile %5.1f ms\n", name, rows, columns,
                 time * 1e6, static_cast<double>(bytes) / time * 1e-9,

@@ -20,18 +20,19 @@ using namespace sheaf::train;
 
 namespace sheaf::test {
 
-MappedImage::MappedImage(const codegen::CpuImage& image) : size(image.code.size()), entries(image.entries) {
+MappedImage::MappedImage(const std::string& code, const std::map<std::string, uint64_t>& entries)
+    : size(code.size()), entries(entries) {
   if (!size) return;
   memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();
-  std::memcpy(memory, image.code.data(), size);
+  std::memcpy(memory, code.data(), size);
   mprotect(memory, size, PROT_READ | PROT_EXEC);
 }
 MappedImage::~MappedImage() {
   if (memory) munmap(memory, size);
 }
-Kernel MappedImage::find(const std::string& symbol) const {
-  return reinterpret_cast<Kernel>(static_cast<char*>(memory) + entries.at(symbol));
+void* MappedImage::find(const std::string& symbol) const {
+  return static_cast<char*>(memory) + entries.at(symbol);
 }
 
 static int64_t bytesPerElement(Type element) {
@@ -121,13 +122,24 @@ Program::Program(const std::string& source, const std::string& pipeline, const s
     std::abort();
   }
   image = std::move(*compiled);
-  for (auto [fusion, name] : llvm::zip(fusions, names)) symbols[fusion] = name;
-  mapped = std::make_unique<MappedImage>(image);
+  distinct = *codegen::distinctPrograms(fusions);
+  for (auto [fusion, program] : llvm::zip(fusions, distinct.programOf)) kernels[fusion] = program;
+  mapped = std::make_unique<MappedImage>(image.code, image.entries);
 }
 
 Program::~Program() = default;
 
-std::vector<Tensor> Program::runFusion(FusionOp fusion, Kernel kernel, ArrayRef<Tensor> operands, Calls calls) {
+GpuEmulator& Program::emulator(int pressure) {
+  std::unique_ptr<GpuEmulator>& emulator = emulators[pressure];
+  if (!emulator) emulator = std::make_unique<GpuEmulator>(distinct, pressure);
+  return *emulator;
+}
+
+const codegen::Mapping& Program::gpuMapping(size_t fusion, int pressure) {
+  return emulator(pressure).mapping(distinct.programOf[fusion]);
+}
+
+std::vector<Tensor> Program::runFusion(FusionOp fusion, ArrayRef<Tensor> operands, Calls calls) {
   std::vector<std::vector<uint8_t>> memory;
   for (const Tensor& t : operands) memory.push_back(toBytes(t));
   std::vector<void*> args;
@@ -150,9 +162,15 @@ std::vector<Tensor> Program::runFusion(FusionOp fusion, Kernel kernel, ArrayRef<
     }
     args.push_back(place);
   }
-  int64_t rows = fusion.getRows(), block = fusion.getBlock();
-  int64_t step = calls.rowsPerCall ? (calls.rowsPerCall + block - 1) / block * block : rows;
-  for (int64_t begin = 0; begin < rows; begin += step) kernel(args.data(), begin, std::min(begin + step, rows));
+  size_t program = kernels.at(fusion);
+  if (calls.gpu) {
+    emulator(*calls.gpu).launch(program, args.data());
+  } else {
+    auto kernel = reinterpret_cast<Kernel>(mapped->find(distinct.symbols[program]));
+    int64_t rows = fusion.getRows(), block = fusion.getBlock();
+    int64_t step = calls.rowsPerCall ? (calls.rowsPerCall + block - 1) / block * block : rows;
+    for (int64_t begin = 0; begin < rows; begin += step) kernel(args.data(), begin, std::min(begin + step, rows));
+  }
   std::vector<Tensor> results;
   for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
     results.push_back(
@@ -170,7 +188,7 @@ std::vector<Tensor> Program::run(ArrayRef<Tensor> arguments, Calls calls) {
     if (op.hasTrait<OpTrait::IsTerminator>()) return operands;
     std::vector<Tensor> results;
     if (auto fusion = dyn_cast<FusionOp>(op)) {
-      results = runFusion(fusion, mapped->find(symbols.at(fusion)), operands, calls);
+      results = runFusion(fusion, operands, calls);
     } else {
       EvaluatorOptions options;
       options.round = true;
@@ -209,6 +227,32 @@ std::vector<Tensor> Program::randomArguments(unsigned seed, double deviation, in
     result.push_back(fromBytes(tensor.type, toBytes(tensor).data()));
   }
   return result;
+}
+
+void checkKernels(Program& program, ArrayRef<Tensor> arguments, double tolerance) {
+  auto expected = program.reference(arguments);
+  bool sums = false;
+  for (FusionOp fusion : program.fusions) fusion.walk([&](ReduceOp) { sums = true; });
+  auto same = [&](const std::vector<Tensor>& a, const std::vector<Tensor>& b, const char* what) {
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(toBytes(a[i]), toBytes(b[i])) << "result " << i << ", " << what;
+  };
+  auto near = [&](const std::vector<Tensor>& a, const std::vector<Tensor>& b, const char* what) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(maxError(a[i], b[i]), tolerance) << "result " << i << ", " << what;
+  };
+  auto cpu = program.run(arguments);
+  near(cpu, expected, "on the CPU");
+  for (Calls calls : {Calls{1, false, {}}, Calls{0, true, {}}, Calls{1, true, {}}})
+    same(cpu, program.run(arguments, calls), "on the CPU, called in another way");
+  for (int pressure : {0, 3}) {
+    SCOPED_TRACE("register pressure " + std::to_string(pressure));
+    auto gpu = program.run(arguments, {0, false, pressure});
+    if (sums)
+      near(gpu, expected, "on a GPU");
+    else
+      same(gpu, cpu, "on a GPU");
+    same(gpu, program.run(arguments, {0, true, pressure}), "on a GPU, in place");
+  }
 }
 
 }  // namespace sheaf::test

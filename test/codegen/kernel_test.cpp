@@ -9,18 +9,6 @@ using namespace sheaf::test;
 
 namespace {
 
-// Kernels and evaluator agree within `tolerance`, for all ways of calling, and all ways give the same bits.
-void check(Program& program, llvm::ArrayRef<train::Tensor> arguments, double tolerance) {
-  auto expected = program.reference(arguments);
-  auto whole = program.run(arguments);
-  ASSERT_EQ(whole.size(), expected.size());
-  for (size_t i = 0; i < whole.size(); ++i) EXPECT_LE(maxError(whole[i], expected[i]), tolerance) << "result " << i;
-  for (Calls calls : {Calls{1, false}, Calls{0, true}, Calls{1, true}}) {
-    auto other = program.run(arguments, calls);
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(toBytes(whole[i]), toBytes(other[i])) << "result " << i;
-  }
-}
-
 struct Shape {
   int64_t rows, columns;
 };
@@ -32,8 +20,8 @@ void checkShapes(const char* text, llvm::ArrayRef<Shape> shapes, double toleranc
     if (shape.columns > 1 && shape.rows > 1) {
       EXPECT_EQ(program.fusions.size(), kernels);
     }
-    check(program, program.randomArguments(7, 1.0, std::max<int64_t>(1, std::min<int64_t>(shape.columns, 40))),
-          tolerance);
+    checkKernels(program, program.randomArguments(7, 1.0, std::max<int64_t>(1, std::min<int64_t>(shape.columns, 40))),
+                 tolerance);
   }
 }
 
@@ -66,7 +54,7 @@ TEST(Kernel, AdamWIsFlat) {
     auto arguments = program.randomArguments(11, 0.1);
     for (double& x : arguments[3].f) x = std::abs(x);
     for (size_t i = 4; i < 7; ++i) arguments[i].f = {i == 5 ? 0.0009765625 : 0.5};
-    check(program, arguments, 2e-5);
+    checkKernels(program, arguments, 2e-5);
     EXPECT_EQ(program.fusions.size(), 1u);
     EXPECT_EQ(program.fusions[0].getElementwise().size(), 4u);
   }
@@ -86,7 +74,7 @@ TEST(Kernel, BroadcastsOfEveryOuterShape) {
                         " -> tensor<2x3x4x1xf32>\n  return %y, %m : " + big + ", tensor<2x3x4x1xf32>\n}",
                     kPipeline);
     EXPECT_EQ(program.fusions.size(), 1u);
-    check(program, program.randomArguments(5), 1e-6);
+    checkKernels(program, program.randomArguments(5), 1e-6);
   }
 }
 
@@ -109,7 +97,7 @@ TEST(Kernel, ReductionsOfEveryKindAndAxes) {
       Program program("func.func @f(%x: " + from + ") -> " + to + " {\n  %r = train.reduce " + c.kind + " %x " +
                           c.axes + " : " + from + " -> " + to + "\n  return %r : " + to + "\n}",
                       kPipeline);
-      check(program, program.randomArguments(9), 1e-5);
+      checkKernels(program, program.randomArguments(9), 1e-5);
     }
 }
 
@@ -124,7 +112,7 @@ TEST(Kernel, WholeTensorsAreSummedInParallelRows) {
   int64_t most = 0;
   for (train::FusionOp fusion : program.fusions) most = std::max<int64_t>(most, fusion.getRows());
   EXPECT_GE(most, 16);
-  check(program, program.randomArguments(3), 1e-5);
+  checkKernels(program, program.randomArguments(3), 1e-5);
 }
 
 TEST(Kernel, NarrowFloatsAreComputedInF32) {
@@ -132,7 +120,7 @@ TEST(Kernel, NarrowFloatsAreComputedInF32) {
     std::string text = kLayerNormBackward;
     for (size_t at; (at = text.find("xf32")) != std::string::npos;) text.replace(at, 4, "x" + element);
     Program program(withShape(text, 40, 70), kPipeline);
-    check(program, program.randomArguments(13), element == "bf16" ? 3e-2 : 4e-3);
+    checkKernels(program, program.randomArguments(13), element == "bf16" ? 3e-2 : 4e-3);
   }
 }
 
@@ -155,7 +143,7 @@ TEST(Kernel, Bf16IsRoundedOnlyWhereItIsStored) {
     })",
                   "train-fuse");
   EXPECT_EQ(program.fusions.size(), 1u);
-  check(program, program.randomArguments(14), 1.0 / 256);
+  checkKernels(program, program.randomArguments(14), 1.0 / 256);
 }
 
 // A normalisation over the batch: column sums are broadcast back, which takes a second kernel.
@@ -169,7 +157,7 @@ TEST(Kernel, ColumnSumsAreReadByAnotherKernel) {
     })",
                   kPipeline);
   EXPECT_GE(program.fusions.size(), 2u);
-  check(program, program.randomArguments(3), 1e-6);
+  checkKernels(program, program.randomArguments(3), 1e-6);
 }
 
 // The same bits for AVX2 and AVX-512, and the same kernels for the same fusions.

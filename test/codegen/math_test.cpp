@@ -150,7 +150,7 @@ void checkOp(const OpCase& op, double tolerance) {
   ASSERT_EQ(program.fusions.size(), 1u) << op.text;
   auto arguments = program.randomArguments(3, 3.0, 7);
   auto expected = program.reference(arguments);
-  for (Calls calls : {Calls{0, false}, Calls{1, true}}) {
+  for (Calls calls : {Calls{0, false, {}}, Calls{1, true, {}}}) {
     auto result = program.run(arguments, calls);
     EXPECT_LE(maxError(result[0], expected[0]), tolerance) << op.text << " " << types;
   }

@@ -243,7 +243,8 @@ class Unfolding {
     for (const Operand* o : operands) {
       uint64_t begin = plan_.buffers(static_cast<int>(o->buffer())).offset() + o->offset() +
                        o->shard_stride() * static_cast<uint64_t>(rank);
-      bool scratch = instruction->call().scratch_per_thread() > 0 && o == operands.back();
+      const plan::LibraryCall& call = instruction->call();
+      bool scratch = (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && o == operands.back();
       list.push_back(
           {begin, begin + o->bytes(), o->buffer(), o->access() != plan::WRITE, o->access() != plan::READ, scratch});
     }

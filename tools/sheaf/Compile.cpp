@@ -47,12 +47,13 @@ training
                         f32 weights, and kernels compute in f32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
 the machine
-  --target cpu          what kernels are compiled for (default: cpu)
+  --target LIST         what kernels are compiled for: cpu (default), cuda:sm_90 or another of NVIDIA's from sm_80 on, or
+                        several, as in cpu,cuda:sm_80,cuda:sm_90; the plan runs on the first if nothing else is said
   --cpu NAME            the processor (default: this one); x86-64-v3, x86-64-v4, or any name LLVM knows
   --max-threads-per-rank T            threads that scratch is reserved for (default 8)
 memory and schedule; nothing has to be set
-  --profile NAME|FILE   the machine to schedule for: a shipped profile or one made by `sheaf profile` (default: cpu);
-                        its memory is the limit if there is no other
+  --profile NAME|FILE   the machine to schedule for (default: the shipped profile that is nearest to the first target):
+                        a shipped one or one made by `sheaf profile`, whose memory is the limit if there is no other
   --memory-limit SIZE   of a rank's arena, such as 24GiB
   --recompute none|auto|full          activations computed again in the backward pass: never, as few as make it fit
                         (default), everything between the ends of transformer blocks
@@ -67,12 +68,20 @@ looking
 namespace {
 
 struct CompileOptions : TrainedOptions {
-  std::string output, phase = "emit", target = "cpu", cpu = "host";
+  std::string output, phase = "emit";
+  codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
   bool reduces = false;  // --reduce-precision is given
   bool verbose = false, help = false;
 };
+
+// The shipped profile that is nearest to the device a plan is for.
+const char* usualProfile(const codegen::KernelTarget& target) {
+  constexpr int kAda = 89, kHopper = 90;
+  if (!target.isGpu()) return "cpu";
+  return target.architecture >= kHopper ? "h100x8" : target.architecture == kAda ? "rtx4090x8" : "a100x8";
+}
 
 Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   Arguments parser("compile", "compile MODEL.onnx -o OUT.plan --batch B");
@@ -119,8 +128,15 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     o.reduces = true;
     return oneOf("--reduce-precision", text, {"f32", "bf16"});
   });
-  parser.option("--target", [&](const std::string& text) { return oneOf("--target", text, {"cpu"}); });
-  parser.option("--cpu", o.cpu);
+  parser.option("--target", [&](const std::string& text) {
+    std::string error;
+    mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
+    if (mlir::failed(targets)) return Status::error(cat("--target ", text, ": ", error));
+    o.targets.list = std::move(*targets);
+    o.pipeline.gpu = o.targets.hasGpu();
+    return Status();
+  });
+  parser.option("--cpu", o.targets.cpu);
   parser.option("--max-threads-per-rank", o.pipeline.maxThreads, 1, 1024);
   parser.bytes("--bucket-size", [&](uint64_t value) { o.pipeline.bucketBytes = static_cast<int64_t>(value); });
   parser.bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; });
@@ -147,6 +163,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == "skip";
+  o.pipeline.profile = usualProfile(o.targets.list.front());
   if (!o.profile.empty()) {
     o.pipeline.profile = o.profile;
     Expected<schedule::Profile> profile = schedule::Profile::load(o.profile);
@@ -210,10 +227,11 @@ Status writeText(const std::string& path, const std::string& text) {
 
 Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData) {
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
-  codegen::CpuTargetOptions target;
-  target.cpu = o.cpu;
   Status reported = Status::error("");  // a diagnostic has been printed
-  if (mlir::failed(codegen::compileKernels(program, target))) return reported;
+  std::vector<std::string> notes;
+  if (mlir::failed(codegen::compileKernels(program, o.targets, notes))) return reported;
+  if (o.verbose)
+    for (const std::string& note : notes) std::fprintf(stderr, "sheaf: %s\n", note.c_str());
   std::string folder = fs::path(o.model).parent_path().string();
   if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, wroteData))) return reported;
   mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(program);

@@ -5,28 +5,37 @@
 
 namespace sheaf::codegen {
 
-// The number of elements in a vector, whatever the element type and the target: the order of sums depends on it.
-inline constexpr int64_t kLanes = 16;
-
-// A dense tensor in memory. Booleans are bytes. `element` is the tensor's element type in any context.
+// A dense tensor in memory. Booleans are bytes. `element` is the tensor's element type in any context. What is
+// `invariant` nobody writes while the kernel runs.
 struct Buffer {
   mlir::Value pointer;
   mlir::Type element;
+  bool invariant = false;
+};
+
+// The elements that are loaded and stored together. `aligned`: every vector starts at a multiple of its bytes, or of 16
+// if it has more; else an element does.
+struct Lanes {
+  int64_t count;
+  bool aligned;
 };
 
 class KernelMemory {
  public:
-  explicit KernelMemory(ArithBuilder& arith) : a(arith) {}
+  KernelMemory(ArithBuilder& arith, Lanes lanes) : lanes(lanes), a(arith) {}
 
-  // The element at `index`, or kLanes elements from there, as values of the compute type. With a mask, lanes whose bit
-  // is clear are zero and their memory is not touched.
+  // The element at `index`, or as many as there are lanes from there, as values of the compute type. With a mask, lanes
+  // whose bit is clear are zero and their memory is not touched.
   mlir::Value loadScalar(const Buffer& buffer, mlir::Value index);
   mlir::Value loadVector(const Buffer& buffer, mlir::Value index, mlir::Value mask);
   void storeScalar(const Buffer& buffer, mlir::Value index, mlir::Value value);
   void storeVector(const Buffer& buffer, mlir::Value index, mlir::Value value, mlir::Value mask);
 
+  Lanes lanes;
+
  private:
   mlir::Type memoryType(mlir::Type element);
+  unsigned vectorAlignment(mlir::Type memory);
   mlir::Value address(const Buffer& buffer, mlir::Value index);
   mlir::Value fromMemory(mlir::Value value, mlir::Type element);
   mlir::Value toMemory(mlir::Value value, mlir::Type element);

@@ -1,4 +1,4 @@
-#include "codegen/cpu/KernelMemory.h"
+#include "codegen/fusion/KernelMemory.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
@@ -19,10 +19,14 @@ Type KernelMemory::memoryType(Type element) {
 static unsigned alignmentOf(Type memory) {
   return std::max(1u, memory.getIntOrFloatBitWidth() / 8);
 }
+unsigned KernelMemory::vectorAlignment(Type memory) {
+  constexpr unsigned kMost = 16;
+  return lanes.aligned ? std::min(alignmentOf(memory) * static_cast<unsigned>(lanes.count), kMost)
+                       : alignmentOf(memory);
+}
 
 Value KernelMemory::address(const Buffer& buffer, Value index) {
-  auto pointer = LLVM::LLVMPointerType::get(a.b.getContext());
-  return LLVM::GEPOp::create(a.b, a.loc, pointer, memoryType(buffer.element), buffer.pointer,
+  return LLVM::GEPOp::create(a.b, a.loc, buffer.pointer.getType(), memoryType(buffer.element), buffer.pointer,
                              ArrayRef<LLVM::GEPArg>{index});
 }
 
@@ -44,19 +48,21 @@ Value KernelMemory::toMemory(Value value, Type element) {
 
 Value KernelMemory::loadScalar(const Buffer& buffer, Value index) {
   Type type = memoryType(buffer.element);
-  Value loaded = LLVM::LoadOp::create(a.b, a.loc, type, address(buffer, index), alignmentOf(type));
+  Value loaded = LLVM::LoadOp::create(a.b, a.loc, type, address(buffer, index), alignmentOf(type),
+                                      /*isVolatile=*/false, /*isNonTemporal=*/false, buffer.invariant);
   return fromMemory(loaded, buffer.element);
 }
 
 Value KernelMemory::loadVector(const Buffer& buffer, Value index, Value mask) {
   Type element = memoryType(buffer.element);
-  Type type = VectorType::get({kLanes}, element);
+  Type type = VectorType::get({lanes.count}, element);
   Value pointer = address(buffer, index), loaded;
   if (mask) {
     Value zero = isa<FloatType>(element) ? a.constant(type, 0.0) : a.integer(type, 0);
-    loaded = LLVM::MaskedLoadOp::create(a.b, a.loc, type, pointer, mask, zero, alignmentOf(element));
+    loaded = LLVM::MaskedLoadOp::create(a.b, a.loc, type, pointer, mask, zero, vectorAlignment(element));
   } else {
-    loaded = LLVM::LoadOp::create(a.b, a.loc, type, pointer, alignmentOf(element));
+    loaded = LLVM::LoadOp::create(a.b, a.loc, type, pointer, vectorAlignment(element), /*isVolatile=*/false,
+                                  /*isNonTemporal=*/false, buffer.invariant);
   }
   return fromMemory(loaded, buffer.element);
 }
@@ -68,7 +74,7 @@ void KernelMemory::storeScalar(const Buffer& buffer, Value index, Value value) {
 
 void KernelMemory::storeVector(const Buffer& buffer, Value index, Value value, Value mask) {
   Value stored = toMemory(value, buffer.element), pointer = address(buffer, index);
-  unsigned alignment = alignmentOf(getElementTypeOrSelf(stored.getType()));
+  unsigned alignment = vectorAlignment(getElementTypeOrSelf(stored.getType()));
   if (mask)
     LLVM::MaskedStoreOp::create(a.b, a.loc, stored, pointer, mask, alignment);
   else

@@ -1,0 +1,27 @@
+// Emits the GPU kernel of a row program: a gpu.func whose parameters are the fusion's operands and results, in order,
+// as bare pointers to global memory. It does all rows: the launch is that of its mapping.
+//
+// All threads reach every barrier and exchange; what lies outside of the rows or columns is computed on copies of what
+// lies inside and not stored. The order of every sum depends on the mapping alone.
+#pragma once
+
+#include "codegen/cuda/Mapping.h"
+#include "codegen/fusion/RowProgram.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+
+namespace sheaf::codegen {
+
+// Of a parameter or a global in the address spaces that NVIDIA's targets give them.
+inline constexpr unsigned kGlobalSpace = 1, kSharedSpace = 3;
+
+struct GpuEmission {
+  // Whether the target rounds f32 to bf16 in one instruction; else it is done by integers.
+  bool roundsToBf16 = true;
+};
+
+// Appends the kernel `symbol` to a module of another context, in which arith, gpu, llvm, math, scf and vector are
+// loaded; what it shares among the threads of a block is a global beside it, `symbol`_shared.
+void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission,
+                      llvm::StringRef symbol, mlir::gpu::GPUModuleOp module);
+
+}  // namespace sheaf::codegen

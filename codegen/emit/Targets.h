@@ -1,0 +1,30 @@
+// The devices that a plan's kernels are compiled for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "llvm/ADT/StringRef.h"
+#include "mlir/Support/LLVM.h"
+
+namespace sheaf::codegen {
+
+struct KernelTarget {
+  std::string name;      // "cpu", "cuda:sm_90"
+  int architecture = 0;  // NN of sm_NN; 0: the CPU
+  bool isGpu() const { return architecture != 0; }
+};
+
+struct KernelTargets {
+  std::vector<KernelTarget> list{{"cpu"}};  // the first is a plan's default
+  std::string cpu = "host";                 // the processor: see CpuTargetOptions
+  unsigned threads = 2;                     // that compile
+
+  bool hasGpu() const;
+};
+
+// "cpu,cuda:sm_90". An unknown target, one named twice, or one that cannot be compiled for on this machine is an error,
+// described in `error`.
+mlir::FailureOr<std::vector<KernelTarget>> parseTargets(llvm::StringRef text, std::string& error);
+
+}  // namespace sheaf::codegen

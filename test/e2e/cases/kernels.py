@@ -1,0 +1,91 @@
+"""Kernels for GPUs: those of whole models assemble without spilling registers, and fat plans are plans."""
+import os
+import re
+
+from harness import Case, Skip, expect, expect_short_error
+
+GPUS = "cuda:sm_80,cuda:sm_90,cuda:sm_100"
+MODELS = {  # name: options
+    "mlp": ["--batch", 16],
+    "gpt2-tiny": ["--batch", 4],
+    "llama-tiny": ["--batch", 4],
+    "gpt2-124m": ["--batch", 8],
+    "llama-3-8b": ["--batch", 8, "--ranks", 8, "--zero", 3],
+}
+
+
+def cases(session):
+    for name in MODELS:
+        for precision in ("f32", "bf16"):
+            yield Case(f"kernels/{name}/{precision}", lambda n=name, p=precision: assembled(session, n, p))
+    yield Case("kernels/fat-plan", lambda: fat(session))
+    yield Case("kernels/same-bytes", lambda: same(session))
+    yield Case("kernels/no-toolkit", lambda: without_toolkit(session))
+    for name, (target, word) in ERRORS.items():
+        yield Case(f"kernels/error/{name}", lambda t=target, w=word: error(session, t, w))
+
+
+def need_toolkit(session):
+    done = session.call("sheaf", "compile", session.graph("mlp"), "-o", os.devnull, "--compile-to", "import",
+                        "--target", "cuda:sm_80")
+    if done.code != 0 and "ptxas" in done.err:
+        raise Skip("no ptxas of a CUDA toolkit from 12.8 on is here")
+
+
+def assembled(session, name, precision):
+    if session.quick and name in ("gpt2-124m", "llama-3-8b"):
+        raise Skip("instrumented tools would take long")
+    need_toolkit(session)
+    out = session.folder() / "out.plan"
+    done = session.succeed("sheaf", "compile", session.graph(name), "-o", out, "--precision", precision, "--target", GPUS,
+                           "--verbose", *MODELS[name])
+    notes = re.findall(r"kernels for (cuda:sm_\d+): (\d+), .*at most (\d+) registers a thread, (\d+) bytes spilled", done.err)
+    expect([note[0] for note in notes] == GPUS.split(","), f"notes on images:\n{done.err}")
+    for target, kernels, registers, spilled in notes:
+        expect(int(kernels) > 0 and 0 < int(registers) <= 255, f"{target}: {kernels} kernels, {registers} registers")
+        expect(int(spilled) == 0, f"{target}: {spilled} bytes of registers are spilled")
+    session.succeed("sheaf", "verify", out)
+
+
+def fat(session):
+    """Plans for several devices round-trip through text, verify, and train on the CPU with the same bits."""
+    need_toolkit(session)
+    folder = session.folder()
+    for name, target in (("fat", "cuda:sm_90,cpu"), ("cpu", "cpu")):
+        session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", folder / f"{name}.plan", "--batch", 4, "--ranks", 2,
+                        "--zero", 2, "--profile", "cpu", "--target", target)
+    text = folder / "fat.mlir"
+    text.write_text(session.succeed("sheaf", "inspect", folder / "fat.plan", "--format", "text").out)
+    session.succeed("sheaf", "assemble", text, "-o", folder / "again.plan")
+    expect((folder / "again.plan").read_bytes() == (folder / "fat.plan").read_bytes(), "text and back are other bytes")
+    session.succeed("sheaf", "verify", folder / "fat.plan")
+
+
+def same(session):
+    """The same input compiles to the same bytes."""
+    need_toolkit(session)
+    folder = session.folder()
+    for name in ("a", "b"):
+        session.succeed("sheaf", "compile", session.graph("mlp"), "-o", folder / name, "--batch", 16, "--target", GPUS)
+    expect((folder / "a").read_bytes() == (folder / "b").read_bytes(), "two compilations differ")
+
+
+def without_toolkit(session):
+    done = session.call("sheaf", "compile", session.graph("mlp"), "-o", session.folder() / "out", "--batch", 16,
+                        "--target", "cuda:sm_90", env={**os.environ, "CUDA_HOME": "/nowhere"})
+    expect_short_error(done, ["needs ptxas of the CUDA toolkit 12.8 or newer", "/nowhere"])
+
+
+ERRORS = {
+    "too-old": ("cuda:sm_70", "sm_80"),
+    "unknown-gpu": ("cuda:sm_123", "sm_123"),
+    "no-architecture": ("cuda", "cuda:sm_NN"),
+    "twice": ("cpu,cpu", "twice"),
+    "empty": ("cpu,", "expected cpu"),
+}
+
+
+def error(session, target, word):
+    done = session.call("sheaf", "compile", session.graph("mlp"), "-o", session.folder() / "out", "--batch", 16,
+                        "--target", target)
+    expect_short_error(done, ["--target", word])
