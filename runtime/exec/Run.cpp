@@ -36,6 +36,11 @@ Status checkWritable(const char* option, const std::string& path) {
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
 }
 
+// What a process takes for collectives with others; GPUs count theirs themselves.
+uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string& target) {
+  return job.processes() > 1 && target == "cpu" ? comm::exchangeBytes(plan, job.processes()) : 0;
+}
+
 // Of all processes on this machine, each with as many ranks.
 Status checkMemory(const plan::Plan& plan, const Job& job) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
@@ -151,7 +156,7 @@ class Run {
         cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
         cat("--tune ", given(options_.tune)),
         cat("--tuned ", tuned),
-        cat("--no-graphs ", options_.graphs ? "not given" : "given")};
+        cat(options_.graphs ? "no " : "", "--no-graphs")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());
@@ -190,8 +195,7 @@ class Run {
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
                          {"processes", job_.processes()},
-                         {"exchange_bytes",
-                          target_ == "cpu" && job_.processes() > 1 ? comm::exchangeBytes(*plan_, job_.processes()) : 0},
+                         {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
@@ -341,7 +345,7 @@ class Run {
   std::vector<std::unique_ptr<RankContext>> ranks_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
-  std::string lastSaved_, tracePath_;
+  std::string target_, lastSaved_, tracePath_;  // target: the device
   bool reportedBad_ = false;
   uint64_t privateBytes_ = 0;  // largest seen
 };

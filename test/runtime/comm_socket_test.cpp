@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -66,7 +66,7 @@ Bytes runOne(Communicator& communicator, const Collective& collective, int64_t r
   if (collective.inPlace) {
     uint64_t own = uint64_t(rank) * collective.bytes();
     if (collective.op == plan::ALL_GATHER) {
-      std::memcpy(result.data() + own, source.data(), source.size());
+      std::copy(source.begin(), source.end(), result.begin() + static_cast<std::ptrdiff_t>(own));
       buffers.source = result.data() + own;
     } else {
       buffers.destination = source.data() + (collective.op == plan::REDUCE_SCATTER ? own : 0);

@@ -105,6 +105,10 @@ class CudaDevice : public Device {
     world->options = options;
     world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
     SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
+    if (options.processes)
+      options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
+        if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
+      });
     SHEAF_RETURN_IF_ERROR(openWorld(*world));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t local = 0; local < world->localRanks; ++local) {

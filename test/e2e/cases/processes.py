@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from formats import read_log
-from harness import MODELS, Case, Failure, digest, expect
+from harness import MODELS, Case, Failure, Skip, digest, expect
 from training import CONFIGS, data_arguments, train
 
 MODEL = CONFIGS["gpt2-tiny"]
@@ -28,6 +28,8 @@ def cases(session):
     for victim in (0, 2):
         yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a word"))
     yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT"))
+    yield Case("processes/gpus", lambda: gpus(session))
+    yield Case("processes/gpu-killed", lambda: gpu_killed(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
     yield Case("processes/one-fails", lambda: one_fails(session))
@@ -62,7 +64,7 @@ class Process:
 class Job:
     """The processes of a job. `arguments` of all; `own[rank]` come after them."""
 
-    def __init__(self, session, size, *arguments, launcher="torchrun", own=(), environment=None, plans=None):
+    def __init__(self, session, size, *arguments, launcher="torchrun", own=(), environment=None):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
@@ -195,9 +197,10 @@ def interrupted(session):
     expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
 
 
-def lost(session, victim, deed, words):
+def lost(session, victim, deed, words, environment=None, *arguments):
     log = session.folder() / "log"
-    with Job(session, 4, plan(session), *common(100000), "--log", log, environment={"SHEAF_TIMEOUT": 3}) as job:
+    with Job(session, 4, *(arguments or (plan(session),)), *common(100000), "--log", log,
+             environment=environment or {"SHEAF_TIMEOUT": 3}) as job:
         job.until(running(log))
         job.processes[victim].popen.send_signal(deed)
         begin = time.monotonic()
@@ -210,6 +213,36 @@ def lost(session, victim, deed, words):
                 expect(len(told) == 1 and f"process {victim} (" in told[0] and words in told[0],
                        f"process {rank} says\n{process.told()}")
     return f"the others end after {seconds:.1f} s"
+
+
+def emulated(session):
+    """The environment of a job on emulated GPUs, one for each process."""
+    library = session.tools.parent / "lib" / "libsheaf_cuda_emulated.so"
+    if not library.exists():
+        raise Skip("there is no emulated CUDA device: it is built where CUDA's headers are")
+    return {"SHEAF_DEVICE_LIBRARY": library, "SHEAF_EMULATED_DEVICES": RANKS}
+
+
+def fat_plan(session):
+    return session.plan(MODEL.model, RANKS, STAGE, 8, (*MODEL.options, "--target", "cpu,cuda:sm_90"))
+
+
+def gpus(session):
+    """A GPU for each process, with NCCL between them, gives the bits of ranks that share one."""
+    where, environment = session.folder(), emulated(session)
+    arguments = [fat_plan(session), *common(4), "--device", "cuda"]
+    session.succeed("sheaf-run", *arguments, "--save", where / "one", "--log", where / "one.log",
+                    env={**os.environ, **{k: str(v) for k, v in environment.items()}})
+    with Job(session, RANKS, *arguments, "--save", where / "four", "--log", where / "four.log", "--save-state", where / "state",
+             environment=environment) as job:
+        job.succeed()
+    expect(digest(where / "one") == digest(where / "four"), "other weights")
+    expect(losses(read_log(where / "one.log")[0]) == losses(read_log(where / "four.log")[0]), "other losses")
+    session.succeed("sheaf-run", plan(session), *common(1), "--resume", where / "state")
+
+
+def gpu_killed(session):
+    return lost(session, 2, signal.SIGKILL, "ended without a word", emulated(session), fat_plan(session), "--device", "cuda")
 
 
 def refused(session, words, *arguments, own):
