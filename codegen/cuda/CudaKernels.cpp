@@ -18,6 +18,7 @@ namespace {
 struct Job {
   const RowProgram* program;
   CudaKernel kernel;
+  bool spilled = false;
   std::string ptx, error;
 };
 
@@ -32,7 +33,9 @@ void emitJobs(ArrayRef<Job*> jobs, std::atomic<size_t>& next, int architecture) 
     OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context.get()));
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     auto kernels = gpu::GPUModuleOp::create(builder, module->getLoc(), "kernels");
-    emitGpuRowKernel(*job.program, job.kernel.mapping, {}, job.kernel.symbol, kernels);
+    GpuEmission emission;
+    emission.oneBlockSuffices = job.spilled;
+    emitGpuRowKernel(*job.program, job.kernel.mapping, emission, job.kernel.symbol, kernels);
     FailureOr<std::string> ptx = compileToPtx(kernels, *machine, job.error);
     job.ptx = succeeded(ptx) ? *ptx : "";
   }
@@ -89,7 +92,7 @@ FailureOr<CudaImage> compileCudaKernels(ArrayRef<FusionOp> fusions, const CudaTa
 
   std::vector<Job> jobs;
   for (auto [program, symbol] : llvm::zip(distinct->programs, distinct->symbols))
-    jobs.push_back({&program, {symbol, {}, 0, {}}, {}, {}});
+    jobs.push_back({&program, {symbol, {}, 0, {}}, false, {}, {}});
   SmallVector<Job*> all, pending;
   for (Job& job : jobs) all.push_back(&job);
   pending = all;
@@ -104,7 +107,9 @@ FailureOr<CudaImage> compileCudaKernels(ArrayRef<FusionOp> fusions, const CudaTa
     for (Job* job : pending) {
       job->kernel.usage = usage.lookup(job->kernel.symbol);
       if (job->kernel.usage.spillBytes == 0 || job->kernel.pressure == kMostPressure) continue;
-      ++job->kernel.pressure;
+      // First only fewer blocks run at once; what still does not fit is shared out to more threads.
+      if (job->spilled) ++job->kernel.pressure;
+      job->spilled = true;
       spilling.push_back(job);
     }
     pending = spilling;

@@ -4,6 +4,7 @@
 #include "codegen/fusion/Reductions.h"
 #include "codegen/fusion/RowEmitter.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -375,6 +376,8 @@ void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const G
   SmallVector<Type> parameters(fusion->getNumOperands() + fusion->getNumResults(), pointer);
   auto function = gpu::GPUFuncOp::create(builder, loc, symbol, builder.getFunctionType(parameters, {}));
   function->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), builder.getUnitAttr());
+  if (emission.oneBlockSuffices)
+    function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), builder.getI32IntegerAttr(1));
   function.setKnownBlockSizeAttr(builder.getDenseI32ArrayAttr({static_cast<int32_t>(mapping.threads()), 1, 1}));
   function.setKnownGridSizeAttr(builder.getDenseI32ArrayAttr({static_cast<int32_t>(mapping.grid), 1, 1}));
 

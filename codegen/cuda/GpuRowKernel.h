@@ -17,6 +17,8 @@ inline constexpr unsigned kGlobalSpace = 1, kSharedSpace = 3;
 struct GpuEmission {
   // Whether the target rounds f32 to bf16 in one instruction; else it is done by integers.
   bool roundsToBf16 = true;
+  // Whether ptxas may take so many registers that a processor holds only one block, rather than spill some.
+  bool oneBlockSuffices = false;
 };
 
 // Appends the kernel `symbol` to a module of another context, in which arith, gpu, llvm, math, scf and vector are

@@ -154,6 +154,9 @@ void checkOp(const OpCase& op, double tolerance) {
     auto result = program.run(arguments, calls);
     EXPECT_LE(maxError(result[0], expected[0]), tolerance) << op.text << " " << types;
   }
+  // The same arithmetic, so the same bits.
+  auto cpu = program.run(arguments), gpu = program.run(arguments, {0, false, 0});
+  EXPECT_EQ(toBytes(cpu[0]), toBytes(gpu[0])) << op.text << " on a GPU";
 }
 
 TEST(Math, EveryElementwiseOp) {
