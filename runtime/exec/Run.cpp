@@ -333,7 +333,6 @@ class Run {
   const std::atomic<bool>& interrupted_;
   Job& job_;
   std::unique_ptr<plan::Plan> plan_;
-  std::string target_;  // cpu or cuda
   plan::Training training_;
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
