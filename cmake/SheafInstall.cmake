@@ -6,6 +6,9 @@ install(TARGETS sheaf_cpu LIBRARY DESTINATION lib)
 if(TARGET sheaf_cuda)
   install(TARGETS sheaf_cuda LIBRARY DESTINATION lib)
 endif()
+if(TARGET sheaf_cuda)
+  install(TARGETS sheaf_cuda LIBRARY DESTINATION lib)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The component `dist`, for `make dist`: the runtime alone, with the libraries that other systems may lack (oneDNN and what
@@ -20,4 +23,9 @@ install(TARGETS sheaf_cpu RUNTIME_DEPENDENCY_SET sheaf_dist LIBRARY DESTINATION 
 install(RUNTIME_DEPENDENCY_SET sheaf_dist
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|stdc\\+\\+|gcc_s|pthread|dl|rt)\\.so" "^lib(cuda|cudart|cublas|cublasLt|nccl)\\.so"
   LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
+if(TARGET sheaf_cuda)
+  # cuBLASLt is where the toolkit puts it, or on LD_LIBRARY_PATH.
+  set_target_properties(sheaf_cuda PROPERTIES INSTALL_RPATH "/usr/local/cuda/lib64" INSTALL_RPATH_USE_LINK_PATH OFF)
+  install(TARGETS sheaf_cuda LIBRARY DESTINATION lib ${SHEAF_DIST_OPTIONS})
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . ${SHEAF_DIST_OPTIONS})

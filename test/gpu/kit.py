@@ -41,7 +41,8 @@ def training_jobs(tools, kit):
         config = CONFIGS[name]
         losses = json.loads((kit / "models" / f"{config.reference}.json").read_text())["runs"][f"{config.run}.f64"]["loss"]
         data = [a if a == "--data" else a.replace(str(ROOT / "test" / "models"), "models") for a in data_arguments(config)]
-        layouts = [("f32", ranks, stage) for ranks, stage in LAYOUTS]
+        # A single row of the MLP's batch of 8 cannot be told from a scalar.
+        layouts = [("f32", ranks, stage) for ranks, stage in LAYOUTS if name != "mlp-adamw" or ranks < 8]
         if name != "mlp-adamw":
             layouts += [("bf16", 4, stage) for stage in range(4)]
         for precision, ranks, stage in layouts:
@@ -82,7 +83,7 @@ def main():
     folder.rename(kit / "runtime")
     if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
         sys.exit("kit: the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
-    for test in sorted((args.build / "test" / "bin").glob("cuda_*_test")):
+    for test in sorted((args.build / "test" / "bin").glob("cuda*_gpu_test")):
         shutil.copy(test, kit / "tests")
         subprocess.run(["strip", kit / "tests" / test.name], check=True)
     for config in map(CONFIGS.get, TRAINED):

@@ -32,8 +32,9 @@ class Runner:
     def __init__(self, out, library):
         self.out, self.results, self.failed = out, {}, []
         self.environment = {**os.environ, "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
+        self.environment["SHEAF_DEVICE_LIBRARY"] = str(library or KIT / "runtime" / "lib" / "libsheaf_cuda.so")
         if library:
-            self.environment["SHEAF_DEVICE_LIBRARY"] = str(library)
+            self.environment["SHEAF_CUDA_LIBRARY"] = str(library)
 
     def check(self, name, good, text=""):
         if not good:
@@ -75,7 +76,7 @@ def device(runner):
 
 def tests(runner, jobs):
     for test in sorted((KIT / "tests").iterdir()):
-        code, text = runner.call([test, "--gtest_brief=1"], SHEAF_TEST_DEVICE="cuda")
+        code, text = runner.call([test, "--gtest_brief=1"])
         last = [line for line in text.splitlines() if "PASSED" in line or "FAILED" in line or "SKIPPED" in line]
         runner.check(f"tests/{test.name}", code == 0, " ".join(last[-2:]) if code == 0 else text[-1500:])
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -27,10 +28,12 @@ inline constexpr bool kOnGpu = true;
 inline constexpr bool kOnGpu = false;
 #endif
 
-// The device of SHEAF_DEVICE_LIBRARY (its path); null with a message on stderr if it cannot be loaded.
+// The device of SHEAF_DEVICE_LIBRARY (its path, in the environment or compiled in); null with a message on stderr if it
+// cannot be loaded.
 inline Device* testDevice() {
   static Device* device = []() -> Device* {
-    void* library = dlopen(SHEAF_DEVICE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char* moved = std::getenv("SHEAF_DEVICE_LIBRARY");
+    void* library = dlopen(moved ? moved : SHEAF_DEVICE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       fprintf(stderr, "%s\n", dlerror());
       return nullptr;
