@@ -74,6 +74,10 @@ class NcclCommunicators : public cuda::Communicators {
 
   ~NcclCommunicators() override {
     watchdog_.reset();
+    if (link_) {
+      std::lock_guard lock(link_->mutex);
+      link_->lost = nullptr;
+    }
     for (Communicator& each : communicators_) {
       if (!each.comm) continue;
       if (abort_.raised() || !finish(api_.commFinalize(each.comm), each, "close a communicator").ok())
@@ -84,6 +88,7 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   Status open(const cuda::Progress& progress) {
+    watchProcesses(progress);
     communicators_ = std::vector<Communicator>(plan_.communicators());
     Expected<std::vector<ncclUniqueId>> ids = shareIds();
     if (!ids.ok()) return ids.status();
@@ -189,6 +194,11 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
  private:
+  // What hears of lost processes; it may outlive the communicators.
+  struct Link {
+    std::mutex mutex;
+    std::function<void(const Status&)> lost;
+  };
   struct Communicator {
     ncclComm_t comm = nullptr;
     ncclWindow_t window = nullptr;
@@ -197,6 +207,19 @@ class NcclCommunicators : public cuda::Communicators {
     Communicator() = default;
     Communicator(const Communicator&) = delete;
   };
+
+  // From the beginning: NCCL's own start waits for all processes.
+  void watchProcesses(const cuda::Progress& progress) {
+    link_ = std::make_shared<Link>();
+    link_->lost = [this, &progress](const Status& why) {
+      abort_.raise(Status::error(cat("rank ", options_.firstRank, ": ", why.message(),
+                                     progress.busy() ? "; it was at " + progress.text() : "")));
+    };
+    options_.processes->watch([link = link_](const Status& why) {
+      std::lock_guard lock(link->mutex);
+      if (link->lost) link->lost(why);
+    });
+  }
 
   template <typename Visit>
   void forEachCollective(Visit visit) const {
@@ -364,6 +387,7 @@ class NcclCommunicators : public cuda::Communicators {
   // Of each communicator on each stream, so that two never use the same at a time.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratchBytes_;
   std::map<std::pair<uint32_t, uint32_t>, cuda::DeviceMemory> scratch_;
+  std::shared_ptr<Link> link_;
   std::optional<Watchdog> watchdog_;
 };
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/comm/AbortSignal.h"
 #include "runtime/device/cuda/Progress.h"
 
 namespace sheaf::nccl {

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
-#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/comm/AbortSignal.h"
+#include "runtime/comm/Communicator.h"
 #include "runtime/device/cuda/Arena.h"
 #include "runtime/plan/plan.pb.h"
 
