@@ -6,8 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <sstream>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
@@ -32,6 +34,12 @@ Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
   Expected<io::AtomicFile> probe = io::AtomicFile::create(path);
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
+}
+
+// The head of a file of weights holds names and shapes, its end values.
+std::string weightsText(std::span<const std::byte> file) {
+  uint64_t end = fnv1a(file.last(std::min(file.size(), kFileHashBytes)));
+  return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
 }
 
 // What a process takes for collectives with others; GPUs count theirs themselves.
@@ -137,7 +145,7 @@ class Run {
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
         cat("--resume ", given(options_.resume)),
-        cat("--weights ", weights_ ? cat("with ", weights_->tensors().size(), " tensors") : "not given"),
+        cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
         cat("--save ", given(options_.save)),
         cat("--save-state ", given(options_.saveState)),
         cat("--save-every ", options_.saveEvery),
@@ -145,7 +153,7 @@ class Run {
         cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_),
         cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
-        cat(options_.graphs ? "no " : "", "--no-graphs")};
+        cat("--no-graphs ", options_.graphs ? "not given" : "given")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());

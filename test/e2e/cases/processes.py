@@ -262,6 +262,9 @@ def different_starts(session):
     refused(session, ["--shuffle 3", "--shuffle not given"], one, *common(), own=[["--shuffle", 3], []])
     swapped = ["--data", common()[1].replace("input_ids=", "labels="), "--data", common()[3].replace("labels=", "input_ids=")]
     refused(session, ["--data input_ids"], one, *common()[4:], own=[common()[:4], swapped])
+    weights = session.folder() / "w"
+    session.succeed("sheaf-run", one, *common(1), "--save", weights)
+    refused(session, ["--weights of", "--weights not given"], one, *common(), own=[["--weights", weights], []])
     with Job(session, 3, one, *common()) as job:
         expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].told(), job.processes[1].told())
 
