@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <sstream>
 
 #include "runtime/base/Hash.h"
@@ -34,6 +35,12 @@ Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
   Expected<io::AtomicFile> probe = io::AtomicFile::create(path);
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
+}
+
+// The head of a file of weights holds names and shapes, its end values.
+std::string weightsText(std::span<const std::byte> file) {
+  uint64_t end = fnv1a(file.last(std::min(file.size(), kFileHashBytes)));
+  return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
 }
 
 // What a process takes for collectives with others; GPUs count theirs themselves.
@@ -146,7 +153,7 @@ class Run {
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
         cat("--resume ", given(options_.resume)),
-        cat("--weights ", weights_ ? cat("with ", weights_->tensors().size(), " tensors") : "not given"),
+        cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
         cat("--save ", given(options_.save)),
         cat("--save-state ", given(options_.saveState)),
         cat("--save-every ", options_.saveEvery),

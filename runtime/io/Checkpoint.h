@@ -78,9 +78,6 @@ class CheckpointWriter {
   bool ours_ = true;  // to remove or commit
 };
 
-// A state that was read and found whole: every file has its size and checksum, and the pieces cover every parameter and
-// state exactly once.
-//
 // Several processes may open a state together: each verifies the checksums of every count-th file, and agree() settles
 // whether the state is whole: it returns the same for all, given each one's opinion of a state.
 struct SharedReading {
@@ -88,6 +85,8 @@ struct SharedReading {
   std::function<Status(const std::string& state, const Status& mine)> agree;
 };
 
+// A state that was read and found whole: every file has its size and checksum, and the pieces cover every parameter and
+// state exactly once.
 class Checkpoint {
  public:
   static Expected<Checkpoint> open(const std::string& folder, const SharedReading& shared = {});

@@ -32,6 +32,7 @@ class Safetensors {
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const Tensor* find(const std::string& name) const;
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
 
  private:
   MappedFile file_;

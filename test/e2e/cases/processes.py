@@ -220,7 +220,7 @@ def emulated(session):
     library = session.tools.parent / "lib" / "libsheaf_cuda_emulated.so"
     if not library.exists():
         raise Skip("there is no emulated CUDA device: it is built where CUDA's headers are")
-    return {"SHEAF_DEVICE_LIBRARY": library, "SHEAF_EMULATED_DEVICES": RANKS}
+    return {"SHEAF_CUDA_LIBRARY": library, "SHEAF_EMULATED_DEVICES": RANKS}
 
 
 def fat_plan(session):
@@ -262,6 +262,9 @@ def different_starts(session):
     refused(session, ["--shuffle 3", "--shuffle not given"], one, *common(), own=[["--shuffle", 3], []])
     swapped = ["--data", common()[1].replace("input_ids=", "labels="), "--data", common()[3].replace("labels=", "input_ids=")]
     refused(session, ["--data input_ids"], one, *common()[4:], own=[common()[:4], swapped])
+    weights = session.folder() / "w"
+    session.succeed("sheaf-run", one, *common(1), "--save", weights)
+    refused(session, ["--weights of", "--weights not given"], one, *common(), own=[["--weights", weights], []])
     with Job(session, 3, one, *common()) as job:
         expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].told(), job.processes[1].told())
 
