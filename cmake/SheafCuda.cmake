@@ -45,7 +45,8 @@ function(sheaf_cuda_objects variable)
   set(flags -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -Xcompiler=-fPIC,-fvisibility=hidden,-Wall
       -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR} -I${SHEAF_CUDA_INCLUDE})
   if(SHEAF_WERROR)
-    list(APPEND flags -Werror=all-warnings)
+    # Kernels whose registers do not suffice are errors, too: they would be slow, and nobody would see why.
+    list(APPEND flags -Werror=all-warnings -Xptxas=--warn-on-spills)
   endif()
   foreach(architecture IN LISTS SHEAF_CUDA_ARCHITECTURES)
     list(APPEND flags -gencode=arch=compute_${architecture},code=sm_${architecture})

@@ -3,6 +3,9 @@
 include(GNUInstallDirs)
 install(TARGETS sheaf sheaf-opt sheaf-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS sheaf_cpu LIBRARY DESTINATION lib)
+if(TARGET sheaf_cuda)
+  install(TARGETS sheaf_cuda LIBRARY DESTINATION lib)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The component `dist`, for `make dist`: the runtime alone, with the libraries that other systems may lack (oneDNN and what

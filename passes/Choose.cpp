@@ -81,6 +81,7 @@ class Chooser {
     for (int64_t stage = first; stage <= last; ++stage)
       if (failed(tryStage(stage))) return failure();
     if (!choices_.stage && ranks > 1 && failed(refine())) return failure();
+    if (best_->fits && choices_.memoryLimit > 0 && failed(boundByLimit())) return failure();
     return std::move(*best_);
   }
 
@@ -93,6 +94,21 @@ class Chooser {
     last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};
     segments_ = std::max(segments_, zero::moduleInteger(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
+    return mlir::success();
+  }
+
+  // The bound of what was chosen with what the limit forces.
+  mlir::LogicalResult boundByLimit() {
+    FailureOr<plan::Plan> plan =
+        plan_ir::toProto(*best_->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
+    if (failed(plan)) return failure();
+    schedule::PlanLoop loop = schedule::loopOf(*plan, machine_);
+    std::vector<schedule::Dependence> data = schedule::dataDependences(*plan, loop);
+    schedule::LimitEffect effect =
+        schedule::effectOfLimit(schedule::modelOf(*plan, machine_), data, choices_.memoryLimit);
+    schedule::Bound bound = schedule::boundOf(loop.loop, data, &effect);
+    best_->bound = bound.seconds;
+    best_->boundBy = schedule::boundByName(bound.by);
     return mlir::success();
   }
 

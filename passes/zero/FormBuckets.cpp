@@ -1,5 +1,6 @@
 // Groups parameters into flat padded buckets, in order of first use. The layout is the same at every stage.
 #include "passes/zero/Passes.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::zero {
 #define GEN_PASS_DEF_FORMBUCKETS
@@ -10,9 +11,6 @@ using namespace mlir;
 using namespace sheaf;
 
 namespace {
-
-// Parameters and shards start at multiples of this many bytes: vector kernels, GEMM and NCCL all want it.
-constexpr int64_t kAlignment = 128;
 
 // Elements per shard are a multiple of this: as large a power of two as costs less than 0.25 % of padding, because the
 // update kernels like long rows, but at least the alignment.
@@ -70,7 +68,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     builder.setInsertionPoint(step);
     auto close = [&](ArrayRef<Member> bucket) {
       int64_t width = bucket.front().element.getIntOrFloatBitWidth() / 8,
-              align = std::max<int64_t>(1, kAlignment / width);
+              align = std::max<int64_t>(1, plan::kAlignment / width);
       SmallVector<int64_t> offsets;
       SmallVector<Attribute> names;
       int64_t end = 0;

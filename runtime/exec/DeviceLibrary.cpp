@@ -15,8 +15,6 @@ namespace sheaf::exec {
 namespace {
 
 std::vector<std::string> candidates(const std::string& name) {
-  // A library of its own for whatever device: how tests run plans on a double.
-  if (const char* library = std::getenv("SHEAF_DEVICE_LIBRARY")) return {library};
   std::vector<std::string> paths;
   if (const char* folders = std::getenv("SHEAF_LIBRARY_PATH")) {
     std::istringstream list(folders);
@@ -36,7 +34,9 @@ Expected<Device*> loadDevice(const std::string& target) {
   std::string name = "libsheaf_" + target + ".so";
   void* library = nullptr;
   std::string why;
-  for (const std::string& path : candidates(name)) {
+  // Another library for CUDA is how tests run plans on a double of it.
+  const char* chosen = target == "cuda" ? std::getenv("SHEAF_CUDA_LIBRARY") : nullptr;
+  for (const std::string& path : chosen ? std::vector<std::string>{chosen} : candidates(name)) {
     if (path.find('/') != std::string::npos && access(path.c_str(), F_OK) != 0) continue;
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library) break;

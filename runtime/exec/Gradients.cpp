@@ -1,5 +1,6 @@
 #include "runtime/exec/Gradients.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/Text.h"
@@ -9,21 +10,50 @@
 
 namespace sheaf::exec {
 
-GradientCapture::GradientCapture(const plan::Plan& plan)
-    : plan_(plan), values_(static_cast<size_t>(plan.buckets_size())), seen_(static_cast<size_t>(plan.buckets_size())) {}
+namespace {
+// Elements that a process sends at a time.
+constexpr uint64_t kMessageElements = 1 << 20;
+}  // namespace
+
+GradientCapture::GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks)
+    : plan_(plan),
+      firstRank_(firstRank),
+      localRanks_(localRanks),
+      values_(static_cast<size_t>(plan.buckets_size())),
+      seen_(static_cast<size_t>(plan.buckets_size())) {}
 
 void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient) {
   std::lock_guard lock(mutex_);
   plan::ElementType type = plan::gradientType(plan_.buckets(static_cast<int>(bucket)));
   uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements();
   uint64_t given = gradient.size() / plan::elementBytes(type);
-  if (given == elements && rank != 0) return;  // every rank has the whole of it
+  if (given == elements && rank != firstRank_) return;  // every rank has the whole of it
   std::vector<float>& values = values_[bucket];
   values.resize(elements);
   float* to = values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given);
   // Floats convert to f32 whatever they are.
   (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
   seen_[bucket] += given;
+}
+
+Status GradientCapture::gather(comm::ProcessGroup& processes) {
+  for (size_t bucket = 0; bucket < values_.size(); ++bucket) {
+    if (seen_[bucket] == 0) continue;  // on no process
+    const uint64_t part = values_[bucket].size() / static_cast<uint64_t>(plan_.ranks() / localRanks_);
+    for (uint64_t at = 0; at < part; at += kMessageElements) {
+      const uint64_t count = std::min(kMessageElements, part - at);
+      const float* mine = values_[bucket].data() + static_cast<uint64_t>(processes.rank()) * part + at;
+      std::string message(reinterpret_cast<const char*>(mine), count * sizeof(float));
+      Expected<std::vector<std::string>> all = processes.gather(message, "gradients");
+      if (!all.ok()) return all.status();
+      for (size_t process = 0; process < all->size(); ++process) {
+        if ((*all)[process].size() != message.size()) return Status::error("gradients: a process has others");
+        std::memcpy(values_[bucket].data() + process * part + at, (*all)[process].data(), message.size());
+      }
+    }
+    seen_[bucket] = values_[bucket].size();
+  }
+  return {};
 }
 
 Status GradientCapture::save(const std::string& path) const {

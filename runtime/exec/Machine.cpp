@@ -41,4 +41,21 @@ uint64_t privateResidentBytes() {
   return bytes;
 }
 
+std::string machineId() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return std::string(name) + " " + boot;
+}
+
+std::string coresId() {
+  cpu_set_t set;
+  std::string text;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) text += std::to_string(core) + " ";
+  return text;
+}
+
 }  // namespace sheaf::exec

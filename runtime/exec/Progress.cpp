@@ -25,8 +25,9 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps)
-    : terminal_(isatty(STDERR_FILENO)),
+Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown)
+    : shown_(shown),
+      terminal_(isatty(STDERR_FILENO)),
       lastStep_(firstStep + steps - 1),
       unitsPerStep_(static_cast<double>(plan.batch())) {
   for (const plan::Input& input : plan.inputs()) {
@@ -38,6 +39,7 @@ Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps)
 }
 
 void Progress::show(const StepResult& result, bool last) {
+  if (!shown_) return;
   double rate = smoothedSeconds_ > 0 ? unitsPerStep_ / smoothedSeconds_ : 0;
   char text[200];
   std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %s %s/s  %s left", static_cast<long long>(result.step),
@@ -46,7 +48,7 @@ void Progress::show(const StepResult& result, bool last) {
                 duration(smoothedSeconds_ * static_cast<double>(lastStep_ - result.step)).c_str());
   std::fprintf(stderr, terminal_ ? "\r\033[K%s%s" : "%s%s", text, terminal_ && !last ? "" : "\n");
   open_ = terminal_ && !last;
-  shown_ = Clock::now();
+  lastShown_ = Clock::now();
   shownStep_ = result.step;
 }
 
@@ -54,11 +56,12 @@ void Progress::step(const StepResult& result) {
   latest_ = result;
   // The first steps load caches and pages: forget them quickly.
   smoothedSeconds_ = smoothedSeconds_ == 0 ? result.seconds : 0.8 * smoothedSeconds_ + 0.2 * result.seconds;
-  double since = std::chrono::duration<double>(Clock::now() - shown_).count();
+  double since = std::chrono::duration<double>(Clock::now() - lastShown_).count();
   if (shownStep_ < 0 || since >= (terminal_ ? 0.1 : 10.0)) show(result, false);
 }
 
 void Progress::note(const std::string& text) {
+  if (!shown_) return;
   std::fprintf(stderr, "%s%s\n", open_ ? "\n" : "", text.c_str());
   open_ = false;
 }

@@ -13,7 +13,8 @@ namespace sheaf::exec {
 class Progress {
  public:
   // `steps` of this run; the rate is in tokens if the model reads integer sequences, else in samples.
-  Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps);
+  // Nothing is shown unless `shown`: of several processes one speaks.
+  Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
   void step(const StepResult& result);
   // A message on a line of its own.
   void note(const std::string& text);
@@ -23,12 +24,13 @@ class Progress {
   void show(const StepResult& result, bool last);
 
   using Clock = std::chrono::steady_clock;
+  const bool shown_;
   bool terminal_ = false, open_ = false;  // open: the terminal's line is unfinished
   int64_t lastStep_ = 0;
   double unitsPerStep_ = 0;
   const char* unit_ = "samples";
   double smoothedSeconds_ = 0;  // of a step
-  Clock::time_point shown_{};
+  Clock::time_point lastShown_{};
   int64_t shownStep_ = -1;
   StepResult latest_;
 };

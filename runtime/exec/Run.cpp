@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
+#include <sstream>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Gradients.h"
+#include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunLog.h"
@@ -16,6 +21,8 @@
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/AtomicFile.h"
+#include "runtime/io/MappedFile.h"
+#include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
 
@@ -29,32 +36,41 @@ Status checkWritable(const char* option, const std::string& path) {
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
 }
 
-Status checkMemory(const plan::Plan& plan) {
-  uint64_t rank = plan.memory().peak_bytes() + plan.memory().library_bytes(), machine = machineMemory();
-  if (rank <= machine / static_cast<uint64_t>(plan.ranks())) return {};
-  return Status::error(cat("the run needs ", plan.ranks(), " x ", bytesText(rank), ", this machine has ",
-                           bytesText(machine),
+// What a process takes for collectives with others; GPUs count theirs themselves.
+uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string& target) {
+  return job.processes() > 1 && target == "cpu" ? comm::exchangeBytes(plan, job.processes()) : 0;
+}
+
+// Of all processes on this machine, each with as many ranks.
+Status checkMemory(const plan::Plan& plan, const Job& job) {
+  uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
+  uint64_t rank = plan.memory().peak_bytes() + plan.memory().library_bytes();
+  if (job.processes() > 1) rank += comm::exchangeBytes(plan, job.processes()) / static_cast<uint64_t>(job.localRanks());
+  if (rank <= machine / ranks) return {};
+  return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
 }
 
 class Run {
  public:
-  Run(const RunOptions& options, const std::atomic<bool>& interrupted) : options_(options), interrupted_(interrupted) {}
+  Run(const RunOptions& options, const std::atomic<bool>& interrupted, Job& job)
+      : options_(options), interrupted_(interrupted), job_(job) {}
 
   Status execute() {
     SHEAF_RETURN_IF_ERROR(readFiles());
+    SHEAF_RETURN_IF_ERROR(settle());
     SHEAF_RETURN_IF_ERROR(openDevice());
-    StateAccess state(*plan_, ranks_);
+    StateAccess state(*plan_, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(initialise(state));
     noteMemory();
     Status status = train(state);
     if (status.ok()) status = saveOutputs(state);
-    if (!status.ok())
-      log_.event("error", {{"message", status.message()}});
-    else
-      logEnd();
-    return status.ok() ? log_.status() : status;
+    if (status.ok()) status = logEnd();
+    if (status.ok()) status = log_.status();
+    return status;
   }
+
+  void logError(const Status& status) { log_.event("error", {{"message", status.message()}}); }
 
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
@@ -63,13 +79,18 @@ class Run {
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
+    target_ = options_.device;
+    if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
 
     if (!options_.resume.empty()) {
-      Expected<io::Checkpoint> checkpoint =
-          io::Checkpoint::openNewest(options_.resume, [&](const std::string& text) { warnings_.push_back(text); });
+      io::SharedReading shared{
+          static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
+          [&](const std::string& state, const Status& mine) { return job_.together(state, mine); }};
+      Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
+          options_.resume, [&](const std::string& text) { warnings_.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
       SHEAF_RETURN_IF_ERROR(checkState(*plan_, *checkpoint));
       const io::Manifest& manifest = checkpoint->manifest();
@@ -89,46 +110,98 @@ class Run {
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
       weights_ = std::move(*weights);
     }
+    if (!options_.trace.empty())
+      tracePath_ = job_.first() ? options_.trace : cat(options_.trace, ".process-", job_.process());
+    SHEAF_RETURN_IF_ERROR(checkWritable("--trace", tracePath_));
+    if (!job_.first()) return {};
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
-    SHEAF_RETURN_IF_ERROR(checkWritable("--trace", options_.trace));
     Expected<RunLog> log = RunLog::open(options_.log, !options_.resume.empty());
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
     return {};
   }
 
+  // What must be the same in all processes, and the ranks of this one.
+  Status settle() {
+    if (job_.processes() == 1) return job_.share(plan_->ranks());
+    Expected<uint64_t> hash = plan::planHash(*plan_);
+    if (!hash.ok()) return hash.status();
+    std::string tuned = "not given";
+    if (!options_.tuned.empty()) {
+      // Other algorithms would give other bits.
+      Expected<io::MappedFile> table = io::MappedFile::open(options_.tuned);
+      if (!table.ok()) return Status::error(cat("--tuned: ", table.status().message()));
+      tuned = cat("a table with hash ", hexText(fnv1a(table->bytes())));
+    }
+    auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
+    const plan::Schedule& schedule = training_.schedule();
+    std::vector<std::string> facts{
+        cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)),
+        cat("--steps ", options_.steps),
+        cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
+            ")"),
+        cat("--lr-schedule ", schedule.kind(), ":warmup=", schedule.warmup(), ",steps=", schedule.steps(),
+            ",min=", schedule.min()),
+        cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
+        cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
+        cat("--resume ", given(options_.resume)),
+        cat("--weights ", weights_ ? cat("with ", weights_->tensors().size(), " tensors") : "not given"),
+        cat("--save ", given(options_.save)),
+        cat("--save-state ", given(options_.saveState)),
+        cat("--save-every ", options_.saveEvery),
+        cat("--dump-gradients ", given(options_.gradients)),
+        cat("--poison ", options_.poison ? "given" : "not given"),
+        cat("--device ", target_),
+        cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
+        cat("--tune ", given(options_.tune)),
+        cat("--tuned ", tuned),
+        cat(options_.graphs ? "no " : "", "--no-graphs")};
+    for (const std::string& line : data_->describe()) facts.push_back(line);
+    SHEAF_RETURN_IF_ERROR(job_.agree(facts));
+    return job_.share(plan_->ranks());
+  }
+
   Status openDevice() {
-    std::string target = options_.device;
-    if (target.empty()) target = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
-    if (target == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_));
+    if (target_ == "cpu" && !(options_.tune + options_.tuned).empty())
+      return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
+    if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
       return Status::error(cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
                                "; compile with --max-threads-per-rank ", threads));
-    if (threads == 0) threads = std::clamp<int64_t>(availableCores() / plan_->ranks(), 1, limit);
-    Expected<Device*> device = loadDevice(target);
+    if (threads == 0)
+      threads = std::clamp<int64_t>(availableCores() / (job_.localRanks() * job_.processesOnCores()), 1, limit);
+    Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
     json::Object notes;
     auto ranks = (*device)->open(
         *plan_, {.ranks = plan_->ranks(),
+                 .firstRank = job_.firstRank(),
+                 .localRanks = job_.localRanks(),
+                 .processes = job_.group(),
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
                  .ringReductions = options_.ringReductions,
+                 .tunedProducts = options_.tuned,
+                 .tuneProducts = options_.tune,
+                 .warn = [&](const std::string& text) { warnings_.push_back(text); },
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
     log_.event("start", {{"plan", options_.plan},
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
+                         {"processes", job_.processes()},
+                         {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
                          {"step", position_.step}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
-    progress_.emplace(*plan_, position_.step, options_.steps);
+    progress_.emplace(*plan_, position_.step, options_.steps, job_.first());
     for (const std::string& warning : warnings_) warn(warning);
     return {};
   }
@@ -152,8 +225,8 @@ class Run {
   }
 
   Status train(const StateAccess& state) {
-    if (!options_.gradients.empty()) gradients_.emplace(*plan_);
-    if (!options_.trace.empty()) trace_.emplace(*plan_, options_.trace);
+    if (!options_.gradients.empty()) gradients_.emplace(*plan_, job_.firstRank(), job_.localRanks());
+    if (!tracePath_.empty()) trace_.emplace(*plan_, tracePath_);
     Trainer trainer(*plan_, ranks_, *data_,
                     {.training = training_,
                      .step = position_.step,
@@ -161,9 +234,11 @@ class Run {
                      .samples = position_.samples,
                      .gradients = gradients_ ? &*gradients_ : nullptr,
                      .trace = trace_ ? &*trace_ : nullptr,
-                     .interrupted = &interrupted_});
+                     .interrupted = &interrupted_,
+                     .firstRank = job_.firstRank(),
+                     .processes = job_.group()});
     int64_t end = position_.step + options_.steps;
-    while (trainer.step() < end && !interrupted_) {
+    while (trainer.step() < end && !trainer.interrupted()) {
       int64_t steps = end - trainer.step();
       if (options_.saveEvery > 0) steps = std::min(steps, options_.saveEvery - trainer.step() % options_.saveEvery);
       SHEAF_RETURN_IF_ERROR(trainer.run(steps, [&](const StepResult& result) { report(result); }));
@@ -172,7 +247,8 @@ class Run {
       position_.updates = trainer.updates();
       position_.samples = trainer.samples();
       noteMemory();
-      if (options_.saveEvery > 0 && position_.step < end && !interrupted_) SHEAF_RETURN_IF_ERROR(saveNow(state));
+      if (options_.saveEvery > 0 && position_.step < end && !trainer.interrupted())
+        SHEAF_RETURN_IF_ERROR(saveNow(state));
     }
     progress_->finish();
     if (trainer.step() < end) {
@@ -215,29 +291,47 @@ class Run {
     if (!options_.save.empty())
       if (Status status = saveWeights(state, options_.save); !status.ok())
         return Status::error(cat("--save: ", status.message()));
-    if (gradients_) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
+    if (gradients_ && job_.group()) SHEAF_RETURN_IF_ERROR(gradients_->gather(*job_.group()));
+    if (gradients_ && job_.first()) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
     if (trace_) SHEAF_RETURN_IF_ERROR(trace_->write());
     return {};
   }
 
   void noteMemory() { privateBytes_ = std::max(privateBytes_, privateResidentBytes()); }
 
-  void logEnd() {
+  Status logEnd() {
     noteMemory();
-    if (options_.poison)
-      for (size_t rank = 0; rank < ranks_.size(); ++rank)
-        log_.event("arena", {{"rank", static_cast<int64_t>(rank)},
-                             {"highest_touched_byte", ranks_[rank]->highestTouchedByte()},
-                             {"peak_bytes", plan_->memory().peak_bytes()}});
+    if (options_.poison) SHEAF_RETURN_IF_ERROR(logArenas());
     log_.event("end", {{"step", position_.step},
                        {"updates", position_.updates},
                        {"samples", position_.samples},
                        {"peak_resident_bytes", peakResidentBytes()},
                        {"resident_bytes_without_files", privateBytes_}});
+    return {};
+  }
+
+  Status logArenas() {
+    std::string touched;
+    for (const auto& rank : ranks_) touched += cat(rank->highestTouchedByte(), " ");
+    std::vector<std::string> all{touched};
+    if (job_.group()) {
+      Expected<std::vector<std::string>> gathered = job_.group()->gather(touched, "the arenas' highest bytes");
+      if (!gathered.ok()) return gathered.status();
+      all = std::move(*gathered);
+    }
+    int64_t rank = 0;
+    for (const std::string& numbers : all) {
+      std::istringstream in(numbers);
+      for (uint64_t highest; in >> highest; ++rank)
+        log_.event("arena",
+                   {{"rank", rank}, {"highest_touched_byte", highest}, {"peak_bytes", plan_->memory().peak_bytes()}});
+    }
+    return {};
   }
 
   const RunOptions& options_;
   const std::atomic<bool>& interrupted_;
+  Job& job_;
   std::unique_ptr<plan::Plan> plan_;
   plan::Training training_;
   RunPosition position_;
@@ -250,7 +344,7 @@ class Run {
   std::vector<std::unique_ptr<RankContext>> ranks_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
-  std::string lastSaved_;
+  std::string target_, lastSaved_, tracePath_;  // target: the device
   bool reportedBad_ = false;
   uint64_t privateBytes_ = 0;  // largest seen
 };
@@ -258,7 +352,12 @@ class Run {
 }  // namespace
 
 Status run(const RunOptions& options, const std::atomic<bool>& interrupted) {
-  return Run(options, interrupted).execute();
+  Expected<std::unique_ptr<Job>> job = Job::join(interrupted);
+  if (!job.ok()) return job.status();
+  Run run(options, interrupted, **job);
+  Status status = (*job)->end(run.execute());
+  if (!status.ok()) run.logError(status);
+  return status;
 }
 
 }  // namespace sheaf::exec

@@ -26,12 +26,14 @@ struct RunOptions {
   std::string device;           // cpu or cuda; empty: that of the plan's first image
   bool graphs = true;           // of GPUs
   bool ringReductions = false;  // between GPUs
+  std::string tuned, tune;      // tables of matrix products on GPUs: one to choose from, one to measure and write
 
   std::string log, save, saveState, resume, gradients, trace;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
 
-// `interrupted` asks for an orderly end after the step under way.
+// `interrupted` asks for an orderly end after the step under way. What a launcher says in the environment makes it one
+// process's part of a job: see Job.h.
 Status run(const RunOptions& options, const std::atomic<bool>& interrupted);
 
 }  // namespace sheaf::exec

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
@@ -81,7 +82,7 @@ Status saveRank(const StateAccess& state, int64_t rank, const std::string& path,
     int bucket = static_cast<int>(part.parameter->bucket());
     for (uint64_t begin = part.begin; begin < part.end; begin += kChunkElements) {
       values.resize(std::min(part.end - begin, kChunkElements) * state.elementBytes(bucket, part.slot));
-      SHEAF_RETURN_IF_ERROR(state.read(bucket, part.slot, part.parameter->offset() + begin, values, rank));
+      SHEAF_RETURN_IF_ERROR(state.readOf(rank, bucket, part.slot, part.parameter->offset() + begin, values));
       SHEAF_RETURN_IF_ERROR(writer->write(values));
     }
   }
@@ -91,11 +92,52 @@ Status saveRank(const StateAccess& state, int64_t rank, const std::string& path,
   return {};
 }
 
+std::string fileName(int64_t rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
+}
+
+// Process 0 makes the folder, the others write into it.
+Expected<io::CheckpointWriter> openWriter(const StateAccess& state, const std::string& folder, int64_t step) {
+  comm::ProcessGroup* processes = state.processes();
+  if (!processes) return io::CheckpointWriter::create(folder, step);
+  const std::string what = cat("the state's folder of step ", step);
+  if (!state.first()) {
+    Expected<std::vector<std::string>> names = processes->allGather("", what);
+    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
+  }
+  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
+  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
+  return writer;
+}
+
+// The files of all ranks, on process 0.
+Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manifest::File>& files) {
+  std::vector<uint64_t> numbers;
+  for (const io::Manifest::File& file : files) numbers.insert(numbers.end(), {file.size, file.checksum});
+  const std::string mine(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(uint64_t));
+  Expected<std::vector<std::string>> all = state.processes()->gather(mine, cat("the state's files of step ", step));
+  if (!all.ok()) return all.status();
+  files.clear();
+  for (const std::string& message : *all) {
+    if (message.size() != mine.size()) return Status::error("a process has saved other files than its ranks'");
+    std::memcpy(numbers.data(), message.data(), message.size());
+    for (size_t i = 0; i < numbers.size(); i += 2) {
+      io::Manifest::File& file = files.emplace_back();
+      file.name = fileName(static_cast<int64_t>(files.size()) - 1);
+      file.size = numbers[i];
+      file.checksum = numbers[i + 1];
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
   const plan::Plan& plan = state.plan();
-  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, position.step);
+  Expected<io::CheckpointWriter> writer = openWriter(state, folder, position.step);
   if (!writer.ok()) return writer.status();
   io::Manifest manifest{.step = position.step,
                         .samples = static_cast<int64_t>(position.samples),
@@ -109,14 +151,15 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
                         .parameters = {},
                         .files = {}};
   for (const plan::Parameter& parameter : plan.parameters()) manifest.parameters.push_back(describe(plan, parameter));
-  for (int64_t rank = 0; rank < plan.ranks(); ++rank) {
-    char name[40];
-    std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank) {
     io::Manifest::File& file = manifest.files.emplace_back();
-    file.name = name;
-    SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(name), file));
+    file.name = fileName(rank);
+    SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(file.name), file));
   }
-  return writer->commit(manifest);
+  if (!state.processes()) return writer->commit(manifest);
+  SHEAF_RETURN_IF_ERROR(gatherFiles(state, position.step, manifest.files));
+  if (state.first()) SHEAF_RETURN_IF_ERROR(writer->commit(manifest));
+  return state.processes()->barrier(cat("the saved state of step ", position.step));
 }
 
 Status checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {

@@ -19,7 +19,8 @@ struct RunPosition {
   std::optional<int64_t> shuffleSeed;
 };
 
-// Writes FOLDER/step-N, every rank's part of every bucket in a file of its own, and names it in FOLDER/latest.
+// Writes FOLDER/step-N, every rank's part of every bucket in a file of its own, and names it in FOLDER/latest. Every
+// process calls it and writes its own ranks' files; process 0 gives the whole its name when all are written.
 Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position);
 
 // An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -23,16 +24,21 @@ inline int exactSlot(const plan::Bucket& bucket) {
 
 class StateAccess {
  public:
-  // Both must outlive this; used only while the ranks are synchronized.
-  StateAccess(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks)
-      : plan_(plan), ranks_(ranks) {}
+  // All must outlive this; used only while the ranks are synchronized. `ranks` are this process's, from `firstRank` on;
+  // `processes` is set if there are others.
+  StateAccess(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, int64_t firstRank = 0,
+              comm::ProcessGroup* processes = nullptr)
+      : plan_(plan), ranks_(ranks), firstRank_(static_cast<uint64_t>(firstRank)), processes_(processes) {}
 
-  // Elements [begin, begin + host.size() / elementBytes) of a bucket: reading takes each from its owner, replicated
-  // ones from `reader`; writing goes to every rank that holds them.
-  Status read(int bucket, int slot, uint64_t begin, std::span<std::byte> host, int64_t reader = 0) const;
+  // Elements [begin, begin + count) of a bucket, into process 0's `host`, each from its owner, wherever that is. Every
+  // process calls it with the same range (but no `host`); what comes from others is sent in bounded pieces.
+  Status collect(int bucket, int slot, uint64_t begin, uint64_t count, std::span<std::byte> host) const;
+  // Elements from `begin` on that `rank`, one of this process, holds: of its own part, or any if they are replicated.
+  Status readOf(int64_t rank, int bucket, int slot, uint64_t begin, std::span<std::byte> host) const;
+  // Writing goes to every rank of this process that holds the elements. Every process writes the same.
   Status write(int bucket, int slot, uint64_t begin, std::span<const std::byte> host) const;
   Status writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const;
-  // The same bytes into a buffer of every rank.
+  // The same bytes into a buffer of every rank of this process.
   Status writeBuffer(uint32_t buffer, std::span<const std::byte> host) const;
 
   // Values of parameters, of any float type: rounded into the parameters and, where there are, into master weights.
@@ -41,6 +47,11 @@ class StateAccess {
   plan::ElementType elementType(int bucket, int slot) const;
   uint64_t elementBytes(int bucket, int slot) const;
   const plan::Plan& plan() const { return plan_; }
+  int64_t firstRank() const { return static_cast<int64_t>(firstRank_); }
+  int64_t localRanks() const { return static_cast<int64_t>(ranks_.size()); }
+  comm::ProcessGroup* processes() const { return processes_; }
+  // Whether this process is the one whose collect() fills `host`.
+  bool first() const { return firstRank_ == 0; }
 
  private:
   struct Place {
@@ -48,9 +59,14 @@ class StateAccess {
     bool sharded;
   };
   Place place(int bucket, int slot) const;
+  // The bytes of [begin, end) of a sharded array that are in this process, in order.
+  Status readLocal(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
+  Status gatherPiece(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
 
   const plan::Plan& plan_;
   const std::vector<std::unique_ptr<RankContext>>& ranks_;
+  const uint64_t firstRank_;
+  comm::ProcessGroup* const processes_;
 };
 
 }  // namespace sheaf::exec

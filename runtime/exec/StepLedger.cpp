@@ -18,20 +18,40 @@ StepLedger::StepLedger(Config config)
 
 bool StepLedger::mayStart() const {
   if (taken_ - completed_ >= kInFlight) return false;
+  if (config_.vote && votes_ <= taken_) return false;
   // Whether the previous step was an update decides this one's scalars.
   return !config_.skipOnNan || !config_.hasNorm || norms_ == taken_;
+}
+
+// Which votes there are depends on nothing but the steps, so that all processes hold the same ones.
+void StepLedger::requestVote(int64_t index) {
+  if (!config_.vote || index != requested_ || index >= config_.steps) return;
+  ++requested_;
+  config_.vote(firstStep_ + index, config_.interrupted && *config_.interrupted);
+}
+
+void StepLedger::voted(int64_t step, bool stop) {
+  std::lock_guard lock(mutex_);
+  ++votes_;
+  if (stop) stopAt_ = std::min(stopAt_, step - firstStep_);
+  interrupted_ |= stop;
+  changed_.notify_all();
 }
 
 std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::function<Status()>& poll) {
   std::unique_lock lock(mutex_);
   int64_t index = step - firstStep_;
-  auto decided = [&] { return !error_.ok() || index < taken_ || ended_ || taken_ == config_.steps || mayStart(); };
+  requestVote(index);
+  auto decided = [&] { return !error_.ok() || index < taken_ || taken_ == limit() || mayStart(); };
   while (!changed_.wait_for(lock, kPollInterval, decided))
     if (Status status = poll ? poll() : Status(); !status.ok()) error_ = std::move(status);
   if (!error_.ok()) return nullptr;
   if (index == taken_) {
-    if (ended_ || taken_ == config_.steps || (config_.interrupted && *config_.interrupted)) {
-      ended_ = true;
+    if (!config_.vote && taken_ < limit() && config_.interrupted && *config_.interrupted) {
+      stopAt_ = taken_;
+      interrupted_ = true;
+    }
+    if (taken_ == limit()) {
       changed_.notify_all();
       return nullptr;
     }
@@ -40,10 +60,11 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
     next.result.hasNorm = config_.hasNorm;
     next.values = config_.makeValues(step, updates_ + 1, next.result.learningRate);
     next.values->writeOutput = [this, step](int64_t rank, plan::OutputKind kind, double value) {
-      if (rank == 0) output(step, kind, value);  // the outputs are the same on every rank
+      if (rank == config_.reporter) output(step, kind, value);
     };
     ++taken_;
     ++updates_;
+    requestVote(taken_);
   }
   Step& handed = steps_[static_cast<size_t>(index - dropped_)];
   std::shared_ptr<const StepValues> values = handed.values;
@@ -79,7 +100,7 @@ void StepLedger::complete(Step& step) {
   bool finite = std::isfinite(step.result.loss) && (!config_.hasNorm || std::isfinite(step.result.gradientNorm));
   if (!finite && !step.result.skipped && badStep_ < 0) {
     badStep_ = step.result.step;
-    ended_ = true;
+    stopAt_ = std::min(stopAt_, badStep_ - firstStep_ + kInFlight);
   }
   ready_.push_back(step.result);
   // Records are kept until every rank has taken the step; others may still ask for it.

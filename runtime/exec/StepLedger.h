@@ -1,12 +1,14 @@
 // What the ranks' issuing threads agree on: which steps there are, their values, their results, and when to end.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -29,9 +31,13 @@ class StepLedger {
     int64_t firstStep = 0, steps = 0;
     int64_t updates = 0;  // applied before firstStep
     int64_t ranks = 1;
+    int64_t reporter = 0;    // the rank whose outputs count: they are the same on every rank
     bool hasNorm = false;    // the body writes a gradient norm besides the loss
     bool skipOnNan = false;  // a step whose norm is not finite is no update; else it ends the run
     const std::atomic<bool>* interrupted = nullptr;
+    // If set: asks the other processes whether to begin a step, without waiting; the answer comes to voted(). Called in
+    // the order of the steps, for each one once.
+    std::function<void(int64_t step, bool stop)> vote;
     // Everything of a step's values but writeOutput, and the learning rate they use.
     std::function<std::shared_ptr<StepValues>(int64_t step, int64_t update, double& learningRate)> makeValues;
   };
@@ -39,8 +45,11 @@ class StepLedger {
 
   // The values of a step, the same for every rank; each rank takes the steps in order. Waits so that at most two steps
   // are in flight, and asks `poll` now and then whether what it waits for can still come. Null when there is no such
-  // step (all ranks then end after the same one) or after a failure.
+  // step or after a failure. All ranks, in whichever process, end after the same step: what ends a run is a vote, or a
+  // loss or norm that is not finite, two steps after it, when every process has seen it.
   std::shared_ptr<const StepValues> take(int64_t step, const std::function<Status()>& poll = {});
+  // The answer to a vote: whether all processes end before this step.
+  void voted(int64_t step, bool stop);
   // Some rank cannot go on. The first error is kept.
   void fail(Status why);
   // A rank has issued and finished everything.
@@ -55,6 +64,8 @@ class StepLedger {
   int64_t updates() const { return updates_; }
   // The step whose loss or norm was not finite and ended the run, or -1.
   int64_t badStep() const { return badStep_; }
+  // Whether the run ended because somebody asked for it.
+  bool interrupted() const { return interrupted_; }
 
  private:
   struct Step {
@@ -64,6 +75,8 @@ class StepLedger {
     StepResult result;
   };
   bool mayStart() const;
+  int64_t limit() const { return std::min(config_.steps, stopAt_); }
+  void requestVote(int64_t index);
   void output(int64_t step, plan::OutputKind kind, double value);
   void complete(Step& step);
 
@@ -78,8 +91,10 @@ class StepLedger {
   int64_t norms_ = 0;       // steps whose norm is known
   int64_t updates_ = 0;
   int64_t badStep_ = -1;
+  int64_t stopAt_ = std::numeric_limits<int64_t>::max();  // steps that there are, if fewer than planned
+  int64_t requested_ = 0, votes_ = 0;                     // votes asked for and answered
   int64_t ranksDone_ = 0;
-  bool ended_ = false;
+  bool interrupted_ = false;
   Status error_;
   std::deque<StepResult> ready_;
   std::chrono::steady_clock::time_point lastResult_;

@@ -1,10 +1,9 @@
 #include "runtime/exec/Trace.h"
 
-#include <span>
+#include <algorithm>
 
-#include "runtime/base/Json.h"
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
+#include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
@@ -12,11 +11,6 @@ namespace {
 
 double microseconds(Trace::Time::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
-}
-
-json::Value metadata(const char* what, int64_t rank, int64_t stream, const std::string& name) {
-  return json::Object{
-      {"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", stream}, {"args", json::Object{{"name", name}}}};
 }
 
 }  // namespace
@@ -35,28 +29,21 @@ void Trace::add(int64_t rank, int64_t step, const plan::Instruction& instruction
 }
 
 Status Trace::write() const {
-  json::Array events;
+  io::ChromeTrace trace;
   for (int64_t rank = 0; rank < plan_.ranks(); ++rank) {
-    events.push_back(metadata("process_name", rank, 0, cat("rank ", rank)));
+    auto ours = spans_.begin() + rank * plan_.streams_size();
+    // Other processes write their own ranks.
+    if (std::all_of(ours, ours + plan_.streams_size(), [](auto& spans) { return spans.empty(); })) continue;
+    trace.nameProcess(rank, cat("rank ", rank));
     for (int stream = 0; stream < plan_.streams_size(); ++stream) {
-      events.push_back(metadata("thread_name", rank, stream, plan_.streams(stream)));
+      trace.nameThread(rank, stream, plan_.streams(stream));
       for (const Span& span : spans_[rank * plan_.streams_size() + stream])
-        events.push_back(
-            json::Object{{"name", span.instruction->label()},
-                         {"cat", plan::instructionKind(*span.instruction)},
-                         {"ph", "X"},
-                         {"pid", rank},
-                         {"tid", stream},
-                         {"ts", microseconds(span.begin - start_)},
-                         {"dur", microseconds(span.end - span.begin)},
-                         {"args", json::Object{{"step", span.step}, {"instruction", indices_.at(span.instruction)}}}});
+        trace.add(rank, stream, span.instruction->label(), plan::instructionKind(*span.instruction),
+                  microseconds(span.begin - start_), microseconds(span.end - span.begin),
+                  {{"step", span.step}, {"instruction", indices_.at(span.instruction)}});
     }
   }
-  std::string text = json::write(json::Object{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path_);
-  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
-  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  return file->commit();
+  return std::move(trace).write(path_);
 }
 
 }  // namespace sheaf::exec

@@ -1,9 +1,11 @@
 #include "runtime/exec/Trainer.h"
 
+#include <optional>
 #include <thread>
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/exec/StopVote.h"
 
 namespace sheaf::exec {
 namespace {
@@ -76,16 +78,27 @@ Status Trainer::runRank(StepLedger& ledger, size_t rank, int64_t firstStep) cons
 }
 
 Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>& report) {
+  std::optional<StopVote> vote;
   StepLedger ledger({.firstStep = step_,
                      .steps = steps,
                      .updates = updates_,
                      .ranks = static_cast<int64_t>(ranks_.size()),
+                     .reporter = options_.firstRank,
                      .hasNorm = hasNorm_,
                      .skipOnNan = options_.training.on_nan() == "skip",
                      .interrupted = options_.interrupted,
+                     .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
+                                                : std::function<void(int64_t, bool)>(),
                      .makeValues = [this](int64_t step, int64_t update, double& learningRate) {
                        return makeValues(step, update, learningRate);
                      }});
+  if (options_.processes)
+    vote.emplace(*options_.processes, [&ledger](int64_t step, const Expected<bool>& stop) {
+      if (stop.ok())
+        ledger.voted(step, *stop);
+      else
+        ledger.fail(stop.status());
+    });
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks_.size(); ++rank)
     threads.emplace_back([&, rank] {
@@ -100,10 +113,14 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
   StepResult result;
   while (ledger.nextResult(result)) report(result);
   for (std::thread& thread : threads) thread.join();
+  // The others wait for a rank that failed, and a vote for them.
+  if (Status status = ledger.status(); !status.ok() && options_.processes) options_.processes->fail(status.message());
+  vote.reset();
   SHEAF_RETURN_IF_ERROR(ledger.status());
   step_ = ledger.nextStep();
   updates_ = ledger.updates();
   badStep_ = ledger.badStep();
+  interrupted_ = ledger.interrupted();
   return {};
 }
 

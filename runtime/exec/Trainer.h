@@ -1,4 +1,4 @@
-// Runs a plan's steps: one issuing thread per rank, every rank in the same total order.
+// Runs a plan's steps: one issuing thread for each rank of this process, every rank in the same total order.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/StepLedger.h"
@@ -25,6 +26,8 @@ struct TrainerOptions {
   GradientCapture* gradients = nullptr;  // takes the first step's, if set
   Trace* trace = nullptr;                // takes every step's times, if set
   const std::atomic<bool>* interrupted = nullptr;
+  int64_t firstRank = 0;                    // of this process
+  comm::ProcessGroup* processes = nullptr;  // if there are others
 };
 
 class Trainer {
@@ -33,7 +36,8 @@ class Trainer {
           TrainerOptions options);
 
   // Prologue, up to `steps` bodies, epilogue; results go to `report` in order, on the calling thread. Afterwards the
-  // ranks are synchronized. Ends early when interrupted, and where a loss or norm is not finite under on_nan stop.
+  // ranks are synchronized. Ends early when a process is interrupted, and where a loss or norm is not finite under
+  // on_nan stop: after the same step everywhere.
   Status run(int64_t steps, const std::function<void(const StepResult&)>& report);
 
   int64_t step() const { return step_; }
@@ -41,6 +45,8 @@ class Trainer {
   uint64_t samples() const { return samplesAt(step_); }
   // The step that on_nan stop ended the run at, or -1.
   int64_t badStep() const { return badStep_; }
+  // Whether the last run ended early because a process was interrupted.
+  bool interrupted() const { return interrupted_; }
 
  private:
   Status runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const;
@@ -53,6 +59,7 @@ class Trainer {
   const TrainerOptions options_;
   bool hasNorm_ = false;
   int64_t step_, updates_, badStep_ = -1;
+  bool interrupted_ = false;
 };
 
 // What a plan must have to be trained with, beyond being a right one: a loss in its body.

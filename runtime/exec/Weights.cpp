@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <optional>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
@@ -179,8 +179,12 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
     plan::ElementType type = state.elementType(static_cast<int>(parameter.bucket()), slotOf(parameter));
     entries.push_back({parameter.name(), io::dataTypeOf(type), namedShape(parameter)});
   }
-  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
-  if (!writer.ok()) return writer.status();
+  std::optional<io::SafetensorsWriter> writer;
+  if (state.first()) {
+    Expected<io::SafetensorsWriter> made = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
+    if (!made.ok()) return made.status();
+    writer = std::move(*made);
+  }
   std::vector<std::byte> values, named;
   for (const plan::Parameter& parameter : plan.parameters()) {
     int bucket = static_cast<int>(parameter.bucket()), slot = slotOf(parameter);
@@ -188,8 +192,10 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
     // A permuted parameter is brought into memory whole; the others pass through in pieces.
     uint64_t piece = parameter.permutation_size() ? count : std::min(count, kChunkElements);
     for (uint64_t begin = 0; begin < count; begin += piece) {
-      values.resize(std::min(piece, count - begin) * size);
-      SHEAF_RETURN_IF_ERROR(state.read(bucket, slot, parameter.offset() + begin, values));
+      uint64_t now = std::min(piece, count - begin);
+      if (writer) values.resize(now * size);
+      SHEAF_RETURN_IF_ERROR(state.collect(bucket, slot, parameter.offset() + begin, now, values));
+      if (!writer) continue;
       if (parameter.permutation_size()) {
         named.resize(values.size());
         planToNamed(parameter, values.data(), size, named.data());
@@ -199,7 +205,7 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
       }
     }
   }
-  return writer->commit();
+  return writer ? writer->commit() : Status();
 }
 
 }  // namespace sheaf::exec

@@ -27,7 +27,8 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
                    const std::function<void(const std::string&)>& note);
 Status loadConstants(const StateAccess& state, WeightFiles& files);
 
-// All parameters in the named layout: their exact values, in f32 where there are master weights.
+// All parameters in the named layout: their exact values, in f32 where there are master weights. Every process calls
+// it; process 0 writes.
 Status saveWeights(const StateAccess& state, const std::string& path);
 
 // Zeros into padding and, if `states`, optimizer state: what no file gives a value to.

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
+constexpr const char* kSaving = ".saving-";
 constexpr uint64_t kMaxManifestBytes = 1 << 28;
 
 namespace fs = std::filesystem;
@@ -61,7 +62,7 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
   CheckpointWriter writer;
   writer.folder_ = folder;
   writer.name_ = stepFolder(step);
-  writer.temporary_ = folder + "/.saving-XXXXXX";
+  writer.temporary_ = folder + "/" + kSaving + "XXXXXX";
   if (!mkdtemp(writer.temporary_.data())) {
     int failed = errno;
     writer.temporary_.clear();
@@ -73,6 +74,22 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
   return writer;
 }
 
+Expected<CheckpointWriter> CheckpointWriter::join(const std::string& folder, const std::string& name) {
+  // It comes from another process: a name and no path.
+  if (!name.starts_with(kSaving) || name.find('/') != std::string::npos)
+    return Status::error(cat("'", name.substr(0, 100), "' is no folder of a state"));
+  std::error_code error;
+  CheckpointWriter writer;
+  writer.folder_ = folder;
+  writer.temporary_ = folder + "/" + name;
+  writer.ours_ = false;
+  if (!fs::is_directory(writer.temporary_, error))
+    return Status::error(cat(writer.temporary_,
+                             " is not there, though another process has made it: the folder must be on ",
+                             "a file system that all processes share"));
+  return writer;
+}
+
 CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept {
   *this = std::move(other);
 }
@@ -81,12 +98,13 @@ CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&& other) noexcept
   std::swap(folder_, other.folder_);
   std::swap(name_, other.name_);
   std::swap(temporary_, other.temporary_);
+  std::swap(ours_, other.ours_);
   return *this;
 }
 
 CheckpointWriter::~CheckpointWriter() {
   std::error_code ignored;
-  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (ours_ && !temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
 Status CheckpointWriter::commit(const Manifest& manifest) {
@@ -112,15 +130,16 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   return {};
 }
 
-Status Checkpoint::openFile(const Manifest::File& file) {
+Status Checkpoint::openFile(const Manifest::File& file, bool verify) {
   std::string path = folder_ + "/" + file.name;
   Expected<MappedFile> mapped = MappedFile::open(path);
   if (!mapped.ok()) return mapped.status();
   if (mapped->bytes().size() != file.size)
     return Status::error(cat(path, " has ", mapped->bytes().size(), " bytes, its manifest says ", file.size));
   Xxh64 hash;
-  hash.update(mapped->bytes());
-  if (hash.digest() != file.checksum) return Status::error(cat(path, " is damaged: its checksum does not match"));
+  if (verify) hash.update(mapped->bytes());
+  if (verify && hash.digest() != file.checksum)
+    return Status::error(cat(path, " is damaged: its checksum does not match"));
   Expected<Safetensors> tensors = Safetensors::open(path);
   if (!tensors.ok()) return tensors.status();
   for (const auto& [name, tensor] : tensors->tensors()) {
@@ -157,7 +176,14 @@ Status Checkpoint::checkCoverage() const {
   return {};
 }
 
-Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
+Expected<Checkpoint> Checkpoint::open(const std::string& folder, const SharedReading& shared) {
+  Expected<Checkpoint> checkpoint = openAlone(folder, shared);
+  if (!shared.agree) return checkpoint;
+  Status status = shared.agree(folder, checkpoint.status());
+  return status.ok() ? std::move(checkpoint) : status;
+}
+
+Expected<Checkpoint> Checkpoint::openAlone(const std::string& folder, const SharedReading& shared) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   std::string path = folder + "/" + kManifest;
@@ -168,7 +194,8 @@ Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
       parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
   if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
   checkpoint.manifest_ = std::move(*manifest);
-  for (const Manifest::File& part : checkpoint.manifest_.files) SHEAF_RETURN_IF_ERROR(checkpoint.openFile(part));
+  for (size_t i = 0; i < checkpoint.manifest_.files.size(); ++i)
+    SHEAF_RETURN_IF_ERROR(checkpoint.openFile(checkpoint.manifest_.files[i], i % shared.count == shared.index));
   for (auto& [key, pieces] : checkpoint.pieces_)
     std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
       return std::tuple(a.begin, a.data.size()) < std::tuple(b.begin, b.data.size());
@@ -179,9 +206,10 @@ Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
 }
 
 Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
-                                            const std::function<void(const std::string&)>& warn) {
+                                            const std::function<void(const std::string&)>& warn,
+                                            const SharedReading& shared) {
   std::error_code error;
-  if (fs::exists(folder + "/" + kManifest, error)) return open(folder);
+  if (fs::exists(folder + "/" + kManifest, error)) return open(folder, shared);
   std::vector<std::pair<int64_t, std::string>> states;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string name = entry->path().filename();
@@ -195,7 +223,7 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
   std::stable_partition(states.begin(), states.end(), [&](const auto& state) { return state.second == latest; });
   Status first;
   for (const auto& [step, name] : states) {
-    Expected<Checkpoint> checkpoint = open(folder + "/" + name);
+    Expected<Checkpoint> checkpoint = open(folder + "/" + name, shared);
     if (checkpoint.ok()) return checkpoint;
     if (first.ok()) first = checkpoint.status();
     if (states.size() > 1) warn(cat("saved state ", name, " is not usable: ", checkpoint.status().message()));

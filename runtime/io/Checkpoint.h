@@ -59,10 +59,14 @@ std::string stepFolder(int64_t step);
 class CheckpointWriter {
  public:
   static Expected<CheckpointWriter> create(const std::string& folder, int64_t step);
+  // A part of what another process has created under a name: files can be written, but not committed.
+  static Expected<CheckpointWriter> join(const std::string& folder, const std::string& name);
   CheckpointWriter(CheckpointWriter&&) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) noexcept;
   ~CheckpointWriter();  // without commit(), nothing remains
 
+  // The name of the temporary folder, for join().
+  std::string name() const { return temporary_.substr(temporary_.rfind('/') + 1); }
   // Where a file of the state is to be written.
   std::string path(const std::string& file) const { return temporary_ + "/" + file; }
   // Writes the manifest, gives the folder its name and updates `latest`.
@@ -71,17 +75,26 @@ class CheckpointWriter {
  private:
   CheckpointWriter() = default;
   std::string folder_, name_, temporary_;
+  bool ours_ = true;  // to remove or commit
 };
 
 // A state that was read and found whole: every file has its size and checksum, and the pieces cover every parameter and
 // state exactly once.
+//
+// Several processes may open a state together: each verifies the checksums of every count-th file, and agree() settles
+// whether the state is whole: it returns the same for all, given each one's opinion of a state.
+struct SharedReading {
+  size_t index = 0, count = 1;
+  std::function<Status(const std::string& state, const Status& mine)> agree;
+};
+
 class Checkpoint {
  public:
-  static Expected<Checkpoint> open(const std::string& folder);
+  static Expected<Checkpoint> open(const std::string& folder, const SharedReading& shared = {});
   // The newest valid state in a folder of states (or that folder itself, if it is one state's): the one that `latest`
   // names, else the one with most steps. What is newer but damaged is passed over with a warning.
-  static Expected<Checkpoint> openNewest(const std::string& folder,
-                                         const std::function<void(const std::string&)>& warn);
+  static Expected<Checkpoint> openNewest(const std::string& folder, const std::function<void(const std::string&)>& warn,
+                                         const SharedReading& shared = {});
 
   const Manifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
@@ -94,7 +107,8 @@ class Checkpoint {
   const std::vector<Piece>& pieces(const std::string& kind, const std::string& parameter) const;
 
  private:
-  Status openFile(const Manifest::File& file);
+  static Expected<Checkpoint> openAlone(const std::string& folder, const SharedReading& shared);
+  Status openFile(const Manifest::File& file, bool verify);
   Status checkCoverage() const;
 
   std::string folder_;

@@ -85,6 +85,7 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   rows.rowElements = rowElements;
   rows.rowsPerRank = static_cast<uint64_t>(shape[0]);
   rows.file = argument.file;
+  rows.fileNumber = files_.size() - 1;
   if (rows_ != 0 && rows_ != count)
     return Status::error(cat(place, ": it has ", count, " rows, other inputs have ", rows_));
   rows_ = count;
@@ -117,6 +118,17 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
                                shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass --data ",
                                source.names_[i], "=FILE.npy"));
   return source;
+}
+
+std::vector<std::string> DataSource::describe() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const MappedFile& file = files_[inputs_[i].fileNumber];
+    uint64_t offset = static_cast<uint64_t>(inputs_[i].data - file.bytes().data());
+    lines.push_back(cat("--data ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " at byte ", offset,
+                        " of a file of ", file.bytes().size(), " bytes with hash ", hexText(fileHash(file.bytes()))));
+  }
+  return lines;
 }
 
 Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {

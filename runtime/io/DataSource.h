@@ -34,6 +34,8 @@ class DataSource {
                                    std::optional<int64_t> shuffleSeed);
 
   uint64_t rows() const { return rows_; }
+  // Each input's data in words and by its file's size and hash: the same for processes that read the same.
+  std::vector<std::string> describe() const;
   // Fills a rank's rows of one input for the global batch that starts at sample `sample`. Threads may call it together.
   Status read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
 
@@ -44,6 +46,7 @@ class DataSource {
     uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
     uint64_t rowsPerRank = 0;
     std::string file;
+    size_t fileNumber = 0;  // in files_
   };
   Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted);
 

@@ -62,6 +62,23 @@ uint64_t packingBytes(const LibraryCall& call) {
 
 }  // namespace
 
+LibraryCall libraryCall(const std::string& function, const std::vector<std::pair<const char*, int64_t>>& integers,
+                        const std::vector<std::pair<const char*, double>>& reals) {
+  LibraryCall call;
+  call.set_function(function);
+  for (const auto& [name, value] : integers) {
+    Attribute* attribute = call.add_attributes();
+    attribute->set_name(name);
+    attribute->set_integer(value);
+  }
+  for (const auto& [name, value] : reals) {
+    Attribute* attribute = call.add_attributes();
+    attribute->set_name(name);
+    attribute->set_real(value);
+  }
+  return call;
+}
+
 int64_t integer(const LibraryCall& call, std::string_view name) {
   const Attribute* attribute = find(call, name);
   return attribute ? attribute->integer() : 0;

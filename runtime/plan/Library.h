@@ -41,12 +41,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
+
+// A call without operands.
+LibraryCall libraryCall(const std::string& function, const std::vector<std::pair<const char*, int64_t>>& integers,
+                        const std::vector<std::pair<const char*, double>>& reals = {});
 
 // The value of an integer attribute, 0 if absent.
 int64_t integer(const LibraryCall& call, std::string_view name);

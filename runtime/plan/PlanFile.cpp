@@ -74,6 +74,14 @@ Expected<std::string> serializePlan(const Plan& plan) {
   return file;
 }
 
+Expected<uint64_t> planHash(const Plan& plan) {
+  Expected<std::string> file = serializePlan(plan);
+  if (!file.ok()) return file.status();
+  Header header;
+  std::memcpy(&header, file->data(), sizeof header);
+  return header.hash;
+}
+
 Status writePlan(const std::string& path, const Plan& plan) {
   Expected<std::string> bytes = serializePlan(plan);
   if (!bytes.ok()) return bytes.status();

@@ -21,6 +21,8 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file);
 
 // The bytes of a plan's file.
 Expected<std::string> serializePlan(const Plan& plan);
+// The payload's hash, as in the header of the plan's file.
+Expected<uint64_t> planHash(const Plan& plan);
 // Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan.
 Status writePlan(const std::string& path, const Plan& plan);
 

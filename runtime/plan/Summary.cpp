@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan {
 namespace {
@@ -83,8 +84,7 @@ class Liveness {
     });
     forEachOperand(instruction, [&](const Operand& operand) {
       // Scratch is read and written, but nothing of it is there before or after.
-      bool scratch = plan_.buffers(static_cast<int>(operand.buffer())).kind() == WORKSPACE;
-      if (operand.access() != WRITE && !scratch)
+      if (operand.access() != WRITE && !isScratch(instruction, operand))
         live_[operand.buffer()].add(operand.offset(), operand.offset() + operand.bytes());
     });
     std::sort(touched.begin(), touched.end());

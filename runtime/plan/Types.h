@@ -12,7 +12,11 @@
 namespace sheaf::plan {
 
 inline constexpr uint32_t kPlanVersion = 2;
-inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena
+inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena, parameters and shards
+// The next multiple of it.
+constexpr uint64_t aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 // More ranks than any machine has; what keeps products of sizes far from overflow.
 inline constexpr int64_t kMaxRanks = 65536;
 inline constexpr uint64_t kMaxBytes = uint64_t{1} << 50;

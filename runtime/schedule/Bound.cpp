@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "runtime/schedule/Beside.h"
+
 namespace sheaf::schedule {
 namespace {
 
@@ -28,57 +30,39 @@ std::vector<size_t> parentCycle(std::span<const Dependence> edges, const std::ve
   return {};
 }
 
-// Edges by the node they leave, or by the one they enter.
-class Graph {
- public:
-  Graph(size_t nodes, std::span<const Dependence> edges, bool backward) : edges_(nodes) {
-    for (const Dependence& d : edges)
-      edges_[backward ? d.to : d.from].emplace_back(backward ? d.from : d.to, d.distance);
-  }
-  // The least sum of distances on a path from a node to each other one; 2 stands for more than 1.
-  std::vector<uint8_t> distances(uint32_t from) const {
-    std::vector<uint8_t> least(edges_.size(), 2);
-    std::vector<uint32_t> rounds[2];
-    auto reach = [&](uint32_t node, uint32_t distance) {
-      if (distance < least[node]) least[node] = distance, rounds[distance].push_back(node);
-    };
-    for (auto [to, distance] : edges_[from])
-      if (distance < 2) reach(to, distance);
-    for (uint32_t round : {0, 1})
-      for (size_t i = 0; i < rounds[round].size(); ++i)
-        for (auto [to, distance] : edges_[rounds[round][i]])
-          if (round + distance < 2) reach(to, round + distance);
-    return least;
-  }
+// What must precede what whatever the schedule, and that the computing stream ends a round before it begins the next:
+// one node more stands between the rounds.
+std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependence> data) {
+  std::vector<Dependence> order(data.begin(), data.end());
+  const uint32_t between = loop.ops.size();
+  for (uint32_t i = 0; i < between; ++i)
+    if (loop.ops[i].stream == 0) order.push_back({i, between, 0}), order.push_back({between, i, 1});
+  return order;
+}
 
- private:
-  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> edges_;
-};
-
-// Transfers one after the other, and with them the computation that cannot run beside any of them: it needs each of
-// them and each of them needs it, within one round's length. Of the sets of the longest transfers the one that gives
-// most.
-double serialCommunication(const Loop& loop, std::span<const Dependence> data) {
-  std::vector<uint32_t> transfers;
-  for (uint32_t i = 0; i < loop.ops.size(); ++i)
-    if (loop.ops[i].unit == Unit::kLink && loop.ops[i].seconds > 0) transfers.push_back(i);
-  std::stable_sort(transfers.begin(), transfers.end(),
-                   [&](uint32_t a, uint32_t b) { return loop.ops[a].seconds > loop.ops[b].seconds; });
-  Graph after(loop.ops.size(), data, false), before(loop.ops.size(), data, true);
-  std::vector<bool> apart(loop.ops.size());
-  double computing = 0, best = 0, moving = 0;
-  for (uint32_t i = 0; i < loop.ops.size(); ++i)
-    if (loop.ops[i].unit == Unit::kCompute) apart[i] = true, computing += loop.ops[i].seconds;
-  for (uint32_t transfer : transfers) {
-    moving += loop.ops[transfer].seconds;
-    if (computing > 0) {
-      std::vector<uint8_t> later = after.distances(transfer), earlier = before.distances(transfer);
-      for (uint32_t i = 0; i < loop.ops.size(); ++i)
-        if (apart[i] && later[i] + earlier[i] > 1) apart[i] = false, computing -= loop.ops[i].seconds;
-    }
-    best = std::max(best, moving + std::max(computing, 0.0));
+// The terms that hold without a limit.
+Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Beside::Excluded& excluded) {
+  Bound bound;
+  double moving = 0;
+  for (const Op& op : loop.ops) {
+    if (op.unit == Unit::kCompute) bound.compute += op.seconds;
+    if (op.unit == Unit::kLink) moving += op.seconds;
   }
-  return best;
+  bound.compute += moving * loop.slowdown / (1 + loop.slowdown);
+  bound.communication = std::max(moving, Beside(loop, order, excluded).serialSeconds());
+  std::vector<Op> ops = loop.ops;
+  ops.emplace_back();
+  bound.cycle = longestCycle(ops, order);
+  bound.seconds = bound.compute;
+  // One way of saying it may be the other's rounded.
+  constexpr double kMore = 1 + 1e-9;
+  if (bound.communication > bound.seconds * kMore)
+    bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
+  // A cycle says more than the sum that it is where they are equal.
+  bool cyclic =
+      bound.by == BoundBy::kCommunication ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
+  if (cyclic) bound.seconds = std::max(bound.seconds, bound.cycle), bound.by = BoundBy::kCycle;
+  return bound;
 }
 
 }  // namespace
@@ -123,22 +107,17 @@ double longestCycle(std::span<const Op> ops, std::span<const Dependence> depende
   return ratio;
 }
 
-Bound boundOf(const Loop& loop, std::span<const Dependence> data) {
-  Bound bound;
-  for (const Op& op : loop.ops) {
-    if (op.unit == Unit::kCompute) bound.compute += op.seconds;
-    if (op.unit == Unit::kLink) bound.communication += op.seconds;
-  }
-  // Where the link has little to do the sum of it all is far from the computation's.
-  double compute = bound.compute;
-  bound.compute += bound.communication * loop.slowdown / (1 + loop.slowdown);
-  if (2 * bound.communication > compute) bound.communication = serialCommunication(loop, data);
-  bound.cycle = longestCycle(loop.ops, data);
-  bound.seconds = bound.compute;
-  if (bound.communication > bound.seconds) bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
-  // A cycle says more than the sum that it is where they are equal.
-  bool cyclic = bound.by == BoundBy::kCommunication ? bound.cycle >= bound.seconds : bound.cycle > bound.seconds;
-  if (cyclic) bound.seconds = bound.cycle, bound.by = BoundBy::kCycle;
+Bound boundOf(const Loop& loop, std::span<const Dependence> data, const LimitEffect* effect) {
+  const std::vector<Dependence> order = orderOfRounds(loop, data);
+  if (!effect) return termsOf(loop, order, {});
+  Loop free = loop;
+  for (size_t i = 0; i < free.ops.size(); ++i) free.ops[i].seconds -= effect->forced[i];
+  Bound bound = termsOf(free, order, {});
+  bound.memory = termsOf(loop, order, [&](uint32_t transfer, uint32_t computation) {
+                   return !effect->excluded[transfer].empty() && effect->excluded[transfer][computation];
+                 }).seconds;
+  if (bound.memory > bound.seconds * (1 + 1e-9)) bound.seconds = bound.memory, bound.by = BoundBy::kMemory;
+  bound.seconds = std::max(bound.seconds, bound.memory);
   return bound;
 }
 

@@ -27,6 +27,7 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
   waits_.resize(n), releases_.resize(n);
   for (const Dependence& d : model.dependences) waits_[d.to].push_back(d), releases_[d.from].push_back(d);
 
+  findUsers();
   carriable_.assign(n, false);
   ideal_.assign(n, 0);
   int64_t reductions = 0;
@@ -75,14 +76,14 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
     if (node.unit == Unit::kLink) longest = std::max(longest, node.seconds), linkSeconds += node.seconds;
   for (size_t i = 0; i < n; ++i)
     if (model.nodes[i].kind == Node::Kind::kOther && model.nodes[i].seconds < kBrief * longest) latest_[i] = -kInfinity;
-  firstUse_ = latest_;
+  std::vector<double> firstUse = latest_;  // when computation first needs a collective, from the round's start
   for (uint32_t i = 0; i < n; ++i) {
-    firstUse_[i] += model.nodes[i].seconds;
+    firstUse[i] += model.nodes[i].seconds;
     if (model.nodes[i].kind == Node::Kind::kGather) gathers_.push_back(i);
   }
-  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return latest_[a] < latest_[b]; });
+  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse[a] < firstUse[b]; });
   turn_.assign(n, 0);
-  for (size_t k = 0; k < gathers_.size(); ++k) turn_[gathers_[k]] = k;
+  for (uint32_t gather : gathers_) turn_[gather] = firstUses_.size(), firstUses_.push_back(firstUse[gather]);
   // Gathers follow each other on the link, around the loop: earliest deadline first, backwards.
   for (int pass = 0; pass < 2 && !gathers_.empty(); ++pass) {
     double next = latest_[gathers_.front()] + std::max(computeSeconds_, linkSeconds);
@@ -93,12 +94,30 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
   }
 }
 
+void Constructor::findUsers() {
+  const size_t n = model_.nodes.size();
+  bytes_.assign(n, 0), users_.assign(n, 0), brings_.resize(n);
+  std::vector<uint32_t> writer(model_.buffers.size(), kNone);
+  for (uint32_t i = 0; i < n; ++i) {
+    for (const Access& access : model_.nodes[i].accesses) {
+      uint32_t gather = writer[access.buffer];
+      bool again = !brings_[i].empty() && brings_[i].back() == gather;
+      if (gather != kNone && !again) brings_[i].push_back(gather), ++users_[gather];
+    }
+    if (model_.nodes[i].kind != Node::Kind::kGather) continue;
+    for (const Access& access : model_.nodes[i].accesses)
+      if (access.write && !model_.buffers[access.buffer].persistent)
+        writer[access.buffer] = i, bytes_[i] += model_.buffers[access.buffer].bytes;
+  }
+}
+
 // Plays the step as instances of nodes: node `i` of round `r`.
 class Simulation {
  public:
   Simulation(const Constructor& c, const Shape& shape)
       : c_(c), model_(c.model_), shape_(shape), n_(model_.nodes.size()) {
     missing_.resize(kRounds * n_);
+    for (int64_t round = 0; round < kRounds; ++round) users_.insert(users_.end(), c.users_.begin(), c.users_.end());
     begin_.assign(kRounds * n_, kInfinity);
     end_.assign(kRounds * n_, kInfinity);
     byLatest_ = [this](uint32_t a, uint32_t b) {
@@ -166,6 +185,7 @@ class Simulation {
   bool gatherAllowed(uint32_t id) const {
     int64_t ahead = roundOf(id) - round_;
     if (ahead > 1 || (ahead == 1 && !c_.carriable_[id % n_])) return false;
+    if (shape_.gatheredBytes > 0 && gathered_ + c_.bytes_[id % n_] > shape_.gatheredBytes) return false;
     if (shape_.prefetch < 0) return true;
     // Gathers whose first use has begun, and those that may be under way besides.
     const bool busy = computeEnd_ < kInfinity;
@@ -173,8 +193,8 @@ class Simulation {
     double reached = busy                       ? c_.ideal_[computing_ % n_]
                      : next_ < mainline_.size() ? c_.ideal_[mainline_[next_]]
                                                 : c_.computeSeconds_;
-    int64_t used = round * count;
-    while (used < (round + 1) * count && c_.firstUse_[c_.gathers_[used % count]] <= reached) ++used;
+    const auto first = c_.firstUses_.begin();
+    const int64_t used = round * count + (std::upper_bound(first, c_.firstUses_.end(), reached) - first);
     return c_.turn_[id % n_] + roundOf(id) * count < used + shape_.prefetch;
   }
 
@@ -195,6 +215,8 @@ class Simulation {
   void finish(uint32_t id) {
     end_[id] = time_;
     if (nodeOf(id).kind == Node::Kind::kReduce) ++reduced_[roundOf(id)];
+    for (uint32_t gather : c_.brings_[id % n_])
+      if (--users_[roundOf(id) * n_ + gather] == 0) gathered_ -= c_.bytes_[gather];
     for (const Dependence& d : c_.releases_[id % n_]) {
       int64_t round = roundOf(id) + d.distance;
       if (round < kRounds && --missing_[round * n_ + d.to] == 0) arrive(round * n_ + d.to);
@@ -215,6 +237,7 @@ class Simulation {
       if (chosen == kNone) return;
       (chosen == gather ? readyGathers_ : readyOthers_).erase(chosen);
       moving_ = chosen;
+      if (c_.users_[chosen % n_] > 0) gathered_ += c_.bytes_[chosen % n_];
       begin_[chosen] = time_;
       linkEnd_ = time_ + nodeOf(chosen).seconds;
       if (nodeOf(chosen).seconds == 0) linkEnd_ = kInfinity, finish(chosen);
@@ -263,7 +286,8 @@ class Simulation {
   const uint32_t n_;
   Compare byLatest_, byTurn_, byTail_;
   Ready readyGathers_, readyOthers_, readyAftermath_, readyWindow_;
-  std::vector<uint32_t> missing_;
+  std::vector<uint32_t> missing_, users_;
+  uint64_t gathered_ = 0;  // bytes that gathers bring or have brought and that are still to be used
   std::vector<double> begin_, end_;
   std::vector<bool> inWindow_;
   std::vector<uint32_t> mainline_, issued_;

@@ -23,6 +23,9 @@ struct Shape {
   int64_t pending = -1;
   // Instead of the horizon: gathers under way beyond those whose first use has begun; negative: by the horizon.
   int64_t prefetch = -1;
+  // A gather waits while what gathers brought that is still to be used would come to more bytes with it; 0: it does
+  // not.
+  uint64_t gatheredBytes = 0;
 };
 
 class Constructor {
@@ -42,17 +45,22 @@ class Constructor {
   bool isFixed(const Node& node) const {
     return node.stream == 0 && (node.kind == Node::Kind::kCompute || !sequence_.empty());
   }
+  void findUsers();
+
   const StepModel& model_;
   const std::vector<uint32_t> sequence_;
   std::vector<std::vector<Dependence>> waits_, releases_;  // by node
+  std::vector<uint64_t> bytes_;                            // that a gather brings
+  std::vector<std::vector<uint32_t>> brings_;              // by node: gathers of its round whose bytes it uses
+  std::vector<uint32_t> users_;                            // how many nodes use what a gather brings
   std::vector<bool> carriable_;                            // gathers that may belong to the next round
   std::vector<double> tail_;                               // longest chain from a node's start through the next round
   std::vector<double> ideal_;              // when a computation would start if it never waited, from the round's start
   std::vector<double> latest_;             // latest start of a collective by which ideal_ can be kept
   std::vector<int64_t> reductionsBefore_;  // how many stand before a node in the model's order
-  std::vector<uint32_t> gathers_;          // in the order of their latest starts
+  std::vector<uint32_t> gathers_;          // in the order in which computation needs them
   std::vector<int64_t> turn_;              // place of a gather among them
-  std::vector<double> firstUse_;           // when computation first needs a collective, from the round's start
+  std::vector<double> firstUses_;          // when computation first needs each of them, in that order
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };
 

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
 namespace {
 
-constexpr uint64_t kAlignment = 128;
 // A repetition takes long compared with starting it, and short compared with other load's coming and going.
 constexpr double kRepetition = 1e-3;
 constexpr int kMostTimes = 2000;
@@ -59,7 +59,7 @@ plan::Operand InstructionTimer::place(uint64_t bytes, plan::Access access) {
   operand.set_offset(cursor_);
   operand.set_bytes(bytes);
   operand.set_access(access);
-  cursor_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  cursor_ += plan::aligned(bytes);
   return operand;
 }
 

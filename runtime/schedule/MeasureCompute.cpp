@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/schedule/LeastSquares.h"
 #include "runtime/schedule/MeasureParts.h"
@@ -75,7 +76,7 @@ class ComputeMeasurement {
 
   size_t overheadGroup() {
     const size_t group = timer_.group(64 << 10);
-    const plan::LibraryCall call = libraryCall(
+    const plan::LibraryCall call = plan::libraryCall(
         "copy", {{"element_bytes", 4}, {"rank", 1}, {"size0", 16}, {"source_stride0", 1}, {"destination_stride0", 1}});
     addCalls(timer_, {call, {{64, plan::READ}, {64, plan::WRITE}}}, 64);
     return group;
@@ -164,14 +165,14 @@ class ComputeMeasurement {
     for (int64_t rows : {128, 1024, 8192, 65536}) {
       const uint64_t bytes = bytesOf(plan::F32, {rows, kColumns}), span = bytesOf(plan::F32, {rows, kRow});
       groups.push_back({timer_.group(kFootprints * (bytes + span)), 2.0 * static_cast<double>(bytes)});
-      const plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
-                                                          {"rank", 2},
-                                                          {"size0", rows},
-                                                          {"source_stride0", kRow},
-                                                          {"destination_stride0", kColumns},
-                                                          {"size1", kColumns},
-                                                          {"source_stride1", 1},
-                                                          {"destination_stride1", 1}});
+      const plan::LibraryCall call = plan::libraryCall("copy", {{"element_bytes", 4},
+                                                                {"rank", 2},
+                                                                {"size0", rows},
+                                                                {"source_stride0", kRow},
+                                                                {"destination_stride0", kColumns},
+                                                                {"size1", kColumns},
+                                                                {"source_stride1", 1},
+                                                                {"destination_stride1", 1}});
       addCalls(timer_, {call, {{span, plan::READ}, {bytes, plan::WRITE}}}, kFootprints);
     }
     return groups;
@@ -276,24 +277,24 @@ class ComputeMeasurement {
   ProductGroup convolutionGroup() {
     constexpr int64_t n = 4, c = 32, o = 64, h = 28, w = 28, kh = 3, kw = 3;
     plan::Instruction instruction;
-    *instruction.mutable_call() = libraryCall("conv", {{"n", n},
-                                                       {"c", c},
-                                                       {"h", h},
-                                                       {"w", w},
-                                                       {"o", o},
-                                                       {"kh", kh},
-                                                       {"kw", kw},
-                                                       {"oh", h},
-                                                       {"ow", w},
-                                                       {"stride_h", 1},
-                                                       {"stride_w", 1},
-                                                       {"pad_top", 1},
-                                                       {"pad_left", 1},
-                                                       {"pad_bottom", 1},
-                                                       {"pad_right", 1},
-                                                       {"dilation_h", 1},
-                                                       {"dilation_w", 1},
-                                                       {"groups", 1}});
+    *instruction.mutable_call() = plan::libraryCall("conv", {{"n", n},
+                                                             {"c", c},
+                                                             {"h", h},
+                                                             {"w", w},
+                                                             {"o", o},
+                                                             {"kh", kh},
+                                                             {"kw", kw},
+                                                             {"oh", h},
+                                                             {"ow", w},
+                                                             {"stride_h", 1},
+                                                             {"stride_w", 1},
+                                                             {"pad_top", 1},
+                                                             {"pad_left", 1},
+                                                             {"pad_bottom", 1},
+                                                             {"pad_right", 1},
+                                                             {"dilation_h", 1},
+                                                             {"dilation_w", 1},
+                                                             {"groups", 1}});
     const MeasuredCall call{instruction.call(),
                             {{bytesOf(plan::F32, {n, c, h, w}), plan::READ},
                              {bytesOf(plan::F32, {o, c, kh, kw}), plan::READ},

@@ -5,17 +5,6 @@
 
 namespace sheaf::schedule {
 
-plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers) {
-  plan::LibraryCall call;
-  call.set_function(function);
-  for (const auto& [name, value] : integers) {
-    plan::Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_integer(value);
-  }
-  return call;
-}
-
 uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes) {
   uint64_t bytes = plan::elementBytes(type);
   for (int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
@@ -45,43 +34,42 @@ bool MeasuredCall::supported() const {
 
 MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB) {
   return {
-      libraryCall("gemm", {{"m", m},
-                           {"n", n},
-                           {"k", k},
-                           {"batch", 1},
-                           {"transpose_a", transposeA},
-                           {"transpose_b", transposeB},
-                           {"lda", transposeA ? m : k},
-                           {"ldb", transposeB ? k : n},
-                           {"ldc", n},
-                           {"type", type}}),
+      plan::libraryCall("gemm", {{"m", m},
+                                 {"n", n},
+                                 {"k", k},
+                                 {"batch", 1},
+                                 {"transpose_a", transposeA},
+                                 {"transpose_b", transposeB},
+                                 {"lda", transposeA ? m : k},
+                                 {"ldb", transposeB ? k : n},
+                                 {"ldc", n},
+                                 {"type", type}}),
       {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
 }
 
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
                            bool causal, bool gradient) {
   const int64_t row = heads * width;
-  MeasuredCall made{libraryCall(gradient ? "attention_grad" : "attention", {{"b", batch},
-                                                                            {"s", sequence},
-                                                                            {"t", sequence},
-                                                                            {"h", heads},
-                                                                            {"g", heads},
-                                                                            {"d", width},
-                                                                            {"e", width},
-                                                                            {"causal", causal},
-                                                                            {"type", type},
-                                                                            {"query_row", row},
-                                                                            {"key_row", row},
-                                                                            {"value_row", row},
-                                                                            {"result_row", row},
-                                                                            {"gradient_row", row},
-                                                                            {"query_gradient_row", row},
-                                                                            {"key_gradient_row", row},
-                                                                            {"value_gradient_row", row}}),
+  MeasuredCall made{plan::libraryCall(gradient ? "attention_grad" : "attention",
+                                      {{"b", batch},
+                                       {"s", sequence},
+                                       {"t", sequence},
+                                       {"h", heads},
+                                       {"g", heads},
+                                       {"d", width},
+                                       {"e", width},
+                                       {"causal", causal},
+                                       {"type", type},
+                                       {"query_row", row},
+                                       {"key_row", row},
+                                       {"value_row", row},
+                                       {"result_row", row},
+                                       {"gradient_row", row},
+                                       {"query_gradient_row", row},
+                                       {"key_gradient_row", row},
+                                       {"value_gradient_row", row}},
+                                      {{"scale", 0.01}}),
                     {}};
-  plan::Attribute* scale = made.call.add_attributes();
-  scale->set_name("scale");
-  scale->set_real(0.01);
   const uint64_t tokens = bytesOf(type, {batch, sequence, row}), sums = bytesOf(plan::F32, {batch, heads, sequence});
   const plan::Access result = gradient ? plan::READ : plan::WRITE;
   made.operands.assign(3, {tokens, plan::READ});  // query, key, value

@@ -15,8 +15,6 @@ inline constexpr uint64_t kArenaBytes = uint64_t{160} << 20;
 // Operands have been touched a few instructions ago: a group cycles through so many times what an instruction moves.
 inline constexpr int kFootprints = 4;
 
-plan::LibraryCall libraryCall(const char* function, const std::vector<std::pair<const char*, int64_t>>& integers);
-
 // Bytes of a tensor.
 uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes);
 

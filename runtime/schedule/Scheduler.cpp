@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "runtime/schedule/Bound.h"
 #include "runtime/schedule/Construct.h"
 
 namespace sheaf::schedule {
@@ -22,7 +23,12 @@ constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
 class Search {
  public:
-  Search(const StepModel& model, const SchedulerOptions& options) : model_(model), options_(options) {}
+  Search(const StepModel& model, const SchedulerOptions& options) : model_(model), options_(options) {
+    for (const Node& node : model.nodes) loop_.ops.push_back({node.unit, node.stream, node.seconds});
+    loop_.slowdown = model.slowdown;
+    findRoom();
+    findBound();
+  }
 
   // Takes the order if it is better than the best so far.
   bool offer(const Order& order) {
@@ -42,17 +48,20 @@ class Search {
     auto decode = [&](const std::vector<uint32_t>& sequence) {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
-      for (double horizon : {far, constructor.longestGather()}) {
-        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true}));
+      auto attempt = [&](double horizon, uint64_t room) {
+        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1, -1, room}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
-      }
+      };
+      attempt(far, room_);
+      attempt(constructor.longestGather(), room_);
+      if (room_ > 0) attempt(constructor.longestGather(), 0);
       return std::move(*found);
     };
     Scheduled home = decode(sequenceOf(best_->order));
     std::mt19937_64 random(1);
-    while (tries > 0) {
-      for (bool improved = true; improved && tries > 0;) {
+    while (tries > 0 && !done()) {
+      for (bool improved = true; improved && tries > 0 && !done(home);) {
         improved = false;
         std::vector<uint32_t> sequence = sequenceOf(home.order);
         const size_t n = sequence.size();
@@ -78,7 +87,7 @@ class Search {
   // Moves single nodes to other places as long as that helps.
   void improve(int64_t tries) {
     const int64_t n = model_.nodes.size();
-    for (bool improved = true; improved && tries > 0;) {
+    for (bool improved = true; improved && tries > 0 && !done();) {
       improved = false;
       for (int64_t from = 0; from < n && tries > 0; ++from)
         for (int64_t to = -1; to <= n && tries > 0; ++to) {
@@ -90,13 +99,11 @@ class Search {
     }
   }
 
-  // The best order fits and takes what its computation or its link takes anyway.
-  bool done() const {
-    const Timeline& t = best_->timeline;
-    double slowed = t.linkSeconds * model_.slowdown / (1 + model_.slowdown);
-    bool fits = options_.memoryLimit == 0 || best_->bytes <= options_.memoryLimit;
-    return fits && t.period <= std::max(t.computeSeconds + slowed, t.linkSeconds) * (1 + same());
-  }
+  // The best order fits and takes no longer than it must.
+  bool done() const { return done(*best_); }
+
+  // The limit's room for what gathers bring, 1 at least; 0: there is no limit.
+  uint64_t room() const { return room_; }
 
   // Orders differ in gathered parameters and gradients under way, which are not that much.
   bool hopeless() const {
@@ -111,6 +118,37 @@ class Search {
     Timeline timeline = play(loopOf(model_, order));
     uint64_t bytes = liveBytes(model_, order);
     return {std::move(order), std::move(timeline), bytes};
+  }
+
+  // What else is alive in the order as it was given leaves that much.
+  void findRoom() {
+    if (options_.memoryLimit == 0) return;
+    StepModel others = model_;
+    for (const Node& node : model_.nodes)
+      for (const Access& access : node.accesses)
+        if (node.kind == Node::Kind::kGather && access.write) others.buffers[access.buffer].bytes = 0;
+    uint64_t kept = std::min(options_.memoryLimit, liveBytes(others, orderOf(others)));
+    room_ = std::max<uint64_t>(options_.memoryLimit - kept, 1);
+  }
+
+  // Of small steps, whose search it ends, all that a bound says; of others what computation or the link takes anyway.
+  void findBound() {
+    double compute = 0, link = 0;
+    for (const Op& op : loop_.ops) {
+      if (op.unit == Unit::kCompute) compute += op.seconds;
+      if (op.unit == Unit::kLink) link += op.seconds;
+    }
+    bound_ = std::max(compute + link * model_.slowdown / (1 + model_.slowdown), link);
+    if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
+    const bool limited = options_.memoryLimit > 0;
+    const LimitEffect effect =
+        limited ? effectOfLimit(model_, model_.dependences, options_.memoryLimit) : LimitEffect{};
+    bound_ = boundOf(loop_, model_.dependences, limited ? &effect : nullptr).seconds;
+  }
+
+  bool done(const Scheduled& scheduled) const {
+    bool fits = options_.memoryLimit == 0 || scheduled.bytes <= options_.memoryLimit;
+    return fits && scheduled.timeline.period <= bound_ * (1 + same());
   }
 
   std::vector<uint32_t> sequenceOf(const Order& order) const {
@@ -179,6 +217,9 @@ class Search {
   const SchedulerOptions& options_;
   std::optional<Scheduled> best_;
   int64_t tried_ = 0;
+  Loop loop_;  // the ops alone
+  uint64_t room_ = 0;
+  double bound_ = 0;
   std::vector<std::vector<bool>> before_;
 };
 
@@ -214,6 +255,11 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   for (double window : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
     for (bool eager : {true, false})
       for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager});
+  // Where the limit binds, as early as what was gathered before leaves room.
+  if (search.room() > 0)
+    for (double window : {0.0, 0.1, 0.3, 2.0})
+      for (bool eager : {true, false})
+        for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager, -1, -1, search.room()});
   if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);

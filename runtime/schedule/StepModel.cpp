@@ -9,12 +9,6 @@
 namespace sheaf::schedule {
 namespace {
 
-constexpr uint64_t kAlignment = 128;
-
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 bool overlap(const Access& a, const Access& b, uint64_t ranks) {
   // With the same stride both move together from rank to rank.
   uint64_t others = a.stride == b.stride ? 0 : ranks - 1;
@@ -192,7 +186,7 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
   uint64_t always = 0;
   std::vector<int64_t> change(length + 1, 0);
   for (size_t b = 0; b < lives.size(); ++b) {
-    uint64_t bytes = aligned(model.buffers[b].bytes);
+    uint64_t bytes = plan::aligned(model.buffers[b].bytes);
     if (model.buffers[b].persistent || lives[b].last - lives[b].first + 1 >= length) {
       always += bytes;
     } else if (lives[b].first <= lives[b].last) {

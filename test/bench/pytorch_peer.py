@@ -2,9 +2,10 @@
 """PyTorch's side of the benchmark: trains one of the models and answers on stdout. Needs torch and transformers.
 
 Started by bench.py, once per rank, with torchrun's environment variables. It reads lines from stdin: a number asks for
-that many steps and is answered with one JSON line of their seconds; an empty line or the end of input ends it.
+that many steps and is answered with one JSON line of their seconds; an empty line or the end of input ends it. On a GPU
+it trains in bf16 under autocast, and the line is an object that also has the peak of memory.
 
-    python pytorch_peer.py MODEL eager|compile|ddp|fsdp2 BATCH_PER_RANK THREADS
+    python pytorch_peer.py MODEL eager|compile|ddp|fsdp2 BATCH_PER_RANK THREADS [cuda]
 """
 import json
 import os
@@ -44,23 +45,29 @@ def distribute(model, how):
 
 def main():
     name, how, batch, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    torch.set_num_threads(threads)
+    device = sys.argv[5] if len(sys.argv) > 5 else "cpu"
+    if threads:
+        torch.set_num_threads(threads)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1:
         dist.init_process_group("gloo")
     model, context, vocabulary = build(name)
-    model = distribute(model, how)
+    model = distribute(model.to(device), how)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
     generator = torch.Generator().manual_seed(int(os.environ.get("RANK", "0")))
 
     def step():
         tokens = torch.randint(0, vocabulary, (batch, context + 1), generator=generator)
         begin = time.perf_counter()
-        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
-        loss = cross_entropy(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
+        tokens = tokens.to(device)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+            loss = cross_entropy(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if device == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - begin
 
     for line in sys.stdin:
@@ -68,7 +75,10 @@ def main():
             break
         if ranks > 1:
             dist.barrier()
-        print(json.dumps([step() for _ in range(int(line))]), flush=True)
+        seconds = [step() for _ in range(int(line))]
+        if device == "cuda":
+            seconds = {"seconds": seconds, "peak_bytes": torch.cuda.max_memory_reserved()}
+        print(json.dumps(seconds), flush=True)
     if ranks > 1:
         dist.destroy_process_group()
 

@@ -10,12 +10,38 @@ namespace {
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 constexpr double kPrecision = 1e-4, kRounding = 1e-9;
 
-// Whether a period is possible: start times s with s_j - s_i >= apart[i][j], and for two ops of one unit some whole
-// number k with s_j >= s_i + p_i - T k and s_i >= s_j + p_j - T (1 - k).
+// Of a buffer that a gather writes.
+struct Life {
+  uint32_t gather = 0;
+  uint64_t bytes = 0;
+  std::vector<uint32_t> ends;  // it is over when all of these are
+};
+
+std::vector<Life> livesOf(const StepModel& model) {
+  std::vector<Life> lives;
+  for (uint32_t g = 0; g < model.nodes.size(); ++g)
+    for (const Access& written : model.nodes[g].accesses) {
+      if (model.nodes[g].kind != Node::Kind::kGather || !written.write) continue;
+      Life life{g, model.buffers[written.buffer].bytes, {g}};
+      for (uint32_t i = 0; i < model.nodes.size(); ++i)
+        for (const Access& read : model.nodes[i].accesses)
+          if (!read.write && read.buffer == written.buffer) life.ends.push_back(i);
+      lives.push_back(std::move(life));
+    }
+  return lives;
+}
+
+// Whether a period is possible: start times s with s_j - s_i >= apart[i][j], for two ops of one unit some whole number
+// k with s_j >= s_i + p_i - T k and s_i >= s_j + p_j - T (1 - k), and the same with the ends of lives for two that do
+// not fit together.
 class Feasibility {
  public:
-  Feasibility(const StepModel& model, double period, int64_t& nodes)
-      : model_(model), period_(period), n_(model.nodes.size()), nodes_(nodes) {}
+  Feasibility(const StepModel& model, uint64_t limit, double period, int64_t& nodes)
+      : model_(model), limit_(limit), period_(period), n_(model.nodes.size()), nodes_(nodes) {
+    if (limit > 0) lives_ = livesOf(model);
+    for (uint32_t i = 0; i < n_; ++i) ends_.push_back({i});
+    for (const Life& life : lives_) ends_.push_back(life.ends);
+  }
 
   bool check() {
     std::vector<double> apart(n_ * n_, kNever);
@@ -37,23 +63,29 @@ class Feasibility {
     for (uint32_t i = 0; i < n_; ++i)
       for (uint32_t j = i + 1; j < n_; ++j)
         if (model_.nodes[i].unit == model_.nodes[j].unit && model_.nodes[i].seconds > 0 && model_.nodes[j].seconds > 0)
-          open.push_back({i, j});
+          open.push_back({i, i, j, j});
+    const uint32_t lives = lives_.size(), first = n_;
+    for (uint32_t a = 0; a < lives; ++a)
+      for (uint32_t b = a + 1; b < lives; ++b)
+        if (lives_[a].bytes + lives_[b].bytes > limit_)
+          open.push_back({lives_[a].gather, first + a, lives_[b].gather, first + b});
     return search(apart, open);
   }
 
  private:
+  // What begins with op i and ends with the last of a list of ops, and the same for j: one is over before the other.
   struct Pair {
-    uint32_t i, j;
+    uint32_t i, endsI, j, endsJ;  // places in ends_
   };
 
   // The whole numbers that are possible for a pair.
   std::pair<int64_t, int64_t> choices(const std::vector<double>& apart, Pair p) const {
-    double low = apart[p.i * n_ + p.j], high = -apart[p.j * n_ + p.i];
-    double pi = model_.nodes[p.i].seconds, pj = model_.nodes[p.j].seconds;
-    double first = (pi - high) / period_, last = (period_ - pj - low) / period_;
-    bool compute = model_.nodes[p.i].unit == Unit::kCompute;  // within a body one comes before the other
-    if (compute || first < -1e6) first = std::max(first, compute ? 0.0 : -1e6);
-    if (compute || last > 1e6) last = std::min(last, compute ? 1.0 : 1e6);
+    double first = -1e6, last = 1e6;
+    for (uint32_t u : ends_[p.endsI])
+      first = std::max(first, (model_.nodes[u].seconds + apart[p.j * n_ + u]) / period_);
+    for (uint32_t u : ends_[p.endsJ])
+      last = std::min(last, 1 - (model_.nodes[u].seconds + apart[p.i * n_ + u]) / period_);
+    if (model_.nodes[p.i].unit == Unit::kCompute) first = std::max(first, 0.0), last = std::min(last, 1.0);
     return {static_cast<int64_t>(std::ceil(first - 1e-7)), static_cast<int64_t>(std::floor(last + 1e-7))};
   }
 
@@ -71,9 +103,53 @@ class Feasibility {
     }
     return true;
   }
+  // All of the ends are over when the op starts, so many rounds earlier.
+  bool over(std::vector<double>& apart, const std::vector<uint32_t>& ends, uint32_t op, int64_t rounds) const {
+    for (uint32_t u : ends)
+      if (!add(apart, u, op, model_.nodes[u].seconds - period_ * rounds)) return false;
+    return true;
+  }
   bool decide(std::vector<double>& apart, Pair p, int64_t k) const {
-    return add(apart, p.i, p.j, model_.nodes[p.i].seconds - period_ * k) &&
-           add(apart, p.j, p.i, model_.nodes[p.j].seconds - period_ * (1 - k));
+    return over(apart, ends_[p.endsI], p.j, k) && over(apart, ends_[p.endsJ], p.i, 1 - k);
+  }
+
+  // Lives, each in a round of its own, that have a moment in common and do not fit together if every op starts as early
+  // as it may; empty: all fit.
+  struct Instance {
+    const Life* life;
+    int64_t round;
+  };
+  std::vector<Instance> conflict(const std::vector<double>& apart) const {
+    for (const Life& at : lives_) {
+      std::vector<Instance> alive;
+      const double moment = apart[at.gather];
+      for (const Life& life : lives_) {
+        double begin = apart[life.gather], end = begin;
+        for (uint32_t u : life.ends) end = std::max(end, apart[u] + model_.nodes[u].seconds);
+        const int64_t round = static_cast<int64_t>(std::floor((moment - begin) / period_ + 1e-7));
+        if (end + period_ * round > moment + 1e-7 * period_) alive.push_back({&life, round});
+      }
+      std::stable_sort(alive.begin(), alive.end(),
+                       [](const Instance& a, const Instance& b) { return a.life->bytes > b.life->bytes; });
+      uint64_t bytes = 0;
+      for (size_t i = 0; i < alive.size(); ++i)
+        if ((bytes += alive[i].life->bytes) > limit_) return {alive.begin(), alive.begin() + i + 1};
+    }
+    return {};
+  }
+
+  // Intervals that have no moment in common have two that are apart: one of these ends before the other begins.
+  bool separate(const std::vector<double>& apart) {
+    ++nodes_;
+    const std::vector<Instance> set = conflict(apart);
+    if (set.empty()) return true;
+    for (const Instance& a : set)
+      for (const Instance& b : set) {
+        if (a.life == b.life) continue;
+        std::vector<double> tried = apart;
+        if (over(tried, a.life->ends, b.life->gather, b.round - a.round) && separate(tried)) return true;
+      }
+    return false;
   }
 
   bool search(std::vector<double> apart, std::vector<Pair> open) {
@@ -93,7 +169,7 @@ class Feasibility {
       }
       open.swap(left);
     }
-    if (open.empty()) return true;
+    if (open.empty()) return separate(apart);
     // The pair with the fewest choices, and of those the longest.
     size_t best = 0;
     double bestKey = std::numeric_limits<double>::infinity();
@@ -114,6 +190,9 @@ class Feasibility {
   }
 
   const StepModel& model_;
+  const uint64_t limit_;
+  std::vector<Life> lives_;
+  std::vector<std::vector<uint32_t>> ends_;  // each op alone, then those of the lives
   const double period_;
   const size_t n_;
   int64_t& nodes_;
@@ -121,8 +200,8 @@ class Feasibility {
 
 }  // namespace
 
-double exactPeriod(const StepModel& model, double known, int64_t& nodes) {
-  if (!Feasibility(model, known * (1 - kPrecision), nodes).check()) return known;
+double exactPeriod(const StepModel& model, uint64_t limit, double known, int64_t& nodes) {
+  if (!Feasibility(model, limit, known * (1 - kPrecision), nodes).check()) return known;
   double low = 0, high = known;
   for (Unit unit : {Unit::kCompute, Unit::kLink}) {
     double sum = 0;
@@ -132,7 +211,7 @@ double exactPeriod(const StepModel& model, double known, int64_t& nodes) {
   }
   while (high - low > kPrecision * high) {
     double middle = (low + high) / 2;
-    (Feasibility(model, middle, nodes).check() ? high : low) = middle;
+    (Feasibility(model, limit, middle, nodes).check() ? high : low) = middle;
   }
   return high;
 }

@@ -1,6 +1,7 @@
 // Processes of a job, played by threads.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -14,7 +15,8 @@ namespace sheaf::testing {
 
 class ThreadGroup {
  public:
-  explicit ThreadGroup(int64_t size) : size_(size), messages_(static_cast<size_t>(size)) {}
+  explicit ThreadGroup(int64_t size, std::chrono::milliseconds limit = std::chrono::seconds(300))
+      : size_(size), limit_(limit), messages_(static_cast<size_t>(size)) {}
 
   std::unique_ptr<comm::ProcessGroup> member(int64_t rank) { return std::make_unique<Member>(*this, rank); }
   // What members said with fail().
@@ -29,6 +31,7 @@ class ThreadGroup {
     Member(ThreadGroup& group, int64_t rank) : group_(group), rank_(rank) {}
     int64_t rank() const override { return rank_; }
     int64_t size() const override { return group_.size_; }
+    std::chrono::milliseconds limit() const override { return group_.limit_; }
     int64_t localRank() const override { return 0; }  // they share the GPU
     Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
       return group_.allGather(rank_, message);
@@ -61,6 +64,7 @@ class ThreadGroup {
   }
 
   const int64_t size_;
+  const std::chrono::milliseconds limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> messages_, gathered_, failures_;

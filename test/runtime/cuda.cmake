@@ -12,7 +12,7 @@ sheaf_add_gtest(cuda_training_test SOURCES cuda_training_test.cpp LIBS SheafExec
 add_dependencies(cuda_training_test sheaf_cpu sheaf_cuda_emulated)
 set_target_properties(cuda_training_test PROPERTIES ENABLE_EXPORTS ON)
 target_compile_definitions(cuda_training_test PRIVATE
-  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_CUDA_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
+  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_EMULATED_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
 target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
 if(TARGET sheaf_cuda)

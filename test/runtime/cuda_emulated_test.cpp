@@ -53,8 +53,9 @@ TEST(EmulatedGpu, MachinesThatCannotRunAPlan) {
 // The ranks of a plan, each with a device, a GPU and a thread of its own, as in processes.
 class Processes {
  public:
-  Processes(const plan::Plan& plan, int64_t ranks, DeviceOptions options = {})
-      : group(ranks), contexts(static_cast<size_t>(ranks)) {
+  Processes(const plan::Plan& plan, int64_t ranks, DeviceOptions options = {},
+            std::chrono::milliseconds limit = std::chrono::seconds(300))
+      : group(ranks, limit), contexts(static_cast<size_t>(ranks)) {
     for (int64_t rank = 0; rank < ranks; ++rank) members.push_back(group.member(rank));
     onEach([&](size_t rank) {
       DeviceOptions mine = options;
@@ -123,13 +124,12 @@ TEST(EmulatedNccl, ARankThatDoesNotComeIsToldWithItsPlace) {
   uint32_t sum = builder.buffer(64);
   builder.collective(plan::ALL_REDUCE, plan::F32, 16, builder.operand(sum, plan::READ_WRITE),
                      builder.operand(sum, plan::READ_WRITE));
-  DeviceOptions options;
-  options.timeLimit = 1;
-  Processes processes(builder.plan, 2, options);
+  Processes processes(builder.plan, 2, {}, std::chrono::milliseconds(600));
   Status status = runBodies(builder.plan, processes.contexts[0])[0];
-  EXPECT_EQ(status.message(),
-            "rank 0 has been for 1 s at body instruction 0 (all_reduce 'collective' on stream communication): another "
-            "rank does not come, or the network does not deliver");
+  EXPECT_EQ(
+      status.message(),
+      "rank 0 has been for 600 ms at body instruction 0 (all_reduce 'collective' on stream communication): another "
+      "rank does not come, or the network does not deliver (SHEAF_TIMEOUT)");
   EXPECT_EQ(processes.group.failures(), std::vector<std::string>{status.message()});
 }
 

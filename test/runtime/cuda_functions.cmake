@@ -1,4 +1,4 @@
-# The same library calls on a GPU: cuda_functions_test emulates it, cuda_functions_gpu_test wants one, and is skipped
+# The same library calls on a GPU: cuda_functions_test emulates it, cuda_functions_gpu_test wants one, and skips
 # with a reason where there is none.
 if(NOT SHEAF_CUDA_TOOLKIT OR SHEAF_SANITIZE)
   return()
@@ -6,14 +6,14 @@ endif()
 foreach(kind test gpu_test)
   set(name cuda_functions_${kind})
   sheaf_add_gtest(${name}
-    SOURCES ${SHEAF_LIBRARY_CALL_TESTS} cuda_functions_environment.cpp
+    SOURCES ${SHEAF_LIBRARY_CALL_TESTS} cuda_functions_main.cpp
     LIBS SheafLibrary SheafPlanSchema SheafBase
     TIMEOUT 300)
   target_compile_definitions(${name} PRIVATE SHEAF_TEST_CUDA)
 endforeach()
 sheaf_device_test_options(cuda_functions_test sheaf_cuda_emulated)
 sheaf_device_test_options(cuda_functions_gpu_test sheaf_cuda)
-set_tests_properties(cuda_functions_gpu_test PROPERTIES LABELS "gtest;gpu")
+set_tests_properties(cuda_functions_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
 
 # cuBLASLt's choices, over the emulated one.
 include(${PROJECT_SOURCE_DIR}/runtime/device/cuda/sources.cmake)

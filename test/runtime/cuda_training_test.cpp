@@ -26,6 +26,7 @@ class CudaTrainingTest : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
+    setenv("SHEAF_CUDA_LIBRARY", SHEAF_EMULATED_LIBRARY, 1);
     // A multiple of 1/8 and zero where the bucket has padding, so that sums are exact in f32 whatever their order.
     std::vector<float> x(kRows * kElements), weights = TrainingPlan::initial();
     for (size_t i = 0; i < x.size(); ++i) {
@@ -35,7 +36,6 @@ class CudaTrainingTest : public ::testing::Test {
     writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
     writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
   }
-  void TearDown() override { unsetenv("SHEAF_DEVICE_LIBRARY"); }
 
   // What a run leaves: its losses and norms, as text, and the weights' file.
   std::string run(int64_t ranks, int stage, const std::string& device,
@@ -44,10 +44,6 @@ class CudaTrainingTest : public ::testing::Test {
     exec::RunOptions options;
     options.plan = folder_ / "plan";
     EXPECT_TRUE(plan::writePlan(options.plan, made.plan).ok());
-    if (device == "cuda")
-      setenv("SHEAF_DEVICE_LIBRARY", SHEAF_CUDA_LIBRARY, 1);
-    else
-      unsetenv("SHEAF_DEVICE_LIBRARY");
     options.device = device;
     options.steps = kSteps;
     options.data = {*io::parseDataArgument("x=" + (folder_ / "x.npy"))};

@@ -121,12 +121,47 @@ TEST(StepLedger, HandsOutStepsInOrderAndTwoAtATime) {
   EXPECT_EQ(ledger.updates(), 13);
 }
 
-TEST(StepLedger, StopsWhereALossIsNotFinite) {
-  exec::StepLedger ledger(ledgerConfig(5, false));
-  auto values = ledger.take(10);
-  finish(values, NAN, 1);
-  EXPECT_EQ(ledger.take(11), nullptr);
-  EXPECT_EQ(ledger.badStep(), 10);
+TEST(StepLedger, StopsTwoStepsAfterALossThatIsNotFinite) {
+  // Whether the next step is under way when the loss is known depends on time; where the run ends must not.
+  for (bool early : {false, true}) {
+    exec::StepLedger ledger(ledgerConfig(5, false));
+    auto first = ledger.take(10);
+    if (early) finish(first, NAN, 1);
+    auto second = ledger.take(11);
+    if (!early) finish(first, NAN, 1);
+    ASSERT_NE(second, nullptr);
+    EXPECT_EQ(ledger.take(12), nullptr);
+    finish(second, NAN, 1);
+    EXPECT_EQ(ledger.badStep(), 10);
+    EXPECT_EQ(ledger.nextStep(), 12);
+    EXPECT_FALSE(ledger.interrupted());
+  }
+}
+
+TEST(StepLedger, EveryStepIsVotedOnWhileTheOneBeforeItRuns) {
+  std::vector<std::pair<int64_t, bool>> votes;
+  std::atomic<bool> interrupted{false}, asked{false};
+  auto config = ledgerConfig(100, false);
+  config.interrupted = &interrupted;
+  config.vote = [&](int64_t step, bool stop) {
+    votes.emplace_back(step, stop);
+    asked = true;
+  };
+  exec::StepLedger ledger(config);
+  std::thread first([&] { EXPECT_NE(ledger.take(10), nullptr); });
+  while (!asked) std::this_thread::yield();
+  ledger.voted(10, false);
+  first.join();
+  EXPECT_THAT(votes, ElementsAre(std::pair(10, false), std::pair(11, false)));
+  interrupted = true;  // too late for step 11
+  ledger.voted(11, false);
+  EXPECT_NE(ledger.take(11), nullptr);
+  EXPECT_THAT(votes.back(), std::pair(12, true));
+  ledger.voted(12, true);
+  EXPECT_EQ(ledger.take(12), nullptr);
+  EXPECT_EQ(votes.size(), 3u);
+  EXPECT_TRUE(ledger.interrupted());
+  EXPECT_EQ(ledger.nextStep(), 12);
 }
 
 TEST(StepLedger, ASkippedStepIsNoUpdate) {
@@ -180,6 +215,12 @@ TEST(CommandLine, Options) {
   EXPECT_EQ(line->run.learningRate, 0.5);
   EXPECT_EQ(line->run.shuffleSeed, -3);
   EXPECT_TRUE(line->run.poison);
+  EXPECT_TRUE(line->run.graphs);
+  line = parseCommandLine({"a.plan", "--steps", "5", "--device", "cuda", "--reduce-order=ring", "--no-graphs"});
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(line->run.device, "cuda");
+  EXPECT_TRUE(line->run.ringReductions);
+  EXPECT_FALSE(line->run.graphs);
 }
 
 TEST(CommandLine, Errors) {
@@ -195,6 +236,8 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a", "--steps", "3", "--save-every", "2"}), HasSubstr("--save-state"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("expected cpu or cuda"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected rank or ring"));
   EXPECT_TRUE(parseCommandLine({"--help"})->help);
 }
 

@@ -15,3 +15,7 @@ sheaf_add_gtest(schedule_loop_test SOURCES schedule_loop_test.cpp LIBS SheafSche
 
 # The scheduler against exact search.
 sheaf_add_gtest(schedule_test SOURCES schedule_test.cpp ExactSchedule.cpp LIBS SheafSchedule)
+
+# Jobs of several processes, played by threads.
+sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)
+sheaf_add_gtest(comm_socket_test SOURCES comm_socket_test.cpp LIBS SheafCommProcess SheafCommSocket)

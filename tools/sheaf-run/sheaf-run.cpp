@@ -11,7 +11,8 @@ namespace {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-// The first signal asks for an orderly end, the second ends the program at once.
+// The first signal asks for an orderly end, a second one like it ends the program at once. (Launchers add a SIGTERM of
+// theirs to the terminal's SIGINT.)
 void onSignal(int signal) {
   interrupted = true;
   std::signal(signal, SIG_DFL);

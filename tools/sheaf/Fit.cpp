@@ -1,4 +1,6 @@
 // sheaf fit: whether a training run fits a cluster, before any of it is rented.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -45,7 +47,7 @@ struct FitOptions : TrainedOptions {
 
 // A stage's plan, with or without recomputation.
 struct Layout {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, stateBytes = 0;     // of the arena; of what is kept from step to step
   std::map<std::string, uint64_t> kinds;  // largest at the same time
   double seconds = 0, exposed = 0;
   std::string text;
@@ -95,38 +97,41 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
   mlir::FailureOr<plan::Plan> plan =
       plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
   if (mlir::failed(plan)) return mlir::failure();
-  return Layout{candidate->bytes,   plan::memoryByKind(*plan), candidate->seconds,
-                candidate->exposed, candidate->text(),         candidate->fits};
+  return Layout{candidate->bytes,   candidate->stateBytes, plan::memoryByKind(*plan),
+                candidate->seconds, candidate->exposed,    candidate->text(),
+                candidate->fits};
 }
 
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
-// -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared.
-int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options) {
+// -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared: state is shared, the rest is
+// the same on any number of ranks. So a plan for one number tells about the others, and it takes two plans to be sure:
+// one that fits, and one on a rank less that does not. `known`: the plan for the number that was asked for.
+int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const Layout& known) {
   constexpr int64_t kMost = 65536;
-  int64_t rows = options.import.batch / options.import.ranks, failed = 0;
-  auto fits = [&](int64_t ranks) -> std::optional<bool> {
-    FitOptions o = options;
-    o.import.ranks = ranks;
-    o.import.batch = ranks * rows;
-    mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
-    if (!trained) return std::nullopt;
-    mlir::FailureOr<Layout> layout = layOut(*trained, o, ranks > 1 ? 3 : 0, Recompute::kFull);
-    if (mlir::failed(layout)) return std::nullopt;
-    return layout->fits;
+  // Tries after which the range is halved, whatever is expected.
+  constexpr int kExpected = 6;
+  const int64_t rows = options.import.batch / options.import.ranks;
+  auto expected = [&](const Layout& layout, int64_t ranks) {
+    const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes);
+    if (rest >= options.memory) return kMost;
+    const double shares = static_cast<double>(layout.stateBytes) * static_cast<double>(ranks);
+    const double enough = std::ceil(shares / static_cast<double>(options.memory - rest));
+    return static_cast<int64_t>(std::clamp(enough, 1.0, static_cast<double>(kMost)));
   };
-  int64_t enough = 1;
-  for (;; enough *= 2) {
-    std::optional<bool> fit = fits(enough);
-    if (!fit) return -1;
-    if (*fit) break;
-    failed = enough;
-    if (enough >= kMost) return 0;
-  }
-  while (enough - failed > 1) {
-    int64_t middle = (enough + failed) / 2;
-    std::optional<bool> fit = fits(middle);
-    if (!fit) return -1;
-    (*fit ? enough : failed) = middle;
+  int64_t failed = 0, enough = 0, next = expected(known, options.import.ranks);
+  for (int tries = 1; enough == 0 || enough - failed > 1; ++tries) {
+    FitOptions o = options;
+    o.import.ranks = next;
+    o.import.batch = next * rows;
+    mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
+    if (!trained) return -1;
+    mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, Recompute::kFull);
+    if (mlir::failed(layout)) return -1;
+    (layout->fits ? enough : failed) = next;
+    if (failed == kMost) return 0;
+    const int64_t most = enough > 0 ? enough - 1 : kMost;
+    next = std::clamp(expected(*layout, next), failed + 1, std::max(most, failed + 1));
+    if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, kMost);
   }
   return enough;
 }
@@ -216,7 +221,7 @@ int fit(const std::vector<std::string>& arguments) {
     if (mlir::failed(recomputed)) return 1;
     stages.push_back({stage, *plain, *recomputed});
   }
-  int64_t fewest = fewestRanks(*context, options);
+  int64_t fewest = fewestRanks(*context, options, stages.back().recomputed);
   if (fewest < 0) return 1;
   options.json ? printJson(options, stages, fewest) : printText(options, stages, fewest);
   return 0;

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
+#include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
 #include "runtime/schedule/Bound.h"
@@ -46,13 +46,17 @@ Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, ui
   result.timeline = play(loop.loop);
   if (!std::isfinite(result.timeline.period))
     return Status::error("the plan's instructions wait for each other and never end; `sheaf verify` says which");
-  result.bound = boundOf(loop.loop, dataDependences(plan, loop));
   result.peak = peakBytes(plan, machine.ranks());
+  result.limit = limit ? limit : machine.memoryBytes();
   StepModel model = modelOf(plan, machine);
+  const std::vector<Dependence> data = dataDependences(plan, loop);
+  // What a limit forces is known of the plan's own number of ranks, whose bytes it has.
+  const bool limited = result.peak <= result.limit && machine.ranks() == plan.ranks();
+  const LimitEffect effect = limited ? effectOfLimit(model, data, result.limit) : LimitEffect{};
+  result.bound = boundOf(loop.loop, data, limited ? &effect : nullptr);
   result.live = liveBytes(model, orderOf(model));
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
-  result.limit = limit ? limit : machine.memoryBytes();
   if (machine.ranks() > 1) {
     PeerStep step = peerStepOf(plan, machine, model);
     for (Peer peer : kPeers) result.policies.emplace_back(peerName(peer), playPeer(step, peer, result.limit));
@@ -99,49 +103,39 @@ void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machi
         name,
         json::Object{
             {"step_seconds", peer.seconds}, {"peak_bytes", peer.bytes}, {"fits", peer.fits}, {"knobs", peer.knobs}});
-  json::Object told{
-      {"profile", machine.name()},
-      {"ranks", machine.ranks()},
-      {"zero", static_cast<int64_t>(plan.zero_stage())},
-      {"step_seconds", s.timeline.period},
-      {"bound_seconds", s.bound.seconds},
-      {"bound_by", boundByName(s.bound.by)},
-      {"bounds",
-       json::Object{{"compute", s.bound.compute}, {"communication", s.bound.communication}, {"cycle", s.bound.cycle}}},
-      {"exposed_communication_seconds", s.timeline.exposed},
-      {"compute_seconds", s.timeline.computeSeconds},
-      {"communication_seconds", s.timeline.linkSeconds},
-      {"seconds_by_kind", std::move(parts)},
-      {"policies", std::move(policies)},
-      {"peak_bytes", s.peak},
-      {"live_bytes", s.live},
-      {"memory_limit", s.limit},
-      {"fits", s.peak <= s.limit}};
+  json::Object told{{"profile", machine.name()},
+                    {"ranks", machine.ranks()},
+                    {"zero", static_cast<int64_t>(plan.zero_stage())},
+                    {"step_seconds", s.timeline.period},
+                    {"bound_seconds", s.bound.seconds},
+                    {"bound_by", boundByName(s.bound.by)},
+                    {"bounds", json::Object{{"compute", s.bound.compute},
+                                            {"communication", s.bound.communication},
+                                            {"cycle", s.bound.cycle},
+                                            {"memory", s.bound.memory}}},
+                    {"exposed_communication_seconds", s.timeline.exposed},
+                    {"compute_seconds", s.timeline.computeSeconds},
+                    {"communication_seconds", s.timeline.linkSeconds},
+                    {"seconds_by_kind", std::move(parts)},
+                    {"policies", std::move(policies)},
+                    {"peak_bytes", s.peak},
+                    {"live_bytes", s.live},
+                    {"memory_limit", s.limit},
+                    {"fits", s.peak <= s.limit}};
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
 
-// The last simulated step in Chrome's trace event format, times in microseconds.
+// The last simulated step.
 Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
-  json::Array events;
+  io::ChromeTrace trace;
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = plan.body(index);
-    events.push_back(
-        json::Object{{"name", instruction.label()},
-                     {"cat", plan::instructionKind(instruction)},
-                     {"ph", "X"},
-                     {"pid", 0},
-                     {"tid", static_cast<int64_t>(instruction.stream())},
-                     {"ts", s.timeline.begin[op] * 1e6},
-                     {"dur", (s.timeline.end[op] - s.timeline.begin[op]) * 1e6},
-                     {"args", json::Object{{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}}}});
+    trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
+              s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
+              {{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}});
   }
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
-  if (!file.ok()) return Status::error(cat("--trace: ", file.status().message()));
-  const std::string text =
-      json::write(json::Object{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
-  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
-  return file->commit();
+  return std::move(trace).write(path);
 }
 
 }  // namespace

@@ -4,74 +4,18 @@
 #include <cstring>
 
 #include "runtime/comm/local/Reduce.h"
-#include "runtime/comm/local/Spin.h"
 
 namespace sheaf::comm {
 
-Status AbortSignal::status() const {
-  std::lock_guard lock(mutex_);
-  return status_;
-}
-
-void AbortSignal::raise(Status error) {
-  std::vector<std::function<void()>> listeners;
-  {
-    std::lock_guard lock(mutex_);
-    if (raised_.load(std::memory_order_relaxed)) return;
-    status_ = std::move(error);
-    raised_.store(true, std::memory_order_release);
-    listeners.swap(listeners_);
-  }
-  for (const auto& listener : listeners) listener();
-}
-
-void AbortSignal::listen(std::function<void()> listener) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!raised_.load(std::memory_order_relaxed)) {
-      listeners_.push_back(std::move(listener));
-      return;
-    }
-  }
-  listener();
-}
-
 LocalCommunicator::LocalCommunicator(int64_t ranks, AbortSignal& abort, int spins)
-    : ranks_(ranks), abort_(abort), spins_(spins), posted_(ranks) {
-  abort_.listen([this] {
-    // Taking the lock orders the signal before or after a waiter's check, never in between.
-    { std::lock_guard lock(mutex_); }
-    changed_.notify_all();
-  });
-}
+    : ranks_(ranks), abort_(abort), meeting_(ranks, abort, spins), posted_(ranks) {}
 
-bool LocalCommunicator::rendezvous() {
-  uint64_t mine;
-  {
-    std::lock_guard lock(mutex_);
-    mine = generation_.load(std::memory_order_relaxed);
-    if (++arrived_ == ranks_) {
-      arrived_ = 0;
-      generation_.store(mine + 1, std::memory_order_release);
-      changed_.notify_all();
-      return !abort_.raised();
-    }
-  }
-  auto done = [&] { return generation_.load(std::memory_order_acquire) != mine || abort_.raised(); };
-  if (!spinUntil(spins_, done)) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, done);
-  }
-  return !abort_.raised();
-}
-
-Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers,
-                              const std::function<void(const void*, size_t)>& onPeerRead) {
+Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
   const uint64_t width = elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
     return Status::error("a collective cannot sum elements of type " + plan::ElementType_Name(buffers.type));
   posted_[rank] = buffers;
-  if (!rendezvous()) return aborted();
+  if (!meeting_.wait()) return abort_.status();
   for (const CollectiveBuffers& peer : posted_)
     if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
       return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
@@ -106,7 +50,7 @@ Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers,
         return buffers.count / ranks_ * part + std::min<uint64_t>(part, buffers.count % ranks_);
       };
       sumParts(begin(rank), begin(rank + 1) - begin(rank), buffers.destination + begin(rank) * width);
-      if (!rendezvous()) return aborted();
+      if (!meeting_.wait()) return abort_.status();
       for (int64_t i = 1; i < ranks_; ++i) {
         int64_t peer = (rank + i) % ranks_;
         uint64_t offset = begin(peer) * width;
@@ -117,7 +61,7 @@ Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers,
     default:
       return Status::error("unknown collective");
   }
-  return rendezvous() ? Status() : aborted();
+  return meeting_.wait() ? Status() : abort_.status();
 }
 
 }  // namespace sheaf::comm

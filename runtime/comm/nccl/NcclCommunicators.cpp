@@ -48,13 +48,6 @@ ncclDataType_t dataType(cuda::SumType type) {
   return ncclInt64;
 }
 
-// An all-reduce's elements are cut into parts, one for each rank to sum.
-struct Parts {
-  uint64_t count, ranks;
-  uint64_t begin(uint64_t part) const { return count / ranks * part + std::min(part, count % ranks); }
-  uint64_t size(uint64_t part) const { return begin(part + 1) - begin(part); }
-};
-
 bool isSmall(uint64_t count, uint64_t width) {
   return count * width <= kSmallSum;
 }
@@ -64,7 +57,7 @@ uint64_t scratchBytes(const plan::Collective& collective, uint64_t ranks) {
   const uint64_t width = plan::elementBytes(collective.type()), count = collective.count();
   if (collective.op() == plan::ALL_GATHER) return 0;
   if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks * aligned(count * width);
-  return ranks * aligned((count / ranks + 1) * width);
+  return ranks * aligned(cuda::SumParts(count, ranks).largest * width);
 }
 
 bool windowsWanted() {
@@ -115,7 +108,7 @@ class NcclCommunicators : public cuda::Communicators {
                                    each, "join the other processes"));
     }
     watchdog_.emplace(options_.firstRank, progress, abort_,
-                      WatchdogOptions{.timeLimit = std::chrono::seconds(options_.timeLimit),
+                      WatchdogOptions{.timeLimit = options_.processes->limit(),
                                       .errors = [this] { return asyncError(); },
                                       .end =
                                           [this](const std::string& why) {
@@ -231,7 +224,7 @@ class NcclCommunicators : public cuda::Communicators {
 
   // Waits until NCCL has taken a call: it does not block, so it says so later.
   Status finish(ncclResult_t result, Communicator& each, const char* what) {
-    const auto deadline = Clock::now() + std::chrono::seconds(options_.timeLimit);
+    const auto deadline = Clock::now() + options_.processes->limit();
     while (result == ncclInProgress) {
       if (abort_.raised()) return abort_.status();
       if (Clock::now() > deadline) return Status::error(cat("NCCL could not ", what, " in time"));
@@ -319,8 +312,8 @@ class NcclCommunicators : public cuda::Communicators {
           }));
       return sum(type, scratch, aligned(whole), buffers.destination, buffers.count, stream);
     }
-    const Parts parts{buffers.count, ranks_};
-    const uint64_t stride = aligned((buffers.count / ranks_ + 1) * width), mine = parts.size(self()) * width;
+    const cuda::SumParts parts(buffers.count, ranks_);
+    const uint64_t stride = aligned(parts.largest * width), mine = parts.size(self()) * width;
     SHEAF_RETURN_IF_ERROR(exchange(
         each, stream,
         [&](uint64_t peer) {

@@ -13,7 +13,7 @@
 namespace sheaf::nccl {
 
 // Made by all processes together. `progress` is this rank's: a watchdog ends the run when it stands still for
-// options.timeLimit, or when NCCL meets an error.
+// the processes' time limit, or when NCCL meets an error.
 Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
                                                                  comm::AbortSignal& abort,
                                                                  const cuda::Progress& progress);

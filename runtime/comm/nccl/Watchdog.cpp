@@ -31,8 +31,9 @@ Status Watchdog::look() {
     since_ = now;
   }
   if (now - since_ < options_.timeLimit) return {};
-  return Status::error(cat("rank ", rank_, " has been for ", options_.timeLimit.count(), " s at ", progress_.text(),
-                           ": another rank does not come, or the network does not deliver"));
+  return Status::error(
+      cat("rank ", rank_, " has been for ", secondsText(std::chrono::duration<double>(options_.timeLimit).count()),
+          " at ", progress_.text(), ": another rank does not come, or the network does not deliver (SHEAF_TIMEOUT)"));
 }
 
 void Watchdog::watch() {

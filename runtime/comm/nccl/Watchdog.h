@@ -14,7 +14,7 @@ namespace sheaf::nccl {
 
 struct WatchdogOptions {
   std::chrono::milliseconds interval{100};
-  std::chrono::seconds timeLimit{600};
+  std::chrono::milliseconds timeLimit{300'000};
   std::function<Status()> errors;               // asked every interval
   std::function<void(const std::string&)> end;  // called once, when the run was aborted or must be
 };

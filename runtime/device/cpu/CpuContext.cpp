@@ -29,11 +29,11 @@ Status missing(const char* what, uint64_t index) {
 CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
     : world_(std::move(world)),
       rank_(rank),
-      arena_(*world_->arenas[rank]),
+      arena_(*world_->arenas[world_->local(rank)]),
       computeStream_(findComputeStream(*world_->plan)),
       pool_(world_->options.threadsPerRank, world_->spins),
       single_(1, 0),
-      events_(*world_->events[rank]) {
+      events_(*world_->events[world_->local(rank)]) {
   for (int stream = 0; stream < world_->plan->streams_size(); ++stream)
     streams_.push_back(
         std::make_unique<Stream>([this, stream](const Work& work) { perform(work, stream); }, world_->spins));

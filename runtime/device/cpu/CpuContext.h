@@ -6,7 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/comm/AbortSignal.h"
+#include "runtime/comm/Communicator.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
@@ -23,14 +24,16 @@ struct World {
   DeviceOptions options;
   int spins = 0;  // see spinUntil
   std::unique_ptr<KernelImages> kernels;
-  // All ranks', because a peer may still read from the arena of a rank that is being closed.
+  // All of this process's ranks', because a peer may still read from the arena of a rank that is being closed.
   std::vector<std::unique_ptr<Arena>> arenas;
   // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
   std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
-  std::vector<std::unique_ptr<comm::LocalCommunicator>> communicators;
-  std::vector<std::unique_ptr<Events>> events;  // of each rank
+  std::vector<std::unique_ptr<comm::Communicator>> communicators;
+  std::vector<std::unique_ptr<Events>> events;  // of each rank of this process
   // The listeners of the signal are the two above.
   comm::AbortSignal abort;
+
+  size_t local(int64_t rank) const { return static_cast<size_t>(rank - options.firstRank); }
 };
 
 class CpuContext : public RankContext {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/comm/local/LocalCommunicator.h"
+#include "runtime/comm/AbortSignal.h"
 
 namespace sheaf::cpu {
 

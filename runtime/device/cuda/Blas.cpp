@@ -138,6 +138,11 @@ Expected<Blas::Choice> Blas::choose(const Product& product) {
                                             product.result_, preference, options_.tune ? kCandidates : 1, candidates,
                                             &count);
   if (preference) cublasLtMatmulPreferenceDestroy(preference);
+  count = static_cast<int>(std::remove_if(candidates, candidates + count,
+                                          [](const cublasLtMatmulHeuristicResult_t& candidate) {
+                                            return candidate.state != CUBLAS_STATUS_SUCCESS;
+                                          }) -
+                           candidates);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     return failed(("no algorithm for the product " + name).c_str(),
                   status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status);

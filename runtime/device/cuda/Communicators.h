@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +37,19 @@ class Communicators {
   virtual uint64_t scratchBytes() const { return 0; }
   // What was chosen, for the log.
   virtual void describe(const std::function<void(const std::string& name, const std::string& value)>& note) const {}
+};
+
+// An all-reduce's elements are cut into parts, one for each rank to sum. Where they are cut does not change the bits;
+// at these multiples whole vectors are read.
+struct SumParts {
+  static constexpr uint64_t kMultiple = 64;
+
+  SumParts(uint64_t count, uint64_t ranks)
+      : count(count), largest((count + ranks * kMultiple - 1) / (ranks * kMultiple) * kMultiple) {}
+  uint64_t begin(uint64_t part) const { return std::min(count, part * largest); }
+  uint64_t size(uint64_t part) const { return begin(part + 1) - begin(part); }
+
+  const uint64_t count, largest;
 };
 
 // Ranks of one process on one GPU: sums in rank order, read straight from the peers' arenas.

@@ -43,7 +43,11 @@ Expected<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<World
 
 Status CudaContext::open() {
   const plan::Plan& plan = *world_->plan;
-  Expected<std::unique_ptr<Blas>> blas = Blas::open({});
+  const DeviceOptions& options = world_->options;
+  BlasOptions choices{.tuned = options.tunedProducts, .tune = !options.tuneProducts.empty()};
+  // All ranks of a process would say the same.
+  if (options.warn && local_ == 0) choices.warn = options.warn;
+  Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
   if (!blas.ok()) return blas.status();
   blas_ = std::move(*blas);
   auto table = InstructionTable::create(plan, rank(), arena_, *blas_);

@@ -28,6 +28,8 @@ class CudaContext : public RankContext {
   uint64_t highestTouchedByte() override;
   void abort(const std::string& why) override;
 
+  const Blas& blas() const { return *blas_; }
+
  private:
   using Values = std::shared_ptr<const StepValues>;
   // How a step's body is issued.

@@ -1,8 +1,11 @@
 // The device of libsheaf_cuda.so.
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "runtime/comm/nccl/NcclCommunicators.h"
 #include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/device/cuda/Blas.h"
 #include "runtime/device/cuda/CudaContext.h"
 #include "runtime/device/cuda/kernels/Reduce.h"
 
@@ -79,6 +82,20 @@ Status openWorld(World& world) {
   return world.communicators->setArenas(world.arenas);
 }
 
+// The first rank's choices of algorithms stand for those of all.
+Status noteProducts(const Blas& blas, const DeviceOptions& options) {
+  if (options.note) {
+    std::ostringstream hash;
+    hash << std::hex << blas.hash();
+    options.note("products", hash.str());
+  }
+  if (options.tuneProducts.empty()) return {};
+  std::ofstream out(options.tuneProducts);
+  out << blas.table();
+  out.close();
+  return out ? Status() : Status::error(cat("cannot write the table of products ", options.tuneProducts));
+}
+
 class CudaDevice : public Device {
  public:
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
@@ -88,11 +105,16 @@ class CudaDevice : public Device {
     world->options = options;
     world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
     SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
+    if (options.processes)
+      options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
+        if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
+      });
     SHEAF_RETURN_IF_ERROR(openWorld(*world));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t local = 0; local < world->localRanks; ++local) {
       auto context = CudaContext::create(world, local);
       if (!context.ok()) return context.status();
+      if (options.firstRank + local == 0) SHEAF_RETURN_IF_ERROR(noteProducts((*context)->blas(), options));
       contexts.push_back(std::move(*context));
     }
     if (options.note) {

@@ -6,11 +6,17 @@
 namespace sheaf::cuda {
 
 Expected<Gpu> openGpu(int64_t localProcess) {
-  int count = 0;
-  if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0)
+  int driver = 0, count = 0;
+  cudaError_t error = cudaDriverGetVersion(&driver);
+  if (error == cudaSuccess && driver > 0) error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
     return Status::error(cat("there is no GPU to run on: ",
-                             error == cudaSuccess ? "the CUDA driver finds no device" : cudaGetErrorString(error),
+                             driver == 0            ? "no CUDA driver is installed"
+                             : error != cudaSuccess ? cudaGetErrorString(error)
+                                                    : "the CUDA driver finds no device",
                              "; a plan that was also compiled for the CPU runs with --device cpu"));
+  }
   if (localProcess >= count)
     return Status::error(cat("process ", localProcess, " of this machine finds ", count, count == 1 ? " GPU" : " GPUs",
                              "; start one process a GPU (CUDA_VISIBLE_DEVICES may hide "

@@ -45,17 +45,16 @@ class PeerCommunicator {
         SHEAF_RETURN_IF_ERROR(sum(rank * buffers.count, buffers.count, buffers.destination, stream));
         break;
       default: {
-        auto begin = [&](int64_t part) {
-          return buffers.count / ranks_ * part + std::min<uint64_t>(part, buffers.count % ranks_);
-        };
+        const SumParts parts(buffers.count, static_cast<uint64_t>(ranks_));
+        const uint64_t self = static_cast<uint64_t>(rank);
         SHEAF_RETURN_IF_ERROR(
-            sum(begin(rank), begin(rank + 1) - begin(rank), buffers.destination + begin(rank) * width, stream));
+            sum(parts.begin(self), parts.size(self), buffers.destination + parts.begin(self) * width, stream));
         SHEAF_RETURN_IF_ERROR(meet(rank, stream));
         for (int64_t i = 1; i < ranks_; ++i) {
-          int64_t peer = (rank + i) % ranks_;
-          uint64_t offset = begin(peer) * width;
-          SHEAF_RETURN_IF_ERROR(copy(posted_[peer].destination + offset, buffers.destination + offset,
-                                     (begin(peer + 1) - begin(peer)) * width, stream));
+          const int64_t peer = (rank + i) % ranks_;
+          const uint64_t part = static_cast<uint64_t>(peer), offset = parts.begin(part) * width;
+          SHEAF_RETURN_IF_ERROR(
+              copy(posted_[peer].destination + offset, buffers.destination + offset, parts.size(part) * width, stream));
         }
       }
     }

@@ -11,7 +11,7 @@ set(SHEAF_CUDA_KERNELS
   ${SHEAF_CUDA_FUNCTION_KERNELS})
 # What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
 set(SHEAF_CUDA_SHARED_SOURCES
-  ../../comm/local/LocalCommunicator.cpp ../../comm/local/Reduce.cpp ../../plan/Library.cpp ../../plan/Tiles.cpp ../../plan/Types.cpp ../../base/Text.cpp)
+  ../../comm/AbortSignal.cpp ../../comm/local/LocalCommunicator.cpp ../../comm/local/Meeting.cpp ../../comm/local/Reduce.cpp ../../plan/Library.cpp ../../plan/Tiles.cpp ../../plan/Types.cpp ../../base/Text.cpp)
 foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 endforeach()

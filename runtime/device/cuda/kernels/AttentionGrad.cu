@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const 
 
 // A block is a tile of queries of one head: the keys pass by.
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 ? 3 : 2)
+__global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <= 64 ? 3 : 2)
     queryGradientKernel(const AttentionProblem p) {
   using Sizes = Gradient<T, kWidth>;
   constexpr int kRows = Sizes::kRows, kStreamed = Sizes::kStreamed, kColumns = Sizes::kColumns,

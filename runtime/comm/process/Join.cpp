@@ -1,0 +1,258 @@
+#include "runtime/comm/process/Join.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::comm {
+namespace {
+
+constexpr uint64_t kProtocol = 1;
+constexpr std::chrono::milliseconds kLook(100);
+// Who connects and has not said who it is: so long, and so many at a time.
+constexpr std::chrono::seconds kGreetingTime(10);
+constexpr size_t kUnknown = 256;
+constexpr size_t kMaxText = 256;
+
+Status gaveUp() {
+  return Status::error("interrupted while waiting for the other processes");
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  return secondsText(static_cast<double>(time.count()) / 1000);
+}
+
+std::string hostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+struct Hello {
+  uint64_t protocol = 0, size = 0, rank = 0;
+  std::string job, host;
+};
+
+std::string pack(const Hello& hello) {
+  return Packer()
+      .number(hello.protocol)
+      .number(hello.size)
+      .number(hello.rank)
+      .string(hello.job.substr(0, kMaxText))
+      .string(hello.host.substr(0, kMaxText))
+      .bytes();
+}
+
+bool unpack(const Frame& frame, Hello& hello) {
+  Unpacker unpacker(frame.bytes);
+  hello.protocol = unpacker.number();
+  hello.size = unpacker.number();
+  hello.rank = unpacker.number();
+  hello.job = unpacker.string();
+  hello.host = unpacker.string();
+  return frame.type == FrameType::kHello && unpacker.complete();
+}
+
+class Coordinator {
+ public:
+  Coordinator(const Launch& launch, const std::function<bool()>& cancelled)
+      : launch_(launch), cancelled_(cancelled), joined_(static_cast<size_t>(launch.size - 1)), hosts_(joined_.size()) {}
+
+  Expected<Joined> run() {
+    Expected<Socket> listener = listenOn(launch_.meeting);
+    if (!listener.ok())
+      return Status::error(
+          cat("process 0: ", listener.status().message(), "; SHEAF_RENDEZVOUS=host:port names another"));
+    auto deadline = Clock::now() + launch_.limit;
+    while (missing() > 0) {
+      if (cancelled_ && cancelled_()) return end(gaveUp());
+      if (Clock::now() >= deadline) return end(tooLate());
+      wait(*listener);
+      while (unknown_.size() < kUnknown) {
+        Socket socket = acceptFrom(*listener);
+        if (!socket.open()) break;
+        unknown_.push_back({Connection(std::move(socket)), Clock::now()});
+      }
+      for (Unknown& one : unknown_) greet(one);
+      std::erase_if(unknown_, [](const Unknown& one) { return one.done; });
+      if (Status status = checkJoined(); !status.ok()) return end(status);
+    }
+    return welcome();
+  }
+
+ private:
+  struct Unknown {
+    Connection connection;
+    Clock::time_point since;
+    bool done = false;
+  };
+
+  size_t missing() const {
+    return static_cast<size_t>(std::count_if(joined_.begin(), joined_.end(), [](auto& one) { return !one; }));
+  }
+
+  void wait(const Socket& listener) {
+    std::vector<pollfd> polled{{listener.descriptor(), POLLIN, 0}};
+    for (const Unknown& one : unknown_) polled.push_back({one.connection.socket().descriptor(), POLLIN, 0});
+    for (const auto& one : joined_)
+      if (one) polled.push_back({one->socket().descriptor(), POLLIN, 0});
+    poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+  }
+
+  void greet(Unknown& one) {
+    Expected<std::vector<Frame>> frames = one.connection.receive(kMaxGreetingBytes);
+    one.done = !frames.ok() || one.connection.ended() || Clock::now() - one.since > kGreetingTime;
+    if (one.done || frames->empty()) return;
+    one.done = true;
+    Hello hello;
+    if (frames->size() != 1 || !unpack(frames->front(), hello)) return;
+    std::string why;
+    if (hello.protocol != kProtocol)
+      why = cat("it speaks version ", hello.protocol, " of the protocol, process 0 version ", kProtocol);
+    else if (hello.job != launch_.job.substr(0, kMaxText))
+      why = cat("it is of job '", hello.job, "', process 0 of job '", launch_.job, "'");
+    else if (hello.size != static_cast<uint64_t>(launch_.size))
+      why = cat("its job has ", hello.size, " processes, that of process 0 ", launch_.size);
+    else if (hello.rank == 0 || hello.rank >= hello.size)
+      why = cat("it says that it is process ", hello.rank);
+    else if (joined_[hello.rank - 1])
+      why = cat("process ", hello.rank, " is there already, from ", hosts_[hello.rank - 1]);
+    if (!why.empty()) {
+      refused_ = cat("; one from ", peerAddress(one.connection.socket()), " was refused: ", why);
+      one.connection.send(FrameType::kRefusal, 0, why);
+      (void)one.connection.flush();
+      one.connection.finish();
+      return;
+    }
+    hosts_[hello.rank - 1] = hello.host;
+    joined_[hello.rank - 1] = std::move(one.connection);
+  }
+
+  // Those who are here wait for a word; all they can do is leave.
+  Status checkJoined() {
+    for (size_t i = 0; i < joined_.size(); ++i) {
+      if (!joined_[i]) continue;
+      Expected<std::vector<Frame>> frames = joined_[i]->receive(kMaxGreetingBytes);
+      if (!frames.ok() || joined_[i]->ended() || !frames->empty())
+        return Status::error(cat("process ", i + 1, " (", hosts_[i], ") ended before the job began"));
+    }
+    return {};
+  }
+
+  Status tooLate() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < joined_.size(); ++i)
+      if (!joined_[i]) names.push_back(std::to_string(i + 1));
+    return Status::error(cat("after ", seconds(launch_.limit), " ", launch_.size - static_cast<int64_t>(missing()),
+                             " of ", launch_.size, " processes have come to ", text(launch_.meeting),
+                             "; missing: ", listText(names), refused_, " (SHEAF_TIMEOUT changes the limit)"));
+  }
+
+  // Nobody is to wait for a job that does not begin.
+  Status end(Status why) {
+    for (auto& one : joined_) {
+      if (!one) continue;
+      one->send(FrameType::kFailure, 0, why.message());
+      (void)one->flush();
+      one->finish();
+    }
+    return why;
+  }
+
+  // Processes that came by the loopback address are on this host: others reach them where those who came from elsewhere
+  // reached us.
+  Expected<Joined> welcome() {
+    std::string ours = "127.0.0.1";
+    for (const auto& one : joined_)
+      if (!isLoopback(peerAddress(one->socket()))) ours = localAddress(one->socket());
+    Joined result;
+    result.members.push_back({hostName(), ours});
+    for (size_t i = 0; i < joined_.size(); ++i) {
+      std::string address = peerAddress(joined_[i]->socket());
+      result.members.push_back({hosts_[i], isLoopback(address) ? ours : address});
+    }
+    Packer packer;
+    for (const Member& member : result.members) packer.string(member.host).string(member.address);
+    for (auto& one : joined_) {
+      one->send(FrameType::kWelcome, 0, packer.bytes());
+      result.connections.push_back(std::move(*one));
+    }
+    return result;
+  }
+
+  const Launch& launch_;
+  const std::function<bool()>& cancelled_;
+  std::vector<std::optional<Connection>> joined_;  // of process 1 on
+  std::vector<std::string> hosts_;
+  std::vector<Unknown> unknown_;
+  std::string refused_;
+};
+
+// One attempt of another process. Nothing: process 0 is not there yet.
+Expected<std::optional<Joined>> knock(const Launch& launch, const std::function<bool()>& cancelled,
+                                      Clock::time_point deadline, std::string& why) {
+  std::optional<Joined> none;
+  Expected<Socket> socket = connectTo(launch.meeting, std::min(deadline, Clock::now() + kGreetingTime));
+  if (!socket.ok()) {
+    why = socket.status().message();
+    return none;
+  }
+  Connection connection(std::move(*socket));
+  connection.send(FrameType::kHello, 0,
+                  pack({kProtocol, static_cast<uint64_t>(launch.size), static_cast<uint64_t>(launch.rank), launch.job,
+                        hostName()}));
+  why = cat("what listens on ", text(launch.meeting), " is not process 0 of this job");
+  if (!connection.flush().ok()) return none;
+  while (Clock::now() < deadline) {
+    if (cancelled && cancelled()) return gaveUp();
+    pollfd wait{connection.socket().descriptor(), POLLIN, 0};
+    poll(&wait, 1, static_cast<int>(kLook.count()));
+    Expected<std::vector<Frame>> frames = connection.receive(kMaxFrameBytes, 1);
+    if (!frames.ok()) return Status::error(cat(why, ": ", frames.status().message()));
+    if (frames->empty()) {
+      if (connection.ended()) return none;
+      continue;
+    }
+    const Frame& frame = frames->front();
+    if (frame.type == FrameType::kRefusal)
+      return Status::error(cat("process 0 refuses process ", launch.rank, ": ", frame.bytes.substr(0, 1000)));
+    if (frame.type == FrameType::kFailure) return Status::error(frame.bytes.substr(0, kMaxGreetingBytes));
+    Joined joined;
+    Unpacker unpacker(frame.bytes);
+    for (int64_t i = 0; i < launch.size && unpacker.ok(); ++i) {
+      std::string host = unpacker.string();
+      joined.members.push_back({std::move(host), unpacker.string()});
+    }
+    if (frame.type != FrameType::kWelcome || !unpacker.complete()) return Status::error(why);
+    joined.connections.push_back(std::move(connection));
+    return std::optional<Joined>(std::move(joined));
+  }
+  why = cat("process 0 at ", text(launch.meeting), " still waits for others");
+  return none;
+}
+
+}  // namespace
+
+Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
+  if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
+  if (launch.rank == 0) return Coordinator(launch, cancelled).run();
+  // Process 0 gives up first, and says who is missing.
+  auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kGreetingTime);
+  std::string why;
+  while (Clock::now() < deadline) {
+    if (cancelled && cancelled()) return gaveUp();
+    Expected<std::optional<Joined>> joined = knock(launch, cancelled, deadline, why);
+    if (!joined.ok()) return joined.status();
+    if (*joined) return std::move(**joined);
+    std::this_thread::sleep_for(kLook);
+  }
+  return Status::error(cat("process ", launch.rank, " has found no process 0 within ", seconds(launch.limit), ": ", why,
+                           " (SHEAF_TIMEOUT changes the limit)"));
+}
+
+}  // namespace sheaf::comm

@@ -1,0 +1,167 @@
+#include "runtime/comm/process/Launcher.h"
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf::comm {
+namespace {
+
+constexpr int64_t kMaxProcesses = 65536;
+
+// Ports that no system hands out by itself and few services use.
+constexpr uint16_t kFirstPort = 20000;
+constexpr uint16_t kPorts = 10000;
+
+struct Variables {
+  const char* launcher;
+  const char *rank, *size, *otherSize;  // otherSize: asked where the first is not there
+  const char* localRank;
+  const char* localSize;
+  const char* alsoNeeded;  // without it the others do not count
+  std::array<const char*, 2> job;
+};
+
+constexpr Variables kLaunchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", nullptr, "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, {"TORCHELASTIC_RUN_ID"}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     nullptr,
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     nullptr,
+     {"PMIX_NAMESPACE"}},
+    {"MPICH", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", {}},
+    {"Slurm",
+     "SLURM_PROCID",
+     "SLURM_STEP_NUM_TASKS",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     nullptr,
+     "SLURM_STEP_ID",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    // Others that speak PMI; after Slurm, whose PMI knows less than its own variables.
+    {"PMI", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {}},
+};
+
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  const char* find(const char* name) const {
+    const char* value = name ? environment_(name) : nullptr;
+    return value && *value ? value : nullptr;
+  }
+
+  // An integer in [least, most]; nothing if the variable is not there.
+  Expected<std::optional<int64_t>> integer(const char* name, int64_t least, int64_t most) const {
+    const char* text = find(name);
+    if (!text) return std::optional<int64_t>();
+    int64_t value = 0;
+    if (!parseInteger(text, value) || value < least || value > most)
+      return Status::error(cat(name, " is '", text, "': expected an integer from ", least, " to ", most));
+    return std::optional<int64_t>(value);
+  }
+
+ private:
+  const Environment& environment_;
+};
+
+Status readNumbers(const Reader& reader, const Variables& names, Launch& launch) {
+  const char* sizeName = names.otherSize && !reader.find(names.size) ? names.otherSize : names.size;
+  auto size = reader.integer(sizeName, 1, kMaxProcesses);
+  if (!size.ok()) return size.status();
+  if (!*size) return Status::error(cat(names.rank, " is set, but ", sizeName, " is not (", names.launcher, ")"));
+  auto rank = reader.integer(names.rank, 0, **size - 1);
+  if (!rank.ok()) return rank.status();
+  if (!*rank) return Status::error(cat(sizeName, " is set, but ", names.rank, " is not (", names.launcher, ")"));
+  auto local = reader.integer(names.localRank, 0, **size - 1);
+  if (!local.ok()) return local.status();
+  launch.launcher = names.launcher;
+  launch.size = **size;
+  launch.rank = **rank;
+  launch.localRank = local->value_or(0);
+  for (const char* name : names.job)
+    if (const char* value = reader.find(name)) launch.job += cat(launch.job.empty() ? "" : ".", value);
+  return {};
+}
+
+// The first host of Slurm's "node[07-09,12]-ib,other": node07-ib.
+std::string firstHost(std::string_view list) {
+  size_t bracket = list.find_first_of("[,");
+  std::string host(list.substr(0, bracket));
+  if (bracket == std::string_view::npos || list[bracket] == ',') return host;
+  std::string_view numbers = list.substr(bracket + 1);
+  host += numbers.substr(0, numbers.find_first_of("-,]"));
+  size_t end = numbers.find(']');
+  if (end == std::string_view::npos) return host;
+  std::string_view rest = numbers.substr(end + 1);
+  return host.append(rest.substr(0, rest.find(',')));
+}
+
+Status findMeeting(const Reader& reader, const Variables& names, Launch& launch) {
+  if (const char* text = reader.find("SHEAF_RENDEZVOUS")) {
+    Expected<Endpoint> endpoint = parseEndpoint(text);
+    if (!endpoint.ok()) return Status::error(cat("SHEAF_RENDEZVOUS: ", endpoint.status().message()));
+    launch.meeting = *endpoint;
+    return {};
+  }
+  bool torchrun = &names == &kLaunchers[0];
+  auto port = reader.integer("MASTER_PORT", 1, 65534);
+  if (!port.ok()) return port.status();
+  if (torchrun && !*port) return Status::error("MASTER_PORT is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
+  launch.meeting.port =
+      *port ? static_cast<uint16_t>(**port + 1)
+            : static_cast<uint16_t>(kFirstPort + fnv1a(std::as_bytes(std::span<const char>(launch.job))) % kPorts);
+  if (const char* host = reader.find("MASTER_ADDR")) {
+    launch.meeting.host = host;
+    return {};
+  }
+  if (std::string_view(names.launcher) == "Slurm") {
+    for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})
+      if (const char* list = reader.find(name); list && launch.meeting.host.empty())
+        launch.meeting.host = firstHost(list);
+    if (const char* host = reader.find("SLURM_LAUNCH_NODE_IPADDR"); host && launch.meeting.host.empty())
+      launch.meeting.host = host;
+    if (!launch.meeting.host.empty()) return {};
+    return Status::error("neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set; set SHEAF_RENDEZVOUS=host:port");
+  }
+  if (torchrun) return Status::error("MASTER_ADDR is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
+  auto together = reader.integer(names.localSize, 1, kMaxProcesses);
+  if (!together.ok()) return together.status();
+  if (together->value_or(0) != launch.size)
+    return Status::error(cat("the processes are not all on this host (", names.localSize, " is ",
+                             *together ? std::to_string(**together) : "not set", ", ", names.size, " is ", launch.size,
+                             "); set SHEAF_RENDEZVOUS=host:port, with the first process's host and a free port of it"));
+  launch.meeting.host = "127.0.0.1";
+  return {};
+}
+
+}  // namespace
+
+Expected<Launch> findLaunch(const Environment& environment) {
+  Reader reader(environment);
+  Launch launch;
+  if (const char* text = reader.find("SHEAF_TIMEOUT")) {
+    double seconds = 0;
+    if (!parseReal(text, seconds) || !(seconds >= 0.1 && seconds <= 1e6))
+      return Status::error(cat("SHEAF_TIMEOUT is '", text, "': expected seconds, from 0.1 to 1000000"));
+    launch.limit = std::chrono::milliseconds(std::llround(seconds * 1000));
+  }
+  for (const Variables& names : kLaunchers) {
+    bool there = reader.find(names.rank) || (!names.alsoNeeded && reader.find(names.size));
+    if (!there || (names.alsoNeeded && !reader.find(names.alsoNeeded))) continue;
+    SHEAF_RETURN_IF_ERROR(readNumbers(reader, names, launch));
+    if (launch.size > 1) SHEAF_RETURN_IF_ERROR(findMeeting(reader, names, launch));
+    return launch;
+  }
+  return launch;
+}
+
+}  // namespace sheaf::comm

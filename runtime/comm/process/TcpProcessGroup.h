@@ -1,0 +1,83 @@
+// The processes of a job over TCP: every exchange goes through process 0. One thread of each process does all that has
+// to do with sockets, so that a death or a silence is noticed whatever the others do.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/process/Exchange.h"
+#include "runtime/comm/process/Join.h"
+#include "runtime/comm/process/ProcessGroup.h"
+
+namespace sheaf::comm {
+
+class TcpProcessGroup : public ProcessGroup {
+ public:
+  // Largest message of one process.
+  static constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
+
+  // Meets the others: returns when all are there. `cancelled` ends the waiting.
+  static Expected<std::unique_ptr<TcpProcessGroup>> join(const Launch& launch,
+                                                         const std::function<bool()>& cancelled = nullptr);
+  // Without leave() before, the others take it for a death.
+  ~TcpProcessGroup() override;
+
+  int64_t rank() const override { return launch_.rank; }
+  int64_t size() const override { return launch_.size; }
+  int64_t localRank() const override { return launch_.localRank; }
+  Expected<std::vector<std::string>> allGather(const std::string& message, const std::string& what) override;
+  Expected<std::vector<std::string>> gather(const std::string& message, const std::string& what) override;
+  void watch(std::function<void(const Status&)> lost) override;
+  void fail(const std::string& why) override;
+  Status leave() override;
+  std::string describe(int64_t process) const override;
+  std::string address(int64_t process) const override { return members_[static_cast<size_t>(process)].address; }
+  std::chrono::milliseconds limit() const override { return launch_.limit; }
+
+ private:
+  TcpProcessGroup(const Launch& launch, Joined joined);
+  Expected<std::vector<std::string>> exchange(ExchangeKind kind, const std::string& message, const std::string& what);
+  void wake();
+
+  // On the service thread.
+  void serve();
+  void waitForSockets(bool stopping);
+  void hear(size_t index);
+  void handle(size_t index, Frame& frame);
+  void contribute(int64_t process, Contribution contribution);
+  void conclude();
+  void checkTimes();
+  void lose(const Status& why, int64_t origin);
+  void tell(const std::string& why, int64_t origin);
+  void callWatchers();
+  int64_t processOf(size_t index) const { return launch_.rank == 0 ? static_cast<int64_t>(index) + 1 : 0; }
+
+  const Launch launch_;
+  const std::vector<Member> members_;
+  std::vector<Connection> connections_;  // of the service thread
+  std::vector<size_t> readable_;         // of them, likewise
+  std::optional<Exchange> exchange_;     // of process 0's service thread
+  Clock::time_point lastHeartbeat_ = Clock::now();
+  int wakeup_ = -1;
+
+  std::mutex callers_;  // one exchange at a time
+  std::mutex mutex_;    // of what follows
+  std::condition_variable changed_;
+  std::optional<Contribution> ours_;   // not yet taken by the service thread
+  std::optional<std::string> failed_;  // said by fail(), likewise
+  uint32_t sequence_ = 0;
+  std::optional<std::vector<std::string>> result_;
+  bool left_ = false, stop_ = false;
+  Status over_;        // why there are no more exchanges
+  bool lost_ = false;  // by another process's doing
+  std::vector<std::function<void(const Status&)>> watchers_;
+  std::thread service_;
+};
+
+}  // namespace sheaf::comm

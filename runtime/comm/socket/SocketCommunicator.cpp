@@ -1,0 +1,243 @@
+#include "runtime/comm/socket/SocketCommunicator.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/comm/local/Reduce.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::comm {
+namespace {
+
+// What a rank receives at a time. Large enough for a network's bandwidth, small beside a rank's arena.
+constexpr uint64_t kExchangeBytes = 4 << 20;
+constexpr uint64_t kMinSlotBytes = 4096;
+// Up to here an all-reduce sends everything to everybody: one message's time instead of two.
+constexpr uint64_t kSmallBytes = 4096;
+
+uint64_t alignedUp(uint64_t bytes) {
+  return (bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
+}
+
+// Of one rank's values in the exchange memory.
+uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, int64_t processes) {
+  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  uint64_t need = 0;
+  auto look = [&](const plan::Instruction& instruction) {
+    const plan::Collective& collective = instruction.collective();
+    if (!instruction.has_collective() || collective.communicator() != communicator) return;
+    uint64_t bytes = collective.count() * comm::elementBytes(collective.type());
+    if (collective.op() == plan::REDUCE_SCATTER) need = std::max(need, bytes);
+    if (collective.op() == plan::ALL_REDUCE)
+      need = std::max(need, bytes <= kSmallBytes ? bytes : bytes / ranks + comm::elementBytes(collective.type()));
+  };
+  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
+    for (const plan::Instruction& instruction : *section) look(instruction);
+  const uint64_t others = ranks - ranks / static_cast<uint64_t>(processes);
+  return alignedUp(std::min(need, std::max(kExchangeBytes / std::max<uint64_t>(others, 1), kMinSlotBytes)));
+}
+
+}  // namespace
+
+uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t processes) {
+  uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  return slotBytesFor(plan, communicator, processes) * (ranks - ranks / static_cast<uint64_t>(processes));
+}
+
+uint64_t exchangeBytes(const plan::Plan& plan, int64_t processes) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < plan.communicators(); ++i) bytes += exchangeBytes(plan, i, processes);
+  return bytes * static_cast<uint64_t>(plan.ranks() / processes);
+}
+
+SocketCommunicator::SocketCommunicator(const ProcessGroup& group, int64_t ranksPerProcess, int64_t number,
+                                       PeerSockets& sockets, uint64_t exchangeBytes, AbortSignal& abort, int spins)
+    : group_(group),
+      processes_(group.size()),
+      mine_(group.rank()),
+      rails_(ranksPerProcess),
+      slotBytes_(exchangeBytes / static_cast<uint64_t>((processes_ - 1) * rails_)),
+      abort_(abort),
+      meeting_(ranksPerProcess, abort, spins),
+      wakeup_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      posted_(static_cast<size_t>(rails_)),
+      parts_(static_cast<size_t>(rails_), std::vector<Part>(static_cast<size_t>(processes_))),
+      sources_(static_cast<size_t>(rails_), std::vector<const std::byte*>(static_cast<size_t>(processes_ * rails_))) {
+  for (int64_t local = 0; local < rails_; ++local) {
+    lines_.push_back(
+        std::make_unique<Rail>(sockets.take(number, local), group, abort, wakeup_, static_cast<size_t>(rails_)));
+    exchange_.emplace_back(exchangeBytes);
+  }
+  abort_.listen([this] {
+    uint64_t one = 1;
+    (void)!write(wakeup_, &one, sizeof one);
+  });
+}
+
+SocketCommunicator::~SocketCommunicator() {
+  close(wakeup_);
+}
+
+std::byte* SocketCommunicator::slot(int64_t local, int64_t process) const {
+  int64_t place = (process < mine_ ? process : process - 1) * rails_;
+  return const_cast<std::byte*>(exchange_[static_cast<size_t>(local)].data()) +
+         static_cast<uint64_t>(place) * slotBytes_;
+}
+
+SocketCommunicator::Part SocketCommunicator::partOf(uint64_t count, int64_t rank) const {
+  const uint64_t ranks = static_cast<uint64_t>(processes_ * rails_), part = static_cast<uint64_t>(rank);
+  return {count / ranks * part + std::min(part, count % ranks), count / ranks + (part < count % ranks ? 1 : 0)};
+}
+
+Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
+  const uint64_t width = comm::elementBytes(buffers.type);
+  if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
+    return Status::error("a collective cannot sum elements of type " + plan::ElementType_Name(buffers.type));
+  const int64_t local = rank - rankOf(mine_, 0);
+  posted_[static_cast<size_t>(local)] = buffers;
+  if (!meeting_.wait()) return abort_.status();
+  for (const CollectiveBuffers& peer : posted_)
+    if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
+      return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
+  const Call call{local, buffers, onPeerRead, width};
+  switch (buffers.op) {
+    case plan::ALL_GATHER:
+      SHEAF_RETURN_IF_ERROR(allGather(call));
+      break;
+    case plan::REDUCE_SCATTER: {
+      std::vector<Part>& parts = parts_[static_cast<size_t>(local)];
+      for (int64_t process = 0; process < processes_; ++process)
+        parts[static_cast<size_t>(process)] = {static_cast<uint64_t>(rankOf(process, local)) * buffers.count,
+                                               buffers.count};
+      SHEAF_RETURN_IF_ERROR(reduce(call, parts, buffers.destination));
+      break;
+    }
+    case plan::ALL_REDUCE:
+      SHEAF_RETURN_IF_ERROR(buffers.count * width <= std::min(kSmallBytes, slotBytes_) ? allReduceSmall(call)
+                                                                                       : allReduce(call));
+      break;
+    default:
+      return Status::error("unknown collective");
+  }
+  return meeting_.wait() ? Status() : abort_.status();
+}
+
+template <typename PartOf>
+void SocketCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
+  for (int64_t i = 1; i < rails_; ++i) {
+    const int64_t peer = (call.local + i) % rails_;
+    for (int64_t process = 0; process < processes_; ++process) {
+      const Part part = partOf(rankOf(process, peer));
+      const std::byte* from = posted_[static_cast<size_t>(peer)].destination + part.begin * call.width;
+      std::byte* to = call.buffers.destination + part.begin * call.width;
+      if (from == to || part.count == 0) continue;
+      if (call.onPeerRead) call.onPeerRead(from, part.count * call.width);
+      std::memcpy(to, from, part.count * call.width);
+    }
+  }
+}
+
+Status SocketCommunicator::allGather(const Call& call) {
+  const CollectiveBuffers& buffers = call.buffers;
+  const uint64_t bytes = buffers.count * call.width;
+  auto place = [&](int64_t process) {
+    return buffers.destination + static_cast<uint64_t>(rankOf(process, call.local)) * bytes;
+  };
+  if (buffers.source != place(mine_) && bytes > 0) std::memcpy(place(mine_), buffers.source, bytes);
+  Rail& rail = *lines_[static_cast<size_t>(call.local)];
+  rail.begin(buffers);
+  for (int64_t process = 0; process < processes_; ++process) {
+    if (process == mine_) continue;
+    rail.send(process, buffers.source, bytes);
+    rail.receive(process, place(process), bytes);
+  }
+  SHEAF_RETURN_IF_ERROR(rail.finish());
+  if (rails_ == 1) return {};
+  if (!meeting_.wait()) return abort_.status();
+  copyFromLocal(call, [&](int64_t rank) { return Part{static_cast<uint64_t>(rank) * buffers.count, buffers.count}; });
+  return {};
+}
+
+Status SocketCommunicator::allReduce(const Call& call) {
+  const CollectiveBuffers& buffers = call.buffers;
+  std::vector<Part>& parts = parts_[static_cast<size_t>(call.local)];
+  for (int64_t process = 0; process < processes_; ++process)
+    parts[static_cast<size_t>(process)] = partOf(buffers.count, rankOf(process, call.local));
+  const Part mine = parts[static_cast<size_t>(mine_)];
+  std::byte* sum = buffers.destination + mine.begin * call.width;
+  SHEAF_RETURN_IF_ERROR(reduce(call, parts, sum));
+  Rail& rail = *lines_[static_cast<size_t>(call.local)];
+  rail.begin(buffers);
+  for (int64_t process = 0; process < processes_; ++process) {
+    const Part& part = parts[static_cast<size_t>(process)];
+    if (process == mine_) continue;
+    rail.send(process, sum, mine.count * call.width);
+    rail.receive(process, buffers.destination + part.begin * call.width, part.count * call.width);
+  }
+  SHEAF_RETURN_IF_ERROR(rail.finish());
+  if (rails_ == 1) return {};
+  if (!meeting_.wait()) return abort_.status();
+  copyFromLocal(call, [&](int64_t rank) { return partOf(buffers.count, rank); });
+  return {};
+}
+
+Status SocketCommunicator::allReduceSmall(const Call& call) {
+  const CollectiveBuffers& buffers = call.buffers;
+  if (call.local == 0) {
+    std::vector<Part>& parts = parts_[0];
+    std::fill(parts.begin(), parts.end(), Part{0, buffers.count});
+    SHEAF_RETURN_IF_ERROR(reduce(call, parts, buffers.destination));
+  }
+  if (rails_ == 1) return {};
+  if (!meeting_.wait()) return abort_.status();
+  if (call.local == 0 || buffers.count == 0) return {};
+  if (call.onPeerRead) call.onPeerRead(posted_[0].destination, buffers.count * call.width);
+  std::memcpy(buffers.destination, posted_[0].destination, buffers.count * call.width);
+  return {};
+}
+
+Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& parts, std::byte* destination) {
+  Rail& rail = *lines_[static_cast<size_t>(call.local)];
+  std::vector<const std::byte*>& sources = sources_[static_cast<size_t>(call.local)];
+  const uint64_t width = call.width, step = slotBytes_ / width;
+  uint64_t longest = 0;
+  for (const Part& part : parts) longest = std::max(longest, part.count);
+  if (longest > 0 && step == 0) return Status::error("the communicator has no memory to sum in");
+  const Part mine = parts[static_cast<size_t>(mine_)];
+  auto sizeAt = [&](const Part& part, uint64_t done) {
+    return part.count > done ? std::min(step, part.count - done) : 0;
+  };
+  auto localSource = [&](int64_t local, uint64_t element, uint64_t count) {
+    const std::byte* source = posted_[static_cast<size_t>(local)].source + element * width;
+    if (call.onPeerRead && local != call.local && count > 0) call.onPeerRead(source, count * width);
+    return source;
+  };
+  // Every process sees the same longest part, so all make the same number of transfers.
+  for (uint64_t done = 0; done < longest; done += step) {
+    const uint64_t count = sizeAt(mine, done);
+    rail.begin(call.buffers);
+    for (int64_t process = 0; process < processes_; ++process) {
+      const Part& part = parts[static_cast<size_t>(process)];
+      for (int64_t local = 0; local < rails_; ++local) {
+        const std::byte*& source = sources[static_cast<size_t>(rankOf(process, local))];
+        if (process == mine_) {
+          source = localSource(local, mine.begin + done, count);
+          continue;
+        }
+        const uint64_t theirs = sizeAt(part, done);
+        rail.send(process, localSource(local, part.begin + done, theirs), theirs * width);
+        source = slot(call.local, process) + static_cast<uint64_t>(local) * count * width;
+      }
+      if (process != mine_)
+        rail.receive(process, slot(call.local, process), static_cast<uint64_t>(rails_) * count * width);
+    }
+    SHEAF_RETURN_IF_ERROR(rail.finish());
+    if (count > 0) sumInRankOrder(call.buffers.type, sources, destination + done * width, count);
+  }
+  return {};
+}
+
+}  // namespace sheaf::comm

@@ -1,0 +1,59 @@
+// The processes of a run: which ranks this one has, and what all of them must agree on before the first step.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/comm/process/TcpProcessGroup.h"
+
+namespace sheaf::exec {
+
+class Job {
+ public:
+  // What the launcher's environment says; without one a job of one process. Returns when all processes have come.
+  static Expected<std::unique_ptr<Job>> join(const std::atomic<bool>& interrupted);
+
+  int64_t process() const { return group_ ? group_->rank() : 0; }
+  int64_t processes() const { return group_ ? group_->size() : 1; }
+  // Process 0 logs, tells, and writes what is written once.
+  bool first() const { return process() == 0; }
+  // Null in a job of one process.
+  comm::ProcessGroup* group() const { return group_.get(); }
+
+  // Shares the ranks: process p of P has [p * ranks / P, (p + 1) * ranks / P).
+  Status share(int64_t ranks);
+  int64_t firstRank() const { return firstRank_; }
+  int64_t localRanks() const { return localRanks_; }
+
+  // Compares what the processes are started with, such as "--steps 5": the error names who differs, and in what.
+  // Afterwards it is known how many processes share this machine and the cores that this one may run on.
+  Status agree(const std::vector<std::string>& facts);
+  int64_t processesOnMachine() const { return onMachine_; }
+  int64_t processesOnCores() const { return onCores_; }
+
+  // The same for all: an error if any process has one about the subject, or if they do not ask about the same.
+  Status together(const std::string& subject, const Status& mine);
+
+  // Ends this process's part: leaves in order, or tells the others why not. Returns the cause: where another process
+  // was first to fail, that is its error.
+  Status end(Status status);
+
+ private:
+  Job() = default;
+  // Filled by the group's thread.
+  struct Loss {
+    std::mutex mutex;
+    Status why;
+  };
+
+  std::shared_ptr<Loss> loss_ = std::make_shared<Loss>();
+  std::unique_ptr<comm::TcpProcessGroup> group_;
+  int64_t firstRank_ = 0, localRanks_ = 1, onMachine_ = 1, onCores_ = 1;
+};
+
+}  // namespace sheaf::exec

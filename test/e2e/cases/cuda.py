@@ -1,0 +1,134 @@
+"""Whole models on GPUs. The GPUs are emulated: the CUDA device, with its kernels, its library calls and its collectives,
+runs on a double of CUDA's libraries; what the compiler makes of fusions for a GPU is replaced by what it makes for the
+CPU. So these runs are those of a fat plan."""
+import os
+
+from cases.processes import Job
+from formats import read_log
+from harness import Case, Skip, digest, expect, expect_short_error
+from training import CONFIGS, Trained, data_arguments, expect_reference
+
+TARGETS = ("--target", "cpu,cuda:sm_90")
+STEPS = 6
+
+
+def cases(session):
+    for model in ("gpt2-tiny", "llama-tiny"):
+        for ranks, zero in ((1, 0), (2, 3)):
+            yield Case(f"cuda/{model}-{ranks}-{zero}", lambda m=model, r=ranks, z=zero: reference(session, m, r, z))
+    yield Case("cuda/mlp", lambda: mlp(session))
+    yield Case("cuda/graphs", lambda: same_bits(session, "--no-graphs"))
+    yield Case("cuda/trace", lambda: same_bits(session, "--trace", session.folder() / "trace.json"))
+    yield Case("cuda/poison", lambda: poison(session))
+    yield Case("cuda/processes", lambda: processes(session))
+    yield Case("cuda/ring", lambda: ring(session))
+    yield Case("cuda/errors", lambda: errors(session))
+
+
+def library(session):
+    path = session.tools.parent / "lib" / "libsheaf_cuda_emulated.so"
+    if not path.exists():
+        raise Skip("libsheaf_cuda_emulated.so is not built: there is no CUDA toolkit")
+    return str(path)
+
+
+def environment(session, **others):
+    return {**os.environ, "SHEAF_CUDA_LIBRARY": library(session), **others}
+
+
+def train(session, config, ranks, zero, *options, steps=STEPS):
+    """A run on emulated GPUs, all ranks in one process; made once."""
+    variables = environment(session)
+
+    def run():
+        plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS)
+        where = session.folder()
+        trained = Trained(None, where / "weights.safetensors", None)
+        session.succeed("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", steps, "--log",
+                        where / "run.jsonl", "--save", trained.weights, *options, env=variables)
+        trained.steps, trained.events = read_log(where / "run.jsonl")
+        expect(len(trained.steps) == steps, f"the log has {len(trained.steps)} steps of {steps}")
+        return trained
+
+    return session.once(("cuda", config.name, ranks, zero, steps, tuple(map(str, options))), run)
+
+
+def reference(session, model, ranks, zero):
+    expect_reference(CONFIGS[model], train(session, CONFIGS[model], ranks, zero).steps)
+
+
+def mlp(session):
+    for ranks, zero in ((1, 1), (4, 2)):
+        expect_reference(CONFIGS["mlp-momentum"], train(session, CONFIGS["mlp-momentum"], ranks, zero, steps=20).steps)
+
+
+def results(run):
+    return [(step["loss"], step["grad_norm"]) for step in run.steps], digest(run.weights)
+
+
+def same_bits(session, *options):
+    config = CONFIGS["gpt2-tiny"]
+    expect(results(train(session, config, 1, 0, *options)) == results(train(session, config, 1, 0)),
+           f"{' '.join(map(str, options))} changes the result")
+
+
+def event(run, name):
+    found = [e for e in run.events if e["event"] == name]
+    expect(found, f"the log has no event `{name}`")
+    return found[0]
+
+
+def poison(session):
+    config = CONFIGS["gpt2-tiny"]
+    run = train(session, config, 2, 3, "--poison")
+    expect(results(run) == results(train(session, config, 2, 3)), "--poison changes the result")
+    arena = event(run, "arena")
+    expect(0 < arena["highest_touched_byte"] <= arena["peak_bytes"], f"bytes behind the arena were touched: {arena}")
+    device = event(run, "device")
+    expect(device["gpu"] == "Emulated GPU" and device["kernels"] == "cuda:sm_90", f"the log says {device}")
+
+
+def in_processes(session, ranks, zero, *options):
+    config = CONFIGS["gpt2-tiny"]
+    where = session.folder()
+    run = Trained(None, where / "weights.safetensors", None)
+    plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS)
+    with Job(session, ranks, plan, "--device", "cuda", *data_arguments(config), "--steps", STEPS, "--log", where / "run.jsonl",
+             "--save", run.weights, *options, environment={"SHEAF_CUDA_LIBRARY": library(session),
+                                                           "SHEAF_EMULATED_DEVICES": str(ranks)}) as job:
+        codes = job.wait(seconds=120)
+        expect(not any(codes), "\n".join(process.told() for process in job.processes))
+    run.steps, run.events = read_log(where / "run.jsonl")
+    return run
+
+
+def processes(session):
+    """A GPU each, over (an emulated) NCCL: the bits of ranks that share one."""
+    for ranks, zero in ((2, 3), (2, 1)):
+        apart = in_processes(session, ranks, zero)
+        expect(results(apart) == results(train(session, CONFIGS["gpt2-tiny"], ranks, zero)),
+               f"{ranks} processes at stage {zero} give other bits than one")
+        expect(event(apart, "device")["reduce_order"] == "rank", "the log does not name the order of sums")
+
+
+def ring(session):
+    run = in_processes(session, 2, 2, "--reduce-order", "ring")
+    expect_reference(CONFIGS["gpt2-tiny"], run.steps)
+    expect(event(run, "device")["reduce_order"] == "ring", "the log does not name the order of sums")
+
+
+def errors(session):
+    config = CONFIGS["gpt2-tiny"]
+    plan = session.plan(config.model, 1, 0, 8, config.options + TARGETS)
+    cpu = session.plan(config.model, 1, 0, 8, config.options)
+
+    def refused(plan, words, **others):
+        done = session.call("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", 1,
+                            env=environment(session, **others))
+        expect_short_error(done, words)
+
+    refused(plan, ["there is no GPU to run on", "--device cpu"], SHEAF_EMULATED_DEVICES="0")
+    refused(plan, ["cuda:sm_90", "sm_86", "--target"], SHEAF_EMULATED_ARCHITECTURE="86")
+    refused(plan, ["the run needs", "free of"], SHEAF_EMULATED_MEMORY="100000000")
+    refused(cpu, ["--target cuda:sm_90"])
+    refused(plan, ["libsheaf_nowhere.so"], SHEAF_CUDA_LIBRARY="/libsheaf_nowhere.so")

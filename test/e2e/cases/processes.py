@@ -1,0 +1,310 @@
+"""Jobs of several processes give the bits of one process; they end together, in order or because one is lost."""
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+from formats import read_log
+from harness import MODELS, Case, Failure, Skip, digest, expect
+from training import CONFIGS, data_arguments, train
+
+MODEL = CONFIGS["gpt2-tiny"]
+RANKS, STAGE, STEPS = 4, 3, 10
+SECONDS = 60
+
+
+def cases(session):
+    for count, launcher in ((2, "torchrun"), (4, "torchrun"), (2, "mpirun"), (4, "srun"), (2, "mpiexec")):
+        yield Case(f"processes/{count}-by-{launcher}", lambda n=count, v=launcher: same_bits(session, n, v))
+    for stage in (0, 1, 2):
+        yield Case(f"processes/stage-{stage}", lambda z=stage: same_bits(session, 2, "torchrun", z))
+    for before, after in ((4, 1), (1, 4), (4, 2)):
+        yield Case(f"processes/state-of-{before}-for-{after}", lambda b=before, a=after: resumed(session, b, a))
+    yield Case("processes/damaged-state", lambda: damaged_state(session))
+    yield Case("processes/interrupted", lambda: interrupted(session))
+    for victim in (0, 2):
+        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a word"))
+    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT"))
+    yield Case("processes/gpus", lambda: gpus(session))
+    yield Case("processes/gpu-killed", lambda: gpu_killed(session))
+    yield Case("processes/different-starts", lambda: different_starts(session))
+    yield Case("processes/not-finite", lambda: not_finite(session))
+    yield Case("processes/one-fails", lambda: one_fails(session))
+    yield Case("processes/one-rank-fails", lambda: one_rank_fails(session))
+    yield Case("processes/missing", lambda: missing(session))
+    yield Case("processes/wrong-environment", lambda: wrong_environment(session))
+
+
+def variables(launcher, rank, size, port):
+    """What a launcher puts into the environment of a process."""
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port - 1}
+    return {
+        "torchrun": {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, **master},
+        "mpirun": {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": size, "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+                   "OMPI_COMM_WORLD_LOCAL_SIZE": size, "SHEAF_RENDEZVOUS": f"127.0.0.1:{port}"},
+        "mpiexec": {"PMI_RANK": rank, "PMI_SIZE": size, "MPI_LOCALRANKID": rank, "MPI_LOCALNRANKS": size, **master},
+        "srun": {"SLURM_PROCID": rank, "SLURM_NTASKS": size, "SLURM_LOCALID": rank, "SLURM_STEP_ID": 0,
+                 "SLURM_JOB_ID": 7, "SLURM_JOB_NODELIST": "localhost", **master},
+    }[launcher]
+
+
+@dataclasses.dataclass
+class Process:
+    popen: subprocess.Popen
+    err: object
+    ended: float = 0
+
+    def told(self):
+        return self.err.read_text(errors="replace")
+
+
+class Job:
+    """The processes of a job. `arguments` of all; `own[rank]` come after them."""
+
+    def __init__(self, session, size, *arguments, launcher="torchrun", own=(), environment=None):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        where = session.folder()
+        self.slowdown, self.processes = session.slowdown, []
+        for rank in range(size):
+            command = [session.tools / "sheaf-run", *arguments, *(own[rank] if own else ())]
+            told = {k: str(v) for k, v in {**variables(launcher, rank, size, port), **(environment or {})}.items()}
+            err = where / f"err-{rank}"
+            with open(err, "wb") as out:
+                self.processes.append(Process(subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
+                                                               stderr=out, env={**os.environ, **told}), err))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()
+
+    def wait(self, but=(), seconds=SECONDS):
+        """Until all but some have ended; their exit codes."""
+        begin = time.monotonic()
+        rest = [p for i, p in enumerate(self.processes) if i not in but]
+        while any(p.popen.poll() is None for p in rest):
+            if time.monotonic() - begin > seconds * self.slowdown:
+                raise Failure(f"no end after {seconds * self.slowdown} s:\n" + "\n".join(p.told() for p in rest))
+            time.sleep(0.02)
+        return [p.popen.returncode for p in rest]
+
+    def succeed(self):
+        codes = self.wait()
+        expect(not any(codes), f"exits {codes}:\n" + "\n".join(p.told() for p in self.processes))
+
+    def until(self, condition, seconds=SECONDS):
+        begin = time.monotonic()
+        while not condition():
+            expect(time.monotonic() - begin < seconds * self.slowdown, "the job does not get going:\n" + self.processes[0].told())
+            time.sleep(0.02)
+
+
+def plan(session, stage=STAGE):
+    return session.plan(MODEL.model, RANKS, stage, 8, MODEL.options)
+
+
+def common(steps=STEPS):
+    return [*data_arguments(MODEL), "--steps", steps]
+
+
+def whole(session, stage=STAGE, steps=STEPS):
+    return train(session, MODEL, RANKS, stage, steps=steps, gradients=True)
+
+
+def losses(steps):
+    return [(s["step"], s["loss"], s["grad_norm"]) for s in steps]
+
+
+def same_bits(session, count, launcher, stage=STAGE):
+    where, expected = session.folder(), whole(session, stage)
+    with Job(session, count, plan(session, stage), *common(), "--save", where / "w", "--log", where / "log", "--dump-gradients",
+             where / "g", "--trace", where / "trace", "--poison", launcher=launcher) as job:
+        job.succeed()
+        expect("loss" in job.processes[0].told(), "process 0 shows no progress")
+        for process in job.processes[1:]:
+            expect(not process.told(), f"another process than 0 says\n{process.told()}")
+    expect(digest(where / "w") == digest(expected.weights), "other weights")
+    expect(digest(where / "g") == digest(expected.gradients), "other gradients")
+    steps, events = read_log(where / "log")
+    expect(losses(steps) == losses(expected.steps), "other losses")
+    arenas = [e for e in events if e["event"] == "arena"]
+    expect([e["rank"] for e in arenas] == list(range(RANKS)), f"arenas of {arenas}")
+    expect(all(e["highest_touched_byte"] <= e["peak_bytes"] for e in arenas), f"more than the arena is touched: {arenas}")
+    expect(events[0]["processes"] == count and events[0]["exchange_bytes"] > 0, f"the log begins with {events[0]}")
+    traces = [where / "trace"] + [where / f"trace.process-{p}" for p in range(1, count)]
+    expect(all(t.exists() for t in traces), f"traces: {sorted(p.name for p in where.iterdir())}")
+
+
+def resumed(session, before, after):
+    half, where, expected = STEPS // 2, session.folder(), whole(session)
+    for count, options in ((before, ("--save-state", where / "state", "--save-every", 2)),
+                           (after, ("--resume", where / "state", "--save", where / "w"))):
+        arguments = [plan(session), *common(half), *options]
+        if count == 1:
+            session.succeed("sheaf-run", *arguments)
+        else:
+            with Job(session, count, *arguments) as job:
+                job.succeed()
+    expect(digest(where / "w") == digest(expected.weights), "other weights than without the interruption")
+    states = sorted(p.name for p in (where / "state").iterdir())
+    expect(states == ["latest", "step-00000002", "step-00000004", "step-00000005"], f"the states are {states}")
+
+
+def damaged_state(session):
+    """Each process verifies some of the files; a damaged one is passed over by all of them."""
+    where, expected = session.folder(), whole(session)
+    session.succeed("sheaf-run", plan(session), *common(4), "--save-state", where / "state", "--save-every", 2)
+    for rank in range(RANKS):
+        path = where / "state" / "step-00000004" / f"rank-{rank:05}.safetensors"
+        right = path.read_bytes()
+        path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+        with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state", "--save", where / "w") as job:
+            job.succeed()
+            expect("step-00000004 is not usable" in job.processes[0].told(), job.processes[0].told())
+        expect(digest(where / "w") == digest(expected.weights), "other weights")
+        path.write_bytes(right)
+
+
+def running(log, steps=3):
+    return lambda: log.exists() and log.read_text().count('"loss"') >= steps
+
+
+def interrupted(session):
+    """One process is asked to end: all end after the same step, with the state saved, from which the run goes on."""
+    where = session.folder()
+    log, state = where / "log", where / "state"
+    with Job(session, 4, plan(session), *common(100000), "--save-state", state, "--log", log) as job:
+        job.until(running(log))
+        job.processes[2].popen.send_signal(signal.SIGTERM)
+        job.succeed()
+        expect("interrupted" in job.processes[0].told(), job.processes[0].told())
+    steps, events = read_log(log)
+    done = len(steps)
+    expect([e["step"] for e in events if e["event"] == "interrupted"] == [done], f"{done} steps, {events}")
+    expect((state / f"step-{done:08}" / "manifest.json").exists(), "no state is saved")
+    expected = train(session, MODEL, RANKS, STAGE, steps=done + 3, repeat=1)
+    with Job(session, 2, plan(session), *common(3), "--resume", state, "--save", where / "w") as job:
+        job.succeed()
+    expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
+
+
+def lost(session, victim, deed, words, environment=None, *arguments):
+    log = session.folder() / "log"
+    with Job(session, 4, *(arguments or (plan(session),)), *common(100000), "--log", log,
+             environment=environment or {"SHEAF_TIMEOUT": 3}) as job:
+        job.until(running(log))
+        job.processes[victim].popen.send_signal(deed)
+        begin = time.monotonic()
+        codes = job.wait(but=(victim,), seconds=10)
+        seconds = time.monotonic() - begin
+        expect(codes == [1, 1, 1], f"exits {codes}")
+        for rank, process in enumerate(job.processes):
+            told = [line for line in process.told().splitlines() if "error" in line]
+            if rank != victim:
+                expect(len(told) == 1 and f"process {victim} (" in told[0] and words in told[0],
+                       f"process {rank} says\n{process.told()}")
+    return f"the others end after {seconds:.1f} s"
+
+
+def emulated(session):
+    """The environment of a job on emulated GPUs, one for each process."""
+    library = session.tools.parent / "lib" / "libsheaf_cuda_emulated.so"
+    if not library.exists():
+        raise Skip("there is no emulated CUDA device: it is built where CUDA's headers are")
+    return {"SHEAF_DEVICE_LIBRARY": library, "SHEAF_EMULATED_DEVICES": RANKS}
+
+
+def fat_plan(session):
+    return session.plan(MODEL.model, RANKS, STAGE, 8, (*MODEL.options, "--target", "cpu,cuda:sm_90"))
+
+
+def gpus(session):
+    """A GPU for each process, with NCCL between them, gives the bits of ranks that share one."""
+    where, environment = session.folder(), emulated(session)
+    arguments = [fat_plan(session), *common(4), "--device", "cuda"]
+    session.succeed("sheaf-run", *arguments, "--save", where / "one", "--log", where / "one.log",
+                    env={**os.environ, **{k: str(v) for k, v in environment.items()}})
+    with Job(session, RANKS, *arguments, "--save", where / "four", "--log", where / "four.log", "--save-state", where / "state",
+             environment=environment) as job:
+        job.succeed()
+    expect(digest(where / "one") == digest(where / "four"), "other weights")
+    expect(losses(read_log(where / "one.log")[0]) == losses(read_log(where / "four.log")[0]), "other losses")
+    session.succeed("sheaf-run", plan(session), *common(1), "--resume", where / "state")
+
+
+def gpu_killed(session):
+    return lost(session, 2, signal.SIGKILL, "ended without a word", emulated(session), fat_plan(session), "--device", "cuda")
+
+
+def refused(session, words, *arguments, own):
+    with Job(session, 2, *arguments, own=own) as job:
+        codes = job.wait()
+        expect(codes == [1, 1], f"exits {codes}")
+        for process in job.processes:
+            for word in words:
+                expect(word in process.told(), f"`{word}` is not in\n{process.told()}")
+
+
+def different_starts(session):
+    one, other = plan(session), plan(session, 2)
+    refused(session, ["process 0 (", "process 1 (", "a plan for 4 ranks"], *common(), own=[[one], [other]])
+    refused(session, ["--steps 10", "--steps 11"], one, *common()[:-2], own=[["--steps", 10], ["--steps", 11]])
+    refused(session, ["--lr 0.1"], one, *common(), own=[["--lr", 0.1], []])
+    refused(session, ["--shuffle 3", "--shuffle not given"], one, *common(), own=[["--shuffle", 3], []])
+    swapped = ["--data", common()[1].replace("input_ids=", "labels="), "--data", common()[3].replace("labels=", "input_ids=")]
+    refused(session, ["--data input_ids"], one, *common()[4:], own=[common()[:4], swapped])
+    with Job(session, 3, one, *common()) as job:
+        expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].told(), job.processes[1].told())
+
+
+def not_finite(session):
+    """Every process notices at the same step, whatever is under way."""
+    state = session.folder() / "state"
+    with Job(session, 4, plan(session), *common(50), "--lr", "1e30", "--save-state", state) as job:
+        expect(job.wait() == [1] * 4, "no error")
+        steps = {re.search(r"step (\d+): the loss", p.told()).group(1) for p in job.processes}
+        expect(len(steps) == 1, f"it is noticed at steps {steps}")
+    expect(not state.exists(), "a state is saved")
+
+
+def one_fails(session):
+    """An error of one process is everybody's, in its words."""
+    refused(session, ["no-such-file"], plan(session), *common(), own=[[], ["--weights", "no-such-file"]])
+
+
+def one_rank_fails(session):
+    """A label that its type does not hold, in a row of the last process's in the third step."""
+    bad = session.folder() / "labels.npy"
+    right = (MODELS / "gpt2-tiny.labels.npy").read_bytes().replace(b"<i8", b"<u8")
+    at = 128 + 23 * 64 * 8  # the header, 23 rows of 64 labels
+    bad.write_bytes(right[:at] + (2**63).to_bytes(8, "little") + right[at + 8:])
+    arguments = common()[:2] + ["--data", f"labels={bad}", *common()[4:]]
+    with Job(session, 2, plan(session), *arguments) as job:
+        codes = job.wait()
+        expect(codes == [1, 1], f"exits {codes}")
+        for process in job.processes:
+            expect("rank 3: " in process.told() and "row 23" in process.told(), process.told())
+        expect("process 1 (" in job.processes[0].told(), job.processes[0].told())
+
+
+def missing(session):
+    done = session.call("sheaf-run", plan(session), *common(), env={
+        **os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29777", "SHEAF_TIMEOUT": "1"})
+    expect(done.code == 1 and "missing: 1" in done.err and "SHEAF_TIMEOUT" in done.err, done.err)
+
+
+def wrong_environment(session):
+    for name, value, words in (("RANK", "9", "from 0 to 1"), ("WORLD_SIZE", "x", "WORLD_SIZE is 'x'"),
+                               ("SHEAF_RENDEZVOUS", "here", "host:port"), ("MASTER_PORT", "", "MASTER_PORT is not set")):
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29777", name: value}
+        done = session.call("sheaf-run", plan(session), *common(), env={**os.environ, **environment})
+        expect(done.code == 1 and words in done.err and name in done.err, done.err)

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Packs what a machine with a GPU needs to run the `gpu` tests and benchmarks: the runtime, test programs, plans, data.
+
+    python3 test/gpu/kit.py --build build/release --out build/gpu-kit
+
+There, with a driver, cuBLAS and Python 3 (PyTorch for the comparison), and neither MLIR nor ONNX nor this tree:
+
+    python3 gpu-kit/run.py
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "test" / "e2e"), str(ROOT / "tools")]
+
+import dist  # noqa: E402
+from training import CONFIGS, data_arguments  # noqa: E402
+
+TARGET = "cuda:sm_90,cuda:sm_80,cpu"
+TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny")
+LAYOUTS = [(1, 0), (1, 3)] + [(ranks, stage) for ranks in (2, 4, 8) for stage in range(4)]
+BENCH_ROWS = 16
+OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
+
+
+def compile_plan(tools, kit, name, model, *options):
+    path = kit / "plans" / f"{name}.plan"
+    subprocess.run([tools / "sheaf", "compile", ROOT / "test" / "models" / f"{model}.onnx", "-o", path, *map(str, options)],
+                   check=True)
+    return str(path.relative_to(kit))
+
+
+def training_jobs(tools, kit):
+    """Every model at every stage and number of ranks, in f32, and two in bf16: what to run and what PyTorch's losses are."""
+    for name in TRAINED:
+        config = CONFIGS[name]
+        losses = json.loads((kit / "models" / f"{config.reference}.json").read_text())["runs"][f"{config.run}.f64"]["loss"]
+        data = [a if a == "--data" else a.replace(str(ROOT / "test" / "models"), "models") for a in data_arguments(config)]
+        layouts = [("f32", ranks, stage) for ranks, stage in LAYOUTS]
+        if name != "mlp-adamw":
+            layouts += [("bf16", 4, stage) for stage in range(4)]
+        for precision, ranks, stage in layouts:
+            label = f"{name}-{precision}-{ranks}-zero{stage}"
+            plan = compile_plan(tools, kit, label, config.model, "--batch", 8, "--ranks", ranks, "--zero", stage,
+                                "--precision", precision, "--target", TARGET, *config.options)
+            yield {"name": label, "config": name, "precision": precision, "ranks": ranks, "stage": stage, "plan": plan,
+                   "data": data, "losses": losses}
+
+
+def bench_job(tools, kit):
+    plan = compile_plan(tools, kit, "gpt2-124m", "gpt2-124m", "--batch", BENCH_ROWS, "--zero", 0, "--precision", "bf16",
+                        "--target", "cuda:sm_90", "--optimizer", OPTIMIZER, "--profile", "h100x8")
+    text = subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "text"], check=True, capture_output=True,
+                          text=True).stdout
+    weights = []
+    for name, shape, order in re.findall(r'plan\.parameter "([^"]*)" "\w+" \[([^\]]*)\].* permutation \[([^\]]*)\]', text):
+        shape, order = [int(n) for n in shape.split(",")], [int(n) for n in order.split(",") if n]
+        named = list(shape)
+        for here, there in enumerate(order):
+            named[there] = shape[here]
+        weights.append({"name": name, "shape": named})
+    return {"plan": plan, "model": "gpt2-124m", "rows": BENCH_ROWS, "tokens": 1024, "vocabulary": 50257, "weights": weights,
+            "parameters": 124_439_808}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    kit, tools = args.out, args.build / "bin"
+    shutil.rmtree(kit, ignore_errors=True)
+    for folder in ("plans", "models", "tests"):
+        (kit / folder).mkdir(parents=True)
+    folder, archive = dist.pack(args.build, kit)
+    archive.unlink()
+    folder.rename(kit / "runtime")
+    if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
+        sys.exit("kit: the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
+    for test in sorted((args.build / "test" / "bin").glob("cuda_*_test")):
+        shutil.copy(test, kit / "tests")
+        subprocess.run(["strip", kit / "tests" / test.name], check=True)
+    for config in map(CONFIGS.get, TRAINED):
+        for file in [f"{config.model}.onnx", f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
+            shutil.copy(ROOT / "test" / "models" / file, kit / "models")
+    jobs = list(training_jobs(tools, kit))
+    (kit / "jobs.json").write_text(json.dumps({"training": jobs, "bench": bench_job(tools, kit)}))
+    shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
+    shutil.copy(ROOT / "test" / "bench" / "pytorch_peer.py", kit)
+    size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())
+    print(f"{kit}: {len(jobs)} plans, {size / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

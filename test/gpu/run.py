@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in under ten minutes; the figures go to results.json.
+
+    python3 run.py [--only tests,training,sanitizer,processes,bench] [--out FOLDER] [--device-library FILE]
+
+--device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without
+a GPU.
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+KIT = pathlib.Path(__file__).resolve().parent
+PARTS = ("tests", "training", "sanitizer", "processes", "bench")
+LOSS_WITHIN = {"f32": 2e-5, "bf16": 3e-3}
+REPEATS = 10
+PEAK_BF16 = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}  # dense tensor cores, NVIDIA's data sheets
+
+
+class Runner:
+    def __init__(self, out, library):
+        self.out, self.results, self.failed = out, {}, []
+        self.environment = {**os.environ, "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
+        if library:
+            self.environment["SHEAF_DEVICE_LIBRARY"] = str(library)
+
+    def check(self, name, good, text=""):
+        if not good:
+            self.failed.append(name)
+        print(f"{'passed' if good else 'FAILED':>8}  {name}  {text}", flush=True)
+
+    def call(self, command, timeout=300, **environment):
+        try:
+            done = subprocess.run(list(map(str, command)), cwd=KIT, env={**self.environment, **environment}, text=True,
+                                  capture_output=True, timeout=timeout)
+            return done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as e:
+            return -9, f"no end after {timeout} s: {e.cmd}"
+
+    def train(self, job, steps, name, *options, **environment):
+        log, weights = self.out / f"{name}.jsonl", self.out / f"{name}.safetensors"
+        code, text = self.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"],
+                                "--weights-dir", "models", "--steps", steps, "--log", log, "--save", weights, *options],
+                               **environment)
+        if code:
+            return None, None, text.strip()[-400:]
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+        weights.unlink()
+        return [e["loss"] for e in lines if "loss" in e], digest, ""
+
+
+def off_by(losses, expected):
+    return max(abs(a - b) for a, b in zip(losses, expected)) if losses else float("inf")
+
+
+def device(runner):
+    query = "name,driver_version,memory.total,compute_cap"
+    code, text = runner.call(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
+    runner.results["device"] = text.strip() if code == 0 else "no nvidia-smi"
+    runner.results["date"] = time.strftime("%Y-%m-%d")
+    print(runner.results["device"], runner.results["date"])
+
+
+def tests(runner, jobs):
+    for test in sorted((KIT / "tests").iterdir()):
+        code, text = runner.call([test, "--gtest_brief=1"], SHEAF_TEST_DEVICE="cuda")
+        last = [line for line in text.splitlines() if "PASSED" in line or "FAILED" in line or "SKIPPED" in line]
+        runner.check(f"tests/{test.name}", code == 0, " ".join(last[-2:]) if code == 0 else text[-1500:])
+
+
+def training(runner, jobs):
+    """PyTorch's losses at every stage and number of virtual ranks; the same bits at every stage and in ten runs."""
+    digests = {}
+    for job in jobs["training"]:
+        steps = 30 if job["precision"] == "bf16" else 100
+        losses, digest, why = runner.train(job, steps, job["name"])
+        worst = off_by(losses, job["losses"])
+        runner.check(f"training/{job['name']}", worst <= LOSS_WITHIN[job["precision"]], why or f"loss off by {worst:.1e}")
+        digests.setdefault((job["config"], job["precision"], job["ranks"]), set()).add(digest)
+    for key, found in digests.items():
+        runner.check(f"bits/{'-'.join(map(str, key))}", len(found) == 1 and None not in found, "same at every stage")
+    job = next(j for j in jobs["training"] if j["config"] == "gpt2-tiny" and j["ranks"] == 4 and j["stage"] == 3)
+    found = {runner.train(job, 20, "repeat")[1] for _ in range(REPEATS)}
+    runner.check("bits/ten-runs", len(found) == 1 and None not in found)
+
+
+def sanitizer(runner, jobs):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not pathlib.Path(tool).exists():
+        print(" skipped  sanitizer: there is no compute-sanitizer")
+        return
+    job = next(j for j in jobs["training"] if j["name"] == "gpt2-tiny-bf16-4-zero3")
+    for check in ("memcheck", "racecheck", "synccheck"):
+        code, text = runner.call([tool, "--tool", check, "--error-exitcode", 9, KIT / "runtime" / "bin" / "sheaf-run",
+                                  KIT / job["plan"], "--device", "cuda", *job["data"], "--weights-dir", "models", "--steps", 1],
+                                 timeout=150)
+        runner.check(f"sanitizer/{check}", code == 0, "" if code == 0 else text[-800:])
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start_processes(runner, job, count, steps, name, *options):
+    """One process a rank, as torchrun would start them. On one card NCCL takes each for a host of its own."""
+    port, started = free_port(), []
+    for rank in range(count):
+        environment = {**runner.environment, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}"}
+        command = [KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"], "--weights-dir",
+                   "models", "--steps", steps, "--log", runner.out / f"{name}.jsonl", *options]
+        started.append(subprocess.Popen(list(map(str, command)), cwd=KIT, env=environment, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, text=True))
+    return started
+
+
+def processes(runner, jobs):
+    for count in (2, 4):
+        job = next(j for j in jobs["training"] if j["name"] == f"gpt2-tiny-f32-{count}-zero3")
+        name = f"processes-{count}"
+        ended = [(p.communicate(timeout=200)[1], p.returncode) for p in start_processes(runner, job, count, 30, name)]
+        log = runner.out / f"{name}.jsonl"
+        losses = [e["loss"] for e in map(json.loads, log.read_text().splitlines()) if "loss" in e] if log.exists() else []
+        worst = off_by(losses, job["losses"])
+        why = next((text[-400:] for text, code in ended if code), f"loss off by {worst:.1e}")
+        runner.check(f"processes/{count}", worst <= LOSS_WITHIN["f32"] and not any(code for _, code in ended), why)
+    job = next(j for j in jobs["training"] if j["name"] == "gpt2-tiny-f32-2-zero3")
+    started = start_processes(runner, job, 2, 1_000_000, "killed")
+    time.sleep(15)
+    started[1].kill()
+    begin = time.monotonic()
+    try:
+        text = started[0].communicate(timeout=60)[1]
+        runner.check("processes/killed", started[0].returncode == 1 and "error" in text,
+                     f"the other ended after {time.monotonic() - begin:.1f} s: {text.strip()[-200:]}")
+    except subprocess.TimeoutExpired:
+        started[0].kill()
+        runner.check("processes/killed", False, "the other process went on")
+    started[1].communicate()
+
+
+def write_weights(path, weights):
+    """Random weights by name, f32: N(0, 0.02), and ones and zeros where they belong to a norm or a bias."""
+    import numpy
+    generator, header, arrays, offset = numpy.random.default_rng(0), {}, [], 0
+    for weight in weights:
+        shape = weight["shape"]
+        if len(shape) > 1:
+            values = generator.standard_normal(shape, dtype=numpy.float32) * numpy.float32(0.02)
+        else:
+            values = numpy.full(shape, 0 if weight["name"].endswith("bias") else 1, numpy.float32)
+        header[weight["name"]] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + values.nbytes]}
+        offset += values.nbytes
+        arrays.append(values)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for values in arrays:
+            file.write(values.tobytes())
+
+
+def write_tokens(path, rows, tokens, vocabulary):
+    generator = random.Random(0)
+    with open(path, "wb") as file:
+        file.write(struct.pack(f"<{rows * tokens + 1}H", *(generator.randrange(vocabulary) for _ in range(rows * tokens + 1))))
+
+
+def bench(runner, jobs):
+    """GPT-2 124M in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory."""
+    job, steps, pairs = jobs["bench"], 20, 5
+    weights, text = runner.out / "weights.safetensors", runner.out / "text.u16"
+    write_weights(weights, job["weights"])
+    write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
+    tuned = runner.out / "tuned.txt"
+    tokens = job["rows"] * job["tokens"]
+
+    def ours(index):
+        log = runner.out / f"bench-{index}.jsonl"
+        code, said = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
+                                  "--data", f"input_ids,labels={text}", "--steps", steps + 5, "--log", log,
+                                  "--tuned" if tuned.exists() else "--tune", tuned])
+        if code:
+            return None, said[-800:]
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        seconds = [e["seconds"] for e in entries if "loss" in e][5:]
+        return statistics.median(seconds), next((e for e in entries if "device_bytes" in e), {}).get("device_bytes")
+
+    peer = subprocess.Popen([sys.executable, KIT / "pytorch_peer.py", job["model"], "compile", str(job["rows"]), "0", "cuda"],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def theirs():
+        peer.stdin.write(f"{steps}\n")
+        peer.stdin.flush()
+        line = peer.stdout.readline()
+        return json.loads(line) if line else None
+
+    warm, measured = theirs(), []
+    for index in range(pairs):
+        mine, memory = ours(index)
+        other = theirs() if warm else None
+        if mine is None:
+            runner.check("bench", False, memory)
+            break
+        measured.append((mine, statistics.median(other["seconds"]) if other else None, memory, other and other["peak_bytes"]))
+    peer.stdin.close()
+    peer.wait()
+    if not measured:
+        return
+    mine = statistics.median(m[0] for m in measured)
+    # Of forward and backward: 6 flops a parameter and token, and attention's products (causal: half of them).
+    flops = tokens * (6 * job["parameters"] + 6 * 12 * 768 * job["tokens"])
+    peak = next((p for name, p in PEAK_BF16.items() if name in runner.results["device"]), None)
+    figures = {"tokens_per_second": tokens / mine, "step_seconds": mine, "device_bytes": measured[-1][2],
+               "mfu": flops / mine / peak if peak else None}
+    if measured[0][1]:
+        other = statistics.median(m[1] for m in measured)
+        figures |= {"pytorch_tokens_per_second": tokens / other, "speed_ratio": other / mine, "pytorch_bytes": measured[-1][3]}
+    runner.results["gpt2-124m"] = figures
+    runner.check("bench/gpt2-124m", True, json.dumps(figures))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--device-library", type=pathlib.Path)
+    args = parser.parse_args()
+    out = (args.out or pathlib.Path(tempfile.mkdtemp(prefix="sheaf-gpu-"))).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    runner, jobs = Runner(out, args.device_library and args.device_library.resolve()), json.loads((KIT / "jobs.json").read_text())
+    device(runner)
+    for part in args.only.split(","):
+        begin = time.monotonic()
+        globals()[part](runner, jobs)
+        runner.results.setdefault("seconds", {})[part] = time.monotonic() - begin
+    runner.results["failed"] = runner.failed
+    (out / "results.json").write_text(json.dumps(runner.results, indent=1))
+    print(f"{len(runner.failed)} failed; the figures are in {out / 'results.json'}")
+    return 1 if runner.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,371 @@
+// The processes of a job, as threads of this one on the loopback address.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <thread>
+
+#include "runtime/comm/process/TcpProcessGroup.h"
+#include "test/runtime/Processes.h"
+
+namespace sheaf::testing {
+namespace {
+
+using comm::Endpoint;
+using comm::findLaunch;
+using comm::Launch;
+using comm::TcpProcessGroup;
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+Expected<Launch> launchOf(const Variables& variables) {
+  return findLaunch([&](const char* name) {
+    auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string refusal(const Variables& variables) {
+  return launchOf(variables).status().message();
+}
+
+TEST(Launcher, NoLauncherIsAJobOfOne) {
+  auto launch = launchOf({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
+  ASSERT_TRUE(launch.ok());
+  EXPECT_EQ(launch->size, 1);
+  EXPECT_EQ(launch->launcher, "");
+  EXPECT_EQ(launch->limit, std::chrono::seconds(300));
+}
+
+TEST(Launcher, Torchrun) {
+  Variables set{{"RANK", "3"},
+                {"WORLD_SIZE", "8"},
+                {"LOCAL_RANK", "1"},
+                {"MASTER_ADDR", "node0"},
+                {"MASTER_PORT", "29500"},
+                {"TORCHELASTIC_RUN_ID", "abc"},
+                {"SHEAF_TIMEOUT", "2.5"}};
+  auto launch = launchOf(set);
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_EQ(launch->rank, 3);
+  EXPECT_EQ(launch->size, 8);
+  EXPECT_EQ(launch->localRank, 1);
+  EXPECT_EQ(text(launch->meeting), "node0:29501");
+  EXPECT_EQ(launch->job, "abc");
+  EXPECT_EQ(launch->limit, milliseconds(2500));
+  auto without = [&](const char* name) {
+    Variables less = set;
+    less.erase(name);
+    return refusal(less);
+  };
+  EXPECT_THAT(without("RANK"), HasSubstr("RANK is not"));
+  EXPECT_THAT(without("WORLD_SIZE"), HasSubstr("WORLD_SIZE is not"));
+  EXPECT_THAT(without("MASTER_ADDR"), HasSubstr("MASTER_ADDR is not set"));
+  EXPECT_THAT(without("MASTER_PORT"), HasSubstr("MASTER_PORT is not set"));
+  auto with = [&](const char* name, const char* value) {
+    Variables other = set;
+    other[name] = value;
+    return refusal(other);
+  };
+  EXPECT_THAT(with("RANK", "8"), AllOf(HasSubstr("RANK is '8'"), HasSubstr("from 0 to 7")));
+  EXPECT_THAT(with("RANK", "two"), HasSubstr("RANK is 'two'"));
+  EXPECT_THAT(with("WORLD_SIZE", "0"), HasSubstr("WORLD_SIZE is '0'"));
+  EXPECT_THAT(with("LOCAL_RANK", "-1"), HasSubstr("LOCAL_RANK is '-1'"));
+  EXPECT_THAT(with("MASTER_PORT", "65535"), HasSubstr("MASTER_PORT is '65535'"));
+  EXPECT_THAT(with("SHEAF_TIMEOUT", "0"), HasSubstr("SHEAF_TIMEOUT is '0'"));
+  EXPECT_THAT(with("SHEAF_RENDEZVOUS", "node1"), HasSubstr("SHEAF_RENDEZVOUS: 'node1' is not host:port"));
+  EXPECT_THAT(with("SHEAF_RENDEZVOUS", "::1:5"), HasSubstr("[address]:port"));
+  set["SHEAF_RENDEZVOUS"] = "[::1]:77";
+  EXPECT_EQ(launchOf(set)->meeting.host, "::1");
+  EXPECT_EQ(launchOf(set)->meeting.port, 77);
+}
+
+TEST(Launcher, OpenMpi) {
+  Variables set{{"OMPI_COMM_WORLD_RANK", "1"},
+                {"OMPI_COMM_WORLD_SIZE", "2"},
+                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                {"PMIX_NAMESPACE", "12345"}};
+  auto launch = launchOf(set);
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_EQ(launch->rank, 1);
+  EXPECT_EQ(launch->launcher, "Open MPI");
+  EXPECT_EQ(launch->meeting.host, "127.0.0.1");
+  EXPECT_GE(launch->meeting.port, 20000);
+  uint16_t port = launch->meeting.port;
+  set["PMIX_NAMESPACE"] = "12346";
+  EXPECT_NE(launchOf(set)->meeting.port, port);
+  set["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  EXPECT_THAT(refusal(set), HasSubstr("SHEAF_RENDEZVOUS=host:port"));
+  set["MASTER_ADDR"] = "10.0.0.1";
+  set["MASTER_PORT"] = "4000";
+  EXPECT_EQ(text(launchOf(set)->meeting), "10.0.0.1:4001");
+  set.erase("OMPI_COMM_WORLD_RANK");
+  EXPECT_THAT(refusal(set), HasSubstr("OMPI_COMM_WORLD_RANK is not"));
+}
+
+TEST(Launcher, Mpich) {
+  auto launch = launchOf({{"PMI_RANK", "2"},
+                          {"PMI_SIZE", "4"},
+                          {"MPI_LOCALRANKID", "2"},
+                          {"MPI_LOCALNRANKS", "4"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_PROCID", "0"},
+                          {"SLURM_NTASKS", "1"}});
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_EQ(launch->launcher, "MPICH");
+  EXPECT_EQ(launch->rank, 2);
+  EXPECT_EQ(launch->localRank, 2);
+  EXPECT_THAT(refusal({{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}}), HasSubstr("PMI_RANK is '4'"));
+}
+
+TEST(Launcher, Slurm) {
+  Variables set{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"},  {"SLURM_LOCALID", "1"},
+                {"SLURM_JOB_ID", "9"}, {"SLURM_STEP_ID", "2"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.1.1.1"},
+                {"PMI_RANK", "5"},     {"PMI_SIZE", "8"}};
+  auto launch = launchOf(set);
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_EQ(launch->launcher, "Slurm");
+  EXPECT_EQ(launch->rank, 5);
+  EXPECT_EQ(launch->size, 8);
+  EXPECT_EQ(launch->job, "9.2");
+  EXPECT_EQ(launch->meeting.host, "10.1.1.1");
+  for (auto [list, first] : {std::pair("n1", "n1"),
+                             {"n1,n2", "n1"},
+                             {"gpu[07-09,12],n1", "gpu07"},
+                             {"a[3,5]-ib,b", "a3-ib"},
+                             {"a[12]", "a12"},
+                             {"a[12", "a12"}}) {
+    set["SLURM_JOB_NODELIST"] = list;
+    EXPECT_EQ(launchOf(set)->meeting.host, first) << list;
+  }
+  set["SLURM_STEP_NUM_TASKS"] = "6";
+  EXPECT_EQ(launchOf(set)->size, 6);
+  set["SLURM_PROCID"] = "6";
+  EXPECT_THAT(refusal(set), HasSubstr("SLURM_PROCID is '6'"));
+}
+
+TEST(TcpProcessGroup, ExchangesInRankOrder) {
+  onProcesses(4, milliseconds(20000), [](TcpProcessGroup& group) {
+    for (int round = 0; round < 50; ++round) {
+      auto all = group.allGather(std::to_string(group.rank() * 100 + round), "a round");
+      ASSERT_TRUE(all.ok()) << all.status().message();
+      for (int64_t i = 0; i < 4; ++i) EXPECT_EQ((*all)[static_cast<size_t>(i)], std::to_string(i * 100 + round));
+      std::string large(static_cast<size_t>(group.rank()) * 1000000, static_cast<char>('a' + group.rank()));
+      auto first = group.gather(large, "large");
+      ASSERT_TRUE(first.ok()) << first.status().message();
+      EXPECT_EQ(first->size(), group.rank() == 0 ? 4u : 0u);
+      if (group.rank() == 0) {
+        EXPECT_EQ((*first)[3], std::string(3000000, 'd'));
+      }
+    }
+    EXPECT_TRUE(group.barrier("the end").ok());
+    EXPECT_EQ(group.address(1), "127.0.0.1");
+    EXPECT_THAT(group.describe(2), HasSubstr("process 2 ("));
+    EXPECT_TRUE(group.leave().ok());
+    EXPECT_FALSE(group.barrier("afterwards").ok());
+  });
+}
+
+TEST(TcpProcessGroup, NobodyIsLostByLeaving) {
+  std::atomic<int> lost = 0;
+  onProcesses(3, milliseconds(20000), [&](TcpProcessGroup& group) {
+    group.watch([&](const Status&) { ++lost; });
+    std::this_thread::sleep_for(milliseconds(10 * group.rank()));
+    EXPECT_TRUE(group.leave().ok());
+  });
+  EXPECT_EQ(lost, 0);
+}
+
+TEST(TcpProcessGroup, OtherExchangesAreNamed) {
+  onProcesses(3, milliseconds(20000), [](TcpProcessGroup& group) {
+    Status status = group.barrier(group.rank() == 1 ? "saving" : "loading");
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'saving'"), HasSubstr("'loading'"), HasSubstr("process 1 (")));
+  });
+}
+
+// Each process watches, and process `culprit` does something; what the others were told.
+template <typename Deed>
+std::vector<std::string> toldAfter(int64_t culprit, milliseconds limit, Deed deed) {
+  std::vector<std::string> told(3);
+  onProcesses(3, limit, [&](TcpProcessGroup& group) {
+    std::promise<std::string> heard;
+    auto why = heard.get_future();
+    group.watch([&](const Status& status) { heard.set_value(status.message()); });
+    EXPECT_TRUE(group.barrier("the beginning").ok());
+    if (group.rank() == culprit) return deed(group);
+    Status status = group.barrier("never");
+    ASSERT_EQ(why.wait_for(std::chrono::seconds(15)), std::future_status::ready);
+    told[static_cast<size_t>(group.rank())] = why.get();
+    EXPECT_EQ(status.message(), told[static_cast<size_t>(group.rank())]);
+  });
+  return told;
+}
+
+TEST(TcpProcessGroup, ADeathIsToldToAll) {
+  for (int64_t culprit : {0, 1, 2}) {
+    auto begin = comm::Clock::now();
+    std::vector<std::string> told = toldAfter(culprit, milliseconds(20000), [](TcpProcessGroup&) {});
+    EXPECT_LT(comm::Clock::now() - begin, std::chrono::seconds(10));
+    for (int64_t i = 0; i < 3; ++i)
+      if (i != culprit) {
+        EXPECT_THAT(told[static_cast<size_t>(i)],
+                    AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("ended without a word")));
+      }
+  }
+}
+
+TEST(TcpProcessGroup, AFailureIsToldToAllInItsWords) {
+  for (int64_t culprit : {0, 2}) {
+    auto told = toldAfter(culprit, milliseconds(20000), [](TcpProcessGroup& group) {
+      group.fail("the disk is full");
+      EXPECT_EQ(group.barrier("more").message(), "the disk is full");
+    });
+    for (int64_t i = 0; i < 3; ++i)
+      if (i != culprit) {
+        EXPECT_THAT(told[static_cast<size_t>(i)],
+                    AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("): the disk is full")));
+      }
+  }
+}
+
+TEST(TcpProcessGroup, WhoDoesNotComeIsNamed) {
+  for (int64_t culprit : {0, 1}) {
+    auto told = toldAfter(culprit, milliseconds(500),
+                          [](TcpProcessGroup&) { std::this_thread::sleep_for(milliseconds(1500)); });
+    EXPECT_THAT(told[2], AllOf(HasSubstr("never: "), HasSubstr("process " + std::to_string(culprit) + " (")));
+  }
+}
+
+TEST(TcpProcessGroup, TooFewProcesses) {
+  uint16_t port = freePort();
+  auto join = [&](int64_t rank) {
+    return TcpProcessGroup::join(launchFor(rank, 3, port, milliseconds(700))).status().message();
+  };
+  std::string second;
+  std::thread other([&] { second = join(2); });
+  std::string first = join(0);
+  other.join();
+  EXPECT_THAT(first, AllOf(HasSubstr("2 of 3 processes"), HasSubstr("missing: 1"), HasSubstr("SHEAF_TIMEOUT")));
+  EXPECT_EQ(second, first);
+  EXPECT_THAT(join(1), AllOf(HasSubstr("no process 0"), HasSubstr("refused")));
+  std::atomic<bool> cancel = true;
+  auto cancelled = TcpProcessGroup::join(launchFor(0, 3, port, milliseconds(20000)), [&] { return cancel.load(); });
+  EXPECT_THAT(cancelled.status().message(), HasSubstr("interrupted"));
+}
+
+TEST(TcpProcessGroup, WhoDoesNotBelongIsRefusedWithTheReason) {
+  uint16_t port = freePort();
+  std::thread coordinator([&] {
+    auto group = TcpProcessGroup::join(launchFor(0, 2, port, milliseconds(20000)));
+    ASSERT_TRUE(group.ok()) << group.status().message();
+    EXPECT_TRUE((*group)->leave().ok());
+  });
+  auto join = [&](const Launch& launch) { return TcpProcessGroup::join(launch).status().message(); };
+  EXPECT_THAT(join(launchFor(1, 3, port, milliseconds(9000))), HasSubstr("its job has 3 processes"));
+  Launch other = launchFor(1, 2, port, milliseconds(9000));
+  other.job = "another";
+  EXPECT_THAT(join(other), HasSubstr("'another'"));
+  auto group = TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(9000)));
+  ASSERT_TRUE(group.ok()) << group.status().message();
+  EXPECT_TRUE((*group)->leave().ok());
+  coordinator.join();
+}
+
+// What a stranger sends to process 0 of a job that waits; the job comes together all the same.
+void disturb(const std::vector<std::string>& greetings) {
+  uint16_t port = freePort();
+  std::vector<comm::Socket> strangers;
+  auto coordinator = std::async(std::launch::async, [&] {
+    auto group = TcpProcessGroup::join(launchFor(0, 2, port, milliseconds(20000)));
+    if (group.ok()) {
+      EXPECT_TRUE((*group)->leave().ok());
+    }
+    return group.status().message();
+  });
+  for (const std::string& greeting : greetings) {
+    for (;;) {
+      auto socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
+      if (!socket.ok()) continue;  // process 0 does not listen yet
+      strangers.push_back(std::move(*socket));
+      break;
+    }
+    ASSERT_EQ(send(strangers.back().descriptor(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(greeting.size()));
+  }
+  auto group = TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(9000)));
+  ASSERT_TRUE(group.ok()) << group.status().message();
+  EXPECT_TRUE((*group)->leave().ok());
+  EXPECT_EQ(coordinator.get(), "");
+}
+
+std::string frame(uint32_t type, uint32_t size, const std::string& bytes) {
+  uint32_t header[4] = {0x31464853, type, 0, size};
+  return std::string(reinterpret_cast<char*>(header), sizeof header) + bytes;
+}
+
+TEST(TcpProcessGroup, StrangersDoNotDisturb) {
+  Numbers numbers(7);
+  std::vector<std::string> greetings{"",
+                                     "GET / HTTP/1.1\r\n\r\n",
+                                     std::string(100000, 'x'),
+                                     frame(1, 0xffffffff, ""),
+                                     frame(1, 4097, ""),
+                                     frame(1, 8, "abcdefgh"),
+                                     frame(1, 24, std::string(16, '\0') + std::string(8, '\xff')),
+                                     frame(99, 0, ""),
+                                     frame(4, 0, ""),
+                                     frame(3, 0, "")};
+  for (int i = 0; i < 50; ++i) {
+    std::string noise = frame(1 + static_cast<uint32_t>(numbers.below(7)), 40, std::string(40, '\0'));
+    for (char& byte : noise)
+      if (numbers.below(3) == 0) byte = static_cast<char>(numbers.bits());
+    greetings.push_back(noise);
+  }
+  disturb(greetings);
+}
+
+TEST(TcpProcessGroup, GarbageFromAMemberEndsTheJob) {
+  // A member by its greeting that then sends what is no frame, a frame that is too large, one that is not its turn.
+  for (const std::string& garbage : {std::string("\1\2\3\4garbage garbage garbage"), frame(4, 0x7fffffff, ""),
+                                     frame(4, 3, "abc"), frame(5, 0, ""), frame(1, 0, "")}) {
+    uint16_t port = freePort();
+    auto coordinator = std::async(std::launch::async, [&] {
+      auto group = TcpProcessGroup::join(launchFor(0, 2, port, milliseconds(20000)));
+      return group.ok() ? (*group)->barrier("x").message() : group.status().message();
+    });
+    Expected<comm::Socket> socket = Status::error("");
+    while (!socket.ok()) socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
+    comm::Connection connection(std::move(*socket));
+    connection.send(comm::FrameType::kHello, 0,
+                    comm::Packer().number(1).number(2).number(1).string("").string("here").bytes());
+    ASSERT_TRUE(connection.flush().ok());
+    std::vector<comm::Frame> welcome;
+    while (welcome.empty()) welcome = *connection.receive(comm::kMaxFrameBytes);
+    EXPECT_EQ(welcome[0].type, comm::FrameType::kWelcome);
+    send(connection.socket().descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    connection.finish();
+    EXPECT_THAT(coordinator.get(), HasSubstr("process 1 (here)"));
+  }
+}
+
+TEST(TcpProcessGroup, AMessageThatIsTooLargeIsRefused) {
+  onProcesses(2, milliseconds(20000), [](TcpProcessGroup& group) {
+    std::string large(TcpProcessGroup::kMaxMessageBytes + 1, 'x');
+    if (group.rank() == 1) {
+      EXPECT_THAT(group.allGather(large, "large").status().message(), HasSubstr("too large"));
+    }
+    EXPECT_TRUE(group.leave().ok());
+  });
+}
+
+}  // namespace
+}  // namespace sheaf::testing
