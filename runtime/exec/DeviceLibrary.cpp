@@ -36,7 +36,9 @@ Expected<Device*> loadDevice(const std::string& target) {
   std::string why;
   // Another library for CUDA is how tests run plans on a double of it.
   const char* chosen = target == "cuda" ? std::getenv("SHEAF_CUDA_LIBRARY") : nullptr;
-  for (const std::string& path : chosen ? std::vector<std::string>{chosen} : candidates(name)) {
+  std::vector<std::string> paths = candidates(name);
+  if (chosen) paths.assign(1, chosen);
+  for (const std::string& path : paths) {
     if (!chosen && path.find('/') != std::string::npos && access(path.c_str(), F_OK) != 0) continue;
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library) break;
