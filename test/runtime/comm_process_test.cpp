@@ -239,8 +239,8 @@ TEST(TcpProcessGroup, AFailureIsToldToAllInItsWords) {
 
 TEST(TcpProcessGroup, WhoDoesNotComeIsNamed) {
   for (int64_t culprit : {0, 1}) {
-    auto told = toldAfter(culprit, milliseconds(500),
-                          [](TcpProcessGroup&) { std::this_thread::sleep_for(milliseconds(1500)); });
+    auto told = toldAfter(culprit, milliseconds(1000),
+                          [](TcpProcessGroup&) { std::this_thread::sleep_for(milliseconds(2500)); });
     EXPECT_THAT(told[2], AllOf(HasSubstr("never: "), HasSubstr("process " + std::to_string(culprit) + " (")));
   }
 }

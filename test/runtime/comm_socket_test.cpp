@@ -192,8 +192,8 @@ TEST(SocketCommunicator, DifferentCollectivesAreNoticed) {
 }
 
 TEST(SocketCommunicator, AStalledProcessIsNamed) {
-  auto errors = errorsOf(milliseconds(600), [](Communicator& communicator, TcpProcessGroup& group) {
-    if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(1500));
+  auto errors = errorsOf(milliseconds(1000), [](Communicator& communicator, TcpProcessGroup& group) {
+    if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(2500));
     return group.rank() == 1 ? Status() : reduceOne(communicator, 0, 100);
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("nothing has come from process 1 ("), HasSubstr("SHEAF_TIMEOUT")));

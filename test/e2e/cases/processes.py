@@ -27,7 +27,7 @@ def cases(session):
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
         yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a word"))
-    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT"))
+    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT", {"SHEAF_TIMEOUT": 4 * session.slowdown}))
     yield Case("processes/gpus", lambda: gpus(session))
     yield Case("processes/gpu-killed", lambda: gpu_killed(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
@@ -200,7 +200,7 @@ def interrupted(session):
 def lost(session, victim, deed, words, environment=None, *arguments):
     log = session.folder() / "log"
     with Job(session, 4, *(arguments or (plan(session),)), *common(100000), "--log", log,
-             environment=environment or {"SHEAF_TIMEOUT": 3}) as job:
+             environment=environment) as job:
         job.until(running(log))
         job.processes[victim].popen.send_signal(deed)
         begin = time.monotonic()
