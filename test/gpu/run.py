@@ -48,11 +48,13 @@ class Runner:
             return done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as e:
             return -9, f"no end after {timeout} s: {e.cmd}"
+        except OSError as e:
+            return -1, str(e)
 
     def train(self, job, steps, name, *options, **environment):
         log, weights = self.out / f"{name}.jsonl", self.out / f"{name}.safetensors"
         code, text = self.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"],
-                                "--weights-dir", "models", "--steps", steps, "--log", log, "--save", weights, *options],
+                                "--steps", steps, "--log", log, "--save", weights, *options],
                                **environment)
         if code:
             return None, None, text.strip()[-400:]
@@ -105,7 +107,7 @@ def sanitizer(runner, jobs):
     job = next(j for j in jobs["training"] if j["name"] == "gpt2-tiny-bf16-4-zero3")
     for check in ("memcheck", "racecheck", "synccheck"):
         code, text = runner.call([tool, "--tool", check, "--error-exitcode", 9, KIT / "runtime" / "bin" / "sheaf-run",
-                                  KIT / job["plan"], "--device", "cuda", *job["data"], "--weights-dir", "models", "--steps", 1],
+                                  KIT / job["plan"], "--device", "cuda", *job["data"], "--steps", 1],
                                  timeout=150)
         runner.check(f"sanitizer/{check}", code == 0, "" if code == 0 else text[-800:])
 
@@ -122,8 +124,8 @@ def start_processes(runner, job, count, steps, name, *options):
     for rank in range(count):
         environment = {**runner.environment, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0",
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}"}
-        command = [KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"], "--weights-dir",
-                   "models", "--steps", steps, "--log", runner.out / f"{name}.jsonl", *options]
+        command = [KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"],
+                   "--steps", steps, "--log", runner.out / f"{name}.jsonl", *options]
         started.append(subprocess.Popen(list(map(str, command)), cwd=KIT, env=environment, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True))
     return started
