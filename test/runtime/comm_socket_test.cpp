@@ -162,17 +162,19 @@ std::vector<std::string> errorsOf(milliseconds limit, Body body) {
     auto sockets = PeerSockets::connect(group, 1, 1, *abort);
     ASSERT_TRUE(sockets.ok()) << sockets.status().message();
     SocketCommunicator communicator(group, 1, 0, *sockets, 1 << 16, *abort, 8);
-    // Declared after what listens to the signal and ended before it.
-    std::mutex mutex;
-    bool alive = true;
-    auto raise = [&, abort](const Status& why) {
-      std::lock_guard lock(mutex);
-      if (alive) abort->raise(why);
+    // The group outlives what listens to the signal, and may call when that is gone.
+    struct Watching {
+      std::mutex mutex;
+      bool alive = true;
     };
-    group.watch(raise);
+    auto watching = std::make_shared<Watching>();
+    group.watch([watching, abort](const Status& why) {
+      std::lock_guard lock(watching->mutex);
+      if (watching->alive) abort->raise(why);
+    });
     errors[size_t(group.rank())] = body(communicator, group).message();
-    std::lock_guard lock(mutex);
-    alive = false;
+    std::lock_guard lock(watching->mutex);
+    watching->alive = false;
     if (group.rank() == 0) group.fail("over");
   });
   return errors;
