@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bench predict docs dist install clean
+.PHONY: help setup configured build demo test format fuzz mutants bench predict docs dist kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ docs: build ## build/release/pages: dialects, passes and operators, generated fr
 
 dist: build ## build/sheaf-runtime-VERSION-linux-x86_64.tar.xz: sheaf-run and its devices, for machines without MLIR and ONNX
 	@python3 tools/dist.py --build $(folder) --out build
+
+kit: build ## build/gpu-kit: tests and benchmarks for a machine with a GPU, to be carried there (needs a CUDA toolkit here)
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test
+	@python3 test/gpu/kit.py --build $(folder) --out build/gpu-kit
 
 install: build ## into PREFIX
 	@cmake --install $(folder) --prefix $(PREFIX)
