@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 KIT = pathlib.Path(__file__).resolve().parent
@@ -156,6 +157,33 @@ def processes(runner, jobs):
     started[1].communicate()
 
 
+class MemoryUsed(threading.Thread):
+    """The most memory of the GPU in use since the start, beyond what was in use then."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.first, self.most, self.ended = self.used(), 0, threading.Event()
+        self.start()
+
+    @staticmethod
+    def used():
+        try:
+            done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"],
+                                  capture_output=True, text=True)
+            return int(done.stdout) << 20
+        except (OSError, ValueError):
+            return 0
+
+    def run(self):
+        while not self.ended.wait(0.3):
+            self.most = max(self.most, self.used() - self.first)
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        return self.most
+
+
 def write_weights(path, weights):
     """Random weights by name, f32: N(0, 0.02), and ones and zeros where they belong to a norm or a bias."""
     import numpy
@@ -192,15 +220,16 @@ def bench(runner, jobs):
     tokens = job["rows"] * job["tokens"]
 
     def ours(index):
-        log = runner.out / f"bench-{index}.jsonl"
+        log, memory = runner.out / f"bench-{index}.jsonl", MemoryUsed()
         code, said = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
                                   "--data", f"input_ids,labels={text}", "--steps", steps + 5, "--log", log,
                                   "--tuned" if tuned.exists() else "--tune", tuned])
+        device_bytes = memory.end()
         if code:
             return None, said[-800:]
         entries = [json.loads(line) for line in log.read_text().splitlines()]
         seconds = [e["seconds"] for e in entries if "loss" in e][5:]
-        return statistics.median(seconds), next((e for e in entries if "device_bytes" in e), {}).get("device_bytes")
+        return statistics.median(seconds), device_bytes
 
     peer = subprocess.Popen([sys.executable, KIT / "pytorch_peer.py", job["model"], "compile", str(job["rows"]), "0", "cuda"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
