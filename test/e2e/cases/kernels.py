@@ -2,7 +2,8 @@
 import os
 import re
 
-from harness import Case, Skip, expect, expect_short_error
+from harness import Case, Skip, digest, expect, expect_short_error
+from training import CONFIGS, expect_reference, train
 
 GPUS = "cuda:sm_80,cuda:sm_90,cuda:sm_100"
 MODELS = {  # name: options
@@ -19,6 +20,9 @@ def cases(session):
         for precision in ("f32", "bf16"):
             yield Case(f"kernels/{name}/{precision}", lambda n=name, p=precision: assembled(session, n, p))
     yield Case("kernels/fat-plan", lambda: fat(session))
+    for name in ("gpt2-tiny", "llama-tiny"):
+        for precision in ("f32", "bf16"):
+            yield Case(f"kernels/fat-trains/{name}/{precision}", lambda n=name, p=precision: fat_trains(session, n, p))
     yield Case("kernels/same-bytes", lambda: same(session))
     yield Case("kernels/no-toolkit", lambda: without_toolkit(session))
     for name, (target, word) in ERRORS.items():
@@ -45,6 +49,17 @@ def assembled(session, name, precision):
         expect(int(kernels) > 0 and 0 < int(registers) <= 255, f"{target}: {kernels} kernels, {registers} registers")
         expect(int(spilled) == 0, f"{target}: {spilled} bytes of registers are spilled")
     session.succeed("sheaf", "verify", out)
+
+
+def fat_trains(session, name, precision):
+    """What a cluster will run, scheduled for it, trains on CPU ranks to PyTorch's losses and to the CPU's own plan's bits."""
+    need_toolkit(session)
+    config, options, steps = CONFIGS[name], ("--precision", precision), min(session.steps, 30)
+    plan = train(session, config, 2, 3, steps, (*options, "--target", "cuda:sm_90,cpu"), ("--device", "cpu"))
+    own = train(session, config, 2, 3, steps, options)
+    expect(digest(plan.weights) == digest(own.weights), "other weights than the CPU's own plan gives")
+    if precision == "f32":
+        expect_reference(config, plan.steps)
 
 
 def fat(session):
