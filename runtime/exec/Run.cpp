@@ -52,7 +52,7 @@ uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string
 Status checkMemory(const plan::Plan& plan, const Job& job) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
   uint64_t rank = plan.memory().peak_bytes() + plan.memory().library_bytes();
-  if (job.processes() > 1) rank += comm::exchangeBytes(plan, job.processes()) / static_cast<uint64_t>(job.localRanks());
+  rank += exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
   if (rank <= machine / ranks) return {};
   return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));

@@ -163,4 +163,17 @@ inline Status runCall(plan::LibraryCall call, std::vector<Argument>& arguments, 
   return Status();
 }
 
+// Records and waits that end only if a wait is for the latest record before it.
+inline void addLatestRecords(PlanBuilder& builder) {
+  builder.wait(5, 0);  // never recorded
+  builder.wait(0, 1);  // recorded later only
+  builder.record(1, 1);
+  builder.wait(1, 0);
+  builder.record(0, 0);
+  builder.wait(0, 1);
+  // A second record on another stream: the wait is for it, not for the first.
+  builder.record(1, 2);
+  builder.wait(1, 1);
+}
+
 }  // namespace sheaf::testing

@@ -297,4 +297,14 @@ class TrainingPlan {
   uint32_t parameters_ = 0, momentum_ = 0;
 };
 
+// Rows of the plan's input: multiples of 1/8, and zero where the bucket has padding, so that all sums are exact in f32.
+inline std::vector<float> trainingRows(size_t rows) {
+  std::vector<float> x(rows * kElements);
+  for (size_t i = 0; i < x.size(); ++i) {
+    size_t at = i % kElements;
+    if (at < 48 || (at >= kBiasOffset && at < kBiasOffset + 10)) x[i] = static_cast<float>(i * 37 % 17) / 8 - 1;
+  }
+  return x;
+}
+
 }  // namespace sheaf::testing

@@ -71,15 +71,7 @@ TEST_F(CudaContextTest, EventsOrderStreams) {
 
 TEST_F(CudaContextTest, WaitsAreForTheLatestRecordBeforeThem) {
   PlanBuilder builder;
-  builder.wait(5, 0);  // never recorded
-  builder.wait(0, 1);  // recorded later only
-  builder.record(1, 1);
-  builder.wait(1, 0);
-  builder.record(0, 0);
-  builder.wait(0, 1);
-  // A second record on another stream: the wait is for it, not for the first.
-  builder.record(1, 2);
-  builder.wait(1, 1);
+  addLatestRecords(builder);
   Contexts contexts = openCuda(builder.plan);
   expectOk(runBodies(builder.plan, contexts, kRounds));
 }

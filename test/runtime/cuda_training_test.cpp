@@ -12,12 +12,12 @@
 namespace sheaf {
 namespace {
 
-using testing::kBiasOffset;
 using testing::kElements;
 using testing::npy;
 using testing::readFile;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
+using testing::trainingRows;
 using testing::writeFile;
 
 constexpr int64_t kRows = 24, kBatch = 8, kSteps = 9;
@@ -27,12 +27,7 @@ class CudaTrainingTest : public ::testing::Test {
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
     setenv("SHEAF_CUDA_LIBRARY", SHEAF_EMULATED_LIBRARY, 1);
-    // A multiple of 1/8 and zero where the bucket has padding, so that sums are exact in f32 whatever their order.
-    std::vector<float> x(kRows * kElements), weights = TrainingPlan::initial();
-    for (size_t i = 0; i < x.size(); ++i) {
-      size_t at = i % kElements;
-      if (at < 48 || (at >= kBiasOffset && at < kBiasOffset + 10)) x[i] = static_cast<float>(i * 37 % 17) / 8 - 1;
-    }
+    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
     writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
     writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
   }

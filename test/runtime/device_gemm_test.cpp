@@ -5,46 +5,23 @@
 #include <cmath>
 
 #include "test/runtime/DeviceTesting.h"
+#include "test/runtime/GemmShape.h"
 
 namespace sheaf::testing {
 namespace {
 
-struct Case {
-  int64_t m, n, k, batch = 1;
-  bool transposeA = false, transposeB = false;
-  int64_t padA = 0, padB = 0, padC = 0;  // elements between rows
-};
-
-void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.m << "x" << c.n << "x" << c.k << " batch " << c.batch << (c.transposeA ? " T" : " N")
-       << (c.transposeB ? "T" : "N");
-}
-
-class Gemm : public ::testing::TestWithParam<Case> {};
+class Gemm : public ::testing::TestWithParam<GemmShape> {};
 
 TEST_P(Gemm, MatchesLoopsAndDoesNotDependOnThreads) {
-  const Case c = GetParam();
-  const int64_t rowsA = c.transposeA ? c.k : c.m, lda = (c.transposeA ? c.m : c.k) + c.padA;
-  const int64_t rowsB = c.transposeB ? c.n : c.k, ldb = (c.transposeB ? c.k : c.n) + c.padB, ldc = c.n + c.padC;
+  const GemmShape c = GetParam();
   Numbers numbers(1);
-  const std::vector<float> a = numbers.reals(c.batch * rowsA * lda), b = numbers.reals(c.batch * rowsB * ldb);
-  plan::LibraryCall call = libraryCall("gemm", {{"m", c.m},
-                                                {"n", c.n},
-                                                {"k", c.k},
-                                                {"batch", c.batch},
-                                                {"transpose_a", c.transposeA},
-                                                {"transpose_b", c.transposeB},
-                                                {"lda", lda},
-                                                {"ldb", ldb},
-                                                {"ldc", ldc},
-                                                {"stride_a", rowsA * lda},
-                                                {"stride_b", rowsB * ldb},
-                                                {"stride_c", c.m * ldc}});
+  const std::vector<float> a = numbers.reals(c.batch * c.strideA()), b = numbers.reals(c.batch * c.strideB());
+  plan::LibraryCall call = libraryCall("gemm", c.attributes());
   std::vector<float> first;
   for (int threads : {1, 2, 5}) {
     // What the result holds before is not read: a NaN there must not survive.
     std::vector<Argument> arguments{Argument::input(a), Argument::input(b),
-                                    Argument::output<float>(c.batch * c.m * ldc, NAN)};
+                                    Argument::output<float>(c.batch * c.strideC(), NAN)};
     CallOptions options;
     options.threads = threads;
     Status status = runCall(call, arguments, options);
@@ -62,21 +39,22 @@ TEST_P(Gemm, MatchesLoopsAndDoesNotDependOnThreads) {
     const int64_t entry = at / (c.m * c.n), i = at / c.n % c.m, j = at % c.n;
     double sum = 0, size = 0;
     for (int64_t l = 0; l < c.k; ++l) {
-      double x = a[entry * rowsA * lda + (c.transposeA ? l * lda + i : i * lda + l)];
-      double y = b[entry * rowsB * ldb + (c.transposeB ? j * ldb + l : l * ldb + j)];
+      double x = a[c.atA(entry, i, l)];
+      double y = b[c.atB(entry, l, j)];
       sum += x * y;
       size += std::abs(x * y);
     }
-    ASSERT_NEAR(first[entry * c.m * ldc + i * ldc + j], sum, 2e-6 * size + 1e-6) << "row " << i << ", column " << j;
+    ASSERT_NEAR(first[c.atC(entry, i, j)], sum, 2e-6 * size + 1e-6) << "row " << i << ", column " << j;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Gemm,
-                         ::testing::Values(Case{1, 1, 1}, Case{3, 5, 7}, Case{64, 64, 64, 3}, Case{1, 384, 129},
-                                           Case{512, 384, 100}, Case{200, 1152, 96, 1, false, true},
-                                           Case{384, 384, 300, 1, true, false}, Case{65, 63, 31, 2, true, true},
-                                           Case{129, 300, 257, 1, false, true, 3, 5, 7}, Case{1024, 256, 64},
-                                           Case{17, 3000, 64, 1, true}, Case{64, 16, 300, 12, true, false, 1, 2, 3}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Gemm,
+    ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3}, GemmShape{1, 384, 129},
+                      GemmShape{512, 384, 100}, GemmShape{200, 1152, 96, 1, false, true},
+                      GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},
+                      GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{1024, 256, 64},
+                      GemmShape{17, 3000, 64, 1, true}, GemmShape{64, 16, 300, 12, true, false, 1, 2, 3}));
 
 TEST(GemmErrors, NanPropagates) {
   std::vector<float> a(64 * 64, 1), b(64 * 64, 1);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "test/runtime/DeviceTesting.h"
+#include "test/runtime/GemmShape.h"
 
 namespace sheaf::testing {
 namespace {
@@ -38,41 +39,17 @@ void expectRounded(double value, double expected, double size, const std::string
   ASSERT_NEAR(value, expected, kRounding * std::abs(expected) + 2e-6 * size + kRounding * roundedSize + 1e-6) << where;
 }
 
-struct Shape {
-  int64_t m, n, k, batch = 1;
-  bool transposeA = false, transposeB = false;
-  int64_t padA = 0, padB = 0, padC = 0;
-};
-
-void PrintTo(const Shape& c, std::ostream* out) {
-  *out << c.m << "x" << c.n << "x" << c.k << " batch " << c.batch << (c.transposeA ? " T" : " N")
-       << (c.transposeB ? "T" : "N");
-}
-
-class HalfGemm : public ::testing::TestWithParam<Shape> {};
+class HalfGemm : public ::testing::TestWithParam<GemmShape> {};
 
 TEST_P(HalfGemm, MatchesLoopsAndDoesNotDependOnThreads) {
-  const Shape c = GetParam();
-  const int64_t rowsA = c.transposeA ? c.k : c.m, lda = (c.transposeA ? c.m : c.k) + c.padA;
-  const int64_t rowsB = c.transposeB ? c.n : c.k, ldb = (c.transposeB ? c.k : c.n) + c.padB, ldc = c.n + c.padC;
+  const GemmShape c = GetParam();
   Numbers numbers(1);
-  const auto a = halves(numbers, c.batch * rowsA * lda), b = halves(numbers, c.batch * rowsB * ldb);
-  plan::LibraryCall call = halfCall("gemm", {{"m", c.m},
-                                             {"n", c.n},
-                                             {"k", c.k},
-                                             {"batch", c.batch},
-                                             {"transpose_a", c.transposeA},
-                                             {"transpose_b", c.transposeB},
-                                             {"lda", lda},
-                                             {"ldb", ldb},
-                                             {"ldc", ldc},
-                                             {"stride_a", rowsA * lda},
-                                             {"stride_b", rowsB * ldb},
-                                             {"stride_c", c.m * ldc}});
+  const auto a = halves(numbers, c.batch * c.strideA()), b = halves(numbers, c.batch * c.strideB());
+  plan::LibraryCall call = halfCall("gemm", c.attributes());
   std::vector<uint16_t> first;
   for (int threads : {1, 2, 5}) {
     std::vector<Argument> arguments{Argument::input(a), Argument::input(b),
-                                    Argument::output<uint16_t>(c.batch * c.m * ldc, 0x7fc0)};
+                                    Argument::output<uint16_t>(c.batch * c.strideC(), 0x7fc0)};
     CallOptions options;
     options.threads = threads;
     Status status = runCall(call, arguments, options);
@@ -86,22 +63,23 @@ TEST_P(HalfGemm, MatchesLoopsAndDoesNotDependOnThreads) {
       for (int64_t j = 0; j < c.n; ++j) {
         double sum = 0, size = 0;
         for (int64_t l = 0; l < c.k; ++l) {
-          double x = real(a[entry * rowsA * lda + (c.transposeA ? l * lda + i : i * lda + l)]);
-          double y = real(b[entry * rowsB * ldb + (c.transposeB ? j * ldb + l : l * ldb + j)]);
+          double x = real(a[c.atA(entry, i, l)]);
+          double y = real(b[c.atB(entry, l, j)]);
           sum += x * y;
           size += std::abs(x * y);
         }
-        expectRounded(real(first[entry * c.m * ldc + i * ldc + j]), sum, size,
+        expectRounded(real(first[c.atC(entry, i, j)]), sum, size,
                       "row " + std::to_string(i) + ", column " + std::to_string(j));
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HalfGemm,
-                         ::testing::Values(Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{64, 64, 64, 3}, Shape{1, 384, 129},
-                                           Shape{512, 384, 100}, Shape{200, 1152, 96, 1, false, true},
-                                           Shape{384, 384, 300, 1, true, false}, Shape{65, 63, 31, 2, true, true},
-                                           Shape{129, 300, 257, 1, false, true, 3, 5, 7}, Shape{17, 3000, 64, 1, true},
-                                           Shape{64, 16, 1300, 12, true, false, 1, 2, 3}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, HalfGemm,
+    ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3}, GemmShape{1, 384, 129},
+                      GemmShape{512, 384, 100}, GemmShape{200, 1152, 96, 1, false, true},
+                      GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},
+                      GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{17, 3000, 64, 1, true},
+                      GemmShape{64, 16, 1300, 12, true, false, 1, 2, 3}));
 
 // query [b, s, h, d], key and value [b, t, g, d]: everything contiguous, causal.
 struct Heads {

@@ -181,15 +181,7 @@ TEST(Device, EventsOrderStreams) {
 
 TEST(Device, WaitsAreForTheLatestRecordBeforeThem) {
   PlanBuilder builder;
-  builder.wait(5, 0);  // never recorded
-  builder.wait(0, 1);  // recorded later only
-  builder.record(1, 1);
-  builder.wait(1, 0);
-  builder.record(0, 0);
-  builder.wait(0, 1);
-  // A second record on another stream: the wait is for it, not for the first.
-  builder.record(1, 2);
-  builder.wait(1, 1);
+  addLatestRecords(builder);
   Contexts contexts = open(builder.plan);
   for (int round = 0; round < 20; ++round) {
     Status status = runBody(builder.plan, contexts)[0];

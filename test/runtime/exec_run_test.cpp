@@ -25,26 +25,17 @@ using testing::npy;
 using testing::readFile;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
+using testing::trainingRows;
 using testing::writeFile;
 
 constexpr int64_t kRows = 24, kBatch = 8;
-
-// x is a multiple of 1/8 and zero where the bucket has padding, so that all sums are exact in f32.
-std::vector<float> dataRows() {
-  std::vector<float> x(kRows * kElements);
-  for (size_t i = 0; i < x.size(); ++i) {
-    size_t at = i % kElements;
-    if (at < 48 || (at >= kBiasOffset && at < kBiasOffset + 10)) x[i] = static_cast<float>(i * 37 % 17) / 8 - 1;
-  }
-  return x;
-}
 
 // What the run must give.
 struct Reference {
   std::vector<double> loss, norm, weights = std::vector<double>(kElements), gradient = std::vector<double>(kElements);
 
   explicit Reference(int64_t steps, double rate = 0.125) {
-    std::vector<float> x = dataRows(), initial = TrainingPlan::initial();
+    std::vector<float> x = trainingRows(kRows), initial = TrainingPlan::initial();
     for (size_t i = 0; i < 48; ++i) weights[i] = initial[i];
     for (size_t i = 0; i < 10; ++i) weights[kBiasOffset + i] = initial[48 + i];
     std::vector<double> momentum(kElements);
@@ -79,7 +70,7 @@ class RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
-    std::vector<float> x = dataRows(), weights = TrainingPlan::initial();
+    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
     writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
     writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
   }
@@ -254,7 +245,7 @@ TEST_F(RunTest, WeightErrors) {
 }
 
 TEST_F(RunTest, NotFiniteStopsAndSavesNothing) {
-  std::vector<float> x = dataRows();
+  std::vector<float> x = trainingRows(kRows);
   x[2 * kBatch * kElements + 5] = NAN;
   writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
   exec::RunOptions stop = options(plan(2, 3), 6);
