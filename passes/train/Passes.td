@@ -83,6 +83,15 @@ def MergePads : TrainPass<"merge-pads"> {
   let summary = "writes a sum of zero-padded pieces that tile a tensor as a concatenation";
   let description = [{ The backward of a split: x + 0 is x, so no bit changes but the sign of a zero. }];
 }
+def FuseEpilogues : TrainPass<"fuse-epilogues"> {
+  let summary = "gives matrix products the epilogues of GPU libraries: bias, GELU, its gradient, bias gradients";
+  let description = [{
+    A bias and a GELU (in its tanh form) behind a product become `train.matmul_epilogue`, and so does the gradient of
+    that GELU. The gradient of a bias is summed beside that of its weight where no fused kernel would sum it in passing.
+    Decided before kernels and precision are, since it changes where results are rounded; only plans that name a GPU
+    have it, or those that ask for it.
+  }];
+}
 def Decompose : TrainPass<"decompose"> {
   let summary = "rewrites norms, softmax, cross entropy and activations into elementwise ops and reductions";
 }

@@ -29,7 +29,7 @@ bool keepsType(Operation* op) {
 
 // Has a library function for bf16.
 bool takesHalf(Operation* op) {
-  return isa<MatMulOp, AttentionOp, AttentionGradOp>(op);
+  return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, AttentionGradOp>(op);
 }
 
 // The operands of takesHalf that stay f32: statistics and masks.

@@ -3,7 +3,9 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "runtime/device/cuda/kernels/Half.h"
@@ -17,7 +19,38 @@ using cuda::toFloat;
 
 struct Operation {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  void *vector = nullptr, *matrix = nullptr;
+  int64_t leading = 0;  // of the matrix
+
+  bool has(std::initializer_list<cublasLtEpilogue_t> list) const {
+    return std::find(list.begin(), list.end(), epilogue) != list.end();
+  }
+  bool addsBias() const { return has({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool appliesGelu() const { return has({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool appliesSlope() const { return epilogue == CUBLASLT_EPILOGUE_DGELU; }
+  bool sumsA() const { return epilogue == CUBLASLT_EPILOGUE_BGRADA; }
+  bool sumsB() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
+  // The real one wants the matrix's columns at multiples of eight elements.
+  bool supported() const { return !(appliesGelu() || appliesSlope()) || leading % 8 == 0; }
+  // Pointers that the epilogue follows must be there.
+  bool complete() const {
+    return supported() && (vector || !(addsBias() || sumsA() || sumsB())) &&
+           (matrix || !(appliesGelu() || appliesSlope()));
+  }
 };
+
+// The tanh form, as it is written in most places.
+double tanhOf(double x) {
+  return std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+double gelu(double x) {
+  return 0.5 * x * (1 + tanhOf(x));
+}
+double slope(double x) {
+  const double t = tanhOf(x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
 
 struct Layout {
   cudaDataType type;
@@ -92,10 +125,36 @@ struct Product {
         for (int64_t j = 0; j < c.columns; ++j)
           for (int64_t i = 0; i < rows; ++i) {
             const int64_t at = j * c.leading + row + i;
-            const float sum = alpha * sums[j * kRows + i];
-            to[at] = cuda::rounded<T>(beta == 0 ? sum : sum + beta * toFloat(from[at]));
+            float sum = alpha * sums[j * kRows + i];
+            if (beta != 0) sum += beta * toFloat(from[at]);
+            to[at] = cuda::rounded<T>(finish<T>(sum, row + i, j));
           }
       }
+    }
+    if (operation.sumsA()) sumRows<T>(left, transposeA, a, c.rows, depth);
+    if (operation.sumsB()) sumRows<T>(right, !transposeB, b, c.columns, depth);
+  }
+
+ private:
+  // What is stored at (i, j) for a sum.
+  template <typename T>
+  float finish(float sum, int64_t i, int64_t j) const {
+    if (operation.addsBias()) sum += toFloat(static_cast<const T*>(operation.vector)[i]);
+    T* before = static_cast<T*>(operation.matrix) + (operation.matrix ? j * operation.leading + i : 0);
+    if (operation.appliesSlope()) return static_cast<float>(sum * slope(toFloat(*before)));
+    if (!operation.appliesGelu()) return sum;
+    *before = cuda::rounded<T>(sum);
+    return static_cast<float>(gelu(sum));
+  }
+
+  // The sums over the depth of each row of a matrix that is stored with rows a column apart, or the other way round.
+  template <typename T>
+  void sumRows(const void* matrix, bool apart, const Layout& layout, int64_t rows, int64_t depth) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      float sum = 0;
+      for (int64_t l = 0; l < depth; ++l)
+        sum += toFloat(static_cast<const T*>(matrix)[apart ? i * layout.leading + l : l * layout.leading + i]);
+      static_cast<T*>(operation.vector)[i] = cuda::rounded<T>(sum);
     }
   }
 };
@@ -143,6 +202,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
   Operation& operation = *reinterpret_cast<Operation*>(description);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) return set(operation.a, buffer, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) return set(operation.b, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) return set(operation.epilogue, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER) return set(operation.vector, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) return set(operation.matrix, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) return set(operation.leading, buffer, bytes);
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -197,10 +260,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t d
   }
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   if (!known(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!reinterpret_cast<Operation*>(operation)->complete()) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {};
   result->algo = *algorithm;
   return CUBLAS_STATUS_SUCCESS;
@@ -217,10 +281,12 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
+  *returned = 0;
+  if (!reinterpret_cast<Operation*>(operation)->complete()) return CUBLAS_STATUS_NOT_SUPPORTED;
   *returned = std::min<int>(requested, kAlgorithms);
   for (int i = 0; i < *returned; ++i) {
     results[i] = {};
@@ -246,7 +312,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   b,
                   c,
                   d};
-  if (!product.fits()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!product.fits() || !product.operation.complete()) return CUBLAS_STATUS_INVALID_VALUE;
   const cudaError_t error = enqueue(stream, [product] {
     if (product.a.type == CUDA_R_32F)
       product.run<float>();

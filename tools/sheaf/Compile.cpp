@@ -46,6 +46,8 @@ training
   --precision f32|bf16  of parameters, activations and gradients in memory (default: f32); with bf16 the optimizer keeps
                         f32 weights, and kernels compute in f32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
+  --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
+                        themselves, before they round (default: auto, on where a target is a GPU)
 the machine
   --target LIST         what kernels are compiled for: cpu (default), cuda:sm_90 or another of NVIDIA's from sm_80 on, or
                         several, as in cpu,cuda:sm_80,cuda:sm_90; the plan runs on the first if nothing else is said
@@ -73,6 +75,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   bool reduces = false;  // --reduce-precision is given
+  std::string epilogues = "auto";
   bool verbose = false, help = false;
 };
 
@@ -128,6 +131,10 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     o.reduces = true;
     return oneOf("--reduce-precision", text, {"f32", "bf16"});
   });
+  parser.option("--epilogues", [&](const std::string& text) {
+    o.epilogues = text;
+    return oneOf("--epilogues", text, {"auto", "on", "off"});
+  });
   parser.option("--target", [&](const std::string& text) {
     std::string error;
     mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
@@ -159,6 +166,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
   if (o.reduces && o.pipeline.precision == "f32" && o.pipeline.reducePrecision == "bf16")
     return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+  o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;

@@ -89,3 +89,26 @@ func.func @step() {
   train.loss %l : tensor<f32>
   return
 }
+
+// -----
+
+// A product with an epilogue takes and gives bf16, its bias and what is beside its result too.
+
+// CHECK-LABEL: func.func @step
+// CHECK: train.matmul_epilogue bias_gelu {{.*}} : (tensor<8x64xbf16>, tensor<64x64xbf16>, tensor<64xbf16>) -> (tensor<8x64xbf16>, tensor<8x64xbf16>)
+// CHECK: %[[DW:.+]], %[[DB:.+]] = train.matmul_epilogue sum_rhs {{.*}} -> (tensor<64x64xbf16>, tensor<64xbf16>)
+// CHECK: train.update @b by @optimizer, %[[DB]] : tensor<64xbf16>
+// WIDE-LABEL: func.func @step
+// WIDE: train.update @b by @optimizer, %{{.+}} : tensor<64xf32>
+// FUSED-LABEL: func.func @step
+train.parameter @w : tensor<64x64xf32> {trainable = true}
+train.parameter @b : tensor<64xf32> {trainable = true}
+func.func @step(%x: tensor<8x64xf32>) {
+  %w = train.read @w : tensor<64x64xf32>
+  %b = train.read @b : tensor<64xf32>
+  %g, %u = train.matmul_epilogue bias_gelu %x, %w side %b : (tensor<8x64xf32>, tensor<64x64xf32>, tensor<64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>)
+  %dw, %db = train.matmul_epilogue sum_rhs %u, %g {transpose_a} : (tensor<8x64xf32>, tensor<8x64xf32>) -> (tensor<64x64xf32>, tensor<64xf32>)
+  train.update @w by @optimizer, %dw : tensor<64x64xf32>
+  train.update @b by @optimizer, %db : tensor<64xf32>
+  return
+}
