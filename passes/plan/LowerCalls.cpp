@@ -82,6 +82,7 @@ Integers productShape(Lowering& l, Product op) {
                  {"stride_b", k * n},
                  {"stride_c", m * n}};
   appendType(shape, op.getLhs());
+  if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
   return shape;
 }
 
@@ -343,6 +344,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         }
         Integers shape{{"o", filter[0]}, {"groups", int64_t(c.getGroups())}};
         convolution(shape, input, filter.drop_front(2), result, c.getStrides(), c.getPads(), c.getDilations());
+        if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
         return simple(name, shape);
       })
       .Case<train::MaxPoolOp, train::MaxPoolGradOp>([&](auto p) {

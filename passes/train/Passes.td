@@ -124,10 +124,11 @@ def SetPrecision : TrainPass<"set-precision"> {
     loss, constants and data inputs stay f32, and so does what a function takes in f32 only (convolution, pooling,
     dropout, running sums). Parameters become bf16, with the f32 of their files in `train.source_type`; f32 copies of
     those that are trained belong to the optimizer's state (`zero.bucket`). `reduce-precision` f32 widens gradients
-    before they are summed over ranks.
+    before they are summed over ranks. With `tf32` memory holds f32, and products and convolutions get `train.tf32`:
+    tensor cores of GPUs may round their operands to TF32 (eight bits of exponent, ten of fraction).
   }];
   let options = [
-    Option<"precision", "precision", "std::string", "\"f32\"", "f32 or bf16">,
+    Option<"precision", "precision", "std::string", "\"f32\"", "f32, tf32 or bf16">,
     Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "f32 or bf16: of gradients under bf16">];
 }
 

@@ -8,7 +8,7 @@
 //
 //   gemm              a*, b*, (side*), c*, (also*): c = op(a) op(b); [m, n, k, batch, transpose_a, transpose_b, lda,
 //                     ldb, ldc, stride_a, stride_b, stride_c (between batches), epilogue (Epilogue, which says what
-//                     side and also are)]
+//                     side and also are), tf32 (f32 operands may be rounded to TF32, where that is fast)]
 //   attention         query*, key*, value*, (mask if [mask]), result*, log_sum_exp: train.attention; [b, s, t, h, g, d,
 //                     e, causal, mask, mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one
 //                     token to the next; heads are contiguous within a token; batches follow each other)] [scale]
@@ -28,7 +28,7 @@
 //   dropout           source, destination [count]: train.dropout; element i has global index data_index * count + i;
 //                     [count, node] [ratio]; seed from Plan.training, step from the step
 //   conv              input, filter, result; [n, c, h, w, o, kh, kw, oh, ow, stride_h, stride_w, pad_top, pad_left,
-//                     pad_bottom, pad_right, dilation_h, dilation_w, groups]
+//                     pad_bottom, pad_right, dilation_h, dilation_w, groups, tf32]
 //   conv_grad_input   gradient, filter, result; as conv
 //   conv_grad_filter  input, gradient, result; as conv
 //   max_pool          input, result; as conv without o and groups

@@ -18,6 +18,7 @@ using cuda::Half;
 using cuda::toFloat;
 
 struct Operation {
+  bool tf32 = false;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void *vector = nullptr, *matrix = nullptr;
@@ -50,6 +51,15 @@ double gelu(double x) {
 double slope(double x) {
   const double t = tanhOf(x);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+// Ten bits of fraction, to the nearest.
+float toTf32(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (std::isfinite(value)) bits = (bits + 0x1000u) & ~0x1fffu;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
 }
 
 struct Layout {
@@ -113,11 +123,11 @@ struct Product {
           for (int64_t l = 0; l < deep; ++l)
             for (int64_t i = 0; i < rows; ++i)
               block[l * kRows + i] =
-                  toFloat(transposeA ? x[(row + i) * a.leading + k + l] : x[(k + l) * a.leading + row + i]);
+                  factorOf(transposeA ? x[(row + i) * a.leading + k + l] : x[(k + l) * a.leading + row + i]);
           for (int64_t j = 0; j < c.columns; ++j) {
             float* sum = sums.data() + j * kRows;
             for (int64_t l = 0; l < deep; ++l) {
-              const float factor = toFloat(transposeB ? y[(k + l) * b.leading + j] : y[j * b.leading + k + l]);
+              const float factor = factorOf(transposeB ? y[(k + l) * b.leading + j] : y[j * b.leading + k + l]);
               for (int64_t i = 0; i < kRows; ++i) sum[i] += block[l * kRows + i] * factor;
             }
           }
@@ -136,6 +146,11 @@ struct Product {
   }
 
  private:
+  template <typename T>
+  float factorOf(T element) const {
+    return operation.tf32 ? toTf32(toFloat(element)) : toFloat(element);
+  }
+
   // What is stored at (i, j) for a sum.
   template <typename T>
   float finish(float sum, int64_t i, int64_t j) const {
@@ -186,8 +201,9 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t computeType,
                                         cudaDataType_t scaleType) {
-  if (computeType != CUBLAS_COMPUTE_32F || scaleType != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+  const bool tf32 = computeType == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((computeType != CUBLAS_COMPUTE_32F && !tf32) || scaleType != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation{.tf32 = tf32});
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -43,8 +43,9 @@ training
   --clip-norm X         scale gradients so that their global norm is at most X
   --on-nan stop|skip    a gradient that is not finite ends the run, or leaves the state as it was (default: stop)
   --train REGEX, --freeze REGEX       which parameters are trained (freeze wins)
-  --precision f32|bf16  of parameters, activations and gradients in memory (default: f32); with bf16 the optimizer keeps
-                        f32 weights, and kernels compute in f32
+  --precision f32|tf32|bf16           of parameters, activations and gradients in memory (default: f32); with bf16 the
+                        optimizer keeps f32 weights, and kernels compute in f32; tf32 is f32 in memory, whose products
+                        GPUs may round operands of to TF32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
   --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
                         themselves, before they round (default: auto, on where a target is a GPU)
@@ -124,7 +125,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
   parser.option("--precision", [&](const std::string& text) {
     o.pipeline.precision = text;
-    return oneOf("--precision", text, {"f32", "bf16"});
+    return oneOf("--precision", text, {"f32", "tf32", "bf16"});
   });
   parser.option("--reduce-precision", [&](const std::string& text) {
     o.pipeline.reducePrecision = text;
@@ -164,7 +165,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.help = parser.help;
   if (o.help) return {};
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
-  if (o.reduces && o.pipeline.precision == "f32" && o.pipeline.reducePrecision == "bf16")
+  if (o.reduces && o.pipeline.precision != "bf16" && o.pipeline.reducePrecision == "bf16")
     return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
   o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;

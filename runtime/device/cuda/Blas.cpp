@@ -30,9 +30,12 @@ bool hasVector(cublasLtEpilogue_t epilogue) {
 }  // namespace
 
 std::string ProductShape::name() const {
-  return cat(half ? "bf16" : "f32", ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k,
-             ",batch", batch, ",ld", lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align",
-             alignments[0], "/", alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "",
+  return cat(half   ? "bf16"
+             : tf32 ? "tf32"
+                    : "f32",
+             ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k, ",batch", batch, ",ld",
+             lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align", alignments[0], "/",
+             alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "",
              epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : cat(",epilogue", static_cast<int>(epilogue)));
 }
 
@@ -47,7 +50,8 @@ Product::~Product() {
 cublasStatus_t Product::describe() {
   const ProductShape& p = shape_;
   const cudaDataType_t type = p.half ? CUDA_R_16BF : CUDA_R_32F;
-  cublasStatus_t status = cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  cublasStatus_t status =
+      cublasLtMatmulDescCreate(&operation_, p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
   auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     if (status == CUBLAS_STATUS_SUCCESS)

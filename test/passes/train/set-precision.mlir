@@ -3,6 +3,7 @@
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision="precision=bf16 reduce-precision=f32" | FileCheck %s --check-prefix=WIDE
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision | FileCheck %s --check-prefix=F32
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=bf16 --train-fuse | FileCheck %s --check-prefix=FUSED
+// RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=tf32 | FileCheck %s --check-prefix=TF32
 
 // A kernel between two products widens what it loads and rounds what it stores, and a parameter is widened before it
 // is broadcast; the data input is rounded by a kernel of its own.
@@ -18,6 +19,8 @@
 // CHECK: %[[R_HALF:.+]] = train.cast %[[R]] {train.group = [[#]] : i64} : tensor<8x64xf32> -> tensor<8x64xbf16>
 // CHECK: train.matmul %[[R_HALF]], {{.*}} -> tensor<8x64xbf16>
 // F32-NOT: bf16
+// TF32-NOT: bf16
+// TF32: train.matmul {{.*}} {train.tf32} : tensor<8x64xf32>
 train.parameter @w : tensor<64x64xf32> {trainable = true}
 train.parameter @b : tensor<64xf32> {trainable = true}
 func.func @step(%x: tensor<8x64xf32>) {

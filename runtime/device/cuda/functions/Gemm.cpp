@@ -91,6 +91,7 @@ MadeFunction makeGemm(const plan::LibraryCall& call, int64_t, Blas& blas) {
   if (shape.batch > 1)
     shape.strideA = get("stride_a"), shape.strideB = get("stride_b"), shape.strideC = get("stride_c");
   shape.half = plan::elementType(call) == plan::BF16;
+  shape.tf32 = get("tf32") != 0;
   shape.alignments = {alignmentOf(call, 0), alignmentOf(call, 1), alignmentOf(call, places.c)};
   shape.workspace = static_cast<int64_t>(call.device_scratch());
   ProductShape whole = shape;
