@@ -9,6 +9,7 @@ There, with a driver, cuBLAS and Python 3 (PyTorch for the comparison), and neit
 """
 import argparse
 import json
+import lzma
 import pathlib
 import re
 import shutil
@@ -24,7 +25,6 @@ from training import CONFIGS, data_arguments  # noqa: E402
 TARGET = "cuda:sm_90,cuda:sm_80,cpu"
 TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny")
 LAYOUTS = [(1, 0), (1, 3)] + [(ranks, stage) for ranks in (2, 4, 8) for stage in range(4)]
-BENCH_ROWS = 16
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 
 
@@ -32,7 +32,10 @@ def compile_plan(tools, kit, name, model, *options):
     path = kit / "plans" / f"{name}.plan"
     # A plan finds its weights by their place beside it.
     graph = kit / "models" / f"{model}.onnx"
-    if not graph.exists():
+    packed = ROOT / "test" / "models" / f"{graph.name}.xz"
+    if not graph.exists() and packed.exists():
+        graph.write_bytes(lzma.decompress(packed.read_bytes()))
+    elif not graph.exists():
         shutil.copy(ROOT / "test" / "models" / graph.name, graph)
     subprocess.run([tools / "sheaf", "compile", graph, "-o", path, *map(str, options)], check=True)
     return str(path.relative_to(kit))
@@ -56,20 +59,23 @@ def training_jobs(tools, kit):
                    "data": data, "losses": losses}
 
 
-def bench_job(tools, kit):
-    plan = compile_plan(tools, kit, "gpt2-124m", "gpt2-124m", "--batch", BENCH_ROWS, "--zero", 0, "--precision", "bf16",
-                        "--target", "cuda:sm_90", "--optimizer", OPTIMIZER, "--profile", "h100x8")
+def bench_job(tools, kit, name, rows, layers, width, parameters):
+    plan = compile_plan(tools, kit, name, name, "--batch", rows, "--zero", 0, "--precision", "bf16", "--target", "cuda:sm_90",
+                        "--optimizer", OPTIMIZER, "--profile", "h100x8")
+    predicted = f"plans/{name}.predicted.json"
+    subprocess.run([tools / "sheaf", "simulate", kit / plan, "--profile", "h100x8", "--trace", kit / predicted], check=True,
+                   stdout=subprocess.DEVNULL)
     text = subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "text"], check=True, capture_output=True,
                           text=True).stdout
     weights = []
-    for name, shape, order in re.findall(r'plan\.parameter "([^"]*)" "\w+" \[([^\]]*)\].* permutation \[([^\]]*)\]', text):
+    for weight, shape, order in re.findall(r'plan\.parameter "([^"]*)" "\w+" \[([^\]]*)\].* permutation \[([^\]]*)\]', text):
         shape, order = [int(n) for n in shape.split(",")], [int(n) for n in order.split(",") if n]
         named = list(shape)
         for here, there in enumerate(order):
             named[there] = shape[here]
-        weights.append({"name": name, "shape": named})
-    return {"plan": plan, "model": "gpt2-124m", "rows": BENCH_ROWS, "tokens": 1024, "vocabulary": 50257, "weights": weights,
-            "parameters": 124_439_808}
+        weights.append({"name": weight, "shape": named})
+    return {"plan": plan, "predicted": predicted, "model": name, "rows": rows, "tokens": 1024, "vocabulary": 50257,
+            "weights": weights, "layers": layers, "width": width, "parameters": parameters}
 
 
 def main():
@@ -93,9 +99,16 @@ def main():
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
             shutil.copy(ROOT / "test" / "models" / file, kit / "models")
     jobs = list(training_jobs(tools, kit))
-    (kit / "jobs.json").write_text(json.dumps({"training": jobs, "bench": bench_job(tools, kit)}))
+    (kit / "jobs.json").write_text(json.dumps({
+        "training": jobs,
+        "bench": {"gpt2-124m": bench_job(tools, kit, "gpt2-124m", 16, 12, 768, 124_439_808),
+                  "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)}}))
     shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
-    shutil.copy(ROOT / "test" / "bench" / "pytorch_peer.py", kit)
+    for script in ("pytorch_peer.py", "roofline.py"):
+        shutil.copy(ROOT / "test" / "bench" / script, kit)
+    # Compiled: nobody reads them there.
+    for name in ("gpt2-124m", "gpt2-1.5b"):
+        (kit / "models" / f"{name}.onnx").unlink()
     size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())
     print(f"{kit}: {len(jobs)} plans, {size / 2**20:.0f} MiB")
 

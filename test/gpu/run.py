@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in under ten minutes; the figures go to results.json.
 
-    python3 run.py [--only tests,training,sanitizer,processes,bench] [--out FOLDER] [--device-library FILE]
+    python3 run.py [--only tests,training,sanitizer,processes,bench,large] [--out FOLDER] [--device-library FILE]
+
+`large` is GPT-2 1.5B beside PyTorch and is not among the parts that run if none are named.
 
 --device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without
 a GPU.
@@ -22,11 +24,12 @@ import tempfile
 import threading
 import time
 
+import roofline
+
 KIT = pathlib.Path(__file__).resolve().parent
-PARTS = ("tests", "training", "sanitizer", "processes", "bench")
+PARTS = ("tests", "training", "sanitizer", "processes", "bench")  # and "large", which takes longer
 LOSS_WITHIN = {"f32": 2e-5, "bf16": 3e-3}
 REPEATS = 10
-PEAK_BF16 = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}  # dense tensor cores, NVIDIA's data sheets
 
 
 class Runner:
@@ -211,19 +214,29 @@ def write_tokens(path, rows, tokens, vocabulary):
 
 
 def bench(runner, jobs):
-    """GPT-2 124M in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory."""
-    job, steps, pairs = jobs["bench"], 20, 5
-    weights, text = runner.out / "weights.safetensors", runner.out / "text.u16"
+    compare(runner, jobs["bench"]["gpt2-124m"], steps=20, pairs=5)
+
+
+def large(runner, jobs):
+    compare(runner, jobs["bench"]["gpt2-1.5b"], steps=10, pairs=2)
+
+
+def compare(runner, job, steps, pairs):
+    """A model in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory; then where the time of
+    a step goes."""
+    name, weights, text = job["model"], runner.out / "weights.safetensors", runner.out / "text.u16"
     write_weights(weights, job["weights"])
     write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
-    tuned = runner.out / "tuned.txt"
-    tokens = job["rows"] * job["tokens"]
+    tuned, tokens = runner.out / f"{name}.tuned.txt", job["rows"] * job["tokens"]
+
+    def run(steps, *options):
+        return runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
+                            "--data", f"input_ids,labels={text}", "--steps", steps,
+                            "--tuned" if tuned.exists() else "--tune", tuned, *options])
 
     def ours(index):
-        log, memory = runner.out / f"bench-{index}.jsonl", MemoryUsed()
-        code, said = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
-                                  "--data", f"input_ids,labels={text}", "--steps", steps + 5, "--log", log,
-                                  "--tuned" if tuned.exists() else "--tune", tuned])
+        log, memory = runner.out / f"{name}-{index}.jsonl", MemoryUsed()
+        code, said = run(steps + 5, "--log", log)
         device_bytes = memory.end()
         if code:
             return None, said[-800:]
@@ -231,13 +244,16 @@ def bench(runner, jobs):
         seconds = [e["seconds"] for e in entries if "loss" in e][5:]
         return statistics.median(seconds), device_bytes
 
-    peer = subprocess.Popen([sys.executable, KIT / "pytorch_peer.py", job["model"], "compile", str(job["rows"]), "0", "cuda"],
+    peer = subprocess.Popen([sys.executable, KIT / "pytorch_peer.py", name, "compile", str(job["rows"]), "0", "cuda"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def theirs():
-        peer.stdin.write(f"{steps}\n")
-        peer.stdin.flush()
-        line = peer.stdout.readline()
+        try:
+            peer.stdin.write(f"{steps}\n")
+            peer.stdin.flush()
+            line = peer.stdout.readline()
+        except BrokenPipeError:
+            return None
         return json.loads(line) if line else None
 
     warm, measured = theirs(), []
@@ -245,24 +261,32 @@ def bench(runner, jobs):
         mine, memory = ours(index)
         other = theirs() if warm else None
         if mine is None:
-            runner.check("bench", False, memory)
+            runner.check(f"bench/{name}", False, memory)
             break
         measured.append((mine, statistics.median(other["seconds"]) if other else None, memory, other and other["peak_bytes"]))
-    peer.stdin.close()
+    if warm:
+        peer.stdin.close()
     peer.wait()
     if not measured:
         return
     mine = statistics.median(m[0] for m in measured)
     # Of forward and backward: 6 flops a parameter and token, and attention's products (causal: half of them).
-    flops = tokens * (6 * job["parameters"] + 6 * 12 * 768 * job["tokens"])
-    peak = next((p for name, p in PEAK_BF16.items() if name in runner.results["device"]), None)
+    flops = tokens * (6 * job["parameters"] + 6 * job["layers"] * job["width"] * job["tokens"])
+    limits = roofline.gpu_named(runner.results["device"])
     figures = {"tokens_per_second": tokens / mine, "step_seconds": mine, "device_bytes": measured[-1][2],
-               "mfu": flops / mine / peak if peak else None}
+               "mfu": flops / mine / limits["bf16"] if limits else None}
     if measured[0][1]:
-        other = statistics.median(m[1] for m in measured)
+        other = statistics.median(m[1] for m in measured if m[1])
         figures |= {"pytorch_tokens_per_second": tokens / other, "speed_ratio": other / mine, "pytorch_bytes": measured[-1][3]}
-    runner.results["gpt2-124m"] = figures
-    runner.check("bench/gpt2-124m", True, json.dumps(figures))
+    runner.results[name] = figures
+    runner.check(f"bench/{name}", True, json.dumps(figures))
+    trace = runner.out / f"{name}.trace.json"
+    code, said = run(12, "--trace", trace)
+    if code:
+        return runner.check(f"bench/{name}/trace", False, said[-800:])
+    rows = roofline.table(KIT / job["predicted"], trace, limits or roofline.GPUS["H100"])
+    runner.results[name]["parts"] = rows
+    roofline.print_table(rows)
 
 
 def main():

@@ -131,9 +131,15 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = plan.body(index);
+    // What it asks of a machine, whichever that is: the distance to a roofline can be told from a measured trace.
+    const schedule::Work work = schedule::workOf(instruction, plan);
     trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
               s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
-              {{"instruction", index}, {"alone", s.loop.loop.ops[op].seconds * 1e6}});
+              {{"instruction", index},
+               {"alone", s.loop.loop.ops[op].seconds * 1e6},
+               {"flops", work.flops},
+               {"bytes", work.bytes},
+               {"type", work.tf32 ? "tf32" : plan::elementName(work.type)}});
   }
   return std::move(trace).write(path);
 }
