@@ -93,6 +93,7 @@ void Reader::header(ProgramOp program) {
                        builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
                        builder.getNamedAttr("on_nan", builder.getStringAttr(training.on_nan())),
                        builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
+                       builder.getNamedAttr("reduce_order", builder.getStringAttr(training.reduce_order())),
                    }));
 }
 

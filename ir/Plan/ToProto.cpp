@@ -311,6 +311,7 @@ LogicalResult Writer::header(ProgramOp program) {
     to->set_clip_norm(real(training, "clip_norm"));
     to->set_on_nan(text(training, "on_nan"));
     to->set_seed(whole(training, "seed"));
+    to->set_reduce_order(text(training, "reduce_order"));
   }
   return success();
 }

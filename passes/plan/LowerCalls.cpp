@@ -369,7 +369,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         auto type = tensor(g.getResult());
         locations[g.getResult()] = placeResult(g.getResult());
         instruction<AllReduceOp>(op->getLoc(), kCommunicationStream, labelOf(op->getLoc()),
-                                 {operand(g.getOperand(), kRead), operand(g.getResult(), kWrite)}, int64_t(0),
+                                 {operand(g.getOperand(), kRead), operand(g.getResult(), kWrite)}, kReductions,
                                  typeName(type.getElementType()), type.getNumElements(), "", "forward");
         return success();
       })

@@ -56,7 +56,7 @@ void StepLowering::createProgram() {
   program->setAttr("batch", head.getI64IntegerAttr(zero::moduleInteger(module, "train.batch", ranks)));
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
   program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
-  program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? 1 : 0));
+  program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? kCommunicators : 0));
   program->setAttr("events", head.getI64IntegerAttr(0));
 }
 
@@ -184,7 +184,7 @@ LogicalResult StepLowering::run() {
       Operand value = operand(loss.getValue(), kRead);
       if (ranks > 1) {
         Operand global{buffer("loss", "activations", 4), 0, 4, 0, kWrite};
-        instruction<AllReduceOp>(op.getLoc(), kCommunicationStream, "loss", {value, global}, int64_t(0), "F32",
+        instruction<AllReduceOp>(op.getLoc(), kCommunicationStream, "loss", {value, global}, kReductions, "F32",
                                  int64_t(1), "", "forward");
         value = global;
         value.access = kRead;

@@ -31,13 +31,13 @@ void Lowering::collective(const BucketStorage& bucket, StringRef op, mlir::Locat
   StringRef name = symbol.getSymName(),
             type = typeName(op == "all_gather" ? symbol.getElementType() : bucket.gradientType);
   if (op == "all_gather")
-    instruction<AllGatherOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
+    instruction<AllGatherOp>(loc, kCommunicationStream, name, {source, destination}, kGathers, type, shard, name,
                              phase);
   else if (op == "reduce_scatter")
-    instruction<ReduceScatterOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, shard, name,
+    instruction<ReduceScatterOp>(loc, kCommunicationStream, name, {source, destination}, kReductions, type, shard, name,
                                  phase);
   else
-    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, int64_t(0), type, bucket.elements,
+    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, kReductions, type, bucket.elements,
                              name, phase);
 }
 
@@ -151,7 +151,7 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   if (ranks > 1)
     instruction<AllGatherOp>(op.getLoc(), kCommunicationStream, "gradient norm",
                              {{partials, 0, count * 8, count * 8, kRead}, {partials, 0, ranks * count * 8, 0, kWrite}},
-                             int64_t(0), "F64", count, "", "update");
+                             kGathers, "F64", count, "", "update");
   locations[op.getNorm()] = {buffer("gradient_norm", "activations", 8)};
   locations[op.getScalars()] = {normScalars};
   SmallVector<Operand> operands{

@@ -7,6 +7,8 @@
 namespace sheaf::plan_ir {
 
 inline constexpr int64_t kComputeStream = 0, kCommunicationStream = 1;
+// Gathers have a communicator of their own: a library may run them otherwise than sums, by copy engines, say.
+inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;
 
 // Where a value lies: bytes of a buffer. Dense row-major, unless rowStride is set: then the value is rows (all
 // dimensions up to `splitAt` elements from the end) of `rowBytes` bytes that start rowStride bytes apart.

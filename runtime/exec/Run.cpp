@@ -160,7 +160,7 @@ class Run {
         cat("--dump-gradients ", given(options_.gradients)),
         cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_),
-        cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
+        cat("--reduce-order ", ringReductions() ? "ring" : "rank"),
         cat("--tune ", given(options_.tune)),
         cat("--tuned ", tuned),
         cat(options_.graphs ? "no " : "", "--no-graphs")};
@@ -168,6 +168,8 @@ class Run {
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());
   }
+
+  bool ringReductions() const { return options_.ringReductions.value_or(plan_->training().reduce_order() == "ring"); }
 
   Status openDevice() {
     if (target_ == "cpu" && !(options_.tune + options_.tuned).empty())
@@ -191,7 +193,7 @@ class Run {
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
-                 .ringReductions = options_.ringReductions,
+                 .ringReductions = ringReductions(),
                  .tunedProducts = options_.tuned,
                  .tuneProducts = options_.tune,
                  .warn = [&](const std::string& text) { warnings_.push_back(text); },

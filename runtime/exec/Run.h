@@ -23,10 +23,10 @@ struct RunOptions {
   std::optional<plan::Schedule> schedule;
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
-  std::string device;           // cpu or cuda; empty: that of the plan's first image
-  bool graphs = true;           // of GPUs
-  bool ringReductions = false;  // between GPUs
-  std::string tuned, tune;      // tables of matrix products on GPUs: one to choose from, one to measure and write
+  std::string device;                  // cpu or cuda; empty: that of the plan's first image
+  bool graphs = true;                  // of GPUs
+  std::optional<bool> ringReductions;  // between GPUs; else as the plan says
+  std::string tuned, tune;  // tables of matrix products on GPUs: one to choose from, one to measure and write
 
   std::string log, save, saveState, resume, gradients, trace;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only

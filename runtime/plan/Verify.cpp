@@ -284,6 +284,9 @@ class TableVerifier {
       return wrong("training.clip_norm", cat(training.clip_norm()));
     if (training.on_nan() != "" && training.on_nan() != "stop" && training.on_nan() != "skip")
       return wrong("training.on_nan", cat("'", training.on_nan().substr(0, 40), "' is neither stop nor skip"));
+    if (training.reduce_order() != "" && training.reduce_order() != "rank" && training.reduce_order() != "ring")
+      return wrong("training.reduce_order",
+                   cat("'", training.reduce_order().substr(0, 40), "' is neither rank nor ring"));
     if (schedule.kind() != "" && schedule.kind() != "constant" && schedule.kind() != "cosine")
       return wrong("training.schedule", cat("'", schedule.kind().substr(0, 40), "' is neither constant nor cosine"));
     if (schedule.warmup() < 0 || (schedule.kind() == "cosine" && schedule.steps() <= schedule.warmup()) ||

@@ -135,6 +135,7 @@ const Mutant kMutants[] = {
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
     {"ScalarKind", [](auto& p) { p.mutable_scalars(0)->set_kind("clip_scale"); }, "kind is not known"},
     {"OnNan", [](auto& p) { p.mutable_training()->set_on_nan("pray"); }, "on_nan"},
+    {"ReduceOrder", [](auto& p) { p.mutable_training()->set_reduce_order("alphabet"); }, "reduce_order"},
     {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind("cosine"); }, "schedule"},
     {"InputRows", [](auto& p) { p.mutable_inputs(0)->set_shape(0, 5); }, "rows"},
     {"KernelImage", [](auto& p) { p.mutable_images(0)->set_target("tpu"); }, "neither cpu nor cuda"},

@@ -47,6 +47,8 @@ training
                         optimizer keeps f32 weights, and kernels compute in f32; tf32 is f32 in memory, whose products
                         GPUs may round operands of to TF32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
+  --reduce-order rank|ring            how GPUs sum over ranks: in rank order, the same bits at every stage and on every
+                        device (default), or in the order of NCCL's ring; `sheaf-run --reduce-order` overrides it
   --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
                         themselves, before they round (default: auto, on where a target is a GPU)
 the machine
@@ -131,6 +133,10 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     o.pipeline.reducePrecision = text;
     o.reduces = true;
     return oneOf("--reduce-precision", text, {"f32", "bf16"});
+  });
+  parser.option("--reduce-order", [&](const std::string& text) {
+    o.reduceOrder = text;
+    return oneOf("--reduce-order", text, {"rank", "ring"});
   });
   parser.option("--epilogues", [&](const std::string& text) {
     o.epilogues = text;

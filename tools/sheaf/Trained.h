@@ -17,6 +17,7 @@ struct TrainedOptions {
   PipelineOptions pipeline;
   std::string optimizer, onNan = "stop";
   plan::Schedule schedule;  // of the learning rate
+  std::string reduceOrder = "rank";
   double clipNorm = 0;
   int64_t seed = 0;
 };

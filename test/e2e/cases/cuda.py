@@ -104,11 +104,11 @@ def poison(session):
     expect(device["gpu"] == "Emulated GPU" and device["kernels"] == "cuda:sm_90", f"the log says {device}")
 
 
-def in_processes(session, ranks, zero, *options):
+def in_processes(session, ranks, zero, *options, compiled=()):
     config = CONFIGS["gpt2-tiny"]
     where = session.folder()
     run = Trained(None, where / "weights.safetensors", None)
-    plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS)
+    plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS + compiled)
     with Job(session, ranks, plan, "--device", "cuda", *data_arguments(config), "--steps", STEPS, "--log", where / "run.jsonl",
              "--save", run.weights, *options, environment={"SHEAF_CUDA_LIBRARY": library(session),
                                                            "SHEAF_EMULATED_DEVICES": str(ranks)}) as job:
@@ -131,6 +131,12 @@ def ring(session):
     run = in_processes(session, 2, 2, "--reduce-order", "ring")
     expect_reference(CONFIGS["gpt2-tiny"], run.steps)
     expect(event(run, "device")["reduce_order"] == "ring", "the log does not name the order of sums")
+    # The plan may say so, and the command line has the last word.
+    compiled = ("--reduce-order", "ring")
+    same = in_processes(session, 2, 2, compiled=compiled)
+    expect(results(same) == results(run), "a plan for ring sums gives other bits than --reduce-order ring")
+    back = in_processes(session, 2, 2, "--reduce-order", "rank", compiled=compiled)
+    expect(event(back, "device")["reduce_order"] == "rank", "--reduce-order rank does not override the plan")
 
 
 def errors(session):
