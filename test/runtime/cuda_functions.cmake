@@ -1,9 +1,13 @@
 # The same library calls on a GPU: cuda_functions_test emulates it, cuda_functions_gpu_test wants one, and skips
 # with a reason where there is none.
-if(NOT SHEAF_CUDA_TOOLKIT OR SHEAF_SANITIZE)
+if(NOT TARGET sheaf_cuda_emulated)
   return()
 endif()
-foreach(kind test gpu_test)
+set(kinds test)
+if(TARGET sheaf_cuda)
+  list(APPEND kinds gpu_test)
+endif()
+foreach(kind IN LISTS kinds)
   set(name cuda_functions_${kind})
   sheaf_add_gtest(${name}
     SOURCES ${SHEAF_LIBRARY_CALL_TESTS} cuda_functions_main.cpp
@@ -12,8 +16,10 @@ foreach(kind test gpu_test)
   target_compile_definitions(${name} PRIVATE SHEAF_TEST_CUDA)
 endforeach()
 sheaf_device_test_options(cuda_functions_test sheaf_cuda_emulated)
-sheaf_device_test_options(cuda_functions_gpu_test sheaf_cuda)
-set_tests_properties(cuda_functions_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
+if(TARGET sheaf_cuda)
+  sheaf_device_test_options(cuda_functions_gpu_test sheaf_cuda)
+  set_tests_properties(cuda_functions_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
+endif()
 
 # cuBLASLt's choices, over the emulated one.
 include(${PROJECT_SOURCE_DIR}/runtime/device/cuda/sources.cmake)
@@ -22,6 +28,7 @@ set(device ${PROJECT_SOURCE_DIR}/runtime/device/cuda)
 sheaf_add_gtest(cuda_blas_test
   SOURCES cuda_blas_test.cpp ${device}/Blas.cpp ${device}/BlasTuning.cpp ${emulation}/CublasLt.cpp
           ${emulation}/Runtime.cpp ${emulation}/Capture.cpp ${emulation}/Memory.cpp ${emulation}/ThreadBlock.cpp
+          ${emulation}/WarpOrder.cpp
   LIBS SheafBase)
 target_include_directories(cuda_blas_test SYSTEM PRIVATE ${SHEAF_CUDA_INCLUDE})
 target_compile_definitions(cuda_blas_test PRIVATE SHEAF_CUDA_EMULATION)
