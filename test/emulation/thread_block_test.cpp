@@ -25,12 +25,12 @@ void inOrder(const char* order, Function function) {
 constexpr const char* kOrders[] = {"turns", "ahead", "reversed", "1", "2", ""};
 
 // Every thread leaves its number for the one at the block's other end, a few times in the same place.
-std::vector<int> mirrored(bool barriers) {
-  std::vector<int> result(kThreads, 0);
-  runBlock(kThreads, kThreads * sizeof(int), [&](int thread) {
-    int* shared = reinterpret_cast<int*>(sharedMemory());
-    for (int round = 0; round < 3; ++round) {
-      shared[thread] = 1000 * round + thread;
+std::vector<unsigned> mirrored(bool barriers) {
+  std::vector<unsigned> result(kThreads, 0);
+  runBlock(kThreads, kThreads * sizeof(unsigned), [&](int thread) {
+    unsigned* shared = reinterpret_cast<unsigned*>(sharedMemory());
+    for (unsigned round = 0; round < 3; ++round) {
+      shared[thread] = 1000 * round + static_cast<unsigned>(thread);
       if (barriers) blockBarrier();
       result[static_cast<size_t>(thread)] += shared[kThreads - 1 - thread];
       if (barriers) blockBarrier();
@@ -40,8 +40,8 @@ std::vector<int> mirrored(bool barriers) {
 }
 
 TEST(ThreadBlock, BarriersOrderTheBlock) {
-  std::vector<int> expected(kThreads);
-  for (int i = 0; i < kThreads; ++i) expected[static_cast<size_t>(i)] = 3000 + 3 * (kThreads - 1 - i);
+  std::vector<unsigned> expected(kThreads);
+  for (unsigned i = 0; i < kThreads; ++i) expected[i] = 3000 + 3 * (kThreads - 1 - i);
   for (const char* order : kOrders)
     inOrder(order, [&] {
       for (int block = 0; block < 5; ++block) EXPECT_EQ(mirrored(true), expected) << order;
@@ -85,7 +85,7 @@ TEST(ThreadBlockDeath, AMissingBarrierIsARace) {
 }
 #else
 TEST(ThreadBlock, AMissingBarrierShowsInTheResult) {
-  const std::vector<int> expected = mirrored(true);
+  const std::vector<unsigned> expected = mirrored(true);
   for (const char* order : kOrders) inOrder(order, [&] { EXPECT_NE(mirrored(false), expected) << order; });
 
   // Right as long as the first warp runs first.
