@@ -4,16 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "test/emulation/Context.h"
 #include "test/emulation/WarpOrder.h"
-
-// Of functions that run on all fibers: ThreadSanitizer, which takes these for threads, is to judge kernels, not what is
-// common to all fibers here.
-#define SHEAF_UNJUDGED __attribute__((no_sanitize("thread")))
 
 namespace sheaf::emulation {
 namespace {
@@ -63,7 +58,8 @@ struct Meeting {
 
 // What one OS thread keeps for the blocks that it runs.
 struct Block {
-  std::deque<Fiber> fibers;
+  std::vector<std::unique_ptr<Fiber>> made;
+  Fiber* fibers[1024];  // the same
   std::vector<std::byte> shared;
   std::byte* sharedBase = nullptr;
   Context scheduler;
@@ -87,7 +83,7 @@ struct Block {
 thread_local Block block;
 
 SHEAF_UNJUDGED void live() {
-  Fiber& self = block.fibers[static_cast<size_t>(block.current)];
+  Fiber& self = *block.fibers[block.current];
   self.context.arrive(block.scheduler);
   while (!block.closing) {
     observe(&block.beginning);
@@ -102,15 +98,15 @@ SHEAF_UNJUDGED void live() {
 
 SHEAF_UNJUDGED Block::~Block() {
   closing = true;
-  for (size_t i = 0; i < fibers.size(); ++i) {
+  for (size_t i = 0; i < made.size(); ++i) {
     enter(static_cast<int>(i));
-    fibers[i].context.end();
+    made[i]->context.end();
   }
 }
 
 SHEAF_UNJUDGED void Block::enter(int fiber) {
   current = fiber;
-  scheduler.switchTo(fibers[static_cast<size_t>(fiber)].context);
+  scheduler.switchTo(fibers[fiber]->context);
 }
 
 SHEAF_UNJUDGED void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
@@ -120,12 +116,13 @@ SHEAF_UNJUDGED void Block::run(int count, size_t sharedBytes, const std::functio
   body = &function;
   shared.assign(sharedBytes + kAlignment, kGarbage);
   sharedBase = shared.data() + (kAlignment - reinterpret_cast<uintptr_t>(shared.data()) % kAlignment) % kAlignment;
-  while (fibers.size() < static_cast<size_t>(count)) {
-    Fiber& fiber = fibers.emplace_back();
+  while (made.size() < static_cast<size_t>(count)) {
+    Fiber& fiber = *made.emplace_back(std::make_unique<Fiber>());
+    fibers[made.size() - 1] = &fiber;
     fiber.context.start(fiber.stack.get(), kStackBytes, live);
   }
   for (int i = 0; i < count; ++i) {
-    Fiber& fiber = fibers[static_cast<size_t>(i)];
+    Fiber& fiber = *fibers[i];
     fiber.waits = Waits::kNothing;
     fiber.barriers[0] = fiber.barriers[1] = 0;
   }
@@ -152,7 +149,7 @@ SHEAF_UNJUDGED bool Block::runWarp(int first) {
   const int last = std::min(first + kWarp, threads);
   bool ran = false;
   for (int lane : order.arrange(last - first, lanes)) {
-    if (fibers[static_cast<size_t>(first + lane)].waits != Waits::kNothing) continue;
+    if (fibers[first + lane]->waits != Waits::kNothing) continue;
     enter(first + lane);
     ran = true;
   }
@@ -161,25 +158,25 @@ SHEAF_UNJUDGED bool Block::runWarp(int first) {
 
 // Lets those who wait go on if all do.
 SHEAF_UNJUDGED bool Block::release(int first, int last, Waits kind) {
-  const Place& place = fibers[static_cast<size_t>(first)].place;
+  const Place& place = fibers[first]->place;
   for (int i = first; i < last; ++i) {
-    Fiber& fiber = fibers[static_cast<size_t>(i)];
+    Fiber& fiber = *fibers[i];
     if (fiber.waits != kind) return false;
     if (!same(fiber.place, place)) die("threads meet at different places", place, fiber.place);
   }
-  for (int i = first; i < last; ++i) fibers[static_cast<size_t>(i)].waits = Waits::kNothing;
+  for (int i = first; i < last; ++i) fibers[i]->waits = Waits::kNothing;
   return true;
 }
 
 SHEAF_UNJUDGED void Block::wait(Waits kind, const Place& place) {
-  Fiber& fiber = fibers[static_cast<size_t>(current)];
+  Fiber& fiber = *fibers[current];
   fiber.waits = kind;
   fiber.place = place;
   fiber.context.switchTo(scheduler);
 }
 
 SHEAF_UNJUDGED void Block::barrier(Waits kind, Meeting& meeting, const Place& place) {
-  void* here = meeting.at(fibers[static_cast<size_t>(current)].barriers[kind == Waits::kWarp]++);
+  void* here = meeting.at(fibers[current]->barriers[kind == Waits::kWarp]++);
   publish(here);
   wait(kind, place);
   observe(here);
@@ -213,9 +210,9 @@ SHEAF_UNJUDGED uint64_t warpExchange(uint64_t value, int source, Place place) {
   if (source < 0 || source >= kWarp) die("an exchange with a lane that is not in the warp");
   if (block.current < 0) die("an exchange outside of a block");
   int self = block.current, lane = self / kWarp * kWarp + source;
-  block.fibers[static_cast<size_t>(self)].value = value;
+  block.fibers[self]->value = value;
   block.wait(Waits::kWarp, place);
-  uint64_t result = lane < block.threads ? block.fibers[static_cast<size_t>(lane)].value : value;
+  uint64_t result = lane < block.threads ? block.fibers[lane]->value : value;
   block.wait(Waits::kWarp, place);  // nobody brings a new value before all have read
   return result;
 }
