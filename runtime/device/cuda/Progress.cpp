@@ -29,7 +29,8 @@ Status Progress::mark(uint32_t stream, uint32_t number, cudaStream_t on) {
 
 uint64_t Progress::count() const {
   uint64_t sum = 0;
-  for (int stream = 0; stream < plan_.streams_size(); ++stream) sum += __atomic_load_n(&places()[stream].marks, __ATOMIC_RELAXED);
+  for (int stream = 0; stream < plan_.streams_size(); ++stream)
+    sum += __atomic_load_n(&places()[stream].marks, __ATOMIC_RELAXED);
   return sum;
 }
 
