@@ -71,6 +71,7 @@ void addFusePasses(mlir::OpPassManager& passes) {
 void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   plan_ir::LowerToPlanOptions lower;
   lower.maxThreads = options.maxThreads;
+  lower.cpu = options.cpu;
   lower.gpu = options.gpu;
   passes.addPass(plan_ir::createLowerToPlan(lower));
   // Before anything is decided about order and memory: the proof will say that the plan still computes this.

@@ -20,10 +20,10 @@ struct PipelineOptions {
   double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass
   std::string keep;     // and those with a parameter that this regular expression matches
   int64_t maxThreads = 8;
-  bool gpu = false;             // whether the plan is to run on GPUs, too
-  std::string profile = "cpu";  // the hardware that the step is scheduled for: a name or a file
-  uint64_t memoryLimit = 0;     // most bytes of a rank's arena; 0: no limit
-  int64_t prefetch = -1;        // gathers under way beyond those in use; negative: what is best
+  bool cpu = true, gpu = false;  // what the plan is to run on
+  std::string profile = "cpu";   // the hardware that the step is scheduled for: a name or a file
+  uint64_t memoryLimit = 0;      // most bytes of a rank's arena; 0: no limit
+  int64_t prefetch = -1;         // gathers under way beyond those in use; negative: what is best
 };
 
 // Cleans up what the importer made: constants folded, sub-graphs lifted.

@@ -10,6 +10,10 @@ using namespace mlir;
 
 namespace sheaf::codegen {
 
+bool KernelTargets::hasCpu() const {
+  return !llvm::all_of(list, [](const KernelTarget& target) { return target.isGpu(); });
+}
+
 bool KernelTargets::hasGpu() const {
   return llvm::any_of(list, [](const KernelTarget& target) { return target.isGpu(); });
 }

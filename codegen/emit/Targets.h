@@ -20,6 +20,7 @@ struct KernelTargets {
   std::string cpu = "host";                 // the processor: see CpuTargetOptions
   unsigned threads = 2;                     // that compile
 
+  bool hasCpu() const;
   bool hasGpu() const;
 };
 

@@ -400,7 +400,7 @@ Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t
   if (!x) return {};
   if (x.isBool()) return error() << "booleans are not supported here", Tensor();
   bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
-  if (!changes) return x;
+  if (!changes && (x.constant() || axes.empty() || !oneRow)) return x;
   if (x.constant())
     if (auto folded = both([&](const Constant& c) { return fold::reduce(kind, c, axes); }, *x.constant()))
       return *folded;

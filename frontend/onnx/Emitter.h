@@ -53,6 +53,10 @@ class Emitter {
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
 
+  // A rank has one row of a batch of several: a dimension of size 1 may be the batch, and what reduces it is no
+  // identity.
+  void splitIntoRows() { oneRow = true; }
+
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.
   void forget() { constants.clear(), stored.clear(); }
 
@@ -106,6 +110,7 @@ class Emitter {
   mlir::OpBuilder& builder;
   mlir::Location loc;
   std::string node;
+  bool oneRow = false;
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
   // By a constant's storage, as long as that lives: a large one is turned into an attribute (and hashed) once.
   struct Materialized {

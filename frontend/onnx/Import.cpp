@@ -220,6 +220,7 @@ LogicalResult Importer::bindDimensions() {
     if (!elementCount(shape)) return error() << "input '" << input->name() << "' has too many elements";
     addArgument(input->name(), RankedTensorType::get(shape, element));
   }
+  if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
     if (!known.contains(name)) return error() << "--bind " << name << ": no input has a dimension of that name";
   return success();

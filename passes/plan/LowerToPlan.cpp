@@ -220,6 +220,7 @@ void LowerToPlan::runOnOperation() {
   lowering.ranks = zero::ranksOf(module);
   lowering.stage = zero::effectiveStage(module);
   lowering.maxThreads = maxThreads;
+  lowering.cpu = cpu;
   lowering.gpu = gpu;
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))

@@ -116,7 +116,7 @@ void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> op
   }
   SmallVector<Operand> all(operands);
   // On whichever device it runs.
-  int64_t scratch = ::sheaf::plan::scratchPerThread(message);
+  int64_t scratch = cpu ? ::sheaf::plan::scratchPerThread(message) : 0;
   int64_t deviceScratch = gpu ? ::sheaf::plan::deviceScratch(message) : 0;
   if (int64_t bytes = std::max(scratch * maxThreads, deviceScratch))
     all.push_back({buffer("scratch", "workspace", bytes), 0, bytes, 0, kReadWrite});

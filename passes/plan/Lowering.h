@@ -36,7 +36,7 @@ struct Lowering {
   mlir::func::FuncOp step;
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
   int64_t ranks = 1, stage = 0, maxThreads = 8;
-  bool gpu = false;
+  bool cpu = true, gpu = false;  // what the plan is for
   llvm::DenseMap<mlir::Value, Location> locations;
   llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
   llvm::DenseMap<mlir::Value, int64_t> lastUse;  // of a value or a view of it: position of the last reader

@@ -16,7 +16,8 @@ def LowerToPlan : PlanPass<"lower"> {
     after it. Distinct fusions become `plan.kernel`s.
   }];
   let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">,
-                 Option<"gpu", "gpu", "bool", "false", "Reserve the scratch that calls need on a GPU, too">];
+                 Option<"cpu", "cpu", "bool", "true", "Reserve the scratch that calls need on the CPU">,
+                 Option<"gpu", "gpu", "bool", "false", "Reserve the scratch that calls need on a GPU">];
 }
 def DigestDataflow : PlanPass<"digest-dataflow"> {
   let summary = "writes a digest of what outputs and state are computed from into the plan";

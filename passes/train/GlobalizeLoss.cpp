@@ -57,6 +57,12 @@ class Globalizer {
       if (failed(state)) return failure();
       for (Value result : op.getResults()) states.try_emplace(result, *state);
     }
+    // Where a rank has one row, its part of a sum over the batch is that row.
+    for (auto reduce : llvm::make_early_inc_range(body.getOps<ReduceOp>()))
+      if (reduce.getType() == reduce.getOperand().getType()) {
+        reduce.replaceAllUsesWith(reduce.getOperand());
+        reduce.erase();
+      }
     return success();
   }
 

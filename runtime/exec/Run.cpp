@@ -88,6 +88,7 @@ class Run {
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
     target_ = options_.device;
     if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
+    SHEAF_RETURN_IF_ERROR(checkTuning(options_, target_));
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
@@ -172,8 +173,6 @@ class Run {
   bool ringReductions() const { return options_.ringReductions.value_or(plan_->training().reduce_order() == "ring"); }
 
   Status openDevice() {
-    if (target_ == "cpu" && !(options_.tune + options_.tuned).empty())
-      return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
     if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
@@ -359,6 +358,11 @@ class Run {
 };
 
 }  // namespace
+
+Status checkTuning(const RunOptions& options, std::string_view device) {
+  if (device != "cpu" || (options.tune + options.tuned).empty()) return {};
+  return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
+}
 
 Status run(const RunOptions& options, const std::atomic<bool>& interrupted) {
   Expected<std::unique_ptr<Job>> job = Job::join(interrupted);

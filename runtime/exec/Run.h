@@ -32,6 +32,9 @@ struct RunOptions {
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
 
+// Whether --tune and --tuned say something to this device.
+Status checkTuning(const RunOptions& options, std::string_view device);
+
 // `interrupted` asks for an orderly end after the step under way. What a launcher says in the environment makes it one
 // process's part of a job: see Job.h.
 Status run(const RunOptions& options, const std::atomic<bool>& interrupted);

@@ -81,9 +81,14 @@ uint64_t scratchPerThread(const LibraryCall& call);
 // Scratch bytes a GPU needs to run the call; 0 for many.
 uint64_t deviceScratch(const LibraryCall& call);
 
+// Which devices a call must have scratch for.
+struct Devices {
+  bool cpu = true, gpu = false;
+};
+
 // Checks that the function exists, that its attributes are in range and that everything it accesses lies within its
 // operands' bytes with the right access. The message names function, operand and both sizes.
-Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThreads);
+Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThreads, Devices devices = {});
 
 // Bytes that the library itself may allocate while running calls of this plan (oneDNN packs GEMM operands), for one
 // rank with max_threads threads.

@@ -20,7 +20,8 @@ constexpr int kMaxAttributes = 128;
 // Collects the first fault; what is asked afterwards still gets values that are safe to compute with.
 class Checker {
  public:
-  Checker(const LibraryCall& call, uint32_t maxThreads) : call_(call), maxThreads_(maxThreads) {}
+  Checker(const LibraryCall& call, uint32_t maxThreads, Devices devices)
+      : call_(call), maxThreads_(maxThreads), devices_(devices) {}
 
   void fail(const std::string& why) {
     if (status_.ok()) status_ = Status::error(call_.function().substr(0, 64) + ": " + why);
@@ -86,13 +87,12 @@ class Checker {
       fail("it has more than " + std::to_string(kMaxAttributes) + " attributes");
     if (!status_.ok()) return status_;
     const uint64_t scratch = call_.scratch_per_thread(), needed = scratchPerThread(call_);
-    if (scratch < needed || (needed == 0 && scratch > 0) || scratch % sizeof(double) != 0)
+    if (!enough(scratch, needed, devices_.cpu))
       fail("it has " + std::to_string(scratch) + " bytes of scratch for each thread, but needs " +
            std::to_string(needed));
     if (scratch > INT64_MAX / std::max<uint64_t>(maxThreads_, 1)) fail("its scratch is out of range");
-    // A plan for no GPU reserves nothing for one.
     const uint64_t device = call_.device_scratch(), neededThere = deviceScratch(call_);
-    if (device > 0 && (device < neededThere || neededThere == 0 || device % sizeof(double) != 0))
+    if (!enough(device, neededThere, devices_.gpu))
       fail("it has " + std::to_string(device) + " bytes of scratch on a GPU, but needs " + std::to_string(neededThere));
     if (device > INT64_MAX) fail("its scratch on a GPU is out of range");
     const uint64_t bytes = std::max(scratch * std::max<uint64_t>(maxThreads_, 1), device);
@@ -105,8 +105,15 @@ class Checker {
   const LibraryCall& call() const { return call_; }
 
  private:
+  // A plan reserves nothing for a device that it is not for; what it reserves must suffice.
+  static bool enough(uint64_t scratch, uint64_t needed, bool wanted) {
+    if (scratch == 0) return needed == 0 || !wanted;
+    return needed > 0 && scratch >= needed && scratch % sizeof(double) == 0;
+  }
+
   const LibraryCall& call_;
   const uint32_t maxThreads_;
+  const Devices devices_;
   int next_ = 0;
   Status status_;
 };
@@ -363,7 +370,7 @@ void checkZero(Checker& c) {
 
 }  // namespace
 
-Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThreads) {
+Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThreads, Devices devices) {
   struct Entry {
     std::string_view name;
     void (*check)(Checker&);
@@ -389,7 +396,7 @@ Status checkLibraryCall(const LibraryCall& call, int64_t ranks, uint32_t maxThre
   };
   for (const Entry& entry : kFunctions) {
     if (entry.name != call.function()) continue;
-    Checker checker(call, maxThreads);
+    Checker checker(call, maxThreads, devices);
     entry.check(checker);
     return checker.finish();
   }

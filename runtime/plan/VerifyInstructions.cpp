@@ -22,9 +22,16 @@ struct Range {  // of the arena, all ranks' operands together
   uint64_t begin, end;
 };
 
+// Those of the plan's images; the CPU if it has none.
+Devices devicesOf(const Plan& plan) {
+  if (plan.images().empty()) return {};
+  return {.cpu = imageFor(plan, "cpu") != nullptr, .gpu = imageFor(plan, "cuda") != nullptr};
+}
+
 class InstructionVerifier {
  public:
-  explicit InstructionVerifier(const Plan& plan) : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())) {
+  explicit InstructionVerifier(const Plan& plan)
+      : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())), devices_(devicesOf(plan)) {
     for (const Bucket& bucket : plan.buckets()) buckets_.insert(bucket.name());
     updated_.resize(static_cast<size_t>(plan.buckets_size()));
   }
@@ -142,7 +149,7 @@ class InstructionVerifier {
   Status call(const LibraryCall& call) const {
     if (call.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
     for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
-    if (Status status = checkLibraryCall(call, plan_.ranks(), plan_.max_threads()); !status.ok())
+    if (Status status = checkLibraryCall(call, plan_.ranks(), plan_.max_threads(), devices_); !status.ok())
       return wrong(status.message());
     return {};
   }
@@ -222,6 +229,7 @@ class InstructionVerifier {
 
   const Plan& plan_;
   const uint64_t ranks_;
+  const Devices devices_;
   std::set<std::string> buckets_;
   std::set<int> outputs_;
   std::vector<bool> updated_;

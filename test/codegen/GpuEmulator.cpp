@@ -138,8 +138,12 @@ void GpuEmulator::launch(size_t program, void** arguments) const {
   const codegen::Mapping& mapping = mappings[program];
   for (int64_t block = 0; block < mapping.grid; ++block)
     emulation::runBlock(static_cast<int>(mapping.threads()), sharedBytes[program], [&](int thread) {
-      ThreadContext context{
-          thread, block, emulation::blockBarrier, emulation::warpBarrier, exchange, emulation::sharedMemory()};
+      ThreadContext context{thread,
+                            block,
+                            [] { emulation::blockBarrier(); },
+                            [] { emulation::warpBarrier(); },
+                            exchange,
+                            emulation::sharedMemory()};
       kernel(arguments, &context);
     });
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/device/cpu/KernelImages.h"
+#include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/plan/Types.h"
 #include "test/emulation/Stream.h"
 
@@ -23,8 +24,12 @@ class CpuKernels : public FusedKernels {
     std::vector<void*> operands;
     for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
     cpu::KernelEntry entry = images_->entry(launch.kernel());
-    cudaError_t error = emulation::enqueue(
-        stream, [entry, operands, rows = launch.rows()]() mutable { entry(operands.data(), 0, rows); });
+    cudaError_t error = emulation::enqueue(stream, [entry, operands, &launch]() mutable {
+      // The kernels are not instrumented.
+      for (int i = 0; i < launch.operands_size(); ++i)
+        cpu::declareAccess(launch.operands(i), static_cast<std::byte*>(operands[static_cast<size_t>(i)]));
+      entry(operands.data(), 0, launch.rows());
+    });
     return error == cudaSuccess ? Status() : Status::error("cannot launch the kernel");
   }
 

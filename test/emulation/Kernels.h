@@ -47,11 +47,11 @@ cudaError_t launchKernel(cudaStream_t stream, dim3 blocks, dim3 threads, size_t 
                          std::function<void()> kernel);
 
 template <typename T>
-T exchange(T value, int source) {
+T exchange(T value, int source, Place place) {
   static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_trivially_copyable_v<T>);
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
-  bits = warpExchange(bits, source);
+  bits = warpExchange(bits, source, place);
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
@@ -76,40 +76,44 @@ inline constexpr int warpSize = 32;
 using std::max;
 using std::min;
 
-inline void __syncthreads() {
-  sheaf::emulation::blockBarrier();
+// Each takes the place in the source where it is called.
+#define SHEAF_HERE ::sheaf::emulation::Place here = ::sheaf::emulation::Place::current()
+
+inline void __syncthreads(SHEAF_HERE) {
+  sheaf::emulation::blockBarrier(here);
 }
-inline void __syncwarp(unsigned = ~0u) {
-  sheaf::emulation::warpBarrier();
+inline void __syncwarp(unsigned = ~0u, SHEAF_HERE) {
+  sheaf::emulation::warpBarrier(here);
 }
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 template <typename T>
-T __shfl_sync(unsigned, T value, int source, int width = 32) {
-  return sheaf::emulation::exchange(value, sheaf::emulation::lane() / width * width + source % width);
+T __shfl_sync(unsigned, T value, int source, int width = 32, SHEAF_HERE) {
+  return sheaf::emulation::exchange(value, sheaf::emulation::lane() / width * width + source % width, here);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask, int width = 32) {
-  return sheaf::emulation::exchange(value, sheaf::emulation::within(sheaf::emulation::lane() ^ mask, width));
+T __shfl_xor_sync(unsigned, T value, int mask, int width = 32, SHEAF_HERE) {
+  return sheaf::emulation::exchange(value, sheaf::emulation::within(sheaf::emulation::lane() ^ mask, width), here);
 }
 template <typename T>
-T __shfl_down_sync(unsigned, T value, unsigned delta, int width = 32) {
+T __shfl_down_sync(unsigned, T value, unsigned delta, int width = 32, SHEAF_HERE) {
   return sheaf::emulation::exchange(
-      value, sheaf::emulation::within(sheaf::emulation::lane() + static_cast<int>(delta), width));
+      value, sheaf::emulation::within(sheaf::emulation::lane() + static_cast<int>(delta), width), here);
 }
 template <typename T>
-T __shfl_up_sync(unsigned, T value, unsigned delta, int width = 32) {
+T __shfl_up_sync(unsigned, T value, unsigned delta, int width = 32, SHEAF_HERE) {
   return sheaf::emulation::exchange(
-      value, sheaf::emulation::within(sheaf::emulation::lane() - static_cast<int>(delta), width));
+      value, sheaf::emulation::within(sheaf::emulation::lane() - static_cast<int>(delta), width), here);
 }
-inline unsigned __ballot_sync(unsigned, int predicate) {
+inline unsigned __ballot_sync(unsigned, int predicate, SHEAF_HERE) {
   unsigned bits = 0;
   for (int i = 0; i < 32; ++i)
-    bits |= static_cast<unsigned>(sheaf::emulation::exchange(predicate != 0 ? 1 : 0, i)) << i;
+    bits |= static_cast<unsigned>(sheaf::emulation::exchange(predicate != 0 ? 1 : 0, i, here)) << i;
   return bits;
 }
+#undef SHEAF_HERE
 
 template <typename T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {

@@ -1,30 +1,54 @@
-// The emulated NCCL, between threads or processes of one machine: messages are files in a folder that the unique id
-// names. As with the real one, calls of communicators that do not block are accepted at once and done later, and what
-// is received and sent in a group happens together.
+// The emulated NCCL, between threads or processes of one machine: messages go through mailboxes in memory that they
+// share, a file that the unique id names and that loses its name when all have joined. As with the real one, calls of
+// communicators that do not block are accepted at once and done later, and what is received and sent in a group happens
+// together.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/comm/nccl/NcclApi.h"
 #include "test/emulation/Stream.h"
 
-namespace fs = std::filesystem;
+namespace sheaf::emulation {
+namespace {
+
+// From one rank to another, a piece of a message at a time.
+struct Mailbox {
+  static constexpr size_t kPiece = (64 << 10) - 8;
+  std::atomic<uint64_t> filled;  // bytes; 0 when the receiver has taken them
+  char piece[kPiece];
+};
+
+// What the ranks share, zeroed in the beginning; the mailboxes follow.
+struct Shared {
+  std::atomic<int> joined;
+  alignas(4096) Mailbox mailboxes[];
+};
+
+}  // namespace
+}  // namespace sheaf::emulation
 
 struct ncclComm {
-  std::string folder;
+  std::string path;
   int rank = 0, ranks = 0;
+  sheaf::emulation::Shared* shared = nullptr;
+  size_t sharedBytes = 0;
   std::atomic<bool> aborted = false;
-  std::mutex mutex;
-  std::map<std::pair<int, int>, uint64_t> sent;  // messages so far, by sender and receiver
-  std::map<std::pair<int, int>, uint64_t> received;
+  std::mutex mutex;  // one exchange at a time
+
+  sheaf::emulation::Mailbox& mailbox(int from, int to) const { return shared->mailboxes[from * ranks + to]; }
 };
 
 namespace sheaf::emulation {
@@ -35,7 +59,7 @@ struct Message {
   cudaStream_t stream;
   bool send;
   int peer;
-  void* address;
+  char* address;
   size_t bytes;
 };
 
@@ -44,36 +68,33 @@ thread_local std::vector<Message> group;
 
 constexpr size_t kTypeBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-std::string nameOf(ncclComm& comm, std::map<std::pair<int, int>, uint64_t>& counts, int from, int to) {
-  std::lock_guard lock(comm.mutex);
-  uint64_t number = counts[{from, to}]++;
-  return comm.folder + "/" + std::to_string(from) + "-" + std::to_string(to) + "-" + std::to_string(number);
-}
-
-void writeWhole(const std::string& path, const void* address, size_t bytes) {
-  const std::string temporary = path + ".new";
-  std::ofstream(temporary, std::ios::binary)
-      .write(static_cast<const char*>(address), static_cast<std::streamsize>(bytes));
-  fs::rename(temporary, path);
-}
-
-bool waitFor(ncclComm& comm, const std::string& path) {
-  while (!fs::exists(path)) {
-    if (comm.aborted) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+// Moves the message's next piece if that is possible now.
+bool progress(Message& m) {
+  Mailbox& mailbox = m.send ? m.comm->mailbox(m.comm->rank, m.peer) : m.comm->mailbox(m.peer, m.comm->rank);
+  const uint64_t filled = mailbox.filled.load(std::memory_order_acquire);
+  if (m.send == (filled > 0)) return false;
+  const size_t bytes = m.send ? std::min(m.bytes, Mailbox::kPiece) : filled;
+  if (m.send)
+    std::memcpy(mailbox.piece, m.address, bytes);
+  else
+    std::memcpy(m.address, mailbox.piece, std::min(bytes, m.bytes));
+  mailbox.filled.store(m.send ? bytes : 0, std::memory_order_release);
+  m.address += bytes;
+  m.bytes -= std::min(bytes, m.bytes);
   return true;
 }
 
-void perform(const std::vector<Message>& messages) {
-  for (const Message& m : messages)
-    if (m.send) writeWhole(nameOf(*m.comm, m.comm->sent, m.comm->rank, m.peer), m.address, m.bytes);
-  for (const Message& m : messages) {
-    if (m.send) continue;
-    const std::string path = nameOf(*m.comm, m.comm->received, m.peer, m.comm->rank);
-    if (!waitFor(*m.comm, path)) return;
-    std::ifstream(path, std::ios::binary).read(static_cast<char*>(m.address), static_cast<std::streamsize>(m.bytes));
-    fs::remove(path);
+void perform(std::vector<Message> messages) {
+  ncclComm& comm = *messages[0].comm;
+  std::lock_guard lock(comm.mutex);
+  while (!comm.aborted) {
+    bool moved = false, done = true;
+    for (Message& m : messages) {
+      if (m.bytes > 0) moved |= progress(m);
+      done &= m.bytes == 0;
+    }
+    if (done) return;
+    if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
@@ -99,11 +120,11 @@ ncclResult_t groupEnd() {
 
 ncclResult_t send(const void* address, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
-  return add({comm, stream, true, peer, const_cast<void*>(address), count * kTypeBytes[type]});
+  return add({comm, stream, true, peer, static_cast<char*>(const_cast<void*>(address)), count * kTypeBytes[type]});
 }
 
 ncclResult_t recv(void* address, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return add({comm, stream, false, peer, address, count * kTypeBytes[type]});
+  return add({comm, stream, false, peer, static_cast<char*>(address), count * kTypeBytes[type]});
 }
 
 ncclResult_t allGather(const void* source, void* destination, size_t count, ncclDataType_t type, ncclComm_t comm,
@@ -125,8 +146,10 @@ ncclResult_t ringSum(const void* source, void* destination, size_t first, size_t
     std::vector<std::vector<float>> terms(static_cast<size_t>(comm->ranks), std::vector<float>(all));
     std::vector<Message> messages;
     for (int peer = 0; peer < comm->ranks; ++peer) {
-      messages.push_back({comm, stream, true, peer, const_cast<void*>(source), all * sizeof(float)});
-      messages.push_back({comm, stream, false, peer, terms[static_cast<size_t>(peer)].data(), all * sizeof(float)});
+      messages.push_back(
+          {comm, stream, true, peer, static_cast<char*>(const_cast<void*>(source)), all * sizeof(float)});
+      char* place = reinterpret_cast<char*>(terms[static_cast<size_t>(peer)].data());
+      messages.push_back({comm, stream, false, peer, place, all * sizeof(float)});
     }
     perform(messages);
     const size_t ranks = terms.size(), part = (all + ranks - 1) / ranks;
@@ -153,27 +176,45 @@ ncclResult_t allReduce(const void* source, void* destination, size_t count, nccl
 }
 
 ncclResult_t getUniqueId(ncclUniqueId* id) {
-  std::string folder = fs::temp_directory_path() / "sheaf-nccl-XXXXXX";
-  if (!mkdtemp(folder.data()) || folder.size() >= sizeof id->internal) return ncclSystemError;
+  std::string path = std::filesystem::temp_directory_path() / "sheaf-nccl-XXXXXX";
+  if (path.size() >= sizeof id->internal) return ncclSystemError;
+  const int file = mkstemp(path.data());
+  if (file < 0) return ncclSystemError;
+  close(file);
   std::memset(id, 0, sizeof *id);
-  std::memcpy(id->internal, folder.data(), folder.size());
+  std::memcpy(id->internal, path.data(), path.size());
   return ncclSuccess;
 }
 
+bool map(ncclComm& comm) {
+  comm.sharedBytes =
+      sizeof(Shared) + static_cast<size_t>(comm.ranks) * static_cast<size_t>(comm.ranks) * sizeof(Mailbox);
+  const int file = open(comm.path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  void* memory = MAP_FAILED;
+  if (ftruncate(file, static_cast<off_t>(comm.sharedBytes)) == 0)
+    memory = mmap(nullptr, comm.sharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return false;
+  comm.shared = static_cast<Shared*>(memory);
+  return true;
+}
+
+// The last one to join takes the file's name away: nothing is left behind, however the processes end.
 ncclResult_t commInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0) return ncclInvalidArgument;  // the real one would not come back when a rank is missing
-  *comm = new ncclComm;
-  (*comm)->folder = id.internal;
-  (*comm)->rank = rank;
-  (*comm)->ranks = ranks;
-  writeWhole((*comm)->folder + "/joined-" + std::to_string(rank), "", 0);
+  auto made = std::make_unique<ncclComm>();
+  made->path = id.internal;
+  made->rank = rank;
+  made->ranks = ranks;
+  if (!map(*made)) return ncclSystemError;
+  if (made->shared->joined.fetch_add(1) + 1 == ranks) unlink(made->path.c_str());
+  *comm = made.release();
   return ncclInProgress;
 }
 
 ncclResult_t commGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  *result = ncclSuccess;
-  for (int rank = 0; rank < comm->ranks; ++rank)
-    if (!fs::exists(comm->folder + "/joined-" + std::to_string(rank))) *result = ncclInProgress;
+  *result = comm->shared->joined == comm->ranks ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
 
@@ -181,26 +222,21 @@ ncclResult_t commFinalize(ncclComm_t) {
   return ncclSuccess;
 }
 
-// The last one to leave removes the folder.
-ncclResult_t leave(ncclComm_t comm) {
-  writeWhole(comm->folder + "/left-" + std::to_string(comm->rank), "", 0);
-  bool last = true;
-  for (int rank = 0; rank < comm->ranks; ++rank) last &= fs::exists(comm->folder + "/left-" + std::to_string(rank));
-  std::error_code ignored;
-  if (last) fs::remove_all(comm->folder, ignored);
-  return ncclSuccess;
-}
-
 ncclResult_t commDestroy(ncclComm_t comm) {
-  leave(comm);
+  munmap(comm->shared, comm->sharedBytes);
   delete comm;
   return ncclSuccess;
 }
 
 // Its tasks may still look at it: it stays.
 ncclResult_t commAbort(ncclComm_t comm) {
+  static std::mutex mutex;
+  static auto& aborted = *new std::vector<ncclComm_t>;
   comm->aborted = true;
-  return leave(comm);
+  if (comm->shared->joined < comm->ranks) unlink(comm->path.c_str());
+  std::lock_guard lock(mutex);
+  aborted.push_back(comm);
+  return ncclSuccess;
 }
 
 const char* getErrorString(ncclResult_t result) {

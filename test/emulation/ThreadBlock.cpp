@@ -8,102 +8,178 @@
 #include <vector>
 
 #include "test/emulation/Context.h"
+#include "test/emulation/WarpOrder.h"
 
 namespace sheaf::emulation {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStackBytes = 256 << 10;
+#else
 constexpr size_t kStackBytes = 64 << 10;
+#endif
 constexpr size_t kAlignment = 128;
+constexpr std::byte kGarbage{0xCB};
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "emulated thread block: %s\n", what);
   std::abort();
 }
 
+[[noreturn]] void die(const char* what, const Place& one, const Place& other) {
+  std::fprintf(stderr, "emulated thread block: %s: %s:%u and %s:%u\n", what, one.file_name(), one.line(),
+               other.file_name(), other.line());
+  std::abort();
+}
+
+bool same(const Place& one, const Place& other) {
+  return one.line() == other.line() && one.column() == other.column() &&
+         std::strcmp(one.file_name(), other.file_name()) == 0;
+}
+
 enum class Waits { kNothing, kBlock, kWarp, kEnded };
 
+// A fiber outlives the blocks that it runs a thread of.
 struct Fiber {
+  std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
   Context context;
   Waits waits = Waits::kNothing;
-  uint64_t value = 0;  // that it brings to an exchange
+  Place place;
+  uint64_t value = 0;    // that it brings to an exchange
+  uint64_t barriers[2];  // passed in this block: the block's, and its warp's
 };
 
-// What one OS thread keeps for the blocks that it runs: stacks are made once.
+// Those who meet at a barrier publish to one place and observe it, at the next barrier another: who has run ahead to
+// the next must not be taken to have been there before.
+struct Meeting {
+  char places[2];
+  void* at(uint64_t number) { return &places[number % 2]; }
+};
+
+// What one OS thread keeps for the blocks that it runs.
 struct Block {
-  std::vector<std::unique_ptr<char[]>> stacks;
-  std::vector<Fiber> fibers;
+  std::vector<std::unique_ptr<Fiber>> made;
+  Fiber* fibers[1024];  // the same
   std::vector<std::byte> shared;
   std::byte* sharedBase = nullptr;
   Context scheduler;
+  WarpOrder order;
+  std::vector<int> warps, lanes;  // as they come now
   const std::function<void(int)>* body = nullptr;
-  int threads = 0, current = -1;
+  int threads = 0, current = -1, ended = 0;
+  bool closing = false;
+  Meeting block, warp[1024 / kWarp];
+  char beginning = 0, end = 0;
 
+  ~Block();
   void run(int count, size_t sharedBytes, const std::function<void(int)>& function);
+  void enter(int fiber);
+  bool runWarp(int first);
   bool release(int first, int last, Waits kind);
-  void wait(Waits kind);
+  void wait(Waits kind, const Place& place);
+  void barrier(Waits kind, Meeting& meeting, const Place& place);
 };
 
 thread_local Block block;
 
-void enter() {
-  (*block.body)(block.current);
-  block.fibers[block.current].waits = Waits::kEnded;
-  block.fibers[block.current].context.switchTo(block.scheduler);
+SHEAF_UNJUDGED void live() {
+  Fiber& self = *block.fibers[block.current];
+  self.context.arrive(block.scheduler);
+  while (!block.closing) {
+    observe(&block.beginning);
+    (*block.body)(block.current);
+    publish(&block.end);
+    self.waits = Waits::kEnded;
+    ++block.ended;
+    self.context.switchTo(block.scheduler);
+  }
+  self.context.depart(block.scheduler);
 }
 
-void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
+SHEAF_UNJUDGED Block::~Block() {
+  closing = true;
+  for (size_t i = 0; i < made.size(); ++i) {
+    enter(static_cast<int>(i));
+    made[i]->context.end();
+  }
+}
+
+SHEAF_UNJUDGED void Block::enter(int fiber) {
+  current = fiber;
+  scheduler.switchTo(fibers[fiber]->context);
+}
+
+SHEAF_UNJUDGED void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
   if (current >= 0) die("blocks do not nest");
   if (count < 1 || count > 1024) die("a block has 1 to 1024 threads");
   threads = count;
   body = &function;
-  shared.assign(sharedBytes + kAlignment, std::byte{0});
+  shared.assign(sharedBytes + kAlignment, kGarbage);
   sharedBase = shared.data() + (kAlignment - reinterpret_cast<uintptr_t>(shared.data()) % kAlignment) % kAlignment;
-  while (stacks.size() < static_cast<size_t>(count))
-    stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
-  if (fibers.size() < static_cast<size_t>(count)) fibers.resize(count);
+  while (made.size() < static_cast<size_t>(count)) {
+    Fiber& fiber = *made.emplace_back(std::make_unique<Fiber>());
+    fibers[made.size() - 1] = &fiber;
+    fiber.context.start(fiber.stack.get(), kStackBytes, live);
+  }
   for (int i = 0; i < count; ++i) {
-    Fiber& fiber = fibers[i];
-    fiber.context.start(stacks[i].get(), kStackBytes, enter);
+    Fiber& fiber = *fibers[i];
     fiber.waits = Waits::kNothing;
+    fiber.barriers[0] = fiber.barriers[1] = 0;
   }
-  for (bool ended = false; !ended;) {
+  scheduler.adopt();
+  publish(&beginning);
+  order.nextBlock();
+  for (ended = 0; ended < count;) {
     bool moved = false;
-    ended = true;
-    for (int i = 0; i < count; ++i) {
-      if (fibers[i].waits == Waits::kNothing) {
-        current = i;
-        scheduler.switchTo(fibers[i].context);
+    for (int warp : order.arrange((count + kWarp - 1) / kWarp, warps))
+      while (runWarp(warp * kWarp)) {
         moved = true;
+        if (!order.runsAhead()) break;
       }
-      ended &= fibers[i].waits == Waits::kEnded;
-    }
-    for (int i = 0; i < count; i += kWarp) moved |= release(i, std::min(i + kWarp, count), Waits::kWarp);
     moved |= release(0, count, Waits::kBlock);
-    if (!moved && !ended) die("threads wait for others that have ended or wait elsewhere: a barrier in a branch?");
+    if (!moved && ended < count)
+      die("threads wait for others that have ended or wait elsewhere: a barrier in a branch?");
   }
+  observe(&end);
   current = -1;
 }
 
-// Lets those who wait go on if all do. Of a block those that have ended do not count, of a warp they must not have.
-bool Block::release(int first, int last, Waits kind) {
-  bool any = false;
-  for (int i = first; i < last; ++i) {
-    if (fibers[i].waits == kind)
-      any = true;
-    else if (fibers[i].waits != Waits::kEnded || kind == Waits::kWarp)
-      return false;
+// Runs those of a warp's threads that can, in one turn; returns whether there were any.
+SHEAF_UNJUDGED bool Block::runWarp(int first) {
+  const int last = std::min(first + kWarp, threads);
+  bool ran = false;
+  for (int lane : order.arrange(last - first, lanes)) {
+    if (fibers[first + lane]->waits != Waits::kNothing) continue;
+    enter(first + lane);
+    ran = true;
   }
-  if (!any) return false;
-  for (int i = first; i < last; ++i)
-    if (fibers[i].waits == kind) fibers[i].waits = Waits::kNothing;
+  return release(first, last, Waits::kWarp) || ran;
+}
+
+// Lets those who wait go on if all do.
+SHEAF_UNJUDGED bool Block::release(int first, int last, Waits kind) {
+  const Place& place = fibers[first]->place;
+  for (int i = first; i < last; ++i) {
+    Fiber& fiber = *fibers[i];
+    if (fiber.waits != kind) return false;
+    if (!same(fiber.place, place)) die("threads meet at different places", place, fiber.place);
+  }
+  for (int i = first; i < last; ++i) fibers[i]->waits = Waits::kNothing;
   return true;
 }
 
-void Block::wait(Waits kind) {
-  if (current < 0) die("a barrier outside of a block");
-  Fiber& fiber = fibers[current];
+SHEAF_UNJUDGED void Block::wait(Waits kind, const Place& place) {
+  Fiber& fiber = *fibers[current];
   fiber.waits = kind;
+  fiber.place = place;
   fiber.context.switchTo(scheduler);
+}
+
+SHEAF_UNJUDGED void Block::barrier(Waits kind, Meeting& meeting, const Place& place) {
+  void* here = meeting.at(fibers[current]->barriers[kind == Waits::kWarp]++);
+  publish(here);
+  wait(kind, place);
+  observe(here);
 }
 
 }  // namespace
@@ -112,29 +188,32 @@ void runBlock(int threads, size_t sharedBytes, const std::function<void(int thre
   block.run(threads, sharedBytes, body);
 }
 
-int currentThread() {
+SHEAF_UNJUDGED int currentThread() {
   return block.current;
 }
 
-std::byte* sharedMemory() {
+SHEAF_UNJUDGED std::byte* sharedMemory() {
   return block.sharedBase;
 }
 
-void blockBarrier() {
-  block.wait(Waits::kBlock);
+SHEAF_UNJUDGED void blockBarrier(Place place) {
+  if (block.current < 0) die("a barrier outside of a block");
+  block.barrier(Waits::kBlock, block.block, place);
 }
 
-void warpBarrier() {
-  block.wait(Waits::kWarp);
+SHEAF_UNJUDGED void warpBarrier(Place place) {
+  if (block.current < 0) die("a barrier outside of a block");
+  block.barrier(Waits::kWarp, block.warp[block.current / kWarp], place);
 }
 
-uint64_t warpExchange(uint64_t value, int source) {
+SHEAF_UNJUDGED uint64_t warpExchange(uint64_t value, int source, Place place) {
   if (source < 0 || source >= kWarp) die("an exchange with a lane that is not in the warp");
+  if (block.current < 0) die("an exchange outside of a block");
   int self = block.current, lane = self / kWarp * kWarp + source;
-  block.fibers[self].value = value;
-  block.wait(Waits::kWarp);
-  uint64_t result = lane < block.threads ? block.fibers[lane].value : value;
-  block.wait(Waits::kWarp);  // nobody brings a new value before all have read
+  block.fibers[self]->value = value;
+  block.wait(Waits::kWarp, place);
+  uint64_t result = lane < block.threads ? block.fibers[lane]->value : value;
+  block.wait(Waits::kWarp, place);  // nobody brings a new value before all have read
   return result;
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/ThreadGroup.h"
@@ -10,6 +12,7 @@
 namespace sheaf::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A variable of the environment, while the object lives.
@@ -116,6 +119,75 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
     // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; rank order begins with rank 0, the ring with rank 1.
     EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), (std::vector<float>{0, 6, 9}));
   }
+}
+
+// Products whose algorithms differ would give bits that no other run gives.
+TEST(EmulatedNccl, ProcessesChooseTheSameAlgorithms) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  plan::LibraryCall product = libraryCall("gemm", {{"m", 8},
+                                                   {"n", 8},
+                                                   {"k", 8},
+                                                   {"batch", 1},
+                                                   {"transpose_a", 0},
+                                                   {"transpose_b", 0},
+                                                   {"lda", 8},
+                                                   {"ldb", 8},
+                                                   {"ldc", 8},
+                                                   {"stride_a", 64},
+                                                   {"stride_b", 64},
+                                                   {"stride_c", 64}});
+  for (plan::Access access : {plan::READ, plan::READ, plan::WRITE})
+    *product.add_operands() = builder.operand(builder.buffer(256), access);
+  builder.call(product, "product");
+
+  // A table of what one process chooses alone, and one with another algorithm.
+  const std::string folder = ::testing::TempDir(), tables[] = {folder + "products-a.txt", folder + "products-b.txt"};
+  {
+    DeviceOptions alone;
+    alone.tuneProducts = tables[0];
+    builder.plan.set_ranks(1);
+    openCuda(builder.plan, alone);
+    builder.plan.set_ranks(2);
+  }
+  std::stringstream table;
+  table << std::ifstream(tables[0]).rdbuf();
+  std::string text = table.str();
+  const size_t algorithm = text.rfind(' ') + 1, number = algorithm + 16;  // the second word of its 128 digits
+  ASSERT_EQ(text.size(), algorithm + 128 + 1);
+  text.replace(number, 16, text.substr(number, 16) == std::string(16, '0') ? "0100000000000000" : std::string(16, '0'));
+  std::ofstream(tables[1]) << text;
+
+  auto errors = [&](std::initializer_list<std::string> tuned, const std::string& tune) {
+    ThreadGroup group(2);
+    std::vector<std::unique_ptr<comm::ProcessGroup>> members;
+    for (int64_t rank = 0; rank < 2; ++rank) members.push_back(group.member(rank));
+    std::vector<std::string> errors(2);
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        DeviceOptions options;
+        options.ranks = 2;
+        options.firstRank = static_cast<int64_t>(rank);
+        options.localRanks = 1;
+        options.processes = members[rank].get();
+        options.tunedProducts = tuned.begin()[rank];
+        options.tuneProducts = tune;
+        errors[rank] = cudaOpenError(builder.plan, options);
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(errors[0], errors[1]);
+    return errors[0];
+  };
+  EXPECT_EQ(errors({"", ""}, ""), "");
+  EXPECT_EQ(errors({tables[1], tables[1]}, ""), "");
+  EXPECT_THAT(
+      errors({tables[0], tables[1]}, ""),
+      AllOf(HasSubstr("cuBLASLt chose other algorithms for the matrix products of process 0 (hash "),
+            HasSubstr(") than for those of process 1 (hash "),
+            HasSubstr("give all processes one table of them, made by a run with --tune FILE, as --tuned FILE")));
+  EXPECT_THAT(errors({tables[0], tables[1]}, folder + "products-c.txt"),
+              HasSubstr("as process 0 has written it, by --tuned " + folder + "products-c.txt"));
 }
 
 TEST(EmulatedNccl, ARankThatDoesNotComeIsToldWithItsPlace) {

@@ -352,6 +352,39 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   EXPECT_EQ(check(call).message(), "unknown library function 'levitate'");
 }
 
+TEST(LibraryCheck, ScratchIsThatOfThePlansDevices) {
+  auto call = [](uint64_t perThread, uint64_t onGpu) {
+    plan::LibraryCall call;
+    for (plan::LibraryCall& valid : validCalls())
+      if (valid.scratch_per_thread() > 0 && plan::deviceScratch(valid) > 0) call = valid;
+    EXPECT_EQ(call.function(), "scatter_add");
+    const uint64_t cpu = plan::scratchPerThread(call) * perThread, gpu = plan::deviceScratch(call) * onGpu;
+    call.set_scratch_per_thread(cpu);
+    call.set_device_scratch(gpu);
+    call.mutable_operands()->rbegin()->set_bytes(std::max(8 * cpu, gpu));
+    if (cpu + gpu == 0) call.mutable_operands()->RemoveLast();
+    return call;
+  };
+  auto refused = [](const plan::LibraryCall& call, plan::Devices devices) {
+    return plan::checkLibraryCall(call, 4, 8, devices).message();
+  };
+  const plan::Devices cpu, gpu{.cpu = false, .gpu = true}, both{.cpu = true, .gpu = true};
+  EXPECT_EQ(refused(call(1, 0), cpu), "");
+  EXPECT_EQ(refused(call(0, 1), gpu), "");
+  EXPECT_EQ(refused(call(1, 1), both), "");
+  EXPECT_EQ(refused(call(1, 1), cpu), "");
+  EXPECT_THAT(refused(call(0, 1), cpu), HasSubstr("it has 0 bytes of scratch for each thread, but needs"));
+  EXPECT_THAT(refused(call(0, 1), both), HasSubstr("it has 0 bytes of scratch for each thread, but needs"));
+  EXPECT_THAT(refused(call(1, 0), gpu), HasSubstr("it has 0 bytes of scratch on a GPU, but needs"));
+  EXPECT_THAT(refused(call(1, 0), both), HasSubstr("it has 0 bytes of scratch on a GPU, but needs"));
+  plan::LibraryCall less = call(0, 1);
+  less.set_device_scratch(less.device_scratch() - 8);
+  for (plan::Devices devices : {cpu, gpu}) EXPECT_THAT(refused(less, devices), HasSubstr("bytes of scratch"));
+  less = call(0, 1);
+  less.mutable_operands()->rbegin()->set_bytes(less.device_scratch() - 8);
+  EXPECT_THAT(refused(less, gpu), HasSubstr("(scratch)"));
+}
+
 TEST(LibraryCheck, CopiesStayInTheirOperandsAndDoNotMeet) {
   plan::LibraryCall call = validCalls()[5];
   call.mutable_attributes(8)->set_integer(7);  // source_offset; rows go backwards from it

@@ -143,6 +143,21 @@ const Mutant kMutants[] = {
     {"KernelWithoutEntry", [](auto& p) { p.mutable_images(0)->clear_entries(); }, "0 entries for 1 kernels"},
     {"KernelWithoutImage", [](auto& p) { p.clear_images(); }, "none for the plan's 1 kernels"},
     {"KernelThreads", [](auto& p) { p.mutable_images(0)->set_target("cuda:sm_90"); }, "threads a block"},
+    // A GPU's vectors: for a plan of the CPU alone the same offset is right.
+    {"KernelAlignmentOnAGpu",
+     [](auto& p) {
+       plan::KernelImage* image = p.add_images();
+       image->set_target("cuda:sm_90");
+       image->set_code("code");
+       image->add_entries()->set_threads(128);
+       image->mutable_entries(0)->set_grid(1);
+       p.mutable_kernels(0)->set_operand_bytes(2, 128);
+       kernel(p).mutable_operands(2)->set_bytes(128);
+       kernel(p).mutable_operands(2)->set_offset(4);
+     },
+     "body instruction 15 (kernel 'update all' on stream compute): operand 2 does not start at a multiple of the 16 "
+     "bytes "
+     "that a GPU loads and stores at a time"},
     {"Stream", [](auto& p) { p.mutable_body(0)->set_stream(2); }, "stream is 2 of 2"},
     {"Nothing", [](auto& p) { p.mutable_body(0)->clear_kind(); }, "does nothing"},
     {"Event", [](auto& p) { first(p, plan::Instruction::kWait).mutable_wait()->set_event(2); }, "event is 2 of 2"},

@@ -130,6 +130,7 @@ Status unknown(const std::string& option, const std::map<std::string, Setter>& s
 Status checkComplete(const exec::RunOptions& run) {
   if (run.plan.empty()) return Status::error("no plan is given; usage: sheaf-run PLAN --data NAME=FILE... --steps K");
   if (run.steps == 0) return Status::error("--steps K is missing: how many steps are to be run?");
+  SHEAF_RETURN_IF_ERROR(exec::checkTuning(run, run.device));
   if (run.saveEvery > 0 && run.saveState.empty()) return Status::error("--save-every needs --save-state DIR");
   return {};
 }

@@ -147,6 +147,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
     if (mlir::failed(targets)) return Status::error(cat("--target ", text, ": ", error));
     o.targets.list = std::move(*targets);
+    o.pipeline.cpu = o.targets.hasCpu();
     o.pipeline.gpu = o.targets.hasGpu();
     return Status();
   });

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/comm/nccl/ExchangedSums.h"
 #include "runtime/comm/nccl/NcclApi.h"
 #include "runtime/comm/nccl/Watchdog.h"
 #include "runtime/comm/process/ProcessGroup.h"
@@ -21,14 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Up to so many bytes, each rank's whole contribution to a sum goes to all: one exchange instead of two.
-constexpr uint64_t kSmallSum = 64 << 10;
-constexpr uint64_t kAlignment = 128;  // of parts in the scratch
 constexpr int kCopyEngineVersion = 22800;
-
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 ncclDataType_t dataType(cuda::SumType type) {
   switch (type) {
@@ -48,18 +42,6 @@ ncclDataType_t dataType(cuda::SumType type) {
   return ncclInt64;
 }
 
-bool isSmall(uint64_t count, uint64_t width) {
-  return count * width <= kSmallSum;
-}
-
-// Where a rank collects what it sums.
-uint64_t scratchBytes(const plan::Collective& collective, uint64_t ranks) {
-  const uint64_t width = plan::elementBytes(collective.type()), count = collective.count();
-  if (collective.op() == plan::ALL_GATHER) return 0;
-  if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks * aligned(count * width);
-  return ranks * aligned(cuda::SumParts(count, ranks).largest * width);
-}
-
 bool windowsWanted() {
   const char* value = std::getenv("SHEAF_NCCL_WINDOWS");
   return !value || std::string_view(value) != "0";
@@ -68,7 +50,12 @@ bool windowsWanted() {
 class NcclCommunicators : public cuda::Communicators {
  public:
   NcclCommunicators(const Api& api, const plan::Plan& plan, const DeviceOptions& options, comm::AbortSignal& abort)
-      : api_(api), plan_(plan), options_(options), ranks_(static_cast<uint64_t>(options.ranks)), abort_(abort) {
+      : api_(api),
+        plan_(plan),
+        options_(options),
+        ranks_(static_cast<uint64_t>(options.ranks)),
+        sums_(ranks_, self()),
+        abort_(abort) {
     windows_ = api.commWindowRegister && api.memAlloc && windowsWanted();
   }
 
@@ -99,7 +86,7 @@ class NcclCommunicators : public cuda::Communicators {
       gathersOnly[collective.communicator()] = false;
       if (options_.ringReductions) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
-      bytes = std::max(bytes, nccl::scratchBytes(collective, ranks_));
+      bytes = std::max(bytes, sums_.scratchBytes(collective));
     });
     for (size_t i = 0; i < communicators_.size(); ++i) {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -189,8 +176,9 @@ class NcclCommunicators : public cuda::Communicators {
       });
     std::byte* scratch = scratch_[{communicator, streamIndex}].get();
     if (!scratch) return Status::error("a sum that is not the plan's");
-    return buffers.op == plan::REDUCE_SCATTER ? reduceScatter(each, buffers, *type, scratch, stream)
-                                              : allReduce(each, buffers, *type, scratch, stream);
+    return sums_.enqueue(buffers, *type, scratch, stream, [&](const std::function<Transfer(uint64_t)>& transfer) {
+      return exchange(each, stream, transfer);
+    });
   }
 
  private:
@@ -266,29 +254,18 @@ class NcclCommunicators : public cuda::Communicators {
     return finish(function(), each, what);
   }
 
-  struct Piece {
-    uint64_t bytes;
-    const std::byte* address;
-  };
-  struct Place {
-    uint64_t bytes;
-    std::byte* address;
-  };
-
-  // Sends every rank a piece and receives one from every rank, this one included.
-  template <typename PieceFor, typename PlaceFor>
-  Status exchange(Communicator& each, cudaStream_t stream, PieceFor pieceFor, PlaceFor placeFor) {
+  Status exchange(Communicator& each, cudaStream_t stream, const std::function<Transfer(uint64_t)>& transferWith) {
     return call(each, "exchange the terms of a sum", [&] {
       ncclResult_t result = api_.groupStart();
       for (uint64_t i = 0; i < ranks_; ++i) {
         // Everyone begins with another peer.
         const uint64_t peer = (self() + i) % ranks_;
-        const Piece piece = pieceFor(peer);
-        const Place place = placeFor(peer);
-        if (piece.bytes > 0 && usable(result))
-          result = api_.send(piece.address, piece.bytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
-        if (place.bytes > 0 && usable(result))
-          result = api_.recv(place.address, place.bytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+        const Transfer transfer = transferWith(peer);
+        if (transfer.sendBytes > 0 && usable(result))
+          result = api_.send(transfer.send, transfer.sendBytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+        if (transfer.receiveBytes > 0 && usable(result))
+          result =
+              api_.recv(transfer.receive, transfer.receiveBytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
       }
       const ncclResult_t ended = api_.groupEnd();
       return usable(result) ? ended : result;
@@ -297,65 +274,6 @@ class NcclCommunicators : public cuda::Communicators {
 
   uint64_t self() const { return static_cast<uint64_t>(options_.firstRank); }
   static bool usable(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
-
-  Status sum(cuda::SumType type, const std::byte* scratch, uint64_t stride, std::byte* destination, uint64_t count,
-             cudaStream_t stream) const {
-    cuda::RankSources sources;
-    sources.ranks = static_cast<int>(ranks_);
-    sources.first = scratch;
-    sources.stride = stride;
-    return cuda::check(cuda::sumInRankOrder(type, sources, destination, count, stream), "cannot sum over the ranks");
-  }
-
-  Status reduceScatter(Communicator& each, const comm::CollectiveBuffers& buffers, cuda::SumType type,
-                       std::byte* scratch, cudaStream_t stream) {
-    const uint64_t bytes = buffers.count * plan::elementBytes(buffers.type), stride = aligned(bytes);
-    SHEAF_RETURN_IF_ERROR(exchange(
-        each, stream,
-        [&](uint64_t peer) {
-          return Piece{bytes, buffers.source + peer * bytes};
-        },
-        [&](uint64_t peer) {
-          return Place{bytes, scratch + peer * stride};
-        }));
-    return sum(type, scratch, stride, buffers.destination, buffers.count, stream);
-  }
-
-  Status allReduce(Communicator& each, const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
-                   cudaStream_t stream) {
-    const uint64_t width = plan::elementBytes(buffers.type), whole = buffers.count * width;
-    if (isSmall(buffers.count, width)) {
-      SHEAF_RETURN_IF_ERROR(exchange(
-          each, stream,
-          [&](uint64_t) {
-            return Piece{whole, buffers.source};
-          },
-          [&](uint64_t peer) {
-            return Place{whole, scratch + peer * aligned(whole)};
-          }));
-      return sum(type, scratch, aligned(whole), buffers.destination, buffers.count, stream);
-    }
-    const cuda::SumParts parts(buffers.count, ranks_);
-    const uint64_t stride = aligned(parts.largest * width), mine = parts.size(self()) * width;
-    SHEAF_RETURN_IF_ERROR(exchange(
-        each, stream,
-        [&](uint64_t peer) {
-          return Piece{parts.size(peer) * width, buffers.source + parts.begin(peer) * width};
-        },
-        [&](uint64_t peer) {
-          return Place{mine, scratch + peer * stride};
-        }));
-    std::byte* result = buffers.destination + parts.begin(self()) * width;
-    SHEAF_RETURN_IF_ERROR(sum(type, scratch, stride, result, parts.size(self()), stream));
-    return exchange(
-        each, stream,
-        [&](uint64_t peer) {
-          return Piece{peer == self() ? 0 : mine, result};
-        },
-        [&](uint64_t peer) {
-          return Place{peer == self() ? 0 : parts.size(peer) * width, buffers.destination + parts.begin(peer) * width};
-        });
-  }
 
   Status asyncError() {
     for (Communicator& each : communicators_) {
@@ -381,6 +299,7 @@ class NcclCommunicators : public cuda::Communicators {
   const plan::Plan& plan_;
   const DeviceOptions options_;
   const uint64_t ranks_;
+  const ExchangedSums sums_;
   comm::AbortSignal& abort_;
   bool windows_ = false, copyEngines_ = false;
   std::vector<Communicator> communicators_;

@@ -14,11 +14,12 @@ namespace sheaf::cpu {
 
 Expected<std::unique_ptr<KernelImages>> KernelImages::load(const plan::Plan& plan) {
   std::unique_ptr<KernelImages> result(new KernelImages);
-  if (plan.kernels_size() == 0) return result;
   const plan::KernelImage* image = plan::imageFor(plan, "cpu");
-  if (!image)
+  // Without kernels, too: the calls of a plan for other devices have no scratch for this one.
+  if (!image && (plan.images_size() > 0 || plan.kernels_size() > 0))
     return Status::error(cat("the plan has kernels for ", plan::targetsText(plan),
                              ", none for the CPU; compile it with --target cpu, or a list of targets with cpu in it"));
+  if (plan.kernels_size() == 0) return result;
   if (image->entries_size() != plan.kernels_size()) return Status::error("the image has not an entry for each kernel");
   SHEAF_RETURN_IF_ERROR(result->map(*image));
   for (int i = 0; i < plan.kernels_size(); ++i) {

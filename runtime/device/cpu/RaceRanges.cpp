@@ -6,14 +6,23 @@ extern "C" void __tsan_read_range(void* address, long bytes);
 extern "C" void __tsan_write_range(void* address, long bytes);
 
 namespace sheaf::cpu {
+namespace {
+
+void declareRange(const plan::Operand& operand, std::byte* address, bool write) {
+  if (operand.bytes() == 0) return;
+  (write ? __tsan_write_range : __tsan_read_range)(address, static_cast<long>(operand.bytes()));
+}
+
+}  // namespace
+
+void declareAccess(const plan::Operand& operand, std::byte* address) {
+  declareRange(operand, address, operand.access() != plan::READ);
+}
 
 void declareAccesses(const plan::Instruction& instruction, const AddressOf& address) {
-  auto declare = [&](const plan::Operand& operand, bool write) {
-    if (operand.bytes() == 0) return;
-    (write ? __tsan_write_range : __tsan_read_range)(address(operand), static_cast<long>(operand.bytes()));
-  };
+  auto declare = [&](const plan::Operand& operand, bool write) { declareRange(operand, address(operand), write); };
   auto declareAll = [&](const auto& operands) {
-    for (const plan::Operand& operand : operands) declare(operand, operand.access() != plan::READ);
+    for (const plan::Operand& operand : operands) declareAccess(operand, address(operand));
   };
   switch (instruction.kind_case()) {
     case plan::Instruction::kKernel:

@@ -82,18 +82,35 @@ Status openWorld(World& world) {
   return world.communicators->setArenas(world.arenas);
 }
 
+std::string hashText(const Blas& blas) {
+  std::ostringstream hash;
+  hash << std::hex << blas.hash();
+  return hash.str();
+}
+
 // The first rank's choices of algorithms stand for those of all.
 Status noteProducts(const Blas& blas, const DeviceOptions& options) {
-  if (options.note) {
-    std::ostringstream hash;
-    hash << std::hex << blas.hash();
-    options.note("products", hash.str());
-  }
+  if (options.note) options.note("products", hashText(blas));
   if (options.tuneProducts.empty()) return {};
   std::ofstream out(options.tuneProducts);
   out << blas.table();
   out.close();
   return out ? Status() : Status::error(cat("cannot write the table of products ", options.tuneProducts));
+}
+
+// Other algorithms have other bits, and the sums over the ranks would be those of no single process.
+Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const DeviceOptions& options) {
+  Expected<std::vector<std::string>> all = processes.allGather(hashText(blas), "the algorithms of matrix products");
+  if (!all.ok()) return all.status();
+  for (size_t process = 1; process < all->size(); ++process)
+    if ((*all)[process] != all->front())
+      return Status::error(
+          cat("cuBLASLt chose other algorithms for the matrix products of ", processes.describe(0), " (hash ",
+              all->front(), ") than for those of ", processes.describe(static_cast<int64_t>(process)), " (hash ",
+              (*all)[process].substr(0, 16), "): give all processes one table of them, ",
+              options.tuneProducts.empty() ? "made by a run with --tune FILE, as --tuned FILE"
+                                           : cat("as process 0 has written it, by --tuned ", options.tuneProducts)));
+  return {};
 }
 
 class CudaDevice : public Device {
@@ -115,6 +132,8 @@ class CudaDevice : public Device {
       auto context = CudaContext::create(world, local);
       if (!context.ok()) return context.status();
       if (options.firstRank + local == 0) SHEAF_RETURN_IF_ERROR(noteProducts((*context)->blas(), options));
+      if (options.ranks > world->localRanks)
+        SHEAF_RETURN_IF_ERROR(compareProducts((*context)->blas(), *options.processes, options));
       contexts.push_back(std::move(*context));
     }
     if (options.note) {

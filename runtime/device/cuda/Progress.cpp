@@ -29,14 +29,15 @@ Status Progress::mark(uint32_t stream, uint32_t number, cudaStream_t on) {
 
 uint64_t Progress::count() const {
   uint64_t sum = 0;
-  for (int stream = 0; stream < plan_.streams_size(); ++stream) sum += places()[stream].marks;
+  for (int stream = 0; stream < plan_.streams_size(); ++stream)
+    sum += __atomic_load_n(&places()[stream].marks, __ATOMIC_RELAXED);
   return sum;
 }
 
 std::string Progress::text() const {
   std::string text;
   for (int stream = 0; stream < plan_.streams_size(); ++stream) {
-    uint32_t number = places()[stream].number;
+    const uint32_t number = __atomic_load_n(&places()[stream].number, __ATOMIC_RELAXED);
     if (number == 0) continue;
     text += (text.empty() ? "" : ", ") + plan::describe(plan_, instructionOf(plan_, static_cast<int>(number - 1)));
   }

@@ -103,6 +103,7 @@ RUNS = {  # of a plan of the MLP: (arguments, words the error must have)
                                   str(MODELS / "gpt2-tiny.grad0.safetensors")], []),
     "log-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--log", "nowhere/run.jsonl"], ["nowhere"]),
     "save-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--save", "nowhere/w.safetensors"], ["nowhere"]),
+    "tuning-on-the-cpu": (["--data", X, "--data", LABELS, "--steps", "1", "--tuned", "table.txt"], ["--tuned", "runs on GPUs"]),
     "option-unknown": (["--data", X, "--data", LABELS, "--steps", "1", "--nonsense"], ["--nonsense"]),
 }
 

@@ -3,7 +3,7 @@ import os
 import re
 
 from harness import Case, Skip, digest, expect, expect_short_error
-from training import CONFIGS, expect_reference, train
+from training import CONFIGS, data_arguments, expect_reference, train
 
 GPUS = "cuda:sm_80,cuda:sm_90,cuda:sm_100"
 MODELS = {  # name: options
@@ -24,6 +24,7 @@ def cases(session):
         for precision in ("f32", "bf16"):
             yield Case(f"kernels/fat-trains/{name}/{precision}", lambda n=name, p=precision: fat_trains(session, n, p))
     yield Case("kernels/same-bytes", lambda: same(session))
+    yield Case("kernels/scratch", lambda: scratch(session))
     yield Case("kernels/no-toolkit", lambda: without_toolkit(session))
     for name, (target, word) in ERRORS.items():
         yield Case(f"kernels/error/{name}", lambda t=target, w=word: error(session, t, w))
@@ -60,6 +61,23 @@ def fat_trains(session, name, precision):
     expect(digest(plan.weights) == digest(own.weights), "other weights than the CPU's own plan gives")
     if precision == "f32":
         expect_reference(config, plan.steps)
+
+
+def scratch(session):
+    """What calls need on the CPU's threads is reserved for the CPU alone, and the CPU refuses plans without it."""
+    need_toolkit(session)
+    config, folder, peaks = CONFIGS["gpt2-tiny"], session.folder(), {}
+    for target in ("cuda:sm_90", "cuda:sm_90,cpu"):
+        for threads in (1, 256):
+            plan = folder / f"{len(peaks)}.plan"
+            session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", plan, "--batch", 8, "--target", target,
+                            "--max-threads-per-rank", threads)
+            session.succeed("sheaf", "verify", plan)
+            peaks[target, threads] = session.inspect(plan)["memory"]["peak_bytes"]
+    expect(peaks["cuda:sm_90", 1] == peaks["cuda:sm_90", 256], f"a GPU's plan has scratch for CPU threads: {peaks}")
+    expect(peaks["cuda:sm_90", 256] < peaks["cuda:sm_90,cpu", 256], f"a plan for both has no scratch for threads: {peaks}")
+    done = session.call("sheaf-run", folder / "0.plan", "--device", "cpu", *data_arguments(config), "--steps", 1)
+    expect_short_error(done, ["none for the CPU", "--target cpu"])
 
 
 def fat(session):

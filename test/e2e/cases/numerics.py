@@ -11,7 +11,14 @@ def cases(session):
     for config in CONFIGS.values():
         for n in ranks:
             for zero in stages:
-                yield Case(f"numerics/{config.name}/ranks-{n}/zero-{zero}", lambda c=config, n=n, z=zero: run(session, c, n, z))
+                yield case(session, config, n, zero)
+    # A row a rank: a dimension of size 1 is the batch.
+    for name in ("mlp-momentum", "gpt2-tiny"):
+        yield case(session, CONFIGS[name], 8, 3)
+
+
+def case(session, config, ranks, zero):
+    return Case(f"numerics/{config.name}/ranks-{ranks}/zero-{zero}", lambda: run(session, config, ranks, zero))
 
 
 def run(session, config, ranks, zero):

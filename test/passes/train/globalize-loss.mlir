@@ -35,6 +35,46 @@ module attributes {train.ranks = 4 : i64} {
 
 // -----
 
+// One row a rank: a reduction over the batch is no identity for being over one element. It is the row, as a term.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.reduce
+// CHECK: %[[Q:.*]] = train.constant dense<1.250000e-01>
+// CHECK: %[[S:.*]] = train.mul %arg0, %[[Q]]
+// CHECK: %[[L:.*]] = train.reshape %[[S]]
+// CHECK: train.loss %[[L]]
+module attributes {train.ranks = 8 : i64} {
+  func.func @step(%x: tensor<1xf32>) {
+    %m = train.reduce mean %x [0] : tensor<1xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// What is divided by a sum over the batch is divided by that of all ranks, one row or not; a dimension of size 1 that
+// is not the batch stays one row's.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.reduce
+// CHECK: %[[ALL:.*]] = train.global_sum %arg1 : tensor<1x1xf32>
+// CHECK: train.div %arg0, %[[ALL]]
+// CHECK-NOT: train.global_sum
+// CHECK: train.loss
+module attributes {train.ranks = 8 : i64} {
+  func.func @step(%x: tensor<1x1xf32>, %weight: tensor<1x1xf32>) {
+    %own = train.reduce sum %x [1] : tensor<1x1xf32> -> tensor<1x1xf32>
+    %sum = train.reduce sum %own [0, 1] : tensor<1x1xf32> -> tensor<1x1xf32>
+    %all = train.reduce sum %weight [0, 1] : tensor<1x1xf32> -> tensor<1x1xf32>
+    %mean = train.div %sum, %all : tensor<1x1xf32>
+    %l = train.reshape %mean : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
 // A mean over the labels that count: the sum is this rank's, the number all ranks'. The batch is followed through
 // reshape, transpose and slice.
 // CHECK-LABEL: @step
