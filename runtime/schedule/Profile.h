@@ -34,24 +34,32 @@ struct Curve {
   double highest() const;
 };
 
+// What a product of this shape took, over what the formula says.
+struct GemmFactor {
+  int64_t m, n, k;
+  double factor;
+};
+
 // 2 batch (m n k + half_m n k + half_n m k + half_k m n) / rate seconds: with one of the sizes at its half value and
 // the others large, a product runs at half the rate. The terms are what packing or loading operands and storing the
-// result cost beside the multiplications.
+// result cost beside the multiplications; and half_results k, since a product with few results leaves most of a GPU
+// idle. Then times a factor between those of the nearest of `shapes`, if there is one within twice or half its size.
 struct GemmCost {
   plan::ElementType type = plan::F32;
   bool anyLayout = false;  // holds whatever is transposed
   bool transposeA = false, transposeB = false;
   double rate = 0;  // flops a second of large products
-  double halfM = 0, halfN = 0, halfK = 0;
+  double halfM = 0, halfN = 0, halfK = 0, halfResults = 0;
+  std::vector<GemmFactor> shapes;
   std::string source;
 };
 
-// flops / rate x (1 + half_width / width) x (1 + half_keys / keys) seconds; under a causal mask x (1 + block / keys),
-// because tiles of scores are computed whole.
+// flops / rate x ((1 + half_width / width) x (1 + half_keys / keys) + half_queries / queries of all heads and
+// sequences) seconds; under a causal mask x (1 + block / keys), because tiles of scores are computed whole.
 struct AttentionCost {
   plan::ElementType type = plan::F32;
   bool gradient = false;
-  double rate = 0, halfWidth = 0, halfKeys = 0, block = 0;
+  double rate = 0, halfWidth = 0, halfKeys = 0, halfQueries = 0, block = 0;
   std::string source;
 };
 

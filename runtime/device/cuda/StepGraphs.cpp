@@ -54,6 +54,13 @@ void StepGraphs::dropCapture() {
 }
 
 Status StepGraphs::endCapture(int slot) {
+  Expected<GraphInstance> instance = endCapture();
+  if (!instance.ok()) return instance.status();
+  instances_[slot] = std::move(*instance);
+  return {};
+}
+
+Expected<GraphInstance> StepGraphs::endCapture() {
   SHEAF_RETURN_IF_ERROR(join(false));
   capturing_ = false;
   cudaGraph_t captured = nullptr;
@@ -63,8 +70,7 @@ Status StepGraphs::endCapture(int slot) {
   cudaGraphExec_t instance = nullptr;
   SHEAF_RETURN_IF_ERROR(
       check(cudaGraphInstantiate(&instance, captured, 0), "cannot make the step's graph (--no-graphs)"));
-  instances_[slot].reset(instance);
-  return {};
+  return GraphInstance(instance);
 }
 
 Status StepGraphs::launch(int slot) {
