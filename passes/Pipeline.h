@@ -11,6 +11,7 @@ namespace sheaf {
 struct PipelineOptions {
   std::string optimizer;  // NAME[:key=value,...]; empty: the model's own, else adamw
   bool clip = false, skip = false;
+  bool epilogues = false;                                   // see train-fuse-epilogues
   std::string precision = "f32", reducePrecision = "bf16";  // see train-set-precision
   int64_t stage = 0;
   int64_t bucketBytes = 0;         // 0: chosen from the model's size

@@ -19,6 +19,10 @@ Outcome evaluateComposite(mlir::Operation* op, Operands in, Results out, const E
 Outcome evaluateAttention(mlir::Operation* op, Operands in, Results out);
 Outcome evaluateWindowed(mlir::Operation* op, Operands in, Results out);
 
+// GELU and its derivative, by erf, or by tanh where `approximate`.
+double gelu(double x, bool approximate);
+double geluSlope(double x, bool approximate);
+
 // Brings every element into the range of the element type: integers wrap around; floats are rounded if `round`.
 void normalize(Tensor& tensor, bool round);
 

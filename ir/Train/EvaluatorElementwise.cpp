@@ -9,18 +9,25 @@ using namespace mlir;
 using namespace sheaf::train;
 using namespace sheaf::train::evaluator;
 
-bool sheaf::train::isElementwise(Operation* op) {
-  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
-             CosOp, FloorOp, CeilOp, RoundOp, GeluOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MinOp,
-             MaxOp, ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
-}
-
-namespace {
-
-double gelu(double x, bool approximate) {
+double evaluator::gelu(double x, bool approximate) {
   if (!approximate) return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
+
+double evaluator::geluSlope(double x, bool approximate) {
+  if (!approximate)
+    return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+  const double k = std::sqrt(2 / std::numbers::pi), tanh = std::tanh(k * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * k * (1 + 3 * 0.044715 * x * x);
+}
+
+bool sheaf::train::isElementwise(Operation* op) {
+  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
+             CosOp, FloorOp, CeilOp, RoundOp, GeluOp, GeluGradOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp,
+             PowOp, MinOp, MaxOp, ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
+}
+
+namespace {
 
 // Wrapping arithmetic is defined on unsigned integers only.
 int64_t wrap(uint64_t v) {
@@ -201,6 +208,11 @@ Outcome Elementwise::run() {
       .Case<SinOp>([&](auto) { return floats([](D x) { return std::sin(x); }); })
       .Case<CosOp>([&](auto) { return floats([](D x) { return std::cos(x); }); })
       .Case<GeluOp>([&](GeluOp gate) { return floats([&](D x) { return gelu(x, gate.getApproximate()); }); })
+      .Case<GeluGradOp>([&](GeluGradOp gate) {
+        for (size_t k = 0; k < out[0].f.size(); ++k)
+          out[0].f[k] = in[1]->f[k] * geluSlope(in[0]->f[k], gate.getApproximate());
+        return success();
+      })
       .Case<NotOp>([&](auto) { return unary([](D x) { return x; }, [](I x) { return I(!x); }); })
       .Case<IsNanOp>([&](auto) {
         for (size_t k = 0; k < out[0].i.size(); ++k) out[0].i[k] = std::isnan(in[0]->f[k]);

@@ -8,7 +8,8 @@ using namespace sheaf::train::evaluator;
 
 namespace {
 
-LogicalResult matmul(MatMulOp op, const Tensor& a, const Tensor& b, Tensor& out) {
+template <typename Product>
+LogicalResult matmul(Product op, const Tensor& a, const Tensor& b, Tensor& out) {
   ArrayRef<int64_t> shape = out.type.getShape();
   int64_t rank = shape.size(), batch = extent(shape, 0, rank - 2), m = shape[rank - 2], n = shape[rank - 1];
   int64_t k = a.type.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
@@ -22,6 +23,26 @@ LogicalResult matmul(MatMulOp op, const Tensor& a, const Tensor& b, Tensor& out)
         for (int64_t l = 0; l < k; ++l) sum += row[l * aColumn] * column[l * bRow];
         out.f[(g * m + i) * n + j] = sum;
       }
+  return success();
+}
+
+LogicalResult matmulEpilogue(MatMulEpilogueOp op, Operands in, Results out) {
+  if (failed(matmul(op, *in[0], *in[1], out[0]))) return failure();
+  std::vector<double>& c = out[0].f;
+  int64_t n = out[0].type.getDimSize(1);
+  const Epilogue epilogue = op.getEpilogue();
+  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu)
+    for (size_t e = 0; e < c.size(); ++e) c[e] += in[2]->f[e % n];
+  if (epilogue == Epilogue::gelu || epilogue == Epilogue::bias_gelu) {
+    out[1].f = c;
+    for (double& x : c) x = gelu(x, true);
+  }
+  if (epilogue == Epilogue::gelu_grad)
+    for (size_t e = 0; e < c.size(); ++e) c[e] *= geluSlope(in[2]->f[e], true);
+  if (epilogue == Epilogue::sum_lhs || epilogue == Epilogue::sum_rhs) {
+    const Tensor& summed = *in[epilogue == Epilogue::sum_rhs];
+    for (size_t e = 0; e < summed.f.size(); ++e) out[1].f[e % out[1].f.size()] += summed.f[e];
+  }
   return success();
 }
 
@@ -74,6 +95,7 @@ LogicalResult sumPartials(SumPartialsOp op, const Tensor& in, Tensor& out) {
 Outcome evaluator::evaluateIndexing(Operation* op, Operands in, Results out) {
   return llvm::TypeSwitch<Operation*, Outcome>(op)
       .Case<MatMulOp>([&](auto o) { return matmul(o, *in[0], *in[1], out[0]); })
+      .Case<MatMulEpilogueOp>([&](auto o) { return matmulEpilogue(o, in, out); })
       .Case<GatherOp>([&](auto o) { return gather(o, *in[0], *in[1], out[0]); })
       .Case<ScatterAddOp>([&](auto o) { return scatterAdd(o, *in[0], *in[1], out[0]); })
       .Case<SumPartialsOp>([&](auto o) { return sumPartials(o, *in[0], out[0]); })

@@ -19,3 +19,10 @@
 #include "ir/Train/TrainAttrs.h.inc"
 #define GET_OP_CLASSES
 #include "ir/Train/TrainOps.h.inc"
+
+namespace sheaf::train {
+
+// Of a product or convolution of f32: its operands may be rounded to TF32.
+inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
+
+}  // namespace sheaf::train

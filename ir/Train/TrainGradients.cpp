@@ -39,25 +39,8 @@ SHEAF_GRADIENT(ReluOp, {
   gradients[0] = t.select(t.compare(ComparePredicate::le, r, zero), zero, g);
 })
 
-SHEAF_GRADIENT(GeluOp, {
-  Value x = getOperand(), one = t.splatLike(x, 1), slope;
-  if (getApproximate()) {
-    // r = x (1 + tanh u) / 2 with u = k (x + c x^3), so r' = (1 + tanh u) / 2 + x (1 - tanh^2 u) k (1 + 3 c x^2) / 2.
-    const double k = std::sqrt(2 / std::numbers::pi), c = 0.044715;
-    Value square = t.mul(x, x);
-    Value u = t.mul(x, t.mul(t.add(one, t.mul(square, c)), k));
-    Value tanh = t.make<TanhOp>(x.getType(), u);
-    Value inner = t.mul(t.add(one, t.mul(square, 3 * c)), k);
-    Value rising = t.mul(t.mul(x, t.sub(one, t.mul(tanh, tanh))), inner);
-    slope = t.mul(t.add(t.add(one, tanh), rising), 0.5);
-  } else {
-    // r = x P(x) with the normal distribution P, so r' = P(x) + x p(x).
-    Value erf = t.make<ErfOp>(x.getType(), t.mul(x, std::numbers::sqrt2 / 2));
-    Value density = t.mul(t.exp(t.mul(t.mul(x, x), -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
-    slope = t.add(t.mul(t.add(one, erf), 0.5), t.mul(x, density));
-  }
-  gradients[0] = t.mul(g, slope);
-})
+SHEAF_GRADIENT(GeluOp,
+               { gradients[0] = t.make<GeluGradOp>(getOperand().getType(), getOperand(), g, getApproximate()); })
 
 // Casts back; integers stop the gradient.
 SHEAF_GRADIENT(CastOp, {

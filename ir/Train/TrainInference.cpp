@@ -28,6 +28,28 @@ bool allAtLeast(int64_t least, ArrayRef<int64_t> values) {
   return llvm::all_of(values, [&](int64_t v) { return v >= least; });
 }
 
+// The shape of a product of matrices, or of a batch of them.
+LogicalResult productShape(Value lhs, Value rhs, bool transposeA, bool transposeB, SmallVectorImpl<int64_t>& shape,
+                           function_ref<LogicalResult(const Twine&)> fail) {
+  auto a = tensor(lhs);
+  auto b = tensor(rhs);
+  int64_t rank = a.getRank();
+  if ((rank != 2 && rank != 3) || b.getRank() != rank) return fail("operands must both have rank 2 or rank 3");
+  if (a.getElementType() != b.getElementType()) return fail("operands must agree in element type");
+  int64_t m = a.getDimSize(rank - 2);
+  int64_t k = a.getDimSize(rank - 1);
+  int64_t l = b.getDimSize(rank - 2);
+  int64_t n = b.getDimSize(rank - 1);
+  if (transposeA) std::swap(m, k);
+  if (transposeB) std::swap(l, n);
+  if (k != l) return fail("inner dimensions differ");
+  if (rank == 3 && a.getDimSize(0) != b.getDimSize(0)) return fail("leading dimensions differ");
+  if (rank == 3) shape.push_back(a.getDimSize(0));
+  shape.push_back(m);
+  shape.push_back(n);
+  return success();
+}
+
 }  // namespace
 
 // The boilerplate of InferTypeOpInterface: an adaptor `op` and the vector of types to fill.
@@ -122,24 +144,37 @@ SHEAF_INFER(ReduceOp, {
 })
 
 SHEAF_INFER(MatMulOp, {
-  auto a = tensor(op.getLhs());
-  auto b = tensor(op.getRhs());
-  int64_t rank = a.getRank();
-  if ((rank != 2 && rank != 3) || b.getRank() != rank) return fail("operands must both have rank 2 or rank 3");
-  if (a.getElementType() != b.getElementType()) return fail("operands must agree in element type");
-  int64_t m = a.getDimSize(rank - 2);
-  int64_t k = a.getDimSize(rank - 1);
-  int64_t l = b.getDimSize(rank - 2);
-  int64_t n = b.getDimSize(rank - 1);
-  if (op.getTransposeA()) std::swap(m, k);
-  if (op.getTransposeB()) std::swap(l, n);
-  if (k != l) return fail("inner dimensions differ");
-  if (rank == 3 && a.getDimSize(0) != b.getDimSize(0)) return fail("leading dimensions differ");
   SmallVector<int64_t> shape;
-  if (rank == 3) shape.push_back(a.getDimSize(0));
-  shape.push_back(m);
-  shape.push_back(n);
-  types.push_back(RankedTensorType::get(shape, a.getElementType()));
+  if (failed(productShape(op.getLhs(), op.getRhs(), op.getTransposeA(), op.getTransposeB(), shape, fail)))
+    return failure();
+  types.push_back(RankedTensorType::get(shape, tensor(op.getLhs()).getElementType()));
+  return success();
+})
+
+SHEAF_INFER(MatMulEpilogueOp, {
+  SmallVector<int64_t> shape;
+  if (failed(productShape(op.getLhs(), op.getRhs(), op.getTransposeA(), op.getTransposeB(), shape, fail)))
+    return failure();
+  if (shape.size() != 2) return fail("operands must have rank 2");
+  Type element = tensor(op.getLhs()).getElementType();
+  const Epilogue epilogue = op.getEpilogue();
+  SmallVector<int64_t> side;
+  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu) side = {shape[1]};
+  if (epilogue == Epilogue::gelu_grad) side = shape;
+  if (bool(op.getSide()) == side.empty())
+    return fail(side.empty() ? "this epilogue takes no further operand" : "this epilogue takes a further operand");
+  if (op.getSide() && op.getSide().getType() != RankedTensorType::get(side, element))
+    return fail("the further operand does not fit the product");
+  types.push_back(RankedTensorType::get(shape, element));
+  if (epilogue == Epilogue::gelu || epilogue == Epilogue::bias_gelu) types.push_back(types.front());
+  if (epilogue == Epilogue::sum_lhs) {
+    if (!op.getTransposeA()) return fail("the operand that is summed must be stored with the inner dimension first");
+    types.push_back(RankedTensorType::get({shape[0]}, element));
+  }
+  if (epilogue == Epilogue::sum_rhs) {
+    if (op.getTransposeB()) return fail("the operand that is summed must be stored with the inner dimension first");
+    types.push_back(RankedTensorType::get({shape[1]}, element));
+  }
   return success();
 })
 

@@ -114,6 +114,13 @@ def Train_GeluOp : Train_Unary<"gelu", "Gaussian error linear unit, by erf, or b
   let arguments = (ins Train_FloatTensor:$operand, UnitAttr:$approximate);
 }
 
+def Train_GeluGradOp : Train_PureOp<"gelu_grad", [SameOperandsAndResultType]> {
+  let summary = "the gradient times the derivative of a GELU at its operand";
+  let arguments = (ins Train_FloatTensor:$operand, Train_FloatTensor:$gradient, UnitAttr:$approximate);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$operand `,` $gradient attr-dict `:` type($result)";
+}
+
 def Train_NotOp : Train_PureOp<"not", [SameOperandsAndResultType]> {
   let summary = "logical negation";
   let arguments = (ins Train_BoolTensor:$operand);
@@ -270,6 +277,25 @@ def Train_MatMulOp : Train_DiffOp<"matmul", [Infer]> {
   let arguments = (ins Train_FloatTensor:$lhs, Train_FloatTensor:$rhs, UnitAttr:$transpose_a, UnitAttr:$transpose_b);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)";
+}
+def Train_MatMulEpilogueOp : Train_PureOp<"matmul_epilogue", [Infer]> {
+  let summary = "a matrix product and what its library function does besides: bias, GELU, sums";
+  let description = [{
+    c = op(lhs) op(rhs), rank 2, [M,K] x [K,N], as in `train.matmul`, and by `epilogue`:
+
+    - `bias`: the result is c + `side`, a vector [N];
+    - `gelu`, `bias_gelu`: the result is the tanh form of GELU of c, or of c + `side` [N]; `also` [M,N] is what it was
+      applied to, which the backward pass reads;
+    - `gelu_grad`: the result is c times the derivative of that GELU at `side` [M,N];
+    - `sum_lhs`, `sum_rhs`: the result is c; `also` [M] or [N] is the sum of op(lhs) or op(rhs) over K, where they are
+      stored with K first: the gradient of a bias beside that of its weight.
+
+    A library may apply the epilogue to the product before it rounds it.
+  }];
+  let arguments = (ins Train_EpilogueAttr:$epilogue, Train_FloatTensor:$lhs, Train_FloatTensor:$rhs,
+      Optional<Train_FloatTensor>:$side, UnitAttr:$transpose_a, UnitAttr:$transpose_b);
+  let results = (outs Train_FloatTensor:$result, Optional<Train_FloatTensor>:$also);
+  let assemblyFormat = "$epilogue $lhs `,` $rhs (`side` $side^)? attr-dict `:` functional-type(operands, results)";
 }
 def Train_GatherOp : Train_DiffOp<"gather", [Infer]> {
   let summary = "ONNX Gather: replaces dimension `axis` of the data by the shape of the indices";

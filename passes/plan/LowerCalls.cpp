@@ -62,7 +62,9 @@ void convolution(Integers& out, ArrayRef<int64_t> input, ArrayRef<int64_t> windo
               {"dilation_w", dilations[1]}});
 }
 
-LogicalResult lowerMatMul(Lowering& l, train::MatMulOp op) {
+// What train.matmul and train.matmul_epilogue share: the result's place and the shape.
+template <typename Product>
+Integers productShape(Lowering& l, Product op) {
   auto a = tensor(op.getLhs()), b = tensor(op.getRhs()), c = tensor(op.getResult());
   int64_t rank = c.getRank(), batch = rank == 3 ? c.getDimSize(0) : 1, m = c.getDimSize(rank - 2),
           n = c.getDimSize(rank - 1), k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
@@ -80,8 +82,28 @@ LogicalResult lowerMatMul(Lowering& l, train::MatMulOp op) {
                  {"stride_b", k * n},
                  {"stride_c", m * n}};
   appendType(shape, op.getLhs());
+  if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
+  return shape;
+}
+
+LogicalResult lowerMatMul(Lowering& l, train::MatMulOp op) {
+  Integers shape = productShape(l, op);
   l.call(op.getLoc(), "gemm",
          {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)}, shape);
+  return success();
+}
+
+LogicalResult lowerMatMulEpilogue(Lowering& l, train::MatMulEpilogueOp op) {
+  Integers shape = productShape(l, op);
+  shape.push_back({"epilogue", int64_t(op.getEpilogue())});
+  SmallVector<Operand> operands;
+  for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
+  operands.push_back(l.operand(op.getResult(), kWrite));
+  if (Value also = op.getAlso()) {
+    l.locations[also] = l.placeResult(also);
+    operands.push_back(l.operand(also, kWrite));
+  }
+  l.call(op.getLoc(), "gemm", operands, shape);
   return success();
 }
 
@@ -214,6 +236,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](train::FusionOp f) { return lowerFusion(f); })
       .Case([&](train::MatMulOp m) { return lowerMatMul(*this, m); })
+      .Case([&](train::MatMulEpilogueOp m) { return lowerMatMulEpilogue(*this, m); })
       .Case([&](train::AttentionOp a) { return lowerAttention(*this, a); })
       .Case([&](train::AttentionGradOp a) { return lowerAttentionGrad(*this, a); })
       .Case([&](train::SliceOp s) { return lowerSlice(*this, s); })
@@ -321,6 +344,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         }
         Integers shape{{"o", filter[0]}, {"groups", int64_t(c.getGroups())}};
         convolution(shape, input, filter.drop_front(2), result, c.getStrides(), c.getPads(), c.getDilations());
+        if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
         return simple(name, shape);
       })
       .Case<train::MaxPoolOp, train::MaxPoolGradOp>([&](auto p) {

@@ -1,6 +1,7 @@
 // Writes composites out in elementwise ops, broadcasts and reductions, and brings every reduction into one of the two
 // forms kernels know: a row reduction (over the last dimension), or a sum over all dimensions but the last.
 #include <cmath>
+#include <numbers>
 
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -112,6 +113,27 @@ Value decompose(TensorBuilder& t, GeluOp op) {
   e = t.make<ErfOp>(e.getType(), e);
   Value half = t.mul(x, 0.5);
   return t.mul(half, t.add(e, t.splatLike(e, 1.0)));
+}
+
+Value decompose(TensorBuilder& t, GeluGradOp op) {
+  Value x = op.getOperand(), one = t.splatLike(x, 1), slope;
+  if (op.getApproximate()) {
+    // gelu(x) = x (1 + tanh u) / 2 with u = k (x + c x^3): its slope is (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2 with
+    // u' = k (1 + 3 c x^2).
+    const double k = std::sqrt(2 / M_PI), c = 0.044715;
+    Value square = t.mul(x, x);
+    Value u = t.mul(x, t.mul(t.add(one, t.mul(square, c)), k));
+    Value tanh = t.make<TanhOp>(x.getType(), u);
+    Value inner = t.mul(t.add(one, t.mul(square, 3 * c)), k);
+    Value rising = t.mul(t.mul(x, t.sub(one, t.mul(tanh, tanh))), inner);
+    slope = t.mul(t.add(t.add(one, tanh), rising), 0.5);
+  } else {
+    // gelu(x) = x P(x) with the normal distribution P: its slope is P(x) + x p(x).
+    Value erf = t.make<ErfOp>(x.getType(), t.mul(x, M_SQRT1_2));
+    Value density = t.mul(t.exp(t.mul(t.mul(x, x), -0.5)), std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    slope = t.add(t.mul(t.add(one, erf), 0.5), t.mul(x, density));
+  }
+  return t.mul(op.getGradient(), slope);
 }
 
 // The label's logit is picked by a comparison with the column's index: a row reduction like the others.
@@ -298,7 +320,8 @@ struct Decompose : sheaf::train::impl::DecomposeBase<Decompose> {
         continue;
       }
       (void)(rewrite<SoftmaxOp>(t, op) || rewrite<LogSoftmaxOp>(t, op) || rewrite<LayerNormOp>(t, op) ||
-             rewrite<RmsNormOp>(t, op) || rewrite<GeluOp>(t, op) || rewrite<PowOp>(t, op) || rewrite<ReduceOp>(t, op));
+             rewrite<RmsNormOp>(t, op) || rewrite<GeluOp>(t, op) || rewrite<GeluGradOp>(t, op) ||
+             rewrite<PowOp>(t, op) || rewrite<ReduceOp>(t, op));
     }
   }
 };

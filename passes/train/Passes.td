@@ -83,6 +83,15 @@ def MergePads : TrainPass<"merge-pads"> {
   let summary = "writes a sum of zero-padded pieces that tile a tensor as a concatenation";
   let description = [{ The backward of a split: x + 0 is x, so no bit changes but the sign of a zero. }];
 }
+def FuseEpilogues : TrainPass<"fuse-epilogues"> {
+  let summary = "gives matrix products the epilogues of GPU libraries: bias, GELU, its gradient, bias gradients";
+  let description = [{
+    A bias and a GELU (in its tanh form) behind a product become `train.matmul_epilogue`, and so does the gradient of
+    that GELU. The gradient of a bias is summed beside that of its weight where no fused kernel would sum it in passing.
+    Decided before kernels and precision are, since it changes where results are rounded; only plans that name a GPU
+    have it, or those that ask for it.
+  }];
+}
 def Decompose : TrainPass<"decompose"> {
   let summary = "rewrites norms, softmax, cross entropy and activations into elementwise ops and reductions";
 }
@@ -115,10 +124,11 @@ def SetPrecision : TrainPass<"set-precision"> {
     loss, constants and data inputs stay f32, and so does what a function takes in f32 only (convolution, pooling,
     dropout, running sums). Parameters become bf16, with the f32 of their files in `train.source_type`; f32 copies of
     those that are trained belong to the optimizer's state (`zero.bucket`). `reduce-precision` f32 widens gradients
-    before they are summed over ranks.
+    before they are summed over ranks. With `tf32` memory holds f32, and products and convolutions get `train.tf32`:
+    tensor cores of GPUs may round their operands to TF32 (eight bits of exponent, ten of fraction).
   }];
   let options = [
-    Option<"precision", "precision", "std::string", "\"f32\"", "f32 or bf16">,
+    Option<"precision", "precision", "std::string", "\"f32\"", "f32, tf32 or bf16">,
     Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "f32 or bf16: of gradients under bf16">];
 }
 

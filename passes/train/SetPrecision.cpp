@@ -29,7 +29,7 @@ bool keepsType(Operation* op) {
 
 // Has a library function for bf16.
 bool takesHalf(Operation* op) {
-  return isa<MatMulOp, AttentionOp, AttentionGradOp>(op);
+  return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, AttentionGradOp>(op);
 }
 
 // The operands of takesHalf that stay f32: statistics and masks.
@@ -194,13 +194,21 @@ struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    for (StringRef value : {StringRef(precision), StringRef(reducePrecision)})
-      if (value != "f32" && value != "bf16") {
-        module.emitError("precision must be f32 or bf16, not ") << value;
-        return signalPassFailure();
-      }
+    auto refuse = [&](StringRef what, StringRef value) {
+      module.emitError(what) << ", not " << value;
+      signalPassFailure();
+    };
+    if (precision != "f32" && precision != "tf32" && precision != "bf16")
+      return refuse("precision must be f32, tf32 or bf16", precision);
+    if (reducePrecision != "f32" && reducePrecision != "bf16")
+      return refuse("reduce-precision must be f32 or bf16", reducePrecision);
+    if (precision == "tf32")
+      module.walk([](Operation* op) {
+        if (isa<MatMulOp, MatMulEpilogueOp, ConvOp, ConvGradInputOp, ConvGradFilterOp>(op))
+          op->setAttr(kTf32Attr, UnitAttr::get(op->getContext()));
+      });
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (precision == "f32" || !step || step.isExternal()) return;
+    if (precision != "bf16" || !step || step.isExternal()) return;
     Type gradient = reducePrecision == "f32" ? Type(Float32Type::get(&getContext())) : BFloat16Type::get(&getContext());
     Narrowing(module, step.getBody().front(), gradient).run();
   }

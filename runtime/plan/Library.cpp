@@ -89,6 +89,10 @@ ElementType elementType(const LibraryCall& call) {
   return type == 0 || !ElementType_IsValid(static_cast<int>(type)) ? F32 : static_cast<ElementType>(type);
 }
 
+Epilogue epilogue(const LibraryCall& gemm) {
+  return static_cast<Epilogue>(integer(gemm, "epilogue"));
+}
+
 double real(const LibraryCall& call, std::string_view name) {
   const Attribute* attribute = find(call, name);
   return attribute ? attribute->real() : 0;

@@ -6,12 +6,12 @@
 // the attribute "type" (ElementType): f32 (also if it is absent) or bf16. All arithmetic is in f32, and a bf16 result
 // is rounded once.
 //
-//   gemm              a*, b*, c*: c = op(a) op(b); [m, n, k, batch, transpose_a, transpose_b, lda, ldb, ldc, stride_a,
-//                     stride_b, stride_c (between batches)]
+//   gemm              a*, b*, (side*), c*, (also*): c = op(a) op(b); [m, n, k, batch, transpose_a, transpose_b, lda,
+//                     ldb, ldc, stride_a, stride_b, stride_c (between batches), epilogue (Epilogue, which says what
+//                     side and also are), tf32 (f32 operands may be rounded to TF32, where that is fast)]
 //   attention         query*, key*, value*, (mask if [mask]), result*, log_sum_exp: train.attention; [b, s, t, h, g, d,
-//   e,
-//                     causal, mask, mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one token
-//                     to the next; heads are contiguous within a token; batches follow each other)] [scale]
+//                     e, causal, mask, mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one
+//                     token to the next; heads are contiguous within a token; batches follow each other)] [scale]
 //   attention_grad    query*, key*, value*, result*, log_sum_exp, gradient*, (mask), query_gradient*, key_gradient*,
 //                     value_gradient*; the attributes of attention and [gradient_row, query_gradient_row,
 //                     key_gradient_row, value_gradient_row]
@@ -28,7 +28,7 @@
 //   dropout           source, destination [count]: train.dropout; element i has global index data_index * count + i;
 //                     [count, node] [ratio]; seed from Plan.training, step from the step
 //   conv              input, filter, result; [n, c, h, w, o, kh, kw, oh, ow, stride_h, stride_w, pad_top, pad_left,
-//                     pad_bottom, pad_right, dilation_h, dilation_w, groups]
+//                     pad_bottom, pad_right, dilation_h, dilation_w, groups, tf32]
 //   conv_grad_input   gradient, filter, result; as conv
 //   conv_grad_filter  input, gradient, result; as conv
 //   max_pool          input, result; as conv without o and groups
@@ -62,6 +62,18 @@ double real(const LibraryCall& call, std::string_view name);
 
 // The attribute "type"; f32 if absent.
 ElementType elementType(const LibraryCall& call);
+
+// What a gemm of one batch does besides, as train.matmul_epilogue: with p = op(a) op(b) and gelu the tanh form of GELU,
+enum class Epilogue : int64_t {
+  kNone = 0,
+  kBias = 1,      // c = p + side [n]
+  kGelu = 2,      // c = gelu(p), also [m, n] = p
+  kBiasGelu = 3,  // c = gelu(p + side [n]), also [m, n] = p + side
+  kGeluGrad = 4,  // c = p gelu'(side [m, n])
+  kSumA = 5,      // c = p, also [m] = the sum of op(a) over k; a is transposed
+  kSumB = 6,      // c = p, also [n] = the sum of op(b) over k; b is not transposed
+};
+Epilogue epilogue(const LibraryCall& gemm);
 
 // Scratch bytes one thread needs to run the call; 0 for most.
 uint64_t scratchPerThread(const LibraryCall& call);

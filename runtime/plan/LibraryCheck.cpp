@@ -134,9 +134,20 @@ void checkGemm(Checker& c) {
   const int64_t result = matrix("ldc", "stride_c", m, n);
   if (batch > 1) c.integerIn("stride_c", strided(m, integer(c.call(), "ldc"), n), kMaxStride);
   const int64_t width = c.floatWidth();
+  if (c.flag("tf32") && width != sizeof(float)) c.fail("only products of f32 are made in TF32");
+  const auto epilogue = static_cast<Epilogue>(c.integerIn("epilogue", 0, static_cast<int64_t>(Epilogue::kSumB)));
+  if (epilogue != Epilogue::kNone && batch > 1) c.fail("a product with an epilogue has one batch");
+  if (epilogue == Epilogue::kSumA && !transposeA) c.fail("its epilogue sums a, which is not transposed");
+  if (epilogue == Epilogue::kSumB && transposeB) c.fail("its epilogue sums b, which is transposed");
   c.read("a", a, width);
   c.read("b", b, width);
+  if (epilogue == Epilogue::kBias || epilogue == Epilogue::kBiasGelu) c.read("bias", n, width);
+  if (epilogue == Epilogue::kGeluGrad) c.read("what GELU was applied to", times({m, n}), width);
   c.write("c", result, width);
+  if (epilogue == Epilogue::kGelu || epilogue == Epilogue::kBiasGelu)
+    c.write("what GELU is applied to", times({m, n}), width);
+  if (epilogue == Epilogue::kSumA) c.write("sum of a", m, width);
+  if (epilogue == Epilogue::kSumB) c.write("sum of b", n, width);
 }
 
 void checkAttentionCall(Checker& c, bool gradient) {
@@ -289,6 +300,7 @@ WindowSizes checkWindow(Checker& c, int64_t resultChannels) {
 }
 
 void checkConvCall(Checker& c, int order) {
+  c.flag("tf32");
   const int64_t o = c.size("o"), groups = c.size("groups"), channels = c.size("c");
   const WindowSizes sizes = checkWindow(c, o);
   if (channels % groups != 0 || o % groups != 0) c.fail("its channels are no multiple of its groups");

@@ -17,7 +17,7 @@ namespace {
 constexpr plan::ElementType kTypes[] = {plan::F32, plan::BF16};
 
 // What a GPU's instructions cycle through is more than its caches hold.
-constexpr uint64_t kGpuFootprint = uint64_t{256} << 20;
+constexpr uint64_t kGpuFootprint = uint64_t{128} << 20;
 
 class ComputeMeasurement {
  public:
@@ -251,15 +251,22 @@ class ComputeMeasurement {
 
   std::vector<ProductGroups> gemmGroups() {
     std::vector<ProductGroups> groups;  // by type and layout
-    for (plan::ElementType type : kTypes)
-      for (int layout = 0; layout < 3; ++layout) {
-        ProductGroups& same = groups.emplace_back();
-        for (const GemmShape& s : shapes_.gemm) {
-          const bool transposeA = layout == 2, transposeB = layout == 1;
-          addProduct(same, gemmCall(type, s.m, s.n, s.k, transposeA, transposeB),
-                     gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB), kFootprints);
-        }
+    auto add = [&](plan::ElementType type, bool tf32, int layout) {
+      const bool transposeA = layout == 2, transposeB = layout == 1;
+      ProductGroups& same = groups.emplace_back();
+      for (size_t i = 0; i < shapes_.gemm.size(); ++i) {
+        const GemmShape& s = shapes_.gemm[i];
+        // GPUs are for bf16; of the others every second shape has to do.
+        if (options_.gpu && type != plan::BF16 && i % 2 > 0) continue;
+        Work work = gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB);
+        work.tf32 = tf32;
+        addProduct(same, gemmCall(type, s.m, s.n, s.k, transposeA, transposeB, tf32), work, kFootprints);
       }
+    };
+    for (plan::ElementType type : kTypes)
+      for (bool tf32 : {false, true})
+        for (int layout = 0; layout < 3; ++layout)
+          if (!tf32 || (options_.gpu && type == plan::F32)) add(type, tf32, layout);
     return groups;
   }
 
@@ -270,6 +277,7 @@ class ComputeMeasurement {
       if (timed->empty()) continue;
       GemmCost gemm;
       gemm.type = same.front().work.type;
+      gemm.tf32 = same.front().work.tf32;
       gemm.transposeA = same.front().work.transposeA, gemm.transposeB = same.front().work.transposeB;
       std::vector<Sample> samples;
       for (const auto& [work, seconds] : *timed) {

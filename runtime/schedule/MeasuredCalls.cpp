@@ -80,7 +80,8 @@ bool MeasuredCall::supported() const {
   return plan::checkLibraryCall(whole, 1, 1).ok();
 }
 
-MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB) {
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
+                      bool tf32) {
   return {
       plan::libraryCall("gemm", {{"m", m},
                                  {"n", n},
@@ -91,6 +92,7 @@ MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, b
                                  {"lda", transposeA ? m : k},
                                  {"ldb", transposeB ? k : n},
                                  {"ldc", n},
+                                 {"tf32", tf32},
                                  {"type", type}}),
       {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
 }

@@ -44,7 +44,8 @@ struct MeasuredCall {
   // Whether the library has the call for its type.
   bool supported() const;
 };
-MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB);
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
+                      bool tf32 = false);
 // Self-attention of `heads` heads of width `width`, or its gradient.
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
                            bool causal, bool gradient);

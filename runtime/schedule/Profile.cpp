@@ -42,7 +42,7 @@ double factorOf(const std::vector<GemmFactor>& shapes, const Work& work) {
 
 double gemmSeconds(const ComputeCost& compute, const Work& work) {
   const GemmCost* cost = find(compute.gemm, work.type, [&](const GemmCost& c) {
-    return c.anyLayout || (c.transposeA == work.transposeA && c.transposeB == work.transposeB);
+    return c.tf32 == work.tf32 && (c.anyLayout || (c.transposeA == work.transposeA && c.transposeB == work.transposeB));
   });
   if (!cost) return 0;
   auto per = [](double half, int64_t size) { return half / static_cast<double>(std::max<int64_t>(size, 1)); };

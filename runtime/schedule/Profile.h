@@ -48,7 +48,8 @@ struct GemmCost {
   plan::ElementType type = plan::F32;
   bool anyLayout = false;  // holds whatever is transposed
   bool transposeA = false, transposeB = false;
-  double rate = 0;  // flops a second of large products
+  bool tf32 = false;  // of f32 operands that may be rounded to TF32
+  double rate = 0;    // flops a second of large products
   double halfM = 0, halfN = 0, halfK = 0, halfResults = 0;
   std::vector<GemmFactor> shapes;
   std::string source;

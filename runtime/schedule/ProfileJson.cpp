@@ -247,9 +247,10 @@ class ProfileReader {
       cost.movesSource = text(*moves, at, "source");
     }
     list(entry, key, "gemm", [&](const json::Object& from, const std::string& at) {
-      onlyKeys(from, at, {"type", "layout", "rate", "half", "half_results", "shapes", "source"});
+      onlyKeys(from, at, {"type", "tf32", "layout", "rate", "half", "half_results", "shapes", "source"});
       GemmCost gemm;
       gemm.type = type(from, at);
+      gemm.tf32 = flagOr(from, at, "tf32", false);
       gemm.anyLayout = !from.find("layout");
       const size_t layout = gemm.anyLayout ? 0 : choice(from, at, "layout", {std::begin(kLayouts), std::end(kLayouts)});
       gemm.transposeA = layout >= 2, gemm.transposeB = layout % 2 == 1;
@@ -369,6 +370,7 @@ json::Value Profile::toJson() const {
     json::Array gemm, attention;
     for (const GemmCost& g : cost.gemm) {
       json::Object entry{{"type", plan::elementName(g.type)}};
+      if (g.tf32) entry.set("tf32", true);
       if (!g.anyLayout) entry.set("layout", kLayouts[2 * g.transposeA + g.transposeB]);
       entry.set("rate", g.rate);
       entry.set("half", json::Array{g.halfM, g.halfN, g.halfK});

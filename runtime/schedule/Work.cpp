@@ -29,9 +29,12 @@ plan::ElementType typeOf(const plan::LibraryCall& call) {
 Work callWork(const plan::LibraryCall& call) {
   auto get = [&](const char* name) { return plan::integer(call, name); };
   const std::string& name = call.function();
-  if (name == "gemm")
-    return gemmWork(typeOf(call), get("m"), get("n"), get("k"), get("batch"), get("transpose_a") != 0,
-                    get("transpose_b") != 0);
+  if (name == "gemm") {
+    Work work = gemmWork(typeOf(call), get("m"), get("n"), get("k"), get("batch"), get("transpose_a") != 0,
+                         get("transpose_b") != 0);
+    work.tf32 = get("tf32") != 0;
+    return work;
+  }
   if (name == "attention" || name == "attention_grad")
     return attentionWork(typeOf(call), get("b"), get("h"), get("s"), get("t"), get("d"), get("e"), get("causal") != 0,
                          name == "attention_grad");
@@ -40,6 +43,7 @@ Work callWork(const plan::LibraryCall& call) {
     Work work = gemmWork(typeOf(call), get("o") / groups, get("oh") * get("ow"),
                          get("c") / groups * get("kh") * get("kw"), get("n") * groups, false, false);
     work.kind = Work::Kind::kConvolution;
+    work.tf32 = get("tf32") != 0;
     return work;
   }
   return movingWork(Work::Kind::kOther, typeOf(call), 0);

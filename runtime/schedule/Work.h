@@ -22,6 +22,7 @@ struct Work {
   double bytes = 0;                    // moved: each operand once, one that is read and written twice
   int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transposeA = false, transposeB = false;
+  bool tf32 = false;      // a product whose f32 operands may be rounded to TF32
   bool gradient = false;  // of attention
   bool causal = false;    // attention: flops are those of the scores that are needed, half of them
 };

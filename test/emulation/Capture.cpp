@@ -53,7 +53,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* instance, cudaGraph_t graph, unsigned long long flags) {
-  if (flags != 0) return cudaErrorInvalidValue;
+  if (flags != cudaGraphInstantiateFlagUseNodePriority) return cudaErrorInvalidValue;
   *instance = new CUgraphExec_st{graph->capture};
   return cudaSuccess;
 }

@@ -3,7 +3,9 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "runtime/device/cuda/kernels/Half.h"
@@ -16,8 +18,49 @@ using cuda::Half;
 using cuda::toFloat;
 
 struct Operation {
+  bool tf32 = false;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  void *vector = nullptr, *matrix = nullptr;
+  int64_t leading = 0;  // of the matrix
+
+  bool has(std::initializer_list<cublasLtEpilogue_t> list) const {
+    return std::find(list.begin(), list.end(), epilogue) != list.end();
+  }
+  bool addsBias() const { return has({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool appliesGelu() const { return has({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool appliesSlope() const { return epilogue == CUBLASLT_EPILOGUE_DGELU; }
+  bool sumsA() const { return epilogue == CUBLASLT_EPILOGUE_BGRADA; }
+  bool sumsB() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
+  // The real one wants the matrix's columns at multiples of eight elements.
+  bool supported() const { return !(appliesGelu() || appliesSlope()) || leading % 8 == 0; }
+  // Pointers that the epilogue follows must be there.
+  bool complete() const {
+    return supported() && (vector || !(addsBias() || sumsA() || sumsB())) &&
+           (matrix || !(appliesGelu() || appliesSlope()));
+  }
 };
+
+// The tanh form, as it is written in most places.
+double tanhOf(double x) {
+  return std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+double gelu(double x) {
+  return 0.5 * x * (1 + tanhOf(x));
+}
+double slope(double x) {
+  const double t = tanhOf(x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+// Ten bits of fraction, to the nearest.
+float toTf32(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (std::isfinite(value)) bits = (bits + 0x1000u) & ~0x1fffu;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
 
 struct Layout {
   cudaDataType type;
@@ -80,11 +123,11 @@ struct Product {
           for (int64_t l = 0; l < deep; ++l)
             for (int64_t i = 0; i < rows; ++i)
               block[l * kRows + i] =
-                  toFloat(transposeA ? x[(row + i) * a.leading + k + l] : x[(k + l) * a.leading + row + i]);
+                  factorOf(transposeA ? x[(row + i) * a.leading + k + l] : x[(k + l) * a.leading + row + i]);
           for (int64_t j = 0; j < c.columns; ++j) {
             float* sum = sums.data() + j * kRows;
             for (int64_t l = 0; l < deep; ++l) {
-              const float factor = toFloat(transposeB ? y[(k + l) * b.leading + j] : y[j * b.leading + k + l]);
+              const float factor = factorOf(transposeB ? y[(k + l) * b.leading + j] : y[j * b.leading + k + l]);
               for (int64_t i = 0; i < kRows; ++i) sum[i] += block[l * kRows + i] * factor;
             }
           }
@@ -92,10 +135,41 @@ struct Product {
         for (int64_t j = 0; j < c.columns; ++j)
           for (int64_t i = 0; i < rows; ++i) {
             const int64_t at = j * c.leading + row + i;
-            const float sum = alpha * sums[j * kRows + i];
-            to[at] = cuda::rounded<T>(beta == 0 ? sum : sum + beta * toFloat(from[at]));
+            float sum = alpha * sums[j * kRows + i];
+            if (beta != 0) sum += beta * toFloat(from[at]);
+            to[at] = cuda::rounded<T>(finish<T>(sum, row + i, j));
           }
       }
+    }
+    if (operation.sumsA()) sumRows<T>(left, transposeA, a, c.rows, depth);
+    if (operation.sumsB()) sumRows<T>(right, !transposeB, b, c.columns, depth);
+  }
+
+ private:
+  template <typename T>
+  float factorOf(T element) const {
+    return operation.tf32 ? toTf32(toFloat(element)) : toFloat(element);
+  }
+
+  // What is stored at (i, j) for a sum.
+  template <typename T>
+  float finish(float sum, int64_t i, int64_t j) const {
+    if (operation.addsBias()) sum += toFloat(static_cast<const T*>(operation.vector)[i]);
+    T* before = static_cast<T*>(operation.matrix) + (operation.matrix ? j * operation.leading + i : 0);
+    if (operation.appliesSlope()) return static_cast<float>(sum * slope(toFloat(*before)));
+    if (!operation.appliesGelu()) return sum;
+    *before = cuda::rounded<T>(sum);
+    return static_cast<float>(gelu(sum));
+  }
+
+  // The sums over the depth of each row of a matrix that is stored with rows a column apart, or the other way round.
+  template <typename T>
+  void sumRows(const void* matrix, bool apart, const Layout& layout, int64_t rows, int64_t depth) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      float sum = 0;
+      for (int64_t l = 0; l < depth; ++l)
+        sum += toFloat(static_cast<const T*>(matrix)[apart ? i * layout.leading + l : l * layout.leading + i]);
+      static_cast<T*>(operation.vector)[i] = cuda::rounded<T>(sum);
     }
   }
 };
@@ -127,8 +201,9 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t computeType,
                                         cudaDataType_t scaleType) {
-  if (computeType != CUBLAS_COMPUTE_32F || scaleType != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+  const bool tf32 = computeType == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((computeType != CUBLAS_COMPUTE_32F && !tf32) || scaleType != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation{.tf32 = tf32});
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -143,6 +218,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
   Operation& operation = *reinterpret_cast<Operation*>(description);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) return set(operation.a, buffer, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) return set(operation.b, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) return set(operation.epilogue, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER) return set(operation.vector, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) return set(operation.matrix, buffer, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) return set(operation.leading, buffer, bytes);
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -197,10 +276,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t d
   }
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   if (!known(algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!reinterpret_cast<Operation*>(operation)->complete()) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {};
   result->algo = *algorithm;
   return CUBLAS_STATUS_SUCCESS;
@@ -217,10 +297,12 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
+  *returned = 0;
+  if (!reinterpret_cast<Operation*>(operation)->complete()) return CUBLAS_STATUS_NOT_SUPPORTED;
   *returned = std::min<int>(requested, kAlgorithms);
   for (int i = 0; i < *returned; ++i) {
     results[i] = {};
@@ -246,7 +328,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   b,
                   c,
                   d};
-  if (!product.fits()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!product.fits() || !product.operation.complete()) return CUBLAS_STATUS_INVALID_VALUE;
   const cudaError_t error = enqueue(stream, [product] {
     if (product.a.type == CUDA_R_32F)
       product.run<float>();

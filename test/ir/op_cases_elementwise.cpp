@@ -145,6 +145,29 @@ double tanhGelu(double x) {
 double erfGelu(double x) {
   return x * std::erfc(-x * 0.7071067811865476) / 2;
 }
+// The slopes by the definitions of tanh and of the normal distribution.
+double tanhGeluSlope(double x) {
+  const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x), s = 1 / (1 + std::exp(-2 * u));
+  return s + 2 * x * s * (1 - s) * 0.7978845608028654 * (1 + 0.134145 * x * x);
+}
+double erfGeluSlope(double x) {
+  return std::erfc(-x * 0.7071067811865476) / 2 + x * 0.3989422804014327 * std::pow(2.718281828459045235, -x * x / 2);
+}
+
+OpCase geluGrad(const std::string& variant, double (*slope)(double), const std::string& attributes) {
+  const Values x = numbers(15, 16, -4, 4), g = numbers(15, 17);
+  return {"gelu_grad",
+          variant,
+          {data("3x5", "f64", x), data("3x5", "f64", g)},
+          "%r = train.gelu_grad %a0, %a1" + attributes + " : tensor<3x5xf64>",
+          "tensor<3x5xf64>",
+          [=](const std::vector<Values>&) {
+            Values out;
+            for (size_t k = 0; k < x.size(); ++k) out.push_back(g[k] * slope(x[k]));
+            return out;
+          }};
+}
+
 double sign(double x) {
   return x < 0 ? -1 : x > 0 ? 1 : 0;
 }
@@ -171,6 +194,8 @@ std::vector<OpCase> unaryCases() {
       unary("cos", "", real("5", 12), [](double x) { return std::sin(x + 1.5707963267948966); }),
       unary("gelu", "erf", real("3x5", 13, -4, 4), erfGelu),
       unary("gelu", "tanh", real("3x5", 14, -4, 4), tanhGelu, " {approximate}"),
+      geluGrad("erf", erfGeluSlope, ""),
+      geluGrad("tanh", tanhGeluSlope, " {approximate}"),
       unary("relu", "", real("2x5", 15, -2, 2, 0.05), [](double x) { return x > 0 ? x : 0; }),
       exactly(unary("relu", "at_zero", given("3", {-1, 0, 2}), [](double x) { return x > 0 ? x : 0; }), {{0, 0, 1}}),
       step("sign", sign),

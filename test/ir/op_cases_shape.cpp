@@ -1,4 +1,6 @@
 // Cases of shape ops, products and indexing.
+#include <cmath>
+
 #include "test/ir/OpCase.h"
 
 namespace sheaf::test {
@@ -44,6 +46,50 @@ OpCase matmul(const std::string& variant, bool batched, bool transposeA, bool tr
                            in[1][g * k * n + (transposeB ? j * k + l : l * n + j)];
                   out.push_back(sum);
                 }
+            return out;
+          }};
+}
+
+// %r is the result and, behind it, what comes beside it where there is something.
+OpCase matmulEpilogue(const std::string& epilogue) {
+  const size_t m = 2, n = 3, k = 4;
+  const bool biased = epilogue.find("bias") == 0, gated = epilogue == "gelu" || epilogue == "bias_gelu",
+             sloped = epilogue == "gelu_grad", summed = epilogue.find("sum") == 0, first = epilogue == "sum_lhs";
+  std::vector<Input> inputs = {data(first ? "4x2" : "2x4", "f64", numbers(8, 71)), data("4x3", "f64", numbers(12, 72))};
+  if (biased) inputs.push_back(data("3", "f64", numbers(3, 73)));
+  if (sloped) inputs.push_back(data("2x3", "f64", numbers(6, 74, -3, 3)));
+  std::string types, also = gated ? "tensor<2x3xf64>" : first ? "tensor<2xf64>" : "tensor<3xf64>";
+  for (const Input& input : inputs) types += (types.empty() ? "" : ", ") + input.type();
+  const bool two = gated || summed;
+  std::string body = std::string(two ? "%c, %also" : "%r") + " = train.matmul_epilogue " + epilogue + " %a0, %a1" +
+                     (biased || sloped ? " side %a2" : "") + (first ? " {transpose_a}" : "") + " : (" + types +
+                     ") -> " + (two ? "(tensor<2x3xf64>, " + also + ")" : "tensor<2x3xf64>") + "\n";
+  const size_t extra = gated ? 6 : first ? 2 : summed ? 3 : 0;
+  const std::string flat = "tensor<" + std::to_string(extra) + "xf64>",
+                    all = "tensor<" + std::to_string(6 + extra) + "xf64>";
+  if (two)
+    body += "%x = train.reshape %c : tensor<2x3xf64> -> tensor<6xf64>\n%y = train.reshape %also : " + also + " -> " +
+            flat + "\n%r = train.concat %x, %y axis 0 : (tensor<6xf64>, " + flat + ") -> " + all;
+  return {"matmul_epilogue", epilogue, inputs, body, two ? all : "tensor<2x3xf64>", [=](const std::vector<Values>& in) {
+            auto lhs = [&](size_t i, size_t l) { return in[0][first ? l * m + i : i * k + l]; };
+            Values out, beside;
+            for (size_t i = 0; i < m; ++i)
+              for (size_t j = 0; j < n; ++j) {
+                double sum = biased ? in[2][j] : 0;
+                for (size_t l = 0; l < k; ++l) sum += lhs(i, l) * in[1][l * n + j];
+                if (gated) beside.push_back(sum);
+                const double x = sloped ? in[2][i * n + j] : sum, u = 0.7978845608028654 * (x + 0.044715 * x * x * x),
+                             s = 1 / (1 + std::exp(-2 * u));
+                if (gated) sum = x * s;
+                if (sloped) sum *= s + 2 * x * s * (1 - s) * 0.7978845608028654 * (1 + 0.134145 * x * x);
+                out.push_back(sum);
+              }
+            for (size_t c = 0; summed && c < extra; ++c) {
+              double sum = 0;
+              for (size_t l = 0; l < k; ++l) sum += first ? lhs(c, l) : in[1][l * n + c];
+              beside.push_back(sum);
+            }
+            out.insert(out.end(), beside.begin(), beside.end());
             return out;
           }};
 }
@@ -171,6 +217,8 @@ std::vector<OpCase> shapeCases() {
       for (bool b : {false, true})
         all.push_back(
             matmul(std::string(batched ? "batched" : "plain") + (a ? "_ta" : "") + (b ? "_tb" : ""), batched, a, b));
+  for (const char* epilogue : {"bias", "gelu", "bias_gelu", "gelu_grad", "sum_lhs", "sum_rhs"})
+    all.push_back(matmulEpilogue(epilogue));
   return all;
 }
 

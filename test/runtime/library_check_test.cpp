@@ -56,6 +56,26 @@ plan::LibraryCall inHalf(plan::LibraryCall call, const std::vector<int>& operand
 
 constexpr plan::Access R = plan::READ, W = plan::WRITE;
 
+// A product of [3, 7] and [7, 5] with an epilogue.
+plan::LibraryCall product(plan::Epilogue epilogue, bool transposeA, bool transposeB = false, int64_t batch = 1) {
+  return libraryCall("gemm", {{"m", 3},
+                              {"n", 5},
+                              {"k", 7},
+                              {"batch", batch},
+                              {"transpose_a", transposeA},
+                              {"transpose_b", transposeB},
+                              {"lda", transposeA ? 3 : 7},
+                              {"ldb", transposeB ? 7 : 5},
+                              {"ldc", 5},
+                              {"stride_a", 0},
+                              {"stride_b", 0},
+                              {"stride_c", 15},
+                              {"epilogue", static_cast<int64_t>(epilogue)}});
+}
+plan::LibraryCall product(plan::Epilogue epilogue) {
+  return product(epilogue, epilogue == plan::Epilogue::kSumA);
+}
+
 // One valid call of each function.
 std::vector<plan::LibraryCall> validCalls() {
   Integers attention = {{"b", 2},
@@ -147,14 +167,24 @@ std::vector<plan::LibraryCall> validCalls() {
       withOperands(libraryCall("gradient_norm", {{"ranks", 2}, {"buckets", 3}, {"clip", 1}}),
                    {{48, R}, {8, W}, {8, W}, {4, R}}),
       withOperands(libraryCall("zero", {}), {{13, W}}),
+      withOperands(product(plan::Epilogue::kBias), {{84, R}, {140, R}, {20, R}, {60, W}}),
+      withOperands(product(plan::Epilogue::kGelu), {{84, R}, {140, R}, {60, W}, {60, W}}),
+      withOperands(product(plan::Epilogue::kBiasGelu), {{84, R}, {140, R}, {20, R}, {60, W}, {60, W}}),
+      withOperands(product(plan::Epilogue::kGeluGrad), {{84, R}, {140, R}, {60, R}, {60, W}}),
+      withOperands(product(plan::Epilogue::kSumA), {{84, R}, {140, R}, {60, W}, {12, W}}),
+      withOperands(product(plan::Epilogue::kSumB), {{84, R}, {140, R}, {60, W}, {20, W}}),
   };
   // Those that have one, in bf16.
   const std::map<std::string, std::vector<int>> halves = {
       {"gemm", {0, 1, 2}},     {"attention", {0, 1, 2, 4}}, {"attention_grad", {0, 1, 2, 3, 5, 7, 8, 9}},
       {"scatter_add", {0, 2}}, {"sum_partials", {1}},       {"square_sum", {0}}};
   for (size_t i = 0, single = calls.size(); i < single; ++i)
-    if (auto found = halves.find(calls[i].function()); found != halves.end())
-      calls.push_back(inHalf(calls[i], found->second));
+    if (auto found = halves.find(calls[i].function()); found != halves.end()) {
+      std::vector<int> operands = found->second;
+      if (calls[i].function() == "gemm")
+        for (int k = 3; k < calls[i].operands_size(); ++k) operands.push_back(k);
+      calls.push_back(inHalf(calls[i], operands));
+    }
   return calls;
 }
 
@@ -202,6 +232,14 @@ TEST(LibraryCheck, OperandsMustBeThereAndDeclareTheirAccess) {
     *call.add_operands() = valid.operands(0);
     EXPECT_THAT(check(call).message(), HasSubstr("operands, not"));
   }
+}
+
+TEST(LibraryCheck, EpiloguesSuitTheirProducts) {
+  using plan::Epilogue;
+  EXPECT_THAT(check(product(Epilogue::kSumA, false)).message(), HasSubstr("sums a, which is not transposed"));
+  EXPECT_THAT(check(product(Epilogue::kSumB, true, true)).message(), HasSubstr("sums b, which is transposed"));
+  EXPECT_THAT(check(product(Epilogue::kGelu, false, false, 2)).message(), HasSubstr("has one batch"));
+  EXPECT_THAT(check(product(static_cast<Epilogue>(7), false)).message(), HasSubstr("must lie in [0, 6]"));
 }
 
 TEST(LibraryCheck, OperandsAreAligned) {

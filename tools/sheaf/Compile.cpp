@@ -43,9 +43,12 @@ training
   --clip-norm X         scale gradients so that their global norm is at most X
   --on-nan stop|skip    a gradient that is not finite ends the run, or leaves the state as it was (default: stop)
   --train REGEX, --freeze REGEX       which parameters are trained (freeze wins)
-  --precision f32|bf16  of parameters, activations and gradients in memory (default: f32); with bf16 the optimizer keeps
-                        f32 weights, and kernels compute in f32
+  --precision f32|tf32|bf16           of parameters, activations and gradients in memory (default: f32); with bf16 the
+                        optimizer keeps f32 weights, and kernels compute in f32; tf32 is f32 in memory, whose products
+                        GPUs may round operands of to TF32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
+  --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
+                        themselves, before they round (default: auto, on where a target is a GPU)
 the machine
   --target LIST         what kernels are compiled for: cpu (default), cuda:sm_90 or another of NVIDIA's from sm_80 on, or
                         several, as in cpu,cuda:sm_80,cuda:sm_90; the plan runs on the first if nothing else is said
@@ -73,6 +76,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   bool reduces = false;  // --reduce-precision is given
+  std::string epilogues = "auto";
   bool verbose = false, help = false;
 };
 
@@ -121,12 +125,16 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
   parser.option("--precision", [&](const std::string& text) {
     o.pipeline.precision = text;
-    return oneOf("--precision", text, {"f32", "bf16"});
+    return oneOf("--precision", text, {"f32", "tf32", "bf16"});
   });
   parser.option("--reduce-precision", [&](const std::string& text) {
     o.pipeline.reducePrecision = text;
     o.reduces = true;
     return oneOf("--reduce-precision", text, {"f32", "bf16"});
+  });
+  parser.option("--epilogues", [&](const std::string& text) {
+    o.epilogues = text;
+    return oneOf("--epilogues", text, {"auto", "on", "off"});
   });
   parser.option("--target", [&](const std::string& text) {
     std::string error;
@@ -157,8 +165,9 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.help = parser.help;
   if (o.help) return {};
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
-  if (o.reduces && o.pipeline.precision == "f32" && o.pipeline.reducePrecision == "bf16")
+  if (o.reduces && o.pipeline.precision != "bf16" && o.pipeline.reducePrecision == "bf16")
     return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+  o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;

@@ -29,7 +29,7 @@ usage: sheaf fit MODEL.onnx --ranks N --memory SIZE [options]
   --bind DIM=K          binds another symbolic dimension
   --loss OUTPUT         the scalar output to minimise (default: the only one), or 'cross_entropy(LOGITS)'
   --optimizer NAME[:key=value,...]    sgd, adam or adamw (default: adamw)
-  --precision f32|bf16  of parameters, activations and gradients (default: f32)
+  --precision f32|tf32|bf16           of parameters, activations and gradients (default: f32)
   --profile NAME|FILE   the machine whose time is predicted (default: cpu)
   --json                for programs
 
@@ -73,7 +73,7 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   parser.option("--optimizer", o.optimizer);
   parser.option("--precision", [&](const std::string& text) {
     o.pipeline.precision = text;
-    return oneOf("--precision", text, {"f32", "bf16"});
+    return oneOf("--precision", text, {"f32", "tf32", "bf16"});
   });
   parser.option("--profile", o.pipeline.profile);
   parser.flag("--json", o.json);

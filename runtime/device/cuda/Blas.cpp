@@ -17,12 +17,26 @@ Status failed(const char* what, cublasStatus_t status) {
 // Split products add partial results in a fixed order, from the workspace; others add where they meet.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
+// Whether an epilogue has a matrix beside c, and a vector.
+bool hasMatrix(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+bool hasVector(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 }  // namespace
 
 std::string ProductShape::name() const {
-  return cat(half ? "bf16" : "f32", ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k,
-             ",batch", batch, ",ld", lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align",
-             alignments[0], "/", alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "");
+  return cat(half   ? "bf16"
+             : tf32 ? "tf32"
+                    : "f32",
+             ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k, ",batch", batch, ",ld",
+             lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align", alignments[0], "/",
+             alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "",
+             epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : cat(",epilogue", static_cast<int>(epilogue)));
 }
 
 Product::Product(cublasLtHandle_t handle, const ProductShape& shape) : handle_(handle), shape_(shape) {}
@@ -36,7 +50,8 @@ Product::~Product() {
 cublasStatus_t Product::describe() {
   const ProductShape& p = shape_;
   const cudaDataType_t type = p.half ? CUDA_R_16BF : CUDA_R_32F;
-  cublasStatus_t status = cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  cublasStatus_t status =
+      cublasLtMatmulDescCreate(&operation_, p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
   auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -58,18 +73,37 @@ cublasStatus_t Product::describe() {
   matrix(&left_, p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB);
   matrix(&right_, p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA);
   matrix(&result_, p.m, p.n, p.ldc, p.strideC);
+  if (status != CUBLAS_STATUS_SUCCESS || p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return status;
+  status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue, sizeof p.epilogue);
+  if (status == CUBLAS_STATUS_SUCCESS && hasMatrix(p.epilogue))
+    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p.n, sizeof p.n);
+  // Algorithms are chosen for pointers that are there; nobody follows these.
+  void* const somewhere = reinterpret_cast<void*>(uintptr_t{1} << 20);
+  return status == CUBLAS_STATUS_SUCCESS ? point({somewhere, somewhere}) : status;
+}
+
+cublasStatus_t Product::point(const Beside& beside) const {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  if (hasVector(shape_.epilogue))
+    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside.vector,
+                                            sizeof beside.vector);
+  if (hasMatrix(shape_.epilogue) && status == CUBLAS_STATUS_SUCCESS)
+    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &beside.matrix,
+                                            sizeof beside.matrix);
   return status;
 }
 
 cublasStatus_t Product::run(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream, const void* a, const void* b,
-                            void* c, std::byte* workspace) const {
+                            void* c, std::byte* workspace, const Beside& beside) const {
+  if (const cublasStatus_t status = point(beside); status != CUBLAS_STATUS_SUCCESS) return status;
   const float one = 1, kept = shape_.add ? 1 : 0;
   return cublasLtMatmul(handle_, operation_, &one, b, left_, a, right_, &kept, c, result_, c, result_, &algorithm,
                         workspace, static_cast<size_t>(shape_.workspace), stream);
 }
 
-Status Product::enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace) const {
-  const cublasStatus_t status = run(algorithm_, stream, a, b, c, workspace);
+Status Product::enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace,
+                        const Beside& beside) const {
+  const cublasStatus_t status = run(algorithm_, stream, a, b, c, workspace, beside);
   return status == CUBLAS_STATUS_SUCCESS ? Status() : failed("a matrix product", status);
 }
 
@@ -102,17 +136,18 @@ Expected<std::unique_ptr<const Product>> Blas::product(const ProductShape& shape
   if (found == chosen_.end()) {
     auto choice = choose(*product);
     if (!choice.ok()) return choice.status();
-    found = chosen_.emplace(name, *choice).first;
+    if (!*choice) return std::unique_ptr<const Product>();
+    found = chosen_.emplace(name, **choice).first;
   }
   product->algorithm_ = found->second.algorithm;
   return std::unique_ptr<const Product>(std::move(product));
 }
 
-Expected<Blas::Choice> Blas::choose(const Product& product) {
+Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
   const ProductShape& shape = product.shape_;
   const std::string name = shape.name();
   if (auto found = tuned_.find(name); found != tuned_.end()) {
-    if (usable(product, found->second.algorithm)) return found->second;
+    if (usable(product, found->second.algorithm)) return std::optional(found->second);
     options_.warn(cat("the table ", options_.tuned, " has an algorithm for ", name,
                       " that cuBLASLt does not take: its own choice is used"));
   }
@@ -143,11 +178,15 @@ Expected<Blas::Choice> Blas::choose(const Product& product) {
                                             return candidate.state != CUBLAS_STATUS_SUCCESS;
                                           }) -
                            candidates);
+  const bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0);
+  if (none && shape.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return std::optional<Choice>();
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     return failed(("no algorithm for the product " + name).c_str(),
                   status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status);
-  if (!options_.tune) return Choice{candidates[0].algo, 0};
-  return fastest(product, std::span(candidates, count));
+  if (!options_.tune) return std::optional(Choice{candidates[0].algo, 0});
+  auto best = fastest(product, std::span(candidates, count));
+  if (!best.ok()) return best.status();
+  return std::optional(*best);
 }
 
 bool Blas::usable(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const {

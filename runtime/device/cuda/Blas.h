@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,12 +27,20 @@ struct ProductShape {
   int64_t lda = 1, ldb = 1, ldc = 1;
   int64_t strideA = 0, strideB = 0, strideC = 0;  // from one batch to the next; 0 where all read the same matrix
   bool half = false;                              // operands are bf16, sums are f32 all the same
+  bool tf32 = false;                              // operands in f32 may be rounded to TF32
   bool add = false;
-  std::array<int, 3> alignments = {16, 16, 16};  // bytes whose multiples a, b and c begin at
+  // What is done besides (see Beside), with cuBLASLt's a and b exchanged for ours.
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  std::array<int, 3> alignments = {16, 16, 16};  // bytes whose multiples a, b, and c with what is beside it begin at
   int64_t workspace = 0;                         // bytes
 
   // All of it as one word, the name of the shape in a table.
   std::string name() const;
+};
+
+// What an epilogue reads or writes besides c: a bias or a sum, and a dense [m, n] that GELU is applied to.
+struct Beside {
+  void *vector = nullptr, *matrix = nullptr;
 };
 
 // A product whose algorithm is chosen.
@@ -42,13 +51,15 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  Status enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace) const;
+  Status enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace,
+                 const Beside& beside = {}) const;
 
  private:
   friend class Blas;
   cublasStatus_t describe();
+  cublasStatus_t point(const Beside& beside) const;
   cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream, const void* a, const void* b, void* c,
-                     std::byte* workspace) const;
+                     std::byte* workspace, const Beside& beside) const;
 
   cublasLtHandle_t handle_;
   ProductShape shape_;
@@ -72,7 +83,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // Chooses an algorithm. With BlasOptions.tune this runs the product, in memory of its own.
+  // Chooses an algorithm; null if there is none with the epilogue. With BlasOptions.tune this runs the product, in
+  // memory of its own.
   Expected<std::unique_ptr<const Product>> product(const ProductShape& shape);
 
   // What was chosen so far, as the text of a table: "sheaf-products 1", a line each "library", "device" and
@@ -89,7 +101,7 @@ class Blas {
   };
   explicit Blas(const BlasOptions& options) : options_(options) {}
   Status readTable(const std::string& path);
-  Expected<Choice> choose(const Product& product);
+  Expected<std::optional<Choice>> choose(const Product& product);
   Expected<Choice> fastest(const Product& product, std::span<const cublasLtMatmulHeuristicResult_t> candidates);
   bool usable(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const;
   std::string machine() const;

@@ -68,8 +68,9 @@ Expected<GraphInstance> StepGraphs::endCapture() {
       check(cudaStreamEndCapture(streams_[0], &captured), "the step cannot be captured in a graph (--no-graphs)"));
   Graph graph(captured);
   cudaGraphExec_t instance = nullptr;
-  SHEAF_RETURN_IF_ERROR(
-      check(cudaGraphInstantiate(&instance, captured, 0), "cannot make the step's graph (--no-graphs)"));
+  // Without the flag all of a graph has the priority of the stream that it is launched on.
+  SHEAF_RETURN_IF_ERROR(check(cudaGraphInstantiate(&instance, captured, cudaGraphInstantiateFlagUseNodePriority),
+                              "cannot make the step's graph (--no-graphs)"));
   return GraphInstance(instance);
 }
 

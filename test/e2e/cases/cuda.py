@@ -3,10 +3,12 @@ runs on a double of CUDA's libraries; what the compiler makes of fusions for a G
 CPU. So these runs are those of a fat plan."""
 import os
 
+from cases.precision import expect_near
 from cases.processes import Job
 from formats import read_log
 from harness import Case, Skip, digest, expect, expect_short_error
 from training import CONFIGS, Trained, data_arguments, expect_reference
+from training import train as on_cpu
 
 TARGETS = ("--target", "cpu,cuda:sm_90")
 STEPS = 6
@@ -19,6 +21,7 @@ def cases(session):
     yield Case("cuda/mlp", lambda: mlp(session))
     yield Case("cuda/graphs", lambda: same_bits(session, "--no-graphs"))
     yield Case("cuda/trace", lambda: same_bits(session, "--trace", session.folder() / "trace.json"))
+    yield Case("cuda/tf32", lambda: tf32(session))
     yield Case("cuda/poison", lambda: poison(session))
     yield Case("cuda/processes", lambda: processes(session))
     yield Case("cuda/ring", lambda: ring(session))
@@ -36,12 +39,12 @@ def environment(session, **others):
     return {**os.environ, "SHEAF_CUDA_LIBRARY": library(session), **others}
 
 
-def train(session, config, ranks, zero, *options, steps=STEPS):
+def train(session, config, ranks, zero, *options, steps=STEPS, compiled=()):
     """A run on emulated GPUs, all ranks in one process; made once."""
     variables = environment(session)
 
     def run():
-        plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS)
+        plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS + compiled)
         where = session.folder()
         trained = Trained(None, where / "weights.safetensors", None)
         session.succeed("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", steps, "--log",
@@ -50,7 +53,7 @@ def train(session, config, ranks, zero, *options, steps=STEPS):
         expect(len(trained.steps) == steps, f"the log has {len(trained.steps)} steps of {steps}")
         return trained
 
-    return session.once(("cuda", config.name, ranks, zero, steps, tuple(map(str, options))), run)
+    return session.once(("cuda", config.name, ranks, zero, steps, tuple(map(str, options)), compiled), run)
 
 
 def reference(session, model, ranks, zero):
@@ -70,6 +73,19 @@ def same_bits(session, *options):
     config = CONFIGS["gpt2-tiny"]
     expect(results(train(session, config, 1, 0, *options)) == results(train(session, config, 1, 0)),
            f"{' '.join(map(str, options))} changes the result")
+
+
+def tf32(session):
+    """Products round their operands where they are asked to, and nothing else does; a CPU's products never do."""
+    config, options = CONFIGS["gpt2-tiny"], ("--precision", "tf32")
+    run, exact = train(session, config, 1, 0, compiled=options), train(session, config, 1, 0)
+    expect_near(config, run.steps)
+    expect(results(run) != results(exact), "TF32 has the bits of f32")
+    plan = session.plan(config.model, 1, 0, 8, config.options + TARGETS + options)
+    where = session.folder()
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", STEPS, "--save", where / "weights.safetensors")
+    own = on_cpu(session, config, 1, 0, STEPS, ("--epilogues", "on"))
+    expect(digest(where / "weights.safetensors") == digest(own.weights), "on a CPU, TF32 has other bits than f32")
 
 
 def event(run, name):

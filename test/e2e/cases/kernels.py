@@ -54,7 +54,7 @@ def assembled(session, name, precision):
 def fat_trains(session, name, precision):
     """What a cluster will run, scheduled for it, trains on CPU ranks to PyTorch's losses and to the CPU's own plan's bits."""
     need_toolkit(session)
-    config, options, steps = CONFIGS[name], ("--precision", precision), min(session.steps, 30)
+    config, options, steps = CONFIGS[name], ("--precision", precision, "--epilogues", "on"), min(session.steps, 30)
     plan = train(session, config, 2, 3, steps, (*options, "--target", "cuda:sm_90,cpu"), ("--device", "cpu"))
     own = train(session, config, 2, 3, steps, options)
     expect(digest(plan.weights) == digest(own.weights), "other weights than the CPU's own plan gives")

@@ -3,6 +3,7 @@
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision="precision=bf16 reduce-precision=f32" | FileCheck %s --check-prefix=WIDE
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision | FileCheck %s --check-prefix=F32
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=bf16 --train-fuse | FileCheck %s --check-prefix=FUSED
+// RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=tf32 | FileCheck %s --check-prefix=TF32
 
 // A kernel between two products widens what it loads and rounds what it stores, and a parameter is widened before it
 // is broadcast; the data input is rounded by a kernel of its own.
@@ -18,6 +19,8 @@
 // CHECK: %[[R_HALF:.+]] = train.cast %[[R]] {train.group = [[#]] : i64} : tensor<8x64xf32> -> tensor<8x64xbf16>
 // CHECK: train.matmul %[[R_HALF]], {{.*}} -> tensor<8x64xbf16>
 // F32-NOT: bf16
+// TF32-NOT: bf16
+// TF32: train.matmul {{.*}} {train.tf32} : tensor<8x64xf32>
 train.parameter @w : tensor<64x64xf32> {trainable = true}
 train.parameter @b : tensor<64xf32> {trainable = true}
 func.func @step(%x: tensor<8x64xf32>) {
@@ -87,5 +90,28 @@ func.func @step() {
   %a = train.reduce sum %r [0] : tensor<32x1xf32> -> tensor<1x1xf32>
   %l = train.reshape %a : tensor<1x1xf32> -> tensor<f32>
   train.loss %l : tensor<f32>
+  return
+}
+
+// -----
+
+// A product with an epilogue takes and gives bf16, its bias and what is beside its result too.
+
+// CHECK-LABEL: func.func @step
+// CHECK: train.matmul_epilogue bias_gelu {{.*}} : (tensor<8x64xbf16>, tensor<64x64xbf16>, tensor<64xbf16>) -> (tensor<8x64xbf16>, tensor<8x64xbf16>)
+// CHECK: %[[DW:.+]], %[[DB:.+]] = train.matmul_epilogue sum_rhs {{.*}} -> (tensor<64x64xbf16>, tensor<64xbf16>)
+// CHECK: train.update @b by @optimizer, %[[DB]] : tensor<64xbf16>
+// WIDE-LABEL: func.func @step
+// WIDE: train.update @b by @optimizer, %{{.+}} : tensor<64xf32>
+// FUSED-LABEL: func.func @step
+train.parameter @w : tensor<64x64xf32> {trainable = true}
+train.parameter @b : tensor<64xf32> {trainable = true}
+func.func @step(%x: tensor<8x64xf32>) {
+  %w = train.read @w : tensor<64x64xf32>
+  %b = train.read @b : tensor<64xf32>
+  %g, %u = train.matmul_epilogue bias_gelu %x, %w side %b : (tensor<8x64xf32>, tensor<64x64xf32>, tensor<64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>)
+  %dw, %db = train.matmul_epilogue sum_rhs %u, %g {transpose_a} : (tensor<8x64xf32>, tensor<8x64xf32>) -> (tensor<64x64xf32>, tensor<64xf32>)
+  train.update @w by @optimizer, %dw : tensor<64x64xf32>
+  train.update @b by @optimizer, %db : tensor<64xf32>
   return
 }

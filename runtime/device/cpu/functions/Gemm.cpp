@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/GemmEpilogue.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
@@ -24,23 +25,27 @@ class Gemm : public LibraryFunction {
         strideA_(plan::integer(call, "stride_a")),
         strideB_(plan::integer(call, "stride_b")),
         strideC_(plan::integer(call, "stride_c")),
-        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_)) {}
+        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_)),
+        epilogue_(call) {}
 
   Status run(const Invocation& invocation) const override {
     const float* a = invocation.operand<float>(0);
     const float* b = invocation.operand<float>(1);
-    float* c = invocation.operand<float>(2);
+    float* c = invocation.operand<float>(epilogue_.result());
     const int64_t tileRows = (m_ + tile_.rows - 1) / tile_.rows, tileColumns = (n_ + tile_.columns - 1) / tile_.columns;
     SgemmFailure failure;
     // Neighbouring tiles share columns of b, the operand whose packing costs more.
     invocation.pool.run(batch_ * tileColumns * tileRows, [&](int64_t item, int) {
       int64_t row = item % tileRows * tile_.rows, rest = item / tileRows;
       int64_t column = rest % tileColumns * tile_.columns, entry = rest / tileColumns;
-      failure.note(sgemm(transposeA_, transposeB_, std::min(tile_.rows, m_ - row), std::min(tile_.columns, n_ - column),
-                         k_, 1, a + entry * strideA_ + (transposeA_ ? row : row * lda_), lda_,
+      int64_t rows = std::min(tile_.rows, m_ - row), columns = std::min(tile_.columns, n_ - column);
+      failure.note(sgemm(transposeA_, transposeB_, rows, columns, k_, 1,
+                         a + entry * strideA_ + (transposeA_ ? row : row * lda_), lda_,
                          b + entry * strideB_ + (transposeB_ ? column * ldb_ : column), ldb_, 0,
                          c + entry * strideC_ + row * ldc_ + column, ldc_));
+      epilogue_.finish(invocation, row, column, rows, columns);
     });
+    epilogue_.sum(invocation);
     return failure.status();
   }
 
@@ -49,6 +54,7 @@ class Gemm : public LibraryFunction {
   bool transposeA_, transposeB_;
   int64_t lda_, ldb_, ldc_, strideA_, strideB_, strideC_;
   plan::GemmTile tile_;
+  GemmEpilogue epilogue_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/LibraryThreads.h"
+#include "runtime/device/cpu/functions/GemmEpilogue.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Library.h"
@@ -113,7 +114,8 @@ class HalfGemm : public LibraryFunction {
         strideB_(plan::integer(call, "stride_b")),
         strideC_(plan::integer(call, "stride_c")),
         scratchBytes_(call.scratch_per_thread()),
-        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed)) {
+        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed)),
+        epilogue_(call) {
     // oneDNN fixes the number of threads of a product when it is made.
     useOneLibraryThread();
     const int64_t rows[] = {std::min(tile_.rows, m_), m_ % tile_.rows};
@@ -133,7 +135,7 @@ class HalfGemm : public LibraryFunction {
       const int64_t rows = std::min(tile_.rows, m_ - row), columns = std::min(tile_.columns, n_ - column);
       const uint16_t* a = invocation.operand<uint16_t>(0) + entry * strideA_ + a_.at(row, 0);
       const uint16_t* b = invocation.operand<uint16_t>(1) + entry * strideB_ + b_.at(0, column);
-      uint16_t* c = invocation.operand<uint16_t>(2) + entry * strideC_ + row * ldc_ + column;
+      uint16_t* c = invocation.operand<uint16_t>(epilogue_.result()) + entry * strideC_ + row * ldc_ + column;
       std::byte* scratch = invocation.scratch + thread * scratchBytes_;
       if (hasProducts_) {
         const int last = (rows < tile_.rows ? 2 : 0) + (columns < tile_.columns ? 1 : 0);
@@ -141,7 +143,9 @@ class HalfGemm : public LibraryFunction {
       } else {
         emulate(rows, columns, a, b, c, reinterpret_cast<float*>(scratch), failure);
       }
+      epilogue_.finish(invocation, row, column, rows, columns);
     });
+    epilogue_.sum(invocation);
     return failure.status();
   }
 
@@ -179,6 +183,7 @@ class HalfGemm : public LibraryFunction {
   const Matrix a_, b_;
   const int64_t ldc_, strideA_, strideB_, strideC_, scratchBytes_;
   const plan::GemmTile tile_;
+  const GemmEpilogue epilogue_;
   // By whether a tile is one of the last rows (2), and of the last columns (1).
   Product products_[4];
   bool hasProducts_ = false;

@@ -33,6 +33,28 @@ void narrow(const float* __restrict source, uint16_t* __restrict destination, in
   }
 }
 
+// The tanh form of GELU is x s with s = sigmoid(2u) and u = k (x + c x^3), which does not cancel for negative x; its
+// slope is s + 2 x s (1 - s) u'.
+constexpr float kGeluFactor = 0.7978845608f, kGeluCubic = 0.044715f;
+
+inline float geluSigmoid(float x) {
+  return 1.0f / (1.0f + exponential(-2.0f * kGeluFactor * (x + kGeluCubic * (x * x * x))));
+}
+
+void gelu(float* values, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) values[i] *= geluSigmoid(values[i]);
+}
+
+void geluGradient(const float* __restrict before, float* __restrict values, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    float x = before[i], s = geluSigmoid(x);
+    float rising = kGeluFactor * (1.0f + 3.0f * kGeluCubic * (x * x));
+    values[i] *= s + 2.0f * x * (s * (1.0f - s)) * rising;
+  }
+}
+
 void addHalf(float* __restrict destination, const uint16_t* __restrict source, int64_t count) {
   for (int64_t i = 0; i < count; ++i) destination[i] += fromBits(source[i]);
 }
@@ -157,8 +179,8 @@ float exponentialOf(float x) {
 }  // namespace
 
 extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
-const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,       widen,        narrow,     addHalf, squareSum,
-                                                   transpose, dropout,      softmaxRow, scale,   softmaxGradientRow,
-                                                   dot,       exponentialOf};
+const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {
+    add,       widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,
+    transpose, dropout, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf};
 
 }  // namespace sheaf::cpu::simd

@@ -19,6 +19,10 @@ struct Loops {
   // Between f32 and bf16, given by its bits: exact, and to nearest even; a NaN stays one.
   void (*widen)(const uint16_t* source, float* destination, int64_t count);
   void (*narrow)(const float* source, uint16_t* destination, int64_t count);
+  // values[i] = gelu(values[i]), the tanh form
+  void (*gelu)(float* values, int64_t count);
+  // values[i] *= gelu'(before[i])
+  void (*geluGradient)(const float* before, float* values, int64_t count);
   // destination[i] += source[i]
   void (*addHalf)(float* destination, const uint16_t* source, int64_t count);
   // The sum of squares in f64, in an order fixed by count alone: sixteen lanes, then pairwise.

@@ -26,6 +26,7 @@ struct Convolution {
         pixels(window.oh * window.ow),
         image(window.c * window.h * window.w),
         columns(window.c * window.kh * window.kw * pixels),
+        tf32(plan::integer(call, "tf32") != 0),
         scratch(plan::convScratch(window.n, window.c * window.kh * window.kw, pixels)) {}
 
   // A product for all groups of an image.
@@ -33,6 +34,7 @@ struct Convolution {
     ProductShape shape;
     shape.m = m, shape.n = n, shape.k = k, shape.batch = groups;
     shape.workspace = scratch.workspaceBytes;
+    shape.tf32 = tf32;
     shape.alignments = {sizeof(float), sizeof(float), sizeof(float)};
     return shape;
   }
@@ -53,6 +55,7 @@ struct Convolution {
   const Window window;
   const int64_t o, groups, outputs, patch, pixels;
   const int64_t image, columns;  // elements of one image, and of its columns
+  const bool tf32;
   const plan::ConvScratch scratch;
 };
 

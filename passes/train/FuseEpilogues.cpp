@@ -1,0 +1,164 @@
+// Gives matrix products the epilogues that their library functions have.
+//
+// Forward, a bias and a GELU behind a product; backward, the gradient of that GELU, and the gradient of a bias, which
+// sums what the gradient of its weight multiplies. What a fused kernel computes anyway beside other things (the sum of
+// a gradient that it has just made, say) stays there.
+#include "ir/Train/TensorBuilder.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/FusionOps.h"
+#include "passes/train/Matchers.h"
+#include "passes/train/Passes.h"
+
+namespace sheaf::train {
+#define GEN_PASS_DEF_FUSEEPILOGUES
+#include "passes/train/Passes.h.inc"
+}  // namespace sheaf::train
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace {
+
+// Before reshapes that keep the columns.
+Value matrixOf(Value v) {
+  while (auto reshape = v.getDefiningOp<ReshapeOp>()) {
+    if (!keepsRows(reshape)) break;
+    v = reshape.getOperand();
+  }
+  return v;
+}
+
+// Calls `visit` for every use of a value, behind reshapes that keep the columns.
+void forUses(Value v, function_ref<void(OpOperand&)> visit) {
+  for (OpOperand& use : v.getUses()) {
+    auto reshape = dyn_cast<ReshapeOp>(use.getOwner());
+    if (reshape && keepsRows(reshape))
+      forUses(reshape.getResult(), visit);
+    else
+      visit(use);
+  }
+}
+
+OpOperand* onlyUse(Value v) {
+  OpOperand* only = nullptr;
+  int64_t count = 0;
+  forUses(v, [&](OpOperand& use) { only = &use, ++count; });
+  return count == 1 ? only : nullptr;
+}
+
+class Epilogues {
+ public:
+  explicit Epilogues(Block& block) : block(block) {}
+
+  // How many products have got a bias, a GELU or its gradient.
+  int64_t results() {
+    return llvm::count_if(products(), [&](MatMulOp product) { return forward(product) || geluGradient(product); });
+  }
+
+  // How many sum an operand besides.
+  int64_t sums() {
+    return llvm::count_if(products(), [&](MatMulOp product) {
+      return (!product.getTransposeB() && sum(product, product.getRhs(), Epilogue::sum_rhs)) ||
+             (product.getTransposeA() && sum(product, product.getLhs(), Epilogue::sum_lhs));
+    });
+  }
+
+ private:
+  SmallVector<MatMulOp> products() {
+    return llvm::to_vector(llvm::make_filter_range(
+        block.getOps<MatMulOp>(), [](MatMulOp op) { return TensorBuilder::typeOf(op.getResult()).getRank() == 2; }));
+  }
+
+  MatMulEpilogueOp create(OpBuilder& builder, MatMulOp product, Epilogue epilogue, Value side) {
+    return MatMulEpilogueOp::create(builder, product.getLoc(), epilogue, product.getLhs(), product.getRhs(), side,
+                                    product.getTransposeA(), product.getTransposeB());
+  }
+
+  static void replace(Value old, Value fresh) {
+    OpBuilder builder(old.getContext());
+    builder.setInsertionPointAfterValue(fresh);
+    TensorBuilder t{builder, old.getLoc()};
+    old.replaceAllUsesWith(t.reshape(fresh, TensorBuilder::typeOf(old).getShape()));
+    old.getDefiningOp()->erase();
+  }
+
+  // matmul, bias, GELU: what is there of them, behind the product itself.
+  bool forward(MatMulOp product) {
+    Value before = product.getResult(), bias;
+    AddOp add;
+    if (OpOperand* use = onlyUse(before); use && (add = dyn_cast<AddOp>(use->getOwner()))) {
+      bias = matchColumnVector(add->getOperand(1 - use->getOperandNumber()), columnsOf(before));
+      // Only one of the operands may lead to the product.
+      if (bias) before = add.getResult();
+    }
+    GeluOp gelu;
+    forUses(before, [&](OpOperand& use) {
+      if (auto op = dyn_cast<GeluOp>(use.getOwner()); op && op.getApproximate()) gelu = op;
+    });
+    if (!bias && !gelu) return false;
+    Operation* at = before.getDefiningOp();
+    OpBuilder builder(at);
+    TensorBuilder t{builder, at->getLoc()};
+    if (bias) bias = t.reshape(bias, {columnsOf(before)});
+    auto fresh = create(builder, product, gelu ? bias ? Epilogue::bias_gelu : Epilogue::gelu : Epilogue::bias, bias);
+    if (gelu) replace(gelu.getResult(), fresh.getResult());
+    replace(before, gelu ? fresh.getAlso() : fresh.getResult());
+    return true;
+  }
+
+  bool geluGradient(MatMulOp product) {
+    OpOperand* use = onlyUse(product.getResult());
+    auto gradient = use ? dyn_cast<GeluGradOp>(use->getOwner()) : GeluGradOp();
+    if (!gradient || !gradient.getApproximate() || use->get() != gradient.getGradient()) return false;
+    OpBuilder builder(gradient);
+    TensorBuilder t{builder, gradient.getLoc()};
+    Value at = t.reshape(gradient.getOperand(), TensorBuilder::typeOf(product.getResult()).getShape());
+    replace(gradient.getResult(), create(builder, product, Epilogue::gelu_grad, at).getResult());
+    return true;
+  }
+
+  // The sum of the rows of an operand, if it is wanted and no kernel makes it in passing.
+  bool sum(MatMulOp product, Value operand, Epilogue epilogue) {
+    Value matrix = matrixOf(operand);
+    if (!isa_and_nonnull<MatMulOp, MatMulEpilogueOp, AttentionGradOp, ConcatOp, TransposeOp>(matrix.getDefiningOp()))
+      return false;
+    ReduceOp wanted;
+    forUses(matrix, [&](OpOperand& use) {
+      if (auto reduce = dyn_cast<ReduceOp>(use.getOwner()); reduce && reduce.getKind() == ReduceKind::sum &&
+                                                            use.get().getType() == operand.getType() &&
+                                                            reduce.getAxes() == ArrayRef<int64_t>{0})
+        wanted = reduce;
+    });
+    if (!wanted) return false;
+    Operation* first = product->isBeforeInBlock(wanted) ? product.getOperation() : wanted.getOperation();
+    for (Value v : product->getOperands())
+      if (Operation* op = v.getDefiningOp(); op && !op->isBeforeInBlock(first)) return false;
+    OpBuilder builder(first);
+    auto fresh = create(builder, product, epilogue, {});
+    replace(product.getResult(), fresh.getResult());
+    replace(wanted.getResult(), fresh.getAlso());
+    return true;
+  }
+
+  Block& block;
+};
+
+struct FuseEpilogues : sheaf::train::impl::FuseEpiloguesBase<FuseEpilogues> {
+  using Base::Base;
+
+  void runOnOperation() override {
+    int64_t fused = 0;
+    auto forBlocks = [&](int64_t (Epilogues::*fuse)()) {
+      for (auto function : getOperation().getOps<func::FuncOp>())
+        for (Block& block : function.getBody()) fused += (Epilogues(block).*fuse)();
+      // Products and biases that have been replaced.
+      visitBackwards(getOperation(), [](Operation*) {});
+    };
+    forBlocks(&Epilogues::results);
+    // The gradient of a GELU is now a product's own: no kernel sums it in passing.
+    forBlocks(&Epilogues::sums);
+    if (fused > 0) recordDecision(getOperation(), "matrix products with an epilogue: " + Twine(fused));
+  }
+};
+
+}  // namespace
