@@ -40,6 +40,9 @@ Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options);
 // What these ranks compute at, all at once.
 Expected<ComputeCost> measureCompute(Device& device, const MeasureOptions& options, const RankSet& set);
 
+// Bytes a second of what epilogues of products move on GPUs, into `cost`.
+Status measureEpilogues(Device& device, const MeasureOptions& options, const RankSet& set, ComputeCost& cost);
+
 // Every collective over these ranks, which compute nothing meanwhile. With `network` they are on several nodes.
 Expected<std::vector<LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
                                              bool network);

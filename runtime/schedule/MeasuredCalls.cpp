@@ -97,6 +97,16 @@ MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, b
       {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
 }
 
+MeasuredCall geluCall(int64_t m, int64_t n, int64_t k) {
+  MeasuredCall made = gemmCall(plan::BF16, m, n, k, false, false);
+  plan::Attribute* epilogue = made.call.add_attributes();
+  epilogue->set_name("epilogue");
+  epilogue->set_integer(static_cast<int64_t>(plan::Epilogue::kBiasGelu));
+  made.operands.insert(made.operands.begin() + 2, {bytesOf(plan::BF16, {n}), plan::READ});
+  made.operands.emplace_back(bytesOf(plan::BF16, {m, n}), plan::WRITE);
+  return made;
+}
+
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
                            bool causal, bool gradient) {
   const int64_t row = heads * width;

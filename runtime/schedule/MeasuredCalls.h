@@ -46,6 +46,8 @@ struct MeasuredCall {
 };
 MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
                       bool tf32 = false);
+// A bf16 product that adds a bias, keeps the sum and applies GELU.
+MeasuredCall geluCall(int64_t m, int64_t n, int64_t k);
 // Self-attention of `heads` heads of width `width`, or its gradient.
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
                            bool causal, bool gradient);

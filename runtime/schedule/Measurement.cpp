@@ -78,6 +78,7 @@ Expected<Profile> measure(Device& device, const MeasureOptions& options) {
                      : cat("computation with ", set.threads, set.threads == 1 ? " thread" : " threads", " a rank"));
     Expected<ComputeCost> compute = measureCompute(device, options, set);
     if (!compute.ok()) return compute.status();
+    if (options.gpu) SHEAF_RETURN_IF_ERROR(measureEpilogues(device, options, set, *compute));
     profile.compute_.push_back(std::move(*compute));
   }
   const uint64_t arenaBytes = sets.front().arenaBytes;

@@ -81,7 +81,7 @@ double seconds(const ComputeCost& costs, const Work& work) {
       seconds = std::max(work.bytes / costs.kernels.at(work.bytes), work.flops / costs.operations);
       break;
     case Work::Kind::kGemm:
-      seconds = gemmSeconds(costs, work);
+      seconds = gemmSeconds(costs, work) + (costs.epilogues > 0 ? work.epilogueBytes / costs.epilogues : 0);
       break;
     case Work::Kind::kAttention:
       seconds = attentionSeconds(costs, work);

@@ -75,7 +75,9 @@ struct ComputeCost {
   std::string kernelsSource;
   Curve moves;  // likewise of the library calls that move bytes
   std::string movesSource;
-  std::vector<GemmCost> gemm;            // by type and layout
+  std::vector<GemmCost> gemm;  // by type and layout
+  double epilogues = 0;        // bytes a second of what their epilogues move; 0: that takes no time
+  std::string epiloguesSource;
   std::vector<AttentionCost> attention;  // by type and direction
   double convolution = 1;                // rate of a convolution as a part of the rate of the product it unrolls to
   std::string convolutionSource;

@@ -224,7 +224,7 @@ class ProfileReader {
 
   ComputeCost computeCost(const json::Object& entry, const std::string& key) {
     ComputeCost cost;
-    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "attention", "convolution"});
+    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "epilogues", "attention", "convolution"});
     cost.threads = integerOr(entry, key, "threads", 1, kMaxRanks, 1);
     if (const json::Object* overhead = member(entry, key, "overhead")) {
       const std::string at = key + ".overhead";
@@ -267,6 +267,13 @@ class ProfileReader {
       gemm.source = text(from, at, "source");
       cost.gemm.push_back(gemm);
     });
+    if (entry.find("epilogues"))
+      if (const json::Object* epilogues = member(entry, key, "epilogues")) {
+        const std::string at = key + ".epilogues";
+        onlyKeys(*epilogues, at, {"bandwidth", "source"});
+        cost.epilogues = number(*epilogues, at, "bandwidth", kLeastRate, kMostRate);
+        cost.epiloguesSource = text(*epilogues, at, "source");
+      }
     list(entry, key, "attention", [&](const json::Object& from, const std::string& at) {
       onlyKeys(from, at, {"type", "gradient", "rate", "half_width", "half_keys", "half_queries", "block", "source"});
       AttentionCost attention;
@@ -394,16 +401,18 @@ json::Value Profile::toJson() const {
       if (a.halfQueries > 0) entry.set("half_queries", a.halfQueries);
       attention.push_back(std::move(entry));
     }
-    compute.push_back(json::Object{
-        {"threads", cost.threads},
-        {"overhead", json::Object{{"seconds", cost.overhead}, {"source", cost.overheadSource}}},
-        {"kernels",
-         json::Object{
-             {"bandwidth", pairsOf(cost.kernels)}, {"operations", cost.operations}, {"source", cost.kernelsSource}}},
-        {"moves", json::Object{{"bandwidth", pairsOf(cost.moves)}, {"source", cost.movesSource}}},
-        {"gemm", std::move(gemm)},
-        {"attention", std::move(attention)},
-        {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}});
+    json::Object written{{"threads", cost.threads},
+                         {"overhead", json::Object{{"seconds", cost.overhead}, {"source", cost.overheadSource}}},
+                         {"kernels", json::Object{{"bandwidth", pairsOf(cost.kernels)},
+                                                  {"operations", cost.operations},
+                                                  {"source", cost.kernelsSource}}},
+                         {"moves", json::Object{{"bandwidth", pairsOf(cost.moves)}, {"source", cost.movesSource}}},
+                         {"gemm", std::move(gemm)},
+                         {"attention", std::move(attention)},
+                         {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}};
+    if (cost.epilogues > 0)
+      written.set("epilogues", json::Object{{"bandwidth", cost.epilogues}, {"source", cost.epiloguesSource}});
+    compute.push_back(std::move(written));
   }
   for (const LinkCost& link : links_) {
     json::Object entry{{"op", link.op == plan::COLLECTIVE_OP_UNSPECIFIED ? kAnyOp : plan::collectiveName(link.op)}};

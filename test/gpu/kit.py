@@ -72,6 +72,13 @@ def bench_job(tools, kit):
             "parameters": 124_439_808}
 
 
+def probe(tools, kit):
+    """What the card is measured with, for the simulator."""
+    path = kit / "plans" / "probe.plan"
+    subprocess.run([tools / "sheaf", "profile", "-o", path, "--target", TARGET], check=True)
+    return str(path.relative_to(kit))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -93,7 +100,7 @@ def main():
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
             shutil.copy(ROOT / "test" / "models" / file, kit / "models")
     jobs = list(training_jobs(tools, kit))
-    (kit / "jobs.json").write_text(json.dumps({"training": jobs, "bench": bench_job(tools, kit)}))
+    (kit / "jobs.json").write_text(json.dumps({"training": jobs, "bench": bench_job(tools, kit), "probe": probe(tools, kit)}))
     shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
     shutil.copy(ROOT / "test" / "bench" / "pytorch_peer.py", kit)
     size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in under ten minutes; the figures go to results.json.
+"""Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in some ten minutes; the figures go to results.json,
+and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` says how near the simulator is with it.
 
-    python3 run.py [--only tests,training,sanitizer,processes,bench] [--out FOLDER] [--device-library FILE]
+    python3 run.py [--only tests,training,sanitizer,processes,predict,bench] [--out FOLDER] [--device-library FILE]
 
 --device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without
 a GPU.
@@ -23,9 +24,10 @@ import threading
 import time
 
 KIT = pathlib.Path(__file__).resolve().parent
-PARTS = ("tests", "training", "sanitizer", "processes", "bench")
+PARTS = ("tests", "training", "sanitizer", "processes", "predict", "bench")
 LOSS_WITHIN = {"f32": 2e-5, "bf16": 3e-3}
 REPEATS = 10
+PREDICTED_STEPS = 30  # after five that warm up
 PEAK_BF16 = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}  # dense tensor cores, NVIDIA's data sheets
 
 
@@ -210,19 +212,53 @@ def write_tokens(path, rows, tokens, vocabulary):
         file.write(struct.pack(f"<{rows * tokens + 1}H", *(generator.randrange(vocabulary) for _ in range(rows * tokens + 1))))
 
 
+def gpt2_data(runner, job):
+    weights, text = runner.out / "weights.safetensors", runner.out / "text.u16"
+    if not text.exists():
+        write_weights(weights, job["weights"])
+        write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
+    return ["--weights", weights, "--data", f"input_ids,labels={text}"]
+
+
+def predict(runner, jobs):
+    """Measures the card, and the steps that are to be predicted, with the products that the library chooses by itself; the
+    simulator is elsewhere: what it needs is card.json, steps.json and plans/ in the output folder."""
+    code, text = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / jobs["probe"], "--device", "cuda", "--measure",
+                              runner.out / "card.json"])
+    runner.check("predict/measure", code == 0, "" if code == 0 else text[-800:])
+    if code:
+        return
+    (runner.out / "plans").mkdir(exist_ok=True)
+    chosen = [(jobs["bench"], "gpt2-124m-bf16", gpt2_data(runner, jobs["bench"]))]
+    chosen += [(job, job["name"], job["data"]) for job in jobs["training"]
+               if job["ranks"] == 1 and job["stage"] == 0 and job["config"] != "mlp-adamw"]
+    steps = []
+    for job, name, data in chosen:
+        log = runner.out / f"predict-{name}.jsonl"
+        code, text = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *data, "--steps",
+                                  PREDICTED_STEPS + 5, "--log", log])
+        runner.check(f"predict/{name}", code == 0, "" if code == 0 else text[-800:])
+        if code:
+            continue
+        seconds = [e["seconds"] for e in map(json.loads, log.read_text().splitlines()) if "loss" in e][5:]
+        shutil.copy(KIT / job["plan"], runner.out / "plans")
+        steps.append({"name": name, "plan": f"plans/{pathlib.Path(job['plan']).name}", "step_seconds": statistics.median(seconds),
+                      "fastest_seconds": min(seconds)})
+    (runner.out / "steps.json").write_text(json.dumps(steps, indent=1))
+    runner.results["steps"] = steps
+
+
 def bench(runner, jobs):
     """GPT-2 124M in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory."""
     job, steps, pairs = jobs["bench"], 20, 5
-    weights, text = runner.out / "weights.safetensors", runner.out / "text.u16"
-    write_weights(weights, job["weights"])
-    write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
+    data = gpt2_data(runner, job)
     tuned = runner.out / "tuned.txt"
     tokens = job["rows"] * job["tokens"]
 
     def ours(index):
         log, memory = runner.out / f"bench-{index}.jsonl", MemoryUsed()
-        code, said = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
-                                  "--data", f"input_ids,labels={text}", "--steps", steps + 5, "--log", log,
+        code, said = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *data,
+                                  "--steps", steps + 5, "--log", log,
                                   "--tuned" if tuned.exists() else "--tune", tuned])
         device_bytes = memory.end()
         if code:

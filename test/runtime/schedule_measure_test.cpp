@@ -17,7 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kOverhead = 2e-6, kKernels = 2e12, kMoves = 1e12, kOperations = 1e13, kProducts = 4e14;
+constexpr double kOverhead = 2e-6, kKernels = 2e12, kMoves = 1e12, kOperations = 1e13, kProducts = 4e14,
+                 kEpilogues = 3e12;
 constexpr double kWithinBandwidth = 3e11, kNetworkBandwidth = 4e10, kWithinLatency = 2e-5, kNetworkLatency = 8e-5;
 constexpr double kSlowdown = 0.25;
 
@@ -33,7 +34,8 @@ double computeSeconds(const Work& work) {
     case Work::Kind::kKernel:
       return kOverhead + std::max(work.bytes / kKernels, work.flops / kOperations);
     case Work::Kind::kGemm:
-      return kOverhead + productSeconds(static_cast<double>(work.m * work.batch), keys, width, work.type == plan::BF16);
+      return kOverhead + work.epilogueBytes / kEpilogues +
+             productSeconds(static_cast<double>(work.m * work.batch), keys, width, work.type == plan::BF16);
     case Work::Kind::kAttention:
       return kOverhead + work.flops / 3e14 * (1 + 100 / keys) * (work.causal ? 1 + std::min(64 / keys, 1.0) : 1) *
                              (work.type == plan::BF16 ? 1 : 8);
@@ -232,6 +234,9 @@ TEST(Measure, FindsTheFiguresOfAGpu) {
   expectNear(gemmWork(plan::BF16, 2048, 768, 768, 1, false, false), 0.02);
   expectNear(gemmWork(plan::BF16, 8192, 2304, 768, 1, false, true), 0.02);
   expectNear(gemmWork(plan::BF16, 768, 3072, 16384, 1, true, false), 0.02);
+  Work gelu = gemmWork(plan::BF16, 16384, 3072, 768, 1, false, false);
+  gelu.epilogueBytes = 2.0 * 16384 * 3072;
+  expectNear(gelu, 0.02);
   // Others lie between them.
   expectNear(gemmWork(plan::BF16, 8192, 8192, 4096, 1, false, false), 0.1);
   expectNear(gemmWork(plan::F32, 4096, 4096, 2048, 1, false, false), 0.15);
