@@ -34,6 +34,14 @@ struct StepValues {
   std::function<void(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient)> onGradient;
 };
 
+// Instructions of a plan, made ready to be run as a whole again and again: see RankContext::prepare.
+class Burst {
+ public:
+  virtual ~Burst() = default;
+  // Runs them and waits for their end. The seconds that they took by the device's own clock.
+  virtual Expected<double> run() = 0;
+};
+
 // One rank: an arena, streams and events. issue() may be called by one thread at a time.
 class RankContext {
  public:
@@ -51,6 +59,11 @@ class RankContext {
   virtual Status write(uint64_t offset, std::span<const std::byte> host) = 0;
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
   virtual uint64_t highestTouchedByte() = 0;
+  // For measurements: the instructions, which are run once, ready to be run as a step runs its body. Null if that is
+  // one by one, so that issue() and the host's clock tell as much. A burst goes before its context.
+  virtual Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) {
+    return std::unique_ptr<Burst>();
+  }
   // Makes every rank's waits and rendezvous end with an error: this rank cannot go on.
   virtual void abort(const std::string& why) = 0;
 };
@@ -73,9 +86,17 @@ struct DeviceOptions {
   std::function<void(const std::string& name, const std::string& value)> note;
 };
 
+// What a process computes on, where that is not the machine itself.
+struct DeviceFacts {
+  std::string name;
+  uint64_t memoryBytes = 0;  // that are left for arenas
+};
+
 class Device {
  public:
   virtual ~Device() = default;
+  // For profiles. `processes`: as in DeviceOptions.
+  virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes) { return DeviceFacts(); }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
   // them and be verified.
   virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

@@ -270,6 +270,7 @@ class Run {
   void report(const StepResult& result) {
     if (reportedBad_) return;  // steps under way after a bad one are not worth telling
     log_.step(result);
+    noteSeconds(result.seconds);
     progress_->step(result);
     bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
     if (result.skipped) warn(cat("step ", result.step, ": the gradient norm is not finite, the update is skipped"));
@@ -305,6 +306,22 @@ class Run {
     return {};
   }
 
+  // Of the latest steps.
+  void noteSeconds(double seconds) {
+    constexpr size_t kMost = 1000;
+    if (stepSeconds_.size() < kMost)
+      stepSeconds_.push_back(seconds);
+    else
+      stepSeconds_[nextSeconds_++ % kMost] = seconds;
+  }
+
+  double medianSeconds() {
+    if (stepSeconds_.empty()) return 0;
+    const auto middle = stepSeconds_.begin() + static_cast<ptrdiff_t>(stepSeconds_.size() / 2);
+    std::nth_element(stepSeconds_.begin(), middle, stepSeconds_.end());
+    return *middle;
+  }
+
   void noteMemory() { privateBytes_ = std::max(privateBytes_, privateResidentBytes()); }
 
   Status logEnd() {
@@ -313,6 +330,7 @@ class Run {
     log_.event("end", {{"step", position_.step},
                        {"updates", position_.updates},
                        {"samples", position_.samples},
+                       {"step_seconds", medianSeconds()},
                        {"peak_resident_bytes", peakResidentBytes()},
                        {"resident_bytes_without_files", privateBytes_}});
     return {};
@@ -354,6 +372,8 @@ class Run {
   std::optional<Trace> trace_;
   std::string target_, lastSaved_, tracePath_;  // target: the device
   bool reportedBad_ = false;
+  std::vector<double> stepSeconds_;
+  size_t nextSeconds_ = 0;
   uint64_t privateBytes_ = 0;  // largest seen
 };
 

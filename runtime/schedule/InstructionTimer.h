@@ -1,4 +1,6 @@
-// Times instructions on a device through its normal interface: small synthetic plans, on all ranks at once.
+// Times instructions on a device through its normal interface: small synthetic plans, on all ranks at once. Where the
+// device runs steps as a whole (a GPU's graphs), so are instructions here, timed by its own clock; elsewhere they are
+// issued one by one, timed by the host's.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +10,15 @@
 
 #include "runtime/device/Device.h"
 #include "runtime/plan/plan.pb.h"
+#include "runtime/schedule/MeasureParts.h"
 
 namespace sheaf::schedule {
 
 class InstructionTimer {
  public:
   // Kernels that instructions launch are those of `kernels`. Every rank's arena has `arenaBytes`.
-  InstructionTimer(Device& device, int64_t ranks, int threads, uint64_t arenaBytes, const plan::Plan& kernels);
+  InstructionTimer(Device& device, const MeasureOptions& options, const RankSet& set, uint64_t arenaBytes,
+                   const plan::Plan& kernels);
 
   // Groups of instructions are made first, then timed. A group cycles through `footprint` bytes of the arena, so that
   // its operands come from the level of the caches that holds as much; at least what one instruction needs.
@@ -30,6 +34,7 @@ class InstructionTimer {
 
   static constexpr uint32_t kCompute = 0, kCommunication = 1;
 
+  uint64_t arenaBytes() const { return arenaBytes_; }
   // Of a group, records and waits included.
   int instructions(size_t group) const { return groups_[group].last - groups_[group].first; }
 
@@ -49,22 +54,35 @@ class InstructionTimer {
     uint64_t footprint = 0;
     bool alike = true;  // its instructions are the same but for their places
   };
-  using Issue = std::function<Status(RankContext& context)>;
+  // Instructions in order, and on every rank of this process what runs them, if issuing them one by one is not it.
+  struct Run {
+    std::vector<const plan::Instruction*> instructions;
+    std::vector<std::unique_ptr<Burst>> bursts;
+  };
   struct Taken {
     double quickest, all;  // seconds of the quickest rank, and from the first's begin to the last's end
   };
-  // Runs `issue` on all ranks at once, then synchronizes them.
-  Expected<Taken> measure(const Issue& issue);
-  // The median of the quickest rank's seconds over the repetitions that nothing disturbed.
-  Expected<double> undisturbed(const Issue& issue);
-  Expected<double> quantileOfAll(const Issue& issue, double quantile);
+  Expected<Run> prepare(std::vector<const plan::Instruction*> instructions);
+  // All instructions of a group, so many times.
+  void append(std::vector<const plan::Instruction*>& list, const Group& group, int times) const;
+  // Runs it on all ranks at once, until all are done.
+  Expected<Taken> measure(const Run& run);
+  Expected<double> perform(const Run& run, size_t rank, double& begin, double& end);
+  // With the times of the other processes.
+  Status combine(Taken& taken) const;
+  bool tooFew(size_t repetitions, size_t least, double seconds) const;
+  // The median of the quickest rank's seconds over the repetitions that nothing disturbed, the runs taken in turn.
+  Expected<double> undisturbed(const std::vector<Run>& runs);
+  Expected<double> quantileOfAll(const Run& run, double quantile);
   // How often a group is to run for a repetition of the usual length.
   Expected<int> timesOf(const Group& group);
-  // All instructions of the group, so many times.
-  Status issueGroup(RankContext& context, const Group& group, int times) const;
+  // Numbers like those of a step into the first bytes of every rank's arena.
+  Status fill(uint64_t bytes);
 
   Device& device_;
-  DeviceOptions options_;
+  const DeviceOptions options_;
+  const std::function<Status()> goOn_;
+  const bool gpu_;
   uint64_t arenaBytes_, cursor_ = 0;
   plan::Plan plan_;
   std::vector<Group> groups_;

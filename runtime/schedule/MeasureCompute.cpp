@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
+#include <vector>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
+#include "runtime/plan/Types.h"
 #include "runtime/schedule/LeastSquares.h"
 #include "runtime/schedule/MeasureParts.h"
 #include "runtime/schedule/MeasuredCalls.h"
@@ -15,34 +16,19 @@ namespace {
 
 constexpr plan::ElementType kTypes[] = {plan::F32, plan::BF16};
 
-struct GemmShape {
-  int64_t m, n, k;
-};
-// Each size small and large beside the others small and large, and some shapes of small transformers.
-constexpr GemmShape kGemmShapes[] = {{64, 64, 64},     {128, 128, 128},  {32, 512, 512},   {512, 32, 512},
-                                     {512, 512, 32},   {256, 384, 384},  {512, 128, 128},  {512, 344, 128},
-                                     {512, 1024, 256}, {256, 128, 512},  {1024, 64, 256},  {64, 1024, 256},
-                                     {1024, 384, 384}, {512, 1536, 384}, {512, 384, 1536}, {2048, 256, 384},
-                                     {512, 1152, 384}, {384, 384, 2048}, {384, 1536, 512}, {768, 384, 1024}};
-
-struct AttentionShape {
-  int64_t b, h, s, d;
-  bool causal;
-};
-// Causal but for one.
-constexpr AttentionShape kAttentionShapes[] = {{4, 4, 64, 32, true},   {2, 4, 128, 32, true}, {2, 6, 256, 64, true},
-                                               {2, 6, 256, 64, false}, {1, 8, 512, 64, true}, {1, 4, 512, 128, true},
-                                               {1, 3, 1024, 64, true}};
+// What a GPU's instructions cycle through is more than its caches hold.
+constexpr uint64_t kGpuFootprint = uint64_t{128} << 20;
 
 class ComputeMeasurement {
  public:
-  ComputeMeasurement(Device& device, const MeasureOptions& options, int64_t threads)
+  ComputeMeasurement(Device& device, const MeasureOptions& options, const RankSet& set)
       : options_(options),
-        ranks_(std::max<int64_t>(options.cores / threads, 1)),
-        how_(cat("measured with ", ranks_, ranks_ == 1 ? " rank of " : " ranks of ", threads,
-                 threads == 1 ? " thread" : " threads", " at once")),
-        timer_(device, ranks_, static_cast<int>(threads), kArenaBytes, options.kernels) {
-    cost_.threads = threads;
+        shapes_(measuredShapes(options.gpu)),
+        how_(options.gpu ? cat("measured with ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " at once")
+                         : cat("measured with ", set.ranks, set.ranks == 1 ? " rank of " : " ranks of ", set.threads,
+                               set.threads == 1 ? " thread" : " threads", " at once")),
+        timer_(device, options, set, set.arenaBytes, options.kernels) {
+    cost_.threads = set.threads;
   }
 
   Expected<ComputeCost> run() {
@@ -54,6 +40,9 @@ class ComputeMeasurement {
     const auto attentions = attentionGroups();
     const auto convolution = convolutionGroup();
     SHEAF_RETURN_IF_ERROR(timer_.open());
+    // An idle GPU clocks up first.
+    if (options_.gpu && !moves.empty())
+      if (Expected<double> warm = timer_.seconds(moves.back().group); !warm.ok()) return warm.status();
     Expected<double> seconds = timer_.seconds(overhead);
     if (!seconds.ok()) return seconds.status();
     cost_.overhead = *seconds;
@@ -74,6 +63,14 @@ class ComputeMeasurement {
     return seconds;
   }
 
+  // How many times an instruction's bytes a group cycles through, each time on other operands; 0 if not even one fits.
+  int copiesOf(uint64_t bytes) const {
+    if (!options_.gpu) return kFootprints;
+    const uint64_t enough = (kGpuFootprint + bytes - 1) / std::max<uint64_t>(bytes, 1);
+    return static_cast<int>(
+        std::min<uint64_t>({kFootprints, enough, timer_.arenaBytes() / std::max<uint64_t>(bytes, 1)}));
+  }
+
   size_t overheadGroup() {
     const size_t group = timer_.group(64 << 10);
     const plan::LibraryCall call = plan::libraryCall(
@@ -91,7 +88,7 @@ class ComputeMeasurement {
 
   struct KernelGroup {
     size_t group;
-    int size;
+    uint64_t largest;  // operand: samples in which it is as large are compared with each other
     double bytes, operations;
   };
   std::vector<KernelGroup> kernelGroups() {
@@ -99,14 +96,17 @@ class ComputeMeasurement {
     for (const SampleKernel& sample : options_.samples) {
       const plan::Kernel& kernel = options_.kernels.kernels(sample.kernel);
       double bytes = 0;
-      uint64_t span = 0;
+      uint64_t span = 0, largest = 0;
       for (int i = 0; i < kernel.operand_bytes_size(); ++i) {
         bytes += static_cast<double>(kernel.operand_bytes(i));
+        largest = std::max(largest, kernel.operand_bytes(i));
         if (sample.placeOf[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
       }
-      groups.push_back(
-          {timer_.group(kFootprints * span), sample.size, bytes, static_cast<double>(kernel.operations())});
-      for (int copy = 0; copy < kFootprints; ++copy) {
+      const int copies = copiesOf(span);
+      if (copies * span > timer_.arenaBytes() || copies == 0) continue;
+      groups.push_back({timer_.group(static_cast<uint64_t>(copies) * span), largest, bytes,
+                        static_cast<double>(kernel.operations())});
+      for (int copy = 0; copy < copies; ++copy) {
         plan::Instruction instruction;
         plan::KernelLaunch* launch = instruction.mutable_kernel();
         launch->set_kernel(static_cast<uint32_t>(sample.kernel));
@@ -117,41 +117,55 @@ class ComputeMeasurement {
         timer_.add(std::move(instruction));
       }
     }
+    std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
     return groups;
   }
 
   // Bandwidth by size: of the samples of a size the second quickest, since an update in place moves bytes quicker than
-  // most and others compute more. What these take beyond that gives the rate of operations.
+  // most and others compute more; on a GPU, which has its caches in common, the one in the middle. What these take
+  // beyond that gives the rate of operations.
   Status fitKernels(const std::vector<KernelGroup>& groups) {
     struct Size {
       double bytes = 0;
       std::vector<double> rates;
     };
-    std::map<int, Size> sizes;
-    std::vector<double> taken;
+    std::map<uint64_t, Size> sizes;
+    std::vector<std::pair<const KernelGroup*, double>> taken;
+    Reach reach(options_.gpu);
     for (const KernelGroup& g : groups) {
+      if (!reach.takes(g.bytes)) break;
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
-      taken.push_back(*seconds);
-      sizes[g.size].bytes += g.bytes;
-      sizes[g.size].rates.push_back(g.bytes / *seconds);
+      reach.took(g.bytes, *seconds);
+      taken.emplace_back(&g, *seconds);
+      sizes[g.largest].bytes += g.bytes;
+      sizes[g.largest].rates.push_back(g.bytes / *seconds);
     }
+    if (sizes.empty()) return Status::error("no kernel of the probe is small enough for this device's memory");
     for (auto& [key, size] : sizes) {
       std::sort(size.rates.rbegin(), size.rates.rend());
-      cost_.kernels.points.emplace_back(size.bytes / static_cast<double>(size.rates.size()),
-                                        size.rates[std::min<size_t>(1, size.rates.size() - 1)]);
+      const size_t typical = options_.gpu ? size.rates.size() / 2 : std::min<size_t>(1, size.rates.size() - 1);
+      cost_.kernels.points.emplace_back(size.bytes / static_cast<double>(size.rates.size()), size.rates[typical]);
     }
-    std::sort(cost_.kernels.points.begin(), cost_.kernels.points.end());
+    sortPoints(cost_.kernels);
     // Of the samples that take longer than their bytes do, and not just longer than an instruction's overhead.
     std::vector<double> rates;
-    for (size_t i = 0; i < groups.size(); ++i)
-      if (taken[i] > std::max(1.5 * groups[i].bytes / cost_.kernels.at(groups[i].bytes), 10 * cost_.overhead))
-        rates.push_back(groups[i].operations / taken[i]);
+    for (const auto& [group, seconds] : taken)
+      if (seconds > std::max(1.5 * group->bytes / cost_.kernels.at(group->bytes), 10 * cost_.overhead) &&
+          group->operations > 0)
+        rates.push_back(group->operations / seconds);
     constexpr double kFree = 1e15;
     std::nth_element(rates.begin(), rates.begin() + static_cast<ptrdiff_t>(rates.size() / 2), rates.end());
     cost_.operations = rates.empty() ? kFree : rates[rates.size() / 2];
-    cost_.kernelsSource = cat(how_, ": ", groups.size(), " fusions of training steps in their sizes");
+    cost_.kernelsSource = cat(how_, ": ", taken.size(), " fusions of training steps in their sizes");
     return {};
+  }
+
+  // Sizes increase in a profile.
+  static void sortPoints(Curve& curve) {
+    std::sort(curve.points.begin(), curve.points.end());
+    auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+    curve.points.erase(std::unique(curve.points.begin(), curve.points.end(), same), curve.points.end());
   }
 
   struct MoveGroup {
@@ -162,9 +176,12 @@ class ComputeMeasurement {
     std::vector<MoveGroup> groups;
     // Rows as short as half a head.
     constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
-    for (int64_t rows : {128, 1024, 8192, 65536}) {
+    for (int64_t rows : shapes_.movedRows) {
       const uint64_t bytes = bytesOf(plan::F32, {rows, kColumns}), span = bytesOf(plan::F32, {rows, kRow});
-      groups.push_back({timer_.group(kFootprints * (bytes + span)), 2.0 * static_cast<double>(bytes)});
+      const int copies = copiesOf(bytes + span);
+      if (copies == 0) break;
+      groups.push_back(
+          {timer_.group(static_cast<uint64_t>(copies) * (bytes + span)), 2.0 * static_cast<double>(bytes)});
       const plan::LibraryCall call = plan::libraryCall("copy", {{"element_bytes", 4},
                                                                 {"rank", 2},
                                                                 {"size0", rows},
@@ -173,16 +190,19 @@ class ComputeMeasurement {
                                                                 {"size1", kColumns},
                                                                 {"source_stride1", 1},
                                                                 {"destination_stride1", 1}});
-      addCalls(timer_, {call, {{span, plan::READ}, {bytes, plan::WRITE}}}, kFootprints);
+      addCalls(timer_, {call, {{span, plan::READ}, {bytes, plan::WRITE}}}, copies);
     }
     return groups;
   }
 
   Status fitMoves(const std::vector<MoveGroup>& groups) {
     cost_.moves.points.clear();
+    Reach reach(options_.gpu);
     for (const MoveGroup& g : groups) {
+      if (!reach.takes(g.bytes)) break;
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
+      reach.took(g.bytes, *seconds);
       cost_.moves.points.emplace_back(g.bytes, g.bytes / *seconds);
     }
     cost_.movesSource = how_ + ": copies of every second 128 bytes";
@@ -193,88 +213,143 @@ class ComputeMeasurement {
     size_t group;
     Work work;
   };
-  // Each for all types that the library has.
-  ProductGroup productGroup(const MeasuredCall& call, const Work& work, int copies) {
-    // Scratch lies between the operands: at most half a mebibyte a thread.
-    const uint64_t scratch = static_cast<uint64_t>(cost_.threads) << 19;
-    const size_t group = timer_.group(kFootprints * (call.bytes() + scratch));
+  // Each for all types that the library has, by increasing work.
+  using ProductGroups = std::vector<ProductGroup>;
+  void addProduct(ProductGroups& groups, const MeasuredCall& call, const Work& work, int mostCopies) {
+    if (!call.supported()) return;
+    // Scratch lies between the operands: on the CPU at most half a mebibyte a thread.
+    const uint64_t bytes =
+        call.bytes() + (options_.gpu ? call.gpuScratch() : static_cast<uint64_t>(cost_.threads) << 19);
+    const int copies = std::min(copiesOf(bytes), mostCopies);
+    if (copies == 0) return;
+    groups.push_back({timer_.group(static_cast<uint64_t>(options_.gpu ? copies : kFootprints) * bytes), work});
     addCalls(timer_, call, copies);
-    return {group, work};
   }
 
-  std::vector<ProductGroup> gemmGroups() {
-    std::vector<ProductGroup> groups;
+  using Timed = std::pair<Work, double>;
+  // Those that are within reach.
+  Expected<std::vector<Timed>> timeProducts(ProductGroups groups) {
+    if (options_.gpu)
+      std::stable_sort(groups.begin(), groups.end(),
+                       [](const auto& a, const auto& b) { return a.work.flops < b.work.flops; });
+    Reach reach(options_.gpu);
+    std::vector<Timed> timed;
+    for (const ProductGroup& g : groups) {
+      if (!reach.takes(g.work.flops)) break;
+      Expected<double> seconds = secondsOf(g.group);
+      if (!seconds.ok()) return seconds.status();
+      reach.took(g.work.flops, *seconds);
+      timed.emplace_back(g.work, *seconds);
+    }
+    // What a GPU has done before the next instruction can begin says nothing of its rates; but for the last, which may
+    // be all that there is.
+    auto brief = [&](const Timed& each) { return each.second < cost_.overhead / 2; };
+    if (options_.gpu && !timed.empty())
+      timed.erase(std::remove_if(timed.begin(), timed.end() - 1, brief), timed.end() - 1);
+    return timed;
+  }
+
+  std::vector<ProductGroups> gemmGroups() {
+    std::vector<ProductGroups> groups;  // by type and layout
+    auto add = [&](plan::ElementType type, bool tf32, int layout) {
+      const bool transposeA = layout == 2, transposeB = layout == 1;
+      ProductGroups& same = groups.emplace_back();
+      for (size_t i = 0; i < shapes_.gemm.size(); ++i) {
+        const GemmShape& s = shapes_.gemm[i];
+        // GPUs are for bf16; of the others every second shape has to do.
+        if (options_.gpu && type != plan::BF16 && i % 2 > 0) continue;
+        Work work = gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB);
+        work.tf32 = tf32;
+        addProduct(same, gemmCall(type, s.m, s.n, s.k, transposeA, transposeB, tf32), work, kFootprints);
+      }
+    };
     for (plan::ElementType type : kTypes)
-      for (int layout = 0; layout < 3; ++layout)
-        for (const GemmShape& s : kGemmShapes) {
-          const bool transposeA = layout == 2, transposeB = layout == 1;
-          const MeasuredCall call = gemmCall(type, s.m, s.n, s.k, transposeA, transposeB);
-          if (call.supported())
-            groups.push_back(productGroup(call, gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB), kFootprints));
-        }
+      for (bool tf32 : {false, true})
+        for (int layout = 0; layout < 3; ++layout)
+          if (!tf32 || (options_.gpu && type == plan::F32)) add(type, tf32, layout);
     return groups;
   }
 
-  Status fitGemm(const std::vector<ProductGroup>& groups) {
-    std::map<std::tuple<plan::ElementType, bool, bool>, std::vector<Sample>> samples;  // by type and layout
-    for (const ProductGroup& g : groups) {
-      Expected<double> seconds = secondsOf(g.group);
-      if (!seconds.ok()) return seconds.status();
-      const double m = static_cast<double>(g.work.m), n = static_cast<double>(g.work.n),
-                   k = static_cast<double>(g.work.k);
-      samples[{g.work.type, g.work.transposeA, g.work.transposeB}].push_back(
-          {{m * n * k, n * k, m * k, m * n}, *seconds});
-    }
-    for (const auto& [key, measured] : samples) {
-      const std::vector<double> fitted = fitNonNegative(measured);
+  Status fitGemm(const std::vector<ProductGroups>& groups) {
+    for (const ProductGroups& same : groups) {
+      Expected<std::vector<Timed>> timed = timeProducts(same);
+      if (!timed.ok()) return timed.status();
+      if (timed->empty()) continue;
       GemmCost gemm;
-      std::tie(gemm.type, gemm.transposeA, gemm.transposeB) = key;
+      gemm.type = same.front().work.type;
+      gemm.tf32 = same.front().work.tf32;
+      gemm.transposeA = same.front().work.transposeA, gemm.transposeB = same.front().work.transposeB;
+      std::vector<Sample> samples;
+      for (const auto& [work, seconds] : *timed) {
+        const double m = static_cast<double>(work.m), n = static_cast<double>(work.n), k = static_cast<double>(work.k);
+        samples.push_back({{m * n * k, n * k, m * k, m * n}, seconds});
+        // Few results leave a part of a GPU idle, however long their sums.
+        if (options_.gpu) samples.back().terms.push_back(k);
+      }
+      const std::vector<double> fitted = fitNonNegative(samples);
       gemm.rate = 2 / fitted[0];
       gemm.halfM = fitted[1] / fitted[0], gemm.halfN = fitted[2] / fitted[0], gemm.halfK = fitted[3] / fitted[0];
-      gemm.source = cat(how_, ": a fit to ", measured.size(), " shapes");
-      cost_.gemm.push_back(gemm);
+      if (options_.gpu) gemm.halfResults = fitted[4] / fitted[0];
+      gemm.source = cat(how_, ": a fit to ", samples.size(), " shapes");
+      if (options_.gpu) gemm.shapes = measuredFactors(gemm, *timed);
+      cost_.gemm.push_back(std::move(gemm));
     }
-    return {};
+    return cost_.gemm.empty() ? Status::error("no product is small enough for this device's memory") : Status();
   }
 
-  std::vector<ProductGroup> attentionGroups() {
-    std::vector<ProductGroup> groups;
+  // What the formula leaves unexplained: a library chooses tiles by the shape, and a GPU computes them in waves.
+  std::vector<GemmFactor> measuredFactors(const GemmCost& gemm, const std::vector<Timed>& timed) {
+    constexpr double kMostFactor = 100;
+    std::vector<GemmFactor> factors;
+    ComputeCost alone;
+    alone.gemm.push_back(gemm);
+    for (const auto& [work, seconds] : timed)
+      factors.push_back(
+          {work.m, work.n, work.k, std::clamp(seconds / schedule::seconds(alone, work), 1 / kMostFactor, kMostFactor)});
+    return factors;
+  }
+
+  std::vector<ProductGroups> attentionGroups() {
+    std::vector<ProductGroups> groups;  // by type and direction
     for (plan::ElementType type : kTypes)
-      for (bool gradient : {false, true})
-        for (const AttentionShape& s : kAttentionShapes) {
-          const MeasuredCall call = attentionCall(type, s.b, s.s, s.h, s.d, s.causal, gradient);
-          if (call.supported())
-            groups.push_back(
-                productGroup(call, attentionWork(type, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient), 2));
-        }
+      for (bool gradient : {false, true}) {
+        ProductGroups& same = groups.emplace_back();
+        for (const AttentionShape& s : shapes_.attention)
+          addProduct(same, attentionCall(type, s.b, s.s, s.h, s.d, s.causal, gradient),
+                     attentionWork(type, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient), 2);
+      }
     return groups;
   }
 
-  Status fitAttention(const std::vector<ProductGroup>& groups) {
+  Status fitAttention(const std::vector<ProductGroups>& groups) {
     const double block = static_cast<double>(plan::kAttentionQueries);
-    std::map<std::pair<plan::ElementType, bool>, std::vector<Sample>> samples;  // by type and direction
-    for (const ProductGroup& g : groups) {
-      Expected<double> seconds = secondsOf(g.group);
-      if (!seconds.ok()) return seconds.status();
-      const double keys = static_cast<double>(g.work.n), width = static_cast<double>(g.work.k);
-      const double flops = g.work.flops * (g.work.causal ? 1 + std::min(block / keys, 1.0) : 1);
-      samples[{g.work.type, g.work.gradient}].push_back({{flops, flops / width, flops / keys}, *seconds});
-    }
-    for (const auto& [key, measured] : samples) {
-      const std::vector<double> fitted = fitNonNegative(measured);
+    for (const ProductGroups& same : groups) {
+      std::vector<Sample> samples;
+      Expected<std::vector<Timed>> timed = timeProducts(same);
+      if (!timed.ok()) return timed.status();
+      for (const auto& [work, seconds] : *timed) {
+        const double keys = static_cast<double>(work.n), width = static_cast<double>(work.k);
+        const double flops = work.flops * (work.causal ? 1 + std::min(block / keys, 1.0) : 1);
+        samples.push_back({{flops, flops / width, flops / keys}, seconds});
+        if (options_.gpu) samples.back().terms.push_back(flops / static_cast<double>(work.batch * work.m));
+      }
+      if (samples.empty()) continue;
+      const std::vector<double> fitted = fitNonNegative(samples);
       AttentionCost attention;
-      std::tie(attention.type, attention.gradient) = key;
+      attention.type = same.front().work.type;
+      attention.gradient = same.front().work.gradient;
       attention.rate = 1 / fitted[0];
       attention.halfWidth = fitted[1] / fitted[0];
       attention.halfKeys = fitted[2] / fitted[0];
+      if (options_.gpu) attention.halfQueries = fitted[3] / fitted[0];
       attention.block = block;
-      attention.source = cat(how_, ": a fit to ", measured.size(), " shapes");
+      attention.source = cat(how_, ": a fit to ", samples.size(), " shapes");
       cost_.attention.push_back(attention);
     }
-    return {};
+    return cost_.attention.empty() ? Status::error("no attention is small enough for this device's memory") : Status();
   }
 
-  ProductGroup convolutionGroup() {
+  ProductGroups convolutionGroup() {
     constexpr int64_t n = 4, c = 32, o = 64, h = 28, w = 28, kh = 3, kw = 3;
     plan::Instruction instruction;
     *instruction.mutable_call() = plan::libraryCall("conv", {{"n", n},
@@ -299,22 +374,25 @@ class ComputeMeasurement {
                             {{bytesOf(plan::F32, {n, c, h, w}), plan::READ},
                              {bytesOf(plan::F32, {o, c, kh, kw}), plan::READ},
                              {bytesOf(plan::F32, {n, o, h, w}), plan::WRITE}}};
-    return productGroup(call, workOf(instruction, plan::Plan()), kFootprints);
+    ProductGroups groups;
+    addProduct(groups, call, workOf(instruction, plan::Plan()), kFootprints);
+    return groups;
   }
 
   // The part of the product's rate.
-  Status fitConvolution(const ProductGroup& group) {
-    Expected<double> seconds = secondsOf(group.group);
-    if (!seconds.ok()) return seconds.status();
-    Work product = group.work;
-    product.kind = Work::Kind::kGemm;
-    cost_.convolution = (schedule::seconds(cost_, product) - cost_.overhead) / *seconds;
+  Status fitConvolution(const ProductGroups& groups) {
+    Expected<std::vector<Timed>> timed = timeProducts(groups);
+    if (!timed.ok()) return timed.status();
+    for (auto [work, seconds] : *timed) {
+      work.kind = Work::Kind::kGemm;
+      cost_.convolution = (schedule::seconds(cost_, work) - cost_.overhead) / seconds;
+    }
     cost_.convolutionSource = how_ + ": 3 x 3 filters on 28 x 28 pixels";
     return {};
   }
 
   const MeasureOptions& options_;
-  const int64_t ranks_;
+  const MeasuredShapes& shapes_;
   const std::string how_;
   InstructionTimer timer_;
   ComputeCost cost_;
@@ -322,8 +400,8 @@ class ComputeMeasurement {
 
 }  // namespace
 
-Expected<ComputeCost> measureCompute(Device& device, const MeasureOptions& options, int64_t threads) {
-  return ComputeMeasurement(device, options, threads).run();
+Expected<ComputeCost> measureCompute(Device& device, const MeasureOptions& options, const RankSet& set) {
+  return ComputeMeasurement(device, options, set).run();
 }
 
 }  // namespace sheaf::schedule

@@ -5,6 +5,50 @@
 
 namespace sheaf::schedule {
 
+const MeasuredShapes& measuredShapes(bool gpu) {
+  // Each size of a product small and large beside the others small and large, and some shapes of small transformers;
+  // attention is causal but for one.
+  static const MeasuredShapes kCpu{
+      {{64, 64, 64},     {128, 128, 128},  {32, 512, 512},   {512, 32, 512},   {512, 512, 32},
+       {256, 384, 384},  {512, 128, 128},  {512, 344, 128},  {512, 1024, 256}, {256, 128, 512},
+       {1024, 64, 256},  {64, 1024, 256},  {1024, 384, 384}, {512, 1536, 384}, {512, 384, 1536},
+       {2048, 256, 384}, {512, 1152, 384}, {384, 384, 2048}, {384, 1536, 512}, {768, 384, 1024}},
+      {{4, 4, 64, 32, true},
+       {2, 4, 128, 32, true},
+       {2, 6, 256, 64, true},
+       {2, 6, 256, 64, false},
+       {1, 8, 512, 64, true},
+       {1, 4, 512, 128, true},
+       {1, 3, 1024, 64, true}},
+      {128, 1024, 8192, 65536}};
+  // What fills a GPU, with the shapes of transformers of 0.1 to 13 billion parameters on 2k to 16k tokens: forward and
+  // gradients of inputs (many rows), gradients of weights (a long sum). Vocabularies are rounded up as they lie in
+  // memory. Sizes that a device is too slow for are left out: see MeasureCompute.cpp.
+  static const MeasuredShapes kGpu{
+      {{64, 64, 64},        {256, 256, 256},     {512, 512, 512},     {1024, 1024, 1024},  {2048, 2048, 2048},
+       {4096, 4096, 4096},  {8192, 8192, 8192},  {256, 4096, 4096},   {4096, 256, 4096},   {4096, 4096, 256},
+       {2048, 768, 768},    {2048, 3072, 768},   {8192, 768, 768},    {8192, 2304, 768},   {8192, 768, 3072},
+       {16384, 768, 768},   {16384, 2304, 768},  {16384, 3072, 768},  {16384, 768, 3072},  {768, 768, 16384},
+       {768, 3072, 16384},  {3072, 768, 16384},  {16384, 50304, 768}, {768, 50304, 16384}, {50304, 768, 16384},
+       {2048, 4096, 4096},  {4096, 6144, 4096},  {8192, 4096, 4096},  {8192, 14336, 4096}, {8192, 4096, 14336},
+       {4096, 14336, 8192}, {14336, 4096, 8192}, {8192, 13824, 5120}},
+      {{1, 1, 64, 64, true},
+       {1, 2, 128, 64, true},
+       {2, 12, 256, 64, true},
+       {4, 12, 512, 64, true},
+       {1, 12, 1024, 64, true},
+       {8, 12, 1024, 64, true},
+       {16, 12, 1024, 64, true},
+       {4, 16, 1024, 64, false},
+       {2, 32, 1024, 128, true},
+       {2, 16, 2048, 64, true},
+       {1, 32, 2048, 128, true},
+       {1, 32, 4096, 128, true},
+       {1, 16, 8192, 128, true}},
+      {1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22}};
+  return gpu ? kGpu : kCpu;
+}
+
 uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes) {
   uint64_t bytes = plan::elementBytes(type);
   for (int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
@@ -15,6 +59,10 @@ uint64_t MeasuredCall::bytes() const {
   uint64_t sum = 0;
   for (const auto& operand : operands) sum += operand.first;
   return sum;
+}
+
+uint64_t MeasuredCall::gpuScratch() const {
+  return plan::aligned(plan::deviceScratch(call));
 }
 
 bool MeasuredCall::supported() const {
@@ -32,7 +80,8 @@ bool MeasuredCall::supported() const {
   return plan::checkLibraryCall(whole, 1, 1).ok();
 }
 
-MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB) {
+MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
+                      bool tf32) {
   return {
       plan::libraryCall("gemm", {{"m", m},
                                  {"n", n},
@@ -43,8 +92,19 @@ MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, b
                                  {"lda", transposeA ? m : k},
                                  {"ldb", transposeB ? k : n},
                                  {"ldc", n},
+                                 {"tf32", tf32},
                                  {"type", type}}),
       {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
+}
+
+MeasuredCall geluCall(int64_t m, int64_t n, int64_t k) {
+  MeasuredCall made = gemmCall(plan::BF16, m, n, k, false, false);
+  plan::Attribute* epilogue = made.call.add_attributes();
+  epilogue->set_name("epilogue");
+  epilogue->set_integer(static_cast<int64_t>(plan::Epilogue::kBiasGelu));
+  made.operands.insert(made.operands.begin() + 2, {bytesOf(plan::BF16, {n}), plan::READ});
+  made.operands.emplace_back(bytesOf(plan::BF16, {m, n}), plan::WRITE);
+  return made;
 }
 
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,

@@ -1,10 +1,13 @@
 #include "runtime/schedule/Measurement.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/base/Text.h"
+#include "runtime/comm/process/SubGroup.h"
 #include "runtime/plan/Types.h"
 #include "runtime/schedule/MeasureParts.h"
+#include "runtime/schedule/MeasuredCalls.h"
 
 namespace sheaf::schedule {
 namespace {
@@ -17,7 +20,36 @@ std::vector<int64_t> doublings(int64_t first, int64_t last) {
   return numbers;
 }
 
+// The ranks that are measured together: neighbours, while all other neighbours do the same.
+class Neighbours {
+ public:
+  Neighbours(const MeasureOptions& options, int64_t ranks, uint64_t arenaBytes)
+      : set_{ranks, 1, options.processes, arenaBytes} {
+    if (!options.processes || ranks == options.processes->size()) return;
+    group_.emplace(*options.processes, ranks);
+    set_.processes = &*group_;
+  }
+  Neighbours(const Neighbours&) = delete;
+  const RankSet& set() const { return set_; }
+
+ private:
+  std::optional<comm::SubGroup> group_;
+  RankSet set_;
+};
+
 }  // namespace
+
+DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
+  DeviceOptions device;
+  device.ranks = set.ranks;
+  device.threadsPerRank = set.threads;
+  device.graphs = options.graphs;
+  device.ringReductions = options.ringReductions;
+  device.tunedProducts = options.tunedProducts;
+  device.processes = set.processes;
+  if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;
+  return device;
+}
 
 Expected<Profile> measure(Device& device, const MeasureOptions& options) {
   auto tell = [&](const std::string& what) {
@@ -27,23 +59,45 @@ Expected<Profile> measure(Device& device, const MeasureOptions& options) {
   profile.name_ = options.name;
   profile.description_ = cat("measured on ", options.machine);
   profile.ranks_ = options.ranks;
-  profile.ranksPerNode_ = plan::kMaxRanks;
-  profile.cores_ = options.cores;
+  profile.ranksPerNode_ = options.gpu ? options.ranksPerNode : plan::kMaxRanks;
+  profile.cores_ = options.gpu ? 0 : options.cores;
   profile.memoryBytes_ = options.memoryBytes;
-  profile.memorySource_ = "what the operating system grants this process, for all ranks together";
-  for (int64_t threads : options.threads > 0 ? std::vector{options.threads} : doublings(1, options.cores)) {
-    tell(cat("computation with ", threads, threads == 1 ? " thread" : " threads", " a rank"));
-    Expected<ComputeCost> compute = measureCompute(device, options, threads);
+  profile.memorySource_ = options.memorySource;
+  // Of computation: on GPUs one, on CPUs one for each number of threads a rank.
+  std::vector<RankSet> sets;
+  if (options.gpu) {
+    Expected<RankSet> set = gpuRanks(device, options);
+    if (!set.ok()) return set.status();
+    sets.push_back(*set);
+  } else {
+    for (int64_t threads : options.threads > 0 ? std::vector{options.threads} : doublings(1, options.cores))
+      sets.push_back({std::max<int64_t>(options.cores / threads, 1), static_cast<int>(threads), nullptr, kArenaBytes});
+  }
+  for (const RankSet& set : sets) {
+    tell(options.gpu ? "computation"
+                     : cat("computation with ", set.threads, set.threads == 1 ? " thread" : " threads", " a rank"));
+    Expected<ComputeCost> compute = measureCompute(device, options, set);
     if (!compute.ok()) return compute.status();
+    if (options.gpu) SHEAF_RETURN_IF_ERROR(measureEpilogues(device, options, set, *compute));
     profile.compute_.push_back(std::move(*compute));
   }
-  for (int64_t ranks : doublings(2, options.ranks)) {
-    tell(cat("collectives of ", ranks, " ranks"));
-    Expected<std::vector<LinkCost>> links = measureLinks(device, options, ranks);
+  const uint64_t arenaBytes = sets.front().arenaBytes;
+  auto links = [&](int64_t ranks, bool network) -> Status {
+    tell(cat("collectives of ", ranks, " ranks", network ? " over the network" : ""));
+    const Neighbours neighbours(options, ranks, arenaBytes);
+    Expected<std::vector<LinkCost>> links = measureLinks(device, options, neighbours.set(), network);
     if (!links.ok()) return links.status();
     profile.links_.insert(profile.links_.end(), links->begin(), links->end());
-  }
-  Expected<Slowdown> slowdown = measureSlowdown(device, options);
+    return {};
+  };
+  const int64_t within = options.gpu ? std::min(options.ranks, options.ranksPerNode) : options.ranks;
+  if (within > 1)
+    for (int64_t ranks : doublings(2, within))
+      if (!options.processes || within % ranks == 0) SHEAF_RETURN_IF_ERROR(links(ranks, false));
+  if (options.ranks > within) SHEAF_RETURN_IF_ERROR(links(options.ranks, true));
+  tell("computation beside collectives");
+  const Neighbours beside(options, options.gpu && within > 1 ? within : options.ranks, arenaBytes);
+  Expected<Slowdown> slowdown = measureSlowdown(device, options, beside.set());
   if (!slowdown.ok()) return slowdown.status();
   profile.slowdown_ = slowdown->value;
   profile.slowdownSource_ = slowdown->source;

@@ -1,4 +1,4 @@
-// Measures a machine on which the ranks share the cores: the profile that `sheaf profile` writes.
+// Measures the machine or the GPUs that ranks run on: the profile that `sheaf profile` and `sheaf-run --measure` write.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,35 @@
 #include <vector>
 
 #include "runtime/device/Device.h"
+#include "runtime/schedule/Probe.h"
 #include "runtime/schedule/Profile.h"
 
 namespace sheaf::schedule {
 
-// A kernel to be measured: of MeasureOptions::kernels, launched over all its rows.
-struct SampleKernel {
-  int kernel = 0;
-  int size = 0;  // samples of one size are compared with each other
-  // Of its operands, whose sizes are Kernel.operand_bytes; results, which come last, are written. An operand may lie
-  // where an earlier one does: the index of that one, or -1.
-  std::vector<plan::Access> access;
-  std::vector<int> placeOf;
-};
-
 struct MeasureOptions {
   std::string name;
-  int64_t ranks = 1;    // collectives are measured for powers of two up to this number and for it
-  int64_t threads = 0;  // of a rank; 0: powers of two up to the cores
-  int64_t cores = 1;    // of the machine
-  uint64_t memoryBytes = 0;
-  std::string machine;  // in words
-  plan::Plan kernels;   // kernels and images
+  std::string machine;       // in words
+  uint64_t memoryBytes = 0;  // of a rank's device, or of the machine whose cores the ranks share
+  std::string memorySource;
+  plan::Plan kernels;  // kernels and images
   std::vector<SampleKernel> samples;
   std::function<void(const std::string& what)> progress;
+  std::function<Status()> goOn;  // if set: asked now and then; an error ends the measurement
+
+  // On CPUs the ranks share the cores. Collectives are measured for powers of two up to this number and for it.
+  int64_t ranks = 1;
+  int64_t threads = 0;  // of a rank; 0: powers of two up to the cores
+  int64_t cores = 1;    // of the machine
+
+  // On GPUs, of which every process has one, `ranks` are those of the job: one a process, or all in one process.
+  bool gpu = false;
+  comm::ProcessGroup* processes = nullptr;  // if there are several; neighbours in it share a node
+  int64_t ranksPerNode = 1;
+  bool graphs = true, ringReductions = false;  // as in DeviceOptions
+  std::string tunedProducts;
 };
 
+// In a job of several processes all of them measure at once and get the same profile.
 Expected<Profile> measure(Device& device, const MeasureOptions& options);
 
 }  // namespace sheaf::schedule

@@ -21,13 +21,35 @@ const Cost* find(const std::vector<Cost>& costs, plan::ElementType type, Matches
   return best;
 }
 
+// Between the factors of the nearest shapes, each size on a logarithmic scale: all of a factor at its shape, half of it
+// where one size is 1.4 times as large, none of it beyond twice.
+double factorOf(const std::vector<GemmFactor>& shapes, const Work& work) {
+  auto distance = [](int64_t a, int64_t b) {
+    return std::log2(static_cast<double>(std::max<int64_t>(a, 1)) / static_cast<double>(std::max<int64_t>(b, 1)));
+  };
+  double sum = 0, weights = 1;
+  for (const GemmFactor& shape : shapes) {
+    const double m = distance(work.m, shape.m), n = distance(work.n, shape.n), k = distance(work.k, shape.k);
+    const double squared = m * m + n * n + k * k;
+    if (squared >= 1) continue;
+    constexpr double kSame = 1e-6;
+    const double weight = (1 - std::sqrt(squared)) * (1 - std::sqrt(squared)) / (squared + kSame);
+    sum += weight * std::log(shape.factor);
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
 double gemmSeconds(const ComputeCost& compute, const Work& work) {
   const GemmCost* cost = find(compute.gemm, work.type, [&](const GemmCost& c) {
     return c.tf32 == work.tf32 && (c.anyLayout || (c.transposeA == work.transposeA && c.transposeB == work.transposeB));
   });
   if (!cost) return 0;
   auto per = [](double half, int64_t size) { return half / static_cast<double>(std::max<int64_t>(size, 1)); };
-  return work.flops / cost->rate * (1 + per(cost->halfM, work.m) + per(cost->halfN, work.n) + per(cost->halfK, work.k));
+  return work.flops / cost->rate *
+         (1 + per(cost->halfM, work.m) + per(cost->halfN, work.n) + per(cost->halfK, work.k) +
+          per(cost->halfResults, work.m) / static_cast<double>(std::max<int64_t>(work.n * work.batch, 1))) *
+         factorOf(cost->shapes, work);
 }
 
 double attentionSeconds(const ComputeCost& compute, const Work& work) {
@@ -36,7 +58,10 @@ double attentionSeconds(const ComputeCost& compute, const Work& work) {
   if (!cost) return 0;
   const double keys = static_cast<double>(std::max<int64_t>(work.n, 1));
   const double width = static_cast<double>(std::max<int64_t>(work.k, 1));
-  return work.flops / cost->rate * (1 + cost->halfWidth / width) * (1 + cost->halfKeys / keys) *
+  const double queries =
+      static_cast<double>(std::max<int64_t>(work.m, 1)) * static_cast<double>(std::max<int64_t>(work.batch, 1));
+  return work.flops / cost->rate *
+         ((1 + cost->halfWidth / width) * (1 + cost->halfKeys / keys) + cost->halfQueries / queries) *
          (work.causal ? 1 + std::min(cost->block / keys, 1.0) : 1);
 }
 
@@ -56,7 +81,7 @@ double seconds(const ComputeCost& costs, const Work& work) {
       seconds = std::max(work.bytes / costs.kernels.at(work.bytes), work.flops / costs.operations);
       break;
     case Work::Kind::kGemm:
-      seconds = gemmSeconds(costs, work);
+      seconds = gemmSeconds(costs, work) + (costs.epilogues > 0 ? work.epilogueBytes / costs.epilogues : 0);
       break;
     case Work::Kind::kAttention:
       seconds = attentionSeconds(costs, work);

@@ -34,25 +34,33 @@ struct Curve {
   double highest() const;
 };
 
+// What a product of this shape took, over what the formula says.
+struct GemmFactor {
+  int64_t m, n, k;
+  double factor;
+};
+
 // 2 batch (m n k + half_m n k + half_n m k + half_k m n) / rate seconds: with one of the sizes at its half value and
 // the others large, a product runs at half the rate. The terms are what packing or loading operands and storing the
-// result cost beside the multiplications.
+// result cost beside the multiplications; and half_results k, since a product with few results leaves most of a GPU
+// idle. Then times a factor between those of the nearest of `shapes`, if there is one within twice or half its size.
 struct GemmCost {
   plan::ElementType type = plan::F32;
   bool anyLayout = false;  // holds whatever is transposed
   bool transposeA = false, transposeB = false;
   bool tf32 = false;  // of f32 operands that may be rounded to TF32
   double rate = 0;    // flops a second of large products
-  double halfM = 0, halfN = 0, halfK = 0;
+  double halfM = 0, halfN = 0, halfK = 0, halfResults = 0;
+  std::vector<GemmFactor> shapes;
   std::string source;
 };
 
-// flops / rate x (1 + half_width / width) x (1 + half_keys / keys) seconds; under a causal mask x (1 + block / keys),
-// because tiles of scores are computed whole.
+// flops / rate x ((1 + half_width / width) x (1 + half_keys / keys) + half_queries / queries of all heads and
+// sequences) seconds; under a causal mask x (1 + block / keys), because tiles of scores are computed whole.
 struct AttentionCost {
   plan::ElementType type = plan::F32;
   bool gradient = false;
-  double rate = 0, halfWidth = 0, halfKeys = 0, block = 0;
+  double rate = 0, halfWidth = 0, halfKeys = 0, halfQueries = 0, block = 0;
   std::string source;
 };
 
@@ -67,7 +75,9 @@ struct ComputeCost {
   std::string kernelsSource;
   Curve moves;  // likewise of the library calls that move bytes
   std::string movesSource;
-  std::vector<GemmCost> gemm;            // by type and layout
+  std::vector<GemmCost> gemm;  // by type and layout
+  double epilogues = 0;        // bytes a second of what their epilogues move; 0: that takes no time
+  std::string epiloguesSource;
   std::vector<AttentionCost> attention;  // by type and direction
   double convolution = 1;                // rate of a convolution as a part of the rate of the product it unrolls to
   std::string convolutionSource;

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kFormat = 1;
 constexpr int64_t kMaxRanks = plan::kMaxRanks;
 // Times and rates beyond these are mistakes of unit.
-constexpr double kMaxSeconds = 3600, kLeastRate = 1, kMostRate = 1e21, kMostSize = 1e18;
+constexpr double kMaxSeconds = 3600, kLeastRate = 1, kMostRate = 1e21, kMostSize = 1e18, kMaxProductSize = 1e12;
 constexpr size_t kMaxEntries = 4096;
 constexpr uint64_t kMaxFileBytes = 16 << 20;
 
@@ -154,6 +154,24 @@ class ProfileReader {
     return curve;
   }
 
+  // [m, n, k, factor] each.
+  std::vector<GemmFactor> factors(const json::Object& from, const std::string& where) {
+    constexpr double kMostFactor = 1e3;
+    const json::Array* entries = from.find("shapes")->array();
+    std::vector<GemmFactor> factors;
+    if (!entries || entries->size() > kMaxEntries) return fail(where, "expected a list of [m, n, k, factor]"), factors;
+    for (size_t i = 0; i < entries->size(); ++i) {
+      const std::string at = cat(where, "[", i, "]");
+      const json::Array* entry = (*entries)[i].array();
+      if (!entry || entry->size() != 4) return fail(at, "expected [m, n, k, factor]"), factors;
+      int64_t sizes[3];
+      for (size_t j = 0; j < 3; ++j)
+        sizes[j] = static_cast<int64_t>(inRange((*entry)[j], cat(at, "[", j, "]"), 1, kMaxProductSize));
+      factors.push_back({sizes[0], sizes[1], sizes[2], inRange((*entry)[3], at + "[3]", 1 / kMostFactor, kMostFactor)});
+    }
+    return factors;
+  }
+
   // Calls read(entry, key) for every object of a list.
   template <typename Read>
   void list(const json::Object& from, const std::string& key, const char* name, Read read) {
@@ -192,8 +210,10 @@ class ProfileReader {
       if (n > 1 && p.compute_[n - 1].threads <= p.compute_[n - 2].threads)
         fail(key + ".threads", "numbers of threads must increase from entry to entry");
     });
-    list(root, "", "collectives",
-         [&](const json::Object& entry, const std::string& key) { p.links_.push_back(linkCost(entry, key)); });
+    // One rank by itself has none.
+    if (p.ranks_ > 1 || p.ranksPerNode_ > 1 || root.find("collectives"))
+      list(root, "", "collectives",
+           [&](const json::Object& entry, const std::string& key) { p.links_.push_back(linkCost(entry, key)); });
     checkLinks(p);
     if (const json::Object* slowdown = member(root, "", "slowdown")) {
       onlyKeys(*slowdown, "slowdown", {"value", "source"});
@@ -204,7 +224,7 @@ class ProfileReader {
 
   ComputeCost computeCost(const json::Object& entry, const std::string& key) {
     ComputeCost cost;
-    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "attention", "convolution"});
+    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "epilogues", "attention", "convolution"});
     cost.threads = integerOr(entry, key, "threads", 1, kMaxRanks, 1);
     if (const json::Object* overhead = member(entry, key, "overhead")) {
       const std::string at = key + ".overhead";
@@ -227,7 +247,7 @@ class ProfileReader {
       cost.movesSource = text(*moves, at, "source");
     }
     list(entry, key, "gemm", [&](const json::Object& from, const std::string& at) {
-      onlyKeys(from, at, {"type", "tf32", "layout", "rate", "half", "source"});
+      onlyKeys(from, at, {"type", "tf32", "layout", "rate", "half", "half_results", "shapes", "source"});
       GemmCost gemm;
       gemm.type = type(from, at);
       gemm.tf32 = flagOr(from, at, "tf32", false);
@@ -242,17 +262,27 @@ class ProfileReader {
       } else {
         fail(at + ".half", "expected three numbers, for m, n and k");
       }
+      gemm.halfResults = numberOr(from, at, "half_results", 0, kMostSize, 0);
+      if (from.find("shapes")) gemm.shapes = factors(from, at + ".shapes");
       gemm.source = text(from, at, "source");
       cost.gemm.push_back(gemm);
     });
+    if (entry.find("epilogues"))
+      if (const json::Object* epilogues = member(entry, key, "epilogues")) {
+        const std::string at = key + ".epilogues";
+        onlyKeys(*epilogues, at, {"bandwidth", "source"});
+        cost.epilogues = number(*epilogues, at, "bandwidth", kLeastRate, kMostRate);
+        cost.epiloguesSource = text(*epilogues, at, "source");
+      }
     list(entry, key, "attention", [&](const json::Object& from, const std::string& at) {
-      onlyKeys(from, at, {"type", "gradient", "rate", "half_width", "half_keys", "block", "source"});
+      onlyKeys(from, at, {"type", "gradient", "rate", "half_width", "half_keys", "half_queries", "block", "source"});
       AttentionCost attention;
       attention.type = type(from, at);
       attention.gradient = flagOr(from, at, "gradient", false);
       attention.rate = number(from, at, "rate", kLeastRate, kMostRate);
       attention.halfWidth = numberOr(from, at, "half_width", 0, kMostSize, 0);
       attention.halfKeys = numberOr(from, at, "half_keys", 0, kMostSize, 0);
+      attention.halfQueries = numberOr(from, at, "half_queries", 0, kMostSize, 0);
       attention.block = numberOr(from, at, "block", 0, kMostSize, 0);
       attention.source = text(from, at, "source");
       cost.attention.push_back(attention);
@@ -283,12 +313,12 @@ class ProfileReader {
     return link;
   }
 
-  // Every collective has a way within a node, and between nodes if there is any.
+  // Every collective has a way within a node that has several ranks, and between nodes if there is any.
   void checkLinks(const Profile& p) {
     const bool network = std::any_of(p.links_.begin(), p.links_.end(), [](const LinkCost& l) { return l.network; });
     if (p.nodes(p.ranks_) > 1 && !network)
       fail("collectives", cat(p.ranks_, " ranks, ", p.ranksPerNode_, " a node, need an entry with \"network\": true"));
-    for (int spans = 0; spans <= (network ? 1 : 0); ++spans)
+    for (int spans = p.ranksPerNode_ > 1 ? 0 : 1; spans <= (network ? 1 : 0); ++spans)
       for (int op = plan::ALL_GATHER; op <= plan::ALL_REDUCE; ++op)
         if (std::none_of(p.links_.begin(), p.links_.end(), [&](const LinkCost& link) {
               return link.network == (spans == 1) && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
@@ -351,27 +381,38 @@ json::Value Profile::toJson() const {
       if (!g.anyLayout) entry.set("layout", kLayouts[2 * g.transposeA + g.transposeB]);
       entry.set("rate", g.rate);
       entry.set("half", json::Array{g.halfM, g.halfN, g.halfK});
+      if (g.halfResults > 0) entry.set("half_results", g.halfResults);
+      if (!g.shapes.empty()) {
+        json::Array shapes;
+        for (const GemmFactor& f : g.shapes) shapes.push_back(json::Array{f.m, f.n, f.k, f.factor});
+        entry.set("shapes", std::move(shapes));
+      }
       entry.set("source", g.source);
       gemm.push_back(std::move(entry));
     }
-    for (const AttentionCost& a : cost.attention)
-      attention.push_back(json::Object{{"type", plan::elementName(a.type)},
-                                       {"gradient", a.gradient},
-                                       {"rate", a.rate},
-                                       {"half_width", a.halfWidth},
-                                       {"half_keys", a.halfKeys},
-                                       {"block", a.block},
-                                       {"source", a.source}});
-    compute.push_back(json::Object{
-        {"threads", cost.threads},
-        {"overhead", json::Object{{"seconds", cost.overhead}, {"source", cost.overheadSource}}},
-        {"kernels",
-         json::Object{
-             {"bandwidth", pairsOf(cost.kernels)}, {"operations", cost.operations}, {"source", cost.kernelsSource}}},
-        {"moves", json::Object{{"bandwidth", pairsOf(cost.moves)}, {"source", cost.movesSource}}},
-        {"gemm", std::move(gemm)},
-        {"attention", std::move(attention)},
-        {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}});
+    for (const AttentionCost& a : cost.attention) {
+      json::Object entry{{"type", plan::elementName(a.type)},
+                         {"gradient", a.gradient},
+                         {"rate", a.rate},
+                         {"half_width", a.halfWidth},
+                         {"half_keys", a.halfKeys},
+                         {"block", a.block},
+                         {"source", a.source}};
+      if (a.halfQueries > 0) entry.set("half_queries", a.halfQueries);
+      attention.push_back(std::move(entry));
+    }
+    json::Object written{{"threads", cost.threads},
+                         {"overhead", json::Object{{"seconds", cost.overhead}, {"source", cost.overheadSource}}},
+                         {"kernels", json::Object{{"bandwidth", pairsOf(cost.kernels)},
+                                                  {"operations", cost.operations},
+                                                  {"source", cost.kernelsSource}}},
+                         {"moves", json::Object{{"bandwidth", pairsOf(cost.moves)}, {"source", cost.movesSource}}},
+                         {"gemm", std::move(gemm)},
+                         {"attention", std::move(attention)},
+                         {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}};
+    if (cost.epilogues > 0)
+      written.set("epilogues", json::Object{{"bandwidth", cost.epilogues}, {"source", cost.epiloguesSource}});
+    compute.push_back(std::move(written));
   }
   for (const LinkCost& link : links_) {
     json::Object entry{{"op", link.op == plan::COLLECTIVE_OP_UNSPECIFIED ? kAnyOp : plan::collectiveName(link.op)}};
@@ -385,7 +426,7 @@ json::Value Profile::toJson() const {
     collectives.push_back(std::move(entry));
   }
   root.set("compute", std::move(compute));
-  root.set("collectives", std::move(collectives));
+  if (!links_.empty()) root.set("collectives", std::move(collectives));
   root.set("slowdown", json::Object{{"value", slowdown_}, {"source", slowdownSource_}});
   return root;
 }

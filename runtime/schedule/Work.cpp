@@ -33,6 +33,11 @@ Work callWork(const plan::LibraryCall& call) {
     Work work = gemmWork(typeOf(call), get("m"), get("n"), get("k"), get("batch"), get("transpose_a") != 0,
                          get("transpose_b") != 0);
     work.tf32 = get("tf32") != 0;
+    const plan::Epilogue epilogue = plan::epilogue(call);
+    if (epilogue == plan::Epilogue::kGelu || epilogue == plan::Epilogue::kBiasGelu ||
+        epilogue == plan::Epilogue::kGeluGrad)
+      work.epilogueBytes = static_cast<double>(work.m) * static_cast<double>(work.n) *
+                           static_cast<double>(plan::elementBytes(work.type));
     return work;
   }
   if (name == "attention" || name == "attention_grad")

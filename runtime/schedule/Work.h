@@ -22,7 +22,9 @@ struct Work {
   double bytes = 0;                    // moved: each operand once, one that is read and written twice
   int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transposeA = false, transposeB = false;
-  bool tf32 = false;      // a product whose f32 operands may be rounded to TF32
+  bool tf32 = false;  // a product whose f32 operands may be rounded to TF32
+  double epilogueBytes =
+      0;                  // of the product's bytes those of another matrix as large as the result: see plan::Epilogue
   bool gradient = false;  // of attention
   bool causal = false;    // attention: flops are those of the scores that are needed, half of them
 };

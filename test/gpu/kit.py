@@ -78,6 +78,13 @@ def bench_job(tools, kit, name, rows, layers, width, parameters):
             "weights": weights, "layers": layers, "width": width, "parameters": parameters}
 
 
+def probe(tools, kit):
+    """What the card is measured with, for the simulator."""
+    path = kit / "plans" / "probe.plan"
+    subprocess.run([tools / "sheaf", "profile", "-o", path, "--target", TARGET], check=True)
+    return str(path.relative_to(kit))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -102,7 +109,8 @@ def main():
     (kit / "jobs.json").write_text(json.dumps({
         "training": jobs,
         "bench": {"gpt2-124m": bench_job(tools, kit, "gpt2-124m", 16, 12, 768, 124_439_808),
-                  "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)}}))
+                  "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)},
+        "probe": probe(tools, kit)}))
     shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
     for script in ("pytorch_peer.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)

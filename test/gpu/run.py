@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in under ten minutes; the figures go to results.json.
+"""Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in some ten minutes; the figures go to results.json,
+and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` says how near the simulator is with it.
 
-    python3 run.py [--only tests,training,sanitizer,processes,bench,large] [--out FOLDER] [--device-library FILE]
+    python3 run.py [--only tests,training,sanitizer,processes,predict,bench,large] [--out FOLDER] [--device-library FILE]
 
 `large` is GPT-2 1.5B beside PyTorch and is not among the parts that run if none are named.
 
@@ -27,9 +28,10 @@ import time
 import roofline
 
 KIT = pathlib.Path(__file__).resolve().parent
-PARTS = ("tests", "training", "sanitizer", "processes", "bench")  # and "large", which takes longer
+PARTS = ("tests", "training", "sanitizer", "processes", "predict", "bench")  # and "large", which takes longer
 LOSS_WITHIN = {"f32": 2e-5, "bf16": 3e-3}
 REPEATS = 10
+PREDICTED_STEPS = 30  # after five that warm up
 
 
 class Runner:
@@ -213,6 +215,43 @@ def write_tokens(path, rows, tokens, vocabulary):
         file.write(struct.pack(f"<{rows * tokens + 1}H", *(generator.randrange(vocabulary) for _ in range(rows * tokens + 1))))
 
 
+def gpt2_data(runner, job):
+    weights, text = runner.out / f"{job['model']}.safetensors", runner.out / f"{job['model']}.u16"
+    if not text.exists():
+        write_weights(weights, job["weights"])
+        write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
+    return ["--weights", weights, "--data", f"input_ids,labels={text}"]
+
+
+def predict(runner, jobs):
+    """Measures the card, and the steps that are to be predicted, with the products that the library chooses by itself; the
+    simulator is elsewhere: what it needs is card.json, steps.json and plans/ in the output folder."""
+    code, text = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / jobs["probe"], "--device", "cuda", "--measure",
+                              runner.out / "card.json"])
+    runner.check("predict/measure", code == 0, "" if code == 0 else text[-800:])
+    if code:
+        return
+    (runner.out / "plans").mkdir(exist_ok=True)
+    gpt2 = jobs["bench"]["gpt2-124m"]
+    chosen = [(gpt2, "gpt2-124m-bf16", gpt2_data(runner, gpt2))]
+    chosen += [(job, job["name"], job["data"]) for job in jobs["training"]
+               if job["ranks"] == 1 and job["stage"] == 0 and job["config"] != "mlp-adamw"]
+    steps = []
+    for job, name, data in chosen:
+        log = runner.out / f"predict-{name}.jsonl"
+        code, text = runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *data, "--steps",
+                                  PREDICTED_STEPS + 5, "--log", log])
+        runner.check(f"predict/{name}", code == 0, "" if code == 0 else text[-800:])
+        if code:
+            continue
+        seconds = [e["seconds"] for e in map(json.loads, log.read_text().splitlines()) if "loss" in e][5:]
+        shutil.copy(KIT / job["plan"], runner.out / "plans")
+        steps.append({"name": name, "plan": f"plans/{pathlib.Path(job['plan']).name}", "step_seconds": statistics.median(seconds),
+                      "fastest_seconds": min(seconds)})
+    (runner.out / "steps.json").write_text(json.dumps(steps, indent=1))
+    runner.results["steps"] = steps
+
+
 def bench(runner, jobs):
     compare(runner, jobs["bench"]["gpt2-124m"], steps=20, pairs=5)
 
@@ -224,14 +263,11 @@ def large(runner, jobs):
 def compare(runner, job, steps, pairs):
     """A model in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory; then where the time of
     a step goes."""
-    name, weights, text = job["model"], runner.out / "weights.safetensors", runner.out / "text.u16"
-    write_weights(weights, job["weights"])
-    write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
+    name, data = job["model"], gpt2_data(runner, job)
     tuned, tokens = runner.out / f"{name}.tuned.txt", job["rows"] * job["tokens"]
 
     def run(steps, *options):
-        return runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", "--weights", weights,
-                            "--data", f"input_ids,labels={text}", "--steps", steps,
+        return runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *data, "--steps", steps,
                             "--tuned" if tuned.exists() else "--tune", tuned, *options])
 
     def ours(index):

@@ -11,6 +11,7 @@ target_compile_definitions(runtime_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_
 target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
 sheaf_add_gtest(schedule_cost_test SOURCES schedule_cost_test.cpp LIBS SheafSchedule)
+sheaf_add_gtest(schedule_measure_test SOURCES schedule_measure_test.cpp LIBS SheafSchedule)
 sheaf_add_gtest(schedule_loop_test SOURCES schedule_loop_test.cpp LIBS SheafSchedule)
 
 # The scheduler against exact search.

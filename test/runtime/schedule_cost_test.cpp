@@ -188,6 +188,12 @@ const Refusal kRefusals[] = {
     {"Range", R"("rate": 4e12)", R"("rate": -4)", "compute[0].gemm[1].rate: expected a number from"},
     {"Type", R"("type": "bf16")", R"("type": "bf17")", "compute[0].gemm[1].type: 'bf17' is not one of f32"},
     {"Half", "[10, 0, 0]", "[10, 0]", "compute[0].gemm[0].half: expected three numbers"},
+    {"Shapes", "[10, 0, 0]", R"([10, 0, 0], "shapes": [[1, 2, 3]])",
+     "compute[0].gemm[0].shapes[0]: expected [m, n, k, factor]"},
+    {"Factor", "[10, 0, 0]", R"([10, 0, 0], "shapes": [[1, 2, 3, 0]])",
+     "compute[0].gemm[0].shapes[0][3]: expected a number"},
+    {"Epilogues", R"("convolution")", R"("epilogues": {"source": ""}, "convolution")",
+     "compute[0].epilogues.bandwidth: is missing"},
     {"Order", "[1000000, 4e9]", "[10, 4e9]", "sizes must increase"},
     {"Pair", "[1000000, 4e9]", "[1000000]", "compute[0].kernels.bandwidth[1]: expected a pair"},
     {"Ranks", R"("ranks": 4)", R"("ranks": 0)", "ranks: expected an integer from 1"},
@@ -212,6 +218,40 @@ TEST_P(ProfileRefuses, NamingKeyAndRemedy) {
 
 INSTANTIATE_TEST_SUITE_P(, ProfileRefuses, ::testing::ValuesIn(kRefusals),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Profile, KnowsWhatWasMeasuredOfProductsNearby) {
+  // Where no factor is near, a GPU's formula: an idle part for few results.
+  std::string text = profileText(kLinks);
+  const std::string bf16 = R"("rate": 4e12, "half": [0, 0, 0])";
+  text.replace(text.find(bf16), bf16.size(),
+               bf16 + R"(, "half_results": 1000, "shapes": [[512, 512, 64, 1.5], [512, 512, 128, 0.5]])");
+  const Profile p = made(text);
+  auto factor = [&](int64_t m, int64_t n, int64_t k) {
+    const Work work = gemmWork(plan::BF16, m, n, k, 1, false, false);
+    const double alone = work.flops / 4e12 * (1 + 1000.0 / static_cast<double>(m * n));
+    return (p.seconds(work) - 1e-6) / alone;
+  };
+  EXPECT_NEAR(factor(512, 512, 64), 1.5, 1e-4);
+  EXPECT_NEAR(factor(512, 512, 128), 0.5, 1e-4);
+  EXPECT_NEAR(factor(4096, 512, 64), 1, 1e-9);
+  EXPECT_NEAR(factor(10, 10, 10), 1, 1e-9);
+  EXPECT_GT(factor(600, 512, 64), 1.1);
+  EXPECT_LT(factor(600, 512, 64), 1.5);
+  // What is read is what is written.
+  const std::string written = json::write(p.toJson());
+  EXPECT_EQ(json::write(made(written).toJson()), written);
+}
+
+TEST(Profile, OfOneRankNeedsNoCollectives) {
+  std::string text = profileText("[]");
+  text.replace(text.find(R"("collectives": [], )"), 19, "");
+  text.replace(text.find(R"("ranks": 4)"), 10, R"("ranks": 1)");
+  const Profile p = made(text);
+  EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 100, 1}), 1e-6);
+  EXPECT_THAT(p.withRanks(2).status().message(), HasSubstr("one node of 1 ranks"));
+  const std::string written = json::write(p.toJson());
+  EXPECT_EQ(json::write(made(written).toJson()), written);
+}
 
 TEST(Profile, NeedsAWayForEveryCollective) {
   EXPECT_THAT(

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
@@ -11,6 +12,7 @@ namespace sheaf {
 const char kHelp[] = R"(Runs a training plan made by `sheaf compile`.
 
 usage: sheaf-run PLAN --data NAME=FILE... --steps K [options]
+       sheaf-run PROBE --measure P.json [options]
 
 data
   --data NAME=FILE.npy      rows of an input; step s reads rows [s*B, (s+1)*B) of the global batch B, wrapping at the end
@@ -41,6 +43,8 @@ running and looking
   --log RUN.jsonl           one JSON object a step: step, loss, grad_norm, lr, seconds; other objects have "event"
   --trace T.json            when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto
   --dump-gradients G.safetensors  the first step's gradients
+  --measure P.json          with a probe of `sheaf profile --target`: measure the device for `sheaf simulate`; goes with
+                            --device, --reduce-order, --no-graphs, --tuned and --threads-per-rank
   --poison                  fill arenas with a pattern first, and log the highest byte that was touched
   --help, --version
 
@@ -74,6 +78,7 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
   setters["--log"] = path(run.log);
   setters["--dump-gradients"] = path(run.gradients);
   setters["--trace"] = path(run.trace);
+  setters["--measure"] = path(run.measure);
   setters["--tune"] = path(run.tune);
   setters["--tuned"] = path(run.tuned);
   setters["--steps"] = [&run](const std::string& value) { return positive("--steps", value, run.steps); };
@@ -127,7 +132,20 @@ Status unknown(const std::string& option, const std::map<std::string, Setter>& s
       cat("unknown option ", option, near.empty() ? "; see sheaf-run --help" : cat("; did you mean ", near, "?")));
 }
 
-Status checkComplete(const exec::RunOptions& run) {
+// Whether an option is heeded where nothing is trained.
+bool isForMeasuring(const std::string& option) {
+  static const std::set<std::string> kOptions{"--measure",   "--device", "--reduce-order",
+                                              "--no-graphs", "--tuned",  "--threads-per-rank"};
+  return kOptions.count(option) > 0;
+}
+
+Status checkComplete(const exec::RunOptions& run, const std::set<std::string>& given) {
+  if (!run.measure.empty()) {
+    if (run.plan.empty()) return Status::error("no probe is given; usage: sheaf-run PROBE --measure P.json");
+    for (const std::string& option : given)
+      if (!isForMeasuring(option)) return Status::error(cat(option, " is for training, and --measure trains nothing"));
+    return {};
+  }
   if (run.plan.empty()) return Status::error("no plan is given; usage: sheaf-run PLAN --data NAME=FILE... --steps K");
   if (run.steps == 0) return Status::error("--steps K is missing: how many steps are to be run?");
   SHEAF_RETURN_IF_ERROR(exec::checkTuning(run, run.device));
@@ -139,6 +157,7 @@ Status checkComplete(const exec::RunOptions& run) {
 
 Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments) {
   CommandLine line;
+  std::set<std::string> given;
   std::map<std::string, Setter> setters = settersFor(line.run);
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string option = arguments[i];
@@ -156,6 +175,7 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
       line.version = true;
       return line;
     }
+    given.insert(option.substr(0, option.find('=')));
     if (option == "--poison") {
       line.run.poison = true;
       continue;
@@ -179,7 +199,7 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
       return named ? status : Status::error(cat(option, ": ", status.message()));
     }
   }
-  SHEAF_RETURN_IF_ERROR(checkComplete(line.run));
+  SHEAF_RETURN_IF_ERROR(checkComplete(line.run, given));
   return line;
 }
 

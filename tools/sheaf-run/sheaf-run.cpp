@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
 #include "tools/sheaf-run/Options.h"
 
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, onSignal);
   // Writing into a closed pipe is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
-  if (sheaf::Status status = sheaf::exec::run(line->run, interrupted); !status.ok()) {
+  const auto run = line->run.measure.empty() ? sheaf::exec::run : sheaf::exec::measure;
+  if (sheaf::Status status = run(line->run, interrupted); !status.ok()) {
     printError(status.message());
     return 1;
   }

@@ -26,6 +26,7 @@ class CudaContext : public RankContext {
   Status read(uint64_t offset, std::span<std::byte> host) override;
   Status write(uint64_t offset, std::span<const std::byte> host) override;
   uint64_t highestTouchedByte() override;
+  Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) override;
   void abort(const std::string& why) override;
 
   const Blas& blas() const { return *blas_; }
@@ -35,6 +36,7 @@ class CudaContext : public RankContext {
   // How a step's body is issued.
   enum class Mode { kDirect, kCapture, kLaunch };
   struct Delivery;
+  class GraphBurst;
 
   CudaContext(std::shared_ptr<World> world, int64_t local);
   Status open();
@@ -44,6 +46,8 @@ class CudaContext : public RankContext {
   Status beginBody(const StepValues* step);
   Status endBody(const Values& step);
   Status perform(Entry& entry, const Values& step);
+  // Appends instructions to their streams, or to the graph that is being captured, as no part of a body.
+  Status enqueueAll(std::span<const plan::Instruction* const> instructions);
   // The host's part of an instruction: fills the slot that the device reads.
   Status fillSlot(Entry& entry, const StepValues* step);
   // The device's part.

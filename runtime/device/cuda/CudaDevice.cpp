@@ -115,6 +115,15 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
 
 class CudaDevice : public Device {
  public:
+  Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
+    // A plan's gathers, its reductions and its scalars.
+    constexpr uint64_t kUsualCommunicators = 3;
+    Expected<Gpu> gpu = openGpu(processes ? processes->localRank() : 0);
+    if (!gpu.ok()) return gpu.status();
+    const uint64_t taken = kLibraryBytes + (processes ? kUsualCommunicators * kCommunicatorBytes : 0);
+    return DeviceFacts{gpu->name, gpu->freeBytes > taken ? gpu->freeBytes - taken : 0};
+  }
+
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {
     auto world = std::make_shared<World>();

@@ -54,6 +54,13 @@ void StepGraphs::dropCapture() {
 }
 
 Status StepGraphs::endCapture(int slot) {
+  Expected<GraphInstance> instance = endCapture();
+  if (!instance.ok()) return instance.status();
+  instances_[slot] = std::move(*instance);
+  return {};
+}
+
+Expected<GraphInstance> StepGraphs::endCapture() {
   SHEAF_RETURN_IF_ERROR(join(false));
   capturing_ = false;
   cudaGraph_t captured = nullptr;
@@ -64,8 +71,7 @@ Status StepGraphs::endCapture(int slot) {
   // Without the flag all of a graph has the priority of the stream that it is launched on.
   SHEAF_RETURN_IF_ERROR(check(cudaGraphInstantiate(&instance, captured, cudaGraphInstantiateFlagUseNodePriority),
                               "cannot make the step's graph (--no-graphs)"));
-  instances_[slot].reset(instance);
-  return {};
+  return GraphInstance(instance);
 }
 
 Status StepGraphs::launch(int slot) {

@@ -18,6 +18,8 @@ class StepGraphs {
   // What is enqueued on any of the streams from begin to end becomes the slot's graph.
   Status beginCapture();
   Status endCapture(int slot);
+  // In a graph that is no slot's.
+  Expected<GraphInstance> endCapture();
   // Ends a capture that went wrong, so that the streams can be used.
   void dropCapture();
   bool capturing() const { return capturing_; }

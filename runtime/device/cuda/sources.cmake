@@ -1,8 +1,9 @@
 # What libsheaf_cuda.so is made of; its double for the tests is made of the same sources, compiled for the CPU.
 include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTION_SOURCES, SHEAF_CUDA_FUNCTION_KERNELS
 set(SHEAF_CUDA_SOURCES
-  Arena.cpp CudaContext.cpp CudaDevice.cpp Gpu.cpp InstructionClock.cpp InstructionTable.cpp PeerCommunicators.cpp
-  Progress.cpp StepGraphs.cpp ../../comm/nccl/ExchangedSums.cpp ../../comm/nccl/NcclCommunicators.cpp ../../comm/nccl/Watchdog.cpp
+  Arena.cpp CudaContext.cpp CudaDevice.cpp GraphBurst.cpp Gpu.cpp InstructionClock.cpp InstructionTable.cpp
+  PeerCommunicators.cpp Progress.cpp StepGraphs.cpp
+  ../../comm/nccl/ExchangedSums.cpp ../../comm/nccl/NcclCommunicators.cpp ../../comm/nccl/Watchdog.cpp
   ${SHEAF_CUDA_FUNCTION_SOURCES})
 # Only in the real library: the double has others in test/emulation.
 set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp ../../comm/nccl/NcclApi.cpp)

@@ -1,0 +1,64 @@
+// Instructions as a graph of their own, timed by the GPU's events: what they take in a step, which is a graph, too.
+#include "runtime/device/cuda/CudaContext.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::cuda {
+
+class CudaContext::GraphBurst : public Burst {
+ public:
+  GraphBurst(CudaContext& context, GraphInstance graph, Event begin, Event end)
+      : context_(context), graph_(std::move(graph)), begin_(std::move(begin)), end_(std::move(end)) {}
+
+  Expected<double> run() override {
+    SHEAF_RETURN_IF_ERROR(useGpu(context_.world_->gpu.index));
+    context_.progress_.setBusy(true);
+    const cudaStream_t stream = context_.streams_[0].get();
+    SHEAF_RETURN_IF_ERROR(check(cudaEventRecord(begin_.get(), stream), "cannot record an event"));
+    SHEAF_RETURN_IF_ERROR(check(cudaGraphLaunch(graph_.get(), stream), "cannot launch the graph"));
+    SHEAF_RETURN_IF_ERROR(check(cudaEventRecord(end_.get(), stream), "cannot record an event"));
+    SHEAF_RETURN_IF_ERROR(context_.synchronize());
+    float milliseconds = 0;
+    SHEAF_RETURN_IF_ERROR(check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "cannot read a time"));
+    return double{milliseconds} * 1e-3;
+  }
+
+ private:
+  CudaContext& context_;
+  const GraphInstance graph_;
+  const Event begin_, end_;
+};
+
+Status CudaContext::enqueueAll(std::span<const plan::Instruction* const> instructions) {
+  const Values values = std::make_shared<StepValues>();
+  for (const plan::Instruction* instruction : instructions) {
+    Entry* entry = table_->find(*instruction);
+    if (!entry) return Status::error("an instruction that is not the plan's");
+    Status status = graphs_->enter(instruction->stream());
+    if (status.ok()) status = enqueue(*entry, values);
+    if (!status.ok()) return Status::error(cat(plan::describe(*world_->plan, *instruction), ": ", status.message()));
+  }
+  return {};
+}
+
+Expected<std::unique_ptr<Burst>> CudaContext::prepare(std::span<const plan::Instruction* const> instructions) {
+  if (!world_->options.graphs || !world_->communicators->capturable()) return std::unique_ptr<Burst>();
+  SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
+  progress_.setBusy(true);
+  // The first use of a library may do what a capture forbids.
+  SHEAF_RETURN_IF_ERROR(enqueueAll(instructions));
+  SHEAF_RETURN_IF_ERROR(synchronize());
+  SHEAF_RETURN_IF_ERROR(graphs_->beginCapture());
+  if (Status status = enqueueAll(instructions); !status.ok()) {
+    graphs_->dropCapture();
+    return status;
+  }
+  Expected<GraphInstance> graph = graphs_->endCapture();
+  if (!graph.ok()) return graph.status();
+  Expected<Event> begin = makeEvent(true), end = makeEvent(true);
+  if (!begin.ok()) return begin.status();
+  if (!end.ok()) return end.status();
+  return std::unique_ptr<Burst>(
+      std::make_unique<GraphBurst>(*this, std::move(*graph), std::move(*begin), std::move(*end)));
+}
+
+}  // namespace sheaf::cuda

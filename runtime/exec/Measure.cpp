@@ -1,0 +1,180 @@
+#include "runtime/exec/Measure.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <span>
+
+#include "runtime/base/Text.h"
+#include "runtime/exec/DeviceLibrary.h"
+#include "runtime/exec/Job.h"
+#include "runtime/exec/Machine.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/Types.h"
+#include "runtime/schedule/Probe.h"
+
+namespace sheaf::exec {
+namespace {
+
+// The processor's name, as far as the operating system knows it.
+std::string processorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "a processor of unknown name";
+}
+
+// "card" of "out/card.json".
+std::string baseName(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  return name.substr(0, name.find('.'));
+}
+
+class Measurer {
+ public:
+  Measurer(const RunOptions& options, const std::atomic<bool>& interrupted, Job& job)
+      : options_(options), interrupted_(interrupted), job_(job) {}
+
+  Status execute() {
+    SHEAF_RETURN_IF_ERROR(readProbe());
+    SHEAF_RETURN_IF_ERROR(settle());
+    Expected<Device*> device = loadDevice(target_);
+    if (!device.ok()) return device.status();
+    if (measured_.gpu) SHEAF_RETURN_IF_ERROR(describeGpus(**device));
+    measured_.goOn = [this] { return interrupted_ ? Status::error("interrupted: nothing is written") : Status(); };
+    if (job_.first())
+      measured_.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
+    Expected<schedule::Profile> profile = schedule::measure(**device, measured_);
+    if (!profile.ok()) return profile.status();
+    return file_ ? writeProfile(*profile, *file_) : Status();
+  }
+
+ private:
+  Status readProbe() {
+    Expected<std::unique_ptr<plan::Plan>> probe = plan::readProvedPlan(options_.plan);
+    if (!probe.ok()) return probe.status();
+    if (!schedule::isProbe(**probe))
+      return Status::error(cat(options_.plan, " is a training plan, which --measure has no use for; `sheaf profile ",
+                               "--target cuda:sm_90 -o PROBE.plan` makes what it measures with"));
+    target_ = options_.device.empty() ? plan::deviceOf((*probe)->images(0)) : options_.device;
+    if (!plan::imageFor(**probe, target_))
+      return Status::error(cat("the probe has kernels for ", plan::targetsText(**probe), ", none for --device ",
+                               target_, "; `sheaf profile --target` says what they are compiled for"));
+    Expected<uint64_t> hash = plan::planHash(**probe);
+    if (!hash.ok()) return hash.status();
+    hash_ = *hash;
+    measured_ = thisMachine(options_.measure);
+    measured_.gpu = target_ != "cpu";
+    measured_.samples = schedule::samplesOf(**probe);
+    measured_.threads = options_.threadsPerRank;
+    measured_.graphs = options_.graphs;
+    measured_.ringReductions = options_.ringReductions;
+    measured_.tunedProducts = options_.tuned;
+    measured_.kernels = std::move(**probe);
+    // Before a minute of measuring: an output that cannot be written is an error at once.
+    if (!job_.first()) return {};
+    Expected<io::AtomicFile> file = io::AtomicFile::create(options_.measure);
+    if (!file.ok()) return Status::error(cat("--measure: ", file.status().message()));
+    file_.emplace(std::move(*file));
+    return {};
+  }
+
+  Status settle() {
+    if (job_.processes() > 1 && !measured_.gpu)
+      return Status::error("--measure on CPUs takes one process: a profile knows the cores of one machine");
+    SHEAF_RETURN_IF_ERROR(
+        job_.agree({cat("--measure with a probe with hash ", hexText(hash_)), cat("--device ", target_),
+                    cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
+                    cat(options_.graphs ? "no " : "", "--no-graphs"),
+                    cat("--tuned ", options_.tuned.empty() ? "not given" : "given")}));
+    const int64_t ranks = measured_.kernels.ranks();
+    if (!measured_.gpu) {
+      if (ranks > 1) measured_.ranks = ranks;
+      return {};
+    }
+    if (job_.processes() > 1 && ranks > 1 && ranks != job_.processes())
+      return Status::error(cat("the probe is for ", ranks, " ranks, the job has ", job_.processes(),
+                               " processes; `sheaf profile` without --ranks makes one for any number"));
+    measured_.ranks = job_.processes() > 1 ? job_.processes() : ranks;
+    measured_.ranksPerNode = measured_.ranks;
+    measured_.processes = job_.group();
+    return job_.group() ? countNodes() : Status();
+  }
+
+  // How many processes share a node, which must be neighbours, and as many on each.
+  Status countNodes() {
+    Expected<std::vector<std::string>> nodes = job_.group()->allGather(machineId(), "the machines");
+    if (!nodes.ok()) return nodes.status();
+    const size_t count = static_cast<size_t>(std::count(nodes->begin(), nodes->end(), nodes->front()));
+    bool even = nodes->size() % count == 0;
+    for (size_t i = 0; i < nodes->size() && even; ++i) {
+      const bool begins = i % count == 0;
+      even = begins ? std::count(nodes->begin(), nodes->begin() + static_cast<ptrdiff_t>(i), (*nodes)[i]) == 0
+                    : (*nodes)[i] == (*nodes)[i - 1];
+    }
+    if (!even)
+      return Status::error(
+          "--measure needs as many processes on each machine, and their ranks in a row; torchrun and "
+          "srun start them so, mpirun with --map-by node does not");
+    measured_.ranksPerNode = static_cast<int64_t>(count);
+    return {};
+  }
+
+  Status describeGpus(Device& device) {
+    Expected<DeviceFacts> facts = device.facts(job_.group());
+    if (!facts.ok()) return facts.status();
+    const bool share = job_.processes() == 1 && measured_.ranks > 1;
+    measured_.machine = share ? cat(facts->name, ", which ", measured_.ranks, " ranks share")
+                              : cat(measured_.ranks, " x ", facts->name, ", ", measured_.ranksPerNode, " a node");
+    measured_.memoryBytes = facts->memoryBytes / static_cast<uint64_t>(share ? measured_.ranks : 1);
+    measured_.memorySource = "what was free, less what CUDA's libraries take";
+    if (measured_.memoryBytes == 0) return Status::error(cat(facts->name, " has no memory left to measure with"));
+    // Who has least says what all may use.
+    if (!job_.group()) return {};
+    Expected<std::vector<std::string>> all = job_.group()->allGather(cat(measured_.memoryBytes), "the memory of GPUs");
+    if (!all.ok()) return all.status();
+    for (const std::string& theirs : *all)
+      if (int64_t bytes = 0; parseInteger(theirs, bytes) && bytes > 0)
+        measured_.memoryBytes = std::min(measured_.memoryBytes, static_cast<uint64_t>(bytes));
+    return {};
+  }
+
+  const RunOptions& options_;
+  const std::atomic<bool>& interrupted_;
+  Job& job_;
+  std::string target_;
+  uint64_t hash_ = 0;
+  schedule::MeasureOptions measured_;
+  std::optional<io::AtomicFile> file_;
+};
+
+}  // namespace
+
+schedule::MeasureOptions thisMachine(const std::string& file) {
+  schedule::MeasureOptions options;
+  options.name = baseName(file);
+  options.cores = availableCores();
+  options.ranks = std::max<int64_t>(options.cores, 4);
+  options.machine = cat(options.cores, options.cores == 1 ? " core of " : " cores of ", processorName());
+  options.memoryBytes = machineMemory();
+  options.memorySource = "what the operating system grants this process, for all ranks together";
+  return options;
+}
+
+Status writeProfile(const schedule::Profile& profile, io::AtomicFile& file) {
+  const std::string text = json::write(profile.toJson(), 1) + "\n";
+  Status written = file.write(std::as_bytes(std::span(text)));
+  return written.ok() ? file.commit() : written;
+}
+
+Status measure(const RunOptions& options, const std::atomic<bool>& interrupted) {
+  Expected<std::unique_ptr<Job>> job = Job::join(interrupted);
+  if (!job.ok()) return job.status();
+  return (*job)->end(Measurer(options, interrupted, **job).execute());
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,151 @@
+"""Calibrating the simulator where it is not: probes that `sheaf profile --target` makes and `sheaf-run --measure` measures
+with, on an emulated GPU, and what becomes of them."""
+import json
+import shutil
+import subprocess
+import sys
+
+from cases.cuda import environment, library
+from cases.processes import Job
+from harness import ROOT, Case, expect, expect_short_error
+from training import CONFIGS
+
+BOTH = ("--target", "cpu,cuda:sm_90")
+
+
+def cases(session):
+    yield Case("measuring/gpu", lambda: gpu(session))
+    yield Case("measuring/virtual-ranks", lambda: virtual_ranks(session))
+    yield Case("measuring/processes", lambda: processes(session))
+    yield Case("measuring/cpu", lambda: cpu(session), alone=True)
+    yield Case("measuring/probe", lambda: inspected(session))
+    yield Case("measuring/refused", lambda: refused(session))
+    yield Case("measuring/predict-kit", lambda: predict_kit(session))
+
+
+def probe(session, *options):
+    def make():
+        path = session.folder() / "probe.plan"
+        session.succeed("sheaf", "profile", "-o", path, *options)
+        return path
+
+    return session.once(("probe", options), make)
+
+
+def check(path, ranks):
+    """A profile, complete and in order."""
+    machine = json.loads(path.read_text())
+    expect(machine["name"] == path.stem and machine["ranks"] == ranks, f"{machine['name']} of {machine['ranks']} ranks")
+    compute, = machine["compute"]
+    expect({(g["type"], g.get("tf32", False), g["layout"]) for g in compute["gemm"]} ==
+           {(kind, tf32, layout) for kind, tf32 in (("f32", False), ("f32", True), ("bf16", False)) for layout in ("nn", "nt", "tn")},
+           "not every product is measured")
+    expect({(a["type"], a["gradient"]) for a in compute["attention"]} ==
+           {(kind, gradient) for kind in ("f32", "bf16") for gradient in (False, True)}, "not all attention is measured")
+    expect(len(compute["kernels"]["bandwidth"]) > 2 and len(compute["moves"]["bandwidth"]) > 1, "too few sizes of what moves bytes")
+    if ranks > 1:
+        expect({c["op"] for c in machine["collectives"]} == {"all_gather", "reduce_scatter", "all_reduce"}, "not every collective")
+    return machine
+
+
+def measured(session, ranks, *options):
+    def measure():
+        path = session.folder() / "card.json"
+        plan = probe(session, *BOTH, *(("--ranks", ranks) if ranks > 1 else ()))
+        session.succeed("sheaf-run", plan, "--device", "cuda", "--measure", path, *options, env=environment(session), timeout=600)
+        return path
+
+    return session.once(("measured", ranks, options), measure)
+
+
+def use(session, path, ranks):
+    """What reads profiles reads this one."""
+    plan = session.plan("gpt2-tiny", ranks, 0, 8, CONFIGS["gpt2-tiny"].options)
+    told = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", path, "--json").out)
+    expect(0 < told["step_seconds"] < 600, f"a step of {told['step_seconds']} s")
+    out = session.folder() / "scheduled.plan"
+    model = ROOT / "test" / "models" / "gpt2-tiny.onnx"
+    session.succeed("sheaf", "compile", model, "-o", out, "--batch", 8, "--ranks", ranks, "--profile", path)
+    session.succeed("sheaf", "fit", model, "--ranks", ranks, "--batch", 8, "--memory", "1GiB", "--profile", path)
+
+
+def gpu(session):
+    path = measured(session, 1)
+    machine = check(path, 1)
+    expect("Emulated GPU" in machine["description"] and "collectives" not in machine, machine["description"])
+    use(session, path, 1)
+
+
+def virtual_ranks(session):
+    path = measured(session, 2)
+    expect("share" in check(path, 2)["description"], "nothing says that the ranks share a GPU")
+    use(session, path, 2)
+
+
+def processes(session):
+    path = session.folder() / "card.json"
+    plan = probe(session, *BOTH)
+    with Job(session, 2, plan, "--device", "cuda", "--measure", path,
+             environment={"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": "2"}) as job:
+        codes = job.wait(seconds=600)
+        expect(not any(codes), "\n".join(process.told() for process in job.processes))
+    machine = check(path, 2)
+    expect(machine["ranks_per_node"] == 2 and not any(c.get("network") for c in machine["collectives"]), "one node is not one")
+
+
+def cpu(session):
+    path = session.folder() / "here.json"
+    session.succeed("sheaf-run", probe(session, "--target", "cpu", "--ranks", 2), "--measure", path, "--threads-per-rank", 1,
+                    timeout=600)
+    machine = json.loads(path.read_text())
+    expect(machine["cores"] >= 1 and machine["ranks"] == 2 and len(machine["compute"]) == 1, "not this machine")
+
+
+def inspected(session):
+    """A probe is a plan: it is proved, and its text is its bytes."""
+    plan = probe(session, *BOTH)
+    expect("race-free" in session.succeed("sheaf", "verify", plan).out, "the probe is not proved")
+    library(session)
+    expect(session.inspect(plan)["memory"]["peak_bytes"] > 1 << 20, "no room for what is measured")
+
+
+def refused(session):
+    where, plan = session.folder(), probe(session, *BOTH)
+    trains = session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options)
+    only = probe(session, "--target", "cuda:sm_90")
+
+    def run(words, *options, code=1):
+        done = session.call("sheaf-run", *options, env=environment(session))
+        expect(done.code == code, f"exit {done.code}: {done.err}")
+        expect_short_error(done, words)
+
+    run(["is a probe", "--measure"], plan, "--steps", 1)
+    run(["training plan", "sheaf profile"], trains, "--measure", where / "a.json")
+    run(["cuda:sm_90", "none for --device cpu"], only, "--device", "cpu", "--measure", where / "a.json")
+    run(["--measure", "nowhere"], plan, "--device", "cuda", "--measure", where / "nowhere" / "a.json")
+    run(["--steps is for training"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
+    run(["no probe is given"], "--measure", where / "a.json", code=2)
+    (where / "broken.plan").write_bytes(plan.read_bytes()[:-1])
+    run(["truncated"], where / "broken.plan", "--measure", where / "a.json")
+    for options, words in ((("--target", "cuda:sm_1"), ["--target"]), (("--target", "cpu", "--threads-per-rank", "2"), ["--threads-per-rank"]),
+                           (("--cpu", "host"), ["--cpu", "--target"])):
+        done = session.call("sheaf", "profile", "-o", where / "p", *options)
+        expect(done.code == 1 and len(done.err.splitlines()) == 1, done.err)
+        for word in words:
+            expect(word in done.err, f"no '{word}' in: {done.err}")
+
+
+def predict_kit(session):
+    """Predicted beside measured steps, from what the kit for GPU machines brings back."""
+    where = session.folder()
+    (where / "plans").mkdir()
+    shutil.copy(session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options), where / "plans" / "a.plan")
+    shutil.copy(ROOT / "runtime" / "schedule" / "profiles" / "h100x8.json", where / "card.json")
+    told = json.loads(session.succeed("sheaf", "simulate", where / "plans" / "a.plan", "--profile", where / "card.json", "--json").out)
+    (where / "steps.json").write_text(json.dumps([{"name": "a", "plan": "plans/a.plan", "step_seconds": told["step_seconds"] * 1.25}]))
+    script = [sys.executable, ROOT / "test" / "bench" / "predict.py", "--tools", session.tools, "--kit"]
+    done = subprocess.run([*script, where, "--json", where / "out.json"], capture_output=True, text=True)
+    expect(done.returncode == 0 and "-20.0 %" in done.stdout and "MISSED" in done.stdout, done.stdout + done.stderr)
+    expect(json.loads((where / "out.json").read_text())[0]["setting"] == "a", "the figures are not in the file")
+    done = subprocess.run([*script, where / "plans"], capture_output=True, text=True)
+    expect(done.returncode == 1 and "card.json" in done.stderr, done.stderr)
