@@ -37,7 +37,7 @@ namespace emulated {
 // who writes to a place has passed the barrier after which all have read it.
 template <typename T>
 struct Shown {
-  T lanes[2][1024];
+  T lanes[2][1024] = {};
   uint32_t turn[1024] = {};
 
   // This lane's value; returns what the warp's lanes show, until the next call.
@@ -52,7 +52,8 @@ struct Shown {
 
 template <typename T>
 Shown<T>& shown() {
-  static thread_local Shown<T> place;
+  // Known before any thread runs: which of them comes first to make it would be a race.
+  static thread_local constinit Shown<T> place;
   return place;
 }
 
