@@ -72,7 +72,7 @@ class Measurer {
     measured_.samples = schedule::samplesOf(**probe);
     measured_.threads = options_.threadsPerRank;
     measured_.graphs = options_.graphs;
-    measured_.ringReductions = options_.ringReductions;
+    measured_.ringReductions = options_.ringReductions.value_or(false);
     measured_.tunedProducts = options_.tuned;
     measured_.kernels = std::move(**probe);
     // Before a minute of measuring: an output that cannot be written is an error at once.
