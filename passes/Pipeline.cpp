@@ -66,6 +66,8 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
 
 void addFusePasses(mlir::OpPassManager& passes) {
   passes.addPass(train::createFuse());
+  // Once it is known what a kernel is: only kernels and products can step over what lies between rows.
+  passes.addPass(train::createPitchRows());
 }
 
 void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {

@@ -64,7 +64,7 @@ void RowKernel::emitChunk(Chunk& chunk, int64_t pass, Value row, Value partialRo
     Value value = vector(chunk, beforeRounding(output.value), row), offset = chunk.column;
     if (!program.flat) {
       Value bufferRow = output.kind == OutputKind::ColumnPartial ? partialRow : row;
-      offset = a.add(a.mul(bufferRow, index(program.columns)), chunk.column);
+      offset = indexOf(buffer, bufferRow, chunk.column);
     }
     if (output.kind == OutputKind::ColumnPartial) value = a.add(memory.loadVector(buffer, offset, chunk.mask), value);
     stores.push_back({buffer, offset, value});
@@ -186,14 +186,16 @@ void RowKernel::emitFlat(Value begin, Value end) {
 void RowKernel::emit(Value arguments, Value begin, Value end) {
   FusionOp fusion = program.fusion;
   auto pointer = LLVM::LLVMPointerType::get(a.b.getContext());
-  auto bufferAt = [&](size_t i, Type type) {
+  auto bufferAt = [&](size_t i, Type type, int64_t pitch) {
     Value slot =
         LLVM::GEPOp::create(a.b, a.loc, pointer, pointer, arguments, ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
-    return Buffer{LLVM::LoadOp::create(a.b, a.loc, pointer, slot, 8), cast<RankedTensorType>(type).getElementType()};
+    return Buffer{LLVM::LoadOp::create(a.b, a.loc, pointer, slot, 8), cast<RankedTensorType>(type).getElementType(),
+                  pitch};
   };
-  for (auto [i, type] : llvm::enumerate(fusion.getOperandTypes())) operands.push_back(bufferAt(i, type));
+  for (auto [i, type] : llvm::enumerate(fusion.getOperandTypes()))
+    operands.push_back(bufferAt(i, type, program.operandPitches[i]));
   for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
-    results.push_back(bufferAt(fusion.getNumOperands() + i, type));
+    results.push_back(bufferAt(fusion.getNumOperands() + i, type, program.resultPitches[i]));
 
   if (program.flat) return emitFlat(begin, end);
   if (!program.hasColumnPartials) return emitRows(begin, end, {});

@@ -28,8 +28,9 @@ class GpuRowKernel : RowEmitter {
   // A chunk of the columns that a thread does. Where it lies beyond the row it stands at the row's first columns
   // instead, and is not to be stored.
   struct ThreadChunk : Chunk {
-    ThreadChunk(Value column, Value inside) : Chunk(column, {}), inside(inside) {}
+    ThreadChunk(Value column, Value inside, Value lanes) : Chunk(column, {}), inside(inside), lanes(lanes) {}
     Value inside;  // null where it always is
+    Value lanes;   // which of its lanes are columns; null where those of any chunk inside are
   };
   struct Store {
     Buffer buffer;
@@ -85,16 +86,20 @@ std::optional<GpuRowKernel::ThreadChunk> GpuRowKernel::chunkAt(Value firstColumn
   if (start >= columns && mapping.tiles == 1) return std::nullopt;
   Value column = a.add(a.add(firstColumn, index(chunk * step)), a.mul(lane, index(mapping.lanes)));
   bool always = mapping.tiles == 1 ? start + step <= columns : columns % mapping.span() == 0;
-  if (always) return ThreadChunk(column, {});
-  Value inside = a.compare(arith::CmpIPredicate::slt, column, index(columns));
-  return ThreadChunk(a.select(inside, column, index(0)), inside);
+  if (always) return ThreadChunk(column, {}, {});
+  Value inside = a.compare(arith::CmpIPredicate::slt, column, index(columns)), lanes;
+  if (columns % mapping.lanes != 0) {
+    Value each = laneIndices(column, a.b.getI32Type());
+    lanes = a.compare(arith::CmpIPredicate::slt, each, a.integer(each.getType(), columns));
+  }
+  return ThreadChunk(a.select(inside, column, index(0)), inside, lanes);
 }
 
 void GpuRowKernel::appendStores(Chunk& chunk, Value row, SmallVectorImpl<Store>& stores) {
   for (auto [output, buffer] : llvm::zip(program.outputs, results)) {
     if (!program.isVector(output.value) || (isSum(output) && holdsSums())) continue;
     Value value = vector(chunk, beforeRounding(output.value), row), offset = chunk.column;
-    if (!program.flat) offset = a.add(a.mul(isSum(output) ? partialRow : row, index(program.columns)), offset);
+    if (!program.flat) offset = indexOf(buffer, isSum(output) ? partialRow : row, offset);
     if (isSum(output)) value = a.add(memory.loadVector(buffer, offset, {}), value);
     stores.push_back({buffer, offset, value});
   }
@@ -127,7 +132,7 @@ void GpuRowKernel::emitFlat() {
   Value mine = a.compare(arith::CmpIPredicate::slt, thread, index(rest));
   when(a.bitAnd(mine, equals(block, 0)), [&] {
     memory.lanes.count = 1;
-    ThreadChunk last(a.add(thread, index(program.elements - rest)), {});
+    ThreadChunk last(a.add(thread, index(program.elements - rest)), {}, {});
     storeChunks(zero, {}, last);
   });
 }
@@ -158,7 +163,7 @@ void GpuRowKernel::emitRound(int64_t pass, Value row, Value valid, MutableArrayR
   for (ThreadChunk& chunk : chunks)
     for (ReduceOp reduce : reductions) {
       Value next = emitCombine(a, reduce, *accumulator, vector(chunk, reduce.getOperand(), row));
-      *accumulator = orElse(chunk.inside, next, *accumulator);
+      *accumulator = orElse(chunk.lanes ? chunk.lanes : chunk.inside, next, *accumulator);
       ++accumulator;
     }
   if (pass + 1 != program.passes()) return;
@@ -270,13 +275,12 @@ void GpuRowKernel::emitOwnRows() {
 }
 
 void GpuRowKernel::clearSumsInMemory() {
-  Value base = a.mul(partialRow, index(program.columns));
   forLoop(index(0), index(mapping.rounds * mapping.chunks), 1, {}, [&](Value i, ValueRange) {
     Value vector = a.add(a.mul(i, index(mapping.perRow)), lane), column = a.mul(vector, index(mapping.lanes));
     when(a.compare(arith::CmpIPredicate::slt, column, index(program.columns)), [&] {
       for (auto [output, buffer] : llvm::zip(program.outputs, results))
         if (isSum(output) && program.isVector(output.value))
-          memory.storeVector(buffer, a.add(base, column),
+          memory.storeVector(buffer, indexOf(buffer, partialRow, column),
                              a.constant(vectorType(computeType(buffer.element, a.b.getContext())), 0.0), {});
     });
     return SmallVector<Value>();
@@ -295,9 +299,8 @@ void GpuRowKernel::storeSums(MutableArrayRef<Value> sums) {
         if (auto chunk = chunkAt(first, 0, i)) {
           Value sum = sums[next++];
           Buffer to = buffer;
-          when(both(owner, chunk->inside), [&] {
-            memory.storeVector(to, a.add(a.mul(partialRow, index(program.columns)), chunk->column), sum, {});
-          });
+          when(both(owner, chunk->inside),
+               [&] { memory.storeVector(to, indexOf(to, partialRow, chunk->column), sum, {}); });
         }
     }
   if (mapping.perRow > 1) owner = both(owner, equals(lane, 0));
@@ -353,10 +356,10 @@ void GpuRowKernel::emit(ValueRange parameters) {
   for (auto [i, type] : llvm::enumerate(fusion.getOperandTypes())) {
     bool overwritten = llvm::is_contained(fusion.getElementwise(), static_cast<int64_t>(i)) &&
                        llvm::is_contained(fusion.getResultTypes(), type);
-    operands.push_back({parameters[i], elementOf(type), !overwritten});
+    operands.push_back({parameters[i], elementOf(type), program.operandPitches[i], !overwritten});
   }
   for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
-    results.push_back({parameters[count + i], elementOf(type)});
+    results.push_back({parameters[count + i], elementOf(type), program.resultPitches[i]});
   if (program.flat) return emitFlat();
   lane = a.bitAnd(thread, index(mapping.perRow - 1));
   group = a.shiftRightLogical(thread, llvm::Log2_64(mapping.perRow));

@@ -1,5 +1,7 @@
 #include "codegen/cuda/Mapping.h"
 
+#include <numeric>
+
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -28,30 +30,34 @@ int64_t bytesOf(Type element) {
 
 // What moves through memory for each element of the iteration space.
 struct Traffic {
-  int64_t widest = 1;  // bytes of the widest element; sums of columns are stored once
-  int64_t loaded = 0;  // bytes of all elements that are loaded
-  int64_t words = 0;   // 32-bit registers of an element of each operand and of each column's sum
+  int64_t widest = 1;   // bytes of the widest element; sums of columns are stored once
+  int64_t loaded = 0;   // bytes of all elements that are loaded
+  int64_t words = 0;    // 32-bit registers of an element of each operand and of each column's sum
+  int64_t pitches = 0;  // the greatest common divisor of the distances between rows
 };
 
 Traffic trafficOf(const RowProgram& program) {
   Traffic traffic;
   train::FusionOp fusion = program.fusion;
   auto wordsOf = [](Type element) { return bytesOf(element) > 4 ? 2 : 1; };
-  for (BlockArgument argument : fusion.getBody().getArguments()) {
+  for (auto [argument, pitch] : llvm::zip(fusion.getBody().getArguments(), program.operandPitches)) {
     if (argument.use_empty() || !program.isVector(argument)) continue;
+    traffic.pitches = std::gcd(traffic.pitches, pitch);
     Type element = elementOf(argument.getType());
     traffic.widest = std::max(traffic.widest, bytesOf(element));
     traffic.loaded += bytesOf(element);
     traffic.words += wordsOf(element);
   }
-  for (auto [output, type] : llvm::zip(program.outputs, fusion.getResultTypes())) {
+  for (auto [output, type, pitch] : llvm::zip(program.outputs, fusion.getResultTypes(), program.resultPitches)) {
     if (!program.isVector(output.value)) continue;
+    traffic.pitches = std::gcd(traffic.pitches, pitch);
     if (output.kind == OutputKind::ColumnPartial)
       traffic.words += wordsOf(elementOf(type));
     else
       traffic.widest = std::max(traffic.widest, bytesOf(elementOf(type)));
   }
   traffic.words = std::max<int64_t>(traffic.words, 1);
+  if (!traffic.pitches) traffic.pitches = program.columns;
   return traffic;
 }
 
@@ -104,8 +110,9 @@ Mapping chooseMapping(const RowProgram& program, int pressure) {
     m.grid = m.tiles = llvm::divideCeil(program.elements / m.lanes * m.lanes, m.span());
     return m;
   }
-  // Vectors of every row are aligned.
-  while (program.columns % m.lanes != 0) m.lanes /= 2;
+  // Vectors of every row are aligned, and the last one ends where the row does, or else before the next row of every
+  // operand and result begins.
+  while (traffic.pitches % m.lanes != 0) m.lanes /= 2;
   bool reduces = llvm::any_of(program.reductions, [](const auto& pass) { return !pass.empty(); });
   int64_t vectors = llvm::divideCeil(program.columns, m.lanes);
   if (reduces) {

@@ -5,11 +5,12 @@
 
 namespace sheaf::codegen {
 
-// A dense tensor in memory. Booleans are bytes. `element` is the tensor's element type in any context. What is
-// `invariant` nobody writes while the kernel runs.
+// A tensor in memory, dense but for its rows, which start `pitch` elements apart. Booleans are bytes. `element` is the
+// tensor's element type in any context. What is `invariant` nobody writes while the kernel runs.
 struct Buffer {
   mlir::Value pointer;
   mlir::Type element;
+  int64_t pitch = 0;
   bool invariant = false;
 };
 

@@ -151,9 +151,9 @@ Value RowEmitter::vector(Chunk& chunk, Value v, Value row) {
   Value result;
   VectorType type = vectorType(computeTypeOf(v));
   if (auto argument = dyn_cast<BlockArgument>(v)) {
-    Value offset = chunk.column;
-    if (!program.flat) offset = a.add(a.mul(row, index(program.columns)), chunk.column);
-    result = memory.loadVector(operands[argument.getArgNumber()], offset, chunk.mask);
+    const Buffer& buffer = operands[argument.getArgNumber()];
+    Value offset = program.flat ? chunk.column : indexOf(buffer, row, chunk.column);
+    result = memory.loadVector(buffer, offset, chunk.mask);
   } else if (auto op = v.getDefiningOp<ConstantOp>()) {
     result = constantOf(op, type);
   } else if (auto op = v.getDefiningOp<BroadcastOp>()) {

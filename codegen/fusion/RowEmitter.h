@@ -30,6 +30,10 @@ class RowEmitter {
   mlir::Value index(int64_t value) { return a.integer(a.b.getI64Type(), value); }
   mlir::VectorType vectorType(mlir::Type element) { return mlir::VectorType::get({memory.lanes.count}, element); }
   mlir::Type computeTypeOf(mlir::Value v);
+  // The index in memory of a row's column.
+  mlir::Value indexOf(const Buffer& buffer, mlir::Value row, mlir::Value column) {
+    return a.add(a.mul(row, index(buffer.pitch)), column);
+  }
   // offset, offset + 1, ... in every lane.
   mlir::Value laneIndices(mlir::Value offset, mlir::Type element);
   // What a result is rounded from: the store rounds.

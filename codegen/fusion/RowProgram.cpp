@@ -80,10 +80,15 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
                                          << " results",
            failure();
   SetVector<Operation*> ops = reachableOps(yield);
-  program.flat = isFlat(yield, ops, program.elements);
+  program.flat = !fusion.getPitches() && isFlat(yield, ops, program.elements);
   if (program.flat && program.rows * program.columns < program.elements)
     return fusion.emitOpError("has results of ") << program.elements << " elements, more than rows times columns",
            failure();
+
+  ArrayRef<int64_t> pitches = fusion.getPitches().value_or(ArrayRef<int64_t>());
+  for (size_t i = 0; i < fusion->getNumOperands() + fusion->getNumResults(); ++i)
+    (i < fusion->getNumOperands() ? program.operandPitches : program.resultPitches)
+        .push_back(pitches.empty() || !pitches[i] ? program.columns : pitches[i]);
 
   // The pass after which a value is known: that of its operands, and one more behind a row reduction.
   DenseMap<Value, int64_t> level;
@@ -157,6 +162,7 @@ std::string structuralKey(FusionOp fusion) {
     }
   };
   os << fusion.getRows() << 'x' << fusion.getColumns() << '/' << fusion.getBlock() << ':';
+  for (int64_t pitch : fusion.getPitches().value_or(ArrayRef<int64_t>())) os << pitch << ',';
   Block& body = fusion.getBody().front();
   define(body.getArguments());
   for (Operation& op : body) {

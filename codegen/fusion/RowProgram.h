@@ -30,6 +30,9 @@ struct RowProgram {
   bool flat = false;
   int64_t elements = 0;
 
+  // Elements from one row to the next of each operand and each result: `columns` where they are dense, and for what has
+  // fewer.
+  llvm::SmallVector<int64_t> operandPitches, resultPitches;
   llvm::SmallVector<RowOutput> outputs;                              // one per result
   llvm::SmallVector<llvm::SmallVector<train::ReduceOp>> reductions;  // row reductions by pass; may end with empty ones
   bool hasColumnPartials = false;

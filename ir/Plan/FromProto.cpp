@@ -134,7 +134,7 @@ void Reader::declarations() {
   }
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
-                     int64_t(k.operations()));
+                     int64_t(k.operations()), int64_t(k.padding()));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {

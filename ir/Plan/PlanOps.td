@@ -96,9 +96,10 @@ def Plan_ImageOp : Plan_Op<"image"> {
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let summary = "a kernel and the bytes it accesses of each operand";
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
-    `operations`: what it computes over all rows, in additions. }];
+    `operations`: what it computes over all rows, in additions. `padding`: how many of the bytes lie between rows. }];
   let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block,
-      DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations);
+      DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations,
+      DefaultValuedAttr<I64Attr, "0">:$padding);
   let regions = (region AnyRegion:$fusion);
   let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
 }

@@ -165,6 +165,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
         out->set_operations(k.getOperations());
+        out->set_padding(k.getPadding());
         return success();
       })
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })

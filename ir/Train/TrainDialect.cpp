@@ -97,5 +97,16 @@ LogicalResult FusionOp::verify() {
   if (getBody().getNumArguments() != getNumOperands()) return emitOpError("region takes one argument per operand");
   for (auto [argument, operand] : llvm::zip(getBody().getArguments(), getOperands()))
     if (argument.getType() != operand.getType()) return emitOpError("region arguments have the operands' types");
+  if (!getPitches()) return success();
+  if (getPitches()->size() != getNumOperands() + getNumResults())
+    return emitOpError("has ") << getPitches()->size() << " pitches for " << getNumOperands() << " operands and "
+                               << getNumResults() << " results";
+  SmallVector<Type> types(getOperandTypes());
+  llvm::append_range(types, getResultTypes());
+  for (auto [pitch, type] : llvm::zip(*getPitches(), types)) {
+    ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
+    if (pitch && (shape.empty() || shape.back() != static_cast<int64_t>(getColumns()) || pitch < shape.back()))
+      return emitOpError("has a pitch of ") << pitch << " for " << type << " in rows of " << getColumns();
+  }
   return success();
 }

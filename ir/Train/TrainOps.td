@@ -454,9 +454,12 @@ def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImp
 
     `elementwise` lists the operands that are read only at the index being written: a result of the same type may take
     over their memory.
+
+    `pitches` says how many elements lie in memory from one row to the next, for each operand and then each result; 0
+    where rows follow each other. What lies between rows is nobody's. A fusion with a pitch is not flat.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$operands, I64Attr:$rows, I64Attr:$columns, I64Attr:$block,
-      DenseI64ArrayAttr:$elementwise);
+      DenseI64ArrayAttr:$elementwise, OptionalAttr<DenseI64ArrayAttr>:$pitches);
   let results = (outs Variadic<Train_Tensor>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "`(` $operands `)` `rows` $rows `columns` $columns `block` $block attr-dict `:` functional-type($operands, $results) $body";

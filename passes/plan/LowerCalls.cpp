@@ -32,6 +32,13 @@ int64_t tokenStride(const Lowering& lowering, Value value) {
   return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : type.getDimSize(2) * type.getDimSize(3);
 }
 
+// Elements from one row of a matrix to the next, as it lies in memory.
+int64_t leadingDimension(const Lowering& lowering, Value value) {
+  auto type = tensor(value);
+  Location at = lowering.locate(value);
+  return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : type.getShape().back();
+}
+
 // Whether every reader of a slice of the last dimension can read it in place: attentions, through reshapes.
 bool readInPlace(Value value) {
   return llvm::all_of(value.getUses(), [](OpOperand& use) {
@@ -69,18 +76,20 @@ Integers productShape(Lowering& l, Product op) {
   int64_t rank = c.getRank(), batch = rank == 3 ? c.getDimSize(0) : 1, m = c.getDimSize(rank - 2),
           n = c.getDimSize(rank - 1), k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
   l.locations[op.getResult()] = l.placeResult(op.getResult());
+  int64_t lda = leadingDimension(l, op.getLhs()), ldb = leadingDimension(l, op.getRhs()),
+          ldc = leadingDimension(l, op.getResult());
   Integers shape{{"m", m},
                  {"n", n},
                  {"k", k},
                  {"batch", batch},
                  {"transpose_a", op.getTransposeA()},
                  {"transpose_b", op.getTransposeB()},
-                 {"lda", a.getDimSize(rank - 1)},
-                 {"ldb", b.getDimSize(rank - 1)},
-                 {"ldc", n},
-                 {"stride_a", m * k},
-                 {"stride_b", k * n},
-                 {"stride_c", m * n}};
+                 {"lda", lda},
+                 {"ldb", ldb},
+                 {"ldc", ldc},
+                 {"stride_a", a.getDimSize(rank - 2) * lda},
+                 {"stride_b", b.getDimSize(rank - 2) * ldb},
+                 {"stride_c", m * ldc}};
   appendType(shape, op.getLhs());
   if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
   return shape;
@@ -389,8 +398,9 @@ LogicalResult Lowering::lowerFusion(train::FusionOp op) {
       for (int64_t i : op.getElementwise()) {
         Value candidate = op.getOperand(i);
         Location theirs = locate(candidate);
-        if (candidate.getType() != result.getType() || !ownedBuffers.contains(theirs.buffer) || theirs.rowStride ||
-            theirs.offset || taken.contains(theirs.buffer) || lastUse.lookup(theirs.buffer) > position[op] ||
+        if (candidate.getType() != result.getType() || !ownedBuffers.contains(theirs.buffer) ||
+            theirs.rowStride != at.rowStride || theirs.offset || taken.contains(theirs.buffer) ||
+            lastUse.lookup(theirs.buffer) > position[op] ||
             llvm::count_if(op.getOperands(), [&](Value v) { return locate(v).buffer == theirs.buffer; }) > 1)
           continue;
         at.buffer.getDefiningOp()->erase();

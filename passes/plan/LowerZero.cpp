@@ -103,7 +103,8 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   SmallVector<Type> results(values.size(), full);
   if (storage.master) results.push_back(narrow);
   SmallVector<int64_t> elementwise = llvm::to_vector(llvm::seq<int64_t>(0, arguments));
-  auto fusion = train::FusionOp::create(builder, op.getLoc(), results, placeholders, rows, columns, block, elementwise);
+  auto fusion = train::FusionOp::create(builder, op.getLoc(), results, placeholders, rows, columns, block, elementwise,
+                                        /*pitches=*/DenseI64ArrayAttr());
   Block* block0 = builder.createBlock(&fusion.getBody());
   SmallVector<mlir::Location> locs(types.size(), op.getLoc());
   block0->addArguments(types, locs);

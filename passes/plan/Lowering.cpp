@@ -2,6 +2,7 @@
 #include "passes/plan/Lowering.h"
 
 #include "ir/Train/FusionCost.h"
+#include "ir/Train/RowPitches.h"
 #include "mlir/IR/IRMapping.h"
 #include "runtime/plan/Library.h"
 
@@ -83,17 +84,25 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
       }
     }
   }
+  Location at;
+  int64_t bytes = bytesOf(value);
+  if (int64_t pitch = train::pitchOf(value)) {
+    auto type = cast<RankedTensorType>(value.getType());
+    int64_t columns = type.getShape().back(), width = widthOf(type.getElementType());
+    at.rowStride = pitch * width, at.rowBytes = columns * width, at.padded = true;
+    bytes = bytes / at.rowBytes * at.rowStride;
+  }
   std::string label = labelOf(value.getLoc());
-  Value fresh = buffer(label.empty() ? "value" : label, "activations", bytesOf(value));
-  ownedBuffers[fresh] = true;
-  lastUse[fresh] = lastUse.lookup(value);
-  return {fresh};
+  at.buffer = buffer(label.empty() ? "value" : label, "activations", bytes);
+  ownedBuffers[at.buffer] = true;
+  lastUse[at.buffer] = lastUse.lookup(value);
+  return at;
 }
 
 Operand Lowering::operand(Value value, int64_t access) const {
   Location at = locate(value);
   int64_t bytes = bytesOf(value);
-  if (at.rowStride) bytes = (bytes / at.rowBytes - 1) * at.rowStride + at.rowBytes;
+  if (at.rowStride) bytes = (bytes / at.rowBytes - 1) * at.rowStride + (at.padded ? at.rowStride : at.rowBytes);
   return {at.buffer, at.offset, bytes, at.shardStride, access};
 }
 
@@ -135,9 +144,9 @@ void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, String
   if (fresh) {
     SmallVector<int64_t> bytes;
     for (const Operand& operand : operands) bytes.push_back(operand.bytes);
-    auto kernel =
-        KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(fusion.getRows()),
-                         int64_t(fusion.getBlock()), bytes, train::fusionOperations(fusion));
+    auto kernel = KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(),
+                                   int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes,
+                                   train::fusionOperations(fusion), train::paddingBytes(fusion));
     Block* block = head.createBlock(&kernel.getFusion());
     SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
     block->addArguments(fusion->getOperandTypes(), locations);

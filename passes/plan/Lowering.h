@@ -11,12 +11,14 @@ inline constexpr int64_t kComputeStream = 0, kCommunicationStream = 1;
 inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;
 
 // Where a value lies: bytes of a buffer. Dense row-major, unless rowStride is set: then the value is rows (all
-// dimensions up to `splitAt` elements from the end) of `rowBytes` bytes that start rowStride bytes apart.
+// dimensions up to `splitAt` elements from the end) of `rowBytes` bytes that start rowStride bytes apart. What lies
+// between `padded` rows, and behind the last, belongs to the value, too; else to others.
 struct Location {
   mlir::Value buffer;
   int64_t offset = 0;
   int64_t shardStride = 0;  // added per rank
   int64_t rowStride = 0, rowBytes = 0;
+  bool padded = false;
 };
 
 // What a bucket's storage is in the plan.

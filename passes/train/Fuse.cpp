@@ -19,10 +19,6 @@ namespace {
 
 // Elements of a row where a kernel may cut its tensors as it likes.
 constexpr int64_t kFlatColumns = 4096;
-// Elements of a block of rows: 128 KiB of f32, so that a call is worth its overhead and its data fits a cache.
-constexpr int64_t kBlockElements = 32768;
-// Blocks that there should be at least, for threads to share, and at most, where each writes partial sums.
-constexpr int64_t kBlocks = 64;
 
 // Rows of a block with partial sums, if there are enough: these then take a thirty-second of what is summed, and a GPU
 // has blocks for all of its processors.
@@ -60,7 +56,7 @@ Space spaceOf(const Group& group) {
   if (std::optional<int64_t> elements = flatElements(group)) {
     space.columns = std::min(*elements, kFlatColumns);
     space.rows = llvm::divideCeil(*elements, space.columns);
-    space.block = std::clamp<int64_t>(space.rows / kBlocks, 1, kBlockElements / kFlatColumns);
+    space.block = rowsOfBlock(space.rows, kFlatColumns);
     return space;
   }
   bool hasPartials = false;
@@ -74,8 +70,7 @@ Space spaceOf(const Group& group) {
       space.rows = std::max(space.rows, rowsOf(v));
     space.columns = std::max(space.columns, columnsOf(v));
   }
-  int64_t wanted = std::max<int64_t>(1, kBlockElements / space.columns);
-  space.block = std::clamp<int64_t>(space.rows / kBlocks, 1, wanted);
+  space.block = rowsOfBlock(space.rows, space.columns);
   if (hasPartials) {
     // Partial sums take blocks * columns of memory: a modest share of what is summed. (With two rows to a block they
     // never have the type of an operand that is summed, whose memory they could otherwise be given.)
@@ -145,7 +140,7 @@ class Outliner {
     for (Operation* op : group.members) locations.push_back(op->getLoc());
     Location location = FusedLoc::get(builder.getContext(), locations);
     auto fusion = FusionOp::create(builder, location, types, group.operands.getArrayRef(), space.rows, space.columns,
-                                   space.block, elementwise);
+                                   space.block, elementwise, /*pitches=*/DenseI64ArrayAttr());
 
     Block* body = builder.createBlock(&fusion.getBody());
     IRMapping mapping;

@@ -16,6 +16,12 @@ int64_t rowsOf(Value v) {
   return columns ? tensor(v).getNumElements() / columns : 0;
 }
 
+int64_t rowsOfBlock(int64_t rows, int64_t columns) {
+  // 128 KiB of f32, so that a call is worth its overhead and its data fits a cache.
+  constexpr int64_t kElements = 32768;
+  return std::clamp<int64_t>(rows / kBlocks, 1, std::max<int64_t>(1, kElements / columns));
+}
+
 bool isFusableElementwise(Operation* op) {
   return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
              CosOp, FloorOp, CeilOp, RoundOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MinOp, MaxOp,

@@ -27,4 +27,9 @@ bool isFree(mlir::Operation* op);
 int64_t columnsOf(mlir::Value v);
 int64_t rowsOf(mlir::Value v);
 
+// Blocks that a kernel should have at least, for threads to share, and at most, where each writes partial sums.
+inline constexpr int64_t kBlocks = 64;
+// Rows of a block without partial sums.
+int64_t rowsOfBlock(int64_t rows, int64_t columns);
+
 }  // namespace sheaf::train

@@ -138,4 +138,25 @@ def Fuse : TrainPass<"fuse"> {
   let summary = "outlines each group of `train-assign-fusions` into a `train.fusion`";
 }
 
+def PitchRows : TrainPass<"pitch-rows"> {
+  let summary = "pads the rows of matrices whose rows would start anywhere";
+  let description = [{
+    Rows of 50,257 bf16 start at multiples of two bytes, for which there are neither fast matrix products nor vector
+    loads. A matrix that comes from a product or a kernel and goes, also through reshapes that keep its rows, only into
+    products and kernels gets the pitch of `runtime/plan/RowPitch.h`: products in the attribute `train.pitch` (of the
+    result), kernels in `pitches`. Only memory is padded; no value changes. Parameters, inputs and whatever else reads
+    or writes stay dense, and so does a matrix that may share its memory with one of these.
+
+    ```mlir
+    %y = train.matmul %x, %w : tensor<8x64xbf16>, tensor<64x5001xbf16> -> tensor<8x5001xbf16>
+    %z = train.fusion(%y) rows 8 columns 5001 block 1 {elementwise = array<i64: 0>} : ... -> tensor<8x5001xbf16>
+    %g = train.matmul %z, %w {transpose_b} : ...
+    // becomes
+    %y = train.matmul %x, %w {train.pitch = 5056 : i64} : ...
+    %z = train.fusion(%y) rows 8 columns 5001 block 1 {..., pitches = array<i64: 5056, 5056>} : ...
+    %g = train.matmul %z, %w {transpose_b} : ...
+    ```
+  }];
+}
+
 #endif

@@ -1,6 +1,7 @@
 #include "runtime/schedule/MeasuredCalls.h"
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/RowPitch.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
@@ -82,19 +83,24 @@ bool MeasuredCall::supported() const {
 
 MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
                       bool tf32) {
-  return {
-      plan::libraryCall("gemm", {{"m", m},
-                                 {"n", n},
-                                 {"k", k},
-                                 {"batch", 1},
-                                 {"transpose_a", transposeA},
-                                 {"transpose_b", transposeB},
-                                 {"lda", transposeA ? m : k},
-                                 {"ldb", transposeB ? k : n},
-                                 {"ldc", n},
-                                 {"tf32", tf32},
-                                 {"type", type}}),
-      {{bytesOf(type, {m, k}), plan::READ}, {bytesOf(type, {k, n}), plan::READ}, {bytesOf(type, {m, n}), plan::WRITE}}};
+  // As the values of a step lie: rows that would start anywhere are padded.
+  const int64_t width = static_cast<int64_t>(plan::elementBytes(type));
+  const int64_t lda = plan::rowPitch(transposeA ? m : k, width), ldb = plan::rowPitch(transposeB ? k : n, width),
+                ldc = plan::rowPitch(n, width);
+  return {plan::libraryCall("gemm", {{"m", m},
+                                     {"n", n},
+                                     {"k", k},
+                                     {"batch", 1},
+                                     {"transpose_a", transposeA},
+                                     {"transpose_b", transposeB},
+                                     {"lda", lda},
+                                     {"ldb", ldb},
+                                     {"ldc", ldc},
+                                     {"tf32", tf32},
+                                     {"type", type}}),
+          {{bytesOf(type, {transposeA ? k : m, lda}), plan::READ},
+           {bytesOf(type, {transposeB ? n : k, ldb}), plan::READ},
+           {bytesOf(type, {m, ldc}), plan::WRITE}}};
 }
 
 MeasuredCall geluCall(int64_t m, int64_t n, int64_t k) {

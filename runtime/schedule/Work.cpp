@@ -1,6 +1,7 @@
 #include "runtime/schedule/Work.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
@@ -24,6 +25,20 @@ plan::ElementType typeOf(const plan::LibraryCall& call) {
   const int64_t type = plan::integer(call, "type");
   const bool known = type > plan::ELEMENT_TYPE_UNSPECIFIED && plan::ElementType_IsValid(static_cast<int>(type));
   return known ? static_cast<plan::ElementType>(type) : plan::F32;
+}
+
+// Bytes between the rows of a product's operands, which nobody moves.
+double paddingOf(const plan::LibraryCall& call) {
+  auto get = [&](const char* name) { return plan::integer(call, name); };
+  const int64_t m = get("m"), n = get("n"), k = get("k");
+  auto between = [&](const char* leading, bool transposed, int64_t rows, int64_t columns) {
+    if (transposed) std::swap(rows, columns);
+    return static_cast<double>(rows) * static_cast<double>(std::max<int64_t>(get(leading) - columns, 0));
+  };
+  const double elements =
+      between("lda", get("transpose_a"), m, k) + between("ldb", get("transpose_b"), k, n) + between("ldc", false, m, n);
+  return elements * static_cast<double>(std::max<int64_t>(get("batch"), 1)) *
+         static_cast<double>(plan::elementBytes(typeOf(call)));
 }
 
 Work callWork(const plan::LibraryCall& call) {
@@ -95,15 +110,19 @@ Work movingWork(Work::Kind kind, plan::ElementType type, double bytes, double fl
 
 Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
   Work work;
+  double padding = 0;
   switch (instruction.kind_case()) {
     case plan::Instruction::kKernel:
       work.kind = Work::Kind::kKernel;
-      if (instruction.kernel().kernel() < static_cast<uint32_t>(plan.kernels_size()))
-        work.flops = static_cast<double>(
-            std::max<int64_t>(plan.kernels(static_cast<int>(instruction.kernel().kernel())).operations(), 0));
+      if (instruction.kernel().kernel() < static_cast<uint32_t>(plan.kernels_size())) {
+        const plan::Kernel& kernel = plan.kernels(static_cast<int>(instruction.kernel().kernel()));
+        work.flops = static_cast<double>(std::max<int64_t>(kernel.operations(), 0));
+        padding = static_cast<double>(kernel.padding());
+      }
       break;
     case plan::Instruction::kCall:
       work = callWork(instruction.call());
+      if (instruction.call().function() == "gemm") padding = paddingOf(instruction.call());
       break;
     case plan::Instruction::kInput:
     case plan::Instruction::kScalars:
@@ -113,7 +132,7 @@ Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
     default:
       return work;
   }
-  work.bytes = std::max(bytesOf(instruction), 0.0);
+  work.bytes = std::max(bytesOf(instruction) - padding, 0.0);
   return work;
 }
 

@@ -1,5 +1,6 @@
 // gemm on the shapes of a GPT's step: GFLOP/s, and the share of what a large product reaches on as many threads.
 // usage: gemm_bench [THREADS]...
+#include "runtime/plan/RowPitch.h"
 #include "runtime/plan/Tiles.h"
 #include "test/bench/CallBench.h"
 
@@ -15,21 +16,24 @@ struct Shape {
 };
 
 double gflops(const Shape& s, int threads, int runs) {
+  // Activations and their gradients, the left operand and the result, lie as in a step.
+  const int64_t lda = plan::rowPitch(s.transposeA ? s.m : s.k, sizeof(float)), ldc = plan::rowPitch(s.n, sizeof(float)),
+                strideA = (s.transposeA ? s.k : s.m) * lda;
   plan::LibraryCall call = sheaf::testing::libraryCall("gemm", {{"m", s.m},
                                                                 {"n", s.n},
                                                                 {"k", s.k},
                                                                 {"batch", s.batch},
                                                                 {"transpose_a", s.transposeA},
                                                                 {"transpose_b", s.transposeB},
-                                                                {"lda", s.transposeA ? s.m : s.k},
+                                                                {"lda", lda},
                                                                 {"ldb", s.transposeB ? s.k : s.n},
-                                                                {"ldc", s.n},
-                                                                {"stride_a", s.m * s.k},
+                                                                {"ldc", ldc},
+                                                                {"stride_a", strideA},
                                                                 {"stride_b", s.k * s.n},
-                                                                {"stride_c", s.m * s.n}});
+                                                                {"stride_c", s.m * ldc}});
   const uint64_t b = s.batch * sizeof(float);
   sheaf::bench::CallBench bench(
-      call, {{s.m * s.k * b, plan::READ}, {s.k * s.n * b, plan::READ}, {s.m * s.n * b, plan::WRITE}}, threads);
+      call, {{strideA * b, plan::READ}, {s.k * s.n * b, plan::READ}, {s.m * ldc * b, plan::WRITE}}, threads);
   return 2e-9 * s.batch * s.m * s.n * s.k / bench.seconds(runs);
 }
 

@@ -14,6 +14,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "passes/train/Passes.h"
+#include "test/codegen/Programs.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -139,25 +140,50 @@ const codegen::Mapping& Program::gpuMapping(size_t fusion, int pressure) {
   return emulator(pressure).mapping(distinct.programOf[fusion]);
 }
 
+// Bytes of a row, and from one to the next, of a fusion's operand or result, results last.
+struct Rows {
+  Rows(FusionOp fusion, size_t i, Type type) {
+    auto tensor = cast<RankedTensorType>(type);
+    int64_t width = bytesPerElement(tensor.getElementType()),
+            pitch = fusion.getPitches() ? (*fusion.getPitches())[i] : 0;
+    bytes = tensor.getNumElements() * width;
+    if (pitch) bytes = tensor.getShape().back() * width, stride = pitch * width;
+    count = pitch ? tensor.getNumElements() / tensor.getShape().back() : 1;
+    if (!pitch) stride = bytes;
+  }
+  std::vector<uint8_t> padded(const std::vector<uint8_t>& dense) const {
+    std::vector<uint8_t> result(count * stride, 0xff);
+    for (int64_t row = 0; row < count; ++row)
+      std::memcpy(result.data() + row * stride, dense.data() + row * bytes, bytes);
+    return result;
+  }
+  std::vector<uint8_t> dense(const uint8_t* padded) const {
+    std::vector<uint8_t> result(count * bytes);
+    for (int64_t row = 0; row < count; ++row) std::memcpy(result.data() + row * bytes, padded + row * stride, bytes);
+    return result;
+  }
+  int64_t count, bytes, stride;
+};
+
 std::vector<Tensor> Program::runFusion(FusionOp fusion, ArrayRef<Tensor> operands, Calls calls) {
   std::vector<std::vector<uint8_t>> memory;
-  for (const Tensor& t : operands) memory.push_back(toBytes(t));
+  for (auto [i, t] : llvm::enumerate(operands)) memory.push_back(Rows(fusion, i, t.type).padded(toBytes(t)));
   std::vector<void*> args;
   for (auto& bytes : memory) args.push_back(bytes.data());
   std::vector<bool> taken(operands.size());
   memory.reserve(operands.size() + fusion.getNumResults());
-  for (Type type : fusion.getResultTypes()) {
+  for (auto [index, type] : llvm::enumerate(fusion.getResultTypes())) {
+    Rows rows(fusion, operands.size() + index, type);
     void* place = nullptr;
     for (int64_t i : calls.inPlace ? fusion.getElementwise() : ArrayRef<int64_t>()) {
-      if (taken[i] || fusion.getOperand(i).getType() != type) continue;
+      if (taken[i] || fusion.getOperand(i).getType() != type || Rows(fusion, i, type).stride != rows.stride) continue;
       taken[i] = true;
       place = memory[i].data();
       break;
     }
     if (!place) {
-      auto tensor = cast<RankedTensorType>(type);
       // Garbage, for what a kernel forgets to write.
-      memory.emplace_back(tensor.getNumElements() * bytesPerElement(tensor.getElementType()), 0x5a);
+      memory.emplace_back(rows.count * rows.stride, 0x5a);
       place = memory.back().data();
     }
     args.push_back(place);
@@ -172,9 +198,11 @@ std::vector<Tensor> Program::runFusion(FusionOp fusion, ArrayRef<Tensor> operand
     for (int64_t begin = 0; begin < rows; begin += step) kernel(args.data(), begin, std::min(begin + step, rows));
   }
   std::vector<Tensor> results;
-  for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
-    results.push_back(
-        fromBytes(cast<RankedTensorType>(type), static_cast<uint8_t*>(args[fusion.getNumOperands() + i])));
+  for (auto [i, type] : llvm::enumerate(fusion.getResultTypes())) {
+    size_t index = fusion.getNumOperands() + i;
+    Rows rows(fusion, index, type);
+    results.push_back(fromBytes(cast<RankedTensorType>(type), rows.dense(static_cast<uint8_t*>(args[index])).data()));
+  }
   return results;
 }
 
@@ -253,6 +281,20 @@ void checkKernels(Program& program, ArrayRef<Tensor> arguments, double tolerance
       same(gpu, cpu, "on a GPU");
     same(gpu, program.run(arguments, {0, true, pressure}), "on a GPU, in place");
   }
+}
+
+std::unique_ptr<Program> checkPadding(const std::string& source, double tolerance) {
+  Program dense(source, kPipeline);
+  auto padded = std::make_unique<Program>(source, kPitchPipeline);
+  bool any = false;
+  for (FusionOp fusion : padded->fusions) any |= fusion.getPitches().has_value();
+  EXPECT_TRUE(any) << "no rows are padded";
+  auto arguments = padded->randomArguments(12, 1.0, 40);
+  checkKernels(*padded, arguments, tolerance);
+  auto expected = dense.run(arguments), found = padded->run(arguments);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(toBytes(found[i]), toBytes(expected[i])) << "result " << i << " differs from that of dense rows";
+  return padded;
 }
 
 }  // namespace sheaf::test

@@ -81,6 +81,10 @@ train::Tensor fromBytes(mlir::RankedTensorType type, const uint8_t* bytes);
 // so do those on a GPU. Where nothing is summed, both devices give the same.
 void checkKernels(Program& program, llvm::ArrayRef<train::Tensor> arguments, double tolerance);
 
+// Compiles a function with the rows of its matrices padded where they may be, checks it, and that no bit of what the
+// CPU computes depends on the padding. Returns the function with padding.
+std::unique_ptr<Program> checkPadding(const std::string& source, double tolerance);
+
 // The largest |a - b| / (1 + |b|); infinite where one is NaN and the other is not, or integers differ.
 double maxError(const train::Tensor& a, const train::Tensor& b);
 

@@ -9,6 +9,9 @@ namespace sheaf::test {
 
 inline constexpr const char* kPipeline = "train-decompose,train-assign-fusions,train-fuse";
 
+// Rows of a length that is no multiple of a vector's may then be padded.
+inline const std::string kPitchPipeline = std::string(kPipeline) + ",train-pitch-rows";
+
 inline std::string withShape(std::string text, int64_t rows, int64_t columns) {
   for (auto [mark, value] : {std::pair<const char*, int64_t>{"@R", rows}, {"@C", columns}})
     for (size_t at; (at = text.find(mark)) != std::string::npos;) text.replace(at, 2, std::to_string(value));
@@ -169,6 +172,45 @@ inline constexpr const char* kSoftmax = R"(
 func.func @f(%x: tensor<@Rx@Cxf32>) -> tensor<@Rx@Cxf32> {
   %y = train.softmax %x : tensor<@Rx@Cxf32>
   return %y : tensor<@Rx@Cxf32>
+})";
+
+// Kernels between matrix products, so that their rows may be padded: of the gradient of a softmax's cross entropy, of
+// an activation without row reductions, and of a layer norm, whose scale and bias are dense, with its column sums.
+inline constexpr const char* kLossBetweenProducts = R"(
+func.func @f(%a: tensor<@Rx3xf32>, %b: tensor<3x@Cxf32>, %l: tensor<@Rx1xi64>) -> (tensor<@Rx3xf32>, tensor<3x@Cxf32>) {
+  %x = train.matmul %a, %b : tensor<@Rx3xf32>, tensor<3x@Cxf32> -> tensor<@Rx@Cxf32>
+  %p = train.softmax %x : tensor<@Rx@Cxf32>
+  %i = train.iota 1 : tensor<@Rx@Cxi64>
+  %ls = train.broadcast %l : tensor<@Rx1xi64> -> tensor<@Rx@Cxi64>
+  %hit = train.compare eq %i, %ls : tensor<@Rx@Cxi64>
+  %h = train.cast %hit : tensor<@Rx@Cxi1> -> tensor<@Rx@Cxf32>
+  %g = train.sub %p, %h : tensor<@Rx@Cxf32>
+  %da = train.matmul %g, %b {transpose_b} : tensor<@Rx@Cxf32>, tensor<3x@Cxf32> -> tensor<@Rx3xf32>
+  %db = train.matmul %a, %g {transpose_a} : tensor<@Rx3xf32>, tensor<@Rx@Cxf32> -> tensor<3x@Cxf32>
+  return %da, %db : tensor<@Rx3xf32>, tensor<3x@Cxf32>
+})";
+
+inline constexpr const char* kActivationBetweenProducts = R"(
+func.func @f(%a: tensor<@Rx3xf32>, %b: tensor<3x@Cxf32>, %c: tensor<3x@Cxf32>) -> tensor<@Rx3xf32> {
+  %gate = train.matmul %a, %b : tensor<@Rx3xf32>, tensor<3x@Cxf32> -> tensor<@Rx@Cxf32>
+  %up = train.matmul %a, %c : tensor<@Rx3xf32>, tensor<3x@Cxf32> -> tensor<@Rx@Cxf32>
+  %s = train.sigmoid %gate : tensor<@Rx@Cxf32>
+  %silu = train.mul %gate, %s : tensor<@Rx@Cxf32>
+  %y = train.mul %silu, %up : tensor<@Rx@Cxf32>
+  %r = train.matmul %y, %b {transpose_b} : tensor<@Rx@Cxf32>, tensor<3x@Cxf32> -> tensor<@Rx3xf32>
+  return %r : tensor<@Rx3xf32>
+})";
+
+inline constexpr const char* kNormBetweenProducts = R"(
+func.func @f(%a: tensor<@Rx3xf32>, %b: tensor<3x@Cxf32>, %g: tensor<@Cxf32>, %bias: tensor<@Cxf32>)
+    -> (tensor<@Rx3xf32>, tensor<@Cxf32>) {
+  %x = train.matmul %a, %b : tensor<@Rx3xf32>, tensor<3x@Cxf32> -> tensor<@Rx@Cxf32>
+  %y = train.layer_norm %x, %g, %bias epsilon 1.0e-5
+      : (tensor<@Rx@Cxf32>, tensor<@Cxf32>, tensor<@Cxf32>) -> tensor<@Rx@Cxf32>
+  %s = train.reduce sum %y [0] : tensor<@Rx@Cxf32> -> tensor<1x@Cxf32>
+  %s1 = train.reshape %s : tensor<1x@Cxf32> -> tensor<@Cxf32>
+  %r = train.matmul %y, %b {transpose_b} : tensor<@Rx@Cxf32>, tensor<3x@Cxf32> -> tensor<@Rx3xf32>
+  return %r, %s1 : tensor<@Rx3xf32>, tensor<@Cxf32>
 })";
 
 }  // namespace sheaf::test

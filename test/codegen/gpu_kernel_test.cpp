@@ -17,7 +17,7 @@ using testing::Not;
 namespace {
 
 std::string withElement(std::string text, const std::string& element) {
-  for (size_t at; (at = text.find("xf32")) != std::string::npos;) text.replace(at, 4, "x" + element);
+  for (size_t at = 0; (at = text.find("xf32", at)) != std::string::npos; ++at) text.replace(at, 4, "x" + element);
   return text;
 }
 
@@ -114,6 +114,45 @@ TEST(GpuKernel, VocabularyIsNotAWholeNumberOfVectors) {
   Program program(withShape(kCrossEntropyForward, 3, 50257), kPipeline);
   auto arguments = program.randomArguments(9, 3.0, 40);
   checkKernels(program, arguments, 1e-5);
+}
+
+// Padded rows are moved in whole vectors, whatever their length: held in registers, in rounds, and cut into tiles.
+TEST(GpuKernel, PaddedRowsMoveInVectors) {
+  struct Case {
+    const char* element;
+    int64_t columns, lanes;
+    double tolerance;
+  };
+  for (Case c : {Case{"f32", 263, 4, 1e-5},
+                 {"f32", 1001, 4, 1e-5},
+                 {"f32", 5001, 4, 1e-5},
+                 {"bf16", 241, 8, 4e-2},
+                 {"bf16", 5001, 8, 8e-2},
+                 {"f64", 1001, 2, 1e-11}}) {
+    SCOPED_TRACE(std::string(c.element) + ", columns " + std::to_string(c.columns));
+    for (const char* text : {kLossBetweenProducts, kActivationBetweenProducts}) {
+      auto program = checkPadding(withElement(withShape(text, 5, c.columns), c.element), c.tolerance);
+      for (size_t i = 0; i < program->fusions.size(); ++i)
+        if (program->fusions[i].getPitches()) {
+          EXPECT_EQ(program->gpuMapping(i).lanes, c.lanes);
+        }
+    }
+  }
+}
+
+TEST(GpuKernel, PaddedRowsBesideDenseOnes) {
+  for (int64_t columns : {1001, 5001}) {
+    auto program = checkPadding(withShape(kNormBetweenProducts, 5, columns), 2e-4);
+    EXPECT_EQ(program->gpuMapping(0).lanes, 1);
+  }
+}
+
+TEST(GpuKernel, PaddedVocabulary) {
+  auto program = checkPadding(withShape(kLossBetweenProducts, 3, 50257), 1e-5);
+  EXPECT_GT(program->gpuMapping(0).rounds, 1);
+  std::string ptx = ptxOf(*program, 90);
+  EXPECT_THAT(ptx, HasSubstr("ld.global.v4.b32"));
+  EXPECT_THAT(ptx, HasSubstr("st.global.v4.b32"));
 }
 
 // A result that takes the place of a row's scalar, which threads of all columns read.

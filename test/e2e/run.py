@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from cases import bits, choosing, commands, compiling, cuda, dist, epilogues, errors, fuzzing, kernels, measuring, memory, numerics, precision, processes, proof, simulating, state  # noqa: E402
+from cases import bits, choosing, commands, compiling, cuda, dist, epilogues, errors, fuzzing, kernels, measuring, memory, numerics, padding, precision, processes, proof, simulating, state  # noqa: E402
 from harness import Session, run_cases, shorten  # noqa: E402
 
 
@@ -34,7 +34,7 @@ def main():
     except OSError as e:
         print(f"end to end: {e}", file=sys.stderr)
         return 1
-    cases = [case for room in (errors, commands, numerics, bits, precision, epilogues, state, processes, cuda, memory, proof, choosing, simulating, measuring, fuzzing, dist, kernels, compiling) for case in room.cases(session)]
+    cases = [case for room in (errors, commands, numerics, padding, bits, precision, epilogues, state, processes, cuda, memory, proof, choosing, simulating, measuring, fuzzing, dist, kernels, compiling) for case in room.cases(session)]
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0

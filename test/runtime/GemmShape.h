@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <ostream>
+#include <utility>
+#include <vector>
 
 #include "test/runtime/LibraryCalls.h"
 
@@ -29,6 +31,27 @@ struct GemmShape {
   }
   int64_t atC(int64_t entry, int64_t i, int64_t j) const { return entry * strideC() + i * ldc() + j; }
 
+  // Elements of op(a) [batch, m, k] and op(b) [batch, k, n] as they lie in memory, with `between` between rows; those
+  // of c [batch, m, n] taken from there.
+  template <typename T>
+  std::vector<T> laidOutA(const std::vector<T>& elements, T between) const {
+    std::vector<T> memory(batch * strideA(), between);
+    for (int64_t at = 0; at < batch * m * k; ++at) memory[atA(at / (m * k), at / k % m, at % k)] = elements[at];
+    return memory;
+  }
+  template <typename T>
+  std::vector<T> laidOutB(const std::vector<T>& elements, T between) const {
+    std::vector<T> memory(batch * strideB(), between);
+    for (int64_t at = 0; at < batch * k * n; ++at) memory[atB(at / (k * n), at / n % k, at % n)] = elements[at];
+    return memory;
+  }
+  template <typename T>
+  std::vector<T> elementsOfC(const std::vector<T>& memory) const {
+    std::vector<T> elements;
+    for (int64_t at = 0; at < batch * m * n; ++at) elements.push_back(memory[atC(at / (m * n), at / n % m, at % n)]);
+    return elements;
+  }
+
   // Of the library call.
   Integers attributes() const {
     return {{"m", m},
@@ -45,6 +68,20 @@ struct GemmShape {
             {"stride_c", strideC()}};
   }
 };
+
+// Products whose rows are no whole number of vectors, as they are and padded; every operand is one of those.
+inline std::vector<std::pair<GemmShape, GemmShape>> oddShapes() {
+  std::vector<std::pair<GemmShape, GemmShape>> shapes;
+  for (GemmShape dense : {GemmShape{96, 263, 129, 2}, GemmShape{64, 1021, 48, 1, false, true}, GemmShape{80, 49, 1021},
+                          GemmShape{1021, 97, 64, 1, true}}) {
+    GemmShape apart = dense;
+    apart.padA = (apart.lda() + 63) / 64 * 64 - apart.lda();
+    apart.padB = (apart.ldb() + 63) / 64 * 64 - apart.ldb();
+    apart.padC = (apart.ldc() + 63) / 64 * 64 - apart.ldc();
+    shapes.push_back({dense, apart});
+  }
+  return shapes;
+}
 
 inline void PrintTo(const GemmShape& c, std::ostream* out) {
   *out << c.m << "x" << c.n << "x" << c.k << " batch " << c.batch << (c.transposeA ? " T" : " N")

@@ -56,6 +56,25 @@ INSTANTIATE_TEST_SUITE_P(
                       GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{1024, 256, 64},
                       GemmShape{17, 3000, 64, 1, true}, GemmShape{64, 16, 300, 12, true, false, 1, 2, 3}));
 
+TEST(GemmRows, PaddingIsNotReadAndChangesNoBit) {
+  for (const auto& [dense, apart] : oddShapes()) {
+    Numbers numbers(3);
+    const std::vector<float> a = numbers.reals(dense.batch * dense.m * dense.k),
+                             b = numbers.reals(dense.batch * dense.k * dense.n);
+    std::vector<float> results[2];
+    for (int i : {0, 1}) {
+      const GemmShape& c = i == 0 ? dense : apart;
+      std::vector<Argument> arguments{Argument::input(c.laidOutA<float>(a, NAN)),
+                                      Argument::input(c.laidOutB<float>(b, NAN)),
+                                      Argument::output<float>(c.batch * c.strideC(), NAN)};
+      Status status = runCall(libraryCall("gemm", c.attributes()), arguments);
+      ASSERT_TRUE(status.ok()) << status.message();
+      results[i] = c.elementsOfC(arguments[2].values<float>());
+    }
+    EXPECT_EQ(results[0], results[1]) << ::testing::PrintToString(dense);
+  }
+}
+
 TEST(GemmErrors, NanPropagates) {
   std::vector<float> a(64 * 64, 1), b(64 * 64, 1);
   a[5 * 64 + 9] = NAN;

@@ -81,6 +81,25 @@ INSTANTIATE_TEST_SUITE_P(
                       GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{17, 3000, 64, 1, true},
                       GemmShape{64, 16, 1300, 12, true, false, 1, 2, 3}));
 
+TEST(HalfGemmRows, PaddingIsNotReadAndChangesNoBit) {
+  constexpr uint16_t kNan = 0x7fc0;
+  for (const auto& [dense, apart] : oddShapes()) {
+    Numbers numbers(3);
+    const auto a = halves(numbers, dense.batch * dense.m * dense.k),
+               b = halves(numbers, dense.batch * dense.k * dense.n);
+    std::vector<uint16_t> results[2];
+    for (int i : {0, 1}) {
+      const GemmShape& c = i == 0 ? dense : apart;
+      std::vector<Argument> arguments{Argument::input(c.laidOutA(a, kNan)), Argument::input(c.laidOutB(b, kNan)),
+                                      Argument::output<uint16_t>(c.batch * c.strideC(), kNan)};
+      Status status = runCall(halfCall("gemm", c.attributes()), arguments);
+      ASSERT_TRUE(status.ok()) << status.message();
+      results[i] = c.elementsOfC(arguments[2].values<uint16_t>());
+    }
+    EXPECT_EQ(results[0], results[1]) << ::testing::PrintToString(dense);
+  }
+}
+
 // query [b, s, h, d], key and value [b, t, g, d]: everything contiguous, causal.
 struct Heads {
   int64_t b, s, t, h, g, d;

@@ -43,6 +43,19 @@ TEST(Work, OfAProductIsItsFlopsAndOperands) {
   EXPECT_EQ(gemmWork(plan::F32, 4, 8, 16, 2, false, true).bytes, work.bytes);
 }
 
+TEST(Work, IsNoneBetweenRows) {
+  // [8, 5] from [8, 3] and [3, 5]: rows of the left operand and the result lie 4 and 8 apart.
+  const Work work = workOfCall(
+      testing::libraryCall("gemm", {{"m", 8}, {"n", 5}, {"k", 3}, {"lda", 4}, {"ldb", 5}, {"ldc", 8}}),
+      {operandOf(8 * 4 * 4, plan::READ), operandOf(3 * 5 * 4, plan::READ), operandOf(8 * 8 * 4, plan::WRITE)});
+  EXPECT_EQ(work.bytes, gemmWork(plan::F32, 8, 5, 3, 1, false, false).bytes);
+  plan::Plan plan;
+  plan.add_kernels()->set_padding(8 * 3 * 4);
+  plan::Instruction instruction;
+  *instruction.mutable_kernel()->add_operands() = operandOf(8 * 8 * 4, plan::READ);
+  EXPECT_EQ(workOf(instruction, plan).bytes, 8 * 5 * 4);
+}
+
 TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
   const Work work = workOfCall(
       [] {
