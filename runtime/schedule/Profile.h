@@ -113,6 +113,8 @@ class Profile {
   Expected<Profile> withRanks(int64_t ranks) const;
 
   const std::string& name() const { return name_; }
+  // Whether each rank has a device of its own; else they share cores.
+  bool isOfGpus() const { return cores_ == 0; }
   int64_t ranks() const { return ranks_; }
   // Of one rank's device, or its part of the memory that ranks on shared cores share.
   uint64_t memoryBytes() const { return cores_ > 0 ? memoryBytes_ / static_cast<uint64_t>(ranks_) : memoryBytes_; }

@@ -30,7 +30,7 @@ usage: sheaf fit MODEL.onnx --ranks N --memory SIZE [options]
   --loss OUTPUT         the scalar output to minimise (default: the only one), or 'cross_entropy(LOGITS)'
   --optimizer NAME[:key=value,...]    sgd, adam or adamw (default: adamw)
   --precision f32|tf32|bf16           of parameters, activations and gradients (default: f32)
-  --profile NAME|FILE   the machine whose time is predicted (default: cpu)
+  --profile NAME|FILE   the machine whose time is predicted, and for whose devices the step is made (default: cpu)
   --json                for programs
 
 Every figure is that of a plan that was laid out for it, to the byte.
@@ -83,6 +83,11 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   if (o.import.ranks == 0) return Status::error("--ranks N is missing: how many ranks are there?");
   if (o.memory == 0) return Status::error("--memory SIZE is missing: how much has each rank, such as 24GiB?");
   if (o.import.batch == 0) o.import.batch = o.import.ranks;
+  Expected<schedule::Profile> machine = schedule::Profile::load(o.pipeline.profile);
+  if (!machine.ok()) return machine.status();
+  // As `compile --target` does: what calls keep in memory depends on the device.
+  o.pipeline.gpu = o.pipeline.epilogues = machine->isOfGpus();
+  o.pipeline.cpu = !machine->isOfGpus();
   o.import.optimizer = o.pipeline.optimizer = o.optimizer;
   return {};
 }
