@@ -103,7 +103,7 @@ class ComputeMeasurement {
         if (sample.placeOf[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
       }
       const int copies = copiesOf(span);
-      if (copies * span > timer_.arenaBytes() || copies == 0) continue;
+      if (copies == 0 || span > timer_.arenaBytes()) continue;
       groups.push_back({timer_.group(static_cast<uint64_t>(copies) * span), largest, bytes,
                         static_cast<double>(kernel.operations())});
       for (int copy = 0; copy < copies; ++copy) {
