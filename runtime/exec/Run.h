@@ -29,7 +29,7 @@ struct RunOptions {
   std::string tuned, tune;      // tables of matrix products on GPUs: one to choose from, one to measure and write
 
   std::string log, save, saveState, resume, gradients, trace;
-  std::string measure;  // instead of training: where the profile is written
+  std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
 
