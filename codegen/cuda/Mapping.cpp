@@ -13,6 +13,8 @@ constexpr int64_t kVectorBytes = 16, kMostLanes = 8, kWarp = 32;
 constexpr int64_t kThreads = 128;         // of a block, where it may have any number
 constexpr int64_t kStreamThreads = 256;   // of one that only streams, or accumulates columns
 constexpr int64_t kLongRowThreads = 512;  // of one that does a row in rounds
+// Elements of a row in rounds that a thread asks for at once.
+constexpr int64_t kElementsInRounds = 16;
 // Vectors a thread may hold of a row.
 constexpr int64_t kMostChunks = 8;
 // 32-bit words of a row, of all operands together, that a thread may hold; of a block of more than 256 threads each
@@ -82,7 +84,8 @@ void mapReducedRows(const RowProgram& program, const Traffic& traffic, int press
   while (m.perRow < kLongRowThreads && !holds(m.perRow)) m.perRow *= 2;
   m.chunks = llvm::divideCeil(vectors, m.perRow);
   if (!holds(m.perRow)) {
-    m.chunks = std::max<int64_t>(1, (8 / m.lanes) >> pressure);
+    // A processor has one such block: two vectors a thread keep 16 KiB under way, about what hides memory's latency.
+    m.chunks = std::max<int64_t>(1, (kElementsInRounds / m.lanes) >> pressure);
     m.rounds = llvm::divideCeil(program.columns, m.span());
   }
 }
