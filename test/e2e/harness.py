@@ -194,7 +194,9 @@ def run_cases(cases, jobs, only, report):
     def run(case):
         begin, outcome, text = time.monotonic(), "passed", ""
         try:
-            text = case.run() or ""
+            # What a case tells is text; one of several steps returns what they returned.
+            told = case.run()
+            text = told if isinstance(told, str) else ""
         except Skip as e:
             outcome, text = "skipped", str(e)
         except Failure as e:
