@@ -5,6 +5,7 @@
 // computed early and kept. Then neighbours that read the same tensor are merged, so that it is read once. Broadcasts,
 // indices and splats are cloned into every group that wants them, and so is what a group can compute from tensors it
 // reads anyway: it need not be kept from one kernel to the other.
+#include "ir/Train/RowPitches.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -150,10 +151,7 @@ class Grouping {
       if (!graph[id].fusable) continue;
       for (Operation* op : graph[id].members)
         for (Value v : op->getOperands()) {
-          while (auto reshape = v.getDefiningOp<ReshapeOp>()) {
-            if (!keepsRows(reshape)) break;
-            v = reshape.getOperand();
-          }
+          v = withoutReshapes(v);
           if (Operation* producer = v.getDefiningOp(); producer && isTransparent(producer)) continue;
           if (rowsOf(v) == graph[id].rows && columnsOf(v) > 1) readers[v].insert(id);
         }

@@ -3,6 +3,7 @@
 // Forward, a bias and a GELU behind a product; backward, the gradient of that GELU, and the gradient of a bias, which
 // sums what the gradient of its weight multiplies. What a fused kernel computes anyway beside other things (the sum of
 // a gradient that it has just made, say) stays there.
+#include "ir/Train/RowPitches.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/FusionOps.h"
@@ -18,15 +19,6 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace {
-
-// Before reshapes that keep the columns.
-Value matrixOf(Value v) {
-  while (auto reshape = v.getDefiningOp<ReshapeOp>()) {
-    if (!keepsRows(reshape)) break;
-    v = reshape.getOperand();
-  }
-  return v;
-}
 
 // Calls `visit` for every use of a value, behind reshapes that keep the columns.
 void forUses(Value v, function_ref<void(OpOperand&)> visit) {
@@ -119,7 +111,7 @@ class Epilogues {
 
   // The sum of the rows of an operand, if it is wanted and no kernel makes it in passing.
   bool sum(MatMulOp product, Value operand, Epilogue epilogue) {
-    Value matrix = matrixOf(operand);
+    Value matrix = withoutReshapes(operand);
     if (!isa_and_nonnull<MatMulOp, MatMulEpilogueOp, AttentionGradOp, ConcatOp, TransposeOp>(matrix.getDefiningOp()))
       return false;
     ReduceOp wanted;

@@ -9,11 +9,6 @@ namespace {
 
 // Up to so many bytes, each rank's whole contribution to a sum goes to all: one exchange instead of two.
 constexpr uint64_t kSmallSum = 64 << 10;
-constexpr uint64_t kAlignment = 128;  // of parts in the scratch
-
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 bool isSmall(uint64_t count, uint64_t width) {
   return count * width <= kSmallSum;
@@ -24,8 +19,8 @@ bool isSmall(uint64_t count, uint64_t width) {
 uint64_t ExchangedSums::scratchBytes(const plan::Collective& collective) const {
   const uint64_t width = plan::elementBytes(collective.type()), count = collective.count();
   if (collective.op() == plan::ALL_GATHER) return 0;
-  if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks_ * aligned(count * width);
-  return ranks_ * aligned(cuda::SumParts(count, ranks_).largest * width);
+  if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks_ * plan::aligned(count * width);
+  return ranks_ * plan::aligned(cuda::SumParts(count, ranks_).largest * width);
 }
 
 Status ExchangedSums::enqueue(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
@@ -45,7 +40,7 @@ Status ExchangedSums::sum(cuda::SumType type, const std::byte* scratch, uint64_t
 
 Status ExchangedSums::reduceScatter(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
                                     cudaStream_t stream, const Exchange& exchange) const {
-  const uint64_t bytes = buffers.count * plan::elementBytes(buffers.type), stride = aligned(bytes);
+  const uint64_t bytes = buffers.count * plan::elementBytes(buffers.type), stride = plan::aligned(bytes);
   SHEAF_RETURN_IF_ERROR(exchange([&](uint64_t peer) {
     return Transfer{buffers.source + peer * bytes, bytes, scratch + peer * stride, bytes};
   }));
@@ -57,12 +52,12 @@ Status ExchangedSums::allReduce(const comm::CollectiveBuffers& buffers, cuda::Su
   const uint64_t width = plan::elementBytes(buffers.type), whole = buffers.count * width;
   if (isSmall(buffers.count, width)) {
     SHEAF_RETURN_IF_ERROR(exchange([&](uint64_t peer) {
-      return Transfer{buffers.source, whole, scratch + peer * aligned(whole), whole};
+      return Transfer{buffers.source, whole, scratch + peer * plan::aligned(whole), whole};
     }));
-    return sum(type, scratch, aligned(whole), buffers.destination, buffers.count, stream);
+    return sum(type, scratch, plan::aligned(whole), buffers.destination, buffers.count, stream);
   }
   const cuda::SumParts parts(buffers.count, ranks_);
-  const uint64_t stride = aligned(parts.largest * width), mine = parts.size(self_) * width;
+  const uint64_t stride = plan::aligned(parts.largest * width), mine = parts.size(self_) * width;
   SHEAF_RETURN_IF_ERROR(exchange([&](uint64_t peer) {
     return Transfer{buffers.source + parts.begin(peer) * width, parts.size(peer) * width, scratch + peer * stride,
                     mine};
