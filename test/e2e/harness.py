@@ -44,8 +44,6 @@ class Finished:
     code: int
     out: str
     err: str
-    seconds: float
-    cpu_seconds: float
     peak_kib: int
 
 
@@ -146,8 +144,7 @@ class Session:
                 time.sleep(0.01)
         process.returncode = os.waitstatus_to_exitcode(status)
         done = Finished(process.returncode, (where / "out").read_text(errors="replace"),
-                        (where / "err").read_text(errors="replace"), time.monotonic() - begin,
-                        usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+                        (where / "err").read_text(errors="replace"), usage.ru_maxrss)
         shutil.rmtree(where)
         return done
 
