@@ -2,6 +2,7 @@
 
 #include "frontend/onnx/Fold.h"
 #include "frontend/onnx/FoldDetail.h"
+#include "ir/Train/Compare.h"
 
 using namespace mlir;
 
@@ -138,25 +139,6 @@ int64_t evaluate(Binary op, int64_t x, int64_t y) {
   }
 }
 
-template <class T>
-bool evaluate(train::ComparePredicate predicate, T x, T y) {
-  switch (predicate) {
-    case train::ComparePredicate::eq:
-      return x == y;
-    case train::ComparePredicate::ne:
-      return x != y;
-    case train::ComparePredicate::lt:
-      return x < y;
-    case train::ComparePredicate::le:
-      return x <= y;
-    case train::ComparePredicate::gt:
-      return x > y;
-    case train::ComparePredicate::ge:
-      return x >= y;
-  }
-  return false;
-}
-
 }  // namespace
 
 Result unary(Unary op, const Constant& x) {
@@ -217,13 +199,17 @@ Result binary(Binary op, const Constant& x, const Constant& y) {
 
 Result compare(train::ComparePredicate predicate, const Constant& x, const Constant& y) {
   Type boolean = IntegerType::get(x.type.getContext(), 1);
+  Shape stored(x.shape.size());
+  for (size_t d = 0; d < stored.size(); ++d) stored[d] = std::max(x.stored[d], y.stored[d]);
+  bool grows = x.stored != stored && y.stored != stored;
+  if (grows && elementCount(stored).value_or(INT64_MAX) > kMaxMask) return {};
   return dispatch(x.type, [&](auto sample) -> Result {
     using T = decltype(sample);
     // One loop per predicate: masks are large.
     auto with = [&](auto f) { return map2<uint8_t, T>(x, y, boolean, f); };
     if (predicate == train::ComparePredicate::le) return with([](T a, T b) -> uint8_t { return a <= b; });
     if (predicate == train::ComparePredicate::eq) return with([](T a, T b) -> uint8_t { return a == b; });
-    return with([&](T a, T b) -> uint8_t { return evaluate(predicate, a, b); });
+    return with([&](T a, T b) -> uint8_t { return train::holds(predicate, a, b); });
   });
 }
 

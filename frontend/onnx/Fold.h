@@ -49,11 +49,12 @@ enum class Binary { SHEAF_BINARY_OPS(SHEAF_ENUMERATOR) };
 #undef SHEAF_ENUMERATOR
 
 // Every function returns nothing where the result would be stored in more than kMaxFolded elements or exceed the limit
-// on all constants together, or is not defined (a division by zero, an index out of range). Operands of the elementwise
-// ones have the same shape.
+// on all constants together, or is not defined (a division by zero, an index out of range); compare, too, where two
+// smaller operands would become a mask of more than kMaxMask. Operands of the elementwise ones have the same shape.
 namespace fold {
 
-inline constexpr int64_t kMaxFolded = int64_t(1) << 26;   // a causal mask of 8,192 x 8,192
+inline constexpr int64_t kMaxFolded = int64_t(1) << 26;   // positions x angles of a rotary embedding
+inline constexpr int64_t kMaxMask = int64_t(1) << 22;     // 2,048 x 2,048; passes/train/MaskAnalysis.h sees larger ones
 inline constexpr int64_t kMaxBytes = int64_t(640) << 20;  // of all constants alive, whatever a model asks for
 
 using Result = std::optional<Constant>;

@@ -2,6 +2,7 @@
 #include <limits>
 #include <numbers>
 
+#include "ir/Train/Compare.h"
 #include "ir/Train/EvaluatorDetail.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -58,25 +59,6 @@ double maximum(double x, double y) {
 }
 double minimum(double x, double y) {
   return x < y || std::isnan(x) ? x : y;
-}
-
-template <typename T>
-bool holds(ComparePredicate predicate, T x, T y) {
-  switch (predicate) {
-    case ComparePredicate::eq:
-      return x == y;
-    case ComparePredicate::ne:
-      return x != y;
-    case ComparePredicate::lt:
-      return x < y;
-    case ComparePredicate::le:
-      return x <= y;
-    case ComparePredicate::gt:
-      return x > y;
-    case ComparePredicate::ge:
-      return x >= y;
-  }
-  llvm_unreachable("predicate");
 }
 
 // Truncates toward zero; what does not fit becomes the nearest integer that does, and NaN 0.

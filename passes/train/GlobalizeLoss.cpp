@@ -3,6 +3,7 @@
 // The step is written for one rank as if its rows were all there are. A forward analysis says of every value how it
 // relates to the global one: the same on all ranks, this rank's rows of it, or this rank's term of it. Sums over the
 // batch make terms; what is linear keeps them terms; whatever else needs the global value gets train.global_sum.
+#include "ir/Train/Evaluator.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -21,14 +22,34 @@ namespace {
 struct State {
   enum Kind { Replicated, Split, Partial } kind = Replicated;
   // Of a split value: the dimension that holds the batch, this rank's rows of it, and how many elements of the
-  // dimension lie within one row: the dimension is (something x rows x minor).
-  int64_t dimension = 0, rows = 0, minor = 1;
+  // dimension lie within one row: the dimension is (something x rows x minor). Where a rank has one row, a reshape may
+  // leave several dimensions of size 1, any of which may be the batch; these are all of them.
+  SmallVector<int64_t, 1> dimensions;
+  int64_t rows = 0, minor = 1;
 
-  static State split(int64_t dimension, int64_t rows, int64_t minor = 1) { return {Split, dimension, rows, minor}; }
-  static State partial() { return {Partial}; }
+  static State split(ArrayRef<int64_t> dimensions, int64_t rows, int64_t minor = 1) {
+    return {Split, SmallVector<int64_t, 1>(dimensions), rows, minor};
+  }
+  static State partial() { return {Partial, {}}; }
   bool isSplit() const { return kind == Split; }
   bool isPartial() const { return kind == Partial; }
-  bool operator==(const State& other) const = default;
+  bool mayBe(int64_t dimension) const { return llvm::is_contained(dimensions, dimension); }
+  bool is(int64_t dimension) const { return mayBe(dimension) && dimensions.size() == 1; }
+
+  // The same value elsewhere: move(dimension) says where a dimension has gone.
+  template <class Move>
+  State moved(Move move) const {
+    State result = *this;
+    for (int64_t& d : result.dimensions) d = move(d);
+    return result;
+  }
+  // What this and `other`, whose rows meet, both may be; nothing if they carry the batch in different ways.
+  std::optional<State> meet(const State& other) const {
+    if (rows != other.rows || minor != other.minor) return std::nullopt;
+    State both = *this;
+    llvm::erase_if(both.dimensions, [&](int64_t d) { return !other.mayBe(d); });
+    return both.dimensions.empty() ? std::nullopt : std::optional(both);
+  }
 };
 
 ArrayRef<int64_t> shapeOf(Value v) {
@@ -50,12 +71,14 @@ class Globalizer {
     for (BlockArgument argument : body.getArguments())
       if (auto type = dyn_cast<RankedTensorType>(argument.getType());
           type && type.getRank() > 0 && type.getDimSize(0) > 0)
-        states[argument] = State::split(0, type.getDimSize(0));
+        states[argument] = State::split({0}, type.getDimSize(0));
+    findLeading(body);
     for (Operation& op : llvm::make_early_inc_range(body)) {
       if (op.hasTrait<OpTrait::IsTerminator>() || op.getNumOperands() == 0) continue;
       FailureOr<State> state = visit(&op);
       if (failed(state)) return failure();
-      for (Value result : op.getResults()) states.try_emplace(result, *state);
+      for (Value result : op.getResults())
+        states.try_emplace(result, leading.contains(result) && state->mayBe(0) ? leadingOf(*state) : *state);
     }
     // Where a rank has one row, its part of a sum over the batch is that row.
     for (auto reduce : llvm::make_early_inc_range(body.getOps<ReduceOp>()))
@@ -72,6 +95,7 @@ class Globalizer {
   OpBuilder builder;
   DenseMap<Value, State> states;
   DenseMap<Value, Value> sums;  // train.global_sum of a partial value
+  DenseSet<Value> leading;      // whose batch, if they have one, is their first dimension
 
   State of(Value v) const { return states.lookup(v); }
   bool anyPartial(Operation* op) const {
@@ -79,6 +103,15 @@ class Globalizer {
   }
   bool anySplit(Operation* op) const {
     return llvm::any_of(op->getOperands(), [&](Value v) { return of(v).isSplit(); });
+  }
+
+  // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
+  static bool takesSamples(Operation* op) { return isa<AttentionOp, CrossEntropyOp, ConvOp, MaxPoolOp>(op); }
+  static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
+  void findLeading(Block& body) {
+    for (Operation& op : llvm::reverse(body))
+      if (takesSamples(&op) || (isElementwise(&op) && leading.contains(op.getResult(0))))
+        leading.insert(op.operand_begin(), op.operand_end());
   }
 
   // The op reads the global value of its partial operands, from operand `first` on.
@@ -119,11 +152,20 @@ class Globalizer {
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
 
+  // Whether one of the given dimensions holds the batch; failure where that cannot be told.
+  FailureOr<bool> holdBatch(Operation* op, const State& state, ArrayRef<int64_t> dimensions) {
+    if (!state.isSplit()) return false;
+    int64_t count = llvm::count_if(state.dimensions, [&](int64_t d) { return llvm::is_contained(dimensions, d); });
+    if (count == 0 || count == int64_t(state.dimensions.size())) return count > 0;
+    return unknownBatch(op);
+  }
+
   // Of an op that acts on the given dimensions of its first operand and keeps the others where they are.
   FailureOr<State> visitAlong(Operation* op, ArrayRef<int64_t> dimensions) {
     State state = of(op->getOperand(0));
-    for (int64_t d : dimensions)
-      if (state.isSplit() && state.dimension == d) return crossesRows(op);
+    FailureOr<bool> holds = holdBatch(op, state, dimensions);
+    if (failed(holds)) return failure();
+    if (*holds) return crossesRows(op);
     return state;
   }
   FailureOr<State> visitLastDimension(Operation* op) {
@@ -138,8 +180,8 @@ class Globalizer {
     State state;
     for (Value operand : op->getOperands())
       if (State s = of(operand); s.isSplit()) {
-        if (s.dimension != 0) return crossesRows(op);
-        state = s;
+        if (!s.mayBe(0)) return crossesRows(op);
+        state = leadingOf(s);
       }
     return state;
   }
@@ -149,6 +191,11 @@ class Globalizer {
   }
   LogicalResult crossesRows(Operation* op) {
     return unsupported(op, "mixes rows of the batch that lie on different ranks");
+  }
+  LogicalResult unknownBatch(Operation* op) {
+    return op->emitOpError(
+        "acts on one of several dimensions, any of which may be the batch, since a rank has one row "
+        "of it: give every rank at least two, by a larger --batch");
   }
   LogicalResult mixes(Operation* op) {
     return unsupported(op, "combines values that carry the batch in different dimensions");
@@ -175,17 +222,20 @@ FailureOr<State> Globalizer::visit(Operation* op) {
           return visitElementwise(op);
         return of(op->getOperand(0));
       })
-      .Case<BroadcastOp>([&](BroadcastOp o) {
-        SmallVector<int64_t> expanded;
+      .Case<BroadcastOp>([&](BroadcastOp o) -> FailureOr<State> {
+        // In a batch of any size only what is no batch can be repeated.
+        State state = of(o.getOperand());
         for (auto [d, n] : llvm::enumerate(shapeOf(o.getResult())))
-          if (n != shapeOf(o.getOperand())[d]) expanded.push_back(d);
-        return visitAlong(op, expanded);
+          if (n != shapeOf(o.getOperand())[d] && state.mayBe(d)) {
+            if (state.is(d)) return crossesRows(op);
+            llvm::erase(state.dimensions, int64_t(d));
+          }
+        return state;
       })
       .Case<TransposeOp>([&](TransposeOp o) {
-        State state = of(o.getOperand());
-        if (state.isSplit())
-          state.dimension = llvm::find(o.getPermutation(), state.dimension) - o.getPermutation().begin();
-        return state;
+        return of(o.getOperand()).moved([&](int64_t d) {
+          return llvm::find(o.getPermutation(), d) - o.getPermutation().begin();
+        });
       })
       .Case<SliceOp, PadOp>([&](auto o) {
         SmallVector<int64_t> changed;
@@ -208,7 +258,7 @@ FailureOr<State> Globalizer::visit(Operation* op) {
       .Case<DropoutOp>([&](auto) -> FailureOr<State> {
         // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
         State state = of(op->getOperand(0));
-        bool leading = state.isSplit() && state.dimension == 0;
+        bool leading = state.isSplit() && state.mayBe(0);
         if (leading && shapeOf(op->getOperand(0))[0] == state.rows * state.minor) return state;
         return unsupported(op, "drops elements of a value whose leading dimension is not the batch");
       })
@@ -230,8 +280,9 @@ FailureOr<State> Globalizer::visitElementwise(Operation* op) {
   for (Value operand : op->getOperands()) {
     State s = of(operand);
     if (!s.isSplit()) continue;
-    if (state.isSplit() && !(state == s)) return mixes(op);
-    state = s;
+    auto met = state.isSplit() ? state.meet(s) : s;
+    if (!met) return mixes(op);
+    state = *met;
   }
   return state;
 }
@@ -263,7 +314,9 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   bool linear = op.getKind() == ReduceKind::sum || op.getKind() == ReduceKind::mean;
   if (state.isPartial() && linear) return state;
   if (state.isPartial()) return visitElementwise(op);
-  if (!state.isSplit() || !llvm::is_contained(op.getAxes(), state.dimension)) return state;
+  FailureOr<bool> overBatch = holdBatch(op, state, op.getAxes());
+  if (failed(overBatch)) return failure();
+  if (!*overBatch) return state;
   if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
   if (op.getKind() == ReduceKind::mean) {
     // The mean of the global batch is the mean of the ranks' means: every rank has as many rows.
@@ -279,19 +332,29 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
 }
 
 // A reshape keeps the order of the elements: the rows stay as far apart, and so they lie in the dimension whose
-// elements are no further apart than that, and which reaches as far as all of them.
+// elements are no further apart than that, and which reaches as far as all of them. One row may as well lie in a
+// dimension of size 1 beside it.
 FailureOr<State> Globalizer::visitReshape(ReshapeOp op) {
-  State state = of(op.getOperand());
+  State state = of(op.getOperand()), found;
   if (!state.isSplit()) return state;
   ArrayRef<int64_t> from = shapeOf(op.getOperand()), to = shapeOf(op.getResult());
   if (to.empty()) return unsupported(op, "makes a scalar of one row of the batch");
-  int64_t apart = state.minor * product(from.drop_front(state.dimension + 1)), inner = product(to);
-  for (auto [d, size] : llvm::enumerate(to)) {
-    inner /= std::max<int64_t>(size, 1);
-    if (apart % std::max<int64_t>(inner, 1) == 0 && size % (apart / std::max<int64_t>(inner, 1) * state.rows) == 0)
-      return State::split(d, state.rows, apart / std::max<int64_t>(inner, 1));
+  for (int64_t dimension : state.dimensions) {
+    int64_t apart = state.minor * product(from.drop_front(dimension + 1)), inner = product(to);
+    bool first = true;
+    for (auto [d, size] : llvm::enumerate(to)) {
+      inner /= std::max<int64_t>(size, 1);
+      int64_t steps = apart / std::max<int64_t>(inner, 1);
+      if (apart % std::max<int64_t>(inner, 1) != 0 || size % (steps * state.rows) != 0) continue;
+      if (!first && (size > 1 || steps != found.minor)) continue;
+      if (!found.isSplit()) found = State::split({}, state.rows, steps);
+      if (steps != found.minor) return unknownBatch(op);
+      if (!found.mayBe(d)) found.dimensions.push_back(d);
+      first = false;
+    }
+    if (first) return unsupported(op, "takes rows of the batch apart");
   }
-  return unsupported(op, "takes rows of the batch apart");
+  return found;
 }
 
 FailureOr<State> Globalizer::visitConcat(ConcatOp op) {
@@ -304,9 +367,12 @@ FailureOr<State> Globalizer::visitConcat(ConcatOp op) {
   for (Value operand : op.getOperands()) {
     State s = of(operand);
     if (!s.isSplit()) continue;
-    if (s.dimension == int64_t(op.getAxis())) return crossesRows(op);
-    if (state.isSplit() && !(state == s)) return mixes(op);
-    state = s;
+    FailureOr<bool> along = holdBatch(op, s, {int64_t(op.getAxis())});
+    if (failed(along)) return failure();
+    if (*along) return crossesRows(op);
+    auto met = state.isSplit() ? state.meet(s) : s;
+    if (!met) return mixes(op);
+    state = *met;
   }
   return state;
 }
@@ -319,20 +385,20 @@ FailureOr<State> Globalizer::visitMatMul(MatMulOp op) {
   lhs = of(op.getLhs());
   rhs = of(op.getRhs());
   int64_t rank = shapeOf(op.getResult()).size();
-  // Dimensions of the product: batch 0 (rank 3), rows rank - 2, columns rank - 1; -1 where it is summed over.
-  auto target = [&](State s, bool transposed, bool left) -> int64_t {
-    if (s.dimension < rank - 2) return s.dimension;
-    bool first = (s.dimension == rank - 2) != transposed;
-    return first == left ? (left ? rank - 2 : rank - 1) : -1;
-  };
-  int64_t l = lhs.isSplit() ? target(lhs, op.getTransposeA(), true) : -2;
-  int64_t r = rhs.isSplit() ? target(rhs, op.getTransposeB(), false) : -2;
-  if (l == -2 && r == -2) return State();
-  if (l == -1 && r == -1) return State::partial();
+  // The dimension of an operand that is summed over; the others are dimensions of the product: batch 0 (rank 3), rows
+  // rank - 2, columns rank - 1.
+  int64_t summedLeft = op.getTransposeA() ? rank - 2 : rank - 1, summedRight = op.getTransposeB() ? rank - 1 : rank - 2;
+  FailureOr<bool> left = holdBatch(op, lhs, {summedLeft}), right = holdBatch(op, rhs, {summedRight});
+  if (failed(left) || failed(right)) return failure();
+  if (*left && *right) return State::partial();
   // One side alone may not be summed over: the other would hold the factors of this rank's rows only by accident.
-  if (l == -1 || r == -1) return crossesRows(op);
-  if (l >= 0 && r >= 0 && (l != r || lhs.minor != rhs.minor)) return mixes(op);
-  return State::split(l >= 0 ? l : r, l >= 0 ? lhs.rows : rhs.rows, l >= 0 ? lhs.minor : rhs.minor);
+  if (*left || *right) return crossesRows(op);
+  State l = lhs.moved([&](int64_t d) { return d < rank - 2 ? d : rank - 2; });
+  State r = rhs.moved([&](int64_t d) { return d < rank - 2 ? d : rank - 1; });
+  if (!l.isSplit() || !r.isSplit()) return l.isSplit() ? l : r;
+  auto met = l.meet(r);
+  if (!met) return mixes(op);
+  return *met;
 }
 
 FailureOr<State> Globalizer::visitGather(GatherOp op) {
@@ -343,10 +409,11 @@ FailureOr<State> Globalizer::visitGather(GatherOp op) {
   if (failed(sumPartialOperands(op))) return failure();
   data = of(op.getData());
   if (data.isSplit() && indices.isSplit()) return mixes(op);
-  if (indices.isSplit()) return State::split(axis + indices.dimension, indices.rows, indices.minor);
-  if (!data.isSplit()) return State();
-  if (data.dimension == axis) return crossesRows(op);
-  return State::split(data.dimension < axis ? data.dimension : data.dimension - 1 + count, data.rows, data.minor);
+  if (indices.isSplit()) return indices.moved([&](int64_t d) { return axis + d; });
+  FailureOr<bool> along = holdBatch(op, data, {axis});
+  if (failed(along)) return failure();
+  if (*along) return crossesRows(op);
+  return data.moved([&](int64_t d) { return d < axis ? d : d - 1 + count; });
 }
 
 // Rows that are added into a tensor without a batch are a sum over the batch.
@@ -357,15 +424,14 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   if (update.isPartial() && !indices.isSplit()) return update;
   if (failed(sumPartialOperands(op))) return failure();
   update = of(op.getUpdate());
-  bool along = update.isSplit() && update.dimension >= axis && update.dimension < axis + count;
   if (indices.isSplit()) {
-    if (along && update.dimension == axis + indices.dimension && update.minor == indices.minor) return State::partial();
+    if (update.isSplit() && update.meet(indices.moved([&](int64_t d) { return axis + d; }))) return State::partial();
     return mixes(op);
   }
-  if (!update.isSplit()) return State();
-  if (along) return crossesRows(op);
-  return State::split(update.dimension < axis ? update.dimension : update.dimension - count + 1, update.rows,
-                      update.minor);
+  FailureOr<bool> along = holdBatch(op, update, llvm::to_vector(llvm::seq(axis, axis + count)));
+  if (failed(along)) return failure();
+  if (*along) return crossesRows(op);
+  return update.moved([&](int64_t d) { return d < axis ? d : d - count + 1; });
 }
 
 FailureOr<State> Globalizer::visitLoss(LossOp op) {

@@ -1,10 +1,13 @@
 #include "passes/train/MaskAnalysis.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "ir/Train/Compare.h"
 #include "passes/train/Matchers.h"
+#include "passes/train/PiecewiseRow.h"
 
 using namespace mlir;
 
@@ -13,8 +16,8 @@ namespace {
 
 // Masks are a handful of comparisons; more is some other computation.
 constexpr size_t maxNodes = 32;
-// Elements looked at before giving up: some seconds' work.
-constexpr int64_t maxWork = int64_t(1) << 32;
+// Elements read and pieces computed before giving up: some seconds' work.
+constexpr int64_t maxWork = int64_t(1) << 30;
 
 double fromHalf(uint16_t bits) {
   int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -40,8 +43,28 @@ struct Node {
   Operation* op;
   int64_t strides[numHeadDims];
   SmallVector<int, 3> inputs;
-  std::vector<double> row;
+  std::array<bool, numHeadDims> varies;  // The dimensions that it or one of its inputs depends on.
+  std::array<int64_t, 3> computed;       // The batch, head and row that `row` is of.
+  PiecewiseRow row;
 };
+
+// What op makes of two numbers.
+double apply(Operation* op, double a, double b) {
+  if (auto compare = dyn_cast<CompareOp>(op)) return holds(compare.getPredicate(), a, b);
+  if (isa<CastOp>(op)) {
+    Type to = typeOf(op->getResult(0)).getElementType();
+    return to.isInteger(1) ? a != 0 : to.isInteger() ? std::trunc(a) : a;
+  }
+  if (isa<AndOp>(op)) return a != 0 && b != 0;
+  if (isa<OrOp>(op)) return a != 0 || b != 0;
+  if (isa<NotOp>(op)) return a == 0;
+  if (isa<AddOp>(op)) return a + b;
+  if (isa<SubOp>(op)) return a - b;
+  if (isa<MulOp>(op)) return a * b;
+  if (isa<NegOp>(op)) return -a;
+  if (isa<MinOp>(op)) return std::min(a, b);
+  return std::max(a, b);
+}
 
 class RowEvaluator {
  public:
@@ -51,17 +74,21 @@ class RowEvaluator {
     return add(std::move(layout)) >= 0;
   }
 
-  bool varies(HeadDim dim) const {
-    return llvm::any_of(nodes, [&](const Node& node) { return node.strides[int(dim)] != 0; });
-  }
-  size_t size() const { return nodes.size(); }
+  bool varies(HeadDim dim) const { return nodes.back().varies[int(dim)]; }
+  bool isTired() const { return work > maxWork; }
 
-  const std::vector<double>& evaluate(int64_t batch, int64_t head, int64_t row) {
+  const PiecewiseRow& evaluate(int64_t batch, int64_t head, int64_t row) {
     for (Node& node : nodes) {
-      if (isa<ConstantOp>(node.op))
-        read(node, batch * node.strides[0] + head * node.strides[1] + row * node.strides[2], node.strides[3]);
+      std::array<int64_t, 3> at{batch, head, row};
+      for (int d = 0; d < 3; ++d) at[d] = node.varies[d] ? at[d] : 0;
+      if (at == node.computed) continue;
+      node.computed = at;
+      node.row.clear();
+      if (isa<ConstantOp, IotaOp>(node.op))
+        read(node, at[0] * node.strides[0] + at[1] * node.strides[1] + at[2] * node.strides[2], node.strides[3]);
       else
         compute(node);
+      work += node.row.pieces().size();
     }
     return nodes.back().row;
   }
@@ -72,13 +99,17 @@ class RowEvaluator {
     layout.trace(HeadLayout::Through::anyRepeats, /*scales=*/false);
     Operation* op = layout.value().getDefiningOp();
     if (!op || nodes.size() >= maxNodes) return -1;
-    Node node{op, {}, {}, std::vector<double>(width)};
-    if (auto constant = dyn_cast<ConstantOp>(op)) {
-      if (!isa<DenseElementsAttr>(constant.getValue()) || !typeOf(constant).getElementType().isIntOrFloat()) return -1;
+    Node node{op, {}, {}, {}, {-1, -1, -1}, {}};
+    if (auto iota = dyn_cast<IotaOp>(op)) {
+      if (!locate(iota, layout, node)) return -1;
+    } else if (auto constant = dyn_cast<ConstantOp>(op)) {
+      auto value = dyn_cast<DenseElementsAttr>(constant.getValue());
+      if (!value || !typeOf(constant).getElementType().isIntOrFloat()) return -1;
       for (int d = 0; d < numHeadDims; ++d) {
         auto stride = layout.stride(HeadDim(d));
         if (!stride) return -1;
-        node.strides[d] = *stride;
+        node.strides[d] = value.isSplat() ? 0 : *stride;
+        node.varies[d] = node.strides[d] != 0;
       }
     } else {
       if (!isa<CompareOp, AndOp, OrOp, NotOp, SelectOp, AddOp, SubOp, MulOp, NegOp, MinOp, MaxOp, CastOp>(op))
@@ -87,20 +118,45 @@ class RowEvaluator {
         int input = add(layout.withValue(operand));
         if (input < 0) return -1;
         node.inputs.push_back(input);
+        for (int d = 0; d < numHeadDims; ++d) node.varies[d] |= nodes[input].varies[d];
       }
     }
     nodes.push_back(std::move(node));
     return nodes.size() - 1;
   }
 
+  // An iota's elements are those of a constant with one dimension.
+  bool locate(IotaOp iota, const HeadLayout& layout, Node& node) {
+    ArrayRef<int64_t> shape = typeOf(iota).getShape();
+    int64_t inner = 1, size = shape[iota.getAxis()];
+    for (int64_t other : shape.drop_front(iota.getAxis() + 1)) inner *= other;
+    for (int d = 0; d < numHeadDims; ++d) {
+      auto stride = layout.stride(HeadDim(d));
+      if (!stride) return false;
+      // One dimension of attention may be several of the value, but not some of them in part.
+      bool within = *stride * layout.size(HeadDim(d)) <= inner, around = *stride % (inner * size) == 0;
+      bool along = *stride % inner == 0 && *stride * layout.size(HeadDim(d)) <= inner * size;
+      if (!within && !around && !along) return false;
+      node.strides[d] = within || around ? 0 : *stride / inner;
+      node.varies[d] = node.strides[d] != 0;
+    }
+    return true;
+  }
+
   void read(Node& node, int64_t start, int64_t stride) {
+    if (isa<IotaOp>(node.op)) {
+      if (width > 1) return node.row.append(width, double(start), double(stride));
+      return node.row.append(width, double(start));
+    }
     auto attribute = cast<DenseElementsAttr>(cast<ConstantOp>(node.op).getValue());
     const char* data = attribute.getRawData().data();
-    if (attribute.isSplat()) start = stride = 0;
-    auto fill = [&](auto element) {
-      for (int64_t j = 0; j < width; ++j) node.row[j] = element(start + j * stride);
-    };
     Type type = attribute.getElementType();
+    auto fill = [&](auto element) {
+      if (stride == 0) return node.row.append(width, element(start));
+      work += width;
+      for (int64_t j = 0; j < width; ++j)
+        node.row.push(element(start + j * stride), /*slopes=*/!type.isInteger(1) && type.isInteger());
+    };
     if (type.isF32()) return fill([&](int64_t i) { return load<float>(data, i); });
     if (type.isF64()) return fill([&](int64_t i) { return load<double>(data, i); });
     if (type.isF16()) return fill([&](int64_t i) { return fromHalf(load<uint16_t>(data, i)); });
@@ -115,52 +171,60 @@ class RowEvaluator {
   }
 
   void compute(Node& node) {
-    auto fill = [&](auto function) {
-      const double* a = nodes[node.inputs[0]].row.data();
-      const double* b = nodes[node.inputs[node.inputs.size() > 1 ? 1 : 0]].row.data();
-      for (int64_t j = 0; j < width; ++j) node.row[j] = function(a[j], b[j]);
-    };
-    if (auto compare = dyn_cast<CompareOp>(node.op)) {
-      switch (compare.getPredicate()) {
-        case ComparePredicate::eq:
-          return fill([](double a, double b) { return a == b; });
-        case ComparePredicate::ne:
-          return fill([](double a, double b) { return a != b; });
-        case ComparePredicate::lt:
-          return fill([](double a, double b) { return a < b; });
-        case ComparePredicate::le:
-          return fill([](double a, double b) { return a <= b; });
-        case ComparePredicate::gt:
-          return fill([](double a, double b) { return a > b; });
-        case ComparePredicate::ge:
-          return fill([](double a, double b) { return a >= b; });
-      }
-    }
+    auto input = [&](size_t i) { return &nodes[node.inputs[i]].row; };
     if (isa<SelectOp>(node.op)) {
-      const double* c = nodes[node.inputs[2]].row.data();
-      const double* b = nodes[node.inputs[1]].row.data();
-      const double* condition = nodes[node.inputs[0]].row.data();
-      for (int64_t j = 0; j < width; ++j) node.row[j] = condition[j] != 0 ? b[j] : c[j];
+      // The condition is a boolean, which has no slopes.
+      zip<3>({input(0), input(1), input(2)}, [&](int64_t, int64_t end, auto& pieces) {
+        const Piece& picked = *pieces[pieces[0]->value != 0 ? 1 : 2];
+        node.row.append(end, picked.value, picked.slope);
+      });
       return;
     }
-    if (isa<CastOp>(node.op)) {
-      Type to = typeOf(node.op->getResult(0)).getElementType();
-      if (to.isInteger(1)) return fill([](double a, double) { return a != 0; });
-      if (to.isInteger()) return fill([](double a, double) { return std::trunc(a); });
-      return fill([](double a, double) { return a; });
-    }
-    if (isa<AndOp>(node.op)) return fill([](double a, double b) { return a != 0 && b != 0; });
-    if (isa<OrOp>(node.op)) return fill([](double a, double b) { return a != 0 || b != 0; });
-    if (isa<NotOp>(node.op)) return fill([](double a, double) { return a == 0; });
-    if (isa<AddOp>(node.op)) return fill([](double a, double b) { return a + b; });
-    if (isa<SubOp>(node.op)) return fill([](double a, double b) { return a - b; });
-    if (isa<MulOp>(node.op)) return fill([](double a, double b) { return a * b; });
-    if (isa<NegOp>(node.op)) return fill([](double a, double) { return -a; });
-    if (isa<MinOp>(node.op)) return fill([](double a, double b) { return std::min(a, b); });
-    return fill([](double a, double b) { return std::max(a, b); });
+    zip<2>({input(0), input(node.inputs.size() - 1)},
+           [&](int64_t begin, int64_t end, auto& pieces) { combine(node, begin, end, *pieces[0], *pieces[1]); });
   }
 
-  int64_t width = 0;
+  // One line with another: a line, two or three pieces where they cross, or column by column.
+  void combine(Node& node, int64_t begin, int64_t end, const Piece& a, const Piece& b) {
+    Operation* op = node.op;
+    if (a.slope == 0 && b.slope == 0) return node.row.append(end, apply(op, a.value, b.value));
+    // Lines of integers stay exact; what floats round to is left to their columns.
+    Type element = typeOf(op->getResult(0)).getElementType();
+    if (element.isInteger() && !element.isInteger(1)) {
+      if (isa<AddOp>(op)) return node.row.append(end, a.value + b.value, a.slope + b.slope);
+      if (isa<SubOp>(op)) return node.row.append(end, a.value - b.value, a.slope - b.slope);
+      if (isa<NegOp>(op)) return node.row.append(end, -a.value, -a.slope);
+      if (isa<MulOp>(op) && (a.slope == 0 || b.slope == 0))
+        return node.row.append(end, a.value * b.value, a.slope * b.value + a.value * b.slope);
+      if (isa<CastOp>(op)) return node.row.append(end, a.value, a.slope);
+    }
+    if (isa<CompareOp, MinOp, MaxOp>(op)) {
+      // The sign of the difference goes from one through zero to the other.
+      auto sign = [&](int64_t j) {
+        double d = a.at(j) - b.at(j);
+        return (d > 0) - (d < 0);
+      };
+      int first = sign(begin);
+      int64_t changes[] = {firstFrom(begin, end, [&](int64_t j) { return sign(j) != first; }), 0, end};
+      changes[1] =
+          changes[0] == end ? end : firstFrom(changes[0], end, [&](int64_t j) { return sign(j) != sign(changes[0]); });
+      for (int64_t until : changes) {
+        if (until == begin) continue;
+        if (isa<CompareOp>(op)) {
+          node.row.append(until, apply(op, a.at(begin), b.at(begin)));
+        } else {
+          const Piece& picked = (sign(begin) < 0) == isa<MinOp>(op) ? a : b;
+          node.row.append(until, picked.value, picked.slope);
+        }
+        begin = until;
+      }
+      return;
+    }
+    work += end - begin;
+    for (int64_t j = begin; j < end; ++j) node.row.push(apply(op, a.at(j), b.at(j)), /*slopes=*/false);
+  }
+
+  int64_t width = 0, work = 0;
   std::vector<Node> nodes;
 };
 
@@ -173,23 +237,23 @@ Visibility classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, d
   if (!evaluator.build(mask, columns)) return Visibility::other;
   if (!evaluator.varies(HeadDim::batch)) batches = 1;
   if (!evaluator.varies(HeadDim::head)) heads = 1;
-  if (double(batches) * heads * rows * columns * evaluator.size() > double(maxWork)) return Visibility::other;
 
   // With fewer keys than queries a causal mask hides whole rows, and those then depend on what it adds.
   bool all = true, causal = rows <= columns;
   for (int64_t batch = 0; batch < batches; ++batch)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t row = 0; row < rows; ++row) {
-        const std::vector<double>& values = evaluator.evaluate(batch, head, row);
-        int64_t boundary = std::clamp<int64_t>(row + columns - rows + 1, 0, columns);
-        for (int64_t j = 0; j < columns; ++j) {
-          double value = values[j];
-          bool visible = boolean ? (value != 0) != inverted : value == 0;
-          if (!visible && !boolean && !(value * factor <= maskedBelow)) return Visibility::other;
+        int64_t boundary = std::clamp<int64_t>(row + columns - rows + 1, 0, columns), begin = 0;
+        for (const Piece& piece : evaluator.evaluate(batch, head, row).pieces()) {
+          // A bias that grows with the distance is no mask.
+          if (piece.slope != 0) return Visibility::other;
+          bool visible = boolean ? (piece.value != 0) != inverted : piece.value == 0;
+          if (!visible && !boolean && !(piece.value * factor <= maskedBelow)) return Visibility::other;
           all &= visible;
-          causal &= visible == (j < boundary);
+          causal &= visible ? piece.end <= boundary : begin >= boundary;
+          begin = piece.end;
         }
-        if (!all && !causal) return Visibility::other;
+        if ((!all && !causal) || evaluator.isTired()) return Visibility::other;
       }
   return all ? Visibility::all : Visibility::causal;
 }

@@ -1,4 +1,4 @@
-// What an attention mask lets through, found by evaluating it row by row: a mask that is causal needs no operand.
+// What an attention mask lets through, found by evaluating its rows as pieces: a mask that is causal needs no operand.
 #pragma once
 
 #include "passes/train/HeadLayout.h"

@@ -16,7 +16,7 @@ def FoldConstants : TrainPass<"fold-constants"> {
     Uses the reference evaluator. Parameters are never constants. Splats stay splats; a result larger than `max-bytes`
     is folded only if it is a splat.
   }];
-  let options = [Option<"maxBytes", "max-bytes", "int64_t", "268435456", "Largest constant to create">];
+  let options = [Option<"maxBytes", "max-bytes", "int64_t", "8388608", "Largest constant to create">];
 }
 def LiftNormalization : TrainPass<"lift-normalization"> {
   let summary = "recognises layer norm and RMS norm written in elementwise ops";

@@ -14,6 +14,7 @@ def cases(session):
     yield Case("compiling/llama-2-70b/ranks-64-and-4096", lambda: large_world(session))
     for name in LARGE:
         yield Case(f"compiling/{name}/to-zero", lambda n=name: to_zero(session, n))
+    yield Case("compiling/llama-long/sequences", lambda: long_sequences(session))
 
 
 def compiled(session, name, ranks, batch, *options):
@@ -44,3 +45,15 @@ def large_world(session):
 
 def to_zero(session, name):
     return f"{operations(session, name, 64, 64).total():,} operations"
+
+
+def long_sequences(session):
+    """What a token takes does not grow with the sequence: a causal mask is never written out."""
+    per_token = {}
+    for length in (2048, 8192, 131072):
+        out = compiled(session, "llama-long", 1, 1, "--bind", f"sequence={length}")
+        told = session.inspect(out)
+        expect("lifted 2 causal attentions" in told["decisions"], f"sequences of {length}: {told['decisions']}")
+        per_token[length] = told["memory"]["by_kind"]["activations"] / length
+    expect(max(per_token.values()) <= 1.02 * min(per_token.values()), f"bytes of activations a token: {per_token}")
+    return f"{per_token[131072]:,.0f} bytes of activations a token"

@@ -78,6 +78,18 @@ module attributes {train.ranks = 2 : i64} {
 
 // -----
 
+// One row, and two dimensions of size 1: the mean of the batch, or that of nothing?
+module attributes {train.ranks = 8 : i64} {
+  func.func @step(%x: tensor<1x4xf32>) {
+    %u = train.reshape %x : tensor<1x4xf32> -> tensor<1x1x4xf32>
+    // expected-error @+1 {{'train.reduce' op acts on one of several dimensions, any of which may be the batch, since a rank has one row of it: give every rank at least two, by a larger --batch}}
+    %m = train.reduce mean %u [0] : tensor<1x1x4xf32> -> tensor<1x1x4xf32>
+    return
+  }
+}
+
+// -----
+
 // expected-error @+1 {{has no function @step whose loss could be globalized}}
 module attributes {train.ranks = 2 : i64} {
 }

@@ -75,6 +75,33 @@ module attributes {train.ranks = 8 : i64} {
 
 // -----
 
+// One row a rank, with a dimension before it: which of the two is the batch shows where the other is repeated, or where it
+// meets rows that are known.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.reduce mean
+// CHECK-COUNT-2: train.constant dense<1.250000e-01>
+// CHECK-NOT: train.reduce mean
+// CHECK: train.loss
+module attributes {train.ranks = 8 : i64} {
+  func.func @step(%x: tensor<1x4xf32>, %y: tensor<1x4xf32>) {
+    %u = train.reshape %x : tensor<1x4xf32> -> tensor<1x1x4xf32>
+    %r = train.broadcast %u : tensor<1x1x4xf32> -> tensor<3x1x4xf32>
+    %m = train.reduce mean %r [1] : tensor<3x1x4xf32> -> tensor<3x1x4xf32>
+    %t = train.transpose %u [0, 2, 1] : tensor<1x1x4xf32> -> tensor<1x4x1xf32>
+    %v = train.reshape %y : tensor<1x4xf32> -> tensor<1x4x1xf32>
+    %z = train.mul %t, %v : tensor<1x4x1xf32>
+    %n = train.reduce mean %z [0] : tensor<1x4x1xf32> -> tensor<1x4x1xf32>
+    %sm = train.reduce sum %m [0, 1, 2] : tensor<3x1x4xf32> -> tensor<1x1x1xf32>
+    %sn = train.reduce sum %n [0, 1, 2] : tensor<1x4x1xf32> -> tensor<1x1x1xf32>
+    %s = train.add %sm, %sn : tensor<1x1x1xf32>
+    %l = train.reshape %s : tensor<1x1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
 // A mean over the labels that count: the sum is this rank's, the number all ranks'. The batch is followed through
 // reshape, transpose and slice.
 // CHECK-LABEL: @step
