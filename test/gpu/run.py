@@ -10,7 +10,9 @@ and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` s
 a GPU.
 """
 import argparse
+import ctypes
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -34,10 +36,23 @@ REPEATS = 10
 PREDICTED_STEPS = 30  # after five that warm up
 
 
+def library_folders():
+    """Where PyPI's packages have the libraries that the loader does not find by itself: beside PyTorch there are no others."""
+    spec, folders = importlib.util.find_spec("nvidia"), []
+    for name in ("libcublasLt.so.13", "libnccl.so.2"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            for package in spec.submodule_search_locations if spec else ():
+                folders += [str(found.parent) for found in sorted(pathlib.Path(package).rglob(name))[:1]]
+    return folders
+
+
 class Runner:
     def __init__(self, out, library):
         self.out, self.results, self.failed = out, {}, []
-        self.environment = {**os.environ, "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
+        path = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p] + library_folders()
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(path), "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
         self.environment["SHEAF_DEVICE_LIBRARY"] = str(library or KIT / "runtime" / "lib" / "libsheaf_cuda.so")
         if library:
             self.environment["SHEAF_CUDA_LIBRARY"] = str(library)
