@@ -25,18 +25,20 @@ int64_t product(ArrayRef<int64_t> sizes) {
   return n;
 }
 
-// Elements from one token of an attention operand [B, S, H, D] to the next.
-int64_t tokenStride(const Lowering& lowering, Value value) {
+// Elements from one row to the next, as they lie in memory; a row are the last `dimensions`.
+int64_t elementsApart(const Lowering& lowering, Value value, int64_t dimensions) {
   auto type = tensor(value);
   Location at = lowering.locate(value);
-  return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : type.getDimSize(2) * type.getDimSize(3);
+  return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : product(type.getShape().take_back(dimensions));
 }
 
-// Elements from one row of a matrix to the next, as it lies in memory.
+// Of an attention operand [B, S, H, D] a token is a row.
+int64_t tokenStride(const Lowering& lowering, Value value) {
+  return elementsApart(lowering, value, 2);
+}
+
 int64_t leadingDimension(const Lowering& lowering, Value value) {
-  auto type = tensor(value);
-  Location at = lowering.locate(value);
-  return at.rowStride ? at.rowStride / widthOf(type.getElementType()) : type.getShape().back();
+  return elementsApart(lowering, value, 1);
 }
 
 // Whether every reader of a slice of the last dimension can read it in place: attentions, through reshapes.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <span>
+#include <sstream>
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
@@ -118,7 +120,15 @@ Expected<std::unique_ptr<Blas>> Blas::open(const BlasOptions& options) {
   blas->processors_ = properties.multiProcessorCount;
   if (cublasStatus_t status = cublasLtCreate(&blas->handle_); status != CUBLAS_STATUS_SUCCESS)
     return failed("it does not start", status);
-  if (!options.tuned.empty()) SHEAF_RETURN_IF_ERROR(blas->readTable(options.tuned));
+  if (!options.tuned.empty()) {
+    std::ifstream in(options.tuned);
+    if (!in) return Status::error(cat("cannot read the table of products ", options.tuned));
+    SHEAF_RETURN_IF_ERROR(blas->readTable(in, options.tuned));
+  }
+  if (!options.measured.empty()) {
+    std::istringstream in(options.measured);
+    SHEAF_RETURN_IF_ERROR(blas->readTable(in, "that rank 0 has measured"));
+  }
   return blas;
 }
 
@@ -148,8 +158,8 @@ Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
   const std::string name = shape.name();
   if (auto found = tuned_.find(name); found != tuned_.end()) {
     if (usable(product, found->second.algorithm)) return std::optional(found->second);
-    options_.warn(cat("the table ", options_.tuned, " has an algorithm for ", name,
-                      " that cuBLASLt does not take: its own choice is used"));
+    options_.warn(
+        cat("a table of products has an algorithm for ", name, " that cuBLASLt does not take: its own choice is used"));
   }
   cublasLtMatmulPreference_t preference = nullptr;
   cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,8 +71,9 @@ class Product {
 };
 
 struct BlasOptions {
-  std::string tuned;  // a table to choose from, or empty
-  bool tune = false;  // measure the candidates of each shape, and choose the fastest
+  std::string tuned;     // the file of a table to choose from, or empty
+  std::string measured;  // the text of a table that another rank has measured, or empty; it goes first
+  bool tune = false;     // measure the candidates of each shape that no table has, and choose the fastest
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
@@ -100,7 +102,7 @@ class Blas {
     float microseconds = 0;
   };
   explicit Blas(const BlasOptions& options) : options_(options) {}
-  Status readTable(const std::string& path);
+  Status readTable(std::istream& in, const std::string& name);
   Expected<std::optional<Choice>> choose(const Product& product);
   Expected<Choice> fastest(const Product& product, std::span<const cublasLtMatmulHeuristicResult_t> candidates);
   bool usable(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const;

@@ -130,9 +130,7 @@ std::string Blas::table() const {
   return std::move(out).str();
 }
 
-Status Blas::readTable(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return Status::error(cat("cannot read the table of products ", path));
+Status Blas::readTable(std::istream& in, const std::string& path) {
   std::string line, head;
   int number = 0;
   auto next = [&] { return ++number, static_cast<bool>(std::getline(in, line)); };
@@ -157,7 +155,7 @@ Status Blas::readTable(const std::string& path) {
     options_.warn(cat("the table of products ", path, " was made with another device or cuBLASLt: it is not used"));
     return Status();
   }
-  tuned_ = std::move(entries);
+  for (auto& [name, choice] : entries) tuned_[name] = choice;
   return Status();
 }
 

@@ -88,12 +88,20 @@ std::string hashText(const Blas& blas) {
   return hash.str();
 }
 
-// The first rank's choices of algorithms stand for those of all.
-Status noteProducts(const Blas& blas, const DeviceOptions& options) {
-  if (options.note) options.note("products", hashText(blas));
+// With --tune rank 0 measures, and all others choose by its table, so that no two of them differ. The other processes
+// wait for it before they open their ranks.
+Status shareProducts(World& world, const Blas* first) {
+  const DeviceOptions& options = world.options;
   if (options.tuneProducts.empty()) return {};
+  if (first) world.products = first->table();
+  if (options.ranks > world.localRanks) {
+    auto all = options.processes->allGather(world.products, "the table of matrix products");
+    if (!all.ok()) return all.status();
+    world.products = all->front();
+  }
+  if (!first) return {};
   std::ofstream out(options.tuneProducts);
-  out << blas.table();
+  out << world.products;
   out.close();
   return out ? Status() : Status::error(cat("cannot write the table of products ", options.tuneProducts));
 }
@@ -104,20 +112,19 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
   if (!all.ok()) return all.status();
   for (size_t process = 1; process < all->size(); ++process)
     if ((*all)[process] != all->front())
-      return Status::error(
-          cat("cuBLASLt chose other algorithms for the matrix products of ", processes.describe(0), " (hash ",
-              all->front(), ") than for those of ", processes.describe(static_cast<int64_t>(process)), " (hash ",
-              (*all)[process].substr(0, 16), "): give all processes one table of them, ",
-              options.tuneProducts.empty() ? "made by a run with --tune FILE, as --tuned FILE"
-                                           : cat("as process 0 has written it, by --tuned ", options.tuneProducts)));
+      return Status::error(cat("cuBLASLt chose other algorithms for the matrix products of ", processes.describe(0),
+                               " (hash ", all->front(), ") than for those of ",
+                               processes.describe(static_cast<int64_t>(process)), " (hash ",
+                               (*all)[process].substr(0, 16), "): give all processes one table of them, ",
+                               "made by a run with --tune FILE, as --tuned FILE"));
   return {};
 }
 
 class CudaDevice : public Device {
  public:
   Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
-    // A plan's gathers, its reductions and its scalars.
-    constexpr uint64_t kUsualCommunicators = 3;
+    // A plan's gathers and its reductions.
+    constexpr uint64_t kUsualCommunicators = 2;
     Expected<Gpu> gpu = openGpu(processes ? processes->localRank() : 0);
     if (!gpu.ok()) return gpu.status();
     const uint64_t taken = kLibraryBytes + (processes ? kUsualCommunicators * kCommunicatorBytes : 0);
@@ -136,11 +143,15 @@ class CudaDevice : public Device {
         if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
       });
     SHEAF_RETURN_IF_ERROR(openWorld(*world));
+    if (options.firstRank > 0) SHEAF_RETURN_IF_ERROR(shareProducts(*world, nullptr));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t local = 0; local < world->localRanks; ++local) {
       auto context = CudaContext::create(world, local);
       if (!context.ok()) return context.status();
-      if (options.firstRank + local == 0) SHEAF_RETURN_IF_ERROR(noteProducts((*context)->blas(), options));
+      if (options.firstRank + local == 0) {
+        if (options.note) options.note("products", hashText((*context)->blas()));
+        SHEAF_RETURN_IF_ERROR(shareProducts(*world, &(*context)->blas()));
+      }
       if (options.ranks > world->localRanks)
         SHEAF_RETURN_IF_ERROR(compareProducts((*context)->blas(), *options.processes, options));
       contexts.push_back(std::move(*context));

@@ -22,6 +22,7 @@ struct World {
   comm::AbortSignal abort;
   std::unique_ptr<FusedKernels> kernels;
   std::vector<std::unique_ptr<Progress>> progress;  // of this process's ranks
+  std::string products;  // with DeviceOptions.tuneProducts: the table that rank 0 has measured, for all
   std::unique_ptr<Communicators> communicators;
   // All ranks', because a peer may still read from the arena of a rank that is being closed. They go before what they
   // are allocated by.
