@@ -72,7 +72,8 @@ LogicalResult attention(Node& n) {
   double scale = n.number("scale", 1 / std::sqrt(double(std::max<int64_t>(q.dim(3), 1))));
   Value query = e.materialize(q), key = e.materialize(k), value = e.materialize(v);
   auto op = train::AttentionOp::create(e.ops(), e.location(), query, key, value, mask ? e.materialize(mask) : Value(),
-                                       e.ops().getF64FloatAttr(scale), causal ? e.ops().getUnitAttr() : UnitAttr());
+                                       e.ops().getF64FloatAttr(scale), causal ? e.ops().getUnitAttr() : UnitAttr(),
+                                       IntegerAttr());
   Tensor result = Value(op.getResult());
   if (flat) return n.set(0, e.reshape(result, {result.dim(0), result.dim(1), result.dim(2) * result.dim(3)}));
   return n.set(0, e.transpose(result, {0, 2, 1, 3}));

@@ -19,8 +19,9 @@ struct Geometry {
   const Tensor* mask;
   double scale;
   bool causal;
+  int64_t window;
 
-  Geometry(Operands in, const Tensor* mask, double scale, bool causal)
+  Geometry(Operands in, const Tensor* mask, double scale, bool causal, std::optional<uint64_t> window)
       : B(in[0]->type.getDimSize(0)),
         S(in[0]->type.getDimSize(1)),
         H(in[0]->type.getDimSize(2)),
@@ -30,7 +31,8 @@ struct Geometry {
         E(in[2]->type.getDimSize(3)),
         mask(mask),
         scale(scale),
-        causal(causal) {}
+        causal(causal),
+        window(window.value_or(uint64_t(T))) {}
 
   int64_t query(int64_t b, int64_t i, int64_t h) const { return ((b * S + i) * H + h) * D; }
   int64_t result(int64_t b, int64_t i, int64_t h) const { return ((b * S + i) * H + h) * E; }
@@ -48,7 +50,7 @@ struct Geometry {
 
   // The score of query i and key j, minus infinity where they do not see each other.
   double score(const Tensor& q, const Tensor& k, int64_t b, int64_t i, int64_t j, int64_t h) const {
-    if (causal && j > i + T - S) return kMinusInfinity;
+    if (causal && (j > i + T - S || j <= i + T - S - window)) return kMinusInfinity;
     double dot = 0;
     for (int64_t d = 0; d < D; ++d) dot += q.f[query(b, i, h) + d] * k.f[key(b, j, h) + d];
     if (!mask) return dot * scale;
@@ -66,7 +68,7 @@ void forRows(const Geometry& g, F f) {
 }
 
 LogicalResult attention(AttentionOp op, Operands in, Results out) {
-  Geometry g(in, op.getMask() ? in[3] : nullptr, op.getScale().convertToDouble(), op.getCausal());
+  Geometry g(in, op.getMask() ? in[3] : nullptr, op.getScale().convertToDouble(), op.getCausal(), op.getWindow());
   if (failed(g.verify(op))) return failure();
   std::vector<double> scores(g.T);
   forRows(g, [&](int64_t b, int64_t i, int64_t h) {
@@ -86,7 +88,7 @@ LogicalResult attention(AttentionOp op, Operands in, Results out) {
 
 // With p = exp(score - lse) and dp = dout . v, the score's gradient is p (dp - dout . out).
 LogicalResult attentionGrad(AttentionGradOp op, Operands in, Results out) {
-  Geometry g(in, op.getMask() ? in[6] : nullptr, op.getScale().convertToDouble(), op.getCausal());
+  Geometry g(in, op.getMask() ? in[6] : nullptr, op.getScale().convertToDouble(), op.getCausal(), op.getWindow());
   if (failed(g.verify(op))) return failure();
   const Tensor &q = *in[0], &k = *in[1], &v = *in[2], &result = *in[3], &lse = *in[4], &gradient = *in[5];
   forRows(g, [&](int64_t b, int64_t i, int64_t h) {

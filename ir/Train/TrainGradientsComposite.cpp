@@ -97,7 +97,7 @@ SHEAF_GRADIENT(RmsNormOp, {
 // The mask is a constant of the model and the log-sum-exp a statistic: no gradient.
 SHEAF_GRADIENT(AttentionOp, {
   auto backward = AttentionGradOp::create(builder, getLoc(), getQuery(), getKey(), getValue(), getResult(),
-                                          getLogSumExp(), g, getMask(), getScale(), getCausal());
+                                          getLogSumExp(), g, getMask(), getScale(), getCausal(), getWindowAttr());
   gradients[0] = backward.getQueryGradient();
   gradients[1] = backward.getKeyGradient();
   gradients[2] = backward.getValueGradient();

@@ -199,6 +199,8 @@ SHEAF_INFER(AttentionOp, {
       k.getDimSize(2) != v.getDimSize(2) || q.getDimSize(3) != k.getDimSize(3) || k.getDimSize(2) == 0 ||
       q.getDimSize(2) % k.getDimSize(2) != 0)
     return fail("shapes of query, key and value do not fit");
+  if (op.getWindow() && (!op.getCausal() || int64_t(*op.getWindow()) < 1))
+    return fail("a window is of causal attention and has at least one key");
   types.push_back(
       RankedTensorType::get({q.getDimSize(0), q.getDimSize(1), q.getDimSize(2), v.getDimSize(3)}, q.getElementType()));
   types.push_back(

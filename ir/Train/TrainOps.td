@@ -347,12 +347,13 @@ def Train_AttentionOp : Train_DiffOp<"attention", [Infer]> {
   let summary = "softmax(scale * Q K^T + mask) V, never materialising the scores";
   let description = [{
     query [B, S, H, D], key [B, T, G, D], value [B, T, G, E]; G divides H and head h reads key/value head h / (H/G)
-    (grouped-query attention). `causal`: query i sees keys j <= i + T - S. `mask`: additive, float [b, h, S, T] with
+    (grouped-query attention). `causal`: query i sees keys j <= i + T - S, and with `window` only the
+    last `window` of these, j > i + T - S - window. `mask`: additive, float [b, h, S, T] with
     b in {1, B}, h in {1, H}; it has no gradient. Results: [B, S, H, E] and the row's log-sum-exp [B, H, S] in f32.
     A row that sees nothing gives zero.
   }];
   let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
-      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal, OptionalAttr<I64Attr>:$window);
   let results = (outs Train_FloatTensor:$result, Train_FloatTensor:$log_sum_exp);
   let assemblyFormat = "$query `,` $key `,` $value (`mask` $mask^)? `scale` $scale attr-dict `:` functional-type(operands, results)";
 }
@@ -360,7 +361,7 @@ def Train_AttentionGradOp : Train_PureOp<"attention_grad", [Infer]> {
   let summary = "gradients of query, key and value of an attention";
   let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
       Train_FloatTensor:$result, Train_FloatTensor:$log_sum_exp, Train_FloatTensor:$gradient,
-      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+      Optional<Train_FloatTensor>:$mask, F64Attr:$scale, UnitAttr:$causal, OptionalAttr<I64Attr>:$window);
   let results = (outs Train_FloatTensor:$query_gradient, Train_FloatTensor:$key_gradient, Train_FloatTensor:$value_gradient);
   let assemblyFormat = [{ $query `,` $key `,` $value `,` $result `,` $log_sum_exp `,` $gradient (`mask` $mask^)?
       `scale` $scale attr-dict `:` functional-type(operands, results) }];

@@ -118,11 +118,12 @@ LogicalResult lowerMatMulEpilogue(Lowering& l, train::MatMulEpilogueOp op) {
   return success();
 }
 
-Integers attentionShape(Value query, Value key, Value value, Value mask, bool causal) {
+Integers attentionShape(Value query, Value key, Value value, Value mask, bool causal, std::optional<uint64_t> window) {
   auto q = tensor(query), k = tensor(key), v = tensor(value);
   Integers shape{{"b", q.getDimSize(0)}, {"s", q.getDimSize(1)}, {"t", k.getDimSize(1)},
                  {"h", q.getDimSize(2)}, {"g", k.getDimSize(2)}, {"d", q.getDimSize(3)},
                  {"e", v.getDimSize(3)}, {"causal", causal},     {"mask", bool(mask)}};
+  if (window) shape.push_back({"window", int64_t(*window)});
   if (mask) shape.append({{"mask_b", tensor(mask).getDimSize(0)}, {"mask_h", tensor(mask).getDimSize(1)}});
   appendType(shape, query);
   return shape;
@@ -135,7 +136,8 @@ LogicalResult lowerAttention(Lowering& l, train::AttentionOp op) {
   for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
   operands.push_back(l.operand(op.getResult(), kWrite));
   operands.push_back(l.operand(op.getLogSumExp(), kWrite));
-  Integers shape = attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal());
+  Integers shape =
+      attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal(), op.getWindow());
   shape.append({{"query_row", tokenStride(l, op.getQuery())},
                 {"key_row", tokenStride(l, op.getKey())},
                 {"value_row", tokenStride(l, op.getValue())},
@@ -151,7 +153,8 @@ LogicalResult lowerAttentionGrad(Lowering& l, train::AttentionGradOp op) {
     l.locations[v] = l.placeResult(v, /*stridedAllowed=*/true);
     operands.push_back(l.operand(v, kWrite));
   }
-  Integers shape = attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal());
+  Integers shape =
+      attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal(), op.getWindow());
   shape.append({{"query_row", tokenStride(l, op.getQuery())},
                 {"key_row", tokenStride(l, op.getKey())},
                 {"value_row", tokenStride(l, op.getValue())},

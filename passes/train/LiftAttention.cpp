@@ -171,14 +171,15 @@ void replaceResult(OpBuilder& builder, Value attention, const HeadLayout& old) {
 struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   using Base::Base;
 
-  // What is left of a mask term for one shape of scores: nothing, `causal`, or an operand.
+  // What is left of a mask term for one shape of scores: nothing, `causal` (perhaps within a window), or an operand.
   struct Mask {
     bool liftable = false, causal = false;
+    int64_t window = 0;
     Value operand;
   };
   std::map<std::tuple<void*, double, bool, void*>, Mask> masks;
   std::map<void*, bool> trained;
-  int64_t causalCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0;
+  int64_t causalCount = 0, windowCount = 0, maskedCount = 0, plainCount = 0, trainedMasks = 0, dropouts = 0;
 
   // The additive mask as an operand [b, h, S, T], built where its value is, so that all layers can share it.
   Value buildOperand(const MaskTerm& term, const HeadLayout& layout, const Extents& e, Type element) {
@@ -210,10 +211,11 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     bool boolean = typeOf(term.value).getElementType().isInteger(1);
     layout->trace(HeadLayout::Through::anyRepeats, /*scales=*/!boolean);
     mask.liftable = true;
-    Visibility visibility = classifyMask(*layout, e.rows, e.columns, boolean ? 1 : term.factor * layout->scale(),
-                                         /*inverted=*/!term.visible);
-    mask.causal = visibility == Visibility::causal;
-    if (visibility == Visibility::other) mask.operand = buildOperand(term, *layout, e, scores.getElementType());
+    MaskView view = classifyMask(*layout, e.rows, e.columns, boolean ? 1 : term.factor * layout->scale(),
+                                 /*inverted=*/!term.visible);
+    mask.causal = view.visibility == Visibility::causal;
+    mask.window = view.window;
+    if (view.visibility == Visibility::other) mask.operand = buildOperand(term, *layout, e, scores.getElementType());
     return mask;
   }
 
@@ -248,6 +250,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     if (!query || !key || !value || !old) return;
 
     bool causal = false;
+    int64_t window = 0;
     SmallVector<Value> operands;
     for (const MaskTerm& term : match->masks) {
       const Mask& mask = analyse(
@@ -255,6 +258,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
           RankedTensorType::get({e->batch, e->heads, e->rows, e->columns}, typeOf(match->scores).getElementType()));
       if (!mask.liftable) return;
       causal |= mask.causal;
+      if (mask.window) window = window ? std::min(window, mask.window) : mask.window;
       if (mask.operand) operands.push_back(mask.operand);
     }
 
@@ -276,9 +280,10 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     double usual = 1 / std::sqrt(double(typeOf(q).getShape().back()));
     if (std::abs(scale - usual) < 1e-6 * usual) scale = usual;
     auto attention = AttentionOp::create(builder, op.getLoc(), q, k, v, mask, builder.getF64FloatAttr(scale),
-                                         causal ? builder.getUnitAttr() : UnitAttr());
+                                         causal ? builder.getUnitAttr() : UnitAttr(),
+                                         window ? builder.getI64IntegerAttr(window) : IntegerAttr());
     replaceResult(builder, attention.getResult(), *old);
-    ++(mask ? maskedCount : causal ? causalCount : plainCount);
+    ++(mask ? maskedCount : window ? windowCount : causal ? causalCount : plainCount);
   }
 
   void runOnOperation() override {
@@ -288,6 +293,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     // What the result's replacement left behind comes after the products.
     visitBackwards(getOperation(), [](Operation*) {});
     recordLifted(getOperation(), causalCount, "causal attention");
+    recordLifted(getOperation(), windowCount, "causal attention over a window", "causal attentions over windows");
     recordLifted(getOperation(), maskedCount, "attention with a mask", "attentions with masks");
     recordLifted(getOperation(), plainCount, "attention without a mask", "attentions without masks");
     auto left = [&](int64_t count, StringRef why) {
@@ -297,7 +303,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     left(trainedMasks, "what is added to their scores is trained");
     masks.clear();
     trained.clear();
-    causalCount = maskedCount = plainCount = trainedMasks = dropouts = 0;
+    causalCount = windowCount = maskedCount = plainCount = trainedMasks = dropouts = 0;
   }
 };
 

@@ -230,32 +230,47 @@ class RowEvaluator {
 
 }  // namespace
 
-Visibility classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted) {
+MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted) {
+  constexpr MaskView other{Visibility::other};
   bool boolean = typeOf(mask.value()).getElementType().isInteger(1);
   int64_t batches = mask.size(HeadDim::batch), heads = mask.size(HeadDim::head);
   RowEvaluator evaluator;
-  if (!evaluator.build(mask, columns)) return Visibility::other;
+  if (!evaluator.build(mask, columns)) return other;
   if (!evaluator.varies(HeadDim::batch)) batches = 1;
   if (!evaluator.varies(HeadDim::head)) heads = 1;
 
   // With fewer keys than queries a causal mask hides whole rows, and those then depend on what it adds.
   bool all = true, causal = rows <= columns;
+  int64_t window = 0,
+          unbounded = 0;  // The window, once a row shows it, and the most keys that a row sees from the first.
   for (int64_t batch = 0; batch < batches; ++batch)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t row = 0; row < rows; ++row) {
-        int64_t boundary = std::clamp<int64_t>(row + columns - rows + 1, 0, columns), begin = 0;
+        int64_t begin = 0, first = 0, last = 0;  // What is seen: [first, last).
         for (const Piece& piece : evaluator.evaluate(batch, head, row).pieces()) {
           // A bias that grows with the distance is no mask.
-          if (piece.slope != 0) return Visibility::other;
+          if (piece.slope != 0) return other;
           bool visible = boolean ? (piece.value != 0) != inverted : piece.value == 0;
-          if (!visible && !boolean && !(piece.value * factor <= maskedBelow)) return Visibility::other;
+          if (!visible && !boolean && !(piece.value * factor <= maskedBelow)) return other;
+          if (visible) {
+            causal &= last == 0 || last == begin;
+            if (last == 0) first = begin;
+            last = piece.end;
+          }
           all &= visible;
-          causal &= visible ? piece.end <= boundary : begin >= boundary;
           begin = piece.end;
         }
-        if ((!all && !causal) || evaluator.isTired()) return Visibility::other;
+        causal &= last == row + columns - rows + 1;
+        if (first == 0) {
+          unbounded = std::max(unbounded, last);
+        } else {
+          causal &= window == 0 || window == last - first;
+          window = last - first;
+        }
+        if ((!all && !causal) || evaluator.isTired()) return other;
       }
-  return all ? Visibility::all : Visibility::causal;
+  if (all) return {Visibility::all};
+  return window && unbounded > window ? other : MaskView{Visibility::causal, window};
 }
 
 }  // namespace sheaf::train

@@ -10,8 +10,9 @@
 //                     ldb, ldc, stride_a, stride_b, stride_c (between batches), epilogue (Epilogue, which says what
 //                     side and also are), tf32 (f32 operands may be rounded to TF32, where that is fast)]
 //   attention         query*, key*, value*, (mask if [mask]), result*, log_sum_exp: train.attention; [b, s, t, h, g, d,
-//                     e, causal, mask, mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one
-//                     token to the next; heads are contiguous within a token; batches follow each other)] [scale]
+//                     e, causal, window (of causal attention: the keys that a query sees at most; 0: all), mask,
+//                     mask_b, mask_h, query_row, key_row, value_row, result_row (elements from one token to the next;
+//                     heads are contiguous within a token; batches follow each other)] [scale]
 //   attention_grad    query*, key*, value*, result*, log_sum_exp, gradient*, (mask), query_gradient*, key_gradient*,
 //                     value_gradient*; the attributes of attention and [gradient_row, query_gradient_row,
 //                     key_gradient_row, value_gradient_row]

@@ -161,7 +161,8 @@ void checkAttentionCall(Checker& c, bool gradient) {
   const int64_t b = c.size("b"), s = c.size("s"), t = c.size("t"), h = c.size("h"), g = c.size("g"), d = c.size("d"),
                 e = c.size("e");
   const int64_t width = c.floatWidth();
-  c.flag("causal");
+  const bool causal = c.flag("causal");
+  if (c.integerIn("window", 0, kMaxSize) && !causal) c.fail("only causal attention has a window");
   const bool mask = c.flag("mask");
   if (h % g != 0)
     c.fail("its " + std::to_string(h) + " heads are no multiple of its " + std::to_string(g) + " key heads");

@@ -57,7 +57,7 @@ Work callWork(const plan::LibraryCall& call) {
   }
   if (name == "attention" || name == "attention_grad")
     return attentionWork(typeOf(call), get("b"), get("h"), get("s"), get("t"), get("d"), get("e"), get("causal") != 0,
-                         name == "attention_grad");
+                         name == "attention_grad", get("window"));
   if (name == "conv" || name == "conv_grad_input" || name == "conv_grad_filter") {
     const int64_t groups = std::max<int64_t>(get("groups"), 1);
     Work work = gemmWork(typeOf(call), get("o") / groups, get("oh") * get("ow"),
@@ -86,14 +86,17 @@ Work gemmWork(plan::ElementType type, int64_t m, int64_t n, int64_t k, int64_t b
 }
 
 Work attentionWork(plan::ElementType type, int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t width,
-                   int64_t valueWidth, bool causal, bool gradient) {
-  const double d = static_cast<double>(width), e = static_cast<double>(valueWidth);
+                   int64_t valueWidth, bool causal, bool gradient, int64_t window) {
+  if (!causal || window <= 0 || window > keys) window = keys;
+  const double d = static_cast<double>(width), e = static_cast<double>(valueWidth), most = static_cast<double>(window);
+  // On average over the queries; the first ones see fewer keys than the window has.
+  const double seen = causal ? most * (1 - most / (2 * static_cast<double>(std::max<int64_t>(keys, 1)))) : most;
   Work work;
   work.kind = Work::Kind::kAttention;
   work.type = type;
-  work.flops = 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(queries) *
-               static_cast<double>(keys) * (gradient ? 3 * d + 2 * e : d + e) * (causal ? 0.5 : 1);
-  work.m = queries, work.n = keys, work.k = width, work.batch = batch * heads;
+  work.flops = 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(queries) * seen *
+               (gradient ? 3 * d + 2 * e : d + e);
+  work.m = queries, work.n = window, work.k = width, work.batch = batch * heads;
   work.gradient = gradient;
   work.causal = causal;
   return work;

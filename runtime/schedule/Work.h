@@ -12,7 +12,7 @@ struct Work {
     kNone,         // nothing that takes time: records and waits
     kKernel,       // a compiled fusion
     kGemm,         // m, n, k, batch and the transposes
-    kAttention,    // batch heads of m queries and n keys of width k
+    kAttention,    // batch heads of m queries and n keys (or a window's) of width k
     kConvolution,  // as the matrix product it unrolls to
     kOther,        // library calls that move bytes
   };
@@ -26,7 +26,7 @@ struct Work {
   double epilogueBytes =
       0;                  // of the product's bytes those of another matrix as large as the result: see plan::Epilogue
   bool gradient = false;  // of attention
-  bool causal = false;    // attention: flops are those of the scores that are needed, half of them
+  bool causal = false;    // attention: flops are those of the scores that are needed, half of them or a window's
 };
 
 // A product of [m, k] and [k, n], `batch` times. Bytes are those of operands and result.
@@ -36,7 +36,7 @@ Work gemmWork(plan::ElementType type, int64_t m, int64_t n, int64_t k, int64_t b
 // `valueWidth`, or its gradient: two products of scores forward; the scores again, three gradients of inputs and one of
 // scores backward. Bytes are not set.
 Work attentionWork(plan::ElementType type, int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t width,
-                   int64_t valueWidth, bool causal, bool gradient);
+                   int64_t valueWidth, bool causal, bool gradient, int64_t window = 0);
 
 // A kernel (flops: train::fusionOperations) or another call that moves bytes.
 Work movingWork(Work::Kind kind, plan::ElementType type, double bytes, double flops = 0);

@@ -37,6 +37,7 @@ CONFIGS = {c.name: c for c in [
     _config("gpt2-tiny-logits", "gpt2-tiny-logits", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM,
             "--loss", "cross_entropy(logits)"),
     _config("llama-tiny", "llama-tiny", "llama-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
+    _config("mistral-tiny", "mistral-tiny", "mistral-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
     _config("llama-tiny-optimized", "llama-tiny-optimized", "llama-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
 ]}
 

@@ -23,7 +23,7 @@ import dist  # noqa: E402
 from training import CONFIGS, data_arguments  # noqa: E402
 
 TARGET = "cuda:sm_90,cuda:sm_80,cpu"
-TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny")
+TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny", "mistral-tiny")
 LAYOUTS = [(1, 0), (1, 3)] + [(ranks, stage) for ranks in (2, 4, 8) for stage in range(4)]
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 

@@ -72,7 +72,8 @@ std::vector<OpCase> normCases() {
 }
 
 // Attention with the scores written out: B = 2, S, T, H, G, D = 3, E = 2.
-Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, size_t G, bool causal, size_t maskHeads) {
+Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, size_t G, bool causal, size_t maskHeads,
+                 size_t window) {
   const size_t B = 2, D = 3, E = 2;
   Values out;
   for (size_t b = 0; b < B; ++b)
@@ -87,7 +88,7 @@ Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, si
             score += in[0][((b * S + i) * H + h) * D + d] * in[1][((b * T + j) * G + g) * D + d];
           score *= 0.5;
           if (maskHeads) score += in[3][((maskHeads == 1 ? 0 : h) * S + i) * T + j];
-          bool visible = !causal || j + S <= i + T;
+          bool visible = !causal || (j + S <= i + T && (window == 0 || j + S + window > i + T));
           weights.push_back(visible ? std::exp(score) : 0);
           total += weights.back();
         }
@@ -100,8 +101,8 @@ Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, si
   return out;
 }
 
-OpCase attentionCase(const std::string& variant, size_t S, size_t T, size_t H, size_t G, bool causal,
-                     size_t maskHeads) {
+OpCase attentionCase(const std::string& variant, size_t S, size_t T, size_t H, size_t G, bool causal, size_t maskHeads,
+                     size_t window = 0) {
   auto shape = [](size_t rows, size_t heads, size_t depth) {
     return "2x" + std::to_string(rows) + "x" + std::to_string(heads) + "x" + std::to_string(depth);
   };
@@ -118,10 +119,13 @@ OpCase attentionCase(const std::string& variant, size_t S, size_t T, size_t H, s
   return {"attention",
           variant,
           inputs,
-          "%r, %lse = train.attention %a0, %a1, %a2" + mask + " scale 5.0e-1" + (causal ? " {causal}" : "") + " : (" +
-              types + ") -> (" + result + ", " + lse + ")",
+          "%r, %lse = train.attention %a0, %a1, %a2" + mask + " scale 5.0e-1" +
+              (window   ? " {causal, window = " + std::to_string(window) + "}"
+               : causal ? " {causal}"
+                        : "") +
+              " : (" + types + ") -> (" + result + ", " + lse + ")",
           result,
-          [=](const std::vector<Values>& in) { return attention(in, S, T, H, G, causal, maskHeads); }};
+          [=](const std::vector<Values>& in) { return attention(in, S, T, H, G, causal, maskHeads, window); }};
 }
 
 // The gradient op alone, of one query and two keys with D = E = 1, worked out by hand: scores q k, p their softmax,
@@ -200,6 +204,8 @@ std::vector<OpCase> compositeCases() {
   all.push_back(attentionCase("causal_longer_keys", 2, 4, 2, 1, true, 0));
   // The first query sees no key at all.
   all.push_back(attentionCase("causal_shorter_keys", 3, 2, 2, 1, true, 0));
+  all.push_back(attentionCase("window", 4, 4, 2, 2, true, 0, 2));
+  all.push_back(attentionCase("window_longer_keys", 2, 5, 2, 1, true, 1, 3));
   all.push_back(attentionCase("grouped_masked", 3, 4, 4, 2, false, 1));
   all.push_back(attentionCase("mask_per_head", 3, 4, 4, 2, false, 4));
   all.push_back(attentionGradCase());

@@ -14,11 +14,13 @@ struct Case {
   bool causal = false;
   int64_t maskB = 0, maskH = 0;  // 0: no mask
   bool packed = false;           // query, key and value (and their gradients) side by side in one row
+  int64_t window = 0;            // 0: none
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "b" << c.b << " s" << c.s << " t" << c.t << " h" << c.h << " g" << c.g << " d" << c.d << " e" << c.e
-       << (c.causal ? " causal" : "") << (c.maskB ? " mask" : "") << (c.packed ? " packed" : "");
+       << (c.causal ? " causal" : "") << (c.maskB ? " mask" : "") << (c.packed ? " packed" : "") << " window "
+       << c.window;
 }
 
 // A [batch, tokens, heads, width] tensor and how its rows lie.
@@ -45,7 +47,10 @@ struct Problem {
   int64_t elements(const Tensor& tensor) const {
     return (c.b * tensor.tokens - 1) * tensor.row + tensor.heads * tensor.width;
   }
-  bool sees(int64_t i, int64_t j) const { return !c.causal || j <= i + c.t - c.s; }
+  bool sees(int64_t i, int64_t j) const {
+    const int64_t behind = i + c.t - c.s - j;
+    return !c.causal || (behind >= 0 && (c.window == 0 || behind < c.window));
+  }
 
   Case c;
   Tensor query, key, value, result;
@@ -116,6 +121,7 @@ plan::LibraryCall attentionCall(const Problem& p, bool gradient, double scale) {
                                         {"d", c.d},
                                         {"e", c.e},
                                         {"causal", c.causal},
+                                        {"window", c.window},
                                         {"mask", c.maskB > 0},
                                         {"mask_b", c.maskB},
                                         {"mask_h", c.maskH},
@@ -212,19 +218,24 @@ TEST_P(Attention, MatchesLoopsAndDoesNotDependOnThreads) {
                tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 64, 64, 4, 4, 32, 32, true},
-                                           Case{1, 257, 257, 2, 2, 16, 16, true, 0, 0, true},
-                                           Case{2, 65, 300, 2, 1, 8, 24},
-                                           Case{1, 300, 70, 2, 2, 8, 8, true},  // the first queries see nothing
-                                           Case{1, 70, 300, 4, 2, 8, 8, true}, Case{2, 33, 47, 4, 2, 5, 3, false, 2, 4},
-                                           Case{2, 66, 66, 2, 2, 7, 7, true, 1, 1, true},
-                                           Case{2, 31, 31, 3, 3, 4, 4, false, 1, 3},
-                                           Case{1, 130, 520, 6, 2, 12, 12, false, 1, 1},
-                                           // Wide heads: other tiles on a GPU.
-                                           Case{1, 70, 90, 2, 1, 128, 100, true}, Case{1, 66, 66, 1, 1, 128, 128, true},
-                                           Case{1, 50, 70, 1, 1, 200, 256, true, 1, 1}, Case{2, 40, 40, 1, 1, 64, 64},
-                                           Case{1, 130, 140, 2, 2, 64, 64, true, 0, 0, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Attention,
+    ::testing::Values(
+        Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 64, 64, 4, 4, 32, 32, true},
+        Case{1, 257, 257, 2, 2, 16, 16, true, 0, 0, true}, Case{2, 65, 300, 2, 1, 8, 24},
+        Case{1, 300, 70, 2, 2, 8, 8, true},  // the first queries see nothing
+        Case{1, 70, 300, 4, 2, 8, 8, true}, Case{2, 33, 47, 4, 2, 5, 3, false, 2, 4},
+        Case{2, 66, 66, 2, 2, 7, 7, true, 1, 1, true}, Case{2, 31, 31, 3, 3, 4, 4, false, 1, 3},
+        Case{1, 130, 520, 6, 2, 12, 12, false, 1, 1},
+        // Wide heads: other tiles on a GPU.
+        Case{1, 70, 90, 2, 1, 128, 100, true}, Case{1, 66, 66, 1, 1, 128, 128, true},
+        Case{1, 50, 70, 1, 1, 200, 256, true, 1, 1}, Case{2, 40, 40, 1, 1, 64, 64},
+        Case{1, 130, 140, 2, 2, 64, 64, true, 0, 0, true},
+        // Windows: of a key, within a tile, over several, with a mask, wider than all.
+        Case{1, 70, 70, 2, 1, 8, 8, true, 0, 0, false, 1}, Case{2, 300, 300, 4, 2, 16, 16, true, 0, 0, true, 17},
+        Case{1, 520, 520, 1, 1, 8, 8, true, 0, 0, false, 150}, Case{1, 70, 300, 2, 2, 8, 12, true, 1, 2, false, 64},
+        Case{1, 300, 70, 1, 1, 8, 8, true, 0, 0, false, 33}, Case{1, 200, 200, 2, 1, 128, 100, true, 0, 0, false, 90},
+        Case{1, 65, 65, 1, 1, 4, 4, true, 0, 0, false, 1000}));
 
 // One query over five keys, of which the mask hides some.
 std::vector<float> attend(std::vector<float> mask, std::vector<float> value, std::vector<float> query = {1, 1}) {

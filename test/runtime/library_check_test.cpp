@@ -271,6 +271,7 @@ TEST(LibraryCheck, HostileAttributes) {
                                           "stride_b",
                                           "stride_c",
                                           "causal",
+                                          "window",
                                           "mask",
                                           "mask_b",
                                           "mask_h",

@@ -67,6 +67,9 @@ TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
       {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
   EXPECT_EQ(work.flops, 2.0 * 2 * 3 * 64 * 64 * (16 + 16) / 2);
   EXPECT_EQ(work.bytes, 150);
+  // A window of 16 keys, of which the first queries have but half on average.
+  EXPECT_EQ(attentionWork(plan::F32, 2, 3, 64, 64, 16, 16, true, false, 16).flops,
+            2.0 * 2 * 3 * (48 * 16 + 16 * 8) * (16 + 16));
   EXPECT_EQ(work.batch, 6);
   const Work gradient = attentionWork(plan::BF16, 2, 3, 64, 64, 16, 16, true, true);
   EXPECT_EQ(gradient.flops, 2.5 * work.flops);

@@ -15,7 +15,7 @@ STEPS = 6
 
 
 def cases(session):
-    for model in ("gpt2-tiny", "llama-tiny"):
+    for model in ("gpt2-tiny", "llama-tiny", "mistral-tiny"):
         for ranks, zero in ((1, 0), (2, 3)):
             yield Case(f"cuda/{model}-{ranks}-{zero}", lambda m=model, r=ranks, z=zero: reference(session, m, r, z))
     yield Case("cuda/mlp", lambda: mlp(session))

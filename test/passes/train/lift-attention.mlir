@@ -199,17 +199,41 @@ func.func @compared(%q: tensor<2x3x8xf32>, %k: tensor<2x5x8xf32>) -> tensor<2x3x
 
 // -----
 
-// A window, not a causal mask: an operand. In f16, and used before its transpose too.
-// CHECK: train.decisions = ["lifted 1 attention with a mask"]
+// A window of two keys.
+// CHECK: train.decisions = ["lifted 1 causal attention over a window"]
 // CHECK-LABEL: func.func @window
-func.func @window(%x: tensor<1x3x2x8xf16>) -> (tensor<1x3x16xf16>, tensor<1x2x3x8xf16>) {
+func.func @window(%x: tensor<1x3x2x8xf16>) -> tensor<1x3x16xf16> {
+  // CHECK-NOT: mask
+  // CHECK: train.attention {{.*}} scale 1.000000e+00 {causal, window = 2 : i64}
+  %m = train.constant dense<[[[[0.0, 0xFC00, 0xFC00], [0.0, 0.0, 0xFC00], [0xFC00, 0.0, 0.0]]]]> : tensor<1x1x3x3xf16>
+  %mask = train.broadcast %m : tensor<1x1x3x3xf16> -> tensor<1x2x3x3xf16>
+  %xt = train.transpose %x [0, 2, 1, 3] : tensor<1x3x2x8xf16> -> tensor<1x2x3x8xf16>
+  %x3 = train.reshape %xt : tensor<1x2x3x8xf16> -> tensor<2x3x8xf16>
+  %s = train.matmul %x3, %x3 {transpose_b} : tensor<2x3x8xf16>, tensor<2x3x8xf16> -> tensor<2x3x3xf16>
+  %s4 = train.reshape %s : tensor<2x3x3xf16> -> tensor<1x2x3x3xf16>
+  %masked = train.add %s4, %mask : tensor<1x2x3x3xf16>
+  %p = train.softmax %masked : tensor<1x2x3x3xf16>
+  %p3 = train.reshape %p : tensor<1x2x3x3xf16> -> tensor<2x3x3xf16>
+  %o3 = train.matmul %p3, %x3 : tensor<2x3x3xf16>, tensor<2x3x8xf16> -> tensor<2x3x8xf16>
+  %o = train.reshape %o3 : tensor<2x3x8xf16> -> tensor<1x2x3x8xf16>
+  %ot = train.transpose %o [0, 2, 1, 3] : tensor<1x2x3x8xf16> -> tensor<1x3x2x8xf16>
+  %r = train.reshape %ot : tensor<1x3x2x8xf16> -> tensor<1x3x16xf16>
+  return %r : tensor<1x3x16xf16>
+}
+
+// -----
+
+// Neither causal nor a window, since the last row has a hole: an operand. In f16, and used before its transpose too.
+// CHECK: train.decisions = ["lifted 1 attention with a mask"]
+// CHECK-LABEL: func.func @hole
+func.func @hole(%x: tensor<1x3x2x8xf16>) -> (tensor<1x3x16xf16>, tensor<1x2x3x8xf16>) {
   // CHECK: %[[M:.*]] = train.constant dense<{{.*}}> : tensor<1x1x3x3xf16>
   // CHECK: %[[A:.*]], %{{.*}} = train.attention {{.*}} mask %[[M]] scale
   // CHECK-DAG: %[[R:.*]] = train.reshape %[[A]] : tensor<1x3x2x8xf16> -> tensor<1x3x16xf16>
   // CHECK-DAG: %[[T:.*]] = train.transpose %[[A]] [0, 2, 1, 3]
   // CHECK-DAG: %[[E:.*]] = train.exp
   // CHECK: return %[[R]], %[[E]]
-  %m = train.constant dense<[[[[0.0, 0xFC00, 0xFC00], [0.0, 0.0, 0xFC00], [0xFC00, 0.0, 0.0]]]]> : tensor<1x1x3x3xf16>
+  %m = train.constant dense<[[[[0.0, 0xFC00, 0xFC00], [0.0, 0.0, 0xFC00], [0.0, 0xFC00, 0.0]]]]> : tensor<1x1x3x3xf16>
   %mask = train.broadcast %m : tensor<1x1x3x3xf16> -> tensor<1x2x3x3xf16>
   %xt = train.transpose %x [0, 2, 1, 3] : tensor<1x3x2x8xf16> -> tensor<1x2x3x8xf16>
   %x3 = train.reshape %xt : tensor<1x2x3x8xf16> -> tensor<2x3x8xf16>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "ir/Train/Evaluator.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -34,7 +35,7 @@ class Masks {
   }
 
   mlir::Value boolean(int depth) {
-    if (depth <= 0 || chance(4)) return chance(4) ? constant(i1()) : seen();
+    if (depth <= 0 || chance(4)) return chance(4) ? constant(i1()) : chance(3) ? window(1 + below(4)) : seen();
     switch (below(6)) {
       case 0:
         return b.make<AndOp>(boolean(depth - 1), boolean(depth - 1));
@@ -129,16 +130,21 @@ class Masks {
   TensorBuilder b{builder, builder.getUnknownLoc()};
 };
 
-Visibility classify(const Tensor& mask, double factor, bool inverted) {
+MaskView classify(const Tensor& mask, double factor, bool inverted) {
   int64_t rows = mask.type.getDimSize(2), columns = mask.type.getDimSize(3);
-  bool all = true, causal = rows <= columns;
+  bool all = true;
+  std::set<int64_t> windows;  // that the mask may have
+  for (int64_t w = 1; rows <= columns && w <= columns; ++w) windows.insert(w);
   for (int64_t at = 0; at < mask.size(); ++at) {
     bool visible = mask.isFloat() ? mask.f[at] == 0 : (mask.i[at] != 0) != inverted;
-    if (!visible && mask.isFloat() && !(mask.f[at] * factor <= maskedBelow)) return Visibility::other;
+    if (!visible && mask.isFloat() && !(mask.f[at] * factor <= maskedBelow)) return {Visibility::other};
     all &= visible;
-    causal &= visible == (at % columns < at / columns % rows + columns - rows + 1);
+    int64_t behind = at / columns % rows + columns - rows - at % columns;
+    std::erase_if(windows, [&](int64_t w) { return visible != (behind >= 0 && behind < w); });
   }
-  return all ? Visibility::all : causal ? Visibility::causal : Visibility::other;
+  if (all) return {Visibility::all};
+  if (windows.empty()) return {Visibility::other};
+  return {Visibility::causal, windows.contains(columns) ? 0 : *windows.begin()};
 }
 
 TEST(MaskAnalysis, AgreesWithAllElements) {
@@ -146,6 +152,7 @@ TEST(MaskAnalysis, AgreesWithAllElements) {
   context.loadDialect<mlir::func::FuncDialect, TrainDialect>();
   std::mt19937 random(1);
   std::map<Visibility, int> seen;
+  int windows = 0;
   for (int i = 0; i < 4000; ++i) {
     int64_t batch = 1 + random() % 2, heads = 1 + random() % 2, rows = 1 + random() % 7, columns = 1 + random() % 7;
     Masks masks(context, random, {batch, heads, rows, columns});
@@ -155,16 +162,19 @@ TEST(MaskAnalysis, AgreesWithAllElements) {
     auto layout = HeadLayout::of(
         mask, {{HeadDim::batch, batch}, {HeadDim::head, heads}, {HeadDim::row, rows}, {HeadDim::column, columns}});
     ASSERT_TRUE(layout);
-    Visibility told = classifyMask(*layout, rows, columns, factor, inverted);
+    MaskView told = classifyMask(*layout, rows, columns, factor, inverted);
     if (masks.size() > 30) continue;  // it gives up on long expressions
-    Visibility expected = classify(masks.evaluate(mask), factor, inverted);
-    ++seen[expected];
+    MaskView expected = classify(masks.evaluate(mask), factor, inverted);
+    ++seen[expected.visibility];
+    windows += expected.window > 0;
     if (told != expected) mask.getParentRegion()->getParentOp()->dump();
-    ASSERT_EQ(int(told), int(expected)) << "mask " << i;
+    ASSERT_EQ(int(told.visibility), int(expected.visibility)) << "mask " << i;
+    ASSERT_EQ(told.window, expected.window) << "mask " << i;
   }
   EXPECT_GT(seen[Visibility::all], 100);
   EXPECT_GT(seen[Visibility::causal], 300);
   EXPECT_GT(seen[Visibility::other], 1000);
+  EXPECT_GT(windows, 50);
 }
 
 TEST(MaskAnalysis, LongSequencesAreClassifiedByTheirRows) {
@@ -176,12 +186,12 @@ TEST(MaskAnalysis, LongSequencesAreClassifiedByTheirRows) {
   auto classified = [&](mlir::Value mask, bool inverted = false) {
     auto layout = HeadLayout::of(
         mask, {{HeadDim::batch, 1}, {HeadDim::head, 1}, {HeadDim::row, kLength}, {HeadDim::column, kLength}});
-    return int(classifyMask(*layout, kLength, kLength, 1, inverted));
+    return classifyMask(*layout, kLength, kLength, 1, inverted);
   };
-  EXPECT_EQ(classified(masks.seen()), int(Visibility::causal));
-  EXPECT_EQ(classified(masks.seen(), true), int(Visibility::other));
-  EXPECT_EQ(classified(masks.window(4096)), int(Visibility::other));
-  EXPECT_EQ(classified(masks.window(kLength)), int(Visibility::causal));
+  EXPECT_EQ(classified(masks.seen()), MaskView{Visibility::causal});
+  EXPECT_EQ(classified(masks.seen(), true), MaskView{Visibility::other});
+  EXPECT_EQ(classified(masks.window(4096)), (MaskView{Visibility::causal, 4096}));
+  EXPECT_EQ(classified(masks.window(kLength)), MaskView{Visibility::causal});
 }
 
 std::vector<double> written(const PiecewiseRow& row) {

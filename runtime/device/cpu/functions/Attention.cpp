@@ -33,7 +33,8 @@ class Attention : public LibraryFunction {
   void runTile(const Invocation& invocation, int64_t batch, int64_t head, int64_t query, float* scores,
                SgemmFailure& failure) const {
     const AttentionShape& p = shape_;
-    const int64_t group = head / (p.h / p.g), rows = std::min(kQueries, p.s - query), limit = p.keyLimit(query, rows);
+    const int64_t group = head / (p.h / p.g), rows = std::min(kQueries, p.s - query);
+    const int64_t first = p.firstKey(query) / kKeys * kKeys, limit = p.keyLimit(query, rows);
     // Scratch of a bf16 call: the scores, then tiles of query, result, key and value.
     float *queries = scores + kQueries * kKeys, *results = queries + kQueries * p.d,
           *keyTile = results + kQueries * p.e, *values = keyTile + kKeys * p.d;
@@ -46,7 +47,7 @@ class Attention : public LibraryFunction {
     float maximum[kQueries], sum[kQueries];
     std::fill_n(maximum, rows, -FLT_MAX);
     std::fill_n(sum, rows, 0.0f);
-    for (int64_t key = 0; key < limit; key += kKeys) {
+    for (int64_t key = first; key < limit; key += kKeys) {
       const int64_t keys = std::min(kKeys, limit - key);
       const AttentionShape::Rows k =
           p.load(invocation, 1, (batch * p.t + key) * p.keyRow + group * p.d, p.keyRow, keys, p.d, keyTile);
@@ -57,14 +58,16 @@ class Attention : public LibraryFunction {
         addMask(p, p.maskOf(invocation.operand<float>(3), batch, head), query, rows, key, keys, scores, loops().add);
       for (int64_t row = 0; row < rows; ++row) {
         const float before = maximum[row];
+        const AttentionShape::Seen seen = p.seen(query + row, key, keys);
+        std::fill_n(scores + row * kKeys, seen.first, 0.0f);
         const float tileSum =
-            loops().softmaxRow(scores + row * kKeys, p.seen(query + row, key, keys), keys, &maximum[row]);
+            loops().softmaxRow(scores + row * kKeys + seen.first, seen.count, keys - seen.first, &maximum[row]);
         const float keep = before == maximum[row] ? 1.0f : loops().exponential(before - maximum[row]);
-        if (key > 0 && keep != 1.0f) loops().scale(result + row * resultRow, p.e, keep);
+        if (key > first && keep != 1.0f) loops().scale(result + row * resultRow, p.e, keep);
         sum[row] = sum[row] * keep + tileSum;
       }
-      failure.note(
-          sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v.data, v.stride, key > 0 ? 1 : 0, result, resultRow));
+      failure.note(sgemm(false, false, rows, p.e, keys, 1, scores, kKeys, v.data, v.stride, key > first ? 1 : 0, result,
+                         resultRow));
     }
     for (int64_t row = 0; row < rows; ++row) {
       if (sum[row] == 0) {  // it sees nothing

@@ -121,7 +121,7 @@ class AttentionGrad : public LibraryFunction {
                int64_t query, int64_t key, const Scratch& scratch, SgemmFailure& failure) const {
     const AttentionShape& p = shape_;
     const int64_t rows = std::min(kQueries, p.s - query), keys = std::min(kKeys, p.keyLimit(query, rows) - key);
-    if (keys <= 0) return;
+    if (keys <= 0 || key + keys <= p.firstKey(query)) return;
     const auto q = p.load(invocation, 0, at.query + query * p.queryRow, p.queryRow, rows, p.d, scratch.queryTile);
     const auto gradient =
         p.load(invocation, 5, at.gradient + query * gradientRow_, gradientRow_, rows, p.e, scratch.gradientTile);
@@ -133,8 +133,12 @@ class AttentionGrad : public LibraryFunction {
     for (int64_t row = 0; row < rows; ++row) {
       const float logSumExp = at.logSumExp[query + row];
       // A query that sees nothing has no gradient, whatever its scores are.
-      const int64_t seen = logSumExp == -INFINITY ? 0 : p.seen(query + row, key, keys);
-      loops().softmaxGradientRow(scores + row * kKeys, gradients + row * kKeys, seen, keys, logSumExp,
+      const AttentionShape::Seen seen =
+          logSumExp == -INFINITY ? AttentionShape::Seen{0, 0} : p.seen(query + row, key, keys);
+      float *weights = scores + row * kKeys, *slopes = gradients + row * kKeys;
+      std::fill_n(weights, seen.first, 0.0f);
+      std::fill_n(slopes, seen.first, 0.0f);
+      loops().softmaxGradientRow(weights + seen.first, slopes + seen.first, seen.count, keys - seen.first, logSumExp,
                                  scratch.delta[query + row], p.scale);
     }
     failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient.data, gradient.stride, 1,

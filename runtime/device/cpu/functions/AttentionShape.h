@@ -21,6 +21,7 @@ struct AttentionShape {
         d(plan::integer(call, "d")),
         e(plan::integer(call, "e")),
         causal(plan::integer(call, "causal") != 0),
+        window(causal ? plan::integer(call, "window") : 0),
         mask(plan::integer(call, "mask") != 0),
         maskB(plan::integer(call, "mask_b")),
         maskH(plan::integer(call, "mask_h")),
@@ -35,9 +36,16 @@ struct AttentionShape {
   int64_t keyLimit(int64_t begin, int64_t rows) const {
     return causal ? std::clamp<int64_t>(begin + rows + t - s, 0, t) : t;
   }
-  // How many of the keys [begin, begin + keys) the query sees.
-  int64_t seen(int64_t query, int64_t begin, int64_t keys) const {
-    return causal ? std::clamp<int64_t>(query + t - s + 1 - begin, 0, keys) : keys;
+  // The keys in front of this one are seen neither by the query nor by later ones.
+  int64_t firstKey(int64_t query) const { return window ? std::max<int64_t>(query + t - s + 1 - window, 0) : 0; }
+  // Of the keys [begin, begin + keys) the query sees [first, first + count), counted from `begin`.
+  struct Seen {
+    int64_t first, count;
+  };
+  Seen seen(int64_t query, int64_t begin, int64_t keys) const {
+    if (!causal) return {0, keys};
+    const int64_t first = std::clamp<int64_t>(firstKey(query) - begin, 0, keys);
+    return {first, std::clamp<int64_t>(query + t - s + 1 - begin, first, keys) - first};
   }
   // `count` rows of `width` elements of an operand, `stride` apart: where they lie, or widened into `scratch`.
   struct Rows {
@@ -65,7 +73,9 @@ struct AttentionShape {
   }
 
   int64_t b, s, t, h, g, d, e;
-  bool causal, mask;
+  bool causal;
+  int64_t window;
+  bool mask;
   int64_t maskB, maskH, queryRow, keyRow, valueRow, resultRow;
   bool half;  // query, key, value, result and gradients are bf16
   float scale;

@@ -13,7 +13,11 @@ Expected<AttentionProblem> problemOf(const plan::LibraryCall& call) {
   if (std::max(p.d, p.e) > kMostHeadWidth)
     return Status::error(cat(call.function(), ": heads of ", std::max(p.d, p.e),
                              " elements; on a GPU they have at most ", kMostHeadWidth));
+  if (p.s > kMostTokens - p.t)
+    return Status::error(cat(call.function(), ": ", p.s, " queries and ", p.t, " keys; on a GPU they are at most ",
+                             kMostTokens, " together"));
   p.causal = get("causal") != 0;
+  p.window = p.causal ? get("window") : 0;
   p.half = plan::elementType(call) == plan::BF16;
   p.scale = static_cast<float>(plan::real(call, "scale"));
   if (get("mask")) {

@@ -11,6 +11,8 @@ namespace sheaf::cuda {
 
 // The widest head that the kernels take.
 constexpr int64_t kMostHeadWidth = 256;
+// Queries and keys together: distances between them are numbers of 32 bits.
+constexpr int64_t kMostTokens = INT32_MAX;
 
 // Rows of an operand lie `row` elements apart, the heads of a token side by side, the batches behind each other.
 struct HeadRows {
@@ -21,6 +23,10 @@ struct HeadRows {
 struct AttentionProblem {
   int64_t b, s, t, h, g, d, e;
   bool causal, half;
+  int64_t window;  // of causal attention: the keys that a query sees at most; 0: all
+  // A query sees keys up to its own number and `ahead`, and of those the last `span`; set by the calls.
+  int64_t ahead;
+  uint32_t span;
   float scale;
   const float* mask;            // [.., s, t], or null
   int64_t maskBatch, maskHead;  // its elements from one batch and from one head to the next; 0 if they share it

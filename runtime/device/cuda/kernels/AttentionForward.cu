@@ -65,33 +65,34 @@ __global__ void __launch_bounds__(kAttentionThreads) forwardKernel(const Attenti
   const int64_t first = (tiles - 1 - blockIdx.x / heads) * kRows;
   const int64_t batch = blockIdx.x % heads / p.h, head = blockIdx.x % p.h, group = head / (p.h / p.g);
   const int rows = static_cast<int>(least<int64_t>(kRows, p.s - first));
-  const int64_t limit = keysSeen(p, first + rows);
+  // Of 32 bits: registers are what the widest heads have least of.
+  const int limit = static_cast<int>(keysSeen(p, first + rows)), start = static_cast<int>(firstKeySeen(p, first, kKeys));
   const T* query = static_cast<const T*>(p.query.data) + (batch * p.s + first) * p.query.row + head * p.d;
   const T* key = static_cast<const T*>(p.key.data) + batch * p.t * p.key.row + group * p.d;
   const T* value = static_cast<const T*>(p.value.data) + batch * p.t * p.value.row + group * p.e;
   const Scores scores(p, batch, head);
   const int d = static_cast<int>(p.d), e = static_cast<int>(p.e);
 
-  auto loadKeys = [&](int64_t from) {
+  auto loadKeys = [&](int from) {
     if (from < limit)
       loadTile<T, kKeys, kWidth>(keys, key + from * p.key.row, p.key.row,
                                  static_cast<int>(least<int64_t>(kKeys, p.t - from)), d, p.vectors);
     commitCopies();
   };
-  auto loadValues = [&](int64_t from) {
+  auto loadValues = [&](int from) {
     if (from < limit)
       loadTile<T, kKeys, kWidth>(values, value + from * p.value.row, p.value.row,
                                  static_cast<int>(least<int64_t>(kKeys, p.t - from)), e, p.vectors);
     commitCopies();
   };
   loadTile<T, kRows, kWidth>(queries, query, p.query.row, rows, d, p.vectors);
-  loadKeys(0);
-  loadValues(0);
+  loadKeys(start);
+  loadValues(start);
 
   float sums[kColumns / 8][4] = {};
   Running running;
   // Keys of the next tile come while this one's weights are computed, values while its dot products are.
-  for (int64_t from = 0; from < limit; from += kKeys) {
+  for (int from = start; from < limit; from += kKeys) {
     float tile[kKeys / 8][4] = {};
     awaitCopies<1>();
     __syncthreads();
@@ -142,6 +143,7 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 }  // namespace
 
 cudaError_t attention(cudaStream_t stream, AttentionProblem p) {
+  setSeen(p);
   p.vectors = aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e);
   return p.half ? runOfType<Half>(stream, p) : runOfType<float>(stream, p);
 }

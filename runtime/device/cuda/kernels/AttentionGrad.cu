@@ -55,9 +55,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) keyGradientKernel(const 
                              static_cast<const T*>(p.value.data) + (batch * p.t + first) * p.value.row + group * p.e,
                              p.value.row, rows, e, p.vectors);
 
-  // The tiles of queries that see the first of the keys or more, head by head.
+  // The tiles of queries that see one of the keys or more, head by head.
   const int64_t firstTile = p.causal ? most<int64_t>(first - (p.t - p.s), 0) / kStreamed : 0;
-  const int64_t tiles = most<int64_t>((p.s + kStreamed - 1) / kStreamed - firstTile, 0), steps = tiles * heads;
+  const int64_t end = p.window ? least(p.s, most<int64_t>(first + rows - 1 - (p.t - p.s) + p.window, 0)) : p.s;
+  const int64_t tiles = most<int64_t>((end + kStreamed - 1) / kStreamed - firstTile, 0), steps = tiles * heads;
   auto load = [&](int64_t step) {
     if (step < steps) {
       const int64_t head = group * heads + step / tiles, query = (firstTile + step % tiles) * kStreamed;
@@ -144,7 +145,8 @@ __global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <=
   const int64_t first = (tiles - 1 - blockIdx.x / heads) * kRows;
   const int64_t batch = blockIdx.x % heads / p.h, head = blockIdx.x % p.h, group = head / (p.h / p.g);
   const int rows = static_cast<int>(least<int64_t>(kRows, p.s - first));
-  const int64_t limit = keysSeen(p, first + rows), token = batch * p.s + first;
+  const int64_t limit = keysSeen(p, first + rows), start = firstKeySeen(p, first, kStreamed);
+  const int64_t token = batch * p.s + first;
   const int d = static_cast<int>(p.d), e = static_cast<int>(p.e);
   const Scores scores(p, batch, head);
   loadTile<T, kRows, kWidth>(queries, static_cast<const T*>(p.query.data) + token * p.query.row + head * p.d,
@@ -165,7 +167,7 @@ __global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <=
     }
     commitCopies();
   };
-  load(0);
+  load(start);
 
   float logSumExp[2], delta[2];
 #pragma unroll
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 2 && kWidth <=
     delta[row] = at < rows ? p.delta[query] : 0.0f;
   }
   float sums[kColumns / 8][4] = {};
-  for (int64_t from = 0; from < limit; from += kStreamed) {
+  for (int64_t from = start; from < limit; from += kStreamed) {
     if constexpr (kStages == 2) load(from + kStreamed);
     awaitCopies<kStages - 1>();
     __syncthreads();
@@ -233,6 +235,7 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 }  // namespace
 
 cudaError_t attentionGrad(cudaStream_t stream, AttentionProblem p) {
+  setSeen(p);
   p.vectors =
       aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e) && aligned(p, p.gradient, p.e);
   return p.half ? runOfType<Half>(stream, p) : runOfType<float>(stream, p);

@@ -182,31 +182,41 @@ __device__ inline int64_t keysSeen(const AttentionProblem& p, int64_t end) {
   return p.causal ? least(most<int64_t>(end + p.t - p.s, 0), p.t) : p.t;
 }
 
-// The scores of one query head as its warps see them.
+// Queries from `begin` on see no key before this one, which begins a tile of `tile` keys.
+__device__ inline int64_t firstKeySeen(const AttentionProblem& p, int64_t begin, int64_t tile) {
+  return p.window ? most<int64_t>(begin + p.t - p.s + 1 - p.window, 0) / tile * tile : 0;
+}
+
+// The scores of one query head as its warps see them. What all heads share stays in the kernel's parameters, which take
+// no registers.
 struct Scores {
   __device__ Scores(const AttentionProblem& p, int64_t batch, int64_t head)
-      : mask(p.mask ? p.mask + batch * p.maskBatch + head * p.maskHead : nullptr),
-        keys(p.t),
-        queries(p.s),
-        ahead(p.causal ? p.t - p.s : p.t),
+      : p(p),
+        mask(p.mask ? p.mask + batch * p.maskBatch + head * p.maskHead : nullptr),
         scale(mask ? p.scale : p.scale * kLog2OfE) {}
 
   __device__ bool sees(int64_t query, int64_t key) const {
-    return query < queries && key < keys && key <= query + ahead;
+    return query < p.s && key < p.t && static_cast<uint32_t>(query + p.ahead - key) < p.span;
   }
   // Whether all queries and keys of a tile see each other.
   __device__ bool whole(int64_t query, int rows, int64_t key, int columns) const {
-    return query + rows <= queries && sees(query, key + columns - 1);
+    return query + rows <= p.s && sees(query, key + columns - 1) && sees(query + rows - 1, key);
   }
   // The score times log2(e) of a query that sees the key, from their dot product.
   __device__ float score(float product, int64_t query, int64_t key) const {
-    return mask ? inBase2(product * scale + mask[query * keys + key]) : product * scale;
+    return mask ? inBase2(product * scale + mask[query * p.t + key]) : product * scale;
   }
 
+  const AttentionProblem& p;
   const float* mask;
-  int64_t keys, queries, ahead;  // a query sees keys up to its own number and `ahead`
   float scale;
 };
+
+// Sets what the kernels take from the shape.
+inline void setSeen(AttentionProblem& p) {
+  p.ahead = p.causal ? p.t - p.s : p.t;
+  p.span = static_cast<uint32_t>(p.window ? least(p.window, kMostTokens) : kMostTokens);
+}
 
 // Whether every address the kernels read from begins at a multiple of 16 bytes.
 inline bool aligned(const AttentionProblem& p, const HeadRows& rows, int64_t width) {
