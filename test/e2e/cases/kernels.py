@@ -30,17 +30,9 @@ def cases(session):
         yield Case(f"kernels/error/{name}", lambda t=target, w=word: error(session, t, w))
 
 
-def need_toolkit(session):
-    done = session.call("sheaf", "compile", session.graph("mlp"), "-o", os.devnull, "--compile-to", "import",
-                        "--target", "cuda:sm_80")
-    if done.code != 0 and "ptxas" in done.err:
-        raise Skip("no ptxas of a CUDA toolkit from 12.8 on is here")
-
-
 def assembled(session, name, precision):
     if session.quick and name in ("gpt2-124m", "llama-3-8b"):
         raise Skip("instrumented tools would take long")
-    need_toolkit(session)
     out = session.folder() / "out.plan"
     done = session.succeed("sheaf", "compile", session.graph(name), "-o", out, "--precision", precision, "--target", GPUS,
                            "--verbose", *MODELS[name])
@@ -54,7 +46,6 @@ def assembled(session, name, precision):
 
 def fat_trains(session, name, precision):
     """What a cluster will run, scheduled for it, trains on CPU ranks to PyTorch's losses and to the CPU's own plan's bits."""
-    need_toolkit(session)
     config, options, steps = CONFIGS[name], ("--precision", precision, "--epilogues", "on"), min(session.steps, 30)
     plan = train(session, config, 2, 3, steps, (*options, "--target", "cuda:sm_90,cpu"), ("--device", "cpu"))
     own = train(session, config, 2, 3, steps, options)
@@ -65,7 +56,6 @@ def fat_trains(session, name, precision):
 
 def scratch(session):
     """What calls need on the CPU's threads is reserved for the CPU alone, and the CPU refuses plans without it."""
-    need_toolkit(session)
     config, folder, peaks = CONFIGS["gpt2-tiny"], session.folder(), {}
     for target in ("cuda:sm_90", "cuda:sm_90,cpu"):
         for threads in (1, 256):
@@ -82,7 +72,6 @@ def scratch(session):
 
 def fat(session):
     """Plans for several devices round-trip through text, verify, and train on the CPU with the same bits."""
-    need_toolkit(session)
     folder = session.folder()
     for name, target in (("fat", "cuda:sm_90,cpu"), ("cpu", "cpu")):
         session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", folder / f"{name}.plan", "--batch", 4, "--ranks", 2,
@@ -96,7 +85,6 @@ def fat(session):
 
 def same(session):
     """The same input compiles to the same bytes."""
-    need_toolkit(session)
     folder = session.folder()
     for name in ("a", "b"):
         session.succeed("sheaf", "compile", session.graph("mlp"), "-o", folder / name, "--batch", 16, "--target", GPUS)
