@@ -241,8 +241,8 @@ MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, dou
 
   // With fewer keys than queries a causal mask hides whole rows, and those then depend on what it adds.
   bool all = true, causal = rows <= columns;
-  int64_t window = 0,
-          unbounded = 0;  // The window, once a row shows it, and the most keys that a row sees from the first.
+  int64_t window = 0;     // Once a row shows it.
+  int64_t unbounded = 0;  // The most keys that a row sees from the first on.
   for (int64_t batch = 0; batch < batches; ++batch)
     for (int64_t head = 0; head < heads; ++head)
       for (int64_t row = 0; row < rows; ++row) {

@@ -39,8 +39,8 @@ def LiftAttention : TrainPass<"lift-attention"> {
     From the product of weights and values backwards: a guard against NaN, the softmax, masks that are added or select,
     scales anywhere, the product of queries and keys. All layouts become [B, S, H, D]: transposes around the attention
     cancel, through a rotary embedding too; keys and values that are repeated for several query heads are read as they
-    were before. A mask of constants is evaluated: a causal one becomes the attribute, its sliding window another, one that hides
-    nothing goes.
+    were before. A mask of constants is evaluated: a causal one becomes the attribute, its sliding window another,
+    one that hides nothing goes.
     Attention stays as written, and `train.decisions` says so, if its weights are dropped out or if what is added to
     its scores is trained.
   }];
