@@ -4,10 +4,11 @@
 
 #include "ir/Plan/PlanProto.h"
 #include "passes/StepModule.h"
+#include "passes/schedule/Bound.h"
+#include "passes/schedule/PlanLoop.h"
+#include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
-#include "runtime/schedule/Bound.h"
-#include "runtime/schedule/PlanLoop.h"
 
 namespace sheaf {
 namespace {
@@ -34,7 +35,7 @@ bool better(const Candidate& a, const Candidate& b) {
 
 // One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
 FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options, uint64_t memoryLimit,
-                                      const schedule::Profile& machine) {
+                                      const profile::Profile& machine) {
   Candidate candidate;
   candidate.options = options;
   candidate.options.memoryLimit = memoryLimit;
@@ -72,7 +73,7 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
 class Chooser {
  public:
   Chooser(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices,
-          const schedule::Profile& machine)
+          const profile::Profile& machine)
       : trained_(trained), base_(options), choices_(choices), machine_(machine) {}
 
   FailureOr<Candidate> run() {
@@ -104,8 +105,8 @@ class Chooser {
     if (failed(plan)) return failure();
     schedule::PlanLoop loop = schedule::loopOf(*plan, machine_);
     std::vector<schedule::Dependence> data = schedule::dataDependences(*plan, loop);
-    schedule::LimitEffect effect =
-        schedule::effectOfLimit(schedule::modelOf(*plan, machine_), data, choices_.memoryLimit);
+    schedule::MemoryBound effect =
+        schedule::memoryBoundOf(schedule::modelOf(*plan, machine_), data, choices_.memoryLimit);
     schedule::Bound bound = schedule::boundOf(loop.loop, data, &effect);
     best_->bound = bound.seconds;
     best_->boundBy = schedule::boundByName(bound.by);
@@ -189,7 +190,7 @@ class Chooser {
   mlir::ModuleOp trained_;
   const PipelineOptions& base_;
   const ChooseOptions& choices_;
-  const schedule::Profile& machine_;
+  const profile::Profile& machine_;
   std::optional<Candidate> best_;
   int64_t segments_ = 0;
   struct {
@@ -212,7 +213,7 @@ std::string Candidate::text() const {
 }
 
 FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {
-  auto machine = schedule::Profile::load(options.profile);
+  auto machine = schedule::loadProfile(options.profile);
   if (!machine.ok()) return trained.emitError(machine.status().message());
   auto scaled = machine->withRanks(zero::ranksOf(trained));
   if (!scaled.ok()) return trained.emitError(scaled.status().message());

@@ -3,8 +3,8 @@
 #include "codegen/emit/Emit.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
-#include "runtime/io/AtomicFile.h"
 
 using namespace mlir;
 namespace fs = std::filesystem;
@@ -77,7 +77,7 @@ LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelF
 
   std::string path = planPath + ".data";
   auto write = [&]() -> Status {
-    Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+    Expected<AtomicFile> file = AtomicFile::create(path);
     if (!file.ok()) return file.status();
     SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(data))));
     return file->commit();

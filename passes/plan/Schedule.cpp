@@ -2,8 +2,9 @@
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
-#include "runtime/schedule/Profile.h"
-#include "runtime/schedule/Scheduler.h"
+#include "passes/schedule/Scheduler.h"
+#include "passes/schedule/ShippedProfiles.h"
+#include "runtime/profile/Profile.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_SCHEDULE
@@ -20,7 +21,7 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
   using Base::Base;
 
   void runOnOperation() override {
-    auto profile = schedule::Profile::load(profileName);
+    auto profile = schedule::loadProfile(profileName);
     if (!profile.ok()) {
       getOperation().emitError(profile.status().message());
       return signalPassFailure();
@@ -29,10 +30,10 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
       if (failed(order(program, *profile))) return signalPassFailure();
   }
 
-  LogicalResult order(ProgramOp program, const schedule::Profile& profile) {
+  LogicalResult order(ProgramOp program, const profile::Profile& profile) {
     FailureOr<plan::Plan> plan = toProto(program, Kernels::kAny);
     if (failed(plan)) return failure();
-    Expected<schedule::Profile> scaled = profile.withRanks(plan->ranks());
+    Expected<profile::Profile> scaled = profile.withRanks(plan->ranks());
     if (!scaled.ok()) return program.emitError(scaled.status().message());
     schedule::StepModel model = schedule::modelOf(*plan, *scaled);
     schedule::SchedulerOptions options;

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <vector>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
 
 namespace sheaf::exec {
 namespace {
@@ -23,7 +23,7 @@ std::vector<std::string> candidates(const std::string& name) {
   }
   char program[PATH_MAX];
   ssize_t length = readlink("/proc/self/exe", program, sizeof program);
-  if (length > 0) paths.push_back(io::folderOf(std::string(program, static_cast<size_t>(length))) + "/../lib/" + name);
+  if (length > 0) paths.push_back(folderOf(std::string(program, static_cast<size_t>(length))) + "/../lib/" + name);
   paths.push_back(name);
   return paths;
 }

@@ -11,9 +11,9 @@
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Probe.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
-#include "runtime/schedule/Probe.h"
 
 namespace sheaf::exec {
 namespace {
@@ -48,7 +48,7 @@ class Measurer {
     measured_.goOn = [this] { return interrupted_ ? Status::error("interrupted: nothing is written") : Status(); };
     if (job_.first())
       measured_.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
-    Expected<schedule::Profile> profile = schedule::measure(**device, measured_);
+    Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
     if (!profile.ok()) return profile.status();
     return file_ ? writeProfile(*profile, *file_) : Status();
   }
@@ -57,7 +57,7 @@ class Measurer {
   Status readProbe() {
     Expected<std::unique_ptr<plan::Plan>> probe = plan::readProvedPlan(options_.plan);
     if (!probe.ok()) return probe.status();
-    if (!schedule::isProbe(**probe))
+    if (!plan::isProbe(**probe))
       return Status::error(cat(options_.plan, " is a training plan, which --measure has no use for; `sheaf profile ",
                                "--target cuda:sm_90 -o PROBE.plan` makes what it measures with"));
     target_ = options_.device.empty() ? plan::deviceOf((*probe)->images(0)) : options_.device;
@@ -69,7 +69,7 @@ class Measurer {
     hash_ = *hash;
     measured_ = thisMachine(options_.measure);
     measured_.gpu = target_ != "cpu";
-    measured_.samples = schedule::samplesOf(**probe);
+    measured_.samples = plan::samplesOf(**probe);
     measured_.threads = options_.threadsPerRank;
     measured_.graphs = options_.graphs;
     measured_.ringReductions = options_.ringReductions.value_or(false);
@@ -77,7 +77,7 @@ class Measurer {
     measured_.kernels = std::move(**probe);
     // Before a minute of measuring: an output that cannot be written is an error at once.
     if (!job_.first()) return {};
-    Expected<io::AtomicFile> file = io::AtomicFile::create(options_.measure);
+    Expected<AtomicFile> file = AtomicFile::create(options_.measure);
     if (!file.ok()) return Status::error(cat("--measure: ", file.status().message()));
     file_.emplace(std::move(*file));
     return {};
@@ -148,14 +148,14 @@ class Measurer {
   Job& job_;
   std::string target_;
   uint64_t hash_ = 0;
-  schedule::MeasureOptions measured_;
-  std::optional<io::AtomicFile> file_;
+  measure::MeasureOptions measured_;
+  std::optional<AtomicFile> file_;
 };
 
 }  // namespace
 
-schedule::MeasureOptions thisMachine(const std::string& file) {
-  schedule::MeasureOptions options;
+measure::MeasureOptions thisMachine(const std::string& file) {
+  measure::MeasureOptions options;
   options.name = baseName(file);
   options.cores = availableCores();
   options.ranks = std::max<int64_t>(options.cores, 4);
@@ -165,7 +165,7 @@ schedule::MeasureOptions thisMachine(const std::string& file) {
   return options;
 }
 
-Status writeProfile(const schedule::Profile& profile, io::AtomicFile& file) {
+Status writeProfile(const profile::Profile& profile, AtomicFile& file) {
   const std::string text = json::write(profile.toJson(), 1) + "\n";
   Status written = file.write(std::as_bytes(std::span(text)));
   return written.ok() ? file.commit() : written;

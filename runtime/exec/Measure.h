@@ -5,18 +5,18 @@
 #include <atomic>
 #include <string>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Status.h"
 #include "runtime/exec/Run.h"
-#include "runtime/io/AtomicFile.h"
-#include "runtime/schedule/Measurement.h"
+#include "runtime/measure/Measurement.h"
 
 namespace sheaf::exec {
 
 // What is known of this machine without measuring it; its kernels are missing. The profile has the file's name.
-schedule::MeasureOptions thisMachine(const std::string& file);
+measure::MeasureOptions thisMachine(const std::string& file);
 
 // The profile's text into the file.
-Status writeProfile(const schedule::Profile& profile, io::AtomicFile& file);
+Status writeProfile(const profile::Profile& profile, AtomicFile& file);
 
 // Measures with the probe options.plan and writes the profile options.measure. What a launcher says in the environment
 // makes it one process's part of a job.

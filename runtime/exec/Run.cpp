@@ -9,7 +9,9 @@
 #include <span>
 #include <sstream>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
@@ -21,8 +23,6 @@
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
-#include "runtime/io/AtomicFile.h"
-#include "runtime/io/MappedFile.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
@@ -33,7 +33,7 @@ namespace {
 // Better to know before the training than after it.
 Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
-  Expected<io::AtomicFile> probe = io::AtomicFile::create(path);
+  Expected<AtomicFile> probe = AtomicFile::create(path);
   return probe.ok() ? Status() : Status::error(cat(option, ": ", probe.status().message()));
 }
 
@@ -138,7 +138,7 @@ class Run {
     std::string tuned = "not given";
     if (!options_.tuned.empty()) {
       // Other algorithms would give other bits.
-      Expected<io::MappedFile> table = io::MappedFile::open(options_.tuned);
+      Expected<MappedFile> table = MappedFile::open(options_.tuned);
       if (!table.ok()) return Status::error(cat("--tuned: ", table.status().message()));
       tuned = cat("a table with hash ", hexText(fnv1a(table->bytes())));
     }
@@ -220,7 +220,7 @@ class Run {
   }
 
   Status initialise(const StateAccess& state) {
-    WeightFiles files(*plan_, io::folderOf(options_.plan), options_.weightsFolder);
+    WeightFiles files(*plan_, folderOf(options_.plan), options_.weightsFolder);
     if (!checkpoint_)
       return loadWeights(state, files, weights_ ? &*weights_ : nullptr, [&](const std::string& text) { warn(text); });
     if (weights_) warn("--weights has no effect: the weights are those of --resume");

@@ -6,7 +6,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/StopVote.h"
-#include "runtime/schedule/Probe.h"
+#include "runtime/plan/Probe.h"
 
 namespace sheaf::exec {
 namespace {
@@ -20,7 +20,7 @@ bool bodyWrites(const plan::Plan& plan, plan::OutputKind kind) {
 }  // namespace
 
 Status checkTrainable(const plan::Plan& plan) {
-  if (schedule::isProbe(plan))
+  if (plan::isProbe(plan))
     return Status::error("the plan is a probe and trains nothing: `sheaf-run --measure OUT.json` measures with it");
   if (!bodyWrites(plan, plan::LOSS)) return Status::error("the plan's body writes no loss: it is no training plan");
   return {};

@@ -14,13 +14,13 @@ WeightFiles::WeightFiles(const plan::Plan& plan, std::string planFolder, std::st
       files_(static_cast<size_t>(plan.files_size())),
       opened_(static_cast<size_t>(plan.files_size())) {}
 
-Expected<io::MappedFile> WeightFiles::open(const plan::File& file) const {
+Expected<MappedFile> WeightFiles::open(const plan::File& file) const {
   std::string path = planFolder_ + "/" + file.path();
   if (!weightsFolder_.empty()) {
     path = weightsFolder_ + "/" + file.path();
     if (access(path.c_str(), F_OK) != 0) path = weightsFolder_ + "/" + file.path().substr(file.path().rfind('/') + 1);
   }
-  Expected<io::MappedFile> mapped = io::MappedFile::open(path);
+  Expected<MappedFile> mapped = MappedFile::open(path);
   if (!mapped.ok())
     return Status::error(
         cat("initial weights: ", mapped.status().message(),
@@ -38,7 +38,7 @@ Expected<io::MappedFile> WeightFiles::open(const plan::File& file) const {
 Expected<std::span<const std::byte>> WeightFiles::bytes(const plan::Source& source) {
   size_t index = source.file();
   if (!opened_[index]) {
-    Expected<io::MappedFile> file = open(plan_.files(static_cast<int>(index)));
+    Expected<MappedFile> file = open(plan_.files(static_cast<int>(index)));
     if (!file.ok()) return file.status();
     files_[index] = std::move(*file);
     opened_[index] = true;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Status.h"
-#include "runtime/io/MappedFile.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::exec {
@@ -21,11 +21,11 @@ class WeightFiles {
   Expected<std::span<const std::byte>> bytes(const plan::Source& source);
 
  private:
-  Expected<io::MappedFile> open(const plan::File& file) const;
+  Expected<MappedFile> open(const plan::File& file) const;
 
   const plan::Plan& plan_;
   std::string planFolder_, weightsFolder_;
-  std::vector<io::MappedFile> files_;
+  std::vector<MappedFile> files_;
   std::vector<bool> opened_;
 };
 

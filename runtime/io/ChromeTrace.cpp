@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
 
 namespace sheaf::io {
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Status.h"
 #include "runtime/io/DataType.h"
-#include "runtime/io/MappedFile.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::io {

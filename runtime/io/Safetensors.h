@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Status.h"
-#include "runtime/io/AtomicFile.h"
 #include "runtime/io/DataType.h"
-#include "runtime/io/MappedFile.h"
 
 namespace sheaf::io {
 

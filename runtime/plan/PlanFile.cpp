@@ -5,10 +5,10 @@
 
 #include <cstring>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/io/AtomicFile.h"
-#include "runtime/io/MappedFile.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
@@ -49,7 +49,7 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
 }
 
 Expected<std::unique_ptr<Plan>> readPlan(const std::string& path) {
-  Expected<io::MappedFile> file = io::MappedFile::open(path);
+  Expected<MappedFile> file = MappedFile::open(path);
   if (!file.ok()) return file.status();
   Expected<std::unique_ptr<Plan>> plan = parsePlan(file->bytes());
   if (!plan.ok()) return Status::error(cat(path, ": ", plan.status().message()));
@@ -85,7 +85,7 @@ Expected<uint64_t> planHash(const Plan& plan) {
 Status writePlan(const std::string& path, const Plan& plan) {
   Expected<std::string> bytes = serializePlan(plan);
   if (!bytes.ok()) return bytes.status();
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+  Expected<AtomicFile> file = AtomicFile::create(path);
   if (!file.ok()) return file.status();
   SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(*bytes))));
   return file->commit();

@@ -20,7 +20,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
-#include "runtime/schedule/Work.h"
+#include "runtime/profile/Work.h"
 
 namespace {
 
@@ -38,9 +38,9 @@ std::map<std::string, Demand> demandOf(const plan::Plan& plan) {
   for (const plan::Instruction& instruction : plan.body()) {
     if (instruction.has_record() || instruction.has_wait()) continue;
     Demand& demand = parts[plan::instructionKind(instruction)];
-    const schedule::Work work = schedule::workOf(instruction, plan);
-    const bool product = work.kind == schedule::Work::Kind::kGemm || work.kind == schedule::Work::Kind::kAttention ||
-                         work.kind == schedule::Work::Kind::kConvolution;
+    const profile::Work work = profile::workOf(instruction, plan);
+    const bool product = work.kind == profile::Work::Kind::kGemm || work.kind == profile::Work::Kind::kAttention ||
+                         work.kind == profile::Work::Kind::kConvolution;
     (product ? demand.flops : demand.bytes) += product ? work.flops : work.bytes;
     if (instruction.has_collective())
       demand.bytes += static_cast<double>(instruction.collective().source().bytes() +

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/nccl/NcclApi.h"
+#include "runtime/device/cuda/nccl/NcclApi.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::emulation {

@@ -2,17 +2,17 @@
 #include <cstdlib>
 #include <memory>
 
+#include "passes/schedule/Bound.h"
+#include "passes/schedule/PlanLoop.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verify.h"
-#include "runtime/schedule/Bound.h"
-#include "runtime/schedule/PlanLoop.h"
 #include "test/fuzz/Targets.h"
 
 namespace sheaf::fuzz {
 namespace {
 
 // A period that is no number, or one below the bound, is a finding like a crash.
-void simulate(const plan::Plan& plan, const schedule::Profile& machine) {
+void simulate(const plan::Plan& plan, const profile::Profile& machine) {
   schedule::PlanLoop loop = schedule::loopOf(plan, machine);
   schedule::Timeline timeline = schedule::play(loop.loop);
   schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop));
@@ -30,16 +30,16 @@ Target simulateTarget(const std::string& corpus) {
             const Seed& seed = (*profiles)[random.below(profiles->size())];
             const std::string& file = (*plans)[random.below(plans->size())].bytes;
             const bool damagePlan = random.oneIn(2);
-            Expected<schedule::Profile> machine =
-                schedule::Profile::parse(damagePlan ? seed.bytes : mutateText(seed.bytes, random), seed.path);
+            Expected<profile::Profile> machine =
+                profile::Profile::parse(damagePlan ? seed.bytes : mutateText(seed.bytes, random), seed.path);
             if (!machine.ok()) return;
             plan::Plan plan;
             const std::string payload = file.substr(plan::kPlanHeaderBytes);
             if (!plan.ParseFromString(damagePlan ? mutateWire(payload, random) : payload)) return;
             if (!plan::verifyPlan(plan).ok()) return;
             for (int64_t ranks : {plan.ranks(), int64_t{1}, int64_t{64}})
-              if (Expected<schedule::Profile> other = machine->withRanks(ranks); other.ok()) simulate(plan, *other);
-            (void)schedule::Profile::parse(json::write(machine->toJson()), seed.path);
+              if (Expected<profile::Profile> other = machine->withRanks(ranks); other.ok()) simulate(plan, *other);
+            (void)profile::Profile::parse(json::write(machine->toJson()), seed.path);
           }};
 }
 

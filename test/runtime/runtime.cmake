@@ -10,12 +10,8 @@ add_dependencies(runtime_test sheaf_cpu)
 target_compile_definitions(runtime_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>")
 target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
-sheaf_add_gtest(schedule_cost_test SOURCES schedule_cost_test.cpp LIBS SheafSchedule)
-sheaf_add_gtest(schedule_measure_test SOURCES schedule_measure_test.cpp LIBS SheafSchedule)
-sheaf_add_gtest(schedule_loop_test SOURCES schedule_loop_test.cpp LIBS SheafSchedule)
-
-# The scheduler against exact search.
-sheaf_add_gtest(schedule_test SOURCES schedule_test.cpp ExactSchedule.cpp LIBS SheafSchedule)
+sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
+sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)

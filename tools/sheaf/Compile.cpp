@@ -8,15 +8,16 @@
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
 #include "passes/plan/Passes.h"
+#include "passes/schedule/ShippedProfiles.h"
+#include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
-#include "runtime/io/AtomicFile.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
-#include "runtime/schedule/Profile.h"
+#include "runtime/profile/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
@@ -182,7 +183,7 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.pipeline.profile = usualProfile(o.targets.list.front());
   if (!o.profile.empty()) {
     o.pipeline.profile = o.profile;
-    Expected<schedule::Profile> profile = schedule::Profile::load(o.profile);
+    Expected<profile::Profile> profile = schedule::loadProfile(o.profile);
     if (!profile.ok()) return profile.status();
     if (o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
   }
@@ -235,7 +236,7 @@ Status writeText(const std::string& path, const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return {};
   }
-  Expected<io::AtomicFile> file = io::AtomicFile::create(path);
+  Expected<AtomicFile> file = AtomicFile::create(path);
   if (!file.ok()) return file.status();
   SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
   return file->commit();

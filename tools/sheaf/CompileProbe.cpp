@@ -10,7 +10,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
-#include "runtime/schedule/Probe.h"
+#include "runtime/plan/Probe.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/ProbePrograms.h"
 #include "tools/sheaf/Trained.h"
@@ -25,8 +25,8 @@ uint64_t bytesOf(mlir::Type type) {
 
 // Results lie where the first operands of their type that no other result took do, if the fusion reads these at the
 // index it writes.
-schedule::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
-  schedule::SampleKernel sample{kernel, {}, {}};
+plan::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
+  plan::SampleKernel sample{kernel, {}, {}};
   sample.access.assign(fusion->getNumOperands(), plan::READ);
   sample.placeOf.assign(fusion->getNumOperands(), -1);
   std::vector<int64_t> free(fusion.getElementwise().begin(), fusion.getElementwise().end());
@@ -87,7 +87,7 @@ bool compileProbe(const codegen::KernelTargets& targets, int64_t ranks, plan::Pl
   if (targets.hasGpu()) add(gpuProbePrograms());
   std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules;
   Fusions fusions;
-  std::vector<schedule::SampleKernel> samples;
+  std::vector<plan::SampleKernel> samples;
   for (const ProbeProgram& program : programs) {
     auto module = mlir::parseSourceString<mlir::ModuleOp>(program.text, context.get());
     mlir::PassManager passes(context.get());
@@ -115,7 +115,7 @@ bool compileProbe(const codegen::KernelTargets& targets, int64_t ranks, plan::Pl
     for (mlir::Type type : fusions[i]->getOperandTypes()) kernel->add_operand_bytes(bytesOf(type));
     for (mlir::Type type : fusions[i]->getResultTypes()) kernel->add_operand_bytes(bytesOf(type));
   }
-  schedule::makeProbe(probe, ranks, samples);
+  plan::makeProbe(probe, ranks, samples);
   return true;
 }
 

@@ -7,11 +7,12 @@
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
+#include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Json.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
-#include "runtime/schedule/Profile.h"
+#include "runtime/profile/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
@@ -83,7 +84,7 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   if (o.import.ranks == 0) return Status::error("--ranks N is missing: how many ranks are there?");
   if (o.memory == 0) return Status::error("--memory SIZE is missing: how much has each rank, such as 24GiB?");
   if (o.import.batch == 0) o.import.batch = o.import.ranks;
-  Expected<schedule::Profile> machine = schedule::Profile::load(o.pipeline.profile);
+  Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
   // As `compile --target` does: what calls keep in memory depends on the device.
   o.pipeline.gpu = o.pipeline.epilogues = machine->isOfGpus();

@@ -33,23 +33,23 @@ namespace {
 
 int writeProbe(const codegen::KernelTargets& targets, int64_t ranks, const std::string& output) {
   // Before the compiling: an output that cannot be written is an error at once.
-  if (Expected<io::AtomicFile> file = io::AtomicFile::create(output); !file.ok()) return fail(file.status().message());
+  if (Expected<AtomicFile> file = AtomicFile::create(output); !file.ok()) return fail(file.status().message());
   plan::Plan probe;
   if (!compileProbe(targets, ranks, probe)) return 1;
   Status written = plan::writePlan(output, probe);
   return written.ok() ? 0 : fail(written.message());
 }
 
-int measureHere(schedule::MeasureOptions options, const std::string& output) {
+int measureHere(measure::MeasureOptions options, const std::string& output) {
   // Before half a minute of measuring.
-  Expected<io::AtomicFile> file = io::AtomicFile::create(output);
+  Expected<AtomicFile> file = AtomicFile::create(output);
   if (!file.ok()) return fail(file.status().message());
   Expected<Device*> device = exec::loadDevice("cpu");
   if (!device.ok()) return fail(device.status().message());
   if (!compileProbe({}, options.ranks, options.kernels)) return 1;
-  options.samples = schedule::samplesOf(options.kernels);
+  options.samples = plan::samplesOf(options.kernels);
   options.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf: %s\n", what.c_str()); };
-  Expected<schedule::Profile> measured = schedule::measure(**device, options);
+  Expected<profile::Profile> measured = measure::measureMachine(**device, options);
   if (!measured.ok()) return fail(measured.status().message());
   Status written = exec::writeProfile(*measured, *file);
   return written.ok() ? 0 : fail(written.message());
@@ -86,7 +86,7 @@ int profile(const std::vector<std::string>& arguments) {
     return fail("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
   if (processor && !probe) return fail("--cpu is for --target: this machine is measured with its own kernels");
   if (probe) return writeProbe(targets, std::max<int64_t>(ranks, 1), output);
-  schedule::MeasureOptions options = exec::thisMachine(output);
+  measure::MeasureOptions options = exec::thisMachine(output);
   if (ranks > 0) options.ranks = ranks;
   options.threads = threads;
   return measureHere(std::move(options), output);

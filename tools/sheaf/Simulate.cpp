@@ -4,13 +4,14 @@
 #include <cstdio>
 #include <map>
 
+#include "passes/schedule/Baselines.h"
+#include "passes/schedule/Bound.h"
+#include "passes/schedule/PlanLoop.h"
+#include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
-#include "runtime/schedule/Bound.h"
-#include "runtime/schedule/Peers.h"
-#include "runtime/schedule/PlanLoop.h"
 #include "tools/sheaf/Arguments.h"
 
 namespace sheaf::tool {
@@ -35,11 +36,11 @@ struct Simulation {
   Timeline timeline;
   Bound bound;
   uint64_t peak = 0, limit = 0, live = 0;
-  std::map<std::string, double> parts;                       // seconds by kind of instruction
-  std::vector<std::pair<std::string, PeerResult>> policies;  // of the other systems
+  std::map<std::string, double> parts;                           // seconds by kind of instruction
+  std::vector<std::pair<std::string, BaselineResult>> policies;  // of the other systems
 };
 
-Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, uint64_t limit) {
+Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
   Simulation result;
   result.loop = loopOf(plan, machine);
   const PlanLoop& loop = result.loop;
@@ -52,14 +53,15 @@ Expected<Simulation> simulate(const plan::Plan& plan, const Profile& machine, ui
   const std::vector<Dependence> data = dataDependences(plan, loop);
   // What a limit forces is known of the plan's own number of ranks, whose bytes it has.
   const bool limited = result.peak <= result.limit && machine.ranks() == plan.ranks();
-  const LimitEffect effect = limited ? effectOfLimit(model, data, result.limit) : LimitEffect{};
+  const MemoryBound effect = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
   result.bound = boundOf(loop.loop, data, limited ? &effect : nullptr);
   result.live = liveBytes(model, orderOf(model));
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
   if (machine.ranks() > 1) {
-    PeerStep step = peerStepOf(plan, machine, model);
-    for (Peer peer : kPeers) result.policies.emplace_back(peerName(peer), playPeer(step, peer, result.limit));
+    BaselineStep step = baselineStepOf(plan, machine, model);
+    for (Baseline baseline : kBaselines)
+      result.policies.emplace_back(baselineName(baseline), playBaseline(step, baseline, result.limit));
   }
   return result;
 }
@@ -68,7 +70,7 @@ double gap(const Simulation& s) {
   return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
 }
 
-void printText(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
+void printText(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
   std::printf(
@@ -84,25 +86,25 @@ void printText(const Simulation& s, const plan::Plan& plan, const Profile& machi
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
   if (!s.policies.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "others, at ZeRO-3", "step");
-  for (const auto& [name, peer] : s.policies)
-    std::printf("  %-16s %10s   %5.2f          %s%s (%s)\n", name.c_str(), secondsText(peer.seconds).c_str(),
-                peer.seconds / s.timeline.period, bytesText(peer.bytes).c_str(), peer.fits ? "" : ", too many",
-                peer.knobs.c_str());
+  for (const auto& [name, baseline] : s.policies)
+    std::printf("  %-16s %10s   %5.2f          %s%s (%s)\n", name.c_str(), secondsText(baseline.seconds).c_str(),
+                baseline.seconds / s.timeline.period, bytesText(baseline.bytes).c_str(),
+                baseline.fits ? "" : ", too many", baseline.knobs.c_str());
   if (machine.ranks() != plan.ranks())
     std::printf(
         "\nThe plan is for %lld ranks: what is sharded was scaled, the layout of its memory was not made anew.\n",
         static_cast<long long>(plan.ranks()));
 }
 
-void printJson(const Simulation& s, const plan::Plan& plan, const Profile& machine) {
+void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   json::Object parts;
   for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
   json::Object policies;
-  for (const auto& [name, peer] : s.policies)
-    policies.set(
-        name,
-        json::Object{
-            {"step_seconds", peer.seconds}, {"peak_bytes", peer.bytes}, {"fits", peer.fits}, {"knobs", peer.knobs}});
+  for (const auto& [name, baseline] : s.policies)
+    policies.set(name, json::Object{{"step_seconds", baseline.seconds},
+                                    {"peak_bytes", baseline.bytes},
+                                    {"fits", baseline.fits},
+                                    {"knobs", baseline.knobs}});
   json::Object told{{"profile", machine.name()},
                     {"ranks", machine.ranks()},
                     {"zero", static_cast<int64_t>(plan.zero_stage())},
@@ -132,7 +134,7 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = plan.body(index);
     // What it asks of a machine, whichever that is: the distance to a roofline can be told from a measured trace.
-    const schedule::Work work = schedule::workOf(instruction, plan);
+    const profile::Work work = profile::workOf(instruction, plan);
     trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
               s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,
               {{"instruction", index},
@@ -161,11 +163,11 @@ int simulate(const std::vector<std::string>& arguments) {
   if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
   if (parser.help) return help(kHelp);
   if (profile.empty())
-    return fail(cat("--profile is missing: which machine? Shipped are ", listText(Profile::names()),
+    return fail(cat("--profile is missing: which machine? Shipped are ", listText(schedule::profileNames()),
                     "; `sheaf profile -o FILE` measures this one"));
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
   if (!plan.ok()) return fail(plan.status().message());
-  Expected<Profile> machine = Profile::load(profile);
+  Expected<profile::Profile> machine = schedule::loadProfile(profile);
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(ranks > 0 ? ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());

@@ -5,7 +5,7 @@
 
 #include "runtime/comm/AbortSignal.h"
 #include "runtime/comm/Communicator.h"
-#include "runtime/comm/local/Meeting.h"
+#include "runtime/comm/local/Barrier.h"
 
 namespace sheaf::comm {
 
@@ -19,7 +19,7 @@ class LocalCommunicator : public Communicator {
  private:
   const int64_t ranks_;
   AbortSignal& abort_;
-  Meeting meeting_;
+  Barrier meeting_;
   std::vector<CollectiveBuffers> posted_;
 };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/comm/Communicator.h"
-#include "runtime/comm/local/Meeting.h"
+#include "runtime/comm/local/Barrier.h"
 #include "runtime/comm/socket/PeerSockets.h"
 #include "runtime/comm/socket/Rail.h"
 
@@ -57,7 +57,7 @@ class SocketCommunicator : public Communicator {
   const int64_t processes_, mine_, rails_;
   const uint64_t slotBytes_;  // for one rank's values
   AbortSignal& abort_;
-  Meeting meeting_;
+  Barrier meeting_;
   int wakeup_;
   std::vector<CollectiveBuffers> posted_;  // of each local rank
   std::vector<std::unique_ptr<Rail>> lines_;

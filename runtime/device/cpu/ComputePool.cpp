@@ -1,6 +1,6 @@
 #include "runtime/device/cpu/ComputePool.h"
 
-#include "runtime/comm/local/Spin.h"
+#include "runtime/base/Spin.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 
 namespace sheaf::cpu {

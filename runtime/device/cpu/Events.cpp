@@ -1,6 +1,6 @@
 #include "runtime/device/cpu/Events.h"
 
-#include "runtime/comm/local/Spin.h"
+#include "runtime/base/Spin.h"
 
 namespace sheaf::cpu {
 

@@ -3,11 +3,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/comm/nccl/NcclCommunicators.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/cuda/Blas.h"
 #include "runtime/device/cuda/CudaContext.h"
 #include "runtime/device/cuda/kernels/Reduce.h"
+#include "runtime/device/cuda/nccl/NcclCommunicators.h"
 
 namespace sheaf::cuda {
 namespace {

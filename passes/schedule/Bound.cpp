@@ -1,0 +1,124 @@
+#include "passes/schedule/Bound.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "passes/schedule/OverlapBound.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// A cycle in the graph that follows each node's parent edge, as that edge's indices; empty if there is none.
+std::vector<size_t> parentCycle(std::span<const Dependence> edges, const std::vector<ptrdiff_t>& parent) {
+  std::vector<size_t> visited(parent.size(), 0);
+  for (size_t start = 0; start < parent.size(); ++start) {
+    size_t node = start;
+    while (visited[node] == 0 && parent[node] >= 0) {
+      visited[node] = start + 1;
+      node = edges[static_cast<size_t>(parent[node])].from;
+    }
+    if (parent[node] < 0 || visited[node] != start + 1) continue;
+    std::vector<size_t> cycle;
+    const size_t first = node;
+    do {
+      cycle.push_back(static_cast<size_t>(parent[node]));
+      node = edges[cycle.back()].from;
+    } while (node != first);
+    return cycle;
+  }
+  return {};
+}
+
+// What must precede what whatever the schedule, and that the computing stream ends a round before it begins the next:
+// one node more stands between the rounds.
+std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependence> data) {
+  std::vector<Dependence> order(data.begin(), data.end());
+  const uint32_t between = loop.ops.size();
+  for (uint32_t i = 0; i < between; ++i)
+    if (loop.ops[i].stream == 0) order.push_back({i, between, 0}), order.push_back({between, i, 1});
+  return order;
+}
+
+// The terms that hold without a limit.
+Bound termsOf(const Loop& loop, std::span<const Dependence> order, const OverlapBound::Excluded& excluded) {
+  Bound bound;
+  double moving = 0;
+  for (const Op& op : loop.ops) {
+    if (op.unit == Unit::kCompute) bound.compute += op.seconds;
+    if (op.unit == Unit::kLink) moving += op.seconds;
+  }
+  bound.compute += moving * loop.slowdown / (1 + loop.slowdown);
+  bound.communication = std::max(moving, OverlapBound(loop, order, excluded).serialSeconds());
+  std::vector<Op> ops = loop.ops;
+  ops.emplace_back();
+  bound.cycle = longestCycle(ops, order);
+  bound.seconds = bound.compute;
+  // One way of saying it may be the other's rounded.
+  constexpr double kMore = 1 + 1e-9;
+  if (bound.communication > bound.seconds * kMore)
+    bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
+  // A cycle says more than the sum that it is where they are equal.
+  bool cyclic =
+      bound.by == BoundBy::kCommunication ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
+  if (cyclic) bound.seconds = std::max(bound.seconds, bound.cycle), bound.by = BoundBy::kCycle;
+  return bound;
+}
+
+}  // namespace
+
+const char* boundByName(BoundBy by) {
+  static const char* const kNames[] = {"compute", "communication", "cycle", "memory"};
+  return kNames[static_cast<int>(by)];
+}
+
+double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences) {
+  // Edges in the order of the ops they lead to: one pass follows any path within a round.
+  std::vector<Dependence> edges(dependences.begin(), dependences.end());
+  std::stable_sort(edges.begin(), edges.end(), [](const Dependence& a, const Dependence& b) { return a.to < b.to; });
+  // A ratio is raised to that of a better cycle until none is left: each value is that of some cycle, so that the bound
+  // holds even if the search ended early. Cycles through the step boundary are few and so are the rounds.
+  constexpr int kMaxImprovements = 1000, kMaxPasses = 1000;
+  double ratio = 0;
+  for (int improvement = 0; improvement < kMaxImprovements; ++improvement) {
+    std::vector<double> longest(ops.size(), 0);
+    std::vector<ptrdiff_t> parent(ops.size(), -1);
+    bool raised = false;
+    for (int pass = 0; pass < kMaxPasses && !raised; ++pass) {
+      bool changed = false;
+      for (size_t e = 0; e < edges.size(); ++e) {
+        const Dependence& edge = edges[e];
+        const double length = longest[edge.from] + ops[edge.from].seconds - ratio * edge.distance;
+        if (length <= longest[edge.to] + 1e-12 * (1 + longest[edge.to])) continue;
+        longest[edge.to] = length;
+        parent[edge.to] = static_cast<ptrdiff_t>(e);
+        changed = true;
+      }
+      if (!changed) return ratio;
+      double seconds = 0, distance = 0;
+      for (size_t e : parentCycle(edges, parent)) {
+        seconds += ops[edges[e].from].seconds;
+        distance += edges[e].distance;
+      }
+      if (distance > 0 && seconds / distance > ratio) ratio = seconds / distance, raised = true;
+    }
+    if (!raised) break;
+  }
+  return ratio;
+}
+
+Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* effect) {
+  const std::vector<Dependence> order = orderOfRounds(loop, data);
+  if (!effect) return termsOf(loop, order, {});
+  Loop free = loop;
+  for (size_t i = 0; i < free.ops.size(); ++i) free.ops[i].seconds -= effect->forced[i];
+  Bound bound = termsOf(free, order, {});
+  bound.memory = termsOf(loop, order, [&](uint32_t transfer, uint32_t computation) {
+                   return !effect->excluded[transfer].empty() && effect->excluded[transfer][computation];
+                 }).seconds;
+  if (bound.memory > bound.seconds * (1 + 1e-9)) bound.seconds = bound.memory, bound.by = BoundBy::kMemory;
+  bound.seconds = std::max(bound.seconds, bound.memory);
+  return bound;
+}
+
+}  // namespace sheaf::schedule

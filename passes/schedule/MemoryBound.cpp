@@ -1,0 +1,240 @@
+#include "passes/schedule/MemoryBound.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace sheaf::schedule {
+namespace {
+
+// A set of nodes.
+class Nodes {
+ public:
+  explicit Nodes(size_t count = 0) : words_((count + 63) / 64) {}
+  void add(uint32_t node) { words_[node / 64] |= uint64_t{1} << node % 64; }
+  bool has(uint32_t node) const { return words_[node / 64] >> node % 64 & 1; }
+  Nodes& operator|=(const Nodes& other) {
+    for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+    return *this;
+  }
+  Nodes& operator&=(const Nodes& other) {
+    for (size_t w = 0; w < words_.size(); ++w) words_[w] &= other.words_[w];
+    return *this;
+  }
+  template <typename Visit>
+  void visit(Visit visit) const {
+    for (size_t w = 0; w < words_.size(); ++w)
+      for (uint64_t left = words_[w]; left != 0; left &= left - 1) visit(64 * w + __builtin_ctzll(left));
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+// By node: those that come after it (or before it) in any order, itself included, in its own round and in the next (or
+// the last) one.
+struct Reached {
+  std::vector<Nodes> same, next;
+
+  Reached(size_t count, std::span<const Dependence> data, bool backward) {
+    std::vector<std::vector<Dependence>> edges(count);
+    for (const Dependence& d : data) edges[backward ? d.to : d.from].push_back(d);
+    auto other = [&](const Dependence& d) { return backward ? d.from : d.to; };
+    same.assign(count, Nodes(count)), next.assign(count, Nodes(count));
+    // Within a round edges go forward.
+    auto each = [&](auto visit) {
+      for (uint32_t k = 0; k < count; ++k) visit(backward ? k : static_cast<uint32_t>(count) - 1 - k);
+    };
+    each([&](uint32_t i) {
+      same[i].add(i);
+      for (const Dependence& d : edges[i])
+        if (d.distance == 0) same[i] |= same[other(d)];
+    });
+    each([&](uint32_t i) {
+      for (const Dependence& d : edges[i])
+        if (d.distance < 2) next[i] |= d.distance == 0 ? next[other(d)] : same[other(d)];
+    });
+  }
+};
+
+// An access to a buffer whose life began so many rounds earlier, 0 or 1.
+struct Use {
+  uint32_t node, round;
+};
+
+class Lives {
+ public:
+  Lives(const StepModel& model, std::span<const Dependence> data)
+      : model_(model),
+        count_(model.nodes.size()),
+        uses_(model.buffers.size()),
+        after_(count_, data, false),
+        before_(count_, data, true),
+        bytes_(count_, 0) {
+    // Written before it is read: what reads it before its first write reads what the round before left there.
+    std::vector<bool> written(model.buffers.size());
+    for (uint32_t node = 0; node < count_; ++node) {
+      for (const Access& access : model.nodes[node].accesses)
+        if (access.write) written[access.buffer] = true;
+      for (const Access& access : model.nodes[node].accesses)
+        uses_[access.buffer].push_back({node, written[access.buffer] ? 0u : 1u});
+    }
+    std::vector<bool> moved(model.buffers.size());
+    for (const Node& node : model.nodes)
+      for (const Access& access : node.accesses)
+        if (node.unit == Unit::kLink) moved[access.buffer] = true;
+    alive_.resize(model.buffers.size());
+    for (uint32_t b = 0; b < model.buffers.size(); ++b) {
+      if (model.buffers[b].persistent) {
+        for (uint64_t& bytes : bytes_) bytes += model.buffers[b].bytes;
+      } else if (!uses_[b].empty()) {
+        Nodes alive = between(uses_[b]);
+        alive.visit([&](uint32_t node) { bytes_[node] += model.buffers[b].bytes; });
+        if (moved[b]) alive_[b] = std::move(alive);
+      }
+    }
+  }
+
+  // The nodes during which a buffer with these uses is alive whatever the order.
+  Nodes between(const std::vector<Use>& uses) const {
+    Nodes after(count_), afterNext(count_), before(count_), beforeNext(count_);
+    for (const Use& use : uses) {
+      (use.round == 0 ? after : afterNext) |= after_.same[use.node];
+      if (use.round == 0) afterNext |= after_.next[use.node];
+      (use.round == 0 ? before : beforeNext) |= before_.same[use.node];
+      if (use.round == 1) before |= before_.next[use.node];
+    }
+    return (after &= before) |= (afterNext &= beforeNext);
+  }
+
+  const std::vector<Use>& uses(uint32_t buffer) const { return uses_[buffer]; }
+  // Of a buffer that a transfer accesses and that is not persistent.
+  bool alive(uint32_t buffer, uint32_t node) const { return alive_[buffer]->has(node); }
+  const std::vector<uint64_t>& bytes() const { return bytes_; }  // alive during each node, at least
+
+ private:
+  const StepModel& model_;
+  const size_t count_;
+  std::vector<std::vector<Use>> uses_;  // by buffer
+  const Reached after_, before_;
+  std::vector<uint64_t> bytes_;
+  std::vector<std::optional<Nodes>> alive_;
+};
+
+// A gather that brings what an earlier one has brought.
+struct Again {
+  uint32_t gather;
+  uint64_t bytes;
+  Nodes between;  // during which the first one's buffer would be alive if it stayed, and is not
+};
+
+class Regathers {
+ public:
+  Regathers(const StepModel& model, const Lives& lives) : model_(model), lives_(lives) {
+    std::vector<uint32_t> gathers;
+    for (uint32_t i = 0; i < model.nodes.size(); ++i)
+      if (model.nodes[i].kind == Node::Kind::kGather && model.nodes[i].accesses.size() == 2) gathers.push_back(i);
+    for (size_t k = 0; k < gathers.size(); ++k)
+      for (size_t m = k + 1; m < k + gathers.size(); ++m) {
+        const uint32_t other = gathers[m % gathers.size()];
+        if (source(gathers[k]).buffer != source(other).buffer || source(gathers[k]).begin != source(other).begin)
+          continue;
+        consider(gathers[k], other);
+        break;
+      }
+    std::stable_sort(found_.begin(), found_.end(), [&](const Again& a, const Again& b) {
+      return model.nodes[a.gather].seconds * double(b.bytes) > model.nodes[b.gather].seconds * double(a.bytes);
+    });
+  }
+
+  // Where the limit leaves the least room for them, as much of each as does not fit: those stay that save most a byte,
+  // one of them in part, so that no choice saves more.
+  std::vector<double> forced(uint64_t limit) const {
+    std::vector<double> forced(model_.nodes.size(), 0);
+    double most = 0;
+    uint32_t where = kNone;
+    for (uint32_t node = 0; node < model_.nodes.size() && !found_.empty(); ++node) {
+      double seconds = 0;
+      atNode(node, limit, [&](const Again&, double part) { seconds += part; });
+      if (seconds > most) most = seconds, where = node;
+    }
+    if (where != kNone) atNode(where, limit, [&](const Again& again, double part) { forced[again.gather] = part; });
+    return forced;
+  }
+
+ private:
+  const Access& source(uint32_t gather) const {
+    const std::vector<Access>& accesses = model_.nodes[gather].accesses;
+    return accesses[0].write ? accesses[1] : accesses[0];
+  }
+  const Access& destination(uint32_t gather) const {
+    const std::vector<Access>& accesses = model_.nodes[gather].accesses;
+    return accesses[0].write ? accesses[0] : accesses[1];
+  }
+
+  void consider(uint32_t first, uint32_t second) {
+    // Between the two nothing writes what they gather.
+    for (const Use& use : lives_.uses(source(first).buffer)) {
+      bool within = first < second ? first < use.node && use.node < second : first < use.node || use.node < second;
+      for (const Access& access : model_.nodes[use.node].accesses)
+        if (within && access.write && access.buffer == source(first).buffer) return;
+    }
+    const uint32_t kept = destination(first).buffer, again = destination(second).buffer;
+    if (kept == again || model_.buffers[kept].persistent || model_.buffers[again].persistent) return;
+    std::vector<Use> uses = lives_.uses(kept);
+    for (Use use : lives_.uses(again)) {
+      use.round += second < first;
+      if (use.round > 1) return;
+      uses.push_back(use);
+    }
+    Again found{second, std::min(model_.buffers[kept].bytes, model_.buffers[again].bytes), Nodes(model_.nodes.size())};
+    lives_.between(uses).visit([&](uint32_t node) {
+      if (!lives_.alive(kept, node) && !lives_.alive(again, node)) found.between.add(node);
+    });
+    found_.push_back(std::move(found));
+  }
+
+  template <typename Visit>
+  void atNode(uint32_t node, uint64_t limit, Visit visit) const {
+    uint64_t room = limit - std::min(limit, lives_.bytes()[node]);
+    for (const Again& again : found_) {
+      if (!again.between.has(node)) continue;
+      const uint64_t stays = std::min(room, again.bytes);
+      room -= stays;
+      if (stays < again.bytes)
+        visit(again, model_.nodes[again.gather].seconds * (1 - double(stays) / double(again.bytes)));
+    }
+  }
+
+  const StepModel& model_;
+  const Lives& lives_;
+  std::vector<Again> found_;  // those first that save most a byte
+};
+
+}  // namespace
+
+MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> data, uint64_t limit) {
+  const size_t count = model.nodes.size();
+  MemoryBound effect{std::vector<std::vector<bool>>(count), std::vector<double>(count, 0)};
+  Lives lives(model, data);
+  if (count == 0 || *std::max_element(lives.bytes().begin(), lives.bytes().end()) > limit) return effect;
+  for (uint32_t transfer = 0; transfer < count; ++transfer) {
+    if (model.nodes[transfer].unit != Unit::kLink) continue;
+    std::vector<uint32_t> own;
+    for (const Access& access : model.nodes[transfer].accesses)
+      if (!model.buffers[access.buffer].persistent) own.push_back(access.buffer);
+    std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    for (uint32_t node = 0; node < count; ++node) {
+      uint64_t bytes = lives.bytes()[node];
+      for (uint32_t buffer : own)
+        if (!lives.alive(buffer, node)) bytes += model.buffers[buffer].bytes;
+      if (bytes <= limit) continue;
+      if (effect.excluded[transfer].empty()) effect.excluded[transfer].resize(count);
+      effect.excluded[transfer][node] = true;
+    }
+  }
+  effect.forced = Regathers(model, lives).forced(limit);
+  return effect;
+}
+
+}  // namespace sheaf::schedule

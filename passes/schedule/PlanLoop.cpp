@@ -1,0 +1,171 @@
+#include "passes/schedule/PlanLoop.h"
+
+#include <algorithm>
+
+#include "runtime/plan/ByteMap.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// Buffers of which a rank holds its share: sharded state, and what collectives gather from or scatter to.
+std::vector<bool> shardedBuffers(const plan::Plan& plan) {
+  std::vector<bool> sharded(static_cast<size_t>(plan.buffers_size()));
+  for (const plan::Bucket& bucket : plan.buckets()) {
+    if (bucket.parameters_sharded()) sharded[bucket.parameter_buffer()] = true;
+    if (bucket.states_sharded())
+      for (const plan::State& state : bucket.states()) sharded[state.buffer()] = true;
+  }
+  for (const plan::Instruction& instruction : plan.body()) {
+    if (!instruction.has_collective()) continue;
+    const plan::Collective& c = instruction.collective();
+    const plan::Operand& own = c.op() == plan::ALL_GATHER ? c.source() : c.destination();
+    if (c.op() != plan::ALL_REDUCE && own.shard_stride() == 0 &&
+        plan.buffers(static_cast<int>(own.buffer())).bytes() == own.bytes())
+      sharded[own.buffer()] = true;
+  }
+  return sharded;
+}
+
+// A rank's share on `ranks` ranks by that on the plan's.
+double shareScale(const plan::Plan& plan, int64_t ranks) {
+  return static_cast<double>(plan.ranks()) / static_cast<double>(ranks);
+}
+
+// The instruction's work with the bytes of shards scaled.
+profile::Work scaledWork(const plan::Instruction& instruction, const plan::Plan& plan, const std::vector<bool>& sharded,
+                         double scale) {
+  profile::Work work = profile::workOf(instruction, plan);
+  if (scale == 1) return work;
+  double whole = 0, shares = 0;
+  plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+    const double bytes = static_cast<double>(operand.bytes());
+    (operand.shard_stride() > 0 || sharded[operand.buffer()] ? shares : whole) += bytes;
+  });
+  if (shares > 0) {
+    const double ratio = (whole + shares * scale) / (whole + shares);
+    work.bytes *= ratio;
+    if (work.kind == profile::Work::Kind::kKernel) work.flops *= ratio;
+  }
+  return work;
+}
+
+profile::Transfer transferOf(const plan::Collective& collective, const plan::Plan& plan, int64_t ranks) {
+  const uint64_t own = collective.count() * plan::elementBytes(collective.type());
+  const uint64_t parts = collective.op() == plan::ALL_REDUCE ? 1 : static_cast<uint64_t>(plan.ranks());
+  return {collective.op(), own * parts, ranks};
+}
+
+// How far each stream is known to be done: its latest op and that op's round.
+struct Reached {
+  uint32_t op = 0;
+  int64_t round = -1;  // none
+  bool operator<(const Reached& other) const { return round != other.round ? round < other.round : op < other.op; }
+};
+using Clock = std::vector<Reached>;
+
+void join(Clock& into, const Clock& from) {
+  for (size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], from[s]);
+}
+
+// Turns records and waits into dependences. Rounds are followed until what a wait refers to is the same in each.
+void addDependences(const plan::Plan& plan, const std::vector<int64_t>& opOf, Loop& loop) {
+  constexpr int64_t kRounds = 3;
+  const size_t streams = static_cast<size_t>(std::max(plan.streams_size(), 1));
+  std::vector<Clock> waited(streams, Clock(streams));  // by a stream since its latest op
+  std::vector<Clock> recorded(plan.events(), Clock(streams));
+  Clock latest(streams);
+  for (int64_t round = 0; round < kRounds; ++round)
+    for (int i = 0; i < plan.body_size(); ++i) {
+      const plan::Instruction& instruction = plan.body(i);
+      const uint32_t stream = instruction.stream();
+      if (instruction.has_record()) {
+        recorded[instruction.record().event()] = waited[stream];
+        recorded[instruction.record().event()][stream] = latest[stream];
+      } else if (instruction.has_wait()) {
+        join(waited[stream], recorded[instruction.wait().event()]);
+      } else {
+        const uint32_t op = static_cast<uint32_t>(opOf[static_cast<size_t>(i)]);
+        for (size_t other = 0; other < streams; ++other) {
+          const Reached& r = waited[stream][other];
+          if (other == stream || r.round < 0 || round + 1 < kRounds) continue;
+          loop.dependences.push_back({r.op, op, static_cast<uint32_t>(round - r.round)});
+        }
+        std::fill(waited[stream].begin(), waited[stream].end(), Reached{});
+        latest[stream] = {op, round};
+      }
+    }
+}
+
+}  // namespace
+
+PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
+  const std::vector<bool> sharded = shardedBuffers(plan);
+  const double scale = shareScale(plan, profile.ranks());
+  PlanLoop result;
+  result.loop.slowdown = profile.slowdown();
+  std::vector<int64_t> opOf(static_cast<size_t>(plan.body_size()), -1);
+  for (int i = 0; i < plan.body_size(); ++i) {
+    const plan::Instruction& instruction = plan.body(i);
+    if (instruction.has_record() || instruction.has_wait()) continue;
+    Op op;
+    op.stream = instruction.stream();
+    if (instruction.has_collective()) {
+      op.unit = Unit::kLink;
+      op.seconds = profile.seconds(transferOf(instruction.collective(), plan, profile.ranks()));
+    } else {
+      op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
+      op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));
+    }
+    opOf[static_cast<size_t>(i)] = static_cast<int64_t>(result.loop.ops.size());
+    result.loop.ops.push_back(op);
+    result.instructions.push_back(i);
+  }
+  addDependences(plan, opOf, result.loop);
+  return result;
+}
+
+std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop) {
+  std::vector<Dependence> dependences;
+  std::vector<plan::ByteMap<Reached>> writers(static_cast<size_t>(plan.buffers_size()));
+  std::vector<Reached> found;
+  // Ranks do the same, so that rank 0's places stand for all.
+  for (int64_t round = 0; round < 2; ++round)
+    for (uint32_t op = 0; op < loop.instructions.size(); ++op) {
+      const plan::Instruction& instruction = plan.body(loop.instructions[op]);
+      found.clear();
+      plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+        if (round == 0 || operand.access() == plan::WRITE) return;
+        writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
+                                        [&](uint64_t, uint64_t, const Reached& writer) {
+                                          if (writer.round >= 0) found.push_back(writer);
+                                        });
+      });
+      plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+        if (operand.access() != plan::READ)
+          writers[operand.buffer()].visit(operand.offset(), operand.offset() + operand.bytes(),
+                                          [&](uint64_t, uint64_t, Reached& writer) {
+                                            writer = {op, round};
+                                          });
+      });
+      std::sort(found.begin(), found.end());
+      auto same = [](const Reached& a, const Reached& b) { return a.op == b.op && a.round == b.round; };
+      found.erase(std::unique(found.begin(), found.end(), same), found.end());
+      for (const Reached& writer : found)
+        dependences.push_back({writer.op, op, static_cast<uint32_t>(round - writer.round)});
+    }
+  return dependences;
+}
+
+uint64_t peakBytes(const plan::Plan& plan, int64_t ranks) {
+  const uint64_t peak = plan.memory().peak_bytes();
+  if (ranks == plan.ranks()) return peak;
+  const std::vector<bool> sharded = shardedBuffers(plan);
+  uint64_t state = 0;
+  for (int i = 0; i < plan.buffers_size(); ++i)
+    if (plan.buffers(i).persistent() && sharded[static_cast<size_t>(i)]) state += plan.buffers(i).bytes();
+  state = std::min(state, peak);
+  return peak - state + static_cast<uint64_t>(static_cast<double>(state) * shareScale(plan, ranks));
+}
+
+}  // namespace sheaf::schedule

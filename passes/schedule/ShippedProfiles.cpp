@@ -1,0 +1,47 @@
+#include "passes/schedule/ShippedProfiles.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "passes/schedule/ProfileTexts.h"
+#include "runtime/base/Text.h"
+
+namespace sheaf::schedule {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 16 << 20;
+
+}  // namespace
+
+Expected<profile::Profile> loadProfile(const std::string& nameOrPath) {
+  for (const ProfileText& shipped : profileTexts())
+    if (nameOrPath == shipped.name) return profile::Profile::parse(shipped.text, cat("profile ", nameOrPath));
+  struct stat info {};
+  const bool exists = stat(nameOrPath.c_str(), &info) == 0;
+  if (!exists && nameOrPath.find_first_of("/.") == std::string::npos) {
+    const std::string near = nearest(nameOrPath, profileNames());
+    return Status::error(cat("there is no profile '", nameOrPath, "'; ",
+                             near.empty() ? "" : cat("did you mean ", near, "? "), "shipped are ",
+                             listText(profileNames()), ", and `sheaf profile -o FILE` measures this machine"));
+  }
+  if (exists && !S_ISREG(info.st_mode)) return Status::error(cat(nameOrPath, " is not a file"));
+  std::ifstream file(nameOrPath, std::ios::binary);
+  std::ostringstream text;
+  if (!file || info.st_size == 0 || !(text << file.rdbuf()))
+    return Status::error(
+        cat("cannot read the profile ", nameOrPath, "; shipped profiles are ", listText(profileNames())));
+  if (static_cast<uint64_t>(info.st_size) > kMaxFileBytes)
+    return Status::error(
+        cat(nameOrPath, " has ", bytesText(static_cast<uint64_t>(info.st_size)), "; no profile is so large"));
+  return profile::Profile::parse(text.str(), nameOrPath);
+}
+
+std::vector<std::string> profileNames() {
+  std::vector<std::string> names;
+  for (const ProfileText& shipped : profileTexts()) names.push_back(shipped.name);
+  return names;
+}
+
+}  // namespace sheaf::schedule

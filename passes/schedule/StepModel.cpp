@@ -1,0 +1,209 @@
+#include "passes/schedule/StepModel.h"
+
+#include <algorithm>
+#include <set>
+
+#include "passes/schedule/PlanLoop.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::schedule {
+namespace {
+
+bool overlap(const Access& a, const Access& b, uint64_t ranks) {
+  // With the same stride both move together from rank to rank.
+  uint64_t others = a.stride == b.stride ? 0 : ranks - 1;
+  return a.begin < b.end + b.stride * others && b.begin < a.end + a.stride * others;
+}
+
+// Conflicts of a body that repeats: found in its second round, which looks back into the first.
+class Conflicts {
+ public:
+  Conflicts(const StepModel& model, uint64_t ranks) : model_(model), ranks_(ranks), history_(model.buffers.size()) {}
+
+  std::vector<Dependence> find() {
+    for (uint32_t round = 0; round < 2; ++round)
+      for (uint32_t node = 0; node < model_.nodes.size(); ++node)
+        for (const Access& access : model_.nodes[node].accesses) note(node, round, access);
+    return {found_.begin(), found_.end()};
+  }
+
+ private:
+  struct Less {
+    bool operator()(const Dependence& a, const Dependence& b) const {
+      return std::tie(a.to, a.from, a.distance) < std::tie(b.to, b.from, b.distance);
+    }
+  };
+  struct Seen {
+    uint32_t node, round;
+    Access access;
+  };
+
+  void note(uint32_t node, uint32_t round, const Access& access) {
+    std::vector<Seen>& seen = history_[access.buffer];
+    for (size_t i = seen.size(); i-- > 0;) {
+      const Seen& earlier = seen[i];
+      if (!access.write && !earlier.access.write) continue;
+      if (!overlap(access, earlier.access, ranks_)) continue;
+      if (round == 1 && !(earlier.node == node && earlier.round == round))
+        found_.insert({earlier.node, node, round - earlier.round});
+      // What this write covers and what came before it is ordered through it.
+      if (earlier.access.write && earlier.access.begin <= access.begin && access.end <= earlier.access.end &&
+          earlier.access.stride == access.stride)
+        break;
+    }
+    bool whole = access.write && access.begin == 0 && access.end >= model_.buffers[access.buffer].bytes;
+    if (whole) seen.clear();
+    seen.push_back({node, round, access});
+  }
+
+  const StepModel& model_;
+  const uint64_t ranks_;
+  std::vector<std::vector<Seen>> history_;
+  std::set<Dependence, Less> found_;
+};
+
+// Computation that needs a reduction within the round.
+void markAftermath(StepModel& model) {
+  std::vector<bool> after(model.nodes.size());
+  for (const Dependence& d : model.dependences) {  // sorted by what waits, and it waits for earlier nodes
+    if (d.distance > 0) continue;
+    const Node& from = model.nodes[d.from];
+    bool reduced = from.kind == Node::Kind::kReduce || after[d.from];
+    if (reduced) after[d.to] = true;
+  }
+  for (size_t i = 0; i < model.nodes.size(); ++i)
+    if (after[i] && model.nodes[i].kind == Node::Kind::kCompute) model.nodes[i].kind = Node::Kind::kAftermath;
+}
+
+}  // namespace
+
+StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
+  StepModel model;
+  PlanLoop priced = loopOf(plan, profile);
+  model.slowdown = priced.loop.slowdown;
+  for (const plan::Buffer& buffer : plan.buffers()) model.buffers.push_back({buffer.bytes(), buffer.persistent()});
+  for (size_t i = 0; i < priced.instructions.size(); ++i) {
+    const plan::Instruction& instruction = plan.body(priced.instructions[i]);
+    Node node;
+    node.instruction = priced.instructions[i];
+    node.stream = instruction.stream();
+    node.unit = priced.loop.ops[i].unit;
+    node.seconds = priced.loop.ops[i].seconds;
+    if (instruction.has_collective()) {
+      const plan::Collective& collective = instruction.collective();
+      bool passing = !plan.buffers(collective.destination().buffer()).persistent();
+      node.kind = collective.bucket().empty()           ? Node::Kind::kOther
+                  : collective.op() != plan::ALL_GATHER ? Node::Kind::kReduce
+                  : passing                             ? Node::Kind::kGather
+                                                        : Node::Kind::kOther;
+    }
+    plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+      node.accesses.push_back({operand.buffer(), operand.offset(), operand.offset() + operand.bytes(),
+                               operand.shard_stride(), operand.access() != plan::READ});
+    });
+    model.nodes.push_back(std::move(node));
+  }
+  model.dependences = Conflicts(model, plan.ranks()).find();
+  markAftermath(model);
+  return model;
+}
+
+Order orderOf(const StepModel& model) {
+  Order order;
+  order.carried.assign(model.nodes.size(), false);
+  for (uint32_t i = 0; i < model.nodes.size(); ++i) order.nodes.push_back(i);
+  return order;
+}
+
+Loop loopOf(const StepModel& model, const Order& order) {
+  Loop loop;
+  loop.slowdown = model.slowdown;
+  std::vector<uint32_t> place(model.nodes.size());
+  uint32_t computed = kNone;
+  for (uint32_t i = 0; i < order.nodes.size(); ++i) {
+    const Node& node = model.nodes[order.nodes[i]];
+    place[order.nodes[i]] = i;
+    loop.ops.push_back({node.unit, node.stream, node.seconds});
+    if (node.kind == Node::Kind::kGather && computed != kNone) loop.dependences.push_back({computed, i, 0});
+    if (node.stream == 0) computed = i;
+  }
+  for (const Dependence& d : model.dependences) {
+    int64_t distance = int64_t(d.distance) + order.carried[d.from] - order.carried[d.to];
+    loop.dependences.push_back({place[d.from], place[d.to], static_cast<uint32_t>(std::max<int64_t>(distance, 0))});
+  }
+  return loop;
+}
+
+bool respects(const StepModel& model, const Order& order) {
+  std::vector<int64_t> place(model.nodes.size(), -1);
+  for (size_t i = 0; i < order.nodes.size(); ++i) {
+    if (order.nodes[i] >= place.size() || place[order.nodes[i]] >= 0) return false;
+    place[order.nodes[i]] = i;
+  }
+  if (order.nodes.size() != model.nodes.size()) return false;
+  for (const Dependence& d : model.dependences) {
+    int64_t distance = int64_t(d.distance) + order.carried[d.from] - order.carried[d.to];
+    if (distance < 0 || (distance == 0 && place[d.from] >= place[d.to])) return false;
+  }
+  return true;
+}
+
+uint64_t liveBytes(const StepModel& model, const Order& order) {
+  const int64_t length = order.nodes.size();
+  std::vector<int64_t> place(model.nodes.size());
+  for (int64_t i = 0; i < length; ++i) place[order.nodes[i]] = i;
+  // Where the compute stream learns that a collective is over: at the first instruction that needs it.
+  std::vector<int64_t> known(model.nodes.size(), -1);
+  auto position = [&](uint32_t node) { return place[node] - (order.carried[node] ? length : 0); };
+  for (uint32_t node = 0; node < model.nodes.size(); ++node)
+    if (model.nodes[node].stream == 0) known[node] = position(node);
+  for (const Dependence& d : model.dependences) {
+    if (model.nodes[d.from].stream == 0 || model.nodes[d.to].stream != 0) continue;
+    int64_t at = position(d.to) + int64_t(d.distance) * length;
+    if (known[d.from] < position(d.from) || at < known[d.from]) known[d.from] = at;
+  }
+  struct Life {
+    int64_t first = INT64_MAX, last = INT64_MIN;
+  };
+  std::vector<Life> lives(model.buffers.size());
+  // Written before it is read: what reads a buffer before its first write reads what the round before left there.
+  std::vector<int64_t> written(model.buffers.size(), INT64_MAX);
+  for (uint32_t node = 0; node < model.nodes.size(); ++node)
+    for (const Access& access : model.nodes[node].accesses)
+      if (access.write) written[access.buffer] = std::min(written[access.buffer], position(node));
+  for (uint32_t node = 0; node < model.nodes.size(); ++node)
+    for (const Access& access : model.nodes[node].accesses) {
+      Life& life = lives[access.buffer];
+      if (position(node) < written[access.buffer]) {
+        life.last = std::max(life.last, position(node) + length);
+        continue;
+      }
+      life.first = std::min(life.first, position(node));
+      // Nothing waits for it within the round: then the next round's start does.
+      int64_t last = std::max(position(node), known[node] < position(node) ? length - 1 : known[node]);
+      life.last = std::max(life.last, last);
+    }
+  uint64_t always = 0;
+  std::vector<int64_t> change(length + 1, 0);
+  for (size_t b = 0; b < lives.size(); ++b) {
+    uint64_t bytes = plan::aligned(model.buffers[b].bytes);
+    if (model.buffers[b].persistent || lives[b].last - lives[b].first + 1 >= length) {
+      always += bytes;
+    } else if (lives[b].first <= lives[b].last) {
+      int64_t first = (lives[b].first % length + length) % length, last = first + lives[b].last - lives[b].first;
+      change[first] += bytes;
+      if (last < length) {
+        change[last + 1] -= bytes;
+      } else {
+        change[length] -= bytes;
+        change[0] += bytes;
+        change[last - length + 1] -= bytes;
+      }
+    }
+  }
+  int64_t live = 0, most = 0;
+  for (int64_t i = 0; i < length; ++i) most = std::max(most, live += change[i]);
+  return always + most;
+}
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,56 @@
+#include "runtime/base/MappedFile.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf {
+
+Expected<MappedFile> MappedFile::open(const std::string& path) {
+  // Non-blocking, or a named pipe without a writer would hang us.
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return Status::error(cat("cannot open ", path, ": ", std::strerror(errno)));
+  struct stat info;
+  if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(descriptor);
+    return Status::error(cat("cannot read ", path, ": it is not a regular file"));
+  }
+  MappedFile file;
+  file.path_ = path;
+  file.size_ = static_cast<size_t>(info.st_size);
+  if (file.size_ > 0) {
+    void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (data == MAP_FAILED) {
+      int error = errno;
+      file.size_ = 0;
+      close(descriptor);
+      return Status::error(cat("cannot map ", path, ": ", std::strerror(error)));
+    }
+    file.data_ = static_cast<const std::byte*>(data);
+  }
+  close(descriptor);
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept {
+  *this = std::move(other);
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace sheaf

@@ -1,0 +1,50 @@
+#include "runtime/device/cuda/nccl/Watchdog.h"
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::nccl {
+
+Watchdog::Watchdog(int64_t rank, const cuda::Progress& progress, comm::AbortSignal& abort, WatchdogOptions options)
+    : rank_(rank),
+      progress_(progress),
+      abort_(abort),
+      options_(std::move(options)),
+      since_(std::chrono::steady_clock::now()),
+      thread_([this] { watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_one();
+  thread_.join();
+}
+
+Status Watchdog::look() {
+  if (Status status = options_.errors(); !status.ok())
+    return Status::error(cat("rank ", rank_, ": ", status.message(), ", at ", progress_.text()));
+  const auto now = std::chrono::steady_clock::now();
+  const uint64_t count = progress_.count();
+  if (count != seen_ || !progress_.busy()) {
+    seen_ = count;
+    since_ = now;
+  }
+  if (now - since_ < options_.timeLimit) return {};
+  return Status::error(
+      cat("rank ", rank_, " has been for ", secondsText(std::chrono::duration<double>(options_.timeLimit).count()),
+          " at ", progress_.text(), ": another rank does not come, or the network does not deliver (SHEAF_TIMEOUT)"));
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, options_.interval, [this] { return stop_; })) {
+    if (!abort_.raised())
+      if (Status status = look(); !status.ok()) abort_.raise(std::move(status));
+    if (!abort_.raised()) continue;
+    options_.end(abort_.status().message());
+    return;
+  }
+}
+
+}  // namespace sheaf::nccl

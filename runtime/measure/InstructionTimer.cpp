@@ -1,0 +1,300 @@
+#include "runtime/measure/InstructionTimer.h"
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::measure {
+namespace {
+
+// A repetition takes long compared with starting it, and short compared with other load's coming and going, which a GPU
+// does not have.
+constexpr double kRepetition = 1e-3, kGpuRepetition = 4e-3;
+constexpr int kMostTimes = 2000;
+constexpr size_t kLeastRepetitions = 12, kFewestRepetitions = 3;
+// A GPU's clock follows the power that it has drawn for some hundredths of a second.
+constexpr double kLeastSeconds = 0.02, kGpuLeastSeconds = 0.05, kMostSeconds = 0.5;
+// Two repetitions agree if they differ by less than this part.
+constexpr double kAgree = 0.02;
+// What takes longer than the quickest by more than this part was disturbed by other load.
+constexpr double kUsual = 0.15;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+InstructionTimer::InstructionTimer(Device& device, const MeasureOptions& options, const RankSet& set,
+                                   uint64_t arenaBytes, const plan::Plan& kernels)
+    : device_(device),
+      options_(deviceOptions(options, set)),
+      goOn_(options.goOn),
+      gpu_(options.gpu),
+      arenaBytes_(arenaBytes) {
+  *plan_.mutable_kernels() = kernels.kernels();
+  *plan_.mutable_images() = kernels.images();
+  plan_.set_ranks(set.ranks);
+  plan_.set_max_threads(static_cast<uint32_t>(set.threads));
+  for (const char* stream : {"compute", "communication"}) plan_.add_streams(stream);
+  plan_.set_communicators(1);
+  plan_.set_events(2);  // one a stream
+  plan_.add_buffers()->set_bytes(arenaBytes);
+  plan_.mutable_memory()->set_peak_bytes(arenaBytes);
+}
+
+size_t InstructionTimer::group(uint64_t footprint) {
+  groups_.push_back({plan_.body_size(), plan_.body_size(), footprint});
+  cursor_ = 0;
+  return groups_.size() - 1;
+}
+
+plan::Operand InstructionTimer::place(uint64_t bytes, plan::Access access) {
+  const uint64_t limit = std::min(groups_.back().footprint, arenaBytes_);
+  if (cursor_ + bytes > limit) cursor_ = 0;
+  plan::Operand operand;
+  operand.set_offset(cursor_);
+  operand.set_bytes(bytes);
+  operand.set_access(access);
+  cursor_ += plan::aligned(bytes);
+  return operand;
+}
+
+void InstructionTimer::add(plan::Instruction instruction, uint32_t stream) {
+  instruction.set_stream(stream);
+  *plan_.add_body() = std::move(instruction);
+  groups_.back().last = plan_.body_size();
+}
+
+void InstructionTimer::call(plan::LibraryCall call, uint32_t stream) {
+  call.set_scratch_per_thread(plan::scratchPerThread(call));
+  if (gpu_) call.set_device_scratch(plan::deviceScratch(call));
+  if (const uint64_t bytes = std::max(call.scratch_per_thread() * plan_.max_threads(), call.device_scratch()))
+    *call.add_operands() = place(bytes, plan::READ_WRITE);
+  plan::Instruction instruction;
+  *instruction.mutable_call() = std::move(call);
+  add(std::move(instruction), stream);
+}
+
+void InstructionTimer::order(uint32_t earlier, uint32_t later) {
+  plan::Instruction record, wait;
+  record.mutable_record()->set_event(earlier);
+  wait.mutable_wait()->set_event(earlier);
+  add(std::move(record), earlier);
+  add(std::move(wait), later);
+  groups_.back().alike = false;
+}
+
+Status InstructionTimer::open() {
+  Expected<std::vector<std::unique_ptr<RankContext>>> contexts = device_.open(plan_, options_);
+  if (!contexts.ok()) return contexts.status();
+  contexts_ = std::move(*contexts);
+  // A GPU's is filled before each group: see seconds().
+  return gpu_ ? Status() : fill(arenaBytes_);
+}
+
+Status InstructionTimer::fill(uint64_t bytes) {
+  // Numbers from 0.5 to 2, in f32 as in bf16, where every second one may be negative: what a processor draws, and with
+  // it its clock, depends on how many bits change, and denormal numbers would be slow.
+  static const std::vector<uint16_t> words = [] {
+    std::vector<uint16_t> made(8 << 20);
+    for (size_t i = 0; i < made.size(); ++i) {
+      const uint64_t hash = (i + 1) * 0x9e3779b97f4a7c15u >> 32;
+      made[i] = static_cast<uint16_t>(0x3f00 | (hash & 0xff) | (i % 2 == 0 ? hash << 7 & 0x8000 : 0));
+    }
+    return made;
+  }();
+  const std::span<const std::byte> pattern = std::as_bytes(std::span(words));
+  for (auto& context : contexts_)
+    for (uint64_t at = 0; at < bytes; at += pattern.size())
+      SHEAF_RETURN_IF_ERROR(context->write(at, pattern.first(std::min<uint64_t>(pattern.size(), bytes - at))));
+  return {};
+}
+
+void InstructionTimer::append(std::vector<const plan::Instruction*>& list, const Group& group, int times) const {
+  for (int time = 0; time < times; ++time)
+    for (int i = group.first; i < group.last; ++i) list.push_back(&plan_.body(i));
+}
+
+Expected<InstructionTimer::Run> InstructionTimer::prepare(std::vector<const plan::Instruction*> instructions) {
+  Run run{std::move(instructions), {}};
+  for (auto& context : contexts_) {
+    Expected<std::unique_ptr<Burst>> burst = context->prepare(run.instructions);
+    if (!burst.ok()) return burst.status();
+    run.bursts.push_back(std::move(*burst));
+  }
+  return run;
+}
+
+Expected<double> InstructionTimer::perform(const Run& run, size_t rank, double& begin, double& end) {
+  RankContext& context = *contexts_[rank];
+  begin = now();
+  if (run.bursts[rank]) {
+    Expected<double> seconds = run.bursts[rank]->run();
+    if (seconds.ok()) end = begin + std::max(*seconds, 1e-9);
+    return seconds;
+  }
+  Status status;
+  for (size_t i = 0; i < run.instructions.size() && status.ok(); ++i)
+    status = context.issue(*run.instructions[i], step_);
+  if (!status.ok()) context.abort(status.message());
+  Status done = context.synchronize();
+  end = now();
+  if (!status.ok() || !done.ok()) return status.ok() ? done : status;
+  return end - begin;
+}
+
+// The other processes' ranks, each of which measured its own part. Instructions take as long as on the slowest; what
+// is done together has begun when the last has come, who waits least.
+Status InstructionTimer::combine(Taken& taken) const {
+  const double mine[] = {taken.quickest, taken.all};
+  const std::string message(reinterpret_cast<const char*>(mine), sizeof mine);
+  Expected<std::vector<std::string>> all = options_.processes->allGather(message, "measured times");
+  if (!all.ok()) return all.status();
+  for (const std::string& theirs : *all) {
+    double seconds[2];
+    if (theirs.size() != sizeof seconds) return Status::error("another process sent no times");
+    std::memcpy(seconds, theirs.data(), sizeof seconds);
+    taken.quickest = std::max(taken.quickest, seconds[0]);
+    taken.all = std::min(taken.all, seconds[1]);
+  }
+  return {};
+}
+
+Expected<InstructionTimer::Taken> InstructionTimer::measure(const Run& run) {
+  if (goOn_) SHEAF_RETURN_IF_ERROR(goOn_());
+  const size_t ranks = contexts_.size();
+  std::barrier start(static_cast<ptrdiff_t>(ranks));
+  std::vector<double> begin(ranks), end(ranks);
+  std::mutex mutex;
+  Status failed;
+  auto runRank = [&](size_t rank) {
+    start.arrive_and_wait();
+    Expected<double> seconds = perform(run, rank, begin[rank], end[rank]);
+    std::lock_guard lock(mutex);
+    if (failed.ok() && !seconds.ok()) failed = seconds.status();
+  };
+  std::vector<std::thread> threads;
+  for (size_t rank = 1; rank < ranks; ++rank) threads.emplace_back(runRank, rank);
+  runRank(0);
+  for (std::thread& thread : threads) thread.join();
+  if (!failed.ok()) return failed;
+  double quickest = end[0] - begin[0];
+  for (size_t rank = 1; rank < ranks; ++rank) quickest = std::min(quickest, end[rank] - begin[rank]);
+  Taken taken{quickest, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end())};
+  // Ranks that meet in collectives go on or stop together.
+  if (options_.processes && options_.ranks > 1) SHEAF_RETURN_IF_ERROR(combine(taken));
+  return taken;
+}
+
+// On a GPU, where little varies, what is long need not be repeated so often.
+bool InstructionTimer::tooFew(size_t repetitions, size_t least, double seconds) const {
+  return repetitions < (gpu_ && seconds > kMostSeconds ? kFewestRepetitions : least);
+}
+
+Expected<double> InstructionTimer::undisturbed(const std::vector<Run>& runs) {
+  std::vector<double> seconds;
+  double first = HUGE_VAL, second = HUGE_VAL, sum = 0;
+  const double least = gpu_ ? kGpuLeastSeconds : kLeastSeconds;
+  while (tooFew(seconds.size(), kLeastRepetitions, sum) || sum < least ||
+         (second > first * (1 + kAgree) && sum < kMostSeconds)) {
+    Expected<Taken> taken = measure(runs[seconds.size() % runs.size()]);
+    if (!taken.ok()) return taken.status();
+    seconds.push_back(taken->quickest);
+    second = std::min(second, std::max(first, taken->quickest));
+    first = std::min(first, taken->quickest);
+    sum += taken->all;
+  }
+  std::sort(seconds.begin(), seconds.end());
+  // Nothing else runs on a GPU, and its clock varies with what it does.
+  if (runs.front().bursts.front()) return seconds[seconds.size() / 2];
+  const auto disturbed = std::upper_bound(seconds.begin(), seconds.end(), first * (1 + kUsual));
+  return seconds[static_cast<size_t>(disturbed - seconds.begin()) / 2];
+}
+
+Expected<double> InstructionTimer::quantileOfAll(const Run& run, double quantile) {
+  std::vector<double> seconds;
+  double sum = 0;
+  while (tooFew(seconds.size(), 3 * kLeastRepetitions, sum) || sum < kLeastSeconds) {
+    Expected<Taken> taken = measure(run);
+    if (!taken.ok()) return taken.status();
+    seconds.push_back(taken->all);
+    sum += taken->all;
+  }
+  const auto at = static_cast<ptrdiff_t>(quantile * static_cast<double>(seconds.size() - 1));
+  std::nth_element(seconds.begin(), seconds.begin() + at, seconds.end());
+  return seconds[static_cast<size_t>(at)];
+}
+
+Expected<int> InstructionTimer::timesOf(const Group& group) {
+  if (gpu_) SHEAF_RETURN_IF_ERROR(fill(std::min(group.footprint, arenaBytes_)));
+  std::vector<const plan::Instruction*> list;
+  append(list, group, 1);
+  Expected<Run> run = prepare(std::move(list));
+  if (!run.ok()) return run.status();
+  // The first run also touches the memory.
+  double once = HUGE_VAL;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Expected<Taken> taken = measure(*run);
+    if (!taken.ok()) return taken.status();
+    once = std::min(once, taken->quickest);
+  }
+  const double repetition = gpu_ ? kGpuRepetition : kRepetition;
+  return static_cast<int>(std::clamp(repetition / std::max(once, 1e-9), 0.0, double{kMostTimes}));
+}
+
+Expected<double> InstructionTimer::seconds(size_t index) {
+  const Group& group = groups_[index];
+  const int count = std::max(group.last - group.first, 1);
+  Expected<int> times = timesOf(group);
+  if (!times.ok()) return times.status();
+  // Long instructions are taken one at a time, if they are the same but for their places.
+  const bool single = *times == 0 && group.alike;
+  const int repeats = single ? 1 : std::max(*times, 1);
+  std::vector<Run> runs;
+  for (int turn = 0; turn < (single ? count : 1); ++turn) {
+    std::vector<const plan::Instruction*> list;
+    append(list, single ? Group{group.first + turn, group.first + turn + 1} : group, repeats);
+    Expected<Run> run = prepare(std::move(list));
+    if (!run.ok()) return run.status();
+    runs.push_back(std::move(*run));
+  }
+  Expected<double> seconds = undisturbed(runs);
+  if (!seconds.ok()) return seconds;
+  Taken taken{*seconds / (single ? 1 : static_cast<double>(repeats) * count), 0};
+  if (options_.processes && options_.ranks == 1) SHEAF_RETURN_IF_ERROR(combine(taken));
+  return taken.quickest;
+}
+
+Expected<double> InstructionTimer::secondsOfAll(size_t index, double quantile) {
+  const Group& group = groups_[index];
+  Expected<int> times = timesOf(group);
+  if (!times.ok()) return times.status();
+  const int repeats = std::max(*times, 1);
+  std::vector<const plan::Instruction*> list;
+  append(list, group, repeats);
+  Expected<Run> run = prepare(std::move(list));
+  if (!run.ok()) return run.status();
+  Expected<double> seconds = quantileOfAll(*run, quantile);
+  if (!seconds.ok()) return seconds;
+  return *seconds / (static_cast<double>(repeats) * std::max(group.last - group.first, 1));
+}
+
+Expected<double> InstructionTimer::together(const std::vector<size_t>& groups, const std::vector<int>& times) {
+  constexpr double kTypical = 0.25;
+  std::vector<const plan::Instruction*> list;
+  for (size_t i = 0; i < groups.size(); ++i) append(list, groups_[groups[i]], times[i]);
+  Expected<Run> run = prepare(std::move(list));
+  if (!run.ok()) return run.status();
+  return quantileOfAll(*run, kTypical);
+}
+
+}  // namespace sheaf::measure

@@ -1,0 +1,183 @@
+#include <algorithm>
+
+#include "runtime/base/Text.h"
+#include "runtime/measure/MeasureParts.h"
+#include "runtime/measure/MeasuredCalls.h"
+#include "runtime/plan/Library.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::measure {
+namespace {
+
+// Collectives depend on who arrives when: not their quickest repetition counts, but a common one.
+constexpr double kTypical = 0.25;
+constexpr int kHandOffs = 16;
+// The largest arrays, and what is left beside them.
+constexpr uint64_t kMostOnCpus = uint64_t{64} << 20, kMostOnGpus = uint64_t{512} << 20, kRoom = 1 << 12;
+
+void addCollective(InstructionTimer& timer, plan::CollectiveOp op, uint64_t bytes, uint64_t ranks) {
+  const uint64_t part = bytes / ranks;
+  plan::Instruction instruction;
+  plan::Collective* collective = instruction.mutable_collective();
+  collective->set_op(op);
+  collective->set_type(plan::F32);
+  collective->set_count((op == plan::ALL_REDUCE ? bytes : part) / sizeof(float));
+  *collective->mutable_source() = timer.place(op == plan::ALL_GATHER ? part : bytes, plan::READ);
+  *collective->mutable_destination() = timer.place(op == plan::REDUCE_SCATTER ? part : bytes, plan::WRITE);
+  timer.add(std::move(instruction), InstructionTimer::kCommunication);
+}
+
+size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t bytes, uint64_t ranks) {
+  const size_t group = timer.group(kFootprints * 2 * (bytes + 128));
+  for (int i = 0; i < kFootprints; ++i) addCollective(timer, op, bytes, ranks);
+  return group;
+}
+
+// Products alone, and products each of which waits for a small all-gather that waits for the one before: what a
+// collective takes in a step beyond itself, for ranks arrive apart and threads have to be woken.
+std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
+  const MeasuredCall product = gemmCall(plan::F32, 128, 128, 128, false, false);
+  const uint64_t footprint = std::max(uint64_t{1} << 20, 2 * (product.bytes() + product.gpuScratch()));
+  std::pair<size_t, size_t> groups;
+  for (bool handing : {false, true}) {
+    (handing ? groups.second : groups.first) = timer.group(footprint);
+    for (int i = 0; i < kHandOffs; ++i) {
+      addCalls(timer, product, 1);
+      if (!handing) continue;
+      timer.order(InstructionTimer::kCompute, InstructionTimer::kCommunication);
+      addCollective(timer, plan::ALL_GATHER, 128 * ranks, ranks);
+      timer.order(InstructionTimer::kCommunication, InstructionTimer::kCompute);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
+                                                      bool network) {
+  const uint64_t n = static_cast<uint64_t>(set.ranks);
+  const uint64_t most = options.gpu ? kMostOnGpus : kMostOnCpus;
+  uint64_t arena = std::min(set.arenaBytes, 2 * most + kRoom);
+  if (!options.gpu) arena = std::min(kArenaBytes, std::max(uint64_t{1} << 20, options.memoryBytes / (4 * n)));
+  InstructionTimer timer(device, options, set, arena / plan::kAlignment * plan::kAlignment, plan::Plan());
+  struct Case {
+    size_t group;
+    profile::Transfer transfer;
+  };
+  std::vector<std::vector<Case>> cases;
+  for (plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE}) {
+    cases.emplace_back();
+    for (uint64_t bytes = n * 128; bytes <= most && 2 * bytes + kRoom <= arena; bytes *= bytes < (64 << 10) ? 16 : 4)
+      cases.back().push_back({collectiveGroup(timer, op, bytes, n), {op, bytes, set.ranks}});
+  }
+  const auto [computing, handing] = handOffGroups(timer, n);
+  SHEAF_RETURN_IF_ERROR(timer.open());
+  double handOff = 0;
+  for (const auto& [group, sign] : {std::pair{handing, 1}, std::pair{computing, -1}}) {
+    Expected<double> seconds = timer.secondsOfAll(group, kTypical);
+    if (!seconds.ok()) return seconds.status();
+    handOff += sign * *seconds * timer.instructions(group) / kHandOffs;
+  }
+  std::vector<profile::LinkCost> links;
+  for (const std::vector<Case>& sizes : cases) {
+    profile::LinkCost link;
+    link.op = sizes.front().transfer.op;
+    link.ranks = set.ranks;
+    link.network = network;
+    link.source = cat("measured with ", set.ranks, " ranks",
+                      options.gpu ? network         ? " over the network"
+                                    : set.processes ? " of one node, the others busy likewise"
+                                                    : " that share a GPU"
+                                  : cat(" on ", options.cores, " cores"),
+                      "; the latency as in a step");
+    const double sent = (link.op == plan::ALL_REDUCE ? 2.0 : 1.0) * static_cast<double>(n - 1) / static_cast<double>(n);
+    double before = 0;
+    for (const Case& c : sizes) {
+      // Four times the bytes take at most four times as long: what would take too long is left to be extrapolated.
+      if (options.gpu && link.bandwidth.points.size() >= 2 && 4 * before > kLongest) break;
+      Expected<double> seconds = timer.secondsOfAll(c.group, kTypical);
+      if (!seconds.ok()) return seconds.status();
+      before = *seconds;
+      if (&c == &sizes.front()) {
+        link.latency = *seconds;
+        // That of an all-gather, which comes first, is in the hand-off.
+        if (&sizes == &cases.front()) handOff = std::max(handOff - *seconds, 0.0);
+        continue;
+      }
+      const double bytes = static_cast<double>(c.transfer.bytes);
+      link.bandwidth.points.emplace_back(bytes / static_cast<double>(n),
+                                         sent * bytes / std::max(*seconds - link.latency, *seconds * 0.1));
+    }
+    link.latency += handOff;
+    links.push_back(link);
+  }
+  return links;
+}
+
+Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options, const RankSet& set) {
+  RankSet ranks = set;
+  // On CPUs, with the threads that two ranks leave to collectives.
+  if (!options.gpu) ranks = {2, static_cast<int>(options.cores / 2 - 1), nullptr, kArenaBytes};
+  if (ranks.threads < 1)
+    return Slowdown{0, cat("not measurable on ", options.cores, " cores: collectives' threads have none of their own")};
+  if (ranks.ranks < 2) return Slowdown{0, "one rank has no collectives"};
+  InstructionTimer timer(device, options, ranks, ranks.arenaBytes, plan::Plan());
+  struct Pair {
+    size_t product, gather;
+    std::string name;
+  };
+  std::vector<Pair> pairs;
+  auto add = [&](const MeasuredCall& call, uint64_t footprint, int copies, uint64_t gathered) {
+    const uint64_t n = static_cast<uint64_t>(ranks.ranks), bytes = gathered / (128 * n) * 128 * n;
+    const size_t product = timer.group(footprint);
+    addCalls(timer, call, copies);
+    auto size = [&](const char* name) { return plan::integer(call.call, name); };
+    pairs.push_back({product, collectiveGroup(timer, plan::ALL_GATHER, bytes, n),
+                     cat("products of ", size("m"), " x ", size("n"), " x ", size("k"), " beside all-gathers of ",
+                         bytesText(bytes))});
+  };
+  if (!options.gpu)
+    add(gemmCall(plan::F32, 1536, 384, 1024, false, false), uint64_t{32} << 20, kFootprints, uint64_t{16} << 20);
+  else
+    for (int64_t size : {256, 1024, 4096}) {
+      const MeasuredCall call = gemmCall(plan::BF16, size, size, size, false, false);
+      // As many bytes as the product's operands and result, twice.
+      const uint64_t footprint = call.bytes() + call.gpuScratch() + kRoom;
+      if (size == 256 || std::max(footprint, 4 * call.bytes() + kRoom) <= ranks.arenaBytes)
+        add(call, footprint, 1, 2 * call.bytes());
+    }
+  SHEAF_RETURN_IF_ERROR(timer.open());
+  // Both are to take about as long. Of the pairs the largest that a slow device is not too slow for.
+  constexpr double kSeconds = 0.05;
+  std::vector<size_t> groups;
+  std::vector<double> once;
+  std::string name;
+  for (const Pair& pair : pairs) {
+    if (!once.empty() && 64 * std::max(once[0], once[1]) > kLongest) break;
+    groups = {pair.product, pair.gather};
+    once.clear();
+    name = pair.name;
+    for (size_t group : groups) {
+      Expected<double> seconds = timer.seconds(group);
+      if (!seconds.ok()) return seconds.status();
+      once.push_back(*seconds);
+    }
+  }
+  std::vector<int> times;
+  std::vector<double> alone;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    times.push_back(std::max(static_cast<int>(kSeconds / (once[i] * timer.instructions(groups[i]))), 1));
+    Expected<double> seconds = timer.together({groups[i]}, {times.back()});
+    if (!seconds.ok()) return seconds.status();
+    alone.push_back(*seconds);
+  }
+  Expected<double> both = timer.together(groups, times);
+  if (!both.ok()) return both.status();
+  // While the collectives run, computation does so much of its work; all of it if they take no longer together.
+  const double done = std::clamp((alone[0] + alone[1] - *both) / std::min(alone[0], alone[1]), 1e-3, 1.0);
+  return Slowdown{1 / done - 1, cat("measured: ", name, " on ", ranks.ranks, " ranks",
+                                    options.gpu ? "" : cat(" of ", ranks.threads, " threads"))};
+}
+
+}  // namespace sheaf::measure

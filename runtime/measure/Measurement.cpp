@@ -1,0 +1,107 @@
+#include "runtime/measure/Measurement.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/base/Text.h"
+#include "runtime/comm/process/SubGroup.h"
+#include "runtime/measure/MeasureParts.h"
+#include "runtime/measure/MeasuredCalls.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::measure {
+namespace {
+
+// 1, 2, 4, ... below a number, and it.
+std::vector<int64_t> doublings(int64_t first, int64_t last) {
+  std::vector<int64_t> numbers;
+  for (int64_t n = first; n < last; n *= 2) numbers.push_back(n);
+  numbers.push_back(std::max(first, last));
+  return numbers;
+}
+
+// The ranks that are measured together: neighbours, while all other neighbours do the same.
+class Neighbours {
+ public:
+  Neighbours(const MeasureOptions& options, int64_t ranks, uint64_t arenaBytes)
+      : set_{ranks, 1, options.processes, arenaBytes} {
+    if (!options.processes || ranks == options.processes->size()) return;
+    group_.emplace(*options.processes, ranks);
+    set_.processes = &*group_;
+  }
+  Neighbours(const Neighbours&) = delete;
+  const RankSet& set() const { return set_; }
+
+ private:
+  std::optional<comm::SubGroup> group_;
+  RankSet set_;
+};
+
+}  // namespace
+
+DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
+  DeviceOptions device;
+  device.ranks = set.ranks;
+  device.threadsPerRank = set.threads;
+  device.graphs = options.graphs;
+  device.ringReductions = options.ringReductions;
+  device.tunedProducts = options.tunedProducts;
+  device.processes = set.processes;
+  if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;
+  return device;
+}
+
+Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& options) {
+  auto tell = [&](const std::string& what) {
+    if (options.progress) options.progress(what);
+  };
+  profile::ProfileData data;
+  data.name = options.name;
+  data.description = cat("measured on ", options.machine);
+  data.ranks = options.ranks;
+  data.ranksPerNode = options.gpu ? options.ranksPerNode : plan::kMaxRanks;
+  data.cores = options.gpu ? 0 : options.cores;
+  data.memoryBytes = options.memoryBytes;
+  data.memorySource = options.memorySource;
+  // Of computation: on GPUs one, on CPUs one for each number of threads a rank.
+  std::vector<RankSet> sets;
+  if (options.gpu) {
+    Expected<RankSet> set = gpuRanks(device, options);
+    if (!set.ok()) return set.status();
+    sets.push_back(*set);
+  } else {
+    for (int64_t threads : options.threads > 0 ? std::vector{options.threads} : doublings(1, options.cores))
+      sets.push_back({std::max<int64_t>(options.cores / threads, 1), static_cast<int>(threads), nullptr, kArenaBytes});
+  }
+  for (const RankSet& set : sets) {
+    tell(options.gpu ? "computation"
+                     : cat("computation with ", set.threads, set.threads == 1 ? " thread" : " threads", " a rank"));
+    Expected<profile::ComputeCost> compute = measureCompute(device, options, set);
+    if (!compute.ok()) return compute.status();
+    if (options.gpu) SHEAF_RETURN_IF_ERROR(measureEpilogues(device, options, set, *compute));
+    data.compute.push_back(std::move(*compute));
+  }
+  const uint64_t arenaBytes = sets.front().arenaBytes;
+  auto links = [&](int64_t ranks, bool network) -> Status {
+    tell(cat("collectives of ", ranks, " ranks", network ? " over the network" : ""));
+    const Neighbours neighbours(options, ranks, arenaBytes);
+    Expected<std::vector<profile::LinkCost>> links = measureLinks(device, options, neighbours.set(), network);
+    if (!links.ok()) return links.status();
+    data.links.insert(data.links.end(), links->begin(), links->end());
+    return {};
+  };
+  const int64_t within = options.gpu ? std::min(options.ranks, options.ranksPerNode) : options.ranks;
+  if (within > 1)
+    for (int64_t ranks : doublings(2, within))
+      if (!options.processes || within % ranks == 0) SHEAF_RETURN_IF_ERROR(links(ranks, false));
+  if (options.ranks > within) SHEAF_RETURN_IF_ERROR(links(options.ranks, true));
+  tell("computation beside collectives");
+  const Neighbours beside(options, options.gpu && within > 1 ? within : options.ranks, arenaBytes);
+  Expected<Slowdown> slowdown = measureSlowdown(device, options, beside.set());
+  if (!slowdown.ok()) return slowdown.status();
+  data.slowdown = slowdown->value;
+  data.slowdownSource = slowdown->source;
+  return profile::Profile(std::move(data));
+}
+
+}  // namespace sheaf::measure

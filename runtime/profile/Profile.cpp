@@ -1,0 +1,207 @@
+#include "runtime/profile/Profile.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::profile {
+namespace {
+
+// Of entries for a type and more, the one that fits `matches`, else one for f32, else any.
+template <typename Cost, typename Matches>
+const Cost* find(const std::vector<Cost>& costs, plan::ElementType type, Matches matches) {
+  const Cost* best = nullptr;
+  int bestFit = -1;
+  for (const Cost& cost : costs) {
+    const int fit = (cost.type == type ? 4 : cost.type == plan::F32 ? 2 : 0) + (matches(cost) ? 1 : 0);
+    if (fit > bestFit) best = &cost, bestFit = fit;
+  }
+  return best;
+}
+
+// Between the factors of the nearest shapes, each size on a logarithmic scale: all of a factor at its shape, half of it
+// where one size is 1.4 times as large, none of it beyond twice.
+double factorOf(const std::vector<GemmFactor>& shapes, const Work& work) {
+  auto distance = [](int64_t a, int64_t b) {
+    return std::log2(static_cast<double>(std::max<int64_t>(a, 1)) / static_cast<double>(std::max<int64_t>(b, 1)));
+  };
+  double sum = 0, weights = 1;
+  for (const GemmFactor& shape : shapes) {
+    const double m = distance(work.m, shape.m), n = distance(work.n, shape.n), k = distance(work.k, shape.k);
+    const double squared = m * m + n * n + k * k;
+    if (squared >= 1) continue;
+    constexpr double kSame = 1e-6;
+    const double weight = (1 - std::sqrt(squared)) * (1 - std::sqrt(squared)) / (squared + kSame);
+    sum += weight * std::log(shape.factor);
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
+double gemmSeconds(const ComputeCost& compute, const Work& work) {
+  const GemmCost* cost = find(compute.gemm, work.type, [&](const GemmCost& c) {
+    return c.tf32 == work.tf32 && (c.anyLayout || (c.transposeA == work.transposeA && c.transposeB == work.transposeB));
+  });
+  if (!cost) return 0;
+  auto per = [](double half, int64_t size) { return half / static_cast<double>(std::max<int64_t>(size, 1)); };
+  return work.flops / cost->rate *
+         (1 + per(cost->halfM, work.m) + per(cost->halfN, work.n) + per(cost->halfK, work.k) +
+          per(cost->halfResults, work.m) / static_cast<double>(std::max<int64_t>(work.n * work.batch, 1))) *
+         factorOf(cost->shapes, work);
+}
+
+double attentionSeconds(const ComputeCost& compute, const Work& work) {
+  const AttentionCost* cost =
+      find(compute.attention, work.type, [&](const AttentionCost& c) { return c.gradient == work.gradient; });
+  if (!cost) return 0;
+  const double keys = static_cast<double>(std::max<int64_t>(work.n, 1));
+  const double width = static_cast<double>(std::max<int64_t>(work.k, 1));
+  const double queries =
+      static_cast<double>(std::max<int64_t>(work.m, 1)) * static_cast<double>(std::max<int64_t>(work.batch, 1));
+  return work.flops / cost->rate *
+         ((1 + cost->halfWidth / width) * (1 + cost->halfKeys / keys) + cost->halfQueries / queries) *
+         (work.causal ? 1 + std::min(cost->block / keys, 1.0) : 1);
+}
+
+// What a rank sends and receives of each byte of the array.
+double sentOf(plan::CollectiveOp op, int64_t ranks) {
+  return (op == plan::ALL_REDUCE ? 2 : 1) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+}
+
+}  // namespace
+
+double seconds(const ComputeCost& costs, const Work& work) {
+  double seconds = 0;
+  switch (work.kind) {
+    case Work::Kind::kNone:
+      return 0;
+    case Work::Kind::kKernel:
+      seconds = std::max(work.bytes / costs.kernels.at(work.bytes), work.flops / costs.operations);
+      break;
+    case Work::Kind::kGemm:
+      seconds = gemmSeconds(costs, work) + (costs.epilogues > 0 ? work.epilogueBytes / costs.epilogues : 0);
+      break;
+    case Work::Kind::kAttention:
+      seconds = attentionSeconds(costs, work);
+      break;
+    case Work::Kind::kConvolution:
+      seconds = gemmSeconds(costs, work) / costs.convolution;
+      break;
+    case Work::Kind::kOther:
+      seconds = work.bytes / costs.moves.at(work.bytes);
+      break;
+  }
+  return costs.overhead + seconds;
+}
+
+double Curve::at(double size) const {
+  auto above = std::lower_bound(points.begin(), points.end(), size,
+                                [](const auto& point, double value) { return point.first < value; });
+  if (above == points.begin()) return points.front().second;
+  if (above == points.end()) return points.back().second;
+  const auto& [x0, y0] = above[-1];
+  const auto& [x1, y1] = *above;
+  return y0 + (y1 - y0) * std::log(size / x0) / std::log(x1 / x0);
+}
+
+double Curve::highest() const {
+  double most = 0;
+  for (const auto& point : points) most = std::max(most, point.second);
+  return most;
+}
+
+Expected<Profile> Profile::withRanks(int64_t ranks) const {
+  Profile other = *this;
+  other.data_.ranks = ranks;
+  const bool network =
+      std::any_of(data_.links.begin(), data_.links.end(), [](const LinkCost& link) { return link.network; });
+  if (nodes(ranks) > 1 && !network)
+    return Status::error(cat("profile ", data_.name, " is one node of ", data_.ranksPerNode,
+                             " ranks and knows no network, so it ", "cannot say what ", ranks,
+                             " ranks do; take one of a cluster, such as h100x64"));
+  return other;
+}
+
+const ComputeCost& Profile::compute() const {
+  // A rank takes the cores that are there for it, as sheaf-run does unless told otherwise.
+  const int64_t threads = data_.cores > 0 ? std::max<int64_t>(data_.cores / std::max<int64_t>(data_.ranks, 1), 1) : 1;
+  size_t best = 0;
+  while (best + 1 < data_.compute.size() && data_.compute[best + 1].threads <= threads) ++best;
+  return data_.compute[best];
+}
+
+double Profile::share() const {
+  if (data_.cores == 0) return 1;
+  return std::max(1.0, static_cast<double>(data_.ranks * compute().threads) / static_cast<double>(data_.cores));
+}
+
+double Profile::slowdown() const {
+  if (data_.cores == 0) return data_.slowdown;
+  // A rank's collectives run on a thread of their own. Where cores are left for those threads, computation goes on as
+  // measured; where they are not, it gets the cores that remain, and nothing if none do.
+  const double computing = static_cast<double>(std::min(data_.cores, data_.ranks * compute().threads));
+  const double remaining = static_cast<double>(std::max<int64_t>(data_.cores - data_.ranks, 0));
+  if (computing <= remaining) return data_.slowdown;
+  constexpr double kStandstill = 1e3;
+  if (remaining == 0) return kStandstill;
+  return (1 + data_.slowdown) * computing / remaining - 1;
+}
+
+double Profile::seconds(const Work& work) const {
+  return profile::seconds(compute(), work) * share();
+}
+
+template <typename Visit>
+void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const {
+  const bool network = nodes(ranks) > 1;
+  auto fits = [&](const LinkCost& link) {
+    return link.network == network && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
+  };
+  // Of the numbers of ranks that were measured, the nearest.
+  auto distance = [&](const LinkCost& link) {
+    return link.ranks == 0 ? 0 : std::abs(std::log(static_cast<double>(link.ranks) / static_cast<double>(ranks)));
+  };
+  double nearest = HUGE_VAL;
+  for (const LinkCost& link : data_.links)
+    if (fits(link)) nearest = std::min(nearest, distance(link));
+  for (const LinkCost& link : data_.links)
+    if (fits(link) && distance(link) <= nearest)
+      // Ranks that share a memory share its bandwidth.
+      visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / static_cast<double>(ranks) : 1);
+}
+
+double Profile::wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const {
+  const double between = static_cast<double>(nodes(ranks) - 1), within = static_cast<double>(ranks - 1) - between;
+  return way.latency + (op == plan::ALL_REDUCE ? 2 : 1) * (within * way.hop + between * way.networkHop);
+}
+
+double Profile::seconds(const Transfer& transfer) const {
+  if (transfer.ranks <= 1) return compute().overhead;
+  const double bytes = static_cast<double>(transfer.bytes), part = bytes / static_cast<double>(transfer.ranks);
+  double least = HUGE_VAL;
+  forEachWay(transfer.op, transfer.ranks, [&](const LinkCost& way, double scale) {
+    least = std::min(least, wayLatency(way, transfer.op, transfer.ranks) +
+                                sentOf(transfer.op, transfer.ranks) * bytes / (way.bandwidth.at(part) * scale));
+  });
+  return least;
+}
+
+double Profile::latency(plan::CollectiveOp op, int64_t ranks) const {
+  if (ranks <= 1) return compute().overhead;
+  double least = HUGE_VAL;
+  forEachWay(op, ranks, [&](const LinkCost& way, double) { least = std::min(least, wayLatency(way, op, ranks)); });
+  return least;
+}
+
+double Profile::bandwidth(plan::CollectiveOp op, int64_t ranks) const {
+  double most = 0;
+  if (ranks <= 1) return HUGE_VAL;
+  forEachWay(op, ranks, [&](const LinkCost& way, double scale) {
+    most = std::max(most, way.bandwidth.highest() * scale / sentOf(op, ranks));
+  });
+  return most;
+}
+
+}  // namespace sheaf::profile

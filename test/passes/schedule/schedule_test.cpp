@@ -1,0 +1,235 @@
+// The scheduler against the exact optimum, the lower bound and the baselines, on random small steps.
+#include "passes/schedule/Scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "passes/schedule/Baselines.h"
+#include "passes/schedule/Bound.h"
+#include "test/passes/schedule/ExactSchedule.h"
+
+namespace sheaf::schedule {
+namespace {
+
+// A step of some layers, each a bucket, with ZeRO-3: what the scheduler sees and what a baseline sees.
+struct Instance {
+  StepModel model;
+  BaselineStep baseline;
+  uint64_t limit = 0;  // of the bytes that gathers bring: some of them always fit
+};
+
+class Builder {
+ public:
+  explicit Builder(uint64_t seed) : random_(seed) {}
+
+  Instance build() {
+    layers_ = 2 + random_() % 3;
+    std::vector<double> forward, backward, weight, gather, reduce, update;
+    double busy = std::uniform_real_distribution<>(0.25, 1.3)(random_);  // of the link, relative to computation
+    for (int k = 0; k < layers_; ++k) {
+      double size = uniform(1, 6);
+      forward.push_back(size * uniform(0.7, 1.3));
+      backward.push_back(size * uniform(0.7, 1.3));
+      weight.push_back(size * uniform(0.7, 1.3));
+      update.push_back(size * uniform(0.05, 0.4));
+      double bytes = size * uniform(0.5, 2) * busy;
+      gather.push_back(bytes), reduce.push_back(bytes);
+    }
+    std::vector<uint32_t> f(layers_), b(layers_), w(layers_), g(layers_), h(layers_), r(layers_), u(layers_);
+    for (int k = 0; k < layers_; ++k) {
+      g[k] = addGather(gather[k]);
+      f[k] = add(Node::Kind::kCompute, forward[k]);
+      uses(f[k], g[k]);
+      if (k > 0) after(f[k - 1], f[k]);
+    }
+    uint32_t loss = f[layers_ - 1];
+    for (int k = layers_ - 1; k >= 0; --k) {
+      // The last layer stays gathered.
+      h[k] = k == layers_ - 1 || k == 0 ? g[k] : addGather(gather[k]);
+      uint32_t incoming = k == layers_ - 1 ? loss : b[k + 1];
+      if (k > 0) {
+        b[k] = add(Node::Kind::kCompute, backward[k]);
+        after(incoming, b[k]), uses(b[k], h[k]);
+      }
+      w[k] = add(Node::Kind::kCompute, weight[k]);
+      after(incoming, w[k]);
+      r[k] = add(Node::Kind::kReduce, reduce[k]);
+      after(w[k], r[k]), after(r[k], w[k], 1);
+      u[k] = add(Node::Kind::kAftermath, update[k]);
+      after(r[k], u[k]), after(u[k], g[k], 1), after(g[k], u[k]);
+      if (h[k] != g[k]) after(u[k], h[k], 1), after(h[k], u[k]);
+    }
+    // The baselines' view: the same computation without updates, in the same order.
+    Instance instance;
+    std::vector<uint32_t> place(model_.nodes.size(), kNone);
+    for (uint32_t i = 0; i < model_.nodes.size(); ++i) {
+      if (model_.nodes[i].kind != Node::Kind::kCompute) continue;
+      place[i] = instance.baseline.compute.size();
+      instance.baseline.compute.push_back(model_.nodes[i].seconds);
+    }
+    instance.baseline.liveBytes.assign(instance.baseline.compute.size(), 0);
+    instance.baseline.backward = layers_;
+    for (int k = 0; k < layers_; ++k) {
+      BaselineGroup group;
+      group.uses.push_back({place[f[k]], place[f[k]]});
+      if (k == layers_ - 1 && k > 0)
+        group.uses.back().second = place[b[k]];
+      else if (k > 0)
+        group.uses.push_back({place[b[k]], place[b[k]]});
+      group.gradient = group.firstGradient = place[w[k]];
+      group.gatherSeconds = gather[k], group.reduceSeconds = reduce[k], group.updateSeconds = update[k];
+      instance.baseline.groups.push_back(group);
+    }
+    uint64_t largest = 0;
+    for (const Storage& buffer : model_.buffers) largest = std::max(largest, buffer.bytes);
+    instance.limit = static_cast<uint64_t>(static_cast<double>(largest) * uniform(1, 2.2));
+    instance.model = std::move(model_);
+    return instance;
+  }
+
+ private:
+  double uniform(double low, double high) { return std::uniform_real_distribution<>(low, high)(random_); }
+  uint32_t add(Node::Kind kind, double seconds) {
+    Node node;
+    node.kind = kind;
+    node.seconds = seconds;
+    bool link = kind == Node::Kind::kGather || kind == Node::Kind::kReduce;
+    node.unit = link ? Unit::kLink : Unit::kCompute;
+    node.stream = link;
+    model_.nodes.push_back(node);
+    return model_.nodes.size() - 1;
+  }
+  uint32_t addGather(double seconds) {
+    uint32_t gather = add(Node::Kind::kGather, seconds);
+    model_.buffers.push_back({uint64_t{128} * static_cast<uint64_t>(1 + 1000 * seconds)});
+    access(gather, model_.buffers.size() - 1, true);
+    return gather;
+  }
+  void uses(uint32_t node, uint32_t gather) {
+    access(node, model_.nodes[gather].accesses[0].buffer, false);
+    after(gather, node), after(node, gather, 1);
+  }
+  void access(uint32_t node, uint32_t buffer, bool write) {
+    model_.nodes[node].accesses.push_back({buffer, 0, model_.buffers[buffer].bytes, 0, write});
+  }
+  void after(uint32_t from, uint32_t to, uint32_t distance = 0) { model_.dependences.push_back({from, to, distance}); }
+
+  std::mt19937_64 random_;
+  int layers_ = 0;
+  StepModel model_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Bound boundOf(const StepModel& model, uint64_t limit) {
+  Loop loop;
+  for (const Node& node : model.nodes) loop.ops.push_back({node.unit, node.stream, node.seconds});
+  const MemoryBound effect = limit > 0 ? memoryBoundOf(model, model.dependences, limit) : MemoryBound{};
+  return schedule::boundOf(loop, model.dependences, limit > 0 ? &effect : nullptr);
+}
+
+// How far our schedules of so many random steps are from their optima.
+struct Gaps {
+  std::vector<double> ours, baselines, bounds;
+  int64_t boundByMemory = 0;
+};
+
+Gaps gapsOf(int64_t instances, bool limited) {
+  Gaps gaps;
+  int64_t nodes = 0;
+  for (int64_t seed = 1; seed <= instances; ++seed) {
+    Instance instance = Builder(seed).build();
+    const StepModel& model = instance.model;
+    const uint64_t limit = limited ? instance.limit : 0;
+    SchedulerOptions options;
+    options.memoryLimit = limit;
+    Scheduled ours = schedule(model, options);
+    EXPECT_TRUE(respects(model, ours.order)) << "instance " << seed;
+    EXPECT_LE(limited ? ours.bytes : 0, limit) << "instance " << seed;
+    double period = ours.timeline.period;
+    double optimum = exactPeriod(model, limit, period, nodes);
+    Bound bound = boundOf(model, limit);
+    EXPECT_LE(bound.seconds, optimum * (1 + 1e-9)) << "instance " << seed;
+    EXPECT_LE(optimum, period * (1 + 1e-9)) << "instance " << seed;
+    gaps.bounds.push_back(1 - bound.seconds / optimum);
+    gaps.boundByMemory += bound.by == BoundBy::kMemory;
+    gaps.ours.push_back(period / optimum - 1);
+    EXPECT_LE(gaps.ours.back(), 0.05) << "instance " << seed << ": " << period << " against " << optimum;
+    if (limited) continue;
+    gaps.baselines.push_back(playBaseline(instance.baseline, Baseline::kFsdp2, 0).seconds / optimum - 1);
+    EXPECT_GE(gaps.baselines.back(), -1e-3) << "instance " << seed;
+  }
+  std::cout << "gap to the optimum: median " << median(gaps.ours) << ", worst "
+            << *std::max_element(gaps.ours.begin(), gaps.ours.end()) << ", optimal "
+            << std::count_if(gaps.ours.begin(), gaps.ours.end(), [](double g) { return g < 2e-4; }) << " of "
+            << instances << "; bound below the optimum by " << median(gaps.bounds) << ", by memory "
+            << gaps.boundByMemory << "; " << nodes << " nodes searched\n";
+  return gaps;
+}
+
+TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
+  Gaps gaps = gapsOf(240, false);
+  EXPECT_LE(median(gaps.ours), 2e-4);
+  EXPECT_EQ(gaps.boundByMemory, 0);
+  EXPECT_GE(median(gaps.baselines), 0.10);
+}
+
+TEST(Schedule, IsNearTheOptimumUnderAMemoryLimit) {
+  Gaps gaps = gapsOf(120, true);
+  EXPECT_LE(median(gaps.ours), 2e-4);
+  EXPECT_GE(gaps.boundByMemory, 25);
+}
+
+// Parameters that are gathered for the forward pass and again for the backward pass, and computation between the two
+// that needs the room.
+StepModel gatheredTwice() {
+  StepModel model;
+  model.buffers = {{0, true}, {100}, {100}, {100}, {10}};  // shard, what either gather brings, scratch, activation
+  auto add = [&](Node::Kind kind, double seconds, std::vector<Access> accesses) {
+    Node node;
+    node.kind = kind, node.seconds = seconds, node.accesses = std::move(accesses);
+    const bool link = kind == Node::Kind::kGather || kind == Node::Kind::kReduce;
+    node.unit = link ? Unit::kLink : Unit::kCompute, node.stream = link;
+    model.nodes.push_back(std::move(node));
+  };
+  auto read = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, false}; };
+  auto write = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, true}; };
+  add(Node::Kind::kGather, 2, {read(0), write(1)});
+  add(Node::Kind::kCompute, 1, {read(1), write(4)});
+  add(Node::Kind::kCompute, 1, {read(4), write(3)});
+  add(Node::Kind::kGather, 2, {read(0), write(2)});
+  add(Node::Kind::kCompute, 1, {read(2), read(4)});
+  add(Node::Kind::kReduce, 1, {});
+  add(Node::Kind::kAftermath, 0.5, {write(0)});
+  model.dependences = {{0, 1, 0}, {1, 2, 0}, {2, 4, 0}, {3, 4, 0}, {4, 5, 0}, {5, 6, 0}, {6, 0, 1}, {6, 3, 1}};
+  return model;
+}
+
+TEST(Bound, UnderALimitCountsWhatItForces) {
+  const StepModel model = gatheredTwice();
+  // Beside 110 bytes in use the first gather's 100 cannot stay, but for 40 of them, nor can the second's come.
+  const MemoryBound effect = memoryBoundOf(model, model.dependences, 150);
+  EXPECT_DOUBLE_EQ(effect.forced[3], 1.2);
+  EXPECT_EQ(effect.forced[0], 0);
+  ASSERT_FALSE(effect.excluded[3].empty());
+  EXPECT_TRUE(effect.excluded[3][1] && effect.excluded[3][2]);
+  EXPECT_FALSE(effect.excluded[3][4]);
+  const Bound bound = boundOf(model, 150);
+  EXPECT_STREQ(boundByName(bound.by), "memory");
+  EXPECT_DOUBLE_EQ(bound.seconds, 8.5);  // one after the other
+  // With room for both nothing is forced, and the second gather runs under the forward pass.
+  const Bound free = boundOf(model, 210);
+  EXPECT_STRNE(boundByName(free.by), "memory");
+  EXPECT_LT(free.seconds, 8);
+  EXPECT_DOUBLE_EQ(free.seconds, boundOf(model, 0).seconds);
+  // What no order keeps tells nothing.
+  EXPECT_EQ(memoryBoundOf(model, model.dependences, 100).forced[3], 0);
+}
+
+}  // namespace
+}  // namespace sheaf::schedule

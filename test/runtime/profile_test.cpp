@@ -1,0 +1,256 @@
+// What instructions ask of a machine, and what a profile answers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/profile/Profile.h"
+#include "runtime/profile/Work.h"
+#include "test/runtime/LibraryCalls.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf::profile {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+plan::Operand operandOf(uint64_t bytes, plan::Access access) {
+  plan::Operand operand;
+  operand.set_bytes(bytes);
+  operand.set_access(access);
+  return operand;
+}
+
+Work workOfCall(plan::LibraryCall call, std::initializer_list<plan::Operand> operands) {
+  for (const plan::Operand& operand : operands) *call.add_operands() = operand;
+  plan::Instruction instruction;
+  *instruction.mutable_call() = std::move(call);
+  return workOf(instruction, plan::Plan());
+}
+
+TEST(Work, OfAProductIsItsFlopsAndOperands) {
+  const Work work =
+      workOfCall(testing::libraryCall("gemm", {{"m", 4}, {"n", 8}, {"k", 16}, {"batch", 2}, {"transpose_b", 1}}),
+                 {operandOf(512, plan::READ), operandOf(1024, plan::READ), operandOf(256, plan::WRITE)});
+  EXPECT_EQ(work.kind, Work::Kind::kGemm);
+  EXPECT_EQ(work.flops, 2.0 * 4 * 8 * 16 * 2);
+  EXPECT_EQ(work.bytes, 512 + 1024 + 256);
+  EXPECT_TRUE(work.transposeB && !work.transposeA);
+  // The compiler, which has no plan, builds the same.
+  EXPECT_EQ(gemmWork(plan::F32, 4, 8, 16, 2, false, true).bytes, work.bytes);
+}
+
+TEST(Work, IsNoneBetweenRows) {
+  // [8, 5] from [8, 3] and [3, 5]: rows of the left operand and the result lie 4 and 8 apart.
+  const Work work = workOfCall(
+      testing::libraryCall("gemm", {{"m", 8}, {"n", 5}, {"k", 3}, {"lda", 4}, {"ldb", 5}, {"ldc", 8}}),
+      {operandOf(8 * 4 * 4, plan::READ), operandOf(3 * 5 * 4, plan::READ), operandOf(8 * 8 * 4, plan::WRITE)});
+  EXPECT_EQ(work.bytes, gemmWork(plan::F32, 8, 5, 3, 1, false, false).bytes);
+  plan::Plan plan;
+  plan.add_kernels()->set_padding(8 * 3 * 4);
+  plan::Instruction instruction;
+  *instruction.mutable_kernel()->add_operands() = operandOf(8 * 8 * 4, plan::READ);
+  EXPECT_EQ(workOf(instruction, plan).bytes, 8 * 5 * 4);
+}
+
+TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
+  const Work work = workOfCall(
+      [] {
+        auto call = testing::libraryCall(
+            "attention", {{"b", 2}, {"h", 3}, {"s", 64}, {"t", 64}, {"d", 16}, {"e", 16}, {"causal", 1}});
+        call.set_scratch_per_thread(4096);
+        return call;
+      }(),
+      {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
+  EXPECT_EQ(work.flops, 2.0 * 2 * 3 * 64 * 64 * (16 + 16) / 2);
+  EXPECT_EQ(work.bytes, 150);
+  // A window of 16 keys, of which the first queries have but half on average.
+  EXPECT_EQ(attentionWork(plan::F32, 2, 3, 64, 64, 16, 16, true, false, 16).flops,
+            2.0 * 2 * 3 * (48 * 16 + 16 * 8) * (16 + 16));
+  EXPECT_EQ(work.batch, 6);
+  const Work gradient = attentionWork(plan::BF16, 2, 3, 64, 64, 16, 16, true, true);
+  EXPECT_EQ(gradient.flops, 2.5 * work.flops);
+}
+
+TEST(Work, OfAKernelIsItsBytesAndOperations) {
+  plan::Plan plan;
+  plan.add_kernels()->set_operations(500);
+  plan::Instruction instruction;
+  *instruction.mutable_kernel()->add_operands() = operandOf(64, plan::READ_WRITE);
+  const Work work = workOf(instruction, plan);
+  EXPECT_EQ(work.kind, Work::Kind::kKernel);
+  EXPECT_EQ(work.bytes, 128);
+  EXPECT_EQ(work.flops, 500);
+  instruction.mutable_record();
+  EXPECT_EQ(workOf(instruction, plan).kind, Work::Kind::kNone);
+}
+
+// A machine with round figures.
+std::string profileText(const std::string& collectives, const std::string& more = "") {
+  return R"({"sheaf_profile": 1, "name": "test", "ranks": 4, )" + more +
+         R"("memory": {"bytes": 1000, "source": "made up"},
+  "compute": [{"overhead": {"seconds": 1e-6, "source": ""},
+    "kernels": {"bandwidth": [[1000, 1e9], [1000000, 4e9]], "operations": 1e9, "source": ""},
+    "moves": {"bandwidth": 1e9, "source": ""},
+    "gemm": [{"type": "f32", "layout": "nn", "rate": 1e12, "half": [10, 0, 0], "source": ""},
+             {"type": "bf16", "rate": 4e12, "half": [0, 0, 0], "source": ""}],
+    "attention": [{"type": "f32", "rate": 1e12, "half_width": 16, "block": 64, "source": ""}],
+    "convolution": {"part": 0.5, "source": ""}}],
+  "collectives": )" +
+         collectives + R"(, "slowdown": {"value": 0.25, "source": ""}})";
+}
+
+const char* const kLinks =
+    R"([{"op": "any", "latency": 1e-5, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+        {"op": "any", "latency": 1e-4, "bandwidth": 2e9, "source": ""}])";
+
+Profile made(const std::string& text) {
+  Expected<Profile> profile = Profile::parse(text, "test.json");
+  EXPECT_TRUE(profile.ok()) << profile.status().message();
+  return *profile;
+}
+
+TEST(Profile, CostsWork) {
+  const Profile p = made(profileText(kLinks));
+  // Overhead, then flops at a rate that is halved where m is at its half value.
+  EXPECT_NEAR(p.seconds(gemmWork(plan::F32, 10, 1000, 1000, 1, false, false)), 1e-6 + 2 * 2e7 / 1e12, 1e-12);
+  EXPECT_NEAR(p.seconds(gemmWork(plan::BF16, 10, 1000, 1000, 1, false, true)), 1e-6 + 2e7 / 4e12, 1e-12);
+  // f64 costs as f32.
+  EXPECT_EQ(p.seconds(gemmWork(plan::F64, 10, 10, 10, 1, false, false)),
+            p.seconds(gemmWork(plan::F32, 10, 10, 10, 1, false, false)));
+  // Bandwidth by size, unless there is more to compute.
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 1e6)), 1e-6 + 1e6 / 4e9, 1e-12);
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 31622.7766)), 1e-6 + 31622.7766 / 2.5e9, 1e-10);
+  EXPECT_NEAR(p.seconds(movingWork(Work::Kind::kKernel, plan::F32, 10, 1e6)), 1e-6 + 1e-3, 1e-12);
+  // Tiles on the diagonal of a causal mask are computed whole.
+  const Work attention = attentionWork(plan::F32, 1, 1, 64, 64, 16, 16, true, false);
+  EXPECT_NEAR(p.seconds(attention), 1e-6 + attention.flops / 1e12 * 2 * 2, 1e-12);
+  EXPECT_EQ(p.seconds(Work()), 0);
+  EXPECT_EQ(p.slowdown(), 0.25);
+}
+
+TEST(Profile, TakesTheQuickestWayOfACollective) {
+  const Profile p = made(profileText(kLinks));
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000, 4}), 1e-5 + 3e-6 + 3000 / 1e9, 1e-12);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000000, 4}), 1e-4 + 3e6 / 2e9, 1e-9);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_REDUCE, 4000, 4}), 1e-5 + 6e-6 + 6000 / 1e9, 1e-12);
+  EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 4000, 1}), 1e-6);
+  for (uint64_t bytes = 1; bytes < (1u << 30); bytes *= 7)
+    for (plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
+      for (int64_t ranks : {2, 3, 4, 64})
+        EXPECT_GE(p.seconds(Transfer{op, bytes, ranks}) * (1 + 1e-9),
+                  p.latency(op, ranks) + static_cast<double>(bytes) / p.bandwidth(op, ranks));
+}
+
+TEST(Profile, KnowsNodesAndNetworks) {
+  const std::string links =
+      R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+          {"op": "any", "network": true, "latency": 0, "hop": 1e-6, "network_hop": 1e-5, "bandwidth": 1e8, "source": ""}])";
+  const Profile p = made(profileText(links, R"("ranks_per_node": 2, )"));
+  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 2), 1e-6, 1e-15);
+  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 8), 4e-6 + 3e-5, 1e-15);
+  EXPECT_NEAR(p.bandwidth(plan::ALL_GATHER, 8), 1e8 * 8 / 7, 1);
+  EXPECT_TRUE(p.withRanks(64).ok());
+  EXPECT_THAT(made(profileText(kLinks)).withRanks(5).status().message(),
+              AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("h100x64")));
+}
+
+TEST(Profile, SharesTheCoresOfOneMachine) {
+  const Profile two = *made(profileText(kLinks, R"("cores": 4, )")).withRanks(2);
+  const Profile eight = *two.withRanks(8);
+  const Work work = movingWork(Work::Kind::kOther, plan::F32, 1e6);
+  EXPECT_NEAR(eight.seconds(work), 2 * two.seconds(work), 1e-12);
+  // Two ranks of one thread leave two cores for collectives' threads; eight leave none.
+  EXPECT_EQ(two.slowdown(), 0.25);
+  EXPECT_GT(eight.slowdown(), 100);
+  EXPECT_NEAR(made(profileText(kLinks, R"("cores": 4, )")).withRanks(3)->slowdown(), 1.25 * 3 - 1, 1e-12);
+}
+
+struct Refusal {
+  const char *name, *from, *to, *message;
+};
+const Refusal kRefusals[] = {
+    {"Format", R"("sheaf_profile": 1)", R"("sheaf_profile": 2)", "test.json: sheaf_profile: "},
+    {"Missing", R"("name": "test", )", "", "name: is missing"},
+    {"Misspelt", R"("convolution")", R"("convolutoin")",
+     "compute[0].convolutoin: unknown key; did you mean convolution?"},
+    {"Range", R"("rate": 4e12)", R"("rate": -4)", "compute[0].gemm[1].rate: expected a number from"},
+    {"Type", R"("type": "bf16")", R"("type": "bf17")", "compute[0].gemm[1].type: 'bf17' is not one of f32"},
+    {"Half", "[10, 0, 0]", "[10, 0]", "compute[0].gemm[0].half: expected three numbers"},
+    {"Shapes", "[10, 0, 0]", R"([10, 0, 0], "shapes": [[1, 2, 3]])",
+     "compute[0].gemm[0].shapes[0]: expected [m, n, k, factor]"},
+    {"Factor", "[10, 0, 0]", R"([10, 0, 0], "shapes": [[1, 2, 3, 0]])",
+     "compute[0].gemm[0].shapes[0][3]: expected a number"},
+    {"Epilogues", R"("convolution")", R"("epilogues": {"source": ""}, "convolution")",
+     "compute[0].epilogues.bandwidth: is missing"},
+    {"Order", "[1000000, 4e9]", "[10, 4e9]", "sizes must increase"},
+    {"Pair", "[1000000, 4e9]", "[1000000]", "compute[0].kernels.bandwidth[1]: expected a pair"},
+    {"Ranks", R"("ranks": 4)", R"("ranks": 0)", "ranks: expected an integer from 1"},
+    {"Op", R"("op": "any", "latency": 1e-5)", R"("op": "all", "latency": 1e-5)",
+     "collectives[0].op: 'all' is not one of any"},
+    {"NoList", R"("overhead": {"seconds": 1e-6, "source": ""})", R"("overhead": [])",
+     "compute[0].overhead: expected an object"},
+    {"Network", R"("ranks": 4, )", R"("ranks": 4, "ranks_per_node": 2, )", "need an entry with \"network\": true"},
+    {"Json", R"("ranks": 4)", R"("ranks" 4)", "a profile is a JSON object"},
+};
+
+class ProfileRefuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(ProfileRefuses, NamingKeyAndRemedy) {
+  std::string text = profileText(kLinks);
+  const size_t at = text.find(GetParam().from);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, std::string(GetParam().from).size(), GetParam().to);
+  EXPECT_THAT(Profile::parse(text, "test.json").status().message(),
+              AllOf(HasSubstr("test.json"), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(, ProfileRefuses, ::testing::ValuesIn(kRefusals),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Profile, KnowsWhatWasMeasuredOfProductsNearby) {
+  // Where no factor is near, a GPU's formula: an idle part for few results.
+  std::string text = profileText(kLinks);
+  const std::string bf16 = R"("rate": 4e12, "half": [0, 0, 0])";
+  text.replace(text.find(bf16), bf16.size(),
+               bf16 + R"(, "half_results": 1000, "shapes": [[512, 512, 64, 1.5], [512, 512, 128, 0.5]])");
+  const Profile p = made(text);
+  auto factor = [&](int64_t m, int64_t n, int64_t k) {
+    const Work work = gemmWork(plan::BF16, m, n, k, 1, false, false);
+    const double alone = work.flops / 4e12 * (1 + 1000.0 / static_cast<double>(m * n));
+    return (p.seconds(work) - 1e-6) / alone;
+  };
+  EXPECT_NEAR(factor(512, 512, 64), 1.5, 1e-4);
+  EXPECT_NEAR(factor(512, 512, 128), 0.5, 1e-4);
+  EXPECT_NEAR(factor(4096, 512, 64), 1, 1e-9);
+  EXPECT_NEAR(factor(10, 10, 10), 1, 1e-9);
+  EXPECT_GT(factor(600, 512, 64), 1.1);
+  EXPECT_LT(factor(600, 512, 64), 1.5);
+  // What is read is what is written.
+  const std::string written = json::write(p.toJson());
+  EXPECT_EQ(json::write(made(written).toJson()), written);
+}
+
+TEST(Profile, OfOneRankNeedsNoCollectives) {
+  std::string text = profileText("[]");
+  text.replace(text.find(R"("collectives": [], )"), 19, "");
+  text.replace(text.find(R"("ranks": 4)"), 10, R"("ranks": 1)");
+  const Profile p = made(text);
+  EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 100, 1}), 1e-6);
+  EXPECT_THAT(p.withRanks(2).status().message(), HasSubstr("one node of 1 ranks"));
+  const std::string written = json::write(p.toJson());
+  EXPECT_EQ(json::write(made(written).toJson()), written);
+}
+
+TEST(Profile, NeedsAWayForEveryCollective) {
+  EXPECT_THAT(
+      Profile::parse(profileText(R"([{"op": "all_gather", "latency": 0, "bandwidth": 1e9, "source": ""}])"), "p")
+          .status()
+          .message(),
+      HasSubstr("no entry for reduce_scatter within a node"));
+}
+
+}  // namespace
+}  // namespace sheaf::profile
