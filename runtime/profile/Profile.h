@@ -1,5 +1,5 @@
-// A machine as the cost model sees it: what a rank's instructions and the ranks' collectives take, in seconds. Profiles
-// are JSON files; docs/simulator.md has the format, the formulas and where the figures of the shipped ones come from.
+// Machine profiles: the time, in seconds, of instructions on one rank and of collectives between ranks. Profiles are
+// JSON files. docs/simulator.md documents the format, the formulas and the sources of the shipped profiles' figures.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,45 @@
 
 namespace sheaf::profile {
 
-// A collective. `bytes`: the whole array that it is about, all ranks' parts together (of an all-reduce: one rank's).
+// A collective. `bytes` is the size of the whole array, all ranks' parts together; for an all-reduce, of one rank's.
 struct Transfer {
   plan::CollectiveOp op = plan::ALL_GATHER;
   uint64_t bytes = 0;
   int64_t ranks = 1;
 };
 
-// A quantity by size: interpolated linearly over the logarithm of the size, constant outside of its points.
+// A quantity as a function of size: interpolated linearly in log(size), constant outside its points.
 struct Curve {
   std::vector<std::pair<double, double>> points;  // (size, value), sizes increasing; at least one
   double at(double size) const;
   double highest() const;
 };
 
-// What a product of this shape took, over what the formula says.
+// Measured time of a matrix product of this shape, divided by the time that the formula gives.
 struct GemmFactor {
   int64_t m, n, k;
   double factor;
 };
 
-// 2 batch (m n k + half_m n k + half_n m k + half_k m n) / rate seconds: with one of the sizes at its half value and
-// the others large, a product runs at half the rate. The terms are what packing or loading operands and storing the
-// result cost beside the multiplications; and half_results k, since a product with few results leaves most of a GPU
-// idle. Then times a factor between those of the nearest of `shapes`, if there is one within twice or half its size.
+// Time of a matrix product: 2 batch (m n k + half_m n k + half_n m k + half_k m n + half_results k) / rate seconds.
+// If one size equals its half value and the others are large, the product runs at half the rate. The terms model the
+// packing or loading of operands, the storing of the result, and (half_results) the part of a GPU that few results
+// leave idle. The time is then multiplied by a factor interpolated between the nearest of `shapes` that are within
+// half to twice the size.
 struct GemmCost {
   plan::ElementType type = plan::F32;
-  bool anyLayout = false;  // holds whatever is transposed
+  bool anyLayout = false;  // applies to all combinations of transposes
   bool transposeA = false, transposeB = false;
-  bool tf32 = false;  // of f32 operands that may be rounded to TF32
-  double rate = 0;    // flops a second of large products
+  bool tf32 = false;  // f32 operands may be rounded to TF32
+  double rate = 0;    // flop/s of large products
   double halfM = 0, halfN = 0, halfK = 0, halfResults = 0;
   std::vector<GemmFactor> shapes;
   std::string source;
 };
 
-// flops / rate x ((1 + half_width / width) x (1 + half_keys / keys) + half_queries / queries of all heads and
-// sequences) seconds; under a causal mask x (1 + block / keys), because tiles of scores are computed whole.
+// Time of attention: flops / rate x ((1 + half_width / width) x (1 + half_keys / keys) + half_queries / queries)
+// seconds, where `queries` counts those of all heads and sequences. With a causal mask, times (1 + block / keys),
+// because tiles on the diagonal are computed whole.
 struct AttentionCost {
   plan::ElementType type = plan::F32;
   bool gradient = false;
@@ -58,38 +60,38 @@ struct AttentionCost {
   std::string source;
 };
 
-// What a rank with so many threads computes at while its neighbours do the same.
+// Compute costs of a rank with this many threads, measured while the other ranks of the machine compute as well.
 struct ComputeCost {
   int64_t threads = 1;
-  double overhead = 0;  // seconds an instruction
+  double overhead = 0;  // seconds per instruction
   std::string overheadSource;
-  // A kernel takes bytes / kernels(bytes) or flops / operations seconds, whichever is more.
-  Curve kernels;          // bytes a second by the bytes it moves
-  double operations = 1;  // a second
+  // A kernel takes max(bytes / kernels(bytes), flops / operations) seconds.
+  Curve kernels;          // bytes per second, by the bytes that the kernel moves
+  double operations = 1;  // per second
   std::string kernelsSource;
-  Curve moves;  // likewise of the library calls that move bytes
+  Curve moves;  // bytes per second of the library calls that only move data
   std::string movesSource;
   std::vector<GemmCost> gemm;  // by type and layout
-  double epilogues = 0;        // bytes a second of what their epilogues move; 0: that takes no time
+  double epilogues = 0;        // bytes per second of GEMM epilogues; 0: they take no extra time
   std::string epiloguesSource;
   std::vector<AttentionCost> attention;  // by type and direction
-  double convolution = 1;                // rate of a convolution as a part of the rate of the product it unrolls to
+  double convolution = 1;                // rate of a convolution / rate of the matrix product that it unrolls to
   std::string convolutionSource;
 };
 
-// One way of running a collective over n ranks on d nodes: latency + hops + sent / bandwidth seconds. All-gather and
-// reduce-scatter take (n - d) hops within nodes and (d - 1) between them and send (n - 1) / n of the bytes, all-reduce
-// twice that (a ring; NCCL's own model). Of several ways the quickest is taken.
+// One algorithm of a collective over n ranks on d nodes: latency + hops + sent / bandwidth seconds. All-gather and
+// reduce-scatter take (n - d) hops within nodes and (d - 1) between them and send (n - 1) / n of the bytes; all-reduce
+// takes twice that (the ring of NCCL's tuning model, src/graph/tuning.cc). The fastest entry that applies is used.
 struct LinkCost {
   plan::CollectiveOp op = plan::COLLECTIVE_OP_UNSPECIFIED;  // unspecified: any
-  int64_t ranks = 0;                                        // measured with so many; 0: holds for any number
-  bool network = false;                                     // between nodes, otherwise within one
+  int64_t ranks = 0;                                        // number of ranks it was measured with; 0: any number
+  bool network = false;                                     // between nodes; otherwise within one node
   double latency = 0, hop = 0, networkHop = 0;              // seconds
-  Curve bandwidth;                                          // bytes a second by a rank's share of the bytes
+  Curve bandwidth;                                          // bytes per second, by a rank's share of the bytes
   std::string source;
 };
 
-// An instruction on a rank that shares its cores with nobody.
+// Seconds of an instruction on a rank that has its cores for itself.
 double seconds(const ComputeCost& costs, const Work& work);
 
 // What a profile's file holds.
@@ -108,43 +110,43 @@ struct ProfileData {
 
 class Profile {
  public:
-  // Unchecked data: of a measurement, or of a file that has been checked.
+  // `data` is not checked: it comes from a measurement or from parse().
   explicit Profile(ProfileData data) : data_(std::move(data)) {}
   // The text of a profile's file. An error begins with `place` and names the key and what it takes.
   static Expected<Profile> parse(std::string_view text, const std::string& place);
   json::Value toJson() const;
 
-  // The same machine (or nodes of its kind) under another number of ranks. An error where nodes would have to be
-  // connected and the profile knows no network.
+  // The same type of machine with another number of ranks. An error if that takes several nodes and the profile has no
+  // costs of a network.
   Expected<Profile> withRanks(int64_t ranks) const;
 
   const std::string& name() const { return data_.name; }
-  // Whether each rank has a device of its own; else they share cores.
+  // Whether each rank has a device of its own. Otherwise the ranks share the cores of one machine.
   bool isOfGpus() const { return data_.cores == 0; }
   int64_t ranks() const { return data_.ranks; }
-  // Of one rank's device, or its part of the memory that ranks on shared cores share.
+  // Memory of one rank: its device's, or its share of the machine's.
   uint64_t memoryBytes() const {
     return data_.cores > 0 ? data_.memoryBytes / static_cast<uint64_t>(data_.ranks) : data_.memoryBytes;
   }
-  // While a collective runs, computation runs at its rate divided by 1 + slowdown.
+  // While a collective runs, computation runs at its usual rate divided by (1 + slowdown).
   double slowdown() const;
 
-  // An instruction on one rank while all ranks compute. Types that the profile does not have cost as f32.
+  // Seconds of an instruction on one rank while all ranks compute. Element types without an entry cost as f32.
   double seconds(const Work& work) const;
-  // A collective, from the moment the last rank has arrived. That of one rank alone costs an instruction's overhead.
+  // Seconds of a collective from the arrival of the last rank. With one rank, the overhead of an instruction.
   double seconds(const Transfer& transfer) const;
-  // The least latency and the highest rate, bytes of the whole array a second:
+  // Least latency in seconds and highest rate in bytes of the whole array per second, such that
   // seconds(t) >= latency(t.op, t.ranks) + t.bytes / bandwidth(t.op, t.ranks) for transfers of any size.
   double latency(plan::CollectiveOp op, int64_t ranks) const;
   double bandwidth(plan::CollectiveOp op, int64_t ranks) const;
 
  private:
   int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }
-  // Of ComputeCost's, the nearest to what a rank has.
+  // The entry whose number of threads is nearest to that of a rank.
   const ComputeCost& compute() const;
-  // How many ranks' threads want each core; at least 1.
+  // Threads of all ranks per core; at least 1.
   double share() const;
-  // Calls visit(way, scale): the ways that fit best, and what their bandwidth is to be multiplied by.
+  // Calls visit(entry, scale) for the entries that fit best; their bandwidth is to be multiplied by `scale`.
   template <typename Visit>
   void forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const;
   double wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const;
