@@ -1,4 +1,4 @@
-// How much memory a GPU of unknown speed is measured with.
+// Chooses the arena size for measuring a GPU of unknown speed.
 #include <algorithm>
 
 #include "runtime/measure/InstructionTimer.h"
@@ -15,7 +15,7 @@ constexpr uint64_t kMostArena = uint64_t{2} << 30, kLeastArena = uint64_t{16} <<
 }  // namespace
 
 Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options) {
-  // Ranks that share a GPU compute at once; those with one of their own need not know of each other.
+  // Ranks that share a GPU are measured together. Ranks with a GPU each are measured independently.
   RankSet set{options.processes ? 1 : options.ranks, 1, options.processes};
   constexpr uint64_t kMost = 64 << 20;
   InstructionTimer timer(device, options, set, 2 * kMost, plan::Plan());

@@ -15,16 +15,15 @@
 namespace sheaf::measure {
 namespace {
 
-// A repetition takes long compared with starting it, and short compared with other load's coming and going, which a GPU
-// does not have.
+// Seconds of a repetition: long compared with starting it and, on a CPU, short compared with bursts of other load.
 constexpr double kRepetition = 1e-3, kGpuRepetition = 4e-3;
 constexpr int kMostTimes = 2000;
 constexpr size_t kLeastRepetitions = 12, kFewestRepetitions = 3;
-// A GPU's clock follows the power that it has drawn for some hundredths of a second.
+// Least and most seconds of measuring a group. A GPU's clock follows its power draw with some 10 ms of delay.
 constexpr double kLeastSeconds = 0.02, kGpuLeastSeconds = 0.05, kMostSeconds = 0.5;
 // Two repetitions agree if they differ by less than this part.
 constexpr double kAgree = 0.02;
-// What takes longer than the quickest by more than this part was disturbed by other load.
+// Repetitions slower than the fastest by more than this fraction count as disturbed by other load.
 constexpr double kUsual = 0.15;
 
 double now() {
@@ -102,8 +101,8 @@ Status InstructionTimer::open() {
 }
 
 Status InstructionTimer::fill(uint64_t bytes) {
-  // Numbers from 0.5 to 2, in f32 as in bf16, where every second one may be negative: what a processor draws, and with
-  // it its clock, depends on how many bits change, and denormal numbers would be slow.
+  // Random numbers of magnitude 0.5 to 2, as f32 and as bf16. Power draw, and with it the clock, depends on how many
+  // bits change; denormal numbers would be slow.
   static const std::vector<uint16_t> words = [] {
     std::vector<uint16_t> made(8 << 20);
     for (size_t i = 0; i < made.size(); ++i) {
@@ -152,10 +151,10 @@ Expected<double> InstructionTimer::perform(const Run& run, size_t rank, double& 
   return end - begin;
 }
 
-// The other processes' ranks, each of which measured its own part. Instructions take as long as on the slowest; what
-// is done together has begun when the last has come, who waits least.
-Status InstructionTimer::combine(Taken& taken) const {
-  const double mine[] = {taken.quickest, taken.all};
+// Every process has measured its own rank. An instruction takes as long as on the slowest rank. A collective begins
+// when the last rank arrives, and that rank waits least, so the least time of all counts.
+Status InstructionTimer::combine(Timing& taken) const {
+  const double mine[] = {taken.fastest, taken.all};
   const std::string message(reinterpret_cast<const char*>(mine), sizeof mine);
   Expected<std::vector<std::string>> all = options_.processes->allGather(message, "measured times");
   if (!all.ok()) return all.status();
@@ -163,13 +162,13 @@ Status InstructionTimer::combine(Taken& taken) const {
     double seconds[2];
     if (theirs.size() != sizeof seconds) return Status::error("another process sent no times");
     std::memcpy(seconds, theirs.data(), sizeof seconds);
-    taken.quickest = std::max(taken.quickest, seconds[0]);
+    taken.fastest = std::max(taken.fastest, seconds[0]);
     taken.all = std::min(taken.all, seconds[1]);
   }
   return {};
 }
 
-Expected<InstructionTimer::Taken> InstructionTimer::measure(const Run& run) {
+Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
   if (goOn_) SHEAF_RETURN_IF_ERROR(goOn_());
   const size_t ranks = contexts_.size();
   std::barrier start(static_cast<ptrdiff_t>(ranks));
@@ -187,15 +186,15 @@ Expected<InstructionTimer::Taken> InstructionTimer::measure(const Run& run) {
   runRank(0);
   for (std::thread& thread : threads) thread.join();
   if (!failed.ok()) return failed;
-  double quickest = end[0] - begin[0];
-  for (size_t rank = 1; rank < ranks; ++rank) quickest = std::min(quickest, end[rank] - begin[rank]);
-  Taken taken{quickest, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end())};
-  // Ranks that meet in collectives go on or stop together.
+  double fastest = end[0] - begin[0];
+  for (size_t rank = 1; rank < ranks; ++rank) fastest = std::min(fastest, end[rank] - begin[rank]);
+  Timing taken{fastest, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end())};
+  // Ranks that share collectives must agree whether to go on.
   if (options_.processes && options_.ranks > 1) SHEAF_RETURN_IF_ERROR(combine(taken));
   return taken;
 }
 
-// On a GPU, where little varies, what is long need not be repeated so often.
+// Times vary little on a GPU, so long instructions need fewer repetitions there.
 bool InstructionTimer::tooFew(size_t repetitions, size_t least, double seconds) const {
   return repetitions < (gpu_ && seconds > kMostSeconds ? kFewestRepetitions : least);
 }
@@ -206,15 +205,15 @@ Expected<double> InstructionTimer::undisturbed(const std::vector<Run>& runs) {
   const double least = gpu_ ? kGpuLeastSeconds : kLeastSeconds;
   while (tooFew(seconds.size(), kLeastRepetitions, sum) || sum < least ||
          (second > first * (1 + kAgree) && sum < kMostSeconds)) {
-    Expected<Taken> taken = measure(runs[seconds.size() % runs.size()]);
+    Expected<Timing> taken = measure(runs[seconds.size() % runs.size()]);
     if (!taken.ok()) return taken.status();
-    seconds.push_back(taken->quickest);
-    second = std::min(second, std::max(first, taken->quickest));
-    first = std::min(first, taken->quickest);
+    seconds.push_back(taken->fastest);
+    second = std::min(second, std::max(first, taken->fastest));
+    first = std::min(first, taken->fastest);
     sum += taken->all;
   }
   std::sort(seconds.begin(), seconds.end());
-  // Nothing else runs on a GPU, and its clock varies with what it does.
+  // Nothing else runs on a GPU; its times vary only with its clock.
   if (runs.front().bursts.front()) return seconds[seconds.size() / 2];
   const auto disturbed = std::upper_bound(seconds.begin(), seconds.end(), first * (1 + kUsual));
   return seconds[static_cast<size_t>(disturbed - seconds.begin()) / 2];
@@ -224,7 +223,7 @@ Expected<double> InstructionTimer::quantileOfAll(const Run& run, double quantile
   std::vector<double> seconds;
   double sum = 0;
   while (tooFew(seconds.size(), 3 * kLeastRepetitions, sum) || sum < kLeastSeconds) {
-    Expected<Taken> taken = measure(run);
+    Expected<Timing> taken = measure(run);
     if (!taken.ok()) return taken.status();
     seconds.push_back(taken->all);
     sum += taken->all;
@@ -243,9 +242,9 @@ Expected<int> InstructionTimer::timesOf(const Group& group) {
   // The first run also touches the memory.
   double once = HUGE_VAL;
   for (int attempt = 0; attempt < 4; ++attempt) {
-    Expected<Taken> taken = measure(*run);
+    Expected<Timing> taken = measure(*run);
     if (!taken.ok()) return taken.status();
-    once = std::min(once, taken->quickest);
+    once = std::min(once, taken->fastest);
   }
   const double repetition = gpu_ ? kGpuRepetition : kRepetition;
   return static_cast<int>(std::clamp(repetition / std::max(once, 1e-9), 0.0, double{kMostTimes}));
@@ -256,7 +255,7 @@ Expected<double> InstructionTimer::seconds(size_t index) {
   const int count = std::max(group.last - group.first, 1);
   Expected<int> times = timesOf(group);
   if (!times.ok()) return times.status();
-  // Long instructions are taken one at a time, if they are the same but for their places.
+  // Long instructions that differ only in the places of their operands are issued one per repetition.
   const bool single = *times == 0 && group.alike;
   const int repeats = single ? 1 : std::max(*times, 1);
   std::vector<Run> runs;
@@ -269,9 +268,9 @@ Expected<double> InstructionTimer::seconds(size_t index) {
   }
   Expected<double> seconds = undisturbed(runs);
   if (!seconds.ok()) return seconds;
-  Taken taken{*seconds / (single ? 1 : static_cast<double>(repeats) * count), 0};
+  Timing taken{*seconds / (single ? 1 : static_cast<double>(repeats) * count), 0};
   if (options_.processes && options_.ranks == 1) SHEAF_RETURN_IF_ERROR(combine(taken));
-  return taken.quickest;
+  return taken.fastest;
 }
 
 Expected<double> InstructionTimer::secondsOfAll(size_t index, double quantile) {

@@ -1,6 +1,6 @@
-// Times instructions on a device through its normal interface: small synthetic plans, on all ranks at once. Where the
-// device runs steps as a whole (a GPU's graphs), so are instructions here, timed by its own clock; elsewhere they are
-// issued one by one, timed by the host's.
+// Measures the time of instructions on a device through its usual interface, by small synthetic plans that all ranks
+// run at once. On a device that runs whole steps as graphs (a GPU), instructions run in a graph and are timed by the
+// device's clock; elsewhere they are issued one by one and timed by the host's clock.
 #pragma once
 
 #include <cstdint>
@@ -16,67 +16,68 @@ namespace sheaf::measure {
 
 class InstructionTimer {
  public:
-  // Kernels that instructions launch are those of `kernels`. Every rank's arena has `arenaBytes`.
+  // `kernels` holds the kernels that instructions launch. Every rank's arena has `arenaBytes` bytes.
   InstructionTimer(Device& device, const MeasureOptions& options, const RankSet& set, uint64_t arenaBytes,
                    const plan::Plan& kernels);
 
-  // Groups of instructions are made first, then timed. A group cycles through `footprint` bytes of the arena, so that
-  // its operands come from the level of the caches that holds as much; at least what one instruction needs.
+  // Begins a group of instructions; all groups are made before the first is timed. The instructions of a group use
+  // `footprint` bytes of the arena in turn (at least what one instruction needs), so that their operands come from the
+  // cache level of that size.
   size_t group(uint64_t footprint);
-  // An operand of the next instruction.
+  // Reserves bytes for an operand of the next instruction.
   plan::Operand place(uint64_t bytes, plan::Access access);
-  // Adds an instruction to the latest group; its operands have been placed.
+  // Adds an instruction, whose operands have been placed, to the latest group.
   void add(plan::Instruction instruction, uint32_t stream = kCompute);
-  void call(plan::LibraryCall call, uint32_t stream = kCompute);  // with scratch if it needs any
+  void call(plan::LibraryCall call, uint32_t stream = kCompute);  // adds scratch where the call needs it
 
-  // What is added to `later` from now on waits for what `earlier` has.
+  // Instructions added to stream `later` from now on wait for those already on stream `earlier`.
   void order(uint32_t earlier, uint32_t later);
 
   static constexpr uint32_t kCompute = 0, kCommunication = 1;
 
   uint64_t arenaBytes() const { return arenaBytes_; }
-  // Of a group, records and waits included.
+  // Number of a group's instructions, including records and waits.
   int instructions(size_t group) const { return groups_[group].last - groups_[group].first; }
 
-  // After the last group.
+  // Opens the device; to be called after the last group has been made.
   Status open();
-  // Seconds an instruction of the group takes on a rank while all ranks run the same: of many short repetitions the
-  // median of those that are about as quick as the quickest, since other load on the machine only slows down.
+  // Seconds per instruction of the group on one rank while all ranks run the same: the median of those repetitions that
+  // are nearly as fast as the fastest. Other load on the machine can only slow a repetition down.
   Expected<double> seconds(size_t group);
-  // Seconds until all ranks are done with an instruction of the group: a quantile of the repetitions.
+  // Seconds until all ranks have finished an instruction of the group: the given quantile over the repetitions.
   Expected<double> secondsOfAll(size_t group, double quantile);
-  // Seconds until all instructions of all these groups are done, all issued at once.
+  // Seconds until the instructions of all these groups, issued together, have finished.
   Expected<double> together(const std::vector<size_t>& groups, const std::vector<int>& times);
 
  private:
   struct Group {
     int first = 0, last = 0;  // of the body
     uint64_t footprint = 0;
-    bool alike = true;  // its instructions are the same but for their places
+    bool alike = true;  // its instructions differ only in the places of their operands
   };
-  // Instructions in order, and on every rank of this process what runs them, if issuing them one by one is not it.
+  // Instructions in order and, on devices with graphs, the graph of each rank of this process.
   struct Run {
     std::vector<const plan::Instruction*> instructions;
     std::vector<std::unique_ptr<Burst>> bursts;
   };
-  struct Taken {
-    double quickest, all;  // seconds of the quickest rank, and from the first's begin to the last's end
+  struct Timing {
+    double fastest, all;  // seconds of the fastest rank, and from the first begin to the last end
   };
   Expected<Run> prepare(std::vector<const plan::Instruction*> instructions);
-  // All instructions of a group, so many times.
+  // Appends all instructions of a group `times` times.
   void append(std::vector<const plan::Instruction*>& list, const Group& group, int times) const;
-  // Runs it on all ranks at once, until all are done.
-  Expected<Taken> measure(const Run& run);
+  // Runs on all ranks at once and waits for all of them.
+  Expected<Timing> measure(const Run& run);
   Expected<double> perform(const Run& run, size_t rank, double& begin, double& end);
-  // With the times of the other processes.
-  Status combine(Taken& taken) const;
+  // Combines with the times of the other processes.
+  Status combine(Timing& taken) const;
   bool tooFew(size_t repetitions, size_t least, double seconds) const;
-  // The median of the quickest rank's seconds over the repetitions that nothing disturbed, the runs taken in turn.
+  // The median of the fastest rank's seconds over the undisturbed repetitions; the runs take turns.
   Expected<double> undisturbed(const std::vector<Run>& runs);
   Expected<double> quantileOfAll(const Run& run, double quantile);
-  // How often a group is to run for a repetition of the usual length.
+  // How many times a group runs in one repetition of the usual length.
   Expected<int> timesOf(const Group& group);
-  // Numbers like those of a step into the first bytes of every rank's arena.
+  // Fills the first bytes of every rank's arena with numbers like those of a training step.
   Status fill(uint64_t bytes);
 
   Device& device_;

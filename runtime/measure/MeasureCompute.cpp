@@ -16,7 +16,7 @@ namespace {
 
 constexpr plan::ElementType kTypes[] = {plan::F32, plan::BF16};
 
-// What a GPU's instructions cycle through is more than its caches hold.
+// Bytes that a group of instructions on a GPU cycles through: more than its caches hold.
 constexpr uint64_t kGpuFootprint = uint64_t{128} << 20;
 
 class ComputeMeasurement {
@@ -32,7 +32,7 @@ class ComputeMeasurement {
   }
 
   Expected<profile::ComputeCost> run() {
-    // Groups first: the device opens a plan once.
+    // All groups are made first, because the device opens a plan once.
     const size_t overhead = overheadGroup();
     const auto kernels = kernelGroups();
     const auto moves = moveGroups();
@@ -40,7 +40,7 @@ class ComputeMeasurement {
     const auto attentions = attentionGroups();
     const auto convolution = convolutionGroup();
     SHEAF_RETURN_IF_ERROR(timer_.open());
-    // An idle GPU clocks up first.
+    // Raises the clock of an idle GPU.
     if (options_.gpu && !moves.empty())
       if (Expected<double> warm = timer_.seconds(moves.back().group); !warm.ok()) return warm.status();
     Expected<double> seconds = timer_.seconds(overhead);
@@ -56,14 +56,14 @@ class ComputeMeasurement {
   }
 
  private:
-  // What an instruction of a group takes beyond the overhead.
+  // Seconds per instruction of a group, less the overhead.
   Expected<double> secondsOf(size_t group) {
     Expected<double> seconds = timer_.seconds(group);
     if (seconds.ok()) *seconds = std::max(*seconds - cost_.overhead, *seconds * 0.1);
     return seconds;
   }
 
-  // How many times an instruction's bytes a group cycles through, each time on other operands; 0 if not even one fits.
+  // Number of copies of an instruction in a group, each on operands of its own; 0 if not even one fits.
   int copiesOf(uint64_t bytes) const {
     if (!options_.gpu) return kFootprints;
     const uint64_t enough = (kGpuFootprint + bytes - 1) / std::max<uint64_t>(bytes, 1);
@@ -88,7 +88,7 @@ class ComputeMeasurement {
 
   struct KernelGroup {
     size_t group;
-    uint64_t largest;  // operand: samples in which it is as large are compared with each other
+    uint64_t largest;  // bytes of the largest operand; samples in which it is equal are compared with each other
     double bytes, operations;
   };
   std::vector<KernelGroup> kernelGroups() {
@@ -121,9 +121,9 @@ class ComputeMeasurement {
     return groups;
   }
 
-  // Bandwidth by size: of the samples of a size the second quickest, since an update in place moves bytes quicker than
-  // most and others compute more; on a GPU, which has its caches in common, the one in the middle. What these take
-  // beyond that gives the rate of operations.
+  // Bandwidth by size is the second highest of the samples of a size: updates in place are faster than typical kernels,
+  // and others are bound by computation. On a GPU it is the median. The time that samples take beyond their bytes gives
+  // the rate of operations.
   Status fitKernels(const std::vector<KernelGroup>& groups) {
     struct Size {
       double bytes = 0;
@@ -148,7 +148,7 @@ class ComputeMeasurement {
       cost_.kernels.points.emplace_back(size.bytes / static_cast<double>(size.rates.size()), size.rates[typical]);
     }
     sortPoints(cost_.kernels);
-    // Of the samples that take longer than their bytes do, and not just longer than an instruction's overhead.
+    // From the samples that take clearly longer than moving their bytes and the overhead.
     std::vector<double> rates;
     for (const auto& [group, seconds] : taken)
       if (seconds > std::max(1.5 * group->bytes / cost_.kernels.at(group->bytes), 10 * cost_.overhead) &&
@@ -161,7 +161,7 @@ class ComputeMeasurement {
     return {};
   }
 
-  // Sizes increase in a profile.
+  // A profile lists points by increasing size.
   static void sortPoints(profile::Curve& curve) {
     std::sort(curve.points.begin(), curve.points.end());
     auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
@@ -174,7 +174,7 @@ class ComputeMeasurement {
   };
   std::vector<MoveGroup> moveGroups() {
     std::vector<MoveGroup> groups;
-    // Rows as short as half a head.
+    // Short rows, of half a head.
     constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
     for (int64_t rows : shapes_.movedRows) {
       const uint64_t bytes = bytesOf(plan::F32, {rows, kColumns}), span = bytesOf(plan::F32, {rows, kRow});
@@ -213,11 +213,11 @@ class ComputeMeasurement {
     size_t group;
     profile::Work work;
   };
-  // Each for all types that the library has, by increasing work.
+  // Matrix products of each supported type, by increasing work.
   using ProductGroups = std::vector<ProductGroup>;
   void addProduct(ProductGroups& groups, const MeasuredCall& call, const profile::Work& work, int mostCopies) {
     if (!call.supported()) return;
-    // Scratch lies between the operands: on the CPU at most half a mebibyte a thread.
+    // The arena also holds scratch: on the CPU at most 512 KiB per thread.
     const uint64_t bytes =
         call.bytes() + (options_.gpu ? call.gpuScratch() : static_cast<uint64_t>(cost_.threads) << 19);
     const int copies = std::min(copiesOf(bytes), mostCopies);
@@ -227,7 +227,7 @@ class ComputeMeasurement {
   }
 
   using Timed = std::pair<profile::Work, double>;
-  // Those that are within reach.
+  // Times the groups that are not too slow for this device; see Reach.
   Expected<std::vector<Timed>> timeProducts(ProductGroups groups) {
     if (options_.gpu)
       std::stable_sort(groups.begin(), groups.end(),
@@ -241,8 +241,7 @@ class ComputeMeasurement {
       reach.took(g.work.flops, *seconds);
       timed.emplace_back(g.work, *seconds);
     }
-    // What a GPU has done before the next instruction can begin says nothing of its rates; but for the last, which may
-    // be all that there is.
+    // Products so short that a GPU is bound by launching them say nothing about its rate. The last is kept in any case.
     auto brief = [&](const Timed& each) { return each.second < cost_.overhead / 2; };
     if (options_.gpu && !timed.empty())
       timed.erase(std::remove_if(timed.begin(), timed.end() - 1, brief), timed.end() - 1);
@@ -256,7 +255,7 @@ class ComputeMeasurement {
       ProductGroups& same = groups.emplace_back();
       for (size_t i = 0; i < shapes_.gemm.size(); ++i) {
         const GemmShape& s = shapes_.gemm[i];
-        // GPUs are for bf16; of the others every second shape has to do.
+        // On GPUs bf16 matters most; of other types every second shape is measured.
         if (options_.gpu && type != plan::BF16 && i % 2 > 0) continue;
         profile::Work work = profile::gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB);
         work.tf32 = tf32;
@@ -283,7 +282,7 @@ class ComputeMeasurement {
       for (const auto& [work, seconds] : *timed) {
         const double m = static_cast<double>(work.m), n = static_cast<double>(work.n), k = static_cast<double>(work.k);
         samples.push_back({{m * n * k, n * k, m * k, m * n}, seconds});
-        // Few results leave a part of a GPU idle, however long their sums.
+        // Few results leave a part of a GPU idle, however large k is.
         if (options_.gpu) samples.back().terms.push_back(k);
       }
       const std::vector<double> fitted = fitNonNegative(samples);
@@ -297,7 +296,7 @@ class ComputeMeasurement {
     return cost_.gemm.empty() ? Status::error("no product is small enough for this device's memory") : Status();
   }
 
-  // What the formula leaves unexplained: a library chooses tiles by the shape, and a GPU computes them in waves.
+  // Measured time / formula, by shape: a library chooses tiles by shape, and a GPU computes them in waves.
   std::vector<profile::GemmFactor> measuredFactors(const profile::GemmCost& gemm, const std::vector<Timed>& timed) {
     constexpr double kMostFactor = 100;
     std::vector<profile::GemmFactor> factors;
@@ -379,7 +378,7 @@ class ComputeMeasurement {
     return groups;
   }
 
-  // The part of the product's rate.
+  // The rate of a convolution / that of the product it unrolls to.
   Status fitConvolution(const ProductGroups& groups) {
     Expected<std::vector<Timed>> timed = timeProducts(groups);
     if (!timed.ok()) return timed.status();

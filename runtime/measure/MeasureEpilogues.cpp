@@ -34,7 +34,7 @@ Status measureEpilogues(Device& device, const MeasureOptions& options, const Ran
     if (!without.ok()) return without.status();
     if (!with.ok()) return with.status();
     reach.took(flops, *with);
-    // The largest says most; one that hides behind the multiplications takes no time.
+    // The largest product is the most reliable. An epilogue that overlaps fully with the multiplications takes no time.
     const double bytes = static_cast<double>(bytesOf(plan::BF16, {s.m, s.n})), more = *with - *without;
     cost.epilogues = more > 0 ? bytes / more : 0;
     cost.epiloguesSource = cat("measured: bias and GELU of a product of ", s.m, " x ", s.n, " x ", s.k);

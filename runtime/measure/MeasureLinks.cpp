@@ -9,10 +9,10 @@
 namespace sheaf::measure {
 namespace {
 
-// Collectives depend on who arrives when: not their quickest repetition counts, but a common one.
+// The time of a collective depends on when each rank arrives, so the median counts, not the fastest repetition.
 constexpr double kTypical = 0.25;
 constexpr int kHandOffs = 16;
-// The largest arrays, and what is left beside them.
+// The largest arrays, and the arena that remains besides them.
 constexpr uint64_t kMostOnCpus = uint64_t{64} << 20, kMostOnGpus = uint64_t{512} << 20, kRoom = 1 << 12;
 
 void addCollective(InstructionTimer& timer, plan::CollectiveOp op, uint64_t bytes, uint64_t ranks) {
@@ -33,8 +33,9 @@ size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t 
   return group;
 }
 
-// Products alone, and products each of which waits for a small all-gather that waits for the one before: what a
-// collective takes in a step beyond itself, for ranks arrive apart and threads have to be woken.
+// Groups of matrix products alone, and of products that alternate with small all-gathers, each waiting for the other.
+// The difference is the hand-off cost of a collective in a step: ranks arrive at different times, and threads must
+// wake.
 std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
   const MeasuredCall product = gemmCall(plan::F32, 128, 128, 128, false, false);
   const uint64_t footprint = std::max(uint64_t{1} << 20, 2 * (product.bytes() + product.gpuScratch()));
@@ -94,14 +95,14 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
     const double sent = (link.op == plan::ALL_REDUCE ? 2.0 : 1.0) * static_cast<double>(n - 1) / static_cast<double>(n);
     double before = 0;
     for (const Case& c : sizes) {
-      // Four times the bytes take at most four times as long: what would take too long is left to be extrapolated.
+      // Four times the bytes take at most four times as long; sizes that would take too long are extrapolated.
       if (options.gpu && link.bandwidth.points.size() >= 2 && 4 * before > kLongest) break;
       Expected<double> seconds = timer.secondsOfAll(c.group, kTypical);
       if (!seconds.ok()) return seconds.status();
       before = *seconds;
       if (&c == &sizes.front()) {
         link.latency = *seconds;
-        // That of an all-gather, which comes first, is in the hand-off.
+        // The latency of an all-gather, which comes first, is part of the hand-off.
         if (&sizes == &cases.front()) handOff = std::max(handOff - *seconds, 0.0);
         continue;
       }
@@ -117,7 +118,7 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
 
 Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options, const RankSet& set) {
   RankSet ranks = set;
-  // On CPUs, with the threads that two ranks leave to collectives.
+  // On CPUs, two ranks whose threads leave cores for the collectives' threads.
   if (!options.gpu) ranks = {2, static_cast<int>(options.cores / 2 - 1), nullptr, kArenaBytes};
   if (ranks.threads < 1)
     return Slowdown{0, cat("not measurable on ", options.cores, " cores: collectives' threads have none of their own")};
@@ -142,13 +143,13 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
   else
     for (int64_t size : {256, 1024, 4096}) {
       const MeasuredCall call = gemmCall(plan::BF16, size, size, size, false, false);
-      // As many bytes as the product's operands and result, twice.
+      // Twice the bytes of the product's operands and result.
       const uint64_t footprint = call.bytes() + call.gpuScratch() + kRoom;
       if (size == 256 || std::max(footprint, 4 * call.bytes() + kRoom) <= ranks.arenaBytes)
         add(call, footprint, 1, 2 * call.bytes());
     }
   SHEAF_RETURN_IF_ERROR(timer.open());
-  // Both are to take about as long. Of the pairs the largest that a slow device is not too slow for.
+  // Products and collectives should take about as long. Uses the largest pair that is not too slow on this device.
   constexpr double kSeconds = 0.05;
   std::vector<size_t> groups;
   std::vector<double> once;
@@ -174,7 +175,7 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
   }
   Expected<double> both = timer.together(groups, times);
   if (!both.ok()) return both.status();
-  // While the collectives run, computation does so much of its work; all of it if they take no longer together.
+  // The part of the computation that is done while the collectives run; 1 if both together take no longer than one.
   const double done = std::clamp((alone[0] + alone[1] - *both) / std::min(alone[0], alone[1]), 1e-3, 1.0);
   return Slowdown{1 / done - 1, cat("measured: ", name, " on ", ranks.ranks, " ranks",
                                     options.gpu ? "" : cat(" of ", ranks.threads, " threads"))};

@@ -1,4 +1,4 @@
-// The parts of a measurement; see Measurement.h.
+// The steps of measureMachine (Measurement.h).
 #pragma once
 
 #include "runtime/measure/Measurement.h"
@@ -6,21 +6,21 @@
 
 namespace sheaf::measure {
 
-// Ranks that are measured together, and how their timers open them.
+// Ranks that are measured together, and how the device is opened for them.
 struct RankSet {
   int64_t ranks = 1;
   int threads = 1;
-  // GPUs in processes of their own: which processes these are; null where all ranks are in this one.
+  // The processes of the ranks, one GPU each; null if all ranks are in this process.
   comm::ProcessGroup* processes = nullptr;
-  uint64_t arenaBytes = 0;  // of each rank; on CPUs what is measured says it
+  uint64_t arenaBytes = 0;  // of each rank; on CPUs each measurement sets its own
 };
 DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set);
 
-// What a GPU takes longer for than this is left to be extrapolated, so that a measurement takes about a minute on a
-// fast device and on a slow one.
+// Instructions that take longer than this on a GPU are not measured but extrapolated, so that a measurement takes about
+// a minute on fast and slow devices alike. Seconds.
 inline constexpr double kLongest = 15e-3;
 
-// Says of work by increasing size whether a device that took so long for the sizes before is to be asked for it.
+// Decides, for work of increasing size, whether the next size is still to be measured, from the time of the last one.
 class Reach {
  public:
   explicit Reach(bool limited) : limited_(limited) {}
@@ -33,21 +33,20 @@ class Reach {
   double work_ = 1, seconds_ = 0;
 };
 
-// The ranks of this process, all of them if it is the only one, each with an arena that their GPU can cycle through in
-// a reasonable time.
+// The ranks of this process, each with an arena that its GPU can read in a reasonable time.
 Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options);
 
-// What these ranks compute at, all at once.
+// Compute costs, measured on all these ranks at once.
 Expected<profile::ComputeCost> measureCompute(Device& device, const MeasureOptions& options, const RankSet& set);
 
-// Bytes a second of what epilogues of products move on GPUs, into `cost`.
+// Measures the bandwidth of GEMM epilogues on a GPU and stores it in `cost`.
 Status measureEpilogues(Device& device, const MeasureOptions& options, const RankSet& set, profile::ComputeCost& cost);
 
-// Every collective over these ranks, which compute nothing meanwhile. With `network` they are on several nodes.
+// Costs of every collective over these ranks, without computation beside it. `network`: the ranks span several nodes.
 Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
                                                       bool network);
 
-// How much longer computation takes beside a collective of these ranks; on CPUs, where cores are left for the
+// How much a collective slows down computation that runs at the same time; on CPUs, with cores left for the
 // collective's threads.
 struct Slowdown {
   double value = 0;

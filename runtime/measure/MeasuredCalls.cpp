@@ -7,8 +7,8 @@
 namespace sheaf::measure {
 
 const MeasuredShapes& measuredShapes(bool gpu) {
-  // Each size of a product small and large beside the others small and large, and some shapes of small transformers;
-  // attention is causal but for one.
+  // Every combination of small and large m, n and k, and some shapes of small transformers. Attention is causal except
+  // for one shape.
   static const MeasuredShapes kCpu{
       {{64, 64, 64},     {128, 128, 128},  {32, 512, 512},   {512, 32, 512},   {512, 512, 32},
        {256, 384, 384},  {512, 128, 128},  {512, 344, 128},  {512, 1024, 256}, {256, 128, 512},
@@ -22,9 +22,9 @@ const MeasuredShapes& measuredShapes(bool gpu) {
        {1, 4, 512, 128, true},
        {1, 3, 1024, 64, true}},
       {128, 1024, 8192, 65536}};
-  // What fills a GPU, with the shapes of transformers of 0.1 to 13 billion parameters on 2k to 16k tokens: forward and
-  // gradients of inputs (many rows), gradients of weights (a long sum). Vocabularies are rounded up as they lie in
-  // memory. Sizes that a device is too slow for are left out: see MeasureCompute.cpp.
+  // Shapes that fill a GPU: those of transformers with 0.1 to 13 billion parameters on 2k to 16k tokens, for the
+  // forward pass and the gradients of inputs (large m) and the gradients of weights (large k). Vocabularies have their
+  // padded size. MeasureCompute.cpp skips sizes that a device is too slow for.
   static const MeasuredShapes kGpu{
       {{64, 64, 64},        {256, 256, 256},     {512, 512, 512},     {1024, 1024, 1024},  {2048, 2048, 2048},
        {4096, 4096, 4096},  {8192, 8192, 8192},  {256, 4096, 4096},   {4096, 256, 4096},   {4096, 4096, 256},
@@ -83,7 +83,7 @@ bool MeasuredCall::supported() const {
 
 MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
                       bool tf32) {
-  // As the values of a step lie: rows that would start anywhere are padded.
+  // Rows are padded as in a plan (RowPitch.h).
   const int64_t width = static_cast<int64_t>(plan::elementBytes(type));
   const int64_t lda = plan::rowPitch(transposeA ? m : k, width), ldb = plan::rowPitch(transposeB ? k : n, width),
                 ldc = plan::rowPitch(n, width);

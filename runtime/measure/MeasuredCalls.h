@@ -1,4 +1,4 @@
-// The library calls that are measured, in groups of an InstructionTimer.
+// The library calls that are measured, and their sizes.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@
 
 namespace sheaf::measure {
 
-// Of one rank's arena on the CPU: more than caches hold.
+// Arena of one rank on the CPU: larger than the caches.
 inline constexpr uint64_t kArenaBytes = uint64_t{160} << 20;
-// Operands have been touched a few instructions ago: a group cycles through so many times what an instruction moves.
+// A group cycles through this many times the bytes of one instruction, as if operands had been used a few instructions
+// ago.
 inline constexpr int kFootprints = 4;
 
-// Sizes at which a device is measured.
+// Shapes at which a device is measured.
 struct GemmShape {
   int64_t m, n, k;
 };
@@ -26,27 +27,27 @@ struct AttentionShape {
 struct MeasuredShapes {
   std::vector<GemmShape> gemm;
   std::vector<AttentionShape> attention;
-  std::vector<int64_t> movedRows;  // of 32 elements
+  std::vector<int64_t> movedRows;  // rows of 32 elements
 };
 const MeasuredShapes& measuredShapes(bool gpu);
 
-// Bytes of a tensor.
+// Bytes of a tensor of these sizes.
 uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes);
 
-// A call and the bytes of its operands, scratch left out.
+// A call and the bytes of its operands without scratch.
 struct MeasuredCall {
   plan::LibraryCall call;
   std::vector<std::pair<uint64_t, plan::Access>> operands;
 
   uint64_t bytes() const;
-  // What it needs beside them on a GPU.
+  // Scratch bytes on a GPU.
   uint64_t gpuScratch() const;
-  // Whether the library has the call for its type.
+  // Whether the library implements the call for its element type.
   bool supported() const;
 };
 MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
                       bool tf32 = false);
-// A bf16 product that adds a bias, keeps the sum and applies GELU.
+// A bf16 matrix product with the epilogue bias + GELU, which also stores the sum before GELU.
 MeasuredCall geluCall(int64_t m, int64_t n, int64_t k);
 // Self-attention of `heads` heads of width `width`, or its gradient.
 MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,

@@ -12,7 +12,7 @@
 namespace sheaf::measure {
 namespace {
 
-// 1, 2, 4, ... below a number, and it.
+// first, 2 first, 4 first, ... below last, and last.
 std::vector<int64_t> doublings(int64_t first, int64_t last) {
   std::vector<int64_t> numbers;
   for (int64_t n = first; n < last; n *= 2) numbers.push_back(n);
@@ -20,7 +20,7 @@ std::vector<int64_t> doublings(int64_t first, int64_t last) {
   return numbers;
 }
 
-// The ranks that are measured together: neighbours, while all other neighbours do the same.
+// A group of consecutive ranks that is measured together, while the other groups of the job do the same.
 class Neighbours {
  public:
   Neighbours(const MeasureOptions& options, int64_t ranks, uint64_t arenaBytes)
@@ -63,7 +63,7 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
   data.cores = options.gpu ? 0 : options.cores;
   data.memoryBytes = options.memoryBytes;
   data.memorySource = options.memorySource;
-  // Of computation: on GPUs one, on CPUs one for each number of threads a rank.
+  // Sets of ranks for computation: one on GPUs; on CPUs one for each number of threads per rank.
   std::vector<RankSet> sets;
   if (options.gpu) {
     Expected<RankSet> set = gpuRanks(device, options);

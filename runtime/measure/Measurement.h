@@ -1,4 +1,4 @@
-// Measures the machine or the GPUs that ranks run on: the profile that `sheaf profile` and `sheaf-run --measure` write.
+// Measures the machine, or the GPUs, that ranks run on, and makes its profile: `sheaf profile`, `sheaf-run --measure`.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@ namespace sheaf::measure {
 
 struct MeasureOptions {
   std::string name;
-  std::string machine;       // in words
+  std::string machine;       // description
   uint64_t memoryBytes = 0;  // of a rank's device, or of the machine whose cores the ranks share
   std::string memorySource;
   plan::Plan kernels;  // kernels and images
   std::vector<plan::SampleKernel> samples;
   std::function<void(const std::string& what)> progress;
-  std::function<Status()> goOn;  // if set: asked now and then; an error ends the measurement
+  std::function<Status()> goOn;  // optional; called between repetitions; an error ends the measurement
 
-  // On CPUs the ranks share the cores. Collectives are measured for powers of two up to this number and for it.
+  // On CPUs the ranks share the cores. Collectives are measured for the powers of two below this number and for it.
   int64_t ranks = 1;
   int64_t threads = 0;  // of a rank; 0: powers of two up to the cores
   int64_t cores = 1;    // of the machine
 
-  // On GPUs, of which every process has one, `ranks` are those of the job: one a process, or all in one process.
+  // On GPUs, `ranks` is the number of the job's ranks: one per process and GPU, or all in one process.
   bool gpu = false;
-  comm::ProcessGroup* processes = nullptr;  // if there are several; neighbours in it share a node
+  comm::ProcessGroup* processes = nullptr;  // null for one process; consecutive processes share a node
   int64_t ranksPerNode = 1;
   bool graphs = true, ringReductions = false;  // as in DeviceOptions
   std::string tunedProducts;
 };
 
-// In a job of several processes all of them measure at once and get the same profile.
+// In a job of several processes, all of them call this together and get the same profile.
 Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& options);
 
 }  // namespace sheaf::measure

@@ -9,7 +9,7 @@
 namespace sheaf::profile {
 namespace {
 
-// Of entries for a type and more, the one that fits `matches`, else one for f32, else any.
+// The best entry: of this type, else of f32, else any; among equals one that `matches`.
 template <typename Cost, typename Matches>
 const Cost* find(const std::vector<Cost>& costs, plan::ElementType type, Matches matches) {
   const Cost* best = nullptr;
@@ -21,8 +21,8 @@ const Cost* find(const std::vector<Cost>& costs, plan::ElementType type, Matches
   return best;
 }
 
-// Between the factors of the nearest shapes, each size on a logarithmic scale: all of a factor at its shape, half of it
-// where one size is 1.4 times as large, none of it beyond twice.
+// Interpolates the factors of the nearest shapes by their distance in log2 of the sizes. A shape has full weight at
+// distance 0 and none from distance 1 (twice the size) on.
 double factorOf(const std::vector<GemmFactor>& shapes, const Work& work) {
   auto distance = [](int64_t a, int64_t b) {
     return std::log2(static_cast<double>(std::max<int64_t>(a, 1)) / static_cast<double>(std::max<int64_t>(b, 1)));
@@ -65,7 +65,7 @@ double attentionSeconds(const ComputeCost& compute, const Work& work) {
          (work.causal ? 1 + std::min(cost->block / keys, 1.0) : 1);
 }
 
-// What a rank sends and receives of each byte of the array.
+// Bytes that a rank sends and receives per byte of the array.
 double sentOf(plan::CollectiveOp op, int64_t ranks) {
   return (op == plan::ALL_REDUCE ? 2 : 1) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
@@ -125,7 +125,7 @@ Expected<Profile> Profile::withRanks(int64_t ranks) const {
 }
 
 const ComputeCost& Profile::compute() const {
-  // A rank takes the cores that are there for it, as sheaf-run does unless told otherwise.
+  // Ranks divide the cores evenly, as sheaf-run does by default.
   const int64_t threads = data_.cores > 0 ? std::max<int64_t>(data_.cores / std::max<int64_t>(data_.ranks, 1), 1) : 1;
   size_t best = 0;
   while (best + 1 < data_.compute.size() && data_.compute[best + 1].threads <= threads) ++best;
@@ -139,8 +139,8 @@ double Profile::share() const {
 
 double Profile::slowdown() const {
   if (data_.cores == 0) return data_.slowdown;
-  // A rank's collectives run on a thread of their own. Where cores are left for those threads, computation goes on as
-  // measured; where they are not, it gets the cores that remain, and nothing if none do.
+  // Each rank's collectives run on a thread of their own. With cores left for those threads, computation is slowed down
+  // as measured. Otherwise it gets the cores that remain, or none.
   const double computing = static_cast<double>(std::min(data_.cores, data_.ranks * compute().threads));
   const double remaining = static_cast<double>(std::max<int64_t>(data_.cores - data_.ranks, 0));
   if (computing <= remaining) return data_.slowdown;
@@ -159,7 +159,7 @@ void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) cons
   auto fits = [&](const LinkCost& link) {
     return link.network == network && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
   };
-  // Of the numbers of ranks that were measured, the nearest.
+  // Uses the entries measured with the nearest number of ranks.
   auto distance = [&](const LinkCost& link) {
     return link.ranks == 0 ? 0 : std::abs(std::log(static_cast<double>(link.ranks) / static_cast<double>(ranks)));
   };

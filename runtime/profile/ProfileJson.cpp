@@ -1,4 +1,4 @@
-// Profiles as JSON: files are untrusted, so that the first thing wrong is an error naming the key and what is expected.
+// Reads and writes profiles as JSON. The first fault in a file is an error that names the key and what it takes.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr int64_t kMaxRanks = plan::kMaxRanks;
-// Times and rates beyond these are mistakes of unit.
+// Times and rates beyond these limits are taken for mistakes of unit.
 constexpr double kMaxSeconds = 3600, kLeastRate = 1, kMostRate = 1e21, kMostSize = 1e18, kMaxProductSize = 1e12;
 constexpr size_t kMaxEntries = 4096;
 
@@ -27,7 +27,7 @@ json::Value pairsOf(const Curve& curve) {
 
 }  // namespace
 
-// Collects the first fault; what is read afterwards still gets values in range.
+// Keeps the first fault. Values read after it are still in range.
 class ProfileReader {
  public:
   explicit ProfileReader(std::string place) : place_(std::move(place)) {}
@@ -191,7 +191,7 @@ class ProfileReader {
     p.ranks = integer(root, "", "ranks", 1, kMaxRanks);
     p.ranksPerNode = integerOr(root, "", "ranks_per_node", 1, kMaxRanks, p.ranks);
     p.cores = integerOr(root, "", "cores", 1, kMaxRanks, 0);
-    // The ranks of one machine of cores are on one node, however many they are.
+    // Ranks that share the cores of a machine are all on one node.
     if (p.cores > 0) p.ranksPerNode = kMaxRanks;
     if (const json::Object* memory = member(root, "", "memory")) {
       onlyKeys(*memory, "memory", {"bytes", "source"});
@@ -204,7 +204,7 @@ class ProfileReader {
       if (n > 1 && p.compute[n - 1].threads <= p.compute[n - 2].threads)
         fail(key + ".threads", "numbers of threads must increase from entry to entry");
     });
-    // One rank by itself has none.
+    // A single rank needs no collectives.
     if (p.ranks > 1 || p.ranksPerNode > 1 || root.find("collectives"))
       list(root, "", "collectives",
            [&](const json::Object& entry, const std::string& key) { p.links.push_back(linkCost(entry, key)); });
@@ -307,7 +307,7 @@ class ProfileReader {
     return link;
   }
 
-  // Every collective has a way within a node that has several ranks, and between nodes if there is any.
+  // Every collective needs an entry within a node of several ranks and, with several nodes, one between nodes.
   void checkLinks(const ProfileData& p) {
     const bool network = std::any_of(p.links.begin(), p.links.end(), [](const LinkCost& l) { return l.network; });
     if (p.ranks > p.ranksPerNode && !network)

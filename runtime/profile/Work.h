@@ -1,4 +1,5 @@
-// Work: what an instruction computes and moves, independent of the machine. The compiler builds it from `train` ops too.
+// Work: what an instruction computes and moves, independent of the machine. The compiler builds it from `train` ops
+// too.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct Work {
 // `batch` products [m, k] x [k, n]. `bytes` counts operands and result.
 Work gemmWork(plan::ElementType type, int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB);
 
-// Attention over `batch` sequences and `heads` heads: `queries` queries and `keys` keys of width `width`, values of width
-// `valueWidth`. Forward it takes two matrix products; the gradient takes five (the scores again, the gradient of the
-// scores, and those of query, key and value). `bytes` is not set.
+// Attention over `batch` sequences and `heads` heads: `queries` queries and `keys` keys of width `width`, values of
+// width `valueWidth`. Forward it takes two matrix products; the gradient takes five (the scores again, the gradient of
+// the scores, and those of query, key and value). `bytes` is not set.
 Work attentionWork(plan::ElementType type, int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t width,
                    int64_t valueWidth, bool causal, bool gradient, int64_t window = 0);
 
