@@ -21,7 +21,7 @@ struct DigestDataflow : sheaf::plan_ir::impl::DigestDataflowBase<DigestDataflow>
     for (auto program : getOperation().getOps<ProgramOp>()) {
       FailureOr<sheaf::plan::Plan> plan = toProto(program, Kernels::kAny);
       if (failed(plan)) return signalPassFailure();
-      std::string digest = sheaf::hexText(sheaf::plan::dataflowDigest(*plan));
+      std::string digest = sheaf::hexText(sheaf::plan::followDataflow(*plan).digest);
       program->setAttr("dataflow", StringAttr::get(program.getContext(), digest));
     }
   }

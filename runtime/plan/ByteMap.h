@@ -28,6 +28,12 @@ class ByteMap {
     }
   }
 
+  // Calls visit(begin, end, value) for all pieces in order.
+  template <typename Visit>
+  void forEach(Visit visit) const {
+    for (const auto& [begin, piece] : pieces_) visit(begin, piece.end, piece.value);
+  }
+
   void clear() { pieces_.clear(); }
 
  private:

@@ -34,7 +34,10 @@ class Contents {
       });
       SHEAF_RETURN_IF_ERROR(status);
       forEachOperand(instruction, [&](const Operand& operand) {
-        if (operand.access() != READ) write(operand);
+        if (isScratch(instruction, operand))
+          spoil(operand);
+        else if (operand.access() != READ)
+          write(operand);
       });
     }
     return {};
@@ -95,6 +98,15 @@ class Contents {
       bytes = {kept ? index : kNobody, static_cast<int>(current_), strided || bytes.parts == index ? index : kNobody};
     });
     if (strided) ownParts_[index].insert({operand.offset(), operand.bytes(), operand.shard_stride()});
+  }
+
+  // What a call leaves in its scratch is nobody's.
+  void spoil(const Operand& operand) {
+    ArenaRange range = arenaRange(plan_, operand);
+    bytes_.visit(range.begin, range.end, [&](uint64_t, uint64_t, Bytes& bytes) {
+      if (bytes.parts != kNobody) ownParts_.erase(bytes.parts);
+      bytes = {kNobody, static_cast<int>(current_), kNobody};
+    });
   }
 
   // Whether the rank's own part was written as such: consecutive parts of the same stride count together.

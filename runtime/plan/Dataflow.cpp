@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <bit>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/ByteMap.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan {
 namespace {
+
+using List = google::protobuf::RepeatedPtrField<Instruction>;
 
 // A term under construction: an ordered list of numbers.
 class Term {
@@ -29,10 +32,10 @@ class Term {
   uint64_t hash_ = 0;
 };
 
-// Follows one rank. The ranks' addresses are linear in the rank, so the first and the last tell them all.
+// Executes one rank. Addresses are linear in the rank, so the first and the last rank stand for all.
 class Interpreter {
  public:
-  Interpreter(const Unrolled& steps, uint64_t rank) : steps_(steps), plan_(steps.plan()), rank_(rank) {
+  Interpreter(const Plan& plan, uint64_t rank) : plan_(plan), rank_(rank) {
     uint64_t top = 0;
     for (const Buffer& buffer : plan_.buffers()) {
       bases_.push_back(top);
@@ -45,32 +48,49 @@ class Interpreter {
     for (const Constant& constant : plan_.constants()) state(constant.buffer(), Term("constant"));
   }
 
+  // The sum of what is observed.
   uint64_t run() {
-    for (size_t i = 0; i < steps_.size(); ++i)
-      if (steps_.isHost(i))
-        host();
-      else
-        step(steps_[i]);
+    section(plan_.prologue(), step_);
+    findLive_ = true;
+    ++round_;
+    section(plan_.body(), step_);
+    ByteMap<Value> left = values_;
+    section(plan_.epilogue(), step_);
+    host();
+    findLive_ = false;
+    section(plan_.prologue(), step_ + 1);
+    induction_ = compare(left);
     return observed_;
   }
+
+  const Status& induction() const { return induction_; }
 
  private:
   // Bytes of a value: the byte at `origin` is its first.
   struct Value {
     uint64_t hash = 0;  // 0: nothing has been written
     uint64_t origin = 0;
-    int round = 0;  // in which it was written
+    int round = 0;                        // in which it was written
+    const Instruction* writer = nullptr;  // null: there before the run
     bool operator==(const Value& other) const { return hash == other.hash && origin == other.origin; }
+  };
+
+  // Bytes that body, epilogue or host read before any of them has written them.
+  struct Live {
+    bool live = false;
+    const Instruction* reader = nullptr;  // the first; null: the host
   };
 
   void state(uint32_t buffer, Term term) {
     term.add(static_cast<uint64_t>(states_.size()));
     states_.push_back(buffer);
-    fill(bases_[buffer], plan_.buffers(static_cast<int>(buffer)).bytes(), term.hash(), 0);
+    fill(bases_[buffer], plan_.buffers(static_cast<int>(buffer)).bytes(), term.hash(), nullptr);
   }
 
-  void fill(uint64_t begin, uint64_t bytes, uint64_t hash, int round) {
-    values_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Value& value) { value = {hash, begin, round}; });
+  void fill(uint64_t begin, uint64_t bytes, uint64_t hash, const Instruction* writer) {
+    values_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Value& value) {
+      value = {hash, begin, round_, writer};
+    });
   }
 
   uint64_t begin(const Operand& operand) const {
@@ -95,8 +115,22 @@ class Interpreter {
     finish(begin + bytes);
   }
 
-  // What an instruction does, apart from where.
-  static Term operation(const Instruction& instruction, int round) {
+  void reads(uint64_t begin, uint64_t bytes, const Instruction* reader) {
+    if (!findLive_) return;
+    written_.visit(begin, begin + bytes, [&](uint64_t from, uint64_t to, bool written) {
+      if (written) return;
+      live_.visit(from, to, [&](uint64_t, uint64_t, Live& bytes) {
+        if (!bytes.live) bytes = {true, reader};
+      });
+    });
+  }
+
+  void writes(uint64_t begin, uint64_t bytes) {
+    if (findLive_) written_.visit(begin, begin + bytes, [](uint64_t, uint64_t, bool& written) { written = true; });
+  }
+
+  // What an instruction does, apart from where; `step`: whose inputs and scalars it gets.
+  static Term operation(const Instruction& instruction, uint64_t step) {
     Term term(instructionKind(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
@@ -108,19 +142,19 @@ class Interpreter {
           term.add(attribute.has_integer() ? static_cast<uint64_t>(attribute.integer())
                                            : std::bit_cast<uint64_t>(attribute.real()));
         }
-        if (instruction.call().function() == "dropout") term.add(static_cast<uint64_t>(round));
+        if (instruction.call().function() == "dropout") term.add(step);
         break;
       case Instruction::kCollective:
         term.add(instruction.collective().type()).add(instruction.collective().count());
         break;
       case Instruction::kInput:
-        term.add(instruction.input().input()).add(static_cast<uint64_t>(round));
+        term.add(instruction.input().input()).add(step);
         break;
       case Instruction::kScalars:
-        term.add(static_cast<uint64_t>(round));
+        term.add(step);
         break;
       case Instruction::kOutput:
-        term.add(instruction.output().output()).add(static_cast<uint64_t>(round));
+        term.add(instruction.output().output()).add(step);
         break;
       default:
         break;
@@ -128,26 +162,34 @@ class Interpreter {
     return term;
   }
 
-  void step(const Unrolled::Step& step) {
-    const Instruction& instruction = *step.instruction;
-    if (instruction.has_record() || instruction.has_wait()) return;
-    Term term = operation(instruction, step.round);
+  void section(const List& list, uint64_t step) {
+    for (const Instruction& instruction : list)
+      if (!instruction.has_record() && !instruction.has_wait()) execute(instruction, step);
+  }
+
+  void execute(const Instruction& instruction, uint64_t step) {
+    Term term = operation(instruction, step);
     forEachOperand(instruction, [&](const Operand& operand) {
       if (isScratch(instruction, operand)) return;
       term.add(operand.access()).add(operand.bytes());
-      bool kept = plan_.buffers(static_cast<int>(operand.buffer())).persistent();
-      if (operand.access() != WRITE) addContents(begin(operand), operand.bytes(), 0, term);
-      // A call may leave bytes of what it writes as they were: rows of a concatenation, say.
-      else if (instruction.has_call())
-        addContents(begin(operand), operand.bytes(), kept ? 0 : step.round, term);
+      // A call may leave bytes of what it writes as they were: rows of a concatenation, say. What an earlier round has
+      // left in a buffer that does not persist is not used.
+      const bool persistent = plan_.buffers(static_cast<int>(operand.buffer())).persistent();
+      const bool read = operand.access() != WRITE || (instruction.has_call() && persistent);
+      if (read) reads(begin(operand), operand.bytes(), &instruction);
+      if (read || instruction.has_call()) addContents(begin(operand), operand.bytes(), read ? 0 : round_, term);
     });
     // What is observed is a set: the order of outputs does not matter.
     if (instruction.has_output()) observed_ += term.hash();
     uint64_t result = 0;
     forEachOperand(instruction, [&](const Operand& operand) {
       ++result;
-      if (operand.access() == READ || isScratch(instruction, operand)) return;
-      fill(begin(operand), operand.bytes(), Term("result").add(term.hash()).add(result).hash(), step.round);
+      if (operand.access() == READ) return;
+      writes(begin(operand), operand.bytes());
+      // Nobody may use what is left in scratch.
+      const bool scratch = isScratch(instruction, operand);
+      fill(begin(operand), operand.bytes(), scratch ? 0 : Term("result").add(term.hash()).add(result).hash(),
+           &instruction);
     });
   }
 
@@ -161,33 +203,70 @@ class Interpreter {
       kept.visit(begin, begin + bytes, [&](uint64_t from, uint64_t to, const Value& value) {
         values_.visit(from, to, [&](uint64_t, uint64_t, Value& copy) { copy = value; });
       });
+      reads(begin, bytes, nullptr);
       Term term("left for the host");
       addContents(begin, bytes, 0, term.add(static_cast<uint64_t>(i)));
       observed_ += term.hash();
     }
   }
 
-  const Unrolled& steps_;
+  // Whether the live bytes hold the same after a body as after the prologue of a run that starts from what it left.
+  Status compare(ByteMap<Value>& left) {
+    Status status;
+    live_.forEach([&](uint64_t begin, uint64_t end, const Live& live) {
+      if (!live.live) return;
+      left.visit(begin, end, [&](uint64_t from, uint64_t to, const Value& body) {
+        values_.visit(from, to, [&](uint64_t at, uint64_t until, const Value& prologue) {
+          if (status.ok() && !(body == prologue)) status = differs(live, at, until, body, prologue);
+        });
+      });
+    });
+    return status;
+  }
+
+  Status differs(const Live& live, uint64_t begin, uint64_t end, const Value& body, const Value& prologue) const {
+    auto buffer = std::upper_bound(bases_.begin(), bases_.end(), begin) - bases_.begin() - 1;
+    const uint64_t base = bases_[static_cast<size_t>(buffer)];
+    auto from = [&](const Value& value) {
+      return value.writer ? cat("from ", describe(plan_, *value.writer))
+                          : std::string(value.hash ? "as the run begins with them" : "not written");
+    };
+    return Status::error(cat("later steps do not compute what the first one does: ",
+                             live.reader ? describe(plan_, *live.reader) : "the host after the epilogue",
+                             " reads bytes [", begin - base, ", ", end - base, ") of buffer '",
+                             plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120),
+                             "', and in a later step they are ", from(body), ", in the first step of a run ",
+                             from(prologue), ", with another value"));
+  }
+
   const Plan& plan_;
   const uint64_t rank_;
+  const uint64_t step_ = 1;
   std::vector<uint64_t> bases_;  // of each buffer in a space where none shares bytes
   std::vector<uint32_t> states_;
+  int round_ = 0;  // bodies begun
   ByteMap<Value> values_;
   uint64_t observed_ = 0;
+  bool findLive_ = false;
+  ByteMap<bool> written_;
+  ByteMap<Live> live_;
+  Status induction_;
 };
 
 }  // namespace
 
-uint64_t dataflowDigest(const Unrolled& steps) {
-  uint64_t ranks = static_cast<uint64_t>(steps.plan().ranks());
+Dataflow followDataflow(const Plan& plan) {
+  uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  Dataflow result;
   Term term("ranks");
-  term.add(ranks).add(Interpreter(steps, 0).run());
-  if (ranks > 1) term.add(Interpreter(steps, ranks - 1).run());
-  return std::max<uint64_t>(term.hash(), 1);
-}
-
-uint64_t dataflowDigest(const Plan& plan) {
-  return dataflowDigest(Unrolled(plan));
+  term.add(ranks);
+  for (uint64_t rank = 0; rank < ranks; rank += std::max<uint64_t>(ranks - 1, 1)) {
+    Interpreter interpreter(plan, rank);
+    term.add(interpreter.run());
+    if (result.induction.ok()) result.induction = interpreter.induction();
+  }
+  result.digest = std::max<uint64_t>(term.hash(), 1);
+  return result;
 }
 
 }  // namespace sheaf::plan

@@ -156,11 +156,11 @@ class Proof {
   }
 
   Status dataflow() const {
-    if (plan_.dataflow() == 0) return {};
-    uint64_t digest = dataflowDigest(steps_);
-    if (digest == plan_.dataflow()) return {};
+    Dataflow dataflow = followDataflow(plan_);
+    SHEAF_RETURN_IF_ERROR(dataflow.induction);
+    if (plan_.dataflow() == 0 || dataflow.digest == plan_.dataflow()) return {};
     return Status::error(cat("the plan does not compute what it was compiled to: the digest of its data flow is ",
-                             hexText(digest), ", not ", hexText(plan_.dataflow()),
+                             hexText(dataflow.digest), ", not ", hexText(plan_.dataflow()),
                              "; an instruction is missing, stands on the other side of one that it depends on, or "
                              "accesses other bytes"));
   }

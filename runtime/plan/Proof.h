@@ -1,5 +1,5 @@
-// The proof that a plan cannot race, deadlock, or read what was never written, on the loop that it is: prologue, body,
-// body, epilogue. docs/proof.md has the argument.
+// The proof that a plan cannot race, deadlock, read what was never written, or compute something else than it was
+// compiled to, in any number of steps. docs/proof.md has the argument.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,7 @@ namespace sheaf::plan {
 //   deadlock-free  every wait has a record to wait for somewhere, and every communicator has one total order
 //   stage-true     a rank holds what its stage says, and between steps no more than its stage allows
 //   faithful       outputs and state come from the same operations on the same bytes as when it was compiled, if the
-//   plan
-//                  says what they come from (Plan.dataflow)
+//                  plan says what they come from (Plan.dataflow), and every step computes the same
 // The error names both instructions, their streams, the bytes and the order that is missing. Time is linear in the
 // number of instructions and of the pieces into which their operands cut the arena.
 Status provePlan(const Plan& plan);

@@ -109,6 +109,7 @@ TEST(Proof, ARunOfOneStepCounts) {
 TEST(Proof, TheHostComesAfterWhatTouchesState) {
   SmallPlan p;
   p.plan.mutable_buffers(0)->set_persistent(true);
+  p.plan.add_buckets()->set_parameter_buffer(0);
   p.call(p.body, "update", 1, {{0, WRITE}});
   EXPECT_THAT(p.proof(),
               AllOf(HasSubstr("'update' on stream b"), HasSubstr("the host after the epilogue (on stream a)")));
@@ -185,7 +186,7 @@ TEST(Dataflow, ChangesWithWhatIsComputedOnly) {
   p.call(p.body, "y", 0, {{1, WRITE}});
   p.call(p.body, "z", 0, {{0, READ}, {1, READ}, {2, WRITE}});
   p.plan.mutable_body(1)->mutable_call()->set_function("zero");
-  p.plan.set_dataflow(plan::dataflowDigest(p.plan));
+  p.plan.set_dataflow(plan::followDataflow(p.plan).digest);
   EXPECT_EQ(p.proof(), "");
   SmallPlan independent = p;
   independent.plan.mutable_body()->SwapElements(0, 1);
@@ -200,10 +201,130 @@ TEST(Dataflow, ChangesWithWhatIsComputedOnly) {
   inPlace.call(inPlace.body, "double", 0, {{2, READ}, {2, WRITE}});
   inPlace.call(inPlace.body, "use", 0, {{2, READ}, {0, WRITE}});
   inPlace.call(inPlace.body, "add", 0, {{2, READ}, {0, READ}, {2, WRITE}});
-  inPlace.plan.set_dataflow(plan::dataflowDigest(inPlace.plan));
+  inPlace.plan.set_dataflow(plan::followDataflow(inPlace.plan).digest);
   EXPECT_EQ(inPlace.proof(), "");
   inPlace.plan.mutable_body()->SwapElements(0, 1);
   EXPECT_THAT(inPlace.proof(), HasSubstr("does not compute"));
+}
+
+// Scratch is left with what the call happened to write there.
+TEST(Proof, ScratchHoldsNothingAfterwards) {
+  SmallPlan p;
+  p.call(p.body, "writer", 0, {{0, WRITE}});
+  p.call(p.body, "scratch user", 0, {{1, WRITE}, {0, plan::READ_WRITE}});
+  p.body->Mutable(1)->mutable_call()->set_scratch_per_thread(256);
+  EXPECT_EQ(p.proof(), "");
+  p.call(p.body, "reader", 0, {{0, READ}, {2, WRITE}});
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'reader'"), HasSubstr("(copy 'scratch user' on stream a) has overwritten")));
+}
+
+// State s, constants c and d, and t and a, which a body leaves for the next.
+struct CarryingPlan : SmallPlan {
+  enum : uint32_t { s, c, d, t, a };
+  CarryingPlan() {
+    plan.clear_buffers();
+    for (const char* name : {"s", "c", "d", "t", "a"}) {
+      plan::Buffer& buffer = *plan.add_buffers();
+      buffer.set_name(name);
+      buffer.set_offset(static_cast<uint64_t>(plan.buffers_size() - 1) * 256);
+      buffer.set_bytes(256);
+      buffer.set_persistent(plan.buffers_size() <= 3);
+    }
+    plan.add_buckets()->set_parameter_buffer(s);
+    plan.add_constants()->set_buffer(c);
+    plan.add_constants()->set_buffer(d);
+  }
+  // A kernel, which writes all of its operand; a call could leave bytes as they were.
+  void copy(List* list, const char* label, uint32_t to, uint32_t from) {
+    call(list, label, 0, {{from, READ}, {to, WRITE}});
+    google::protobuf::RepeatedPtrField<plan::Operand> operands = list->rbegin()->call().operands();
+    *list->rbegin()->mutable_kernel()->mutable_operands() = operands;
+  }
+};
+
+TEST(Induction, AChangeOfTheThirdStepOnIsRefused) {
+  CarryingPlan p;
+  p.copy(p.prologue, "t=c", p.t, p.c);
+  p.copy(p.prologue, "a=t", p.a, p.t);
+  p.copy(p.body, "s=a", p.s, p.a);
+  p.copy(p.body, "a=t", p.a, p.t);
+  p.plan.set_dataflow(plan::followDataflow(p.plan).digest);
+  EXPECT_EQ(p.proof(), "");
+  p.copy(p.body, "t=d", p.t, p.d);
+  EXPECT_THAT(p.proof(),
+              AllOf(HasSubstr("later steps do not compute what the first one does"),
+                    HasSubstr("body instruction 1 (kernel 'a=t' on stream a) reads bytes [0, 256) of buffer 't'"),
+                    HasSubstr("in a later step they are from body instruction 2 (kernel 't=d' on stream a)"),
+                    HasSubstr("in the first step of a run from prologue instruction 0 (kernel 't=c' on stream a)")));
+}
+
+TEST(Induction, WhatThePrologueMakesOfTheNewStateMayBeCarried) {
+  CarryingPlan p;
+  p.copy(p.prologue, "prefetch", p.t, p.s);
+  p.copy(p.body, "use", p.a, p.t);
+  p.copy(p.body, "update", p.s, p.a);
+  p.copy(p.body, "prefetch", p.t, p.s);
+  EXPECT_EQ(p.proof(), "");
+  // Before the update it brings what the first step of a run would not find.
+  p.plan.mutable_body()->SwapElements(1, 2);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'use'"), HasSubstr("buffer 't'"), HasSubstr("with another value")));
+  // Nobody uses what a prefetch at the end of every body leaves, if every body begins with one.
+  p.plan.mutable_body()->Add()->CopyFrom(p.plan.prologue(0));
+  for (int i = p.body->size() - 1; i > 0; --i) p.body->SwapElements(i, i - 1);
+  EXPECT_EQ(p.proof(), "");
+}
+
+TEST(Induction, CoversTheEpilogueTheHostAndPartsOfBuffers) {
+  CarryingPlan p;
+  p.copy(p.prologue, "t=c", p.t, p.c);
+  p.copy(p.epilogue, "s=t", p.s, p.t);
+  EXPECT_EQ(p.proof(), "");
+  p.copy(p.body, "t=d", p.t, p.d);
+  EXPECT_EQ(p.proof(), "");  // every body writes t before the epilogue reads it
+  p.copy(p.epilogue, "t=c", p.t, p.c);
+  EXPECT_EQ(p.proof(), "");
+  // The second half of t is what the epilogue reads, and what a body writes only after another has begun.
+  CarryingPlan half;
+  half.copy(half.prologue, "t=c", half.t, half.c);
+  half.copy(half.body, "a=t", half.a, half.t);
+  half.copy(half.body, "t=d", half.t, half.d);
+  half.body->Mutable(1)->mutable_kernel()->mutable_operands(1)->set_offset(128);
+  for (plan::Operand& operand : *half.body->Mutable(1)->mutable_kernel()->mutable_operands()) operand.set_bytes(128);
+  EXPECT_THAT(half.proof(), AllOf(HasSubstr("'a=t'"), HasSubstr("bytes [128, 256) of buffer 't'")));
+  // A prologue that changes the state does so at the start of a run, not at every step.
+  CarryingPlan changing;
+  changing.copy(changing.prologue, "s=c", changing.s, changing.c);
+  changing.copy(changing.body, "a=s", changing.a, changing.s);
+  changing.copy(changing.body, "s=d", changing.s, changing.d);
+  EXPECT_THAT(changing.proof(), AllOf(HasSubstr("'a=s'"), HasSubstr("buffer 's'")));
+}
+
+TEST(Induction, HoldsForEveryRank) {
+  CarryingPlan p;
+  p.call(p.prologue, "own part", 0, {{p.c, READ}, {p.t, WRITE}}, 128);
+  p.call(p.body, "use", 0, {{p.t, READ}, {p.a, WRITE}}, 128);
+  p.call(p.body, "own part", 0, {{p.c, READ}, {p.t, WRITE}}, 128);
+  EXPECT_EQ(p.proof(), "");
+  // Rank 0 reads the same; rank 1 does not.
+  p.body->Mutable(1)->mutable_call()->mutable_operands(0)->set_shard_stride(0);
+  EXPECT_THAT(p.proof(), HasSubstr("bytes [128, 256) of buffer 't'"));
+}
+
+// A prologue gets the rows of the step that follows it, a body those of its own: it cannot fetch the next step's.
+TEST(Induction, InputsOfAnotherStepAreOtherValues) {
+  CarryingPlan p;
+  auto readInput = [&](List* list) {
+    plan::Operand& operand = *list->Add()->mutable_input()->mutable_destination();
+    operand.set_buffer(p.t);
+    operand.set_bytes(256);
+    operand.set_access(WRITE);
+  };
+  readInput(p.prologue);
+  p.copy(p.body, "use", p.s, p.t);
+  readInput(p.body);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'use'"), HasSubstr("body instruction 1 (read_input")));
+  p.body->SwapElements(0, 1);
+  EXPECT_EQ(p.proof(), "");
 }
 
 }  // namespace
