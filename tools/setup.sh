@@ -9,6 +9,7 @@ packages=(
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools  # MLIR, LLVM, lit, FileCheck
   libdnnl-dev                                             # GEMM
   libprotobuf-dev protobuf-compiler                       # the plan's and ONNX's format
+  libxxhash-dev                                           # hashes of files (header only)
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
 )

@@ -1,13 +1,44 @@
 #include "frontend/onnx/WireFormat.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <optional>
+
 namespace sheaf::frontend {
 namespace {
 
-// Numbers of the fields on the way to an initializer's bytes; see onnx-ml.proto.
-constexpr uint64_t kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
-enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
 
-// One field after another of a serialized message.
+// Numbers of the fields on the way to an initializer's bytes; see onnx-ml.proto.
+constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
+// The longest tag with a length or a number behind it.
+constexpr size_t kMaxHead = 2 * 10;
+
+// Bytes of the field after its head; nothing if the field is malformed.
+std::optional<uint64_t> contentSize(CodedInputStream& head, WireFormatLite::WireType type) {
+  uint64_t number = 0;
+  switch (type) {
+    case WireFormatLite::WIRETYPE_VARINT:
+      if (!head.ReadVarint64(&number)) return std::nullopt;
+      return 0;
+    case WireFormatLite::WIRETYPE_FIXED64:
+      return 8;
+    case WireFormatLite::WIRETYPE_FIXED32:
+      return 4;
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
+      if (!head.ReadVarint64(&number)) return std::nullopt;
+      return number;
+    default:
+      return std::nullopt;  // ONNX has no groups
+  }
+}
+
+// One field after another of a serialized message. CodedInputStream counts in 32 bits, and a model with its weights may
+// exceed 2 GiB: so one reads each field's head, and the content is skipped here.
 class Fields {
  public:
   explicit Fields(llvm::StringRef message) : message(message) {}
@@ -16,68 +47,48 @@ class Fields {
   bool next() {
     if (at == message.size() || !ok) return false;
     begin = at;
-    uint64_t tag;
-    if (!varint(tag)) return ok = false;
-    number = tag >> 3;
-    type = tag & 7;
-    uint64_t length = 0;
-    if (type == kVarint) {
-      if (!varint(length)) return ok = false;
-      return true;
-    }
-    if (type == kFixed64)
-      length = 8;
-    else if (type == kFixed32)
-      length = 4;
-    else if (type != kBytes || !varint(length))
-      return ok = false;
-    if (length > message.size() - at) return ok = false;
-    payload = at;
-    at += length;
+    CodedInputStream head(message.bytes_begin() + at, int(std::min(message.size() - at, kMaxHead)));
+    uint32_t tag = head.ReadTag();
+    type = WireFormatLite::GetTagWireType(tag);
+    number = WireFormatLite::GetTagFieldNumber(tag);
+    std::optional<uint64_t> size = tag ? contentSize(head, type) : std::nullopt;
+    payload = at + head.CurrentPosition();
+    if (!size || *size > message.size() - payload) return ok = false;
+    at = payload + *size;
     return true;
   }
-  llvm::StringRef field() const { return message.slice(begin, at); }      // with its tag
-  llvm::StringRef content() const { return message.slice(payload, at); }  // of a field of type kBytes
-  size_t contentOffset() const { return payload; }
+  // Whether it is this field, of a type that has a length.
+  bool is(int field) const { return number == field && type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED; }
+  llvm::StringRef field() const { return message.slice(begin, at); }  // with its tag
+  llvm::StringRef content() const { return message.slice(payload, at); }
+  int64_t contentOffset() const { return int64_t(payload); }
 
-  uint64_t number = 0;
-  unsigned type = 0;
   bool ok = true;
 
  private:
-  bool varint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64 && at < message.size(); shift += 7) {
-      uint8_t byte = message[at++];
-      value |= uint64_t(byte & 0x7f) << shift;
-      if (!(byte & 0x80)) return true;
-    }
-    return false;
-  }
-
   llvm::StringRef message;
   size_t at = 0, begin = 0, payload = 0;
+  int number = 0;
+  WireFormatLite::WireType type = WireFormatLite::WIRETYPE_VARINT;
 };
 
 void append(std::string& to, llvm::StringRef bytes) {
   to.append(bytes.data(), bytes.size());
 }
 
-void appendField(std::string& to, uint64_t number, llvm::StringRef content) {
-  auto varint = [&](uint64_t value) {
-    for (; value >= 0x80; value >>= 7) to.push_back(char(value | 0x80));
-    to.push_back(char(value));
-  };
-  varint(number << 3 | kBytes);
-  varint(content.size());
+void appendField(std::string& to, int number, llvm::StringRef content) {
+  uint8_t head[kMaxHead];
+  uint8_t* end = WireFormatLite::WriteTagToArray(number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, head);
+  end = CodedOutputStream::WriteVarint64ToArray(content.size(), end);
+  to.append(head, end);
   append(to, content);
 }
 
 bool cutTensor(llvm::StringRef tensor, int64_t base, std::string& rest, RawSpan& span) {
   Fields fields(tensor);
   while (fields.next()) {
-    if (fields.number == kTensorRawData && fields.type == kBytes)
-      span = {base + int64_t(fields.contentOffset()), int64_t(fields.content().size())};
+    if (fields.is(kTensorRawData))
+      span = {base + fields.contentOffset(), int64_t(fields.content().size())};
     else
       append(rest, fields.field());
   }
@@ -88,13 +99,12 @@ bool cutGraph(llvm::StringRef graph, int64_t base, std::string& rest, std::vecto
   Fields fields(graph);
   std::string tensor;
   while (fields.next()) {
-    if (fields.number != kGraphInitializer || fields.type != kBytes) {
+    if (!fields.is(kGraphInitializer)) {
       append(rest, fields.field());
       continue;
     }
     tensor.clear();
-    if (!cutTensor(fields.content(), base + int64_t(fields.contentOffset()), tensor, spans.emplace_back()))
-      return false;
+    if (!cutTensor(fields.content(), base + fields.contentOffset(), tensor, spans.emplace_back())) return false;
     appendField(rest, kGraphInitializer, tensor);
   }
   return fields.ok;
@@ -106,14 +116,14 @@ bool cutRawData(llvm::StringRef model, std::string& rest, std::vector<RawSpan>& 
   Fields fields(model);
   bool seen = false;
   while (fields.next()) {
-    if (fields.number != kModelGraph || fields.type != kBytes) {
+    if (!fields.is(kModelGraph)) {
       append(rest, fields.field());
       continue;
     }
     if (seen) return false;
     seen = true;
     std::string graph;
-    if (!cutGraph(fields.content(), int64_t(fields.contentOffset()), graph, spans)) return false;
+    if (!cutGraph(fields.content(), fields.contentOffset(), graph, spans)) return false;
     appendField(rest, kModelGraph, graph);
   }
   return fields.ok;

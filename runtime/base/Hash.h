@@ -1,26 +1,40 @@
-// Hashes that say whether a file is still the one that was meant; none of them resists an attacker.
+// Hashes that tell whether a file is still the one that was meant. They detect accidents, not attackers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 
 namespace sheaf {
 
-// FNV-1a, 64 bits: for small things (plans, the heads of weight files).
-inline uint64_t fnv1a(std::span<const std::byte> bytes) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (std::byte byte : bytes) {
-    hash ^= static_cast<uint64_t>(byte);
-    hash *= 0x100000001b3u;
-  }
-  return hash;
+// XXH64 with seed 0: https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md
+uint64_t xxh64(std::span<const std::byte> bytes);
+inline uint64_t xxh64(std::string_view text) {
+  return xxh64(std::as_bytes(std::span(text)));
 }
 
-// How much of the head of a weight file plan.proto's File.hash covers.
+// The same hash of bytes that arrive in pieces.
+class Xxh64 {
+ public:
+  Xxh64();
+  ~Xxh64();
+  Xxh64(Xxh64&&) noexcept;
+  Xxh64& operator=(Xxh64&&) noexcept;
+  void update(std::span<const std::byte> bytes);
+  uint64_t digest() const;  // of all bytes so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// How many bytes at the start of a weight file plan.proto's File.hash covers.
 inline constexpr size_t kFileHashBytes = 64 * 1024;
 inline uint64_t fileHash(std::span<const std::byte> file) {
-  return fnv1a(file.first(file.size() < kFileHashBytes ? file.size() : kFileHashBytes));
+  return xxh64(file.first(std::min(file.size(), kFileHashBytes)));
 }
 
 // A finaliser that spreads every bit of its argument over the result (splitmix64).
@@ -30,21 +44,5 @@ inline uint64_t mixBits(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
-
-// XXH64 with seed 0, in pieces: for gigabytes of saved state. https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md
-class Xxh64 {
- public:
-  Xxh64();
-  void update(std::span<const std::byte> bytes);
-  uint64_t digest() const;
-
- private:
-  void stripe(const std::byte* at);
-
-  uint64_t lanes_[4];
-  uint64_t total_ = 0;
-  std::byte tail_[32];
-  size_t tailSize_ = 0;
-};
 
 }  // namespace sheaf

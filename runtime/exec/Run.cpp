@@ -39,7 +39,7 @@ Status checkWritable(const char* option, const std::string& path) {
 
 // The head of a file of weights holds names and shapes, its end values.
 std::string weightsText(std::span<const std::byte> file) {
-  uint64_t end = fnv1a(file.last(std::min(file.size(), kFileHashBytes)));
+  uint64_t end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
   return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
 }
 
@@ -140,7 +140,7 @@ class Run {
       // Other algorithms would give other bits.
       Expected<MappedFile> table = MappedFile::open(options_.tuned);
       if (!table.ok()) return Status::error(cat("--tuned: ", table.status().message()));
-      tuned = cat("a table with hash ", hexText(fnv1a(table->bytes())));
+      tuned = cat("a table with hash ", hexText(xxh64(table->bytes())));
     }
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
     const plan::Schedule& schedule = training_.schedule();

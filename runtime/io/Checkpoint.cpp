@@ -136,9 +136,7 @@ Status Checkpoint::openFile(const Manifest::File& file, bool verify) {
   if (!mapped.ok()) return mapped.status();
   if (mapped->bytes().size() != file.size)
     return Status::error(cat(path, " has ", mapped->bytes().size(), " bytes, its manifest says ", file.size));
-  Xxh64 hash;
-  if (verify) hash.update(mapped->bytes());
-  if (verify && hash.digest() != file.checksum)
+  if (verify && xxh64(mapped->bytes()) != file.checksum)
     return Status::error(cat(path, " is damaged: its checksum does not match"));
   Expected<Safetensors> tensors = Safetensors::open(path);
   if (!tensors.ok()) return tensors.status();

@@ -13,10 +13,7 @@ json::Value integers(const std::vector<int64_t>& values) {
 }
 
 uint64_t checksumOf(const json::Value& state) {
-  std::string text = json::write(state);
-  Xxh64 hash;
-  hash.update(std::as_bytes(std::span(text)));
-  return hash.digest();
+  return xxh64(json::write(state));
 }
 
 // Reads members with their types; remembers whether anything was missing.

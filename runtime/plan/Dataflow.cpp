@@ -23,9 +23,7 @@ class Term {
     hash_ = mixBits(hash_ ^ number) + number;
     return *this;
   }
-  Term& add(std::string_view text) {
-    return add(fnv1a(std::as_bytes(std::span(text)))).add(static_cast<uint64_t>(text.size()));
-  }
+  Term& add(std::string_view text) { return add(xxh64(text)).add(static_cast<uint64_t>(text.size())); }
   uint64_t hash() const { return mixBits(hash_); }
 
  private:

@@ -25,6 +25,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == kPlanHeaderBytes);
 
+// Fills the first bytes of a file that otherwise holds the payload.
+void writeHeader(std::string& file) {
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kPlanVersion;
+  header.size = file.size() - sizeof header;
+  header.hash = xxh64(std::string_view(file).substr(sizeof header));
+  std::memcpy(file.data(), &header, sizeof header);
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
@@ -32,15 +42,15 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
   if (file.size() < sizeof header || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
     return Status::error("not a plan: it does not begin with SHEAFPLN; `sheaf compile` makes plans");
   std::memcpy(&header, file.data(), sizeof header);
-  if (header.version != kPlanVersion || header.reserved != 0)
-    return Status::error(cat("the plan's format is version ", header.version, ", this program reads version ",
-                             kPlanVersion, "; compile the model again"));
+  if (header.version != kPlanVersion) return Status::error(otherVersion(header.version));
+  if (header.reserved != 0) return Status::error("the plan is damaged: its header is not zero where it must be");
   std::span<const std::byte> payload = file.subspan(sizeof header);
   if (header.size != payload.size())
     return Status::error(cat("the plan is ", header.size > payload.size() ? "truncated" : "followed by other bytes",
-                             ": its header announces ", header.size, " bytes, the file has ", payload.size()));
+                             ": its header announces ", header.size, " bytes of payload, the file has ",
+                             payload.size()));
   if (payload.size() > kMaxPlanBytes) return Status::error("the plan is larger than 2 GiB");
-  if (fnv1a(payload) != header.hash)
+  if (xxh64(payload) != header.hash)
     return Status::error("the plan is damaged: its checksum does not match; compile the model again");
   auto plan = std::make_unique<Plan>();
   if (!plan->ParseFromArray(payload.data(), static_cast<int>(payload.size())))
@@ -65,12 +75,14 @@ Expected<std::string> serializePlan(const Plan& plan) {
   out.SetSerializationDeterministic(true);
   if (!plan.SerializeToCodedStream(&out)) return Status::error("the plan cannot be serialized");
   out.Trim();
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.version = kPlanVersion;
-  header.size = size;
-  header.hash = fnv1a(std::as_bytes(std::span(file)).subspan(sizeof header));
-  std::memcpy(file.data(), &header, sizeof header);
+  writeHeader(file);
+  return file;
+}
+
+std::string planFile(std::string_view payload) {
+  std::string file(sizeof(Header), '\0');
+  file += payload;
+  writeHeader(file);
   return file;
 }
 

@@ -1,11 +1,13 @@
-// Plans on disk: "SHEAFPLN", version (u32), 0 (u32), payload's size (u64), its FNV-1a hash (u64), then the protobuf
-// payload; all little-endian. The payload is serialized deterministically, so equal plans are equal files.
+// Plans on disk: "SHEAFPLN", version (u32), 0 (u32), the payload's size (u64) and its XXH64 (u64), then the payload, a
+// serialized plan.proto Plan; all little-endian. Serialization is deterministic: equal plans are
+// equal files.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
@@ -21,6 +23,8 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file);
 
 // The bytes of a plan's file.
 Expected<std::string> serializePlan(const Plan& plan);
+// A plan's file around a payload that need not be a plan's.
+std::string planFile(std::string_view payload);
 // The payload's hash, as in the header of the plan's file.
 Expected<uint64_t> planHash(const Plan& plan);
 // Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan.

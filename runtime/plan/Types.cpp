@@ -4,6 +4,11 @@
 
 namespace sheaf::plan {
 
+std::string otherVersion(uint32_t version) {
+  return cat("plan version ", version, " (made by ", version < kPlanVersion ? "an older" : "a newer",
+             " sheaf); this program reads version ", kPlanVersion, ": compile the model again");
+}
+
 uint64_t elementBytes(ElementType type) {
   switch (type) {
     case F64:

@@ -11,7 +11,9 @@
 
 namespace sheaf::plan {
 
-inline constexpr uint32_t kPlanVersion = 2;
+inline constexpr uint32_t kPlanVersion = 3;  // of the plan's format, in the file's header and in Plan.version
+// Why a plan of another version is refused, and the remedy.
+std::string otherVersion(uint32_t version);
 inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena, parameters and shards
 // The next multiple of it.
 constexpr uint64_t aligned(uint64_t bytes) {

@@ -47,8 +47,7 @@ class TableVerifier {
 
  private:
   Status header() {
-    if (plan_.version() != kPlanVersion)
-      return wrong("version", cat(plan_.version(), " is not known; this program reads ", kPlanVersion));
+    if (plan_.version() != kPlanVersion) return Status::error(otherVersion(plan_.version()));
     if (plan_.ranks() < 1 || plan_.ranks() > kMaxRanks)
       return wrong("ranks", cat(plan_.ranks(), " is not between 1 and ", kMaxRanks));
     if (plan_.zero_stage() < 0 || plan_.zero_stage() > 3)

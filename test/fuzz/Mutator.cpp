@@ -1,5 +1,8 @@
 #include "test/fuzz/Mutator.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <cctype>
 #include <optional>
@@ -72,71 +75,59 @@ std::string mutateBytes(std::string_view input, Random& random) {
 
 namespace {
 
-constexpr unsigned kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
 
 struct Field {
-  uint64_t tag = 0;
+  uint32_t tag = 0;
   uint64_t number = 0;       // of a varint
   std::string_view payload;  // of the other types
+
+  WireFormatLite::WireType type() const { return WireFormatLite::GetTagWireType(tag); }
 };
 
-std::optional<uint64_t> readVarint(std::string_view& rest) {
-  uint64_t value = 0;
-  for (unsigned shift = 0; shift < 64 && !rest.empty(); shift += 7) {
-    auto byte = static_cast<unsigned char>(rest.front());
-    rest.remove_prefix(1);
-    value |= uint64_t{byte & 0x7fu} << shift;
-    if (byte < 0x80) return value;
-  }
-  return std::nullopt;
-}
-
-void writeVarint(std::string& out, uint64_t value) {
-  for (; value > 0x7f; value >>= 7) out.push_back(static_cast<char>((value & 0x7f) | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
 // Whether a string is such fields and nothing else; most strings that are no messages are not.
-std::optional<std::vector<Field>> parseFields(std::string_view rest) {
+std::optional<std::vector<Field>> parseFields(std::string_view message) {
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
   std::vector<Field> fields;
-  while (!rest.empty()) {
+  while (static_cast<size_t>(in.CurrentPosition()) < message.size()) {
     Field field;
-    std::optional<uint64_t> tag = readVarint(rest);
-    if (!tag || *tag >> 3 == 0 || *tag >> 3 > 1000) return std::nullopt;
-    field.tag = *tag;
-    std::optional<uint64_t> length;
-    switch (*tag & 7) {
-      case kVarint: {
-        std::optional<uint64_t> number = readVarint(rest);
-        if (!number) return std::nullopt;
-        field.number = *number;
-        length = 0;
+    field.tag = in.ReadTag();
+    int number = WireFormatLite::GetTagFieldNumber(field.tag), length = 0;
+    if (number == 0 || number > 1000) return std::nullopt;
+    bool read = true;
+    switch (field.type()) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        read = in.ReadVarint64(&field.number);
         break;
-      }
-      case kFixed64:
+      case WireFormatLite::WIRETYPE_FIXED64:
         length = 8;
         break;
-      case kFixed32:
+      case WireFormatLite::WIRETYPE_FIXED32:
         length = 4;
         break;
-      case kLength:
-        length = readVarint(rest);
+      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
+        read = in.ReadVarintSizeAsInt(&length);
         break;
       default:
-        break;
+        return std::nullopt;
     }
-    if (!length || *length > rest.size()) return std::nullopt;
-    field.payload = rest.substr(0, *length);
-    rest.remove_prefix(*length);
+    size_t at = static_cast<size_t>(in.CurrentPosition());
+    if (!read || !in.Skip(length)) return std::nullopt;
+    field.payload = message.substr(at, static_cast<size_t>(length));
     fields.push_back(field);
   }
   return fields;
 }
 
 void writeField(std::string& out, const Field& field) {
-  writeVarint(out, field.tag);
-  if ((field.tag & 7) == kVarint) return writeVarint(out, field.number);
-  if ((field.tag & 7) == kLength) writeVarint(out, field.payload.size());
+  uint8_t head[20];
+  uint8_t* end = CodedOutputStream::WriteVarint32ToArray(field.tag, head);
+  if (field.type() == WireFormatLite::WIRETYPE_VARINT) end = CodedOutputStream::WriteVarint64ToArray(field.number, end);
+  if (field.type() == WireFormatLite::WIRETYPE_LENGTH_DELIMITED)
+    end = CodedOutputStream::WriteVarint64ToArray(field.payload.size(), end);
+  out.append(head, end);
   out += field.payload;
 }
 
@@ -159,15 +150,17 @@ std::string mutateOneField(std::string_view message, Random& random) {
         std::swap(fields[at], fields[other]);
         break;
       default:
-        fields[at].tag = (interesting(random, fields[at].tag >> 3) & 0xff) << 3 | (fields[at].tag & 7);
+        fields[at].tag =
+            static_cast<uint32_t>(interesting(random, fields[at].tag >> 3) & 0xff) << 3 | fields[at].type();
     }
-  } else if (Field& field = fields[at]; (field.tag & 7) == kVarint) {
+  } else if (Field& field = fields[at]; field.type() == WireFormatLite::WIRETYPE_VARINT) {
     field.number = interesting(random, field.number);
   } else {
-    changed = (field.tag & 7) == kLength && !field.payload.empty() ? mutateOneField(field.payload, random)
-                                                                   : mutateBytes(field.payload, random);
+    changed = field.type() == WireFormatLite::WIRETYPE_LENGTH_DELIMITED && !field.payload.empty()
+                  ? mutateOneField(field.payload, random)
+                  : mutateBytes(field.payload, random);
     // Eight and four bytes have no length of their own.
-    if ((field.tag & 7) != kLength) changed.resize(field.payload.size());
+    if (field.type() != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) changed.resize(field.payload.size());
     field.payload = changed;
   }
   std::string out;

@@ -15,6 +15,8 @@
 #include <new>
 #include <thread>
 
+#include "runtime/base/Hash.h"
+
 namespace sheaf::fuzz {
 namespace {
 
@@ -24,12 +26,6 @@ constexpr uint64_t kMostFindings = 20;      // of one target; then it is given u
 constexpr long kShownBytes = 3000;
 
 using Clock = std::chrono::steady_clock;
-
-uint64_t nameHash(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // What a child tells its parent while it works.
 struct Progress {
@@ -106,7 +102,7 @@ class Child {
     for (uint64_t input = range_.begin; input < range_.end; ++input) {
       progress_->begin = Clock::now().time_since_epoch().count();
       progress_->input = input;
-      Random random(options_.seed * 0x9e3779b97f4a7c15 ^ nameHash(range_.target->name) ^ (input << 20));
+      Random random(options_.seed * 0x9e3779b97f4a7c15 ^ xxh64(range_.target->name) ^ (input << 20));
       random.next();
       range_.target->run(random);
       rusage usage{};

@@ -78,16 +78,6 @@ void put(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// A plan's file around any payload.
-std::string planFile(const std::string& payload) {
-  std::string file = "SHEAFPLN";
-  put(file, 1, 4);
-  put(file, 0, 4);
-  put(file, payload.size(), 8);
-  put(file, fnv1a(std::as_bytes(std::span(payload))), 8);
-  return file + payload;
-}
-
 // Machine code can do anything, so a plan whose code was changed is loaded and verified but not run.
 bool sameCode(const plan::Plan& a, const plan::Plan& b) {
   auto text = [](const plan::Plan& plan) {
@@ -118,7 +108,7 @@ Target planTarget(const std::string& corpus) {
             std::string file =
                 random.oneIn(16)
                     ? mutateBytes(seed.bytes, random)
-                    : planFile(mutateWire(std::string_view(seed.bytes).substr(plan::kPlanHeaderBytes), random));
+                    : plan::planFile(mutateWire(std::string_view(seed.bytes).substr(plan::kPlanHeaderBytes), random));
             auto plan = plan::parsePlan(std::as_bytes(std::span(file)));
             if (!plan.ok() || !plan::verifyPlan(**plan).ok() || !sameCode(**plan, *(*originals)[which])) return;
             std::string path = scratch(corpus + "/plan", "plan");
@@ -215,10 +205,8 @@ Target stateTarget(const std::string& corpus) {
                 if (!told.ok()) continue;
                 for (auto& file : told->files)
                   if (file.name == name) {
-                    Xxh64 hash;
-                    hash.update(std::as_bytes(std::span(bytes)));
                     file.size = bytes.size();
-                    file.checksum = hash.digest();
+                    file.checksum = xxh64(bytes);
                   }
                 writeWhole(folder + "/" + step + "/manifest.json", io::manifestText(*told));
               }

@@ -89,7 +89,7 @@ def main():
 
     for name in ("mlp", "mlp-training-info", "ort-training-model", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
         (out / "onnx" / f"{name}.onnx").write_bytes(without_weights((MODELS / f"{name}.onnx").read_bytes()))
-    for profile in (ROOT / "runtime" / "schedule" / "profiles").glob("*.json"):
+    for profile in (ROOT / "passes" / "schedule" / "profiles").glob("*.json"):
         shutil.copy(profile, out / "profile" / profile.name)
     (out / "onnx" / "linear.onnx").write_bytes(onnxwriter.linear())
 

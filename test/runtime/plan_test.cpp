@@ -47,6 +47,18 @@ TEST(PlanFile, RefusesDamage) {
   }
 }
 
+TEST(PlanFile, RefusesOtherVersions) {
+  std::string file = *plan::serializePlan(TrainingPlan(2, 3, 8).plan);
+  auto refused = [&](char version) {
+    file[8] = version;
+    return plan::parsePlan(bytesOf(file)).status().message();
+  };
+  EXPECT_EQ(refused(2),
+            "plan version 2 (made by an older sheaf); this program reads version 3: compile the model again");
+  EXPECT_EQ(refused(4),
+            "plan version 4 (made by a newer sheaf); this program reads version 3: compile the model again");
+}
+
 TEST(PlanFile, MissingFolderIsAnError) {
   EXPECT_THAT(plan::writePlan("/nonexistent/a.plan", TrainingPlan(1, 0, 2).plan).message(), HasSubstr("/nonexistent"));
 }
@@ -87,7 +99,7 @@ TEST_P(Mutants, AreRefused) {
 }
 
 const Mutant kMutants[] = {
-    {"Version", [](auto& p) { p.set_version(7); }, "version"},
+    {"Version", [](auto& p) { p.set_version(7); }, "plan version 7 (made by a newer sheaf)"},
     {"NoRanks", [](auto& p) { p.set_ranks(0); }, "ranks"},
     {"ManyRanks", [](auto& p) { p.set_ranks(int64_t{1} << 40); }, "ranks"},
     {"Stage", [](auto& p) { p.set_zero_stage(4); }, "zero_stage"},

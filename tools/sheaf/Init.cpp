@@ -46,7 +46,7 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
   if (!file.ok()) return file.status();
   std::vector<float> chunk;
   for (const auto& entry : entries) {
-    uint64_t key = mixBits(uint64_t(seed)) ^ fnv1a(std::as_bytes(std::span(entry.name))), count = 1;
+    uint64_t key = mixBits(uint64_t(seed)) ^ xxh64(entry.name), count = 1;
     for (int64_t d : entry.shape) count *= d;
     bool drawn = entry.shape.size() > 1;
     float constant = entry.name.ends_with("bias") ? 0 : 1;

@@ -117,8 +117,7 @@ Status findMeeting(const Reader& reader, const Variables& names, Launch& launch)
   if (!port.ok()) return port.status();
   if (torchrun && !*port) return Status::error("MASTER_PORT is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
   launch.meeting.port =
-      *port ? static_cast<uint16_t>(**port + 1)
-            : static_cast<uint16_t>(kFirstPort + fnv1a(std::as_bytes(std::span<const char>(launch.job))) % kPorts);
+      *port ? static_cast<uint16_t>(**port + 1) : static_cast<uint16_t>(kFirstPort + xxh64(launch.job) % kPorts);
   if (const char* host = reader.find("MASTER_ADDR")) {
     launch.meeting.host = host;
     return {};

@@ -218,7 +218,7 @@ uint64_t Blas::hash() const {
     all += name;
     all.append(reinterpret_cast<const char*>(&choice.algorithm), sizeof choice.algorithm);
   }
-  return fnv1a(std::as_bytes(std::span(all)));
+  return xxh64(all);
 }
 
 }  // namespace sheaf::cuda
