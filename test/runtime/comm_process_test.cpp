@@ -218,7 +218,7 @@ TEST(TcpProcessGroup, ADeathIsToldToAll) {
     for (int64_t i = 0; i < 3; ++i)
       if (i != culprit) {
         EXPECT_THAT(told[static_cast<size_t>(i)],
-                    AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("ended without a word")));
+                    AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("ended without a message")));
       }
   }
 }
@@ -256,7 +256,7 @@ TEST(TcpProcessGroup, TooFewProcesses) {
   other.join();
   EXPECT_THAT(first, AllOf(HasSubstr("2 of 3 processes"), HasSubstr("missing: 1"), HasSubstr("SHEAF_TIMEOUT")));
   EXPECT_EQ(second, first);
-  EXPECT_THAT(join(1), AllOf(HasSubstr("no process 0"), HasSubstr("refused")));
+  EXPECT_THAT(join(1), AllOf(HasSubstr("did not reach process 0"), HasSubstr("refused")));
   std::atomic<bool> cancel = true;
   auto cancelled = TcpProcessGroup::join(launchFor(0, 3, port, milliseconds(20000)), [&] { return cancel.load(); });
   EXPECT_THAT(cancelled.status().message(), HasSubstr("interrupted"));

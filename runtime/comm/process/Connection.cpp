@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31464853;  // "SHF1"
 constexpr size_t kReadBytes = 1 << 16;
-// What one call may read, so that a fast sender does not keep the others waiting.
+// Most bytes read by one call, so that a fast sender does not delay the other connections.
 constexpr size_t kReadsAtOnce = 64;
 
 struct Header {
@@ -56,7 +56,7 @@ Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    ended_ = true;  // in order, or because the connection broke
+    ended_ = true;  // closed by the other side, or broken
   }
   std::vector<Frame> frames;
   size_t at = 0;

@@ -1,4 +1,4 @@
-// A TCP connection between two processes of a job that carries frames: a type, a number, some bytes.
+// A TCP connection between two processes of a job. It carries frames: a type, a number and bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 namespace sheaf::comm {
 
 enum class FrameType : uint32_t {
-  kHello = 1,     // to process 0: who I am
-  kRefusal,       // from process 0: why you do not belong here
-  kWelcome,       // from process 0: who we are
-  kContribution,  // to process 0: my part of an exchange
-  kResult,        // from process 0: everybody's
+  kHello = 1,     // to process 0: the sender's identity
+  kRefusal,       // from process 0: why the sender cannot join
+  kWelcome,       // from process 0: all processes of the job
+  kContribution,  // to process 0: the sender's part of an exchange
+  kResult,        // from process 0: all parts of an exchange
   kFailure,       // why the job ends
-  kHeartbeat,     // I am alive
+  kHeartbeat,     // the sender is alive
 };
 
 struct Frame {
@@ -28,7 +28,7 @@ struct Frame {
   std::string bytes;
 };
 
-// Bytes of a frame that anybody who connects may send, and that a process of the job may.
+// Largest frames in bytes: of a connection that has not joined the job, and of a process of the job.
 inline constexpr uint64_t kMaxGreetingBytes = 4096;
 inline constexpr uint64_t kMaxFrameBytes = uint64_t{1} << 30;
 
@@ -36,19 +36,18 @@ class Connection {
  public:
   explicit Connection(Socket socket) : socket_(std::move(socket)) {}
 
-  // Appends the frame to what flush() writes.
+  // Queues the frame for flush().
   void send(FrameType type, uint32_t sequence, std::string_view bytes);
-  // Writes as much as the socket takes now.
+  // Writes as many queued bytes as the socket accepts now.
   Status flush();
   bool hasUnsent() const { return !unsent_.empty(); }
-  // Reads what is there and returns the frames that are whole, at most so many (the rest keeps). An error: what came is
-  // no frame, or one larger than `limit`; then, and when the other side has closed (see ended), nothing more is to be
-  // read.
+  // Reads the available bytes and returns complete frames, at most `count` at a time. An error if the bytes are not a
+  // frame or the frame is larger than `limit`. After an error, or once ended() is true, do not read again.
   Expected<std::vector<Frame>> receive(uint64_t limit, size_t most = SIZE_MAX);
   bool ended() const { return ended_; }
-  // Nothing more is expected of the other side.
+  // The other side has closed the connection, or it broke.
   void abandon() { ended_ = true; }
-  // No more will be sent; what was sent still arrives.
+  // Closes the sending direction. Bytes already sent still arrive.
   void finish();
 
   const Socket& socket() const { return socket_; }
@@ -57,12 +56,12 @@ class Connection {
  private:
   Socket socket_;
   std::string unsent_, received_;
-  size_t sent_ = 0;  // of unsent_
+  size_t sent_ = 0;  // bytes of unsent_ that have been written
   bool ended_ = false;
   Clock::time_point lastHeard_ = Clock::now();
 };
 
-// The bytes of a frame: numbers and strings one after the other.
+// Serializes numbers and strings into the bytes of a frame.
 class Packer {
  public:
   Packer& number(uint64_t value);
@@ -73,14 +72,14 @@ class Packer {
   std::string bytes_;
 };
 
-// Reads them back. After a read beyond the end, ok() is false and everything else read is 0 or empty.
+// Deserializes what Packer wrote. After a read beyond the end, ok() is false and all further reads give 0 or "".
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
   uint64_t number();
   std::string string();
   bool ok() const { return ok_; }
-  // Everything was read, and nothing beyond.
+  // Whether exactly all bytes have been read.
   bool complete() const { return ok_ && rest_.empty(); }
 
  private:

@@ -47,7 +47,7 @@ bool Exchange::leaves(int64_t process) const {
   return part && part->kind == ExchangeKind::kLeave;
 }
 
-int64_t Exchange::stranger() const {
+int64_t Exchange::mismatch() const {
   for (size_t i = 1; i < parts_.size(); ++i)
     if (parts_[i]->kind != parts_[0]->kind || parts_[i]->what != parts_[0]->what) return static_cast<int64_t>(i);
   return -1;

@@ -1,4 +1,5 @@
-// One exchange as process 0 sees it: who has come, with what, and whether all mean the same.
+// One exchange of messages, as process 0 collects it: which processes have contributed what, and whether all of them
+// are in the same exchange.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace sheaf::comm {
 
-// Who gets the messages: all, process 0, nobody (and nothing comes after it).
+// Who receives the messages: all processes, process 0, or nobody (the last exchange of a job).
 enum class ExchangeKind : uint64_t { kAll = 1, kFirst, kLeave };
 
 struct Contribution {
@@ -19,7 +20,7 @@ struct Contribution {
 };
 
 std::string pack(const Contribution& contribution);
-// Nothing if the bytes are no contribution.
+// Empty if the bytes are not a contribution.
 std::optional<Contribution> unpackContribution(const std::string& bytes);
 
 class Exchange {
@@ -33,13 +34,13 @@ class Exchange {
   Clock::time_point began() const { return began_; }
   uint32_t sequence() const { return sequence_; }
   std::vector<int64_t> missing() const;
-  // The name that those who came give it.
+  // The name of the exchange.
   std::string what() const;
-  // Whether a process has said that it leaves.
+  // Whether a process has announced that it leaves.
   bool leaves(int64_t process) const;
 
-  // Once complete: the first process whose exchange is not process 0's, or -1.
-  int64_t stranger() const;
+  // Once complete: the first process that is in another exchange than process 0, or -1.
+  int64_t mismatch() const;
   const Contribution& part(int64_t process) const { return *parts_[static_cast<size_t>(process)]; }
   std::vector<std::string> messages() const;
   uint64_t messageBytes() const;

@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint64_t kProtocol = 1;
 constexpr std::chrono::milliseconds kLook(100);
-// Who connects and has not said who it is: so long, and so many at a time.
-constexpr std::chrono::seconds kGreetingTime(10);
-constexpr size_t kUnknown = 256;
+// Limits on connections that have not identified themselves: time, and number at once.
+constexpr std::chrono::seconds kHelloTime(10);
+constexpr size_t kMaxPending = 256;
 constexpr size_t kMaxText = 256;
 
 Status gaveUp() {
@@ -73,7 +73,7 @@ class Coordinator {
       if (cancelled_ && cancelled_()) return end(gaveUp());
       if (Clock::now() >= deadline) return end(tooLate());
       wait(*listener);
-      while (unknown_.size() < kUnknown) {
+      while (unknown_.size() < kMaxPending) {
         Socket socket = acceptFrom(*listener);
         if (!socket.open()) break;
         unknown_.push_back({Connection(std::move(socket)), Clock::now()});
@@ -106,7 +106,7 @@ class Coordinator {
 
   void greet(Unknown& one) {
     Expected<std::vector<Frame>> frames = one.connection.receive(kMaxGreetingBytes);
-    one.done = !frames.ok() || one.connection.ended() || Clock::now() - one.since > kGreetingTime;
+    one.done = !frames.ok() || one.connection.ended() || Clock::now() - one.since > kHelloTime;
     if (one.done || frames->empty()) return;
     one.done = true;
     Hello hello;
@@ -121,7 +121,7 @@ class Coordinator {
     else if (hello.rank == 0 || hello.rank >= hello.size)
       why = cat("it says that it is process ", hello.rank);
     else if (joined_[hello.rank - 1])
-      why = cat("process ", hello.rank, " is there already, from ", hosts_[hello.rank - 1]);
+      why = cat("process ", hello.rank, " has already joined from ", hosts_[hello.rank - 1]);
     if (!why.empty()) {
       refused_ = cat("; one from ", peerAddress(one.connection.socket()), " was refused: ", why);
       one.connection.send(FrameType::kRefusal, 0, why);
@@ -133,7 +133,7 @@ class Coordinator {
     joined_[hello.rank - 1] = std::move(one.connection);
   }
 
-  // Those who are here wait for a word; all they can do is leave.
+  // Processes that have joined wait for the welcome. They can only disconnect.
   Status checkJoined() {
     for (size_t i = 0; i < joined_.size(); ++i) {
       if (!joined_[i]) continue;
@@ -153,7 +153,7 @@ class Coordinator {
                              "; missing: ", listText(names), refused_, " (SHEAF_TIMEOUT changes the limit)"));
   }
 
-  // Nobody is to wait for a job that does not begin.
+  // Processes that have joined must not wait for a job that does not begin.
   Status end(Status why) {
     for (auto& one : joined_) {
       if (!one) continue;
@@ -164,8 +164,8 @@ class Coordinator {
     return why;
   }
 
-  // Processes that came by the loopback address are on this host: others reach them where those who came from elsewhere
-  // reached us.
+  // Processes connected by the loopback address are on this host. Others reach them at the address by which remote
+  // processes have reached this one.
   Expected<Joined> welcome() {
     std::string ours = "127.0.0.1";
     for (const auto& one : joined_)
@@ -193,11 +193,11 @@ class Coordinator {
   std::string refused_;
 };
 
-// One attempt of another process. Nothing: process 0 is not there yet.
-Expected<std::optional<Joined>> knock(const Launch& launch, const std::function<bool()>& cancelled,
-                                      Clock::time_point deadline, std::string& why) {
+// One attempt to join process 0. Empty if process 0 does not listen yet.
+Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::function<bool()>& cancelled,
+                                        Clock::time_point deadline, std::string& why) {
   std::optional<Joined> none;
-  Expected<Socket> socket = connectTo(launch.meeting, std::min(deadline, Clock::now() + kGreetingTime));
+  Expected<Socket> socket = connectTo(launch.meeting, std::min(deadline, Clock::now() + kHelloTime));
   if (!socket.ok()) {
     why = socket.status().message();
     return none;
@@ -232,7 +232,7 @@ Expected<std::optional<Joined>> knock(const Launch& launch, const std::function<
     joined.connections.push_back(std::move(connection));
     return std::optional<Joined>(std::move(joined));
   }
-  why = cat("process 0 at ", text(launch.meeting), " still waits for others");
+  why = cat("process 0 at ", text(launch.meeting), " is still waiting for other processes");
   return none;
 }
 
@@ -241,18 +241,18 @@ Expected<std::optional<Joined>> knock(const Launch& launch, const std::function<
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled) {
   if (launch.size == 1) return Joined{{}, {{hostName(), "127.0.0.1"}}};
   if (launch.rank == 0) return Coordinator(launch, cancelled).run();
-  // Process 0 gives up first, and says who is missing.
-  auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kGreetingTime);
+  // Process 0 gives up first, because it can name the missing processes.
+  auto deadline = Clock::now() + launch.limit + std::min<std::chrono::milliseconds>(launch.limit, kHelloTime);
   std::string why;
   while (Clock::now() < deadline) {
     if (cancelled && cancelled()) return gaveUp();
-    Expected<std::optional<Joined>> joined = knock(launch, cancelled, deadline, why);
+    Expected<std::optional<Joined>> joined = tryJoin(launch, cancelled, deadline, why);
     if (!joined.ok()) return joined.status();
     if (*joined) return std::move(**joined);
     std::this_thread::sleep_for(kLook);
   }
-  return Status::error(cat("process ", launch.rank, " has found no process 0 within ", seconds(launch.limit), ": ", why,
-                           " (SHEAF_TIMEOUT changes the limit)"));
+  return Status::error(cat("process ", launch.rank, " did not reach process 0 within ", seconds(launch.limit), ": ",
+                           why, " (SHEAF_TIMEOUT changes the limit)"));
 }
 
 }  // namespace sheaf::comm

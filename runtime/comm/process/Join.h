@@ -1,5 +1,5 @@
-// How the processes of a job find each other: process 0 listens, the others connect and say who they are, and when all
-// have come each is told who the others are.
+// Rendezvous of a job's processes: process 0 listens, the others connect and identify themselves. When all have joined,
+// process 0 sends each the list of all.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@
 namespace sheaf::comm {
 
 struct Member {
-  std::string host;     // its name
-  std::string address;  // numeric, where other processes reach it
+  std::string host;     // host name
+  std::string address;  // numeric address at which other processes reach it
 };
 
 struct Joined {
-  // Process 0 has one for each other process, in rank order; the others have one, to process 0.
+  // On process 0: one per other process, in rank order. On the others: one, to process 0.
   std::vector<Connection> connections;
   std::vector<Member> members;
 };
 
-// Within launch.limit; `cancelled` (if set) is asked several times a second whether to give up. Strangers are sent
-// away.
+// Joins the job within launch.limit. `cancelled` (optional) is called several times per second; true gives up.
+// Connections that do not belong to the job are refused.
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled);
 
 }  // namespace sheaf::comm

@@ -14,16 +14,16 @@ namespace {
 
 constexpr int64_t kMaxProcesses = 65536;
 
-// Ports that no system hands out by itself and few services use.
+// Range of default ports: below the ephemeral ports of common systems, and used by few services.
 constexpr uint16_t kFirstPort = 20000;
 constexpr uint16_t kPorts = 10000;
 
 struct Variables {
   const char* launcher;
-  const char *rank, *size, *otherSize;  // otherSize: asked where the first is not there
+  const char *rank, *size, *otherSize;  // otherSize is read if `size` is not set
   const char* localRank;
   const char* localSize;
-  const char* alsoNeeded;  // without it the others do not count
+  const char* alsoNeeded;  // the group counts only if this is set
   std::array<const char*, 2> job;
 };
 
@@ -46,7 +46,7 @@ constexpr Variables kLaunchers[] = {
      nullptr,
      "SLURM_STEP_ID",
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    // Others that speak PMI; after Slurm, whose PMI knows less than its own variables.
+    // Other launchers with PMI. After Slurm, whose own variables say more than its PMI.
     {"PMI", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {}},
 };
 
@@ -59,7 +59,7 @@ class Reader {
     return value && *value ? value : nullptr;
   }
 
-  // An integer in [least, most]; nothing if the variable is not there.
+  // An integer in [least, most]; empty if the variable is not set.
   Expected<std::optional<int64_t>> integer(const char* name, int64_t least, int64_t most) const {
     const char* text = find(name);
     if (!text) return std::optional<int64_t>();

@@ -1,5 +1,5 @@
-// Some of a job's processes, as a group of their own. The job is cut into such groups of neighbours, all of one size;
-// every process is in one, and all groups make the same exchanges at the same time.
+// A group of consecutive processes of a job. The job is divided into groups of one size; all groups make the same
+// exchanges at the same time.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace sheaf::comm {
 
 class SubGroup : public ProcessGroup {
  public:
-  // `size` divides the job's. The job outlives the group.
+  // `size` must divide the number of processes. The job must outlive the group.
   SubGroup(ProcessGroup& job, int64_t size) : job_(job), first_(job.rank() / size * size), size_(size) {}
 
   int64_t rank() const override { return job_.rank() - first_; }
@@ -23,7 +23,7 @@ class SubGroup : public ProcessGroup {
     return std::vector<std::string>(all->begin() + first_, all->begin() + first_ + size_);
   }
   void watch(std::function<void(const Status&)> lost) override { job_.watch(std::move(lost)); }
-  // What fails one group fails the job.
+  // A failure of one group fails the whole job.
   void fail(const std::string& why) override { job_.fail(why); }
   Status leave() override { return {}; }
   std::string describe(int64_t process) const override { return job_.describe(first_ + process); }

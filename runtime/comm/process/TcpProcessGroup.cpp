@@ -11,10 +11,10 @@
 namespace sheaf::comm {
 namespace {
 
-// A sign of life so often within the time limit; a connection that breaks is noticed at once all the same.
+// Heartbeats per time limit. A broken connection is noticed at once regardless.
 constexpr int kHeartbeats = 10;
 constexpr std::chrono::milliseconds kMaxHeartbeat(2000);
-// How long a process that ends with an error waits for the others to have read it.
+// How long a process that ends with an error waits for the others to receive the reason.
 constexpr std::chrono::seconds kFarewell(2);
 constexpr size_t kMaxReason = 4000;
 
@@ -79,7 +79,7 @@ Expected<std::vector<std::string>> TcpProcessGroup::exchange(ExchangeKind kind, 
   ours_ = Contribution{kind, what, message};
   result_.reset();
   wake();
-  // Process 0 notices first who is missing; if it is process 0 itself, we do a little later.
+  // Process 0 notices first which process is missing. If process 0 itself is, the others notice a little later.
   auto late = Clock::now() + launch_.limit + std::max(launch_.limit / 4, std::chrono::milliseconds(500));
   while (!result_ && over_.ok())
     if (changed_.wait_until(lock, late) == std::cv_status::timeout && !result_ && over_.ok())
@@ -112,10 +112,10 @@ void TcpProcessGroup::fail(const std::string& why) {
 
 void TcpProcessGroup::serve() {
   std::optional<Clock::time_point> leaving;
-  // What came right behind the welcome has been read with it.
+  // Frames that followed the welcome have been read together with it.
   for (size_t i = 0; i < connections_.size(); ++i) readable_.push_back(i);
   for (;;) {
-    for (size_t i : readable_) hear(i);
+    for (size_t i : readable_) receive(i);
     std::optional<Contribution> ours;
     std::optional<std::string> failed;
     bool stop;
@@ -127,13 +127,13 @@ void TcpProcessGroup::serve() {
     }
     if (ours && launch_.rank == 0) contribute(0, std::move(*ours));
     if (ours && launch_.rank != 0) connections_[0].send(FrameType::kContribution, sequence_, pack(*ours));
-    if (failed && launch_.rank == 0) tell(cat(describe(0), ": ", *failed), 0);
+    if (failed && launch_.rank == 0) broadcastFailure(cat(describe(0), ": ", *failed), 0);
     if (failed && launch_.rank != 0) connections_[0].send(FrameType::kFailure, 0, *failed);
     checkTimes();
     callWatchers();
     bool unsent = false, open = false;
     for (Connection& connection : connections_) {
-      // A connection that is broken is noticed by the next hear().
+      // A connection that is broken is noticed by the next receive().
       if (!connection.ended()) (void)connection.flush();
       unsent |= connection.hasUnsent() && !connection.ended();
       open |= !connection.ended();
@@ -161,7 +161,7 @@ void TcpProcessGroup::waitForSockets(bool stopping) {
     if (polled[i + 1].revents & ~POLLOUT) readable_.push_back(i);
 }
 
-void TcpProcessGroup::hear(size_t index) {
+void TcpProcessGroup::receive(size_t index) {
   Connection& connection = connections_[index];
   if (connection.ended()) return;
   const uint64_t limit = launch_.rank == 0 ? kMaxMessageBytes + kMaxGreetingBytes : kMaxFrameBytes;
@@ -170,9 +170,9 @@ void TcpProcessGroup::hear(size_t index) {
   if (frames.ok())
     for (Frame& frame : *frames) handle(index, frame);
   else
-    lose(Status::error(cat(describe(process), ": ", frames.status().message())), process);
+    endJob(Status::error(cat(describe(process), ": ", frames.status().message())), process);
   if (!connection.ended()) return;
-  // So that the other side, if it waits to be read, need not wait longer.
+  // Unblocks the other side if it waits for this one to read.
   (void)connection.flush();
   connection.finish();
   bool left = exchange_ && exchange_->leaves(process);
@@ -181,19 +181,23 @@ void TcpProcessGroup::hear(size_t index) {
     left |= left_ || stop_;
   }
   if (!left)
-    lose(Status::error(cat(describe(process), " has ended without a word: it crashed or was killed")), process);
+    endJob(Status::error(cat(describe(process), " has ended without a message: it crashed or was killed")), process);
 }
 
 void TcpProcessGroup::handle(size_t index, Frame& frame) {
   int64_t process = processOf(index);
-  auto wrong = [&] { lose(Status::error(cat(describe(process), " has sent what is not its turn")), process); };
+  auto wrong = [&] {
+    endJob(Status::error(cat(describe(process),
+                             " has sent a message out of turn; do all processes run the same version of sheaf-run?")),
+           process);
+  };
   switch (frame.type) {
     case FrameType::kHeartbeat:
       return;
     case FrameType::kFailure:
       frame.bytes.resize(std::min(frame.bytes.size(), 2 * kMaxReason));
-      // From process 0 it says already whose it is.
-      return lose(Status::error(process == 0 ? frame.bytes : cat(describe(process), ": ", frame.bytes)), process);
+      // A failure that process 0 passes on already names its process.
+      return endJob(Status::error(process == 0 ? frame.bytes : cat(describe(process), ": ", frame.bytes)), process);
     case FrameType::kContribution: {
       std::optional<Contribution> contribution = unpackContribution(frame.bytes);
       if (!exchange_ || !contribution || frame.sequence != exchange_->sequence()) return wrong();
@@ -222,20 +226,24 @@ void TcpProcessGroup::handle(size_t index, Frame& frame) {
 
 void TcpProcessGroup::contribute(int64_t process, Contribution contribution) {
   if (!exchange_->add(process, std::move(contribution)))
-    return lose(Status::error(cat(describe(process), " has sent what is not its turn")), process);
+    return endJob(
+        Status::error(cat(describe(process),
+                          " has sent a message out of turn; do all processes run the same version of sheaf-run?")),
+        process);
   if (exchange_->complete()) conclude();
 }
 
-// All have come: either each gets what it waits for, or the job ends.
+// All processes have contributed: sends the results, or ends the job if they are not in the same exchange.
 void TcpProcessGroup::conclude() {
-  if (int64_t other = exchange_->stranger(); other >= 0)
-    return lose(Status::error(cat("the processes are not at the same place: process 0 is at '", exchange_->part(0).what,
-                                  "', ", describe(other), " at '", exchange_->part(other).what, "'")),
-                0);
+  if (int64_t other = exchange_->mismatch(); other >= 0)
+    return endJob(
+        Status::error(cat("the processes are in different exchanges: process 0 is at '", exchange_->part(0).what, "', ",
+                          describe(other), " at '", exchange_->part(other).what, "'")),
+        0);
   if (exchange_->messageBytes() > kMaxFrameBytes / 2)
-    return lose(Status::error(cat(exchange_->what(), ": the messages of all processes are too large, ",
-                                  bytesText(exchange_->messageBytes()))),
-                0);
+    return endJob(Status::error(cat(exchange_->what(), ": the messages of all processes are too large, ",
+                                    bytesText(exchange_->messageBytes()))),
+                  0);
   ExchangeKind kind = exchange_->part(0).kind;
   std::vector<std::string> messages = exchange_->messages();
   Packer packer;
@@ -264,20 +272,20 @@ void TcpProcessGroup::checkTimes() {
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (connections_[i].ended() || now - connections_[i].lastHeard() <= launch_.limit) continue;
     connections_[i].abandon();
-    return lose(Status::error(cat(describe(processOf(i)), " has been silent for ", seconds(launch_.limit),
-                                  ": it or the network between hangs (SHEAF_TIMEOUT)")),
-                processOf(i));
+    return endJob(Status::error(cat(describe(processOf(i)), " has been silent for ", seconds(launch_.limit),
+                                    ": it or the network between hangs (SHEAF_TIMEOUT)")),
+                  processOf(i));
   }
   if (!exchange_ || !exchange_->begun() || now - exchange_->began() <= launch_.limit) return;
   std::vector<std::string> names;
   for (int64_t process : exchange_->missing()) names.push_back(describe(process));
-  lose(Status::error(cat(exchange_->what(), ": the others have waited ", seconds(launch_.limit), " for ",
-                         listText(names), " (SHEAF_TIMEOUT)")),
-       0);
+  endJob(Status::error(cat(exchange_->what(), ": the others have waited ", seconds(launch_.limit), " for ",
+                           listText(names), " (SHEAF_TIMEOUT)")),
+         0);
 }
 
-// The job is over by the doing of another process.
-void TcpProcessGroup::lose(const Status& why, int64_t origin) {
+// Ends the job because of another process.
+void TcpProcessGroup::endJob(const Status& why, int64_t origin) {
   {
     std::lock_guard lock(mutex_);
     if (!over_.ok() || left_) return;
@@ -285,11 +293,11 @@ void TcpProcessGroup::lose(const Status& why, int64_t origin) {
     lost_ = true;
   }
   changed_.notify_all();
-  tell(why.message(), origin);
+  broadcastFailure(why.message(), origin);
 }
 
-// Process 0 tells everybody but the one whose end it is.
-void TcpProcessGroup::tell(const std::string& why, int64_t origin) {
+// On process 0: sends the reason to all processes but the one that caused it.
+void TcpProcessGroup::broadcastFailure(const std::string& why, int64_t origin) {
   if (launch_.rank != 0) return;
   for (size_t i = 0; i < connections_.size(); ++i)
     if (processOf(i) != origin && !connections_[i].ended()) connections_[i].send(FrameType::kFailure, 0, why);

@@ -1,5 +1,5 @@
-// The processes of a job over TCP: every exchange goes through process 0. One thread of each process does all that has
-// to do with sockets, so that a death or a silence is noticed whatever the others do.
+// A job's processes connected by TCP. Every exchange goes through process 0. One service thread per process handles the
+// sockets, so that the end or silence of a process is noticed at any time.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +19,13 @@ namespace sheaf::comm {
 
 class TcpProcessGroup : public ProcessGroup {
  public:
-  // Largest message of one process.
+  // Largest message of one process, in bytes.
   static constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
 
-  // Meets the others: returns when all are there. `cancelled` ends the waiting.
+  // Returns when all processes have joined. `cancelled` returning true ends the wait.
   static Expected<std::unique_ptr<TcpProcessGroup>> join(const Launch& launch,
                                                          const std::function<bool()>& cancelled = nullptr);
-  // Without leave() before, the others take it for a death.
+  // Without leave() before, the other processes treat it as a failure.
   ~TcpProcessGroup() override;
 
   int64_t rank() const override { return launch_.rank; }
@@ -45,37 +45,38 @@ class TcpProcessGroup : public ProcessGroup {
   Expected<std::vector<std::string>> exchange(ExchangeKind kind, const std::string& message, const std::string& what);
   void wake();
 
-  // On the service thread.
+  // Run on the service thread.
   void serve();
   void waitForSockets(bool stopping);
-  void hear(size_t index);
+  void receive(size_t index);
   void handle(size_t index, Frame& frame);
   void contribute(int64_t process, Contribution contribution);
   void conclude();
   void checkTimes();
-  void lose(const Status& why, int64_t origin);
-  void tell(const std::string& why, int64_t origin);
+  void endJob(const Status& why, int64_t origin);
+  void broadcastFailure(const std::string& why, int64_t origin);
   void callWatchers();
   int64_t processOf(size_t index) const { return launch_.rank == 0 ? static_cast<int64_t>(index) + 1 : 0; }
 
   const Launch launch_;
   const std::vector<Member> members_;
-  std::vector<Connection> connections_;  // of the service thread
-  std::vector<size_t> readable_;         // of them, likewise
-  std::optional<Exchange> exchange_;     // of process 0's service thread
+  // Used by the service thread only.
+  std::vector<Connection> connections_;
+  std::vector<size_t> readable_;      // indices of connections_
+  std::optional<Exchange> exchange_;  // on process 0
   Clock::time_point lastHeartbeat_ = Clock::now();
   int wakeup_ = -1;
 
   std::mutex callers_;  // one exchange at a time
-  std::mutex mutex_;    // of what follows
+  std::mutex mutex_;    // guards the members below
   std::condition_variable changed_;
-  std::optional<Contribution> ours_;   // not yet taken by the service thread
-  std::optional<std::string> failed_;  // said by fail(), likewise
+  std::optional<Contribution> ours_;   // to be sent by the service thread
+  std::optional<std::string> failed_;  // the reason given to fail(), to be sent by the service thread
   uint32_t sequence_ = 0;
   std::optional<std::vector<std::string>> result_;
   bool left_ = false, stop_ = false;
-  Status over_;        // why there are no more exchanges
-  bool lost_ = false;  // by another process's doing
+  Status over_;        // why no more exchanges are possible
+  bool lost_ = false;  // another process is the reason
   std::vector<std::function<void(const Status&)>> watchers_;
   std::thread service_;
 };

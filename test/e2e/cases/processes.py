@@ -26,7 +26,7 @@ def cases(session):
     yield Case("processes/damaged-state", lambda: damaged_state(session))
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
-        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a word"))
+        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a message"))
     yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT", {"SHEAF_TIMEOUT": 4 * session.slowdown}))
     yield Case("processes/gpus", lambda: gpus(session))
     yield Case("processes/gpu-killed", lambda: gpu_killed(session))
@@ -242,7 +242,7 @@ def gpus(session):
 
 
 def gpu_killed(session):
-    return lost(session, 2, signal.SIGKILL, "ended without a word", emulated(session), fat_plan(session), "--device", "cuda")
+    return lost(session, 2, signal.SIGKILL, "ended without a message", emulated(session), fat_plan(session), "--device", "cuda")
 
 
 def refused(session, words, *arguments, own):
