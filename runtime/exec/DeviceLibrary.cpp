@@ -34,7 +34,7 @@ Expected<Device*> loadDevice(const std::string& target) {
   std::string name = "libsheaf_" + target + ".so";
   void* library = nullptr;
   std::string why;
-  // Another library for CUDA is how tests run plans on a double of it.
+  // Tests substitute the CUDA library by one that emulates CUDA on the CPU.
   const char* chosen = target == "cuda" ? std::getenv("SHEAF_CUDA_LIBRARY") : nullptr;
   std::vector<std::string> paths = candidates(name);
   if (chosen) paths.assign(1, chosen);
@@ -48,7 +48,7 @@ Expected<Device*> loadDevice(const std::string& target) {
     return Status::error(cat("cannot load the device library for '", target, "': ", why,
                              "; SHEAF_LIBRARY_PATH names the folder that has ", name));
   auto open = reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"));
-  if (!open) return Status::error(cat(name, " is no device library: it has no sheaf_open_device"));
+  if (!open) return Status::error(cat(name, " is not a device library: it does not export sheaf_open_device"));
   return open();
 }
 

@@ -1,4 +1,4 @@
-// Device libraries, loaded when a plan is to run on them.
+// Loads the device library that a plan runs on.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace sheaf::exec {
 
-// "cpu": libsheaf_cpu.so, searched in the folders of SHEAF_LIBRARY_PATH, in ../lib beside the program, then where the
-// system looks. It stays loaded.
+// Target "cpu" is libsheaf_cpu.so, "cuda" libsheaf_cuda.so. It is searched in the folders of SHEAF_LIBRARY_PATH, in
+// ../lib beside the program, and on the system's library path. It stays loaded.
 Expected<Device*> loadDevice(const std::string& target);
 
 }  // namespace sheaf::exec

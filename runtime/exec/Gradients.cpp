@@ -11,7 +11,7 @@
 namespace sheaf::exec {
 
 namespace {
-// Elements that a process sends at a time.
+// Elements per message between processes.
 constexpr uint64_t kMessageElements = 1 << 20;
 }  // namespace
 
@@ -27,18 +27,18 @@ void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::by
   plan::ElementType type = plan::gradientType(plan_.buckets(static_cast<int>(bucket)));
   uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements();
   uint64_t given = gradient.size() / plan::elementBytes(type);
-  if (given == elements && rank != firstRank_) return;  // every rank has the whole of it
+  if (given == elements && rank != firstRank_) return;  // replicated: one rank's copy suffices
   std::vector<float>& values = values_[bucket];
   values.resize(elements);
   float* to = values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given);
-  // Floats convert to f32 whatever they are.
+  // Every float type converts to f32.
   (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
   seen_[bucket] += given;
 }
 
 Status GradientCapture::gather(comm::ProcessGroup& processes) {
   for (size_t bucket = 0; bucket < values_.size(); ++bucket) {
-    if (seen_[bucket] == 0) continue;  // on no process
+    if (seen_[bucket] == 0) continue;  // not captured on any process
     const uint64_t part = values_[bucket].size() / static_cast<uint64_t>(plan_.ranks() / localRanks_);
     for (uint64_t at = 0; at < part; at += kMessageElements) {
       const uint64_t count = std::min(kMessageElements, part - at);
@@ -47,7 +47,8 @@ Status GradientCapture::gather(comm::ProcessGroup& processes) {
       Expected<std::vector<std::string>> all = processes.gather(message, "gradients");
       if (!all.ok()) return all.status();
       for (size_t process = 0; process < all->size(); ++process) {
-        if ((*all)[process].size() != message.size()) return Status::error("gradients: a process has others");
+        if ((*all)[process].size() != message.size())
+          return Status::error("gradients: the processes captured gradients of different sizes");
         std::memcpy(values_[bucket].data() + process * part + at, (*all)[process].data(), message.size());
       }
     }

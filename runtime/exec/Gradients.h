@@ -1,4 +1,4 @@
-// The first step's reduced gradients, caught on their way into the updates.
+// Captures the reduced gradients of the first step as the updates read them (--dump-gradients).
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace sheaf::exec {
 
 class GradientCapture {
  public:
-  // With ranks [firstRank, firstRank + localRanks) in this process.
+  // This process has the ranks [firstRank, firstRank + localRanks).
   GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks);
   // StepValues::onGradient; called from streams' threads. A gradient is a rank's shard or the whole bucket.
   void add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient);
-  // Brings what other processes have to process 0. Every process calls it.
+  // Sends the gradients of all processes to process 0. Every process calls it.
   Status gather(comm::ProcessGroup& processes);
-  // Every trainable parameter's gradient, f32, in the named layout. On process 0, after gather() if there are others.
+  // Writes the gradient of every trainable parameter as f32 in the named layout. On process 0, after gather().
   Status save(const std::string& path) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the operating system says about this process and this machine.
+// Cores and memory of this machine and this process, from the operating system.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 
 namespace sheaf::exec {
 
-int availableCores();             // that this process may run on
-uint64_t machineMemory();         // bytes of RAM, or of the container's limit if that is lower
-uint64_t peakResidentBytes();     // of this process so far, mapped files included
-uint64_t privateResidentBytes();  // now, without mapped files
+int availableCores();             // cores that this process may run on
+uint64_t machineMemory();         // bytes of RAM, or the container's limit if that is lower
+uint64_t peakResidentBytes();     // largest resident set of this process so far, including mapped files
+uint64_t privateResidentBytes();  // resident bytes now, without mapped files
 
-// The same for processes on one machine (within one container's memory limit), and for those that may run on the same
-// of its cores.
+// Two processes have the same machineId if they share a machine (and its container's memory limit), and the same
+// coresId if they may also run on the same cores.
 std::string machineId();
 std::string coresId();
 

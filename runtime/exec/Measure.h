@@ -1,5 +1,4 @@
-// Measuring a device for the simulator: what `sheaf-run --measure` does with a probe, and what `sheaf profile` shares
-// with it.
+// Measures a device for the simulator: `sheaf-run --measure`, and the parts that `sheaf profile` shares with it.
 #pragma once
 
 #include <atomic>
@@ -12,14 +11,14 @@
 
 namespace sheaf::exec {
 
-// What is known of this machine without measuring it; its kernels are missing. The profile has the file's name.
+// Options filled with the facts of this machine, without kernels. The profile is named after the file.
 measure::MeasureOptions thisMachine(const std::string& file);
 
-// The profile's text into the file.
+// Writes the profile as JSON.
 Status writeProfile(const profile::Profile& profile, AtomicFile& file);
 
-// Measures with the probe options.plan and writes the profile options.measure. What a launcher says in the environment
-// makes it one process's part of a job.
+// Measures with the probe plan options.plan and writes the profile options.measure. Under a launcher, all processes of
+// the job measure together.
 Status measure(const RunOptions& options, const std::atomic<bool>& interrupted);
 
 }  // namespace sheaf::exec

@@ -54,7 +54,7 @@ void Progress::show(const StepResult& result, bool last) {
 
 void Progress::step(const StepResult& result) {
   latest_ = result;
-  // The first steps load caches and pages: forget them quickly.
+  // The first steps are slow (page faults, cold caches), so their weight in the average decays fast.
   smoothedSeconds_ = smoothedSeconds_ == 0 ? result.seconds : 0.8 * smoothedSeconds_ + 0.2 * result.seconds;
   double since = std::chrono::duration<double>(Clock::now() - lastShown_).count();
   if (shownStep_ < 0 || since >= (terminal_ ? 0.1 : 10.0)) show(result, false);

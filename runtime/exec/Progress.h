@@ -1,4 +1,4 @@
-// What a person sees of a run: a line that renews itself on a terminal, a line now and then elsewhere.
+// Shows the progress of a run: one line that is redrawn on a terminal, a line from time to time elsewhere.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@ namespace sheaf::exec {
 
 class Progress {
  public:
-  // `steps` of this run; the rate is in tokens if the model reads integer sequences, else in samples.
-  // Nothing is shown unless `shown`: of several processes one speaks.
+  // `steps`: of this run. Rates are in tokens if the model reads integer sequences, else in samples. `shown` is true on
+  // one process of a job only.
   Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
   void step(const StepResult& result);
-  // A message on a line of its own.
+  // Prints a message on its own line.
   void note(const std::string& text);
   void finish();
 

@@ -35,7 +35,7 @@ RunLog::~RunLog() {
 void RunLog::line(json::Object object) {
   if (!file_) return;
   std::string text = json::write(std::move(object)) + "\n";
-  // Whole lines reach the file at once, so that whoever follows the log never sees half of one.
+  // Each line is written at once, so that a reader of the growing file never sees half a line.
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
     if (!error_) error_ = errno;
 }

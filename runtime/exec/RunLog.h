@@ -1,4 +1,4 @@
-// A run's log: one JSON object a line; steps have "step", everything else has "event".
+// A run's log: one JSON object per line. Steps have the key "step", other lines "event".
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace sheaf::exec {
 class RunLog {
  public:
   RunLog() = default;
-  // An empty path logs nothing. `append` continues the log of the run that is resumed.
+  // With an empty path nothing is logged. `append` continues the log of a resumed run.
   static Expected<RunLog> open(const std::string& path, bool append);
   RunLog(RunLog&& other) noexcept;
   RunLog& operator=(RunLog&& other) noexcept;

@@ -12,13 +12,13 @@ namespace {
 
 constexpr uint64_t kChunkElements = 1 << 20;
 
-// A parameter is saved by its exact values. The state of a run in bf16 is thus that of a run in f32: either can go on
-// with the other's.
+// Saves the exact values of a parameter: its master weights where it has them. So bf16 and f32 runs can resume each
+// other's state.
 plan::ElementType savedType(const plan::Bucket& bucket) {
   return bucket.master() ? plan::F32 : bucket.type();
 }
 
-// Calls visit(kind, slot) for the parameters and each state but the master weights, until it fails.
+// Calls visit(kind, slot) for the parameters and for each state except master weights, until a call fails.
 template <typename Visit>
 Status forEachKind(const plan::Bucket& bucket, Visit visit) {
   SHEAF_RETURN_IF_ERROR(visit(std::string(io::kParameterKind), exactSlot(bucket)));
@@ -40,7 +40,7 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
   return saved;
 }
 
-// A range of a parameter's elements, in its own count and in its bucket's.
+// A range of a parameter's elements, counted within the parameter and within its bucket.
 struct Part {
   const plan::Parameter* parameter;
   std::string kind;
@@ -48,7 +48,7 @@ struct Part {
   uint64_t begin, end;
 };
 
-// What a rank saves: its N-th of every bucket, whether it holds more or not, so that every rank writes as much.
+// What a rank saves: its N-th part of every bucket, even if it holds more, so that all ranks write equally much.
 std::vector<Part> partsOf(const plan::Plan& plan, uint64_t rank) {
   std::vector<Part> parts;
   for (const plan::Parameter& parameter : plan.parameters()) {
@@ -98,7 +98,7 @@ std::string fileName(int64_t rank) {
   return name;
 }
 
-// Process 0 makes the folder, the others write into it.
+// Process 0 creates the folder; the others write into it.
 Expected<io::CheckpointWriter> openWriter(const StateAccess& state, const std::string& folder, int64_t step) {
   comm::ProcessGroup* processes = state.processes();
   if (!processes) return io::CheckpointWriter::create(folder, step);
@@ -112,7 +112,7 @@ Expected<io::CheckpointWriter> openWriter(const StateAccess& state, const std::s
   return writer;
 }
 
-// The files of all ranks, on process 0.
+// Gathers the list of all ranks' files on process 0.
 Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manifest::File>& files) {
   std::vector<uint64_t> numbers;
   for (const io::Manifest::File& file : files) numbers.insert(numbers.end(), {file.size, file.checksum});
@@ -121,7 +121,8 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
   if (!all.ok()) return all.status();
   files.clear();
   for (const std::string& message : *all) {
-    if (message.size() != mine.size()) return Status::error("a process has saved other files than its ranks'");
+    if (message.size() != mine.size())
+      return Status::error("a process has saved the files of other ranks than its own");
     std::memcpy(numbers.data(), message.data(), message.size());
     for (size_t i = 0; i < numbers.size(); i += 2) {
       io::Manifest::File& file = files.emplace_back();

@@ -24,7 +24,7 @@ uint64_t StateAccess::elementBytes(int bucket, int slot) const {
 
 namespace {
 
-// What one process sends at a time.
+// Bytes per message between processes.
 constexpr uint64_t kMessageBytes = 4 << 20;
 
 uint64_t ranksOf(const plan::Plan& plan) {
@@ -64,7 +64,7 @@ Status StateAccess::readLocal(const Place& at, uint64_t shardBytes, uint64_t beg
   });
 }
 
-// A piece with parts in other processes, which follow each other in their order.
+// A piece whose parts are on several processes, in the order of the processes.
 Status StateAccess::gatherPiece(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end,
                                 std::byte* to) const {
   const uint64_t perProcess = ranks_.size() * shardBytes;

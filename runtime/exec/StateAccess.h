@@ -1,4 +1,4 @@
-// Parameters and optimizer state by logical element, wherever the plan keeps them.
+// Reads and writes parameters and optimizer state by logical element, wherever the plan stores them.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,34 @@
 
 namespace sheaf::exec {
 
-// What of a bucket is meant: its parameters as the step reads them, or one of its states.
+// Selects an array of a bucket: its parameters as the step reads them, or one of its states.
 inline constexpr int kParameters = -1;
 
-// Where the parameters' exact values are: themselves, or the master weights that they are rounded from.
+// The array that has the parameters' exact values: the master weights if there are any, else the parameters.
 inline int exactSlot(const plan::Bucket& bucket) {
   return bucket.master() ? 0 : kParameters;
 }
 
 class StateAccess {
  public:
-  // All must outlive this; used only while the ranks are synchronized. `ranks` are this process's, from `firstRank` on;
-  // `processes` is set if there are others.
+  // The arguments must outlive this object. Use it only while the ranks are synchronized. `ranks` are the ranks of this
+  // process, the first of them `firstRank`. `processes` is null in a job of one process.
   StateAccess(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, int64_t firstRank = 0,
               comm::ProcessGroup* processes = nullptr)
       : plan_(plan), ranks_(ranks), firstRank_(static_cast<uint64_t>(firstRank)), processes_(processes) {}
 
-  // Elements [begin, begin + count) of a bucket, into process 0's `host`, each from its owner, wherever that is. Every
-  // process calls it with the same range (but no `host`); what comes from others is sent in bounded pieces.
+  // Collects elements [begin, begin + count) of a bucket, from the ranks that own them, into `host` on process 0. Every
+  // process calls it with the same range. Messages between processes have bounded size.
   Status collect(int bucket, int slot, uint64_t begin, uint64_t count, std::span<std::byte> host) const;
-  // Elements from `begin` on that `rank`, one of this process, holds: of its own part, or any if they are replicated.
+  // Reads elements from `begin` on that `rank`, a rank of this process, holds.
   Status readOf(int64_t rank, int bucket, int slot, uint64_t begin, std::span<std::byte> host) const;
-  // Writing goes to every rank of this process that holds the elements. Every process writes the same.
+  // Writes to every rank of this process that holds the elements. Every process calls it with the same values.
   Status write(int bucket, int slot, uint64_t begin, std::span<const std::byte> host) const;
   Status writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const;
-  // The same bytes into a buffer of every rank of this process.
+  // Writes the same bytes into a buffer of every rank of this process.
   Status writeBuffer(uint32_t buffer, std::span<const std::byte> host) const;
 
-  // Values of parameters, of any float type: rounded into the parameters and, where there are, into master weights.
+  // Writes values of any float type into the parameters (rounded) and into the master weights, if there are any.
   Status writeValues(int bucket, uint64_t begin, plan::ElementType type, std::span<const std::byte> values) const;
 
   plan::ElementType elementType(int bucket, int slot) const;
@@ -59,7 +59,7 @@ class StateAccess {
     bool sharded;
   };
   Place place(int bucket, int slot) const;
-  // The bytes of [begin, end) of a sharded array that are in this process, in order.
+  // The bytes of [begin, end) of a sharded array that this process holds, in order.
   Status readLocal(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
   Status gatherPiece(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
 

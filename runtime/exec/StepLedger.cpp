@@ -5,7 +5,7 @@
 
 namespace sheaf::exec {
 namespace {
-// Two steps in flight keep the ranks busy while a result is looked at, and let results be seen soon.
+// Two steps in flight keep the ranks busy while a result is processed, and still report results soon.
 constexpr int64_t kInFlight = 2;
 constexpr std::chrono::milliseconds kPollInterval(50);
 }  // namespace
@@ -19,11 +19,11 @@ StepLedger::StepLedger(Config config)
 bool StepLedger::mayStart() const {
   if (taken_ - completed_ >= kInFlight) return false;
   if (config_.vote && votes_ <= taken_) return false;
-  // Whether the previous step was an update decides this one's scalars.
+  // This step's scalars depend on whether the previous step was an update.
   return !config_.skipOnNan || !config_.hasNorm || norms_ == taken_;
 }
 
-// Which votes there are depends on nothing but the steps, so that all processes hold the same ones.
+// The votes depend on the step numbers only, so that all processes hold the same ones.
 void StepLedger::requestVote(int64_t index) {
   if (!config_.vote || index != requested_ || index >= config_.steps) return;
   ++requested_;

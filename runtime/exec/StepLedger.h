@@ -1,4 +1,4 @@
-// What the ranks' issuing threads agree on: which steps there are, their values, their results, and when to end.
+// Coordinates the issuing threads of the ranks: the values of each step, its results, and the end of the run.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct StepResult {
   double loss = 0, gradientNorm = 0, learningRate = 0;
   double seconds = 0;    // since the previous step's result
   bool hasNorm = false;  // whether the plan computes the gradient norm
-  bool skipped = false;  // the update was left out because the norm is not finite
+  bool skipped = false;  // the update was skipped because the norm is not finite
 };
 
 class StepLedger {
@@ -31,40 +31,40 @@ class StepLedger {
     int64_t firstStep = 0, steps = 0;
     int64_t updates = 0;  // applied before firstStep
     int64_t ranks = 1;
-    int64_t reporter = 0;    // the rank whose outputs count: they are the same on every rank
+    int64_t reporter = 0;    // the rank whose outputs are reported; they are the same on every rank
     bool hasNorm = false;    // the body writes a gradient norm besides the loss
-    bool skipOnNan = false;  // a step whose norm is not finite is no update; else it ends the run
+    bool skipOnNan = false;  // skip the update if the norm is not finite; else end the run
     const std::atomic<bool>* interrupted = nullptr;
-    // If set: asks the other processes whether to begin a step, without waiting; the answer comes to voted(). Called in
-    // the order of the steps, for each one once.
+    // Optional. Asks the other processes, without waiting, whether to begin a step; voted() receives the answer. Called
+    // once per step, in order.
     std::function<void(int64_t step, bool stop)> vote;
-    // Everything of a step's values but writeOutput, and the learning rate they use.
+    // Computes a step's values, except writeOutput, and its learning rate.
     std::function<std::shared_ptr<StepValues>(int64_t step, int64_t update, double& learningRate)> makeValues;
   };
   explicit StepLedger(Config config);
 
-  // The values of a step, the same for every rank; each rank takes the steps in order. Waits so that at most two steps
-  // are in flight, and asks `poll` now and then whether what it waits for can still come. Null when there is no such
-  // step or after a failure. All ranks, in whichever process, end after the same step: what ends a run is a vote, or a
-  // loss or norm that is not finite, two steps after it, when every process has seen it.
+  // The values of a step, the same for every rank; each rank takes the steps in order. Blocks while two steps are in
+  // flight and calls `poll` from time to time to detect failures. Null after the last step or after a failure. All
+  // ranks of all processes end after the same step: by a vote, or two steps after a loss or norm that is not finite,
+  // when every process has seen it.
   std::shared_ptr<const StepValues> take(int64_t step, const std::function<Status()>& poll = {});
-  // The answer to a vote: whether all processes end before this step.
+  // Receives the result of a vote: whether all processes end before this step.
   void voted(int64_t step, bool stop);
-  // Some rank cannot go on. The first error is kept.
+  // Reports that a rank has failed. Keeps the first error.
   void fail(Status why);
-  // A rank has issued and finished everything.
+  // Reports that a rank has finished.
   void rankDone();
 
-  // The next step's result, in order; false when every rank is done and none is left.
+  // Waits for the next step's result, in order. False when all ranks have finished and all results have been returned.
   bool nextResult(StepResult& result);
 
-  // After the ranks are done:
+  // Valid after all ranks have finished:
   Status status() const;
   int64_t nextStep() const { return firstStep_ + taken_; }
   int64_t updates() const { return updates_; }
   // The step whose loss or norm was not finite and ended the run, or -1.
   int64_t badStep() const { return badStep_; }
-  // Whether the run ended because somebody asked for it.
+  // Whether the run ended because of a signal or a vote.
   bool interrupted() const { return interrupted_; }
 
  private:
@@ -85,13 +85,13 @@ class StepLedger {
   mutable std::mutex mutex_;
   std::condition_variable changed_, results_;
   std::deque<Step> steps_;  // from step firstStep_ + dropped_ on
-  int64_t dropped_ = 0;     // steps that every rank took and whose results are out
-  int64_t taken_ = 0;       // steps handed out
+  int64_t dropped_ = 0;     // steps that every rank has taken and whose results have been returned
+  int64_t taken_ = 0;       // steps that a rank has taken
   int64_t completed_ = 0;   // steps with all outputs known
   int64_t norms_ = 0;       // steps whose norm is known
   int64_t updates_ = 0;
   int64_t badStep_ = -1;
-  int64_t stopAt_ = std::numeric_limits<int64_t>::max();  // steps that there are, if fewer than planned
+  int64_t stopAt_ = std::numeric_limits<int64_t>::max();  // first step that does not run
   int64_t requested_ = 0, votes_ = 0;                     // votes asked for and answered
   int64_t ranksDone_ = 0;
   bool interrupted_ = false;

@@ -1,5 +1,5 @@
-// Whether all processes begin the next step: asked while the step before it runs, so that no step waits for the answer,
-// and ended by one process's wish, so that all end after the same step.
+// Votes on whether all processes begin the next step. A vote runs beside the previous step, so that no step waits for
+// it. One process that wants to stop is enough, and all stop after the same step.
 #pragma once
 
 #include <condition_variable>
@@ -17,13 +17,13 @@ namespace sheaf::exec {
 
 class StopVote {
  public:
-  // Answers come in the order of the questions, on a thread of their own; after an error there are no more.
+  // Results arrive in order on a separate thread. After an error there are no more.
   using Answer = std::function<void(int64_t step, const Expected<bool>& stop)>;
   StopVote(comm::ProcessGroup& processes, Answer answer);
-  // Returns after the last answer.
+  // Returns after the last result.
   ~StopVote();
 
-  // Every process asks for the same steps in the same order. Does not wait.
+  // Starts a vote without waiting. Every process starts the same votes in the same order.
   void ask(int64_t step, bool stop);
 
  private:

@@ -1,4 +1,4 @@
-// When each instruction ran: for people, as a file of Chrome's trace event format (chrome://tracing, Perfetto).
+// Records when each instruction ran and writes Chrome's trace event format (chrome://tracing, Perfetto).
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,15 @@ namespace sheaf::exec {
 class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Keeps the instructions of the latest steps only.
+  // Keeps only the instructions of the latest steps.
   static constexpr int64_t kSteps = 16;
 
   Trace(const plan::Plan& plan, std::string path);
 
-  // Called by the thread of the instruction's stream; streams do not disturb each other. Records are left out.
+  // Called by the thread of the instruction's stream, without locking. Event records are not traced.
   void add(int64_t rank, int64_t step, const plan::Instruction& instruction, Time begin, Time end);
-  // After all streams are synchronized: a process is a rank, a thread a stream, times are in microseconds.
+  // Call it after all streams are synchronized. In the trace a process is a rank and a thread a stream; times are in
+  // microseconds.
   Status write() const;
 
  private:

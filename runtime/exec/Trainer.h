@@ -1,4 +1,4 @@
-// Runs a plan's steps: one issuing thread for each rank of this process, every rank in the same total order.
+// Runs the steps of a plan: one issuing thread per rank of this process. Every rank issues the same order.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 namespace sheaf::exec {
 
 struct TrainerOptions {
-  plan::Training training;               // the plan's, with what the command line changes
+  plan::Training training;               // the plan's, with the changes of the command line
   int64_t step = 0;                      // number of the first step
   int64_t updates = 0;                   // applied before it
   uint64_t samples = 0;                  // read before it
-  GradientCapture* gradients = nullptr;  // takes the first step's, if set
-  Trace* trace = nullptr;                // takes every step's times, if set
+  GradientCapture* gradients = nullptr;  // captures the first step's gradients; may be null
+  Trace* trace = nullptr;                // records every instruction's times; may be null
   const std::atomic<bool>* interrupted = nullptr;
   int64_t firstRank = 0;                    // of this process
   comm::ProcessGroup* processes = nullptr;  // if there are others
@@ -35,9 +35,9 @@ class Trainer {
   Trainer(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, const io::DataSource& data,
           TrainerOptions options);
 
-  // Prologue, up to `steps` bodies, epilogue; results go to `report` in order, on the calling thread. Afterwards the
-  // ranks are synchronized. Ends early when a process is interrupted, and where a loss or norm is not finite under
-  // on_nan stop: after the same step everywhere.
+  // Runs the prologue, up to `steps` bodies and the epilogue, then synchronizes the ranks. `report` receives the
+  // results in order on the calling thread. Ends early, after the same step on all processes, when one is interrupted,
+  // or when a loss or norm is not finite under `on_nan stop`.
   Status run(int64_t steps, const std::function<void(const StepResult&)>& report);
 
   int64_t step() const { return step_; }
@@ -62,7 +62,7 @@ class Trainer {
   bool interrupted_ = false;
 };
 
-// What a plan must have to be trained with, beyond being a right one: a loss in its body.
+// Whether a verified plan can be trained: its body must write a loss.
 Status checkTrainable(const plan::Plan& plan);
 
 }  // namespace sheaf::exec

@@ -25,7 +25,7 @@ Expected<MappedFile> WeightFiles::open(const plan::File& file) const {
     return Status::error(
         cat("initial weights: ", mapped.status().message(),
             "; --weights-dir DIR says where the weight files are, --weights W.safetensors replaces them"));
-  if (file.size() == 0) return mapped;  // it was not there when the plan was made
+  if (file.size() == 0) return mapped;  // the file did not exist when the plan was compiled
   if (mapped->bytes().size() != file.size())
     return Status::error(cat("initial weights: ", path, " has ", mapped->bytes().size(),
                              " bytes, the plan was made from ", file.size(), "; compile again or restore the file"));

@@ -1,4 +1,4 @@
-// The files that a plan names for its initial weights.
+// The files of a plan's initial weights.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@ namespace sheaf::exec {
 
 class WeightFiles {
  public:
-  // Paths are taken relative to `planFolder`, or, if `weightsFolder` is not empty, looked up there, first with their
-  // folders, then by their last part.
+  // Paths are relative to `planFolder`. With a non-empty `weightsFolder` they are searched there instead: first the
+  // whole path, then the file name.
   WeightFiles(const plan::Plan& plan, std::string planFolder, std::string weightsFolder);
 
-  // The source's bytes. The file is mapped at first use; its size and hash must be those that the plan was made from.
+  // The bytes of a source. Maps the file at first use; its size and the hash of its head must be those in the plan.
   Expected<std::span<const std::byte>> bytes(const plan::Source& source);
 
  private:
