@@ -119,17 +119,21 @@ Loop loopOf(const StepModel& model, const Order& order) {
   Loop loop;
   loop.slowdown = model.slowdown;
   std::vector<uint32_t> place(model.nodes.size());
-  uint32_t computed = kNone;
+  uint32_t lastComputation = kNone;
+  for (uint32_t i = 0; i < order.nodes.size(); ++i)
+    if (model.nodes[order.nodes[i]].stream == 0) lastComputation = i;
+  uint32_t computation = lastComputation, distance = 1;  // the one issued last, first of all by the round before
   for (uint32_t i = 0; i < order.nodes.size(); ++i) {
     const Node& node = model.nodes[order.nodes[i]];
     place[order.nodes[i]] = i;
     loop.ops.push_back({node.unit, node.stream, node.seconds});
-    if (node.kind == Node::Kind::kGather && computed != kNone) loop.dependences.push_back({computed, i, 0});
-    if (node.stream == 0) computed = i;
+    if (node.kind == Node::Kind::kGather && computation != kNone)
+      loop.dependences.push_back({computation, i, distance});
+    if (node.stream == 0) computation = i, distance = 0;
   }
   for (const Dependence& d : model.dependences) {
-    int64_t distance = int64_t(d.distance) + order.carried[d.from] - order.carried[d.to];
-    loop.dependences.push_back({place[d.from], place[d.to], static_cast<uint32_t>(std::max<int64_t>(distance, 0))});
+    const int64_t shifted = int64_t(d.distance) + order.carried[d.from] - order.carried[d.to];
+    loop.dependences.push_back({place[d.from], place[d.to], static_cast<uint32_t>(std::max<int64_t>(shifted, 0))});
   }
   return loop;
 }

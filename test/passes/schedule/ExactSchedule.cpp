@@ -200,17 +200,20 @@ class Feasibility {
 
 }  // namespace
 
-double exactPeriod(const StepModel& model, uint64_t limit, double known, int64_t& nodes) {
-  if (!Feasibility(model, limit, known * (1 - kPrecision), nodes).check()) return known;
-  double low = 0, high = known;
+double exactPeriod(const StepModel& model, uint64_t limit, int64_t& nodes) {
+  double low = 0, high = 0;
   for (Unit unit : {Unit::kCompute, Unit::kLink}) {
     double sum = 0;
     for (const Node& node : model.nodes)
       if (node.unit == unit) sum += node.seconds;
     low = std::max(low, sum * (1 - kPrecision));
+    high += sum;
   }
+  // One op after the other is possible if anything is.
+  high *= 1 + kRounding;
+  if (!Feasibility(model, limit, high, nodes).check()) return std::numeric_limits<double>::infinity();
   while (high - low > kPrecision * high) {
-    double middle = (low + high) / 2;
+    const double middle = (low + high) / 2;
     (Feasibility(model, limit, middle, nodes).check() ? high : low) = middle;
   }
   return high;
