@@ -1,6 +1,7 @@
 #include "passes/Choose.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ir/Plan/PlanProto.h"
 #include "passes/StepModule.h"
@@ -23,6 +24,8 @@ constexpr double kSameTime = 1e-3;
 constexpr double kNearBound = 0.005;
 // A gap to the bound from which on it is worth to try whether more room closes it.
 constexpr double kWorthRoom = 0.02;
+// Tries at finding how many buckets may stay gathered.
+constexpr int kRetentions = 4;
 // Tries at laying a plan out within a limit that its live bytes keep.
 constexpr int kLayouts = 3;
 
@@ -81,7 +84,8 @@ class Chooser {
     int64_t first = choices_.stage.value_or(0), last = choices_.stage.value_or(ranks > 1 ? 3 : 0);
     for (int64_t stage = first; stage <= last; ++stage)
       if (failed(tryStage(stage))) return failure();
-    if (!choices_.stage && ranks > 1 && failed(refine())) return failure();
+    if (!choices_.stage && ranks > 1 && failed(chooseBuckets())) return failure();
+    if (retentionIsOpen() && ranks > 1 && failed(chooseRetention())) return failure();
     if (best_->fits && choices_.memoryLimit > 0 && failed(boundByLimit())) return failure();
     return std::move(*best_);
   }
@@ -159,30 +163,43 @@ class Chooser {
     return mlir::success();
   }
 
-  // Buckets of other sizes, and buckets that stay gathered, where communication shows: because it waits, or because it
-  // slows computation down.
-  mlir::LogicalResult refine() {
+  // Buckets may be changed only where the stage is open: with a given stage they are the same at every stage, and so
+  // are the bits. Retention changes no bits. It spends memory that the stage saves, so a given stage without a limit
+  // keeps it out.
+  bool retentionIsOpen() const { return choices_.retention && (!choices_.stage || choices_.memoryLimit > 0); }
+
+  // Whether communication takes time: because computation waits for it, or because it slows computation down.
+  bool isExposed() const { return best_->fits && best_->exposed > kSameTime * best_->seconds; }
+
+  mlir::LogicalResult chooseBuckets() {
     bool fits = false;
-    auto exposed = [&] { return best_->fits && best_->exposed > kSameTime * best_->seconds; };
     int64_t size = best_->options.bucketBytes ? best_->options.bucketBytes
                                               : zero::moduleInteger(*best_->module, "zero.bucket_bytes", 0);
     for (double factor : {0.5, 2.0, 4.0}) {
-      if (base_.bucketBytes > 0 || !exposed() || size == 0) break;
+      if (base_.bucketBytes > 0 || !isExposed() || size == 0) break;
       PipelineOptions options = best_->options;
       options.bucketBytes = static_cast<int64_t>(size * factor);
       double before = best_->seconds;
       if (failed(offer(options, fits))) return failure();
       if (factor > 1 && best_->seconds == before && best_->seconds < best_->bound * (1 + kNearBound)) break;
     }
-    if (best_->options.stage < 3 || !base_.keep.empty()) return mlir::success();
-    for (double part : {1.0, 0.5, 0.25, 0.125}) {
-      if (!exposed()) break;
-      uint64_t kept = static_cast<uint64_t>(part * static_cast<double>(best_->wholeBytes));
-      if (choices_.memoryLimit > 0 && best_->bytes + kept > choices_.memoryLimit) continue;
-      PipelineOptions options = best_->options;
+    return mlir::success();
+  }
+
+  // At stage 3, as large a part of the buckets as fits stays gathered from the forward to the backward pass.
+  mlir::LogicalResult chooseRetention() {
+    if (best_->options.stage < 3 || !isExposed()) return mlir::success();
+    PipelineOptions options = best_->options;
+    const double without = static_cast<double>(best_->bytes), limit = static_cast<double>(choices_.memoryLimit);
+    double part = 1;
+    for (int tries = 0; tries < kRetentions; ++tries) {
       options.keepPart = part;
+      bool fits = false;
       if (failed(offer(options, fits))) return failure();
       if (fits) break;
+      // Bytes grow with the part, but what is alive without retention may use the room, too.
+      const double room = (limit - without) / (static_cast<double>(last_.bytes) - without);
+      part *= std::clamp(room, 0.25, 0.75);
     }
     return mlir::success();
   }
@@ -208,7 +225,7 @@ std::string Candidate::text() const {
                 options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");
   if (options.bucketBytes > 0) told += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
-    told += cat(", ", 100 * options.keepPart, " % of the buckets kept from forward to backward");
+    told += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
   return told;
 }
 

@@ -65,7 +65,8 @@ memory and schedule; nothing has to be set
                         (default), everything between the ends of transformer blocks
   --bucket-size SIZE    parameters that travel together (default: from the model's size)
   --prefetch K          gathers under way beyond those in use (default: what is best)
-  --keep REGEX          parameters that stay gathered from the forward to the backward pass at stage 3
+  --keep auto|none|REGEX              parameters that stay gathered from the forward to the backward pass at stage 3
+                        (default: auto, as many as make it faster; with a given stage only within a memory limit)
 looking
   --compile-to PHASE    stop after import, train, zero, fuse or plan and write the text to -o ('-': standard output)
   --verbose             what was decided: trained, frozen, constant, tied, lifted
@@ -158,7 +159,11 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   parser.bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; });
   parser.option("--profile", o.profile);
   parser.option("--prefetch", o.pipeline.prefetch, 0, 1 << 20);
-  parser.option("--keep", o.pipeline.keep);
+  parser.option("--keep", [&](const std::string& text) {
+    o.choose.retention = text == "auto";
+    o.pipeline.keep = text == "auto" || text == "none" ? "" : text;
+    return Status();
+  });
   parser.option("--recompute", [&](const std::string& text) {
     using Recompute = ChooseOptions::Recompute;
     o.choose.recompute = text == "none" ? Recompute::kNone : text == "full" ? Recompute::kFull : Recompute::kAuto;

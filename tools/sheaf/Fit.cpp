@@ -98,6 +98,7 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
   choices.stage = stage;
   choices.recompute = recompute;
   choices.memoryLimit = o.memory;
+  choices.retention = false;  // what does it take at least?
   mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);
   if (mlir::failed(candidate)) return mlir::failure();
   mlir::FailureOr<plan::Plan> plan =

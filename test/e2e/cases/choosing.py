@@ -12,6 +12,7 @@ def cases(session):
     yield Case("choosing/too-little-memory", lambda: too_little(session))
     yield Case("choosing/recompute", lambda: recompute(session))
     yield Case("choosing/overrides", lambda: overrides(session))
+    yield Case("choosing/retention", lambda: retention(session))
     yield Case("choosing/policies", lambda: policies(session))
     yield Case("choosing/fit", lambda: fit(session))
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
@@ -32,8 +33,8 @@ def auto(session):
         expect(best <= simulated(session, fixed)["step_seconds"] * 1.002, f"stage {stage} would be faster than what was chosen")
 
 
-def simulated(session, plan, *options):
-    return json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--json", *options).out)
+def simulated(session, plan, profile="cpu"):
+    return json.loads(session.succeed("sheaf", "simulate", plan, "--profile", profile, "--json").out)
 
 
 def memory_limit(session):
@@ -80,6 +81,31 @@ def overrides(session):
                            (("--recompute", "some"), "expected one of none, auto, full")):
         done = session.call("sheaf", "compile", MODEL, "-o", session.folder() / "no.plan", "--ranks", 4, "--batch", 8, *options)
         expect_short_error(done, [words])
+
+
+def retention(session):
+    """With a given stage, buckets stay gathered where that is faster and a memory limit leaves room; --keep decides otherwise."""
+    gathers = lambda plan: sum(c["op"] == "all_gather" and c["phase"] != "update" for c in plan["communication"])
+    out = session.folder() / "out.plan"
+
+    def told(*options):
+        session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3, "--profile", "rtx4090x8", *options)
+        return session.inspect(out), simulated(session, out, "rtx4090x8")["step_seconds"]
+
+    chosen, fast = told()
+    none, slow = told("--keep", "none")
+    expect(fast < 0.95 * slow and gathers(chosen) < gathers(none), f"keeping takes {fast} s, not keeping {slow} s")
+    expect(none["buckets"] == chosen["buckets"], "retention changes the buckets")
+    every, all_kept = told("--keep", ".")
+    expect(gathers(every) == gathers(chosen) and abs(all_kept / fast - 1) < 1e-3, "there was room for all")
+    # Room for some of them only, and for none.
+    peaks = [plan["memory"]["peak_bytes"] for plan in (none, chosen)]
+    some, between = told("--memory-limit", (peaks[0] + peaks[1]) // 2)
+    expect(some["memory"]["peak_bytes"] <= (peaks[0] + peaks[1]) // 2, "the limit is not kept")
+    expect(gathers(chosen) < gathers(some) < gathers(none) and fast < between < slow, f"{gathers(some)} gathers, {between} s")
+    # Without a limit a given stage keeps what it saves.
+    session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3)
+    expect(gathers(session.inspect(out)) == gathers(none), "buckets stay without a memory limit")
 
 
 def policies(session):
