@@ -17,7 +17,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bench predict docs dist kit install clean
+.PHONY: help setup configured build demo test format fuzz mutants breaks bench predict docs dist kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
+
+breaks: build ## break the code in 40 ways (test/breaks) and see the guarding test fail each time; some 30 minutes
+	@cmake --build $(folder) --parallel $(JOBS)
+	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
 
 bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound
