@@ -4,7 +4,6 @@
 
 #include "codegen/fusion/MathFunctions.h"
 #include "ir/Train/TrainDialect.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace sheaf::train;
@@ -19,28 +18,23 @@ Type computeType(Type element, MLIRContext* context) {
   return IntegerType::get(context, element.getIntOrFloatBitWidth());
 }
 
-bool isElementOp(Operation* op) {
-  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
-             CosOp, FloorOp, CeilOp, RoundOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MinOp, MaxOp,
-             ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
-}
+// What the rows of ir/Train/ElementwiseOps.td call besides ArithBuilder and MathFunctions.h.
 
-namespace {
-
-Type elementType(Value v) {
-  return cast<RankedTensorType>(v.getType()).getElementType();
-}
-bool isFloat(Type element) {
+static bool isFloat(Type element) {
   return isa<FloatType>(element);
 }
 // Booleans and unsigned integers.
-bool isUnsigned(Type element) {
+static bool isUnsigned(Type element) {
   return element.isInteger(1) || element.isUnsignedInteger();
 }
 
-Value emitSign(ArithBuilder& a, Value x, bool isFloat) {
+static Value emitAbs(ArithBuilder& a, Value x, Type element) {
+  return isUnsigned(element) ? x : a.abs(x);
+}
+
+static Value emitSign(ArithBuilder& a, Value x, Type element) {
   Type type = x.getType();
-  if (isFloat) {
+  if (isFloat(element)) {
     Value zero = a.constant(type, 0.0);
     Value result = a.select(a.compare(CmpFPredicate::OLT, x, zero), a.constant(type, -1.0), x);
     return a.select(a.compare(CmpFPredicate::OGT, x, zero), a.constant(type, 1.0), result);
@@ -50,19 +44,33 @@ Value emitSign(ArithBuilder& a, Value x, bool isFloat) {
   return a.select(a.compare(CmpIPredicate::sgt, x, zero), a.integer(type, 1), result);
 }
 
-Value emitExtremum(ArithBuilder& a, Value x, Value y, Type element, bool larger) {
+static Value emitExtremum(ArithBuilder& a, Value x, Value y, Type element, bool larger) {
   if (isFloat(element)) return larger ? a.maximum(x, y) : a.minimum(x, y);
   auto predicate = isUnsigned(element) ? (larger ? CmpIPredicate::ugt : CmpIPredicate::ult)
                                        : (larger ? CmpIPredicate::sgt : CmpIPredicate::slt);
   return a.select(a.compare(predicate, x, y), x, y);
 }
+static Value emitMin(ArithBuilder& a, Value x, Value y, Type element) {
+  return emitExtremum(a, x, y, element, false);
+}
+static Value emitMax(ArithBuilder& a, Value x, Value y, Type element) {
+  return emitExtremum(a, x, y, element, true);
+}
 
+static Value emitRelu(ArithBuilder& a, Value x, Type element) {
+  if (!isFloat(element)) return emitMax(a, x, a.integer(x.getType(), 0), element);
+  Value zero = a.constant(x.getType(), 0.0);
+  return a.select(a.compare(CmpFPredicate::OLT, x, zero), zero, x);
+}
+
+namespace {
 struct Division {
   Value quotient, remainder;
 };
+}  // namespace
 
 // Integer division that traps nowhere: by zero it gives zero, by -1 it negates (which may wrap).
-Division emitIntegerDivision(ArithBuilder& a, Value x, Value y, Type element) {
+static Division emitIntegerDivision(ArithBuilder& a, Value x, Value y, Type element) {
   Type type = y.getType();
   Value zero = a.integer(type, 0), one = a.integer(type, 1);
   Value byZero = a.compare(CmpIPredicate::eq, y, zero);
@@ -80,40 +88,42 @@ Division emitIntegerDivision(ArithBuilder& a, Value x, Value y, Type element) {
   return {quotient, a.select(byZero, zero, a.sub(x, a.mul(quotient, y)))};
 }
 
-Value emitMod(ArithBuilder& a, ModOp op, Value x, Value y) {
-  Type element = elementType(op.getLhs());
+static Value emitDiv(ArithBuilder& a, Value x, Value y, Type element) {
+  return isFloat(element) ? a.div(x, y) : emitIntegerDivision(a, x, y, element).quotient;
+}
+
+static Value emitMod(ArithBuilder& a, Value x, Value y, Type element, bool fmod) {
   Type type = x.getType();
   if (isFloat(element)) {
     Value r = emitFmod(a, x, y);
-    if (op.getFmod()) return r;
+    if (fmod) return r;
     Value zero = a.constant(type, 0.0);
     Value differs = a.bitXor(a.compare(CmpFPredicate::OLT, r, zero), a.compare(CmpFPredicate::OLT, y, zero));
     Value adjust = a.bitAnd(differs, a.compare(CmpFPredicate::ONE, r, zero));
     return a.select(adjust, a.add(r, y), r);
   }
   Value r = emitIntegerDivision(a, x, y, element).remainder;
-  if (op.getFmod() || isUnsigned(element)) return r;
+  if (fmod || isUnsigned(element)) return r;
   Value zero = a.integer(type, 0);
   Value differs = a.bitXor(a.compare(CmpIPredicate::slt, r, zero), a.compare(CmpIPredicate::slt, y, zero));
   Value adjust = a.bitAnd(differs, a.compare(CmpIPredicate::ne, r, zero));
   return a.select(adjust, a.add(r, y), r);
 }
 
-Value emitCompare(ArithBuilder& a, CompareOp op, Value x, Value y) {
+static Value emitCompare(ArithBuilder& a, ComparePredicate predicate, Value x, Value y, Type element) {
   static const CmpFPredicate floats[] = {CmpFPredicate::OEQ, CmpFPredicate::UNE, CmpFPredicate::OLT,
                                          CmpFPredicate::OLE, CmpFPredicate::OGT, CmpFPredicate::OGE};
   static const CmpIPredicate signedOnes[] = {CmpIPredicate::eq,  CmpIPredicate::ne,  CmpIPredicate::slt,
                                              CmpIPredicate::sle, CmpIPredicate::sgt, CmpIPredicate::sge};
   static const CmpIPredicate unsignedOnes[] = {CmpIPredicate::eq,  CmpIPredicate::ne,  CmpIPredicate::ult,
                                                CmpIPredicate::ule, CmpIPredicate::ugt, CmpIPredicate::uge};
-  auto which = static_cast<uint32_t>(op.getPredicate());
-  Type element = elementType(op.getLhs());
+  auto which = static_cast<uint32_t>(predicate);
   if (isFloat(element)) return a.compare(floats[which], x, y);
   return a.compare(isUnsigned(element) ? unsignedOnes[which] : signedOnes[which], x, y);
 }
 
 // Rounds an f32 to the nearest value of a narrower format, ties to even, and stays f32.
-Value roundTo(ArithBuilder& a, Value x, Type element) {
+static Value roundTo(ArithBuilder& a, Value x, Type element) {
   if (element.isBF16()) return a.fromBf16Bits(a.toBf16Bits(x));
   Type narrow = ArithBuilder::withElement(x.getType(), a.b.getF16Type());
   Value rounded = arith::TruncFOp::create(a.b, a.loc, narrow, x);
@@ -121,7 +131,7 @@ Value roundTo(ArithBuilder& a, Value x, Type element) {
 }
 
 // Float to integer: truncates; what is out of range saturates and NaN is zero, where the bare instruction is undefined.
-Value floatToInteger(ArithBuilder& a, Value x, Type from, Type to, bool isUnsigned) {
+static Value floatToInteger(ArithBuilder& a, Value x, Type from, Type to, bool isUnsigned) {
   // The limits as floats that the conversion of their own type can take.
   unsigned width = ArithBuilder::elementOf(to).getIntOrFloatBitWidth();
   int precision = ArithBuilder::elementOf(from).isF64() ? 53 : 24;
@@ -134,8 +144,7 @@ Value floatToInteger(ArithBuilder& a, Value x, Type from, Type to, bool isUnsign
   return arith::FPToSIOp::create(a.b, a.loc, to, x);
 }
 
-Value emitCast(ArithBuilder& a, CastOp op, Value x) {
-  Type from = elementType(op.getOperand()), to = elementType(op.getResult());
+static Value emitCast(ArithBuilder& a, Value x, Type from, Type to) {
   Type type = ArithBuilder::withElement(x.getType(), computeType(to, a.b.getContext()));
   if (isFloat(to)) {
     Value result = x;
@@ -161,54 +170,26 @@ Value emitCast(ArithBuilder& a, CastOp op, Value x) {
   return arith::ExtSIOp::create(a.b, a.loc, type, x);
 }
 
-}  // namespace
+// Emits `op` if it is an Op; null otherwise.
+template <typename Op>
+static Value emitIf(ArithBuilder& a, Operation* op, ValueRange operands) {
+  if constexpr (requires(Op typed) { typed.emitElement(a, operands); })
+    if (auto typed = dyn_cast<Op>(op)) return typed.emitElement(a, operands);
+  return {};
+}
 
-Value emitElementOp(ArithBuilder& a, Operation* op, ValueRange v) {
-  Type type = v[0].getType();
-  Type element = elementType(op->getOperand(0));
-  auto one = [&] { return a.constant(type, 1.0); };
-  return TypeSwitch<Operation*, Value>(op)
-      .Case<NegOp>([&](auto) { return a.neg(v[0]); })
-      .Case<AbsOp>([&](auto) { return isUnsigned(element) ? v[0] : a.abs(v[0]); })
-      .Case<SignOp>([&](auto) { return emitSign(a, v[0], isFloat(element)); })
-      .Case<ExpOp>([&](auto) { return emitExp(a, v[0]); })
-      .Case<LogOp>([&](auto) { return emitLog(a, v[0]); })
-      .Case<SqrtOp>([&](auto) { return a.sqrt(v[0]); })
-      .Case<RsqrtOp>([&](auto) { return a.div(one(), a.sqrt(v[0])); })
-      .Case<ReciprocalOp>([&](auto) { return a.div(one(), v[0]); })
-      .Case<TanhOp>([&](auto) { return emitTanh(a, v[0]); })
-      .Case<SigmoidOp>([&](auto) { return emitSigmoid(a, v[0]); })
-      .Case<ErfOp>([&](auto) { return emitErf(a, v[0]); })
-      .Case<ReluOp>([&](auto) {
-        if (!isFloat(element)) return emitExtremum(a, v[0], a.integer(type, 0), element, true);
-        Value zero = a.constant(type, 0.0);
-        return a.select(a.compare(CmpFPredicate::OLT, v[0], zero), zero, v[0]);
-      })
-      .Case<SinOp>([&](auto) { return emitSin(a, v[0]); })
-      .Case<CosOp>([&](auto) { return emitCos(a, v[0]); })
-      .Case<FloorOp>([&](auto) { return isFloat(element) ? a.floor(v[0]) : v[0]; })
-      .Case<CeilOp>([&](auto) { return isFloat(element) ? a.ceil(v[0]) : v[0]; })
-      .Case<RoundOp>([&](auto) { return isFloat(element) ? a.roundEven(v[0]) : v[0]; })
-      .Case<NotOp>([&](auto) { return a.bitXor(v[0], a.boolean(type, true)); })
-      .Case<IsNanOp>([&](auto) { return a.isNan(v[0]); })
-      .Case<CastOp>([&](CastOp cast) { return emitCast(a, cast, v[0]); })
-      .Case<AddOp>([&](auto) { return a.add(v[0], v[1]); })
-      .Case<SubOp>([&](auto) { return a.sub(v[0], v[1]); })
-      .Case<MulOp>([&](auto) { return a.mul(v[0], v[1]); })
-      .Case<DivOp>([&](auto) {
-        return isFloat(element) ? a.div(v[0], v[1]) : emitIntegerDivision(a, v[0], v[1], element).quotient;
-      })
-      .Case<PowOp>([&](auto) { return emitPow(a, v[0], v[1]); })
-      .Case<MinOp>([&](auto) { return emitExtremum(a, v[0], v[1], element, false); })
-      .Case<MaxOp>([&](auto) { return emitExtremum(a, v[0], v[1], element, true); })
-      .Case<ModOp>([&](ModOp mod) { return emitMod(a, mod, v[0], v[1]); })
-      .Case<AndOp>([&](auto) { return a.bitAnd(v[0], v[1]); })
-      .Case<OrOp>([&](auto) { return a.bitOr(v[0], v[1]); })
-      .Case<XorOp>([&](auto) { return a.bitXor(v[0], v[1]); })
-      .Case<CompareOp>([&](CompareOp compare) { return emitCompare(a, compare, v[0], v[1]); })
-      .Case<SelectOp>([&](auto) { return a.select(v[0], v[1], v[2]); })
-      .Case<FmaOp>([&](auto) { return a.fma(v[0], v[1], v[2]); })
-      .Default([](Operation*) { return Value(); });
+template <typename... Ops>
+static Value emitOneOf(ArithBuilder& a, Operation* op, ValueRange operands) {
+  Value result;
+  (void)((result = emitIf<Ops>(a, op, operands)) || ...);
+  return result;
+}
+
+Value emitElementOp(ArithBuilder& a, Operation* op, ValueRange operands) {
+  return emitOneOf<
+#define GET_OP_LIST
+#include "ir/Train/TrainOps.cpp.inc"
+      >(a, op, operands);
 }
 
 }  // namespace sheaf::codegen

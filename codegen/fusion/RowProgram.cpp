@@ -119,7 +119,7 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
     } else if (auto constant = dyn_cast<ConstantOp>(op)) {
       if (!isa<SplatElementsAttr>(constant.getValue()))
         return op->emitOpError("is no splat; train-fuse keeps it outside of the fusion"), failure();
-    } else if (!isElementOp(op) && !isa<BroadcastOp, ReshapeOp, IotaOp>(op)) {
+    } else if (!isa<FusableElementwise, BroadcastOp, ReshapeOp, IotaOp>(op)) {
       return op->emitOpError("cannot stand in a fusion"), failure();
     }
     if (!program.flat) {

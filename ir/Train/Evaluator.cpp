@@ -277,7 +277,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
     auto tensor = dyn_cast<RankedTensorType>(type);
     if (!tensor) return op->emitOpError("has no value that the evaluator knows");
     // Elementwise ops take the shape of what they are given.
-    bool elementwise = isElementwise(op) && !operands.empty();
+    bool elementwise = op->hasTrait<OpTrait::Elementwise>() && !operands.empty();
     results.push_back(Tensor::zeros(elementwise ? tensor.clone(operands[0]->type.getShape()) : tensor));
   }
   using namespace evaluator;

@@ -42,9 +42,6 @@ struct EvaluatorOptions {
   std::function<void(Tensor&)> globalSum;
 };
 
-// Whether result elements depend on the operand elements at their own index alone.
-bool isElementwise(mlir::Operation* op);
-
 // Evaluates one op on values of its operands' types; an elementwise op also on values of any other one shape. An index
 // out of range, an op of another dialect and whatever else has no value is a diagnostic at the op and failure.
 mlir::FailureOr<std::vector<Tensor>> evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands,

@@ -22,12 +22,6 @@ double evaluator::geluSlope(double x, bool approximate) {
   return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * k * (1 + 3 * 0.044715 * x * x);
 }
 
-bool sheaf::train::isElementwise(Operation* op) {
-  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
-             CosOp, FloorOp, CeilOp, RoundOp, GeluOp, GeluGradOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp,
-             PowOp, MinOp, MaxOp, ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
-}
-
 namespace {
 
 // Wrapping arithmetic is defined on unsigned integers only.

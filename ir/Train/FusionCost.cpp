@@ -1,19 +1,16 @@
 #include "ir/Train/FusionCost.h"
 
-#include "llvm/ADT/TypeSwitch.h"
-
 using namespace mlir;
 
 namespace sheaf::train {
 
 int elementCost(Operation* op) {
-  return TypeSwitch<Operation*, int>(op)
-      .Case<DivOp, SqrtOp, RsqrtOp, ReciprocalOp, ModOp>([](auto) { return 6; })
-      .Case<ExpOp>([](auto) { return 15; })
-      .Case<LogOp, SigmoidOp>([](auto) { return 22; })
-      .Case<TanhOp, ErfOp, SinOp, CosOp>([](auto) { return 32; })
-      .Case<PowOp>([](auto) { return 120; })
-      .Default([](Operation*) { return 1; });
+  auto elementwise = dyn_cast<FusableElementwise>(op);
+  return elementwise ? elementwise.operationCost() : 1;
+}
+
+bool isElementaryFunction(Operation* op) {
+  return elementCost(op) >= 12;
 }
 
 int64_t fusionOperations(FusionOp fusion) {

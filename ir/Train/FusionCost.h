@@ -5,8 +5,11 @@
 
 namespace sheaf::train {
 
-// A rough number of instructions an elementwise op takes per vector: 1 for an addition, some 15 for an exponential.
+// The cost of one element of an op in a kernel, in additions; 1 for a reduction.
 int elementCost(mlir::Operation* op);
+
+// An elementwise op made of many instructions (exp, tanh, ...), unlike arithmetic, divisions and roots.
+bool isElementaryFunction(mlir::Operation* op);
 
 // Of all elements of the fusion's iteration space together, in additions. Broadcasts, reshapes and constants are free.
 int64_t fusionOperations(FusionOp fusion);

@@ -30,6 +30,7 @@ def Train_Tensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I1, I<8>, I<16>, I3
 def Train_FloatTensor : StaticShapeTensorOf<[F32, F64, BF16, F16]>;
 def Train_IndexTensor : StaticShapeTensorOf<[I32, I64]>;
 def Train_BoolTensor : StaticShapeTensorOf<[I1]>;
+def Train_NumberTensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I<8>, I<16>, I32, I64, UI<8>]>;
 
 def Train_ReduceKind : I32EnumAttr<"ReduceKind", "what a reduction computes", [
     I32EnumAttrCase<"sum", 0>, I32EnumAttrCase<"mean", 1>, I32EnumAttrCase<"max", 2>, I32EnumAttrCase<"min", 3>,
@@ -60,7 +61,7 @@ def Train_SourceAttr : AttrDef<TrainDialect, "Source"> {
 
 class Train_Op<string mnemonic, list<Trait> traits = []> : Op<TrainDialect, mnemonic, traits>;
 
-// A pure op with a gradient rule (TrainGradients.cpp).
+// A pure op with a gradient rule (TrainGradients*.cpp).
 class Train_DiffOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
     !listconcat([Pure, DeclareOpInterfaceMethods<DifferentiableInterface>], traits)>;
 

@@ -1,6 +1,9 @@
 // Registration, verifiers and folders of the `train` dialect.
 #include "ir/Train/TrainDialect.h"
 
+#include <numbers>
+
+#include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
 

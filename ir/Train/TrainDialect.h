@@ -12,6 +12,19 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace sheaf::train {
+
+inline mlir::Type elementTypeOf(mlir::Value tensor) {
+  return mlir::cast<mlir::RankedTensorType>(tensor.getType()).getElementType();
+}
+
+// The tensor type of the same shape that holds booleans.
+inline mlir::Type booleansLike(mlir::Type tensor) {
+  return mlir::cast<mlir::RankedTensorType>(tensor).clone(mlir::IntegerType::get(tensor.getContext(), 1));
+}
+
+}  // namespace sheaf::train
+
 #include "ir/Train/TrainDialect.h.inc"
 #include "ir/Train/TrainEnums.h.inc"
 #include "ir/Train/TrainInterfaces.h.inc"

@@ -1,37 +1,10 @@
-// Gradient rules of elementwise ops. Rules of other ops: TrainGradientsShape.cpp, TrainGradientsComposite.cpp.
-//
-// Where r serves as well as x, r is used: it is what the next op reads anyway, so x need not be kept for the backward
-// pass.
-#include <cmath>
-#include <numbers>
-
+// Gradient rules of elementwise ops that are more than an expression per operand; the others stand in
+// ElementwiseOps.td. Rules of other ops: TrainGradientsShape.cpp, TrainGradientsComposite.cpp.
 #include "ir/Train/TrainGradients.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace sheaf::train;
-
-SHEAF_NO_GRADIENT(SignOp)
-SHEAF_NO_GRADIENT(FloorOp)
-SHEAF_NO_GRADIENT(CeilOp)
-SHEAF_NO_GRADIENT(RoundOp)
-
-SHEAF_GRADIENT(NegOp, { gradients[0] = t.neg(g); })
-SHEAF_GRADIENT(AbsOp, { gradients[0] = t.mul(g, t.make<SignOp>(g.getType(), getOperand())); })
-SHEAF_GRADIENT(ExpOp, { gradients[0] = t.mul(g, r); })
-SHEAF_GRADIENT(LogOp, { gradients[0] = t.div(g, getOperand()); })
-SHEAF_GRADIENT(SqrtOp, { gradients[0] = t.div(t.mul(g, 0.5), r); })
-SHEAF_GRADIENT(RsqrtOp, { gradients[0] = t.mul(t.mul(g, -0.5), t.mul(t.mul(r, r), r)); })
-SHEAF_GRADIENT(ReciprocalOp, { gradients[0] = t.neg(t.mul(g, t.mul(r, r))); })
-SHEAF_GRADIENT(TanhOp, { gradients[0] = t.mul(g, t.sub(t.splatLike(r, 1), t.mul(r, r))); })
-SHEAF_GRADIENT(SigmoidOp, { gradients[0] = t.mul(g, t.mul(r, t.sub(t.splatLike(r, 1), r))); })
-SHEAF_GRADIENT(SinOp, { gradients[0] = t.mul(g, t.make<CosOp>(g.getType(), getOperand())); })
-SHEAF_GRADIENT(CosOp, { gradients[0] = t.neg(t.mul(g, t.make<SinOp>(g.getType(), getOperand()))); })
-
-SHEAF_GRADIENT(ErfOp, {
-  Value x = getOperand();
-  gradients[0] = t.mul(g, t.mul(t.exp(t.neg(t.mul(x, x))), 2 * std::numbers::inv_sqrtpi));
-})
 
 // `r <= 0` and not `r > 0`, so that a NaN passes its gradient on as it passes itself.
 SHEAF_GRADIENT(ReluOp, {
@@ -47,29 +20,6 @@ SHEAF_GRADIENT(CastOp, {
   Type from = t.typeOf(getOperand()).getElementType();
   if (isa<FloatType>(from)) gradients[0] = t.cast(g, from);
 })
-
-SHEAF_GRADIENT(AddOp, {
-  gradients[0] = g;
-  gradients[1] = g;
-})
-SHEAF_GRADIENT(SubOp, {
-  gradients[0] = g;
-  gradients[1] = t.neg(g);
-})
-SHEAF_GRADIENT(MulOp, {
-  gradients[0] = t.mul(g, getRhs());
-  gradients[1] = t.mul(g, getLhs());
-})
-SHEAF_GRADIENT(DivOp, {
-  gradients[0] = t.div(g, getRhs());
-  gradients[1] = t.neg(t.mul(gradients[0], r));
-})
-SHEAF_GRADIENT(FmaOp, {
-  gradients[0] = t.mul(g, getB());
-  gradients[1] = t.mul(g, getA());
-  gradients[2] = g;
-})
-SHEAF_GRADIENT(ModOp, { gradients[0] = g; })
 
 SHEAF_GRADIENT(PowOp, {
   Value x = getLhs(), y = getRhs(), zero = t.splatLike(x, 0);

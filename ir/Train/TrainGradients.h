@@ -17,9 +17,3 @@
     if (!g) return;                                                                                   \
     __VA_ARGS__                                                                                       \
   }
-
-// The gradient is zero wherever it exists.
-#define SHEAF_NO_GRADIENT(OP)                                                         \
-  void OP::buildGradient(OpBuilder&, ValueRange, SmallVectorImpl<Value>& gradients) { \
-    gradients.assign(getOperation()->getNumOperands(), Value());                      \
-  }

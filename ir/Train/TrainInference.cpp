@@ -10,10 +10,6 @@ RankedTensorType tensor(Value v) {
   return cast<RankedTensorType>(v.getType());
 }
 
-RankedTensorType boolLike(Value v) {
-  return RankedTensorType::get(tensor(v).getShape(), IntegerType::get(v.getContext(), 1));
-}
-
 // Output length of a sliding window over one dimension. With `ceil` the last window may be incomplete, but must start
 // in the input or the padding before it (as in PyTorch and ONNX).
 int64_t windowed(int64_t size, int64_t kernel, int64_t stride, int64_t before, int64_t after, int64_t dilation,
@@ -65,16 +61,6 @@ LogicalResult productShape(Value lhs, Value rhs, bool transposeA, bool transpose
 
 SHEAF_INFER(ConstantOp, {
   types.push_back(cast<ElementsAttr>(op.getValue()).getShapedType());
-  return success();
-})
-
-SHEAF_INFER(IsNanOp, {
-  types.push_back(boolLike(op.getOperand()));
-  return success();
-})
-
-SHEAF_INFER(CompareOp, {
-  types.push_back(boolLike(op.getLhs()));
   return success();
 })
 

@@ -18,4 +18,16 @@ def DifferentiableInterface : OpInterface<"Differentiable"> {
          "::llvm::SmallVectorImpl<::mlir::Value> &":$operandGradients)>];
 }
 
+def FusableElementwiseInterface : OpInterface<"FusableElementwise"> {
+  let description = [{
+    Maps elements at the same index to an element, which a kernel computes in registers: a row of ElementwiseOps.td.
+    Its other parts depend on C++ types that the dialect does not know, so they are members of the op classes:
+    `emitElement` emits the computation with a builder of the kernel generator's.
+  }];
+  let cppNamespace = "::sheaf::train";
+  let methods = [InterfaceMethod<
+    "The cost of one element, in additions.", "int", "operationCost", (ins),
+    [{ return ConcreteOp::kOperationCost; }]>];
+}
+
 #endif

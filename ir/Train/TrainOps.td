@@ -2,6 +2,7 @@
 #ifndef SHEAF_TRAIN_OPS
 #define SHEAF_TRAIN_OPS
 
+include "ir/Train/ElementwiseOps.td"
 include "ir/Train/TrainBase.td"
 
 //===--------------------------------------------------------------------------------------------------------------===//
@@ -82,110 +83,23 @@ def Train_ConstantOp : Train_PureOp<"constant", [ConstantLike, Infer]> {
 }
 
 //===--------------------------------------------------------------------------------------------------------------===//
-// Elementwise
+// Elementwise, written out by train-decompose; the others are in ElementwiseOps.td
 //===--------------------------------------------------------------------------------------------------------------===//
 
-class Train_Unary<string mnemonic, string text, list<Trait> traits = []>
-    : Train_DiffOp<mnemonic, !listconcat([SameOperandsAndResultType], traits)> {
-  let summary = text;
-  let arguments = (ins Train_Tensor:$operand);
-  let results = (outs Train_Tensor:$result);
+def Train_GeluOp : Train_DiffOp<"gelu", [Elementwise, SameOperandsAndResultType]> {
+  let summary = "Gaussian error linear unit, by erf, or by tanh where `approximate`";
+  let arguments = (ins Train_FloatTensor:$operand, UnitAttr:$approximate);
+  let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($result)";
 }
-def Train_NegOp : Train_Unary<"neg", "-x">;
-def Train_AbsOp : Train_Unary<"abs", "|x|; gradient 0 at 0">;
-def Train_SignOp : Train_Unary<"sign", "-1, 0 or 1; gradient 0">;
-def Train_ExpOp : Train_Unary<"exp", "e^x">;
-def Train_LogOp : Train_Unary<"log", "natural logarithm">;
-def Train_SqrtOp : Train_Unary<"sqrt", "square root">;
-def Train_RsqrtOp : Train_Unary<"rsqrt", "1/sqrt(x), correctly: division of 1 by the square root">;
-def Train_ReciprocalOp : Train_Unary<"reciprocal", "1/x">;
-def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent">;
-def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1+e^-x)">;
-def Train_ErfOp : Train_Unary<"erf", "Gauss error function">;
-def Train_ReluOp : Train_Unary<"relu", "max(x, 0); gradient 0 at 0">;
-def Train_SinOp : Train_Unary<"sin", "sine">;
-def Train_CosOp : Train_Unary<"cos", "cosine">;
-def Train_FloorOp : Train_Unary<"floor", "rounds down; gradient 0">;
-def Train_CeilOp : Train_Unary<"ceil", "rounds up; gradient 0">;
-def Train_RoundOp : Train_Unary<"round", "rounds half to even; gradient 0">;
 
-def Train_GeluOp : Train_Unary<"gelu", "Gaussian error linear unit, by erf, or by tanh where `approximate`"> {
-  let arguments = (ins Train_FloatTensor:$operand, UnitAttr:$approximate);
-}
-
-def Train_GeluGradOp : Train_PureOp<"gelu_grad", [SameOperandsAndResultType]> {
+def Train_GeluGradOp : Train_PureOp<"gelu_grad", [Elementwise, SameOperandsAndResultType]> {
   let summary = "the gradient times the derivative of a GELU at its operand";
   let arguments = (ins Train_FloatTensor:$operand, Train_FloatTensor:$gradient, UnitAttr:$approximate);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand `,` $gradient attr-dict `:` type($result)";
 }
 
-def Train_NotOp : Train_PureOp<"not", [SameOperandsAndResultType]> {
-  let summary = "logical negation";
-  let arguments = (ins Train_BoolTensor:$operand);
-  let results = (outs Train_BoolTensor:$result);
-  let assemblyFormat = "$operand attr-dict `:` type($result)";
-}
-def Train_IsNanOp : Train_PureOp<"is_nan", [SameOperandsAndResultShape, Infer]> {
-  let summary = "whether an element is not a number";
-  let arguments = (ins Train_FloatTensor:$operand);
-  let results = (outs Train_BoolTensor:$result);
-  let assemblyFormat = "$operand attr-dict `:` type($operand)";
-}
-def Train_CastOp : Train_DiffOp<"cast", [SameOperandsAndResultShape]> {
-  let summary = "converts the element type; float to integer truncates, anything to i1 is `!= 0`";
-  let arguments = (ins Train_Tensor:$operand);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
-  let hasFolder = 1;
-}
-
-class Train_Binary<string mnemonic, string text> : Train_DiffOp<mnemonic, [SameOperandsAndResultType]> {
-  let summary = text;
-  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
-}
-def Train_AddOp : Train_Binary<"add", "x + y">;
-def Train_SubOp : Train_Binary<"sub", "x - y">;
-def Train_MulOp : Train_Binary<"mul", "x * y">;
-def Train_DivOp : Train_Binary<"div", "x / y; integers truncate">;
-def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients">;
-def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient">;
-def Train_MaxOp : Train_Binary<"max", "the larger; ties share the gradient">;
-def Train_ModOp : Train_Binary<"mod", "remainder with the sign of the divisor (`fmod`: of the dividend); no gradient to y"> {
-  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, UnitAttr:$fmod);
-}
-
-class Train_Logical<string mnemonic, string text> : Train_PureOp<mnemonic, [SameOperandsAndResultType]> {
-  let summary = text;
-  let arguments = (ins Train_BoolTensor:$lhs, Train_BoolTensor:$rhs);
-  let results = (outs Train_BoolTensor:$result);
-  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
-}
-def Train_AndOp : Train_Logical<"and", "logical and">;
-def Train_OrOp : Train_Logical<"or", "logical or">;
-def Train_XorOp : Train_Logical<"xor", "logical exclusive or">;
-
-def Train_CompareOp : Train_PureOp<"compare", [SameTypeOperands, SameOperandsAndResultShape, Infer]> {
-  let summary = "elementwise comparison; comparisons with NaN are false but for `ne`";
-  let arguments = (ins Train_ComparePredicateAttr:$predicate, Train_Tensor:$lhs, Train_Tensor:$rhs);
-  let results = (outs Train_BoolTensor:$result);
-  let assemblyFormat = "$predicate $lhs `,` $rhs attr-dict `:` type($lhs)";
-}
-def Train_SelectOp : Train_DiffOp<"select", [AllTypesMatch<["on_true", "on_false", "result"]>]> {
-  let summary = "`on_true` where the condition holds, else `on_false`";
-  let arguments = (ins Train_BoolTensor:$condition, Train_Tensor:$on_true, Train_Tensor:$on_false);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$condition `,` $on_true `,` $on_false attr-dict `:` type($condition) `,` type($result)";
-}
-def Train_FmaOp : Train_DiffOp<"fma", [SameOperandsAndResultType]> {
-  let summary = "x * y + z, rounded once; the only way a fused multiply-add comes about";
-  let arguments = (ins Train_FloatTensor:$a, Train_FloatTensor:$b, Train_FloatTensor:$c);
-  let results = (outs Train_FloatTensor:$result);
-  let assemblyFormat = "$a `,` $b `,` $c attr-dict `:` type($result)";
-}
 def Train_IotaOp : Train_PureOp<"iota"> {
   let summary = "the element's own index along `axis`";
   let arguments = (ins I64Attr:$axis);

@@ -5,6 +5,7 @@
 // computed early and kept. Then neighbours that read the same tensor are merged, so that it is read once. Broadcasts,
 // indices and splats are cloned into every group that wants them, and so is what a group can compute from tensors it
 // reads anyway: it need not be kept from one kernel to the other.
+#include "ir/Train/FusionCost.h"
 #include "ir/Train/RowPitches.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/PatternMatch.h"
@@ -35,10 +36,6 @@ constexpr int64_t kSiblingDistance = 32;
 constexpr size_t kMostRecomputed = 16;
 constexpr int64_t kMostRecomputedFunctions = 1;
 constexpr size_t kMostRecomputing = 2;
-
-bool isElementaryFunction(Operation* op) {
-  return isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp, SinOp, CosOp, PowOp>(op);
-}
 
 class Grouping {
  public:
@@ -74,7 +71,7 @@ class Grouping {
   }
 
   bool isFusable(Operation* op) {
-    return isFusableElementwise(op) || isRowReduction(op) || isColumnReduction(op) || materialized.contains(op);
+    return isa<FusableElementwise>(op) || isRowReduction(op) || isColumnReduction(op) || materialized.contains(op);
   }
 
   // Reshapes are looked through where they keep rows and all who use them do compute in kernels.
@@ -199,7 +196,7 @@ class Grouping {
   bool collectChain(Value v, unsigned group, const llvm::SmallSetVector<Value, 8>& known,
                     llvm::SmallSetVector<Operation*, 8>& chain) {
     Operation* op = v.getDefiningOp();
-    if (!op || !graph.contains(op) || graph.nodeOf(op) != group || !isFusableElementwise(op)) return false;
+    if (!op || !graph.contains(op) || graph.nodeOf(op) != group || !isa<FusableElementwise>(op)) return false;
     if (chain.contains(op)) return true;
     for (Value operand : op->getOperands()) {
       Value root = rootOf(operand);
@@ -227,7 +224,7 @@ class Grouping {
     for (Operation* op : members) {
       Value v = op->getResult(0);
       llvm::SmallSetVector<unsigned, 4> readers;
-      if (!isFusableElementwise(op) || !collectReaders(v, readers)) continue;
+      if (!isa<FusableElementwise>(op) || !collectReaders(v, readers)) continue;
       readers.remove(group);
       if (readers.empty() || readers.size() > kMostRecomputing) continue;
       SmallVector<llvm::SmallSetVector<Operation*, 8>> chains;

@@ -145,7 +145,7 @@ class Folder {
   // False where the op stays as it is; failure where it has no value.
   FailureOr<bool> fold(Operation* op) {
     bool splats = llvm::all_of(op->getOperands(), [&](Value v) { return isSplat(v); });
-    bool one = splats && (isElementwise(op) || movesElements(op));
+    bool one = splats && (op->hasTrait<OpTrait::Elementwise>() || movesElements(op));
     auto fits = [&](Value v) { return bytesOf(typeOf(v)) <= maxBytes; };
     if (!one && !(llvm::all_of(op->getResults(), fits) && llvm::all_of(op->getOperands(), fits))) return false;
     if (one && typeOf(op->getResult(0)).getNumElements() == 0) return false;

@@ -66,7 +66,7 @@ Space spaceOf(const Group& group) {
     // elements than its space.
     bool isReduction = isa<ReduceOp>(op);
     Value v = isReduction ? op->getOperand(0) : op->getResult(0);
-    if (isReduction || isFusableElementwise(op) || llvm::is_contained(group.results, v))
+    if (isReduction || isa<FusableElementwise>(op) || llvm::is_contained(group.results, v))
       space.rows = std::max(space.rows, rowsOf(v));
     space.columns = std::max(space.columns, columnsOf(v));
   }

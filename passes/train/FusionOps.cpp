@@ -22,12 +22,6 @@ int64_t rowsOfBlock(int64_t rows, int64_t columns) {
   return std::clamp<int64_t>(rows / kBlocks, 1, std::max<int64_t>(1, kElements / columns));
 }
 
-bool isFusableElementwise(Operation* op) {
-  return isa<NegOp, AbsOp, SignOp, ExpOp, LogOp, SqrtOp, RsqrtOp, ReciprocalOp, TanhOp, SigmoidOp, ErfOp, ReluOp, SinOp,
-             CosOp, FloorOp, CeilOp, RoundOp, NotOp, IsNanOp, CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MinOp, MaxOp,
-             ModOp, AndOp, OrOp, XorOp, CompareOp, SelectOp, FmaOp>(op);
-}
-
 bool isRowReduction(Operation* op) {
   auto reduce = dyn_cast<ReduceOp>(op);
   return reduce && reduce.getAxes().size() == 1 && reduce.getAxes()[0] == tensor(reduce.getOperand()).getRank() - 1;

@@ -8,9 +8,6 @@ namespace sheaf::train {
 // The attribute that holds the number of an op's group.
 inline constexpr llvm::StringLiteral kGroupAttr = "train.group";
 
-// Maps elements at the same index to an element: what a kernel computes in registers.
-bool isFusableElementwise(mlir::Operation* op);
-
 // Reduces the last dimension, and only it.
 bool isRowReduction(mlir::Operation* op);
 // Sums all dimensions but the last.

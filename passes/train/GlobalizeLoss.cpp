@@ -110,7 +110,7 @@ class Globalizer {
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
     for (Operation& op : llvm::reverse(body))
-      if (takesSamples(&op) || (isElementwise(&op) && leading.contains(op.getResult(0))))
+      if (takesSamples(&op) || (op.hasTrait<OpTrait::Elementwise>() && leading.contains(op.getResult(0))))
         leading.insert(op.operand_begin(), op.operand_end());
   }
 

@@ -212,8 +212,6 @@ struct Transposer {
   llvm::SetVector<Operation*> interior;
   DenseMap<Value, Value> built;
 
-  bool isElementwise(Operation* op) { return isa<AddOp, SubOp, MulOp, DivOp, NegOp, CastOp, SelectOp>(op); }
-
   // Whether transposing `value` comes down to transposes that vanish; collects the ops to rebuild.
   bool isFree(Value value) {
     if (movesOnlyUnits(typeOf(value), permutation)) return true;
@@ -222,7 +220,7 @@ struct Transposer {
     if (auto constant = dyn_cast<ConstantOp>(op)) return isa<SplatElementsAttr>(constant.getValue());
     if (auto transpose = dyn_cast<TransposeOp>(op))
       return movesOnlyUnits(typeOf(transpose.getOperand()), permuted(transpose.getPermutation(), permutation));
-    if (!isElementwise(op) && !isa<BroadcastOp, SliceOp, ConcatOp>(op)) return false;
+    if (!isa<FusableElementwise, BroadcastOp, SliceOp, ConcatOp>(op)) return false;
     if (!interior.insert(op)) return true;
     return interior.size() <= maxOps && llvm::all_of(op->getOperands(), [&](Value v) { return isFree(v); });
   }

@@ -1,0 +1,206 @@
+// Elementwise operations of the `train` dialect, a row each: what the op is called and means, what one element costs,
+// how a kernel computes it, the gradient, and ONNX's operator of the same meaning.
+//
+// From a row come the op class, its type inference, its gradient rule, its cost in every estimate, its place in fused
+// kernels, the kernels' code and the importer's entry. The evaluator (EvaluatorElementwise.cpp) is written by hand,
+// so that the tests have an independent oracle.
+#ifndef SHEAF_ELEMENTWISE_OPS
+#define SHEAF_ELEMENTWISE_OPS
+
+include "ir/Train/TrainBase.td"
+
+// ONNX's operator that has the operands and the meaning of an op, and the first opset from which it is imported.
+class Onnx<string operator, int opset> {
+  string name = operator;
+  int since = opset;
+}
+defvar NoOnnx = Onnx<"", 0>;
+
+// The result has the operand's shape and holds booleans.
+class BooleansLike<string operand>
+    : TypesMatchWith<"result holds a boolean for each element", operand, "result", "booleansLike($_self)">;
+
+// An elementwise op that kernels compute in registers. The fields of a row:
+//
+// - `cost`: of one element, in additions. From 12 on the op counts as an elementary function (FusionCost.h).
+// - `emission`: a C++ expression of the element's value in a kernel: of `a` (an ArithBuilder), the operands' elements
+//   under the names in `names`, the element type `element` of the first, and the op's accessors. Its functions are
+//   those of codegen/fusion/MathFunctions.h and codegen/fusion/ElementOps.cpp, found through the namespace of `a`.
+// - `gradients`: for each operand a C++ expression of its gradient, of `t` (a TensorBuilder), the operands, the result
+//   `r` and its gradient `g`; later expressions may read `gradients[0]`. `{}` means that the gradient is zero.
+//   Without the field, the rule of a differentiable op stands in TrainGradients.cpp. Where `r` serves as well as an
+//   operand, use `r`: the next op reads it anyway, so the operand need not be kept for the backward pass.
+// - `onnx`: the operator that the importer maps to the op.
+class Train_ElementOp<string mnemonic, string text, list<string> names, int cost, string emission,
+                      list<string> gradients, Onnx onnx, list<Trait> traits>
+    : Train_Op<mnemonic, !listconcat([Pure, Elementwise, FusableElementwiseInterface], traits)> {
+  let summary = text;
+  defvar indices = !range(!size(names));
+
+  let extraClassDeclaration = [{
+    static constexpr int kOperationCost = }] # cost # [{;
+    static constexpr ::llvm::StringLiteral kOnnxName = "}] # onnx.name # [{";
+    static constexpr int kOnnxSince = }] # onnx.since # [{;
+
+    template <typename Builder>
+    ::mlir::Value emitElement(Builder& a, ::mlir::ValueRange operands) {
+      [[maybe_unused]] ::mlir::Type element = elementTypeOf(getOperation()->getOperand(0));
+      }] # !interleave(!foreach(i, indices,
+        "[[maybe_unused]] ::mlir::Value " # names[i] # " = operands[" # i # "];"), "\n      ") # [{
+      return }] # emission # [{;
+    }
+  }];
+  let extraClassDefinition = !if(!empty(gradients), "", [{
+    void $cppClass::buildGradient(::mlir::OpBuilder& builder, ::mlir::ValueRange results,
+                                  ::llvm::SmallVectorImpl<::mlir::Value>& gradients) {
+      [[maybe_unused]] TensorBuilder t{builder, getLoc()};
+      [[maybe_unused]] ::mlir::Value g = results[0], r = getOperation()->getResult(0);
+      }] # !interleave(!foreach(i, indices,
+        "[[maybe_unused]] ::mlir::Value " # names[i] # " = getOperation()->getOperand(" # i # ");"), "\n      ") # [{
+      gradients.assign(}] # !size(names) # [{, ::mlir::Value());
+      if (!g) return;
+      }] # !interleave(!foreach(i, !range(!size(gradients)), "gradients[" # i # "] = " # gradients[i] # ";"),
+        "\n      ") # [{
+    }
+  }]);
+}
+
+defvar Differentiable = DeclareOpInterfaceMethods<DifferentiableInterface>;
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// One operand
+//===--------------------------------------------------------------------------------------------------------------===//
+
+// An empty gradient: the rule stands in TrainGradients.cpp.
+class Train_UnaryOf<Type type, string mnemonic, string text, int cost, string emission, string gradient, Onnx onnx>
+    : Train_ElementOp<mnemonic, text, ["x"], cost, emission, !if(!empty(gradient), []<string>, [gradient]), onnx,
+                      [SameOperandsAndResultType, Differentiable]> {
+  let arguments = (ins type:$operand);
+  let results = (outs type:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+// Of any numbers, and of floats alone.
+class Train_Unary<string mnemonic, string text, string emission, int cost = 1, string gradient = "", Onnx onnx = NoOnnx>
+    : Train_UnaryOf<Train_NumberTensor, mnemonic, text, cost, emission, gradient, onnx>;
+class Train_FloatUnary<string mnemonic, string text, string emission, int cost = 1, string gradient = "",
+                       Onnx onnx = NoOnnx>
+    : Train_UnaryOf<Train_FloatTensor, mnemonic, text, cost, emission, gradient, onnx>;
+
+def Train_NegOp : Train_Unary<"neg", "-x", "a.neg(x)", gradient = "t.neg(g)", onnx = Onnx<"Neg", 6>>;
+def Train_AbsOp : Train_Unary<"abs", "|x|; gradient 0 at 0", "emitAbs(a, x, element)",
+    gradient = "t.mul(g, t.make<SignOp>(x))", onnx = Onnx<"Abs", 6>>;
+def Train_SignOp : Train_Unary<"sign", "-1, 0 or 1; gradient 0", "emitSign(a, x, element)", gradient = "{}",
+    onnx = Onnx<"Sign", 9>>;
+def Train_ReluOp : Train_Unary<"relu", "max(x, 0); gradient 0 at 0", "emitRelu(a, x, element)",
+    onnx = Onnx<"Relu", 6>>;
+
+def Train_FloorOp : Train_FloatUnary<"floor", "rounds down; gradient 0", "a.floor(x)", gradient = "{}",
+    onnx = Onnx<"Floor", 6>>;
+def Train_CeilOp : Train_FloatUnary<"ceil", "rounds up; gradient 0", "a.ceil(x)", gradient = "{}",
+    onnx = Onnx<"Ceil", 6>>;
+def Train_RoundOp : Train_FloatUnary<"round", "rounds half to even; gradient 0", "a.roundEven(x)", gradient = "{}",
+    onnx = Onnx<"Round", 11>>;
+
+def Train_ReciprocalOp : Train_FloatUnary<"reciprocal", "1/x", "a.div(a.constant(x.getType(), 1.0), x)", cost = 6,
+    gradient = "t.neg(t.mul(g, t.mul(r, r)))", onnx = Onnx<"Reciprocal", 6>>;
+def Train_SqrtOp : Train_FloatUnary<"sqrt", "square root", "a.sqrt(x)", cost = 6,
+    gradient = "t.div(t.mul(g, 0.5), r)", onnx = Onnx<"Sqrt", 6>>;
+def Train_RsqrtOp : Train_FloatUnary<"rsqrt", "1/sqrt(x), correctly: division of 1 by the square root",
+    "a.div(a.constant(x.getType(), 1.0), a.sqrt(x))", cost = 6,
+    gradient = "t.mul(t.mul(g, -0.5), t.mul(t.mul(r, r), r))">;
+
+def Train_ExpOp : Train_FloatUnary<"exp", "e^x", "emitExp(a, x)", cost = 15, gradient = "t.mul(g, r)",
+    onnx = Onnx<"Exp", 6>>;
+def Train_LogOp : Train_FloatUnary<"log", "natural logarithm", "emitLog(a, x)", cost = 22, gradient = "t.div(g, x)",
+    onnx = Onnx<"Log", 6>>;
+def Train_SigmoidOp : Train_FloatUnary<"sigmoid", "1/(1+e^-x)", "emitSigmoid(a, x)", cost = 22,
+    gradient = "t.mul(g, t.mul(r, t.sub(t.splatLike(r, 1), r)))", onnx = Onnx<"Sigmoid", 6>>;
+def Train_TanhOp : Train_FloatUnary<"tanh", "hyperbolic tangent", "emitTanh(a, x)", cost = 32,
+    gradient = "t.mul(g, t.sub(t.splatLike(r, 1), t.mul(r, r)))", onnx = Onnx<"Tanh", 6>>;
+def Train_ErfOp : Train_FloatUnary<"erf", "Gauss error function", "emitErf(a, x)", cost = 32,
+    gradient = "t.mul(g, t.mul(t.exp(t.neg(t.mul(x, x))), 2 * std::numbers::inv_sqrtpi))", onnx = Onnx<"Erf", 9>>;
+def Train_SinOp : Train_FloatUnary<"sin", "sine", "emitSin(a, x)", cost = 32,
+    gradient = "t.mul(g, t.make<CosOp>(x))", onnx = Onnx<"Sin", 7>>;
+def Train_CosOp : Train_FloatUnary<"cos", "cosine", "emitCos(a, x)", cost = 32,
+    gradient = "t.neg(t.mul(g, t.make<SinOp>(x)))", onnx = Onnx<"Cos", 7>>;
+
+def Train_NotOp : Train_ElementOp<"not", "logical negation", ["x"], 1, "a.bitXor(x, a.boolean(x.getType(), true))", [],
+    Onnx<"Not", 1>, [SameOperandsAndResultType]> {
+  let arguments = (ins Train_BoolTensor:$operand);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($result)";
+}
+def Train_IsNanOp : Train_ElementOp<"is_nan", "whether an element is not a number", ["x"], 1, "a.isNan(x)", [],
+    Onnx<"IsNaN", 9>, [BooleansLike<"operand">]> {
+  let arguments = (ins Train_FloatTensor:$operand);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand)";
+}
+def Train_CastOp : Train_ElementOp<"cast",
+    "converts the element type; float to integer truncates, anything to i1 is `!= 0`", ["x"], 1,
+    "emitCast(a, x, element, elementTypeOf(getResult()))", [], NoOnnx, [SameOperandsAndResultShape, Differentiable]> {
+  let arguments = (ins Train_Tensor:$operand);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+  let hasFolder = 1;
+}
+
+//===--------------------------------------------------------------------------------------------------------------===//
+// Two operands and three
+//===--------------------------------------------------------------------------------------------------------------===//
+
+class Train_Binary<string mnemonic, string text, string emission, int cost = 1, list<string> gradients = [],
+                   Onnx onnx = NoOnnx>
+    : Train_ElementOp<mnemonic, text, ["x", "y"], cost, emission, gradients, onnx,
+                      [SameOperandsAndResultType, Differentiable]> {
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
+def Train_AddOp : Train_Binary<"add", "x + y", "a.add(x, y)", gradients = ["g", "g"], onnx = Onnx<"Add", 7>>;
+def Train_SubOp : Train_Binary<"sub", "x - y", "a.sub(x, y)", gradients = ["g", "t.neg(g)"], onnx = Onnx<"Sub", 7>>;
+def Train_MulOp : Train_Binary<"mul", "x * y", "a.mul(x, y)", gradients = ["t.mul(g, y)", "t.mul(g, x)"],
+    onnx = Onnx<"Mul", 7>>;
+def Train_DivOp : Train_Binary<"div", "x / y; integers truncate", "emitDiv(a, x, y, element)", cost = 6,
+    gradients = ["t.div(g, y)", "t.neg(t.mul(gradients[0], r))"], onnx = Onnx<"Div", 7>>;
+def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients", "emitPow(a, x, y)", cost = 120>;
+def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient", "emitMin(a, x, y, element)">;
+def Train_MaxOp : Train_Binary<"max", "the larger; ties share the gradient", "emitMax(a, x, y, element)">;
+def Train_ModOp : Train_Binary<"mod", "remainder with the sign of the divisor (`fmod`: of the dividend); no gradient to y",
+    "emitMod(a, x, y, element, getFmod())", cost = 6, gradients = ["g", "{}"]> {
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, UnitAttr:$fmod);
+}
+
+class Train_Logical<string mnemonic, string text, string emission, Onnx onnx>
+    : Train_ElementOp<mnemonic, text, ["x", "y"], 1, emission, [], onnx, [SameOperandsAndResultType]> {
+  let arguments = (ins Train_BoolTensor:$lhs, Train_BoolTensor:$rhs);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
+def Train_AndOp : Train_Logical<"and", "logical and", "a.bitAnd(x, y)", Onnx<"And", 7>>;
+def Train_OrOp : Train_Logical<"or", "logical or", "a.bitOr(x, y)", Onnx<"Or", 7>>;
+def Train_XorOp : Train_Logical<"xor", "logical exclusive or", "a.bitXor(x, y)", Onnx<"Xor", 7>>;
+
+def Train_CompareOp : Train_ElementOp<"compare",
+    "elementwise comparison; comparisons with NaN are false but for `ne`", ["x", "y"], 1,
+    "emitCompare(a, getPredicate(), x, y, element)", [], NoOnnx, [SameTypeOperands, BooleansLike<"lhs">]> {
+  let arguments = (ins Train_ComparePredicateAttr:$predicate, Train_Tensor:$lhs, Train_Tensor:$rhs);
+  let results = (outs Train_BoolTensor:$result);
+  let assemblyFormat = "$predicate $lhs `,` $rhs attr-dict `:` type($lhs)";
+}
+def Train_SelectOp : Train_ElementOp<"select", "`on_true` where the condition holds, else `on_false`",
+    ["c", "x", "y"], 1, "a.select(c, x, y)", [], Onnx<"Where", 9>,
+    [AllTypesMatch<["on_true", "on_false", "result"]>, Differentiable]> {
+  let arguments = (ins Train_BoolTensor:$condition, Train_Tensor:$on_true, Train_Tensor:$on_false);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$condition `,` $on_true `,` $on_false attr-dict `:` type($condition) `,` type($result)";
+}
+def Train_FmaOp : Train_ElementOp<"fma", "x * y + z, rounded once; the only way a fused multiply-add comes about",
+    ["x", "y", "z"], 1, "a.fma(x, y, z)", ["t.mul(g, y)", "t.mul(g, x)", "g"], NoOnnx,
+    [SameOperandsAndResultType, Differentiable]> {
+  let arguments = (ins Train_FloatTensor:$a, Train_FloatTensor:$b, Train_FloatTensor:$c);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$a `,` $b `,` $c attr-dict `:` type($result)";
+}
+
+#endif
