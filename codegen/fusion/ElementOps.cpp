@@ -40,6 +40,7 @@ static Value emitSign(ArithBuilder& a, Value x, Type element) {
     return a.select(a.compare(CmpFPredicate::OGT, x, zero), a.constant(type, 1.0), result);
   }
   Value zero = a.integer(type, 0);
+  if (isUnsigned(element)) return a.select(a.compare(CmpIPredicate::ne, x, zero), a.integer(type, 1), zero);
   Value result = a.select(a.compare(CmpIPredicate::slt, x, zero), a.integer(type, -1), zero);
   return a.select(a.compare(CmpIPredicate::sgt, x, zero), a.integer(type, 1), result);
 }
@@ -90,6 +91,26 @@ static Division emitIntegerDivision(ArithBuilder& a, Value x, Value y, Type elem
 
 static Value emitDiv(ArithBuilder& a, Value x, Value y, Type element) {
   return isFloat(element) ? a.div(x, y) : emitIntegerDivision(a, x, y, element).quotient;
+}
+
+// Integers wrap around. A negative exponent gives what division would: 0, but of 1 and -1 a power of -1.
+static Value emitAnyPow(ArithBuilder& a, Value x, Value y, Type element) {
+  if (isFloat(element)) return emitPow(a, x, y);
+  Type type = x.getType();
+  unsigned bits = element.getIntOrFloatBitWidth() - (isUnsigned(element) ? 0 : 1);
+  Value zero = a.integer(type, 0), one = a.integer(type, 1), minusOne = a.integer(type, -1);
+  auto isSet = [&](unsigned bit) {
+    return a.compare(CmpIPredicate::ne, a.bitAnd(y, a.integer(type, int64_t(1) << bit)), zero);
+  };
+  Value result = one, power = x;  // x^(2^bit)
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    result = a.select(isSet(bit), a.mul(result, power), result);
+    if (bit + 1 < bits) power = a.mul(power, power);
+  }
+  if (isUnsigned(element)) return result;
+  Value inverse = a.select(a.compare(CmpIPredicate::eq, x, minusOne), a.select(isSet(0), minusOne, one), zero);
+  inverse = a.select(a.compare(CmpIPredicate::eq, x, one), one, inverse);
+  return a.select(a.compare(CmpIPredicate::slt, y, zero), inverse, result);
 }
 
 static Value emitMod(ArithBuilder& a, Value x, Value y, Type element, bool fmod) {

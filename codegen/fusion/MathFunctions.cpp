@@ -1,32 +1,12 @@
 #include "codegen/fusion/MathFunctions.h"
 
-#include <limits>
+#include "codegen/fusion/MathDetail.h"
 
 using namespace mlir;
 using arith::CmpFPredicate;
-using arith::CmpIPredicate;
 
 namespace sheaf::codegen {
-namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// The layout of a float type, and the constant whose addition rounds to an integer in the low bits of the mantissa.
-struct Format {
-  explicit Format(Type type) : isDouble(ArithBuilder::elementOf(type).isF64()) {}
-  bool isDouble;
-  int mantissa() const { return isDouble ? 52 : 23; }
-  int bias() const { return isDouble ? 1023 : 127; }
-  double magic() const { return isDouble ? 0x1.8p52 : 0x1.8p23; }
-};
-
-struct Rounded {
-  Value value;  // the nearest integer, as a float
-  Value bits;   // the same as an integer of the float's width
-};
-
-// Rounds by adding the magic constant: unlike a conversion it is defined, if meaningless, for NaN.
 Rounded roundToInteger(ArithBuilder& a, Value x) {
   Format format(x.getType());
   Value magic = a.constant(x.getType(), format.magic());
@@ -35,8 +15,15 @@ Rounded roundToInteger(ArithBuilder& a, Value x) {
   return {a.sub(shifted, magic), a.sub(a.bitcast(bits, shifted), a.bitcast(bits, magic))};
 }
 
-// e^(high + low), where low is a small correction (or null). Subnormal results are zero.
-Value expOfSum(ArithBuilder& a, Value high, Value low) {
+namespace {
+
+struct Exponential {
+  Value power;      // k, an integer of the float's width: e^x = 2^k (1 + remainder)
+  Value remainder;  // in [sqrt(1/2) - 1, sqrt(2) - 1]
+};
+
+// Of high + low, where low is a small correction (or null). Meaningless where e^x is out of range; NaN stays NaN.
+Exponential splitExponential(ArithBuilder& a, Value high, Value low) {
   Type type = high.getType();
   Format format(type);
   Rounded k = roundToInteger(a, a.mul(high, a.constant(type, 1.4426950408889634074)));
@@ -58,17 +45,34 @@ Value expOfSum(ArithBuilder& a, Value high, Value low) {
                                0.04166666666666667,
                                0.16666666666666671,
                                0.5};
-  Value p = format.isDouble ? a.polynomial(r, f64) : a.polynomial(r, f32);
-  p = a.fma(a.mul(r, r), p, r);
-  p = a.add(p, a.constant(type, 1.0));
+  return {k.bits, a.fma(a.mul(r, r), polynomial(a, r, f32, f64), r)};
+}
+
+// 2^-halvings e^high, by the exponential of high. Subnormal results are zero.
+Value scaleExponential(ArithBuilder& a, Exponential e, Value high, int halvings) {
+  Type type = high.getType();
+  Format format(type);
+  Value p = a.add(e.remainder, a.constant(type, 1.0));
   // Times 2^k: into the exponent's bits. Where that overflows the result is a constant, and NaN stays what it was.
   Type bits = ArithBuilder::bitsOf(type);
-  p = a.bitcast(type, a.add(a.bitcast(bits, p), a.shiftLeft(k.bits, format.mantissa())));
-  Value highest = a.constant(type, format.isDouble ? 709.78271289338397 : 88.7228317f);
-  Value lowest = a.constant(type, format.isDouble ? -708.39641853226408 : -87.3365402f);
+  Value k = halvings ? a.sub(e.power, a.integer(bits, halvings)) : e.power;
+  p = a.bitcast(type, a.add(a.bitcast(bits, p), a.shiftLeft(k, format.mantissa())));
+  double shift = halvings * 0.693147;
+  Value highest = a.constant(type, (format.isDouble ? 709.78271289338397 : 88.7228317f) + shift);
+  Value lowest = a.constant(type, (format.isDouble ? -708.39641853226408 : -87.3365402f) + shift);
   // An unordered comparison also takes NaN here; adding x to infinity then keeps it.
   p = a.select(a.compare(CmpFPredicate::UGT, high, highest), a.add(high, a.constant(type, kInfinity)), p);
   return a.select(a.compare(CmpFPredicate::OLT, high, lowest), a.constant(type, 0.0), p);
+}
+
+// e^(high + low), where low is a small correction (or null).
+Value expOfSum(ArithBuilder& a, Value high, Value low) {
+  return scaleExponential(a, splitExponential(a, high, low), high, 0);
+}
+
+// e^x / 2, which overflows where sinh and cosh do.
+Value halfExp(ArithBuilder& a, Value x) {
+  return scaleExponential(a, splitExponential(a, x, {}), x, 1);
 }
 
 struct Decomposed {
@@ -129,51 +133,18 @@ Value logOfF32(ArithBuilder& a, Value x) {
   return a.fma(d.exponent, a.constant(type, 0.69314718055994530942), result);
 }
 
-struct Quadrant {
-  Value remainder;  // in [-pi/4, pi/4]
-  Value index;      // x / (pi/2) rounded, an integer of the argument's width
-};
-
-// f32 arguments are reduced in f64: one subtraction keeps all bits where a chain in f32 would lose them.
-Quadrant reduceQuadrant(ArithBuilder& a, Value x) {
-  Type type = x.getType();
-  Type wide = ArithBuilder::withElement(type, a.b.getF64Type());
-  bool isDouble = type == wide;
-  Value w = isDouble ? x : arith::ExtFOp::create(a.b, a.loc, wide, x).getResult();
-  Rounded k = roundToInteger(a, a.mul(w, a.constant(wide, 0.63661977236758134308)));
-  Value r = a.fma(k.value, a.constant(wide, -1.5707963267341256142), w);
-  r = a.fma(k.value, a.constant(wide, -6.0771005035934605454e-11), r);
-  if (isDouble) return {a.fma(k.value, a.constant(wide, -2.9127320560933561583e-20), r), k.bits};
-  Type bits = ArithBuilder::bitsOf(type);
-  return {arith::TruncFOp::create(a.b, a.loc, type, r), arith::TruncIOp::create(a.b, a.loc, bits, k.bits)};
+// log(x) of a positive finite x.
+Value logOfPositive(ArithBuilder& a, Value x) {
+  return Format(x.getType()).isDouble ? logOfF64(a, x) : logOfF32(a, x);
 }
 
-// The sine of the remainder plus `turns` quarter turns.
-Value sineOfQuadrant(ArithBuilder& a, Quadrant q, int64_t turns) {
-  Type type = q.remainder.getType();
-  Format format(type);
-  Value r = q.remainder, s = a.mul(r, r), one = a.constant(type, 1.0);
-  static const double sin32[] = {-0.00019587840521305324, 0.0083327480375171464, -0.16666664661114839};
-  static const double cos32[] = {2.4547891619813861e-5, -0.001388830280230916, 0.041666664658300421};
-  static const double sin64[] = {-7.5866850700912672e-13, 1.6058531414589011e-10, -2.5052106231157905e-8,
-                                 2.7557319219335453e-6,   -0.0001984126984126506, 0.0083333333333333315,
-                                 -0.16666666666666667};
-  static const double cos64[] = {4.7458652037874551e-14, -1.1470460773969325e-11, 2.0876755790363396e-9,
-                                 -2.755731922140076e-7,  2.4801587301584644e-5,   -0.0013888888888888888,
-                                 0.041666666666666667};
-  Value sine = a.fma(a.mul(r, s), format.isDouble ? a.polynomial(s, sin64) : a.polynomial(s, sin32), r);
-  // 1 - s/2 loses bits that the third line adds back.
-  Value half = a.mul(s, a.constant(type, 0.5)), head = a.sub(one, half);
-  Value tail = a.sub(a.sub(one, head), half);
-  tail = a.fma(a.mul(s, s), format.isDouble ? a.polynomial(s, cos64) : a.polynomial(s, cos32), tail);
-  Value cosine = a.add(head, tail);
-
-  Value turn = a.add(q.index, a.integer(q.index.getType(), turns));
-  Value unit = a.integer(turn.getType(), 1), zero = a.integer(turn.getType(), 0);
-  Value odd = a.compare(CmpIPredicate::ne, a.bitAnd(turn, unit), zero);
-  Value result = a.select(odd, cosine, sine);
-  Value negative = a.compare(CmpIPredicate::ne, a.bitAnd(turn, a.integer(turn.getType(), 2)), zero);
-  return a.select(negative, a.neg(result), result);
+// log1p(u), but log(2x) where x is so large that 1 is nothing beside it and its square might overflow.
+Value log1pOrLogOfTwice(ArithBuilder& a, Value u, Value x) {
+  Type type = x.getType();
+  Value limit = a.constant(type, Format(type).isDouble ? 0x1p60 : 0x1p30);
+  Value isLarge = a.compare(CmpFPredicate::OGT, x, limit);
+  Value result = emitLog1p(a, a.select(isLarge, x, u));
+  return a.select(isLarge, a.add(result, a.constant(type, 0.69314718055994530942)), result);
 }
 
 }  // namespace
@@ -183,7 +154,33 @@ Value emitExp(ArithBuilder& a, Value x) {
 }
 
 Value emitLog(ArithBuilder& a, Value x) {
-  return specialLog(a, x, Format(x.getType()).isDouble ? logOfF64(a, x) : logOfF32(a, x));
+  return specialLog(a, x, logOfPositive(a, x));
+}
+
+// 2^k (1 + p) - 1 = 2^k p + (2^k - 1), where 2^k - 1 is exact or the subtraction of 1 makes no difference.
+Value emitExpm1(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Format format(type);
+  Exponential e = splitExponential(a, x, {});
+  Value biased = a.add(e.power, a.integer(e.power.getType(), format.bias()));
+  Value power = a.bitcast(type, a.shiftLeft(biased, format.mantissa())), one = a.constant(type, 1.0);
+  Value result = a.fma(power, e.remainder, a.sub(power, one));
+  double limit = format.isDouble ? 40 : 20;
+  Value isLarge = a.compare(CmpFPredicate::OGT, x, a.constant(type, limit));
+  result = a.select(isLarge, scaleExponential(a, e, x, 0), result);
+  result = a.select(a.compare(CmpFPredicate::OLT, x, a.constant(type, -limit)), a.constant(type, -1.0), result);
+  return a.select(a.compare(CmpFPredicate::OEQ, x, a.constant(type, 0.0)), x, result);  // keeps the zero's sign
+}
+
+// With u = 1 + x as rounded and c the rounding error of that sum: log(u + c) = log(u) + c / u.
+Value emitLog1p(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Value one = a.constant(type, 1.0), u = a.add(x, one);
+  Value isLarger = a.compare(CmpFPredicate::OGE, a.abs(x), one);
+  Value larger = a.select(isLarger, x, one), smaller = a.select(isLarger, one, x);
+  Value error = a.sub(smaller, a.sub(u, larger));
+  Value result = specialLog(a, u, a.add(logOfPositive(a, u), a.div(error, u)));
+  return a.select(a.compare(CmpFPredicate::OEQ, x, a.constant(type, 0.0)), x, result);  // keeps the zero's sign
 }
 
 Value emitSigmoid(ArithBuilder& a, Value x) {
@@ -202,11 +199,55 @@ Value emitTanh(ArithBuilder& a, Value x) {
                                -0.0088632298309257087, 0.021869488260559115,  -0.053968253961395571,
                                0.13333333333326658,    -0.33333333333333323};
   // Near zero 1 - 2/(e^2x + 1) cancels.
-  Value near = a.fma(a.mul(x, s), format.isDouble ? a.polynomial(s, f64) : a.polynomial(s, f32), x);
+  Value near = a.fma(a.mul(x, s), polynomial(a, s, f32, f64), x);
   Value e = emitExp(a, a.add(magnitude, magnitude));
   Value far = a.sub(one, a.div(a.constant(type, 2.0), a.add(e, one)));
   Value isNear = a.compare(CmpFPredicate::OLT, magnitude, a.constant(type, format.isDouble ? 0.625 : 0.55));
-  return a.select(isNear, near, a.copySign(far, x));
+  return a.copySign(a.select(isNear, near, far), x);  // near zero for the zero's own sign
+}
+
+Value emitSinh(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Value magnitude = a.abs(x), s = a.mul(x, x);
+  static const double f32[] = {2.8169515165735647e-6, 0.00019836159717611813, 0.0083333500585650185,
+                               0.16666666497553609};
+  static const double f64[] = {7.7587493149959909e-13, 1.6057259750988516e-10, 2.5052123136964397e-8,
+                               2.7557319157070243e-6,  0.00019841269841431878, 0.0083333333333331477,
+                               0.16666666666666667};
+  // Near zero the difference of the exponentials cancels.
+  Value near = a.fma(a.mul(x, s), polynomial(a, s, f32, f64), x);
+  Value half = halfExp(a, magnitude);
+  Value far = a.sub(half, a.div(a.constant(type, 0.25), half));
+  return a.select(a.compare(CmpFPredicate::OLT, magnitude, a.constant(type, 1.0)), near, a.copySign(far, x));
+}
+
+Value emitCosh(ArithBuilder& a, Value x) {
+  Value half = halfExp(a, a.abs(x));
+  return a.add(half, a.div(a.constant(x.getType(), 0.25), half));
+}
+
+// asinh(t) = log(t + sqrt(t^2 + 1)) = log1p(t + t^2 / (1 + sqrt(t^2 + 1))), which does not cancel near zero.
+Value emitAsinh(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Value t = a.abs(x), one = a.constant(type, 1.0), s = a.mul(t, t);
+  Value u = a.add(t, a.div(s, a.add(one, a.sqrt(a.add(s, one)))));
+  return a.copySign(log1pOrLogOfTwice(a, u, t), x);
+}
+
+// acosh(x) = log(x + sqrt(x^2 - 1)) = log1p(t + sqrt(t^2 + 2t)) with t = x - 1.
+Value emitAcosh(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Value one = a.constant(type, 1.0), t = a.sub(x, one);
+  Value u = a.add(t, a.sqrt(a.fma(t, t, a.add(t, t))));
+  Value result = log1pOrLogOfTwice(a, u, x);
+  return a.select(a.compare(CmpFPredicate::OLT, x, one), a.constant(type, kNan), result);
+}
+
+// atanh(t) = log((1 + t) / (1 - t)) / 2 = log1p(2t / (1 - t)) / 2.
+Value emitAtanh(ArithBuilder& a, Value x) {
+  Type type = x.getType();
+  Value t = a.abs(x), ratio = a.div(a.add(t, t), a.sub(a.constant(type, 1.0), t));
+  return a.copySign(a.mul(a.constant(type, 0.5), emitLog1p(a, ratio)), x);
 }
 
 Value emitErf(ArithBuilder& a, Value x) {
@@ -221,7 +262,7 @@ Value emitErf(ArithBuilder& a, Value x) {
                                   0.00012055331111642711, -0.00085483269808337899, 0.0052239776248180145,
                                   -0.026866170645076793,  0.11283791670954879,     -0.37612638903183748,
                                   0.12837916709551257};
-  Value near = a.fma(x, format.isDouble ? a.polynomial(s, near64) : a.polynomial(s, near32), x);
+  Value near = a.fma(x, polynomial(a, s, near32, near64), x);
   Value far;
   if (format.isDouble) {
     // erfc(t) = e^(-t^2) q((t - 5/2) / (t + 5/2)); beyond 6 it is below half an ulp of 1. The rounding of t^2 is
@@ -244,14 +285,6 @@ Value emitErf(ArithBuilder& a, Value x) {
   }
   Value isNear = a.compare(CmpFPredicate::OLT, t, one);
   return a.select(isNear, near, a.copySign(far, x));
-}
-
-Value emitSin(ArithBuilder& a, Value x) {
-  return sineOfQuadrant(a, reduceQuadrant(a, x), 0);
-}
-
-Value emitCos(ArithBuilder& a, Value x) {
-  return sineOfQuadrant(a, reduceQuadrant(a, x), 1);
 }
 
 Value emitPow(ArithBuilder& a, Value x, Value y) {

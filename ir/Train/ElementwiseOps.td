@@ -124,6 +124,29 @@ def Train_SinOp : Train_FloatUnary<"sin", "sine", "emitSin(a, x)", cost = 32,
 def Train_CosOp : Train_FloatUnary<"cos", "cosine", "emitCos(a, x)", cost = 32,
     gradient = "t.neg(t.mul(g, t.make<SinOp>(x)))", onnx = Onnx<"Cos", 7>>;
 
+def Train_Expm1Op : Train_FloatUnary<"expm1", "e^x - 1, accurate near 0", "emitExpm1(a, x)", cost = 28,
+    gradient = "t.mul(g, t.exp(x))">;
+def Train_Log1pOp : Train_FloatUnary<"log1p", "log(1 + x), accurate near 0", "emitLog1p(a, x)", cost = 34,
+    gradient = "t.div(g, t.add(x, t.splatLike(x, 1)))">;
+def Train_SinhOp : Train_FloatUnary<"sinh", "hyperbolic sine", "emitSinh(a, x)", cost = 34,
+    gradient = "t.mul(g, t.make<CoshOp>(x))", onnx = Onnx<"Sinh", 9>>;
+def Train_CoshOp : Train_FloatUnary<"cosh", "hyperbolic cosine", "emitCosh(a, x)", cost = 23,
+    gradient = "t.mul(g, t.make<SinhOp>(x))", onnx = Onnx<"Cosh", 9>>;
+def Train_AsinhOp : Train_FloatUnary<"asinh", "inverse hyperbolic sine", "emitAsinh(a, x)", cost = 60,
+    gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(x, x, t.splatLike(x, 1))))", onnx = Onnx<"Asinh", 9>>;
+def Train_AcoshOp : Train_FloatUnary<"acosh", "inverse hyperbolic cosine", "emitAcosh(a, x)", cost = 52,
+    gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(x, x, t.splatLike(x, -1))))", onnx = Onnx<"Acosh", 9>>;
+def Train_AtanhOp : Train_FloatUnary<"atanh", "inverse hyperbolic tangent", "emitAtanh(a, x)", cost = 48,
+    gradient = "t.div(g, t.fma(t.neg(x), x, t.splatLike(x, 1)))", onnx = Onnx<"Atanh", 9>>;
+def Train_TanOp : Train_FloatUnary<"tan", "tangent", "emitTan(a, x)", cost = 38,
+    gradient = "t.mul(g, t.fma(r, r, t.splatLike(r, 1)))", onnx = Onnx<"Tan", 7>>;
+def Train_AsinOp : Train_FloatUnary<"asin", "inverse sine", "emitAsin(a, x)", cost = 24,
+    gradient = "t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1))))", onnx = Onnx<"Asin", 7>>;
+def Train_AcosOp : Train_FloatUnary<"acos", "inverse cosine", "emitAcos(a, x)", cost = 26,
+    gradient = "t.neg(t.mul(g, t.make<RsqrtOp>(t.fma(t.neg(x), x, t.splatLike(x, 1)))))", onnx = Onnx<"Acos", 7>>;
+def Train_AtanOp : Train_FloatUnary<"atan", "inverse tangent", "emitAtan(a, x)", cost = 26,
+    gradient = "t.div(g, t.fma(x, x, t.splatLike(x, 1)))", onnx = Onnx<"Atan", 7>>;
+
 def Train_NotOp : Train_ElementOp<"not", "logical negation", ["x"], 1, "a.bitXor(x, a.boolean(x.getType(), true))", [],
     Onnx<"Not", 1>, [SameOperandsAndResultType]> {
   let arguments = (ins Train_BoolTensor:$operand);
@@ -163,7 +186,7 @@ def Train_MulOp : Train_Binary<"mul", "x * y", "a.mul(x, y)", gradients = ["t.mu
     onnx = Onnx<"Mul", 7>>;
 def Train_DivOp : Train_Binary<"div", "x / y; integers truncate", "emitDiv(a, x, y, element)", cost = 6,
     gradients = ["t.div(g, y)", "t.neg(t.mul(gradients[0], r))"], onnx = Onnx<"Div", 7>>;
-def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients", "emitPow(a, x, y)", cost = 120>;
+def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients", "emitAnyPow(a, x, y, element)", cost = 120>;
 def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient", "emitMin(a, x, y, element)">;
 def Train_MaxOp : Train_Binary<"max", "the larger; ties share the gradient", "emitMax(a, x, y, element)">;
 def Train_ModOp : Train_Binary<"mod", "remainder with the sign of the divisor (`fmod`: of the dividend); no gradient to y",

@@ -81,12 +81,9 @@ class Elementwise {
   Results out;
   const EvaluatorOptions& options;
 
-  LogicalResult noIntegers() { return op->emitOpError("has no value on integers"); }
-
   // Of floats only.
   template <typename F>
   LogicalResult floats(F f) {
-    if (!in[0]->isFloat()) return noIntegers();
     for (size_t k = 0; k < out[0].f.size(); ++k) out[0].f[k] = f(in[0]->f[k]);
     return success();
   }
@@ -159,7 +156,6 @@ class Elementwise {
 Outcome Elementwise::run() {
   using D = double;
   using I = int64_t;
-  auto same = [](I x) { return x; };
   return llvm::TypeSwitch<Operation*, Outcome>(op)
       .Case<NegOp>([&](auto) { return unary([](D x) { return -x; }, [](I x) { return wrap(-uint64_t(x)); }); })
       .Case<AbsOp>([&](auto) {
@@ -170,9 +166,9 @@ Outcome Elementwise::run() {
                      [](I x) { return I((x > 0) - (x < 0)); });
       })
       .Case<ReluOp>([&](auto) { return unary([](D x) { return x <= 0 ? 0 : x; }, [](I x) { return x < 0 ? 0 : x; }); })
-      .Case<FloorOp>([&](auto) { return unary([](D x) { return std::floor(x); }, same); })
-      .Case<CeilOp>([&](auto) { return unary([](D x) { return std::ceil(x); }, same); })
-      .Case<RoundOp>([&](auto) { return unary([](D x) { return std::nearbyint(x); }, same); })
+      .Case<FloorOp>([&](auto) { return floats([](D x) { return std::floor(x); }); })
+      .Case<CeilOp>([&](auto) { return floats([](D x) { return std::ceil(x); }); })
+      .Case<RoundOp>([&](auto) { return floats([](D x) { return std::nearbyint(x); }); })
       .Case<ExpOp>([&](auto) { return floats([](D x) { return std::exp(x); }); })
       .Case<LogOp>([&](auto) { return floats([](D x) { return std::log(x); }); })
       .Case<SqrtOp>([&](auto) { return floats([](D x) { return std::sqrt(x); }); })
@@ -183,6 +179,17 @@ Outcome Elementwise::run() {
       .Case<ErfOp>([&](auto) { return floats([](D x) { return std::erf(x); }); })
       .Case<SinOp>([&](auto) { return floats([](D x) { return std::sin(x); }); })
       .Case<CosOp>([&](auto) { return floats([](D x) { return std::cos(x); }); })
+      .Case<Expm1Op>([&](auto) { return floats([](D x) { return std::expm1(x); }); })
+      .Case<Log1pOp>([&](auto) { return floats([](D x) { return std::log1p(x); }); })
+      .Case<SinhOp>([&](auto) { return floats([](D x) { return std::sinh(x); }); })
+      .Case<CoshOp>([&](auto) { return floats([](D x) { return std::cosh(x); }); })
+      .Case<AsinhOp>([&](auto) { return floats([](D x) { return std::asinh(x); }); })
+      .Case<AcoshOp>([&](auto) { return floats([](D x) { return std::acosh(x); }); })
+      .Case<AtanhOp>([&](auto) { return floats([](D x) { return std::atanh(x); }); })
+      .Case<TanOp>([&](auto) { return floats([](D x) { return std::tan(x); }); })
+      .Case<AsinOp>([&](auto) { return floats([](D x) { return std::asin(x); }); })
+      .Case<AcosOp>([&](auto) { return floats([](D x) { return std::acos(x); }); })
+      .Case<AtanOp>([&](auto) { return floats([](D x) { return std::atan(x); }); })
       .Case<GeluOp>([&](GeluOp gate) { return floats([&](D x) { return gelu(x, gate.getApproximate()); }); })
       .Case<GeluGradOp>([&](GeluGradOp gate) {
         for (size_t k = 0; k < out[0].f.size(); ++k)

@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
+#include "ir/Train/TrainDialect.h"
 #include "test/codegen/KernelRunner.h"
 
 using namespace sheaf;
@@ -55,12 +57,44 @@ double narrow(double x) {
 #define SHEAF_FUNCTION(f) narrow<static_cast<long double (*)(long double)>(f)>
 
 const Function kFunctions[] = {
-    {"exp", SHEAF_FUNCTION(std::exp), -87.0, 88.7, 2.0},   {"log", SHEAF_FUNCTION(std::log), 1e-30, 3.0, 2.0},
-    {"log", SHEAF_FUNCTION(std::log), 0.5, 1e30, 2.0},     {"tanh", SHEAF_FUNCTION(std::tanh), -10.0, 10.0, 2.5},
-    {"tanh", SHEAF_FUNCTION(std::tanh), -0.7, 0.7, 2.5},   {"sigmoid", SHEAF_FUNCTION(sigmoid), -80.0, 80.0, 4.0},
-    {"erf", SHEAF_FUNCTION(std::erf), -4.5, 4.5, 2.5},     {"erf", SHEAF_FUNCTION(std::erf), -1e-3, 1e-3, 2.5},
-    {"sin", SHEAF_FUNCTION(std::sin), -100.0, 100.0, 2.5}, {"sin", SHEAF_FUNCTION(std::sin), -1e4, 1e4, 2.5},
-    {"cos", SHEAF_FUNCTION(std::cos), -100.0, 100.0, 2.5}, {"cos", SHEAF_FUNCTION(std::cos), -1e4, 1e4, 2.5},
+    {"exp", SHEAF_FUNCTION(std::exp), -87.0, 88.7, 2.0},
+    {"log", SHEAF_FUNCTION(std::log), 1e-30, 3.0, 2.0},
+    {"log", SHEAF_FUNCTION(std::log), 0.5, 1e30, 2.0},
+    {"tanh", SHEAF_FUNCTION(std::tanh), -10.0, 10.0, 2.5},
+    {"tanh", SHEAF_FUNCTION(std::tanh), -0.7, 0.7, 2.5},
+    {"sigmoid", SHEAF_FUNCTION(sigmoid), -80.0, 80.0, 4.0},
+    {"erf", SHEAF_FUNCTION(std::erf), -4.5, 4.5, 2.5},
+    {"erf", SHEAF_FUNCTION(std::erf), -1e-3, 1e-3, 2.5},
+    {"sin", SHEAF_FUNCTION(std::sin), -100.0, 100.0, 2.5},
+    {"sin", SHEAF_FUNCTION(std::sin), -1e4, 1e4, 2.5},
+    {"cos", SHEAF_FUNCTION(std::cos), -100.0, 100.0, 2.5},
+    {"cos", SHEAF_FUNCTION(std::cos), -1e4, 1e4, 2.5},
+    {"tan", SHEAF_FUNCTION(std::tan), -100.0, 100.0, 3.5},
+    {"tan", SHEAF_FUNCTION(std::tan), -1e4, 1e4, 3.5},
+    {"asin", SHEAF_FUNCTION(std::asin), -1.0, 1.0, 2.5},
+    {"asin", SHEAF_FUNCTION(std::asin), -1e-3, 1e-3, 2.5},
+    {"acos", SHEAF_FUNCTION(std::acos), -1.0, 1.0, 2.0},
+    {"acos", SHEAF_FUNCTION(std::acos), 0.999, 1.0, 2.0},
+    {"atan", SHEAF_FUNCTION(std::atan), -4.0, 4.0, 2.5},
+    {"atan", SHEAF_FUNCTION(std::atan), -1e4, 1e4, 2.5},
+    {"expm1", SHEAF_FUNCTION(std::expm1), -50.0, 88.7, 2.0},
+    {"expm1", SHEAF_FUNCTION(std::expm1), -1.0, 1.0, 2.0},
+    {"expm1", SHEAF_FUNCTION(std::expm1), -1e-3, 1e-3, 2.0},
+    {"log1p", SHEAF_FUNCTION(std::log1p), -0.999, 3.0, 2.0},
+    {"log1p", SHEAF_FUNCTION(std::log1p), -1e-3, 1e-3, 2.0},
+    {"log1p", SHEAF_FUNCTION(std::log1p), 0.5, 1e30, 2.0},
+    {"sinh", SHEAF_FUNCTION(std::sinh), -89.0, 89.0, 2.0},
+    {"sinh", SHEAF_FUNCTION(std::sinh), -2.0, 2.0, 2.0},
+    {"cosh", SHEAF_FUNCTION(std::cosh), -89.0, 89.0, 2.0},
+    {"cosh", SHEAF_FUNCTION(std::cosh), -2.0, 2.0, 2.0},
+    {"asinh", SHEAF_FUNCTION(std::asinh), -3.0, 3.0, 2.5},
+    {"asinh", SHEAF_FUNCTION(std::asinh), -1e30, 1e30, 2.5},
+    {"asinh", SHEAF_FUNCTION(std::asinh), -1e-3, 1e-3, 2.5},
+    {"acosh", SHEAF_FUNCTION(std::acosh), 1.0, 1.05, 2.8},
+    {"acosh", SHEAF_FUNCTION(std::acosh), 1.0, 10.0, 2.8},
+    {"acosh", SHEAF_FUNCTION(std::acosh), 1.0, 1e30, 2.8},
+    {"atanh", SHEAF_FUNCTION(std::atanh), -0.9999, 0.9999, 2.5},
+    {"atanh", SHEAF_FUNCTION(std::atanh), -1e-3, 1e-3, 2.5},
     {"sqrt", SHEAF_FUNCTION(std::sqrt), 0.0, 1e6, 0.5},
 };
 
@@ -89,13 +123,17 @@ TEST(Math, ElementaryFunctionsAreAccurate) {
 
 TEST(Math, SpecialValues) {
   double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  const double inputs[] = {0.0, -0.0, infinity, -infinity, nan, 1.0, -1.0, 1e-40, -1e-40, 3e38, -3e38, 100.0, -110.0};
+  const double inputs[] = {0.0,    -0.0, infinity, -infinity, nan,    1.0, -1.0, 1e-40,
+                           -1e-40, 3e38, -3e38,    100.0,     -110.0, 2.0, -2.0, 89.2};
   struct Case {
     const char* name;
     double (*exact)(double);
   };
-  const Case cases[] = {{"exp", std::exp},   {"log", std::log},     {"tanh", std::tanh}, {"erf", std::erf},
-                        {"sqrt", std::sqrt}, {"floor", std::floor}, {"ceil", std::ceil}, {"round", std::nearbyint}};
+  const Case cases[] = {{"exp", std::exp},     {"log", std::log},     {"tanh", std::tanh}, {"erf", std::erf},
+                        {"sqrt", std::sqrt},   {"floor", std::floor}, {"ceil", std::ceil}, {"round", std::nearbyint},
+                        {"asin", std::asin},   {"acos", std::acos},   {"atan", std::atan}, {"expm1", std::expm1},
+                        {"log1p", std::log1p}, {"sinh", std::sinh},   {"cosh", std::cosh}, {"asinh", std::asinh},
+                        {"acosh", std::acosh}, {"atanh", std::atanh}};
   constexpr int64_t n = std::size(inputs);
   for (const char* element : {"f32", "f64"})
     for (const Case& c : cases) {
@@ -107,6 +145,7 @@ TEST(Math, SpecialValues) {
       for (int64_t i = 0; i < n; ++i) {
         double x = arguments[0].f[i], exact = isDouble ? c.exact(x) : static_cast<float>(c.exact(x));
         EXPECT_LE(ulps(result.f[i], exact, isDouble), 3) << c.name << "(" << x << ") is " << result.f[i];
+        EXPECT_TRUE(exact != 0 || std::signbit(result.f[i]) == std::signbit(exact)) << c.name << "(" << x << ")";
       }
     }
 }
@@ -140,7 +179,10 @@ void replaceAll(std::string& text, const std::string& from, const std::string& t
     text.replace(at, from.size(), to);
 }
 
-void checkOp(const OpCase& op, double tolerance) {
+std::set<std::string> checkedOps;
+
+void checkOp(const OpCase& op, double tolerance, int64_t limit = 7) {
+  checkedOps.insert("train." + std::string(op.text).substr(0, std::string(op.text).find(' ')));
   constexpr int64_t n = 1003;
   std::string types = op.types;
   replaceAll(types, "T", type(n, op.operands.back()));
@@ -148,7 +190,7 @@ void checkOp(const OpCase& op, double tolerance) {
   replaceAll(types, "B", type(n, "i1"));
   Program program(function(n, op.operands, op.text, types, op.result), kFuse);
   ASSERT_EQ(program.fusions.size(), 1u) << op.text;
-  auto arguments = program.randomArguments(3, 3.0, 7);
+  auto arguments = program.randomArguments(3, 3.0, limit);
   auto expected = program.reference(arguments);
   for (Calls calls : {Calls{0, false, {}}, Calls{1, true, {}}}) {
     auto result = program.run(arguments, calls);
@@ -159,12 +201,39 @@ void checkOp(const OpCase& op, double tolerance) {
   EXPECT_EQ(toBytes(cpu[0]), toBytes(gpu[0])) << op.text << " on a GPU";
 }
 
+std::vector<mlir::RegisteredOperationName> elementwiseOps(mlir::MLIRContext& context) {
+  context.loadDialect<train::TrainDialect>();
+  std::vector<mlir::RegisteredOperationName> ops;
+  for (mlir::RegisteredOperationName op : context.getRegisteredOperations())
+    if (op.hasInterface<train::FusableElementwise>()) ops.push_back(op);
+  return ops;
+}
+
+// From a float to one of its type.
+bool isFunction(mlir::RegisteredOperationName op) {
+  return op.hasTrait<mlir::OpTrait::OneOperand>() && op.hasTrait<mlir::OpTrait::SameOperandsAndResultType>() &&
+         op.getStringRef() != "train.not";
+}
+
+// All that the dialect has.
+TEST(Math, EveryFunction) {
+  mlir::MLIRContext context;
+  int count = 0;
+  for (mlir::RegisteredOperationName op : elementwiseOps(context)) {
+    if (!isFunction(op)) continue;
+    ++count;
+    std::string name = op.stripDialect().str();
+    for (const char* e : {"f32", "f64", "bf16", "f16"}) {
+      double tolerance = std::string(e) == "f64" ? 1e-13 : std::string(e) == "f32" ? 1e-6 : 5e-3;
+      checkOp({(name + " %a").c_str(), {e}, e, "T"}, tolerance);
+    }
+  }
+  EXPECT_GT(count, 20);
+}
+
 TEST(Math, EveryElementwiseOp) {
   for (const char* e : {"f32", "f64", "bf16", "f16"}) {
     double tolerance = std::string(e) == "f64" ? 1e-13 : std::string(e) == "f32" ? 1e-6 : 5e-3;
-    for (const char* op : {"neg %a", "abs %a", "sign %a", "exp %a", "tanh %a", "sigmoid %a", "erf %a", "relu %a",
-                           "sin %a", "cos %a", "floor %a", "ceil %a", "round %a"})
-      checkOp({op, {e}, e, "T"}, tolerance);
     for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b"})
       checkOp({op, {e, e}, e, "T"}, tolerance);
     checkOp({"is_nan %a", {e}, "i1", "T"}, 0);
@@ -172,13 +241,16 @@ TEST(Math, EveryElementwiseOp) {
     checkOp({"compare lt %a, %b", {e, e}, "i1", "T"}, 0);
     checkOp({"select %a, %b, %c", {"i1", e, e}, e, "B, T"}, 0);
   }
+  checkOp({"pow %a, %b", {"f64", "f64"}, "f64", "T"}, 1e-12);
   for (const char* op : {"div %a, %b", "mod %a, %b", "mod %a, %b {fmod}"}) {
     checkOp({op, {"f32", "f32"}, "f32", "T"}, 2e-6);
     checkOp({op, {"f64", "f64"}, "f64", "T"}, 1e-13);
   }
-  for (const char* e : {"i32", "i64", "i8", "ui8"})
-    for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b"})
-      checkOp({op, {e, e}, e, "T"}, 0);
+  for (const char* e : {"i32", "i64", "i8", "ui8"}) {
+    for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b", "pow %a, %b"})
+      checkOp({op, {e, e}, e, "T"}, 0, 300);
+    for (const char* op : {"neg %a", "abs %a", "sign %a", "relu %a"}) checkOp({op, {e}, e, "T"}, 0, 300);
+  }
   for (const char* predicate : {"eq", "ne", "lt", "le", "gt", "ge"})
     checkOp({(std::string("compare ") + predicate + " %a, %b").c_str(), {"i64", "i64"}, "i1", "T"}, 0);
   for (const char* op : {"and %a, %b", "or %a, %b", "xor %a, %b"}) checkOp({op, {"i1", "i1"}, "i1", "T"}, 0);
@@ -186,6 +258,10 @@ TEST(Math, EveryElementwiseOp) {
   for (const char* from : {"f32", "f64", "bf16", "f16", "i64", "i32", "i8", "ui8", "i1"})
     for (const char* to : {"f32", "f64", "bf16", "f16", "i64", "i32", "i1"})
       if (std::string(from) != to) checkOp({"cast %a", {from}, to, "T -> R"}, std::string(to).find("16") ? 5e-3 : 0);
+  mlir::MLIRContext context;
+  for (mlir::RegisteredOperationName op : elementwiseOps(context))
+    EXPECT_TRUE(isFunction(op) || checkedOps.count(op.getStringRef().str()))
+        << op.getStringRef().str() << " has no kernel test";
 }
 
 TEST(Math, IntegerDivisionNeverTraps) {
