@@ -73,6 +73,7 @@ struct DeviceOptions {
   int64_t firstRank = 0;                    // of those that are in this process
   int64_t localRanks = 0;                   // how many are in this process; 0: all
   comm::ProcessGroup* processes = nullptr;  // if not all of them are; outlives the contexts
+  int64_t processesPerNode = 1;             // processes in a row that can share memory (comm/shared)
   int threadsPerRank = 1;                   // at most Plan.max_threads
   bool poison = false;                      // fill arenas with a pattern before use
   // On GPUs:

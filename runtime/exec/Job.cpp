@@ -6,6 +6,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/Launcher.h"
+#include "runtime/comm/shared/SharedMemory.h"
 #include "runtime/exec/Machine.h"
 
 namespace sheaf::exec {
@@ -58,18 +59,21 @@ Status Job::share(int64_t ranks) {
 
 Status Job::agree(const std::vector<std::string>& facts) {
   if (!group_) return {};
-  std::string message = cat(machineId(), "\n", coresId(), "\n");
+  constexpr size_t kIds = 3;  // lines before the facts
+  std::string message = cat(machineId(), "\n", coresId(), "\n", comm::memoryId(std::getenv("SHEAF_HOST")), "\n");
   for (const std::string& fact : facts) message += fact + "\n";
   Expected<std::vector<std::string>> all = group_->allGather(message, "what the processes are started with");
   if (!all.ok()) return all.status();
   const std::vector<std::string> mine = linesOf(message), first = linesOf((*all)[0]);
   onMachine_ = onCores_ = 0;
+  std::vector<std::string> memoryIds;
   for (size_t process = 0; process < all->size(); ++process) {
     std::vector<std::string> theirs = linesOf((*all)[process]);
-    theirs.resize(std::max<size_t>(theirs.size(), 2));
+    theirs.resize(std::max(theirs.size(), kIds));
     onMachine_ += theirs[0] == mine[0];
     onCores_ += theirs[0] == mine[0] && theirs[1] == mine[1];
-    for (size_t i = 2; i < std::max(theirs.size(), first.size()); ++i) {
+    memoryIds.push_back(theirs[2]);
+    for (size_t i = kIds; i < std::max(theirs.size(), first.size()); ++i) {
       std::string here = i < first.size() ? first[i] : "nothing more",
                   there = i < theirs.size() ? theirs[i] : "nothing more";
       if (here != there)
@@ -78,6 +82,7 @@ Status Job::agree(const std::vector<std::string>& facts) {
                                  there.substr(0, 200)));
     }
   }
+  perNode_ = comm::processesPerNode(memoryIds);
   return {};
 }
 

@@ -31,10 +31,13 @@ class Job {
   int64_t localRanks() const { return localRanks_; }
 
   // Compares what the processes are started with, such as "--steps 5": the error names who differs, and in what.
-  // Afterwards it is known how many processes share this machine and the cores that this one may run on.
+  // Afterwards it is known how many processes share this machine and the cores that this one may run on, and how many
+  // in a row can share memory.
   Status agree(const std::vector<std::string>& facts);
   int64_t processesOnMachine() const { return onMachine_; }
   int64_t processesOnCores() const { return onCores_; }
+  int64_t processesPerNode() const { return perNode_; }
+  int64_t nodes() const { return processes() / perNode_; }
 
   // The same for all: an error if any process has one about the subject, or if they do not ask about the same.
   Status together(const std::string& subject, const Status& mine);
@@ -53,7 +56,7 @@ class Job {
 
   std::shared_ptr<Loss> loss_ = std::make_shared<Loss>();
   std::unique_ptr<comm::TcpProcessGroup> group_;
-  int64_t firstRank_ = 0, localRanks_ = 1, onMachine_ = 1, onCores_ = 1;
+  int64_t firstRank_ = 0, localRanks_ = 1, onMachine_ = 1, onCores_ = 1, perNode_ = 1;
 };
 
 }  // namespace sheaf::exec

@@ -43,9 +43,10 @@ std::string weightsText(std::span<const std::byte> file) {
   return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
 }
 
-// What a process takes for collectives with others; GPUs count theirs themselves.
+// What a process takes for collectives with other nodes; GPUs count theirs themselves.
 uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string& target) {
-  return job.processes() > 1 && target == "cpu" ? comm::exchangeBytes(plan, job.processes()) : 0;
+  if (job.nodes() == 1 || target != "cpu") return 0;
+  return comm::exchangeBytes(plan, job.nodes()) * static_cast<uint64_t>(job.localRanks());
 }
 
 // Of all processes on this machine, each with as many ranks.
@@ -189,6 +190,7 @@ class Run {
                  .firstRank = job_.firstRank(),
                  .localRanks = job_.localRanks(),
                  .processes = job_.group(),
+                 .processesPerNode = job_.processesPerNode(),
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
@@ -203,6 +205,7 @@ class Run {
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
                          {"processes", job_.processes()},
+                         {"nodes", job_.nodes()},
                          {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},

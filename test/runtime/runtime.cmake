@@ -15,4 +15,5 @@ sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)
+sheaf_add_gtest(comm_shared_test SOURCES comm_shared_test.cpp LIBS SheafCommProcess SheafCommShared SheafCommSocket)
 sheaf_add_gtest(comm_socket_test SOURCES comm_socket_test.cpp LIBS SheafCommProcess SheafCommSocket)

@@ -1,26 +1,23 @@
-// Collectives between the ranks of one process: every rank reads straight from its peers' memory.
+// Collectives between ranks of one process, or of processes that share memory: every rank reads straight from its
+// peers' memory.
 #pragma once
 
-#include <vector>
-
-#include "runtime/comm/AbortSignal.h"
-#include "runtime/comm/Communicator.h"
-#include "runtime/comm/local/Barrier.h"
+#include "runtime/comm/local/Rendezvous.h"
 
 namespace sheaf::comm {
 
 class LocalCommunicator : public Communicator {
  public:
-  LocalCommunicator(int64_t ranks, AbortSignal& abort, int spins);
+  // As Rendezvous's, which says where the ranks are.
+  LocalCommunicator(int64_t ranks, AbortSignal& abort, int spins) : rendezvous_(ranks, abort, spins) {}
+  LocalCommunicator(int64_t ranks, AbortSignal& abort, int spins, Rendezvous::Shared shared)
+      : rendezvous_(ranks, abort, spins, std::move(shared)) {}
 
   // Begins when all ranks have arrived and returns when all have left.
   Status run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead = nullptr) override;
 
  private:
-  const int64_t ranks_;
-  AbortSignal& abort_;
-  Barrier meeting_;
-  std::vector<CollectiveBuffers> posted_;
+  Rendezvous rendezvous_;
 };
 
 }  // namespace sheaf::comm

@@ -23,7 +23,7 @@ uint64_t alignedUp(uint64_t bytes) {
 }
 
 // Of one rank's values in the exchange memory.
-uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, int64_t processes) {
+uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, int64_t nodes) {
   const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
   uint64_t need = 0;
   auto look = [&](const plan::Instruction& instruction) {
@@ -36,42 +36,43 @@ uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, int64_t pro
   };
   for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
     for (const plan::Instruction& instruction : *section) look(instruction);
-  const uint64_t others = ranks - ranks / static_cast<uint64_t>(processes);
+  const uint64_t others = ranks - ranks / static_cast<uint64_t>(nodes);
   return alignedUp(std::min(need, std::max(kExchangeBytes / std::max<uint64_t>(others, 1), kMinSlotBytes)));
 }
 
 }  // namespace
 
-uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t processes) {
+uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t nodes) {
   uint64_t ranks = static_cast<uint64_t>(plan.ranks());
-  return slotBytesFor(plan, communicator, processes) * (ranks - ranks / static_cast<uint64_t>(processes));
+  return slotBytesFor(plan, communicator, nodes) * (ranks - ranks / static_cast<uint64_t>(nodes));
 }
 
-uint64_t exchangeBytes(const plan::Plan& plan, int64_t processes) {
+uint64_t exchangeBytes(const plan::Plan& plan, int64_t nodes) {
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < plan.communicators(); ++i) bytes += exchangeBytes(plan, i, processes);
-  return bytes * static_cast<uint64_t>(plan.ranks() / processes);
+  for (uint32_t i = 0; i < plan.communicators(); ++i) bytes += exchangeBytes(plan, i, nodes);
+  return bytes;
 }
 
-SocketCommunicator::SocketCommunicator(const ProcessGroup& group, int64_t ranksPerProcess, int64_t number,
-                                       PeerSockets& sockets, uint64_t exchangeBytes, AbortSignal& abort, int spins)
-    : group_(group),
-      processes_(group.size()),
-      mine_(group.rank()),
-      rails_(ranksPerProcess),
-      slotBytes_(exchangeBytes / static_cast<uint64_t>((processes_ - 1) * rails_)),
-      abort_(abort),
-      meeting_(ranksPerProcess, abort, spins),
+SocketCommunicator::SocketCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, PeerSockets& sockets,
+                                       uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared)
+    : group_(nodes),
+      nodes_(nodes.size()),
+      mine_(nodes.rank()),
+      rails_(ranks.count),
+      firstLocal_(ranks.first),
+      slotBytes_(exchangeBytes / static_cast<uint64_t>((nodes_ - 1) * rails_)),
+      rendezvous_(ranks.count, abort, spins, std::move(shared)),
       wakeup_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      posted_(static_cast<size_t>(rails_)),
-      parts_(static_cast<size_t>(rails_), std::vector<Part>(static_cast<size_t>(processes_))),
-      sources_(static_cast<size_t>(rails_), std::vector<const std::byte*>(static_cast<size_t>(processes_ * rails_))) {
-  for (int64_t local = 0; local < rails_; ++local) {
-    lines_.push_back(
-        std::make_unique<Rail>(sockets.take(number, local), group, abort, wakeup_, static_cast<size_t>(rails_)));
-    exchange_.emplace_back(exchangeBytes);
+      lanes_(static_cast<size_t>(ranks.own)) {
+  for (int64_t i = 0; i < ranks.own; ++i) {
+    Lane& lane = lanes_[static_cast<size_t>(i)];
+    lane.rail = std::make_unique<Rail>(sockets.take(number, i), nodes, abort, wakeup_, static_cast<size_t>(rails_));
+    lane.exchange.resize(exchangeBytes);
+    lane.posted.resize(static_cast<size_t>(rails_));
+    lane.parts.resize(static_cast<size_t>(nodes_));
+    lane.sources.resize(static_cast<size_t>(nodes_ * rails_));
   }
-  abort_.listen([this] {
+  abort.listen([this] {
     uint64_t one = 1;
     (void)!write(wakeup_, &one, sizeof one);
   });
@@ -81,14 +82,13 @@ SocketCommunicator::~SocketCommunicator() {
   close(wakeup_);
 }
 
-std::byte* SocketCommunicator::slot(int64_t local, int64_t process) const {
-  int64_t place = (process < mine_ ? process : process - 1) * rails_;
-  return const_cast<std::byte*>(exchange_[static_cast<size_t>(local)].data()) +
-         static_cast<uint64_t>(place) * slotBytes_;
+std::byte* SocketCommunicator::slot(Lane& lane, int64_t node) const {
+  const int64_t place = (node < mine_ ? node : node - 1) * rails_;
+  return lane.exchange.data() + static_cast<uint64_t>(place) * slotBytes_;
 }
 
 SocketCommunicator::Part SocketCommunicator::partOf(uint64_t count, int64_t rank) const {
-  const uint64_t ranks = static_cast<uint64_t>(processes_ * rails_), part = static_cast<uint64_t>(rank);
+  const uint64_t ranks = static_cast<uint64_t>(nodes_ * rails_), part = static_cast<uint64_t>(rank);
   return {count / ranks * part + std::min(part, count % ranks), count / ranks + (part < count % ranks ? 1 : 0)};
 }
 
@@ -97,21 +97,23 @@ Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, c
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
     return Status::error("a collective cannot sum elements of type " + plan::ElementType_Name(buffers.type));
   const int64_t local = rank - rankOf(mine_, 0);
-  posted_[static_cast<size_t>(local)] = buffers;
-  if (!meeting_.wait()) return abort_.status();
-  for (const CollectiveBuffers& peer : posted_)
+  Lane& lane = lanes_[static_cast<size_t>(local - firstLocal_)];
+  rendezvous_.post(local, buffers);
+  SHEAF_RETURN_IF_ERROR(rendezvous_.wait(local));
+  for (int64_t i = 0; i < rails_; ++i) {
+    const CollectiveBuffers& peer = lane.posted[static_cast<size_t>(i)] = i == local ? buffers : rendezvous_.posted(i);
     if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
       return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
-  const Call call{local, buffers, onPeerRead, width};
+  }
+  const Call call{local, buffers, onPeerRead, width, lane};
   switch (buffers.op) {
     case plan::ALL_GATHER:
       SHEAF_RETURN_IF_ERROR(allGather(call));
       break;
     case plan::REDUCE_SCATTER: {
-      std::vector<Part>& parts = parts_[static_cast<size_t>(local)];
-      for (int64_t process = 0; process < processes_; ++process)
-        parts[static_cast<size_t>(process)] = {static_cast<uint64_t>(rankOf(process, local)) * buffers.count,
-                                               buffers.count};
+      std::vector<Part>& parts = lane.parts;
+      for (int64_t node = 0; node < nodes_; ++node)
+        parts[static_cast<size_t>(node)] = {static_cast<uint64_t>(rankOf(node, local)) * buffers.count, buffers.count};
       SHEAF_RETURN_IF_ERROR(reduce(call, parts, buffers.destination));
       break;
     }
@@ -122,16 +124,16 @@ Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, c
     default:
       return Status::error("unknown collective");
   }
-  return meeting_.wait() ? Status() : abort_.status();
+  return rendezvous_.wait(local);
 }
 
 template <typename PartOf>
 void SocketCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
   for (int64_t i = 1; i < rails_; ++i) {
     const int64_t peer = (call.local + i) % rails_;
-    for (int64_t process = 0; process < processes_; ++process) {
-      const Part part = partOf(rankOf(process, peer));
-      const std::byte* from = posted_[static_cast<size_t>(peer)].destination + part.begin * call.width;
+    for (int64_t node = 0; node < nodes_; ++node) {
+      const Part part = partOf(rankOf(node, peer));
+      const std::byte* from = call.lane.posted[static_cast<size_t>(peer)].destination + part.begin * call.width;
       std::byte* to = call.buffers.destination + part.begin * call.width;
       if (from == to || part.count == 0) continue;
       if (call.onPeerRead) call.onPeerRead(from, part.count * call.width);
@@ -143,43 +145,43 @@ void SocketCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
 Status SocketCommunicator::allGather(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
   const uint64_t bytes = buffers.count * call.width;
-  auto place = [&](int64_t process) {
-    return buffers.destination + static_cast<uint64_t>(rankOf(process, call.local)) * bytes;
+  auto place = [&](int64_t node) {
+    return buffers.destination + static_cast<uint64_t>(rankOf(node, call.local)) * bytes;
   };
   if (buffers.source != place(mine_) && bytes > 0) std::memcpy(place(mine_), buffers.source, bytes);
-  Rail& rail = *lines_[static_cast<size_t>(call.local)];
+  Rail& rail = *call.lane.rail;
   rail.begin(buffers);
-  for (int64_t process = 0; process < processes_; ++process) {
-    if (process == mine_) continue;
-    rail.send(process, buffers.source, bytes);
-    rail.receive(process, place(process), bytes);
+  for (int64_t node = 0; node < nodes_; ++node) {
+    if (node == mine_) continue;
+    rail.send(node, buffers.source, bytes);
+    rail.receive(node, place(node), bytes);
   }
   SHEAF_RETURN_IF_ERROR(rail.finish());
   if (rails_ == 1) return {};
-  if (!meeting_.wait()) return abort_.status();
+  SHEAF_RETURN_IF_ERROR(rendezvous_.wait(call.local));
   copyFromLocal(call, [&](int64_t rank) { return Part{static_cast<uint64_t>(rank) * buffers.count, buffers.count}; });
   return {};
 }
 
 Status SocketCommunicator::allReduce(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
-  std::vector<Part>& parts = parts_[static_cast<size_t>(call.local)];
-  for (int64_t process = 0; process < processes_; ++process)
-    parts[static_cast<size_t>(process)] = partOf(buffers.count, rankOf(process, call.local));
+  std::vector<Part>& parts = call.lane.parts;
+  for (int64_t node = 0; node < nodes_; ++node)
+    parts[static_cast<size_t>(node)] = partOf(buffers.count, rankOf(node, call.local));
   const Part mine = parts[static_cast<size_t>(mine_)];
   std::byte* sum = buffers.destination + mine.begin * call.width;
   SHEAF_RETURN_IF_ERROR(reduce(call, parts, sum));
-  Rail& rail = *lines_[static_cast<size_t>(call.local)];
+  Rail& rail = *call.lane.rail;
   rail.begin(buffers);
-  for (int64_t process = 0; process < processes_; ++process) {
-    const Part& part = parts[static_cast<size_t>(process)];
-    if (process == mine_) continue;
-    rail.send(process, sum, mine.count * call.width);
-    rail.receive(process, buffers.destination + part.begin * call.width, part.count * call.width);
+  for (int64_t node = 0; node < nodes_; ++node) {
+    const Part& part = parts[static_cast<size_t>(node)];
+    if (node == mine_) continue;
+    rail.send(node, sum, mine.count * call.width);
+    rail.receive(node, buffers.destination + part.begin * call.width, part.count * call.width);
   }
   SHEAF_RETURN_IF_ERROR(rail.finish());
   if (rails_ == 1) return {};
-  if (!meeting_.wait()) return abort_.status();
+  SHEAF_RETURN_IF_ERROR(rendezvous_.wait(call.local));
   copyFromLocal(call, [&](int64_t rank) { return partOf(buffers.count, rank); });
   return {};
 }
@@ -187,21 +189,21 @@ Status SocketCommunicator::allReduce(const Call& call) {
 Status SocketCommunicator::allReduceSmall(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
   if (call.local == 0) {
-    std::vector<Part>& parts = parts_[0];
+    std::vector<Part>& parts = call.lane.parts;
     std::fill(parts.begin(), parts.end(), Part{0, buffers.count});
     SHEAF_RETURN_IF_ERROR(reduce(call, parts, buffers.destination));
   }
   if (rails_ == 1) return {};
-  if (!meeting_.wait()) return abort_.status();
+  SHEAF_RETURN_IF_ERROR(rendezvous_.wait(call.local));
   if (call.local == 0 || buffers.count == 0) return {};
-  if (call.onPeerRead) call.onPeerRead(posted_[0].destination, buffers.count * call.width);
-  std::memcpy(buffers.destination, posted_[0].destination, buffers.count * call.width);
+  if (call.onPeerRead) call.onPeerRead(call.lane.posted[0].destination, buffers.count * call.width);
+  std::memcpy(buffers.destination, call.lane.posted[0].destination, buffers.count * call.width);
   return {};
 }
 
 Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& parts, std::byte* destination) {
-  Rail& rail = *lines_[static_cast<size_t>(call.local)];
-  std::vector<const std::byte*>& sources = sources_[static_cast<size_t>(call.local)];
+  Rail& rail = *call.lane.rail;
+  std::vector<const std::byte*>& sources = call.lane.sources;
   const uint64_t width = call.width, step = slotBytes_ / width;
   uint64_t longest = 0;
   for (const Part& part : parts) longest = std::max(longest, part.count);
@@ -211,28 +213,27 @@ Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& par
     return part.count > done ? std::min(step, part.count - done) : 0;
   };
   auto localSource = [&](int64_t local, uint64_t element, uint64_t count) {
-    const std::byte* source = posted_[static_cast<size_t>(local)].source + element * width;
+    const std::byte* source = call.lane.posted[static_cast<size_t>(local)].source + element * width;
     if (call.onPeerRead && local != call.local && count > 0) call.onPeerRead(source, count * width);
     return source;
   };
-  // Every process sees the same longest part, so all make the same number of transfers.
+  // Every node sees the same longest part, so all make the same number of transfers.
   for (uint64_t done = 0; done < longest; done += step) {
     const uint64_t count = sizeAt(mine, done);
     rail.begin(call.buffers);
-    for (int64_t process = 0; process < processes_; ++process) {
-      const Part& part = parts[static_cast<size_t>(process)];
+    for (int64_t node = 0; node < nodes_; ++node) {
+      const Part& part = parts[static_cast<size_t>(node)];
       for (int64_t local = 0; local < rails_; ++local) {
-        const std::byte*& source = sources[static_cast<size_t>(rankOf(process, local))];
-        if (process == mine_) {
+        const std::byte*& source = sources[static_cast<size_t>(rankOf(node, local))];
+        if (node == mine_) {
           source = localSource(local, mine.begin + done, count);
           continue;
         }
         const uint64_t theirs = sizeAt(part, done);
-        rail.send(process, localSource(local, part.begin + done, theirs), theirs * width);
-        source = slot(call.local, process) + static_cast<uint64_t>(local) * count * width;
+        rail.send(node, localSource(local, part.begin + done, theirs), theirs * width);
+        source = slot(call.lane, node) + static_cast<uint64_t>(local) * count * width;
       }
-      if (process != mine_)
-        rail.receive(process, slot(call.local, process), static_cast<uint64_t>(rails_) * count * width);
+      if (node != mine_) rail.receive(node, slot(call.lane, node), static_cast<uint64_t>(rails_) * count * width);
     }
     SHEAF_RETURN_IF_ERROR(rail.finish());
     if (count > 0) sumInRankOrder(call.buffers.type, sources, destination + done * width, count);

@@ -1,6 +1,7 @@
-// Collectives between ranks in several processes, over TCP. Sums are made in rank order from every rank's own values,
-// so the bits are those of the local communicator. What a process has several ranks for is sent to it once: rank l of
-// a process talks to the ranks l of the others, and passes on to its own process what it gets.
+// Collectives between ranks on several nodes, over TCP. A node is a process, or several processes of one host that
+// share memory. Sums are made in rank order from every rank's own values, so the bits are those of the local
+// communicator. Each node receives a value once: rank l of a node exchanges with the ranks l of the others, and the
+// ranks of a node read from each other's memory what they have received.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +10,27 @@
 #include <vector>
 
 #include "runtime/comm/Communicator.h"
-#include "runtime/comm/local/Barrier.h"
+#include "runtime/comm/local/Rendezvous.h"
 #include "runtime/comm/socket/PeerSockets.h"
 #include "runtime/comm/socket/Rail.h"
 
 namespace sheaf::comm {
 
-// Bytes that each rank of a process takes for one communicator of the plan to receive values that it sums.
-uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t processes);
-// The same for all communicators and the ranks of one process.
-uint64_t exchangeBytes(const plan::Plan& plan, int64_t processes);
+// Bytes that each rank takes for one communicator of the plan to receive values that it sums; none on one node.
+uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t nodes);
+// The same for all communicators.
+uint64_t exchangeBytes(const plan::Plan& plan, int64_t nodes);
 
 class SocketCommunicator : public Communicator {
  public:
-  // For ranks [group.rank() * ranksPerProcess, ...). exchangeBytes: as above. The group and the signal must outlive it.
-  SocketCommunicator(const ProcessGroup& group, int64_t ranksPerProcess, int64_t number, PeerSockets& sockets,
-                     uint64_t exchangeBytes, AbortSignal& abort, int spins);
+  // The ranks of this process's node: their number, and those that this process has, counted within the node.
+  struct NodeRanks {
+    int64_t count = 1, first = 0, own = 1;
+  };
+  // `nodes` has one process of each node, all with the same place in theirs; `sockets` are between them. shared: where
+  // the node has several processes. exchangeBytes: as above. The group and the signal must outlive it.
+  SocketCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, PeerSockets& sockets,
+                     uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared = {});
   ~SocketCommunicator() override;
 
   Status run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead = nullptr) override;
@@ -33,37 +39,42 @@ class SocketCommunicator : public Communicator {
   struct Part {
     uint64_t begin = 0, count = 0;
   };
+  // What one rank of this process works with, reused from call to call.
+  struct Lane {
+    std::unique_ptr<Rail> rail;
+    std::vector<std::byte> exchange;
+    std::vector<CollectiveBuffers> posted;  // by the ranks of the node
+    std::vector<Part> parts;                // of the nodes
+    std::vector<const std::byte*> sources;  // of all ranks
+  };
   // One rank's view of a collective under way.
   struct Call {
-    int64_t local;
+    int64_t local;  // number within the node
     const CollectiveBuffers& buffers;
     const PeerReadListener& onPeerRead;
     uint64_t width;
+    Lane& lane;
   };
 
-  int64_t rankOf(int64_t process, int64_t local) const { return process * rails_ + local; }
+  int64_t rankOf(int64_t node, int64_t local) const { return node * rails_ + local; }
   Part partOf(uint64_t count, int64_t rank) const;
   Status allGather(const Call& call);
   Status allReduce(const Call& call);
   Status allReduceSmall(const Call& call);
-  // Sums, over all ranks and into `destination`, the elements of this process's part; `parts` has every process's.
+  // Sums, over all ranks and into `destination`, the elements of this rank's part; `parts` has those of its
+  // counterparts on every node.
   Status reduce(const Call& call, const std::vector<Part>& parts, std::byte* destination);
-  // From the results of the other local ranks into this one's: `part` of every rank that is theirs.
+  // From the results of the node's other ranks into this one's: `part` of every rank that is theirs.
   template <typename PartOf>
   void copyFromLocal(const Call& call, PartOf partOf);
-  std::byte* slot(int64_t local, int64_t process) const;
+  std::byte* slot(Lane& lane, int64_t node) const;
 
   const ProcessGroup& group_;
-  const int64_t processes_, mine_, rails_;
+  const int64_t nodes_, mine_, rails_, firstLocal_;
   const uint64_t slotBytes_;  // for one rank's values
-  AbortSignal& abort_;
-  Barrier meeting_;
+  Rendezvous rendezvous_;
   int wakeup_;
-  std::vector<CollectiveBuffers> posted_;  // of each local rank
-  std::vector<std::unique_ptr<Rail>> lines_;
-  std::vector<std::vector<std::byte>> exchange_;
-  std::vector<std::vector<Part>> parts_;                // of each local rank, reused
-  std::vector<std::vector<const std::byte*>> sources_;  // likewise
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace sheaf::comm

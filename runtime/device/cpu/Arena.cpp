@@ -14,27 +14,43 @@ constexpr uint64_t kHugePage = 2 << 20;
 // What a poisoned arena watches behind its end.
 constexpr uint64_t kWatched = 1 << 20;
 constexpr unsigned char kPattern = 0xA5;
+// From here on huge pages are asked for: a smaller arena would only waste memory.
+constexpr uint64_t kHugeBytes = 4 * kHugePage;
+
+// An empty arena has a page all the same: nothing cannot be mapped.
+uint64_t pages(uint64_t bytes, bool poison) {
+  return (std::max<uint64_t>(bytes + (poison ? kWatched : 0), 1) + kPage - 1) / kPage * kPage;
+}
 
 }  // namespace
 
+uint64_t Arena::room(uint64_t bytes, bool poison) {
+  const uint64_t all = pages(bytes, poison);
+  return all >= kHugeBytes ? (all + kHugePage - 1) / kHugePage * kHugePage : all;
+}
+
+std::unique_ptr<Arena> Arena::inside(std::byte* memory, uint64_t bytes, bool poison) {
+  const uint64_t mapped = room(bytes, poison);
+  if (poison) std::memset(memory, kPattern, mapped);
+  return std::unique_ptr<Arena>(new Arena(memory, bytes, mapped, poison, false));
+}
+
 Expected<std::unique_ptr<Arena>> Arena::create(uint64_t bytes, bool poison) {
-  uint64_t extra = poison ? kWatched : 0;
   if (bytes > UINT64_MAX / 2)
     return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
-  // An empty arena has a page all the same: nothing cannot be mapped.
-  uint64_t mapped = (std::max<uint64_t>(bytes + extra, 1) + kPage - 1) / kPage * kPage;
+  const uint64_t mapped = pages(bytes, poison);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     return Status::error("cannot map an arena of " + std::to_string(bytes) + " bytes: " + std::strerror(errno) +
                          "; use more ranks, a higher ZeRO stage or a smaller batch");
-  // Only advice: without huge pages the step is slower but the same. A small arena would only waste memory.
-  if (mapped >= 4 * kHugePage) madvise(memory, mapped, MADV_HUGEPAGE);
+  // Only advice: without huge pages the step is slower but the same.
+  if (mapped >= kHugeBytes) madvise(memory, mapped, MADV_HUGEPAGE);
   if (poison) std::memset(memory, kPattern, mapped);
-  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(memory), bytes, mapped, poison));
+  return std::unique_ptr<Arena>(new Arena(static_cast<std::byte*>(memory), bytes, mapped, poison, true));
 }
 
 Arena::~Arena() {
-  munmap(data_, mapped_);
+  if (own_) munmap(data_, mapped_);
 }
 
 uint64_t Arena::highestTouchedByte() const {

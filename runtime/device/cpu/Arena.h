@@ -14,6 +14,10 @@ class Arena {
   // `bytes` of zeroed memory, page-aligned. With `poison` it holds a pattern instead, and a stretch behind its end that
   // belongs to no buffer does too.
   static Expected<std::unique_ptr<Arena>> create(uint64_t bytes, bool poison);
+  // The same in memory of somebody else that is zeroed, page-aligned and has room(bytes, poison).
+  static std::unique_ptr<Arena> inside(std::byte* memory, uint64_t bytes, bool poison);
+  // Bytes of memory that an arena takes; where it is large they begin and end with huge pages.
+  static uint64_t room(uint64_t bytes, bool poison);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -24,13 +28,13 @@ class Arena {
   uint64_t highestTouchedByte() const;
 
  private:
-  Arena(std::byte* data, uint64_t size, uint64_t mapped, bool poison)
-      : data_(data), size_(size), mapped_(mapped), poison_(poison) {}
+  Arena(std::byte* data, uint64_t size, uint64_t mapped, bool poison, bool own)
+      : data_(data), size_(size), mapped_(mapped), poison_(poison), own_(own) {}
 
   std::byte* data_;
   uint64_t size_;
   uint64_t mapped_;
-  bool poison_;
+  bool poison_, own_;
 };
 
 }  // namespace sheaf::cpu

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/comm/AbortSignal.h"
 #include "runtime/comm/Communicator.h"
+#include "runtime/comm/process/SubGroup.h"
+#include "runtime/comm/shared/SharedMemory.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
@@ -24,10 +27,14 @@ struct World {
   DeviceOptions options;
   int spins = 0;  // see spinUntil
   std::unique_ptr<KernelImages> kernels;
+  // Where several processes of this host have ranks: their arenas lie in it.
+  std::unique_ptr<comm::SharedMemory> shared;
   // All of this process's ranks', because a peer may still read from the arena of a rank that is being closed.
   std::vector<std::unique_ptr<Arena>> arenas;
   // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
   std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
+  // The processes of this node, and the one of each node that has this process's place in its own.
+  std::optional<comm::SubGroup> node, counterparts;
   std::vector<std::unique_ptr<comm::Communicator>> communicators;
   std::vector<std::unique_ptr<Events>> events;  // of each rank of this process
   // The listeners of the signal are the two above.

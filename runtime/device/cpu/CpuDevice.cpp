@@ -7,6 +7,7 @@
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -36,25 +37,72 @@ Status makeFunctions(const plan::Plan& plan, World& world) {
   return Status();
 }
 
-// Between threads if all ranks are in this process, else over sockets.
-Status makeCommunicators(const plan::Plan& plan, const std::shared_ptr<World>& world) {
-  const DeviceOptions& options = world->options;
-  if (options.localRanks == options.ranks) {
-    for (uint32_t i = 0; i < plan.communicators(); ++i)
-      world->communicators.push_back(
-          std::make_unique<comm::LocalCommunicator>(options.ranks, world->abort, world->spins));
+// A rank's state of a communicator's rendezvous, between processes.
+uint64_t stateBytes(int64_t ranks) {
+  return plan::aligned(comm::Rendezvous::stateBytes(ranks));
+}
+
+Status makeArenas(const plan::Plan& plan, World& world) {
+  const DeviceOptions& options = world.options;
+  const uint64_t bytes = arenaBytes(plan), room = Arena::room(bytes, options.poison);
+  if (options.processesPerNode > 1) {
+    const uint64_t local = static_cast<uint64_t>(options.localRanks), ranks = local * world.node->size();
+    if (bytes > UINT64_MAX / 4 / local)
+      return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
+    // Behind the arenas of the node's first process lie the states of the communicators.
+    const uint64_t states = world.node->rank() == 0 ? plan.communicators() * stateBytes(ranks) : 0;
+    Expected<std::unique_ptr<comm::SharedMemory>> shared =
+        comm::SharedMemory::create(*world.node, room * local + states, world.abort);
+    if (!shared.ok()) return shared.status();
+    world.shared = std::move(*shared);
+    std::byte* block = world.shared->block(world.node->rank()).data();
+    for (uint64_t i = 0; i < local; ++i) world.arenas.push_back(Arena::inside(block + i * room, bytes, options.poison));
     return Status();
   }
-  options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
-    if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
-  });
+  for (int64_t i = 0; i < options.localRanks; ++i) {
+    Expected<std::unique_ptr<Arena>> arena = Arena::create(bytes, options.poison);
+    if (!arena.ok())
+      return Status::error("rank " + std::to_string(options.firstRank + i) + ": " + arena.status().message());
+    world.arenas.push_back(std::move(*arena));
+  }
+  return Status();
+}
+
+// The rendezvous of a communicator between the processes of this node; nothing if there is one process.
+comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, uint32_t communicator) {
+  comm::Rendezvous::Shared shared;
+  if (!world.shared) return shared;
+  const int64_t local = world.options.localRanks, ranks = local * world.node->size();
+  const uint64_t room = Arena::room(arenaBytes(plan), world.options.poison);
+  shared.state = world.shared->block(0).data() + room * static_cast<uint64_t>(local) + communicator * stateBytes(ranks);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    shared.memory.push_back(world.shared->block(rank / local).data() + room * static_cast<uint64_t>(rank % local));
+  shared.limit = world.options.processes->limit();
+  shared.describe = [&world, local](int64_t rank) { return world.node->describe(rank / local); };
+  return shared;
+}
+
+// Within a node ranks read each other's memory; nodes exchange over sockets.
+Status makeCommunicators(const plan::Plan& plan, World& world) {
+  const DeviceOptions& options = world.options;
+  const int64_t nodes = options.ranks / options.localRanks / options.processesPerNode;
+  if (nodes == 1) {
+    for (uint32_t i = 0; i < plan.communicators(); ++i)
+      world.communicators.push_back(std::make_unique<comm::LocalCommunicator>(options.ranks, world.abort, world.spins,
+                                                                              sharedRendezvous(plan, world, i)));
+    return Status();
+  }
+  world.counterparts.emplace(*options.processes, nodes, options.processesPerNode);
   Expected<comm::PeerSockets> sockets =
-      comm::PeerSockets::connect(*options.processes, plan.communicators(), options.localRanks, world->abort);
+      comm::PeerSockets::connect(*world.counterparts, plan.communicators(), options.localRanks, world.abort);
   if (!sockets.ok()) return sockets.status();
+  const int64_t place = options.processes->rank() % options.processesPerNode;
   for (uint32_t i = 0; i < plan.communicators(); ++i)
-    world->communicators.push_back(std::make_unique<comm::SocketCommunicator>(
-        *options.processes, options.localRanks, i, *sockets, comm::exchangeBytes(plan, i, options.processes->size()),
-        world->abort, world->spins));
+    world.communicators.push_back(std::make_unique<comm::SocketCommunicator>(
+        *world.counterparts,
+        comm::SocketCommunicator::NodeRanks{options.localRanks * options.processesPerNode, place * options.localRanks,
+                                            options.localRanks},
+        i, *sockets, comm::exchangeBytes(plan, i, nodes), world.abort, world.spins, sharedRendezvous(plan, world, i)));
   return Status();
 }
 
@@ -71,6 +119,8 @@ class CpuDevice : public Device {
     if (localRanks != options.ranks && (!options.processes || options.processes->size() * localRanks != options.ranks ||
                                         options.processes->rank() * localRanks != options.firstRank))
       return Status::error("the processes do not hold the ranks in order, each as many");
+    if (options.processesPerNode < 1 || options.ranks / localRanks % options.processesPerNode != 0)
+      return Status::error("the nodes do not have as many processes each");
     keepLibraryMemory();
     auto world = std::make_shared<World>();
     world->plan = &plan;
@@ -85,12 +135,14 @@ class CpuDevice : public Device {
     for (int64_t rank = 0; rank < localRanks; ++rank)
       world->events.push_back(
           std::make_unique<Events>(plan.events(), std::max(plan.streams_size(), 1), world->abort, world->spins));
-    for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank) {
-      Expected<std::unique_ptr<Arena>> arena = Arena::create(arenaBytes(plan), options.poison);
-      if (!arena.ok()) return Status::error("rank " + std::to_string(rank) + ": " + arena.status().message());
-      world->arenas.push_back(std::move(*arena));
+    if (localRanks != options.ranks) {
+      world->node.emplace(*options.processes, options.processesPerNode);
+      options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
+        if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
+      });
     }
-    SHEAF_RETURN_IF_ERROR(makeCommunicators(plan, world));
+    SHEAF_RETURN_IF_ERROR(makeArenas(plan, *world));
+    SHEAF_RETURN_IF_ERROR(makeCommunicators(plan, *world));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank)
       contexts.push_back(std::make_unique<CpuContext>(world, rank));

@@ -28,6 +28,9 @@ def cases(session):
     for victim in (0, 2):
         yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a message"))
     yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT", {"SHEAF_TIMEOUT": 4 * session.slowdown}))
+    yield Case("processes/killed-over-sockets", lambda: lost(session, 2, signal.SIGKILL, "ended without a message", lambda rank: {"SHEAF_HOST": rank}))
+    for hosts in ("abcd", "aabb"):
+        yield Case(f"processes/hosts-{hosts}", lambda h=hosts: same_bits(session, 4, "torchrun", hosts=h))
     yield Case("processes/gpus", lambda: gpus(session))
     yield Case("processes/gpu-killed", lambda: gpu_killed(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
@@ -62,7 +65,7 @@ class Process:
 
 
 class Job:
-    """The processes of a job. `arguments` of all; `own[rank]` come after them."""
+    """The processes of a job. `arguments` of all; `own[rank]` come after them. environment: of all, or a function of the rank."""
 
     def __init__(self, session, size, *arguments, launcher="torchrun", own=(), environment=None):
         with socket.socket() as listener:
@@ -72,7 +75,8 @@ class Job:
         self.slowdown, self.processes = session.slowdown, []
         for rank in range(size):
             command = [session.tools / "sheaf-run", *arguments, *(own[rank] if own else ())]
-            told = {k: str(v) for k, v in {**variables(launcher, rank, size, port), **(environment or {})}.items()}
+            more = environment(rank) if callable(environment) else environment or {}
+            told = {k: str(v) for k, v in {**variables(launcher, rank, size, port), **more}.items()}
             err = where / f"err-{rank}"
             with open(err, "wb") as out:
                 self.processes.append(Process(subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
@@ -124,10 +128,12 @@ def losses(steps):
     return [(s["step"], s["loss"], s["grad_norm"]) for s in steps]
 
 
-def same_bits(session, count, launcher, stage=STAGE):
+def same_bits(session, count, launcher, stage=STAGE, hosts=""):
+    """hosts: names the host of each process; those of one host share memory, and so do all if it is empty."""
     where, expected = session.folder(), whole(session, stage)
     with Job(session, count, plan(session, stage), *common(), "--save", where / "w", "--log", where / "log", "--dump-gradients",
-             where / "g", "--trace", where / "trace", "--poison", launcher=launcher) as job:
+                      where / "g", "--trace", where / "trace", "--poison", launcher=launcher,
+             environment=lambda rank: {"SHEAF_HOST": hosts[rank]} if hosts else {}) as job:
         job.succeed()
         expect("loss" in job.processes[0].told(), "process 0 shows no progress")
         for process in job.processes[1:]:
@@ -139,7 +145,9 @@ def same_bits(session, count, launcher, stage=STAGE):
     arenas = [e for e in events if e["event"] == "arena"]
     expect([e["rank"] for e in arenas] == list(range(RANKS)), f"arenas of {arenas}")
     expect(all(e["highest_touched_byte"] <= e["peak_bytes"] for e in arenas), f"more than the arena is touched: {arenas}")
-    expect(events[0]["processes"] == count and events[0]["exchange_bytes"] > 0, f"the log begins with {events[0]}")
+    nodes = len(set(hosts)) or 1
+    expect((events[0]["processes"], events[0]["nodes"]) == (count, nodes) and (events[0]["exchange_bytes"] > 0) == (nodes > 1),
+           f"the log begins with {events[0]}")
     traces = [where / "trace"] + [where / f"trace.process-{p}" for p in range(1, count)]
     expect(all(t.exists() for t in traces), f"traces: {sorted(p.name for p in where.iterdir())}")
 
