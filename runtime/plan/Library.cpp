@@ -41,10 +41,12 @@ uint64_t packingBytes(const LibraryCall& call) {
   const std::string& function = call.function();
   auto get = [&](std::string_view name) { return integer(call, name); };
   if (function == "gemm") {
-    // In bf16 oneDNN works in the scratch that it is given; without bf16 instructions its f32 product packs tiles.
-    if (elementType(call) == BF16) return sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth);
-    GemmTile tile = gemmTile(get("m"), get("n"), get("k"), get("batch"), get("transpose_a"), get("transpose_b"));
-    return sgemmPackingBytes(tile.rows, tile.columns, get("k"));
+    const bool half = elementType(call) == BF16;
+    const GemmTile tile =
+        gemmTile(get("m"), get("n"), get("k"), get("batch"), get("transpose_a"), get("transpose_b"), half);
+    const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, get("k"));
+    // Without bf16 instructions blocks of a bf16 product are packed as f32.
+    return half ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
   }
   if (function == "attention" || function == "attention_grad") {
     int64_t width = std::max(get("d"), get("e"));

@@ -33,20 +33,25 @@ double imbalance(double tiles) {
 
 }  // namespace
 
-GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB) {
-  if (double(m) * n * k < 2 * kSmallProduct) return {m, n};
+GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transposeA, bool transposeB, bool half) {
+  auto isSmall = [&](int64_t rows, int64_t columns) { return double(rows) * columns * k < kSmallProduct; };
+  auto fits = [&](int64_t rows, int64_t columns) { return !half || double(rows) * columns <= kHalfGemmScratch; };
+  if (double(m) * n * k < 2 * kSmallProduct && fits(m, n)) return {m, n};
   // Each tile packs its operands anew: measured on Zen 5, that costs as much as so many more rows and columns, most
   // where packing transposes. An imbalance counts less than that, because most runs have two threads a rank or four.
   const double packing = transposeB ? 28 : transposeA ? 22 : 12;
   constexpr double kImbalance = 0.3;
-  constexpr int64_t kParts = 16;
+  // f32: into 1 to 16 parts each way. bf16: with sides of at most 768, 720, ..., 48, because a tile is bounded.
+  constexpr int64_t kParts = 16, kHalfSide = 48;
+  auto parts = [half](int64_t size, int64_t i) { return half ? ceilDiv(size, kHalfSide * (kParts - i)) : i + 1; };
   GemmTile best{m, n};
   double bestCost = 1e30;
-  for (int64_t down = 1; down <= kParts; ++down) {
-    const int64_t rows = std::min(roundUp(ceilDiv(m, down), kRegisterRows), m);
-    for (int64_t across = 1; across <= kParts; ++across) {
-      const int64_t columns = std::min(roundUp(ceilDiv(n, across), kRegisterColumns), n);
-      if ((down > 1 || across > 1) && double(rows) * columns * k < kSmallProduct) break;
+  for (int64_t i = 0; i < kParts; ++i) {
+    const int64_t rows = std::min(roundUp(ceilDiv(m, parts(m, i)), kRegisterRows), m);
+    for (int64_t j = 0; j < kParts; ++j) {
+      const int64_t columns = std::min(roundUp(ceilDiv(n, parts(n, j)), kRegisterColumns), n);
+      if (!fits(rows, columns)) continue;
+      if (bestCost < 1e30 && isSmall(rows, columns)) break;
       const double tiles = double(batch) * ceilDiv(m, rows) * ceilDiv(n, columns);
       const double cost = packing / rows + packing / columns + kImbalance * imbalance(tiles);
       if (cost < bestCost) bestCost = cost, best = {rows, columns};

@@ -1,5 +1,7 @@
 // gemm on the shapes of a GPT's step: GFLOP/s, and the share of what a large product reaches on as many threads.
-// usage: gemm_bench [THREADS]...
+// usage: gemm_bench [bf16] [THREADS]...
+#include <cstring>
+
 #include "runtime/plan/RowPitch.h"
 #include "runtime/plan/Tiles.h"
 #include "test/bench/CallBench.h"
@@ -15,9 +17,10 @@ struct Shape {
   int64_t batch = 1;
 };
 
-double gflops(const Shape& s, int threads, int runs) {
+double gflops(const Shape& s, bool half, int threads, int runs) {
   // Activations and their gradients, the left operand and the result, lie as in a step.
-  const int64_t lda = plan::rowPitch(s.transposeA ? s.m : s.k, sizeof(float)), ldc = plan::rowPitch(s.n, sizeof(float)),
+  const int64_t width = half ? 2 : 4;
+  const int64_t lda = plan::rowPitch(s.transposeA ? s.m : s.k, width), ldc = plan::rowPitch(s.n, width),
                 strideA = (s.transposeA ? s.k : s.m) * lda;
   plan::LibraryCall call = sheaf::testing::libraryCall("gemm", {{"m", s.m},
                                                                 {"n", s.n},
@@ -30,8 +33,9 @@ double gflops(const Shape& s, int threads, int runs) {
                                                                 {"ldc", ldc},
                                                                 {"stride_a", strideA},
                                                                 {"stride_b", s.k * s.n},
-                                                                {"stride_c", s.m * ldc}});
-  const uint64_t b = s.batch * sizeof(float);
+                                                                {"stride_c", s.m * ldc},
+                                                                {"type", half ? plan::BF16 : plan::F32}});
+  const uint64_t b = s.batch * width;
   sheaf::bench::CallBench bench(
       call, {{strideA * b, plan::READ}, {s.k * s.n * b, plan::READ}, {s.m * ldc * b, plan::WRITE}}, threads);
   return 2e-9 * s.batch * s.m * s.n * s.k / bench.seconds(runs);
@@ -63,7 +67,8 @@ void head(std::vector<Shape>& shapes, int64_t tokens, int64_t width, int64_t voc
 
 int main(int argc, char** argv) {
   std::vector<int> threads;
-  for (int i = 1; i < argc; ++i) threads.push_back(std::max(std::atoi(argv[i]), 1));
+  const bool half = argc > 1 && std::strcmp(argv[1], "bf16") == 0;
+  for (int i = half ? 2 : 1; i < argc; ++i) threads.push_back(std::max(std::atoi(argv[i]), 1));
   if (threads.empty()) threads = {1, 2};
   std::vector<Shape> shapes;
   layer(shapes, 512, 128);
@@ -74,16 +79,16 @@ int main(int argc, char** argv) {
   std::vector<double> peaks;
   std::printf("%-12s %2s %6s %6s %6s %6s", "", "", "m", "n", "k", "tile");
   for (int count : threads) {
-    peaks.push_back(gflops({"peak", 2048, 2048, 2048, false, false}, count, 5));
+    peaks.push_back(gflops({"peak", 2048, 2048, 2048, false, false}, half, count, 5));
     std::printf("   %d threads (%.0f)", count, peaks.back());
   }
   std::printf("\n");
   for (const Shape& s : shapes) {
-    plan::GemmTile tile = plan::gemmTile(s.m, s.n, s.k, s.batch, s.transposeA, s.transposeB);
+    plan::GemmTile tile = plan::gemmTile(s.m, s.n, s.k, s.batch, s.transposeA, s.transposeB, half);
     std::printf("%-12s %c%c %6ld %6ld %6ld %5ldx%-5ld", s.what, s.transposeA ? 'T' : 'N', s.transposeB ? 'T' : 'N',
                 long(s.m), long(s.n), long(s.k), long(tile.rows), long(tile.columns));
     for (size_t i = 0; i < threads.size(); ++i) {
-      double rate = gflops(s, threads[i], 5);
+      double rate = gflops(s, half, threads[i], 5);
       std::printf("  %7.0f  %5.1f %%", rate, 100 * rate / peaks[i]);
       std::fflush(stdout);
     }

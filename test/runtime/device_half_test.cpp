@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "runtime/plan/Tiles.h"
 #include "test/runtime/DeviceTesting.h"
 #include "test/runtime/GemmShape.h"
 
@@ -39,9 +40,39 @@ void expectRounded(double value, double expected, double size, const std::string
   ASSERT_NEAR(value, expected, kRounding * std::abs(expected) + 2e-6 * size + kRounding * roundedSize + 1e-6) << where;
 }
 
-class HalfGemm : public ::testing::TestWithParam<GemmShape> {};
+TEST(HalfGemm, ARowDoesNotDependOnHowManyThereAre) {
+  if (kOnGpu) GTEST_SKIP() << "cuBLASLt chooses an algorithm by the whole shape";
+  // More rows are cut into tiles with all columns, fewer into others; a long sum shows any other order.
+  Numbers numbers(7);
+  constexpr int64_t kColumns = 384, kDepth = 3072, kFew = 512, kMany = 2048;
+  const auto a = halves(numbers, kMany * kDepth), b = halves(numbers, kColumns * kDepth);
+  auto rows = [&](int64_t m) {
+    std::vector<Argument> arguments{Argument::input(std::vector<uint16_t>(a.begin(), a.begin() + m * kDepth)),
+                                    Argument::input(b), Argument::output<uint16_t>(m * kColumns, 0x7fc0)};
+    GemmShape shape{.m = m, .n = kColumns, .k = kDepth};
+    Status status = runCall(halfCall("gemm", shape.attributes()), arguments, {});
+    EXPECT_TRUE(status.ok()) << status.message();
+    auto values = arguments[2].values<uint16_t>();
+    values.resize(kFew * kColumns);
+    return values;
+  };
+  EXPECT_TRUE(rows(kFew) == rows(kMany));
+}
 
-TEST_P(HalfGemm, MatchesLoopsAndDoesNotDependOnThreads) {
+TEST(HalfGemm, TilesFitTheirScratch) {
+  for (int64_t m : {1, 8, 100, 512, 769, 2048, 50257})
+    for (int64_t n : {1, 48, 384, 768, 3072, 50257})
+      for (int64_t k : {1, 64, 768, 50257})
+        for (bool transposeA : {false, true}) {
+          const plan::GemmTile tile = plan::gemmTile(m, n, k, 1, transposeA, !transposeA, true);
+          EXPECT_LE(tile.rows * tile.columns, plan::kHalfGemmScratch) << m << " x " << n << " x " << k;
+          EXPECT_TRUE(tile.rows >= 1 && tile.rows <= m && tile.columns >= 1 && tile.columns <= n);
+        }
+}
+
+class HalfGemmShapes : public ::testing::TestWithParam<GemmShape> {};
+
+TEST_P(HalfGemmShapes, MatchesLoopsAndDoesNotDependOnThreads) {
   const GemmShape c = GetParam();
   Numbers numbers(1);
   const auto a = halves(numbers, c.batch * c.strideA()), b = halves(numbers, c.batch * c.strideB());
@@ -74,7 +105,7 @@ TEST_P(HalfGemm, MatchesLoopsAndDoesNotDependOnThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, HalfGemm,
+    Shapes, HalfGemmShapes,
     ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3}, GemmShape{1, 384, 129},
                       GemmShape{512, 384, 100}, GemmShape{200, 1152, 96, 1, false, true},
                       GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},

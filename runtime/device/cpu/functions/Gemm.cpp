@@ -25,7 +25,7 @@ class Gemm : public LibraryFunction {
         strideA_(plan::integer(call, "stride_a")),
         strideB_(plan::integer(call, "stride_b")),
         strideC_(plan::integer(call, "stride_c")),
-        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_)),
+        tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_, false)),
         epilogue_(call) {}
 
   Status run(const Invocation& invocation) const override {

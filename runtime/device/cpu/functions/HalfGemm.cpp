@@ -3,6 +3,7 @@
 #include <dnnl.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/LibraryThreads.h"
@@ -67,13 +68,12 @@ class Product {
       return false;
     dnnl_primitive_attr_t attributes = nullptr;
     if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return false;
-    dnnl_primitive_desc_t chosen = nullptr;
     dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    bool made = dnnl_primitive_desc_create(&chosen, &operation, attributes, engine(), nullptr) == dnnl_success;
+    dnnl_primitive_desc_t chosen = choose(operation, attributes);
     dnnl_primitive_attr_destroy(attributes);
-    if (!made) return false;
+    if (!chosen) return false;
     scratch_ = *dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
-    made =
+    const bool made =
         dnnl_memory_desc_get_size(&scratch_) <= scratch && dnnl_primitive_create(&primitive_, chosen) == dnnl_success;
     dnnl_primitive_desc_destroy(chosen);
     return made;
@@ -96,6 +96,27 @@ class Product {
   }
 
  private:
+  // oneDNN's implementation by its gemm. By default it takes another one (brgemm) where all matrices are dense, that is
+  // for some tiles and not for others, and that one sums in another order: the bits of a row would depend on how many
+  // there are. Null if there is none.
+  static dnnl_primitive_desc_t choose(const dnnl_matmul_desc_t& operation, const_dnnl_primitive_attr_t attributes) {
+    dnnl_primitive_desc_iterator_t iterator = nullptr;
+    if (dnnl_primitive_desc_iterator_create(&iterator, &operation, attributes, engine(), nullptr) != dnnl_success)
+      return nullptr;
+    dnnl_primitive_desc_t chosen = nullptr;
+    do {
+      dnnl_primitive_desc_t candidate = dnnl_primitive_desc_iterator_fetch(iterator);
+      const char* name = nullptr;
+      if (candidate && dnnl_primitive_desc_query(candidate, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+          std::string_view(name).starts_with("gemm"))
+        chosen = candidate;
+      else if (candidate)
+        dnnl_primitive_desc_destroy(candidate);
+    } while (!chosen && dnnl_primitive_desc_iterator_next(iterator) == dnnl_success);
+    dnnl_primitive_desc_iterator_destroy(iterator);
+    return chosen;
+  }
+
   dnnl_memory_desc_t a_{}, b_{}, c_{}, scratch_{};
   dnnl_primitive_t primitive_ = nullptr;
 };
@@ -114,7 +135,7 @@ class HalfGemm : public LibraryFunction {
         strideB_(plan::integer(call, "stride_b")),
         strideC_(plan::integer(call, "stride_c")),
         scratchBytes_(call.scratch_per_thread()),
-        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed)),
+        tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
         epilogue_(call) {
     // oneDNN fixes the number of threads of a product when it is made.
     useOneLibraryThread();
