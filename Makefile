@@ -5,6 +5,7 @@ JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 PYTORCH  ?=
 RUNS     ?= 200000
+BENCH    ?=
 
 # Paths inside the project do not count for ccache: another clone finds what this one compiled.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -22,7 +23,7 @@ endif
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
-	@echo "           PYTORCH=/path/to/venv/bin/python (bench)"
+	@echo "           PYTORCH=/path/to/venv/bin/python (bench), BENCH='options of test/bench/bench.py'"
 
 setup: ## install what is missing (apt; root or sudo)
 	@tools/setup.sh
@@ -57,9 +58,9 @@ breaks: build ## break the code in 40 ways (test/breaks) and see the guarding te
 	@cmake --build $(folder) --parallel $(JOBS)
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
 
-bench: build ## training speed; beside PyTorch if PYTORCH names a Python that has torch and transformers
-	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-bound
-	@python3 test/bench/bench.py --tools $(folder)/bin $(if $(PYTORCH),--pytorch $(PYTORCH))
+bench: build ## training speed and memory; beside PyTorch if PYTORCH names a Python that has torch, transformers, deepspeed, ninja
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-floor
+	@python3 test/bench/bench.py --tools $(folder)/bin --out build/bench $(if $(PYTORCH),--pytorch $(PYTORCH)) $(BENCH)
 
 predict: build ## predicted beside measured steps, on this machine
 	@python3 test/bench/predict.py --tools $(folder)/bin

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Training speed side by side with PyTorch, and the distance to what the machine can do.
+"""Training speed and memory beside PyTorch, FSDP2, DDP and DeepSpeed, and the distance to what the machine can do.
 
-    python3 test/bench/bench.py --tools build/bin [--pytorch VENV/bin/python] [--only REGEX] [--pairs N] [--json FILE]
+    python3 test/bench/bench.py --tools build/bin [--pytorch VENV/bin/python] [--only REGEX] [--pairs N] [--out FOLDER]
 
-Every comparison is made of interleaved pairs: some steps of ours, some of the other side, again and again, so that both
-see the same machine; a pair's figure is the median of its steps, the result the median of the pairs. Without --pytorch
-our own stages are compared and the bound is printed. Nothing else should run meanwhile.
+Every comparison is made of interleaved pairs: some steps of ours, some of the other side, again and again, so that both see
+the same machine; a pair's figure is the median of its steps, the result the median of the pairs. A baseline is shown twice:
+as shipped, and at its best, which is found first among its ways (eager, compiled, autotuned), memory allocators, and MKL
+with AVX-512 allowed. Nothing else should run meanwhile.
+
+Results are kept in FOLDER/results.jsonl as they come, and a second call goes on where the first one ended; --fresh begins
+anew. The tables are written to FOLDER/benchmarks.md. A part of a step that is faster than its floor is an error: then the
+floor is wrong.
 """
 import argparse
 import dataclasses
@@ -13,234 +18,322 @@ import json
 import os
 import pathlib
 import re
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODELS = {"gpt2-mini": (256, 1), "gpt2-124m": (1024, 2)}  # tokens a row, bytes a token in the data file
-OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
+from sides import ROOT, Baseline, Bench, Setting, allocators, machine
 
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A model on some ranks. batch: rows of all ranks together; threads: of one rank."""
-    model: str
-    ranks: int
-    zero: int
-    batch: int
-    threads: int
-    options: tuple = ()  # more of `sheaf compile`
-
-    def __str__(self):
-        ranks = f"1 rank, {self.threads} threads" if self.ranks == 1 else f"{self.ranks} ranks, ZeRO-{self.zero}"
-        return ", ".join([f"{self.model}, {self.batch} x {MODELS[self.model][0]:,}, {ranks}", *self.options[1::2]])
-
-    @property
-    def tokens(self):
-        return self.batch * MODELS[self.model][0]
+TRIAL_STEPS = 5  # of each way and allocator when the best is looked for
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Ours against another side: a way of PyTorch, or a setting of our own. goal: the least ratio of their time to ours."""
+class Race:
+    """Ours against a baseline. shipped: its ways as they come; best: those tried at its best. goal: the least ratio of its
+    time at its best to ours. ranks and threads: the baseline's, if they are not ours."""
     ours: Setting
-    other: object
+    system: str
+    shipped: tuple
+    best: tuple
     pairs: int
     steps: int
     goal: float = 0.0
+    ranks: int = 0
+    threads: int = 0
+
+    def baseline(self, way, allocator=""):
+        return Baseline(self.ours.model, way, self.ranks or self.ours.ranks, self.ours.batch, self.threads or self.ours.threads,
+                        self.ours.precision, allocator)
+
+    def __str__(self):
+        return f"{self.ours} against {self.system}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Duel:
+    """Two settings of ours. most: the largest allowed ratio of the first one's time to the second's; 0: none."""
+    ours: Setting
+    other: Setting
+    pairs: int
+    steps: int
+    most: float = 0.0
+
+    def __str__(self):
+        return f"{self.ours} against {self.other}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor:
+    """A setting of ours beside what the machine allows. most: the largest allowed ratio of the step to it; 0: none."""
+    setting: Setting
+    most: float = 0.0
+
+    def __str__(self):
+        return f"floor: {self.setting}"
+
+
+def bf16(setting):
+    return dataclasses.replace(setting, precision="bf16")
+
+
+def by_processes(setting):
+    return dataclasses.replace(setting, processes=setting.ranks)
 
 
 SMALL, LARGE = Setting("gpt2-mini", 1, 0, 8, 2), Setting("gpt2-124m", 1, 0, 1, 2)
 SMALL_4, LARGE_4 = Setting("gpt2-mini", 4, 3, 8, 1), Setting("gpt2-124m", 4, 3, 4, 1)
-COMPARISONS = (
-    Comparison(SMALL, "eager", 9, 3, 1.8),
-    Comparison(SMALL, "compile", 9, 3),
-    Comparison(LARGE, "eager", 5, 2, 2.0),
-    Comparison(LARGE, "compile", 5, 2),
-    Comparison(SMALL_4, "fsdp2", 9, 3, 2.5),
-    Comparison(LARGE_4, "fsdp2", 5, 1, 1.9),
-    Comparison(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1 / 1.08),
-    Comparison(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1 / 1.08),
-    Comparison(dataclasses.replace(SMALL_4, options=("--recompute", "full")), SMALL_4, 9, 5),
-    Comparison(dataclasses.replace(SMALL_4, options=("--precision", "bf16")), SMALL_4, 9, 5),
-    Comparison(dataclasses.replace(SMALL, options=("--precision", "bf16")), SMALL, 9, 5),
+TINY_4 = Setting("gpt2-tiny", 4, 3, 8, 1)
+ONE = ("PyTorch", ("eager", "compile"), ("eager", "compile", "max-autotune"))
+FSDP2 = ("FSDP2", ("fsdp2",), ("fsdp2", "fsdp2+compile"))
+DDP = ("DDP", ("ddp",), ("ddp", "ddp+compile"))
+DEEPSPEED = ("DeepSpeed ZeRO-3", ("deepspeed",), ("deepspeed",))
+RACES = (
+    Race(SMALL, *ONE, 9, 3, 1.20),
+    Race(LARGE, *ONE, 5, 2, 1.20),
+    Race(bf16(SMALL), *ONE, 9, 3, 1.15),
+    Race(bf16(LARGE), *ONE, 5, 2, 1.00),
+    Race(SMALL_4, *FSDP2, 9, 3, 2.1),
+    Race(LARGE_4, *FSDP2, 5, 1, 1.6),
+    Race(bf16(SMALL_4), *FSDP2, 9, 3),
+    Race(SMALL_4, *DEEPSPEED, 9, 3, 2.5),
+    Race(SMALL_4, *DDP, 9, 3),
+    Race(by_processes(SMALL_4), *FSDP2, 9, 3),
+    Race(TINY_4, *ONE, 9, 100, 1.0, ranks=1, threads=2),
 )
+DUELS = (
+    Duel(by_processes(SMALL_4), SMALL_4, 9, 5, 1.08),
+    Duel(by_processes(LARGE_4), LARGE_4, 5, 2, 1.08),
+    Duel(SMALL_4, SMALL, 9, 5, 1.05),
+    Duel(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1.08),
+    Duel(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1.08),
+    Duel(dataclasses.replace(SMALL_4, options=("--recompute", "full")), SMALL_4, 9, 5),
+    Duel(bf16(SMALL_4), SMALL_4, 9, 5),
+    Duel(bf16(SMALL), SMALL, 9, 5),
+)
+FLOORS = (Floor(SMALL, 1.12), Floor(LARGE, 1.12), Floor(bf16(SMALL), 1.25), Floor(bf16(LARGE), 1.25), Floor(SMALL_4), Floor(LARGE_4))
+FLOOR_ROUNDS = 5
+PART_GOALS = {"attention_grad": 1.6}
 
 
-class Ours:
-    """Our side: a plan, run anew for every pair; the first two steps of a run warm it up."""
+class Results:
+    """What is measured already, by name: a line of the file each. Another revision's results do not count."""
 
-    def __init__(self, bench, setting):
-        self.bench, self.setting = bench, setting
-        bench.plan(setting)
+    def __init__(self, path, fresh):
+        self.path = path
+        self.revision = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+        self.known = {}
+        if fresh:
+            path.unlink(missing_ok=True)
+        if path.exists():
+            for entry in map(json.loads, path.read_text().splitlines()):
+                if entry["revision"] == self.revision:
+                    self.known[entry["name"]] = entry["value"]
 
-    def seconds(self, steps):
-        log = self.bench.scratch / "run.jsonl"
-        self.bench.run(self.setting, steps + 2, "--log", log)
-        taken = [o["seconds"] for o in map(json.loads, log.read_text().splitlines()) if "event" not in o]
-        return statistics.median(taken[2:])
-
-    def parts(self, steps=8):
-        """Seconds of a step that the ranks' compute streams spend in each kind of instruction, of one rank on average."""
-        trace = self.bench.scratch / "trace.json"
-        self.bench.run(self.setting, steps + 2, "--trace", trace)
-        spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["tid"] == 0 and e["args"]["step"] >= 2]
-        parts = {}
-        for span in spans:
-            parts[span["cat"]] = parts.get(span["cat"], 0) + span["dur"] / 1e6 / steps / self.setting.ranks
-        return parts
-
-    def close(self):
-        pass
+    def get(self, name, measure):
+        if name not in self.known:
+            value = measure()
+            with open(self.path, "a") as file:
+                file.write(json.dumps({"name": name, "revision": self.revision, "time": int(time.time()), "value": value}) + "\n")
+            self.known[name] = value
+        return self.known[name]
 
 
-class Peer:
-    """PyTorch's side: processes that stay and take steps when asked."""
-
-    def __init__(self, python, setting, how):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        self.processes = []
-        for rank in range(setting.ranks):
-            environment = {**os.environ, "OMP_NUM_THREADS": str(setting.threads), "RANK": str(rank), "WORLD_SIZE": str(setting.ranks),
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TRANSFORMERS_VERBOSITY": "error"}
-            command = [python, ROOT / "test/bench/pytorch_peer.py", setting.model, how, str(setting.batch // setting.ranks),
-                       str(setting.threads)]
-            self.processes.append(subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
-                                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
-        self.seconds(3)  # compiles and warms up
-
-    def seconds(self, steps):
-        for p in self.processes:
-            p.stdin.write(f"{steps}\n")
-            p.stdin.flush()
-        answers = [p.stdout.readline() for p in self.processes]
-        if not all(answers):
-            raise RuntimeError("PyTorch's side ended; run pytorch_peer.py by hand to see why")
-        slowest = [max(step) for step in zip(*map(json.loads, answers))]
-        return statistics.median(slowest)
-
-    def close(self):
-        for p in self.processes:
-            p.stdin.close()
-            p.wait()
+def say(text):
+    print(text, flush=True)
 
 
-class Bench:
-    def __init__(self, tools, scratch):
-        self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch)
-        self.plans = {}
-
-    def tool(self, name, *args):
-        done = subprocess.run([self.tools / name, *map(str, args)], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{name} ended with {done.returncode}:\n{done.stderr}")
-        return done.stdout
-
-    def plan(self, setting):
-        if setting not in self.plans:
-            path = self.scratch / f"{'-'.join(map(str, (setting.model, setting.ranks, setting.zero, setting.batch, *setting.options)))}.plan"
-            self.tool("sheaf", "compile", ROOT / f"test/models/{setting.model}.onnx", "-o", path, "--ranks", setting.ranks,
-                      "--zero", setting.zero, "--batch", setting.batch, "--optimizer", OPTIMIZER, *setting.options)
-            self.plans[setting] = path
-        return self.plans[setting]
-
-    def weights(self, setting):
-        path = self.scratch / f"{setting.model}.safetensors"
-        if not path.exists():
-            self.tool("sheaf", "init", self.plan(setting), "--scheme", "normal:std=0.02", "--seed", 1, "-o", path)
-        return path
-
-    def tokens(self, model):
-        """Pseudo-random tokens below 256, which both vocabularies have."""
-        width = MODELS[model][1]
-        path = self.scratch / f"tokens.u{8 * width}"
-        if not path.exists():
-            state, out = 1, bytearray()
-            for _ in range(1 << 18):
-                state = (state * 1103515245 + 12345) & 0x7FFFFFFF
-                out += (state >> 16 & 0xFF).to_bytes(width, "little")
-            path.write_bytes(out)
-        return path
-
-    def run(self, setting, steps, *options):
-        self.tool("sheaf-run", self.plan(setting), "--weights", self.weights(setting), "--data",
-                  f"input_ids,labels={self.tokens(setting.model)}", "--steps", steps, "--threads-per-rank", setting.threads, *options)
-
-    def bound(self, setting):
-        """What the machine allows for the plan's step: seconds, and the rates they were counted at."""
-        threads = setting.ranks * setting.threads
-        return json.loads(self.tool("../test/bin/sheaf-bound", self.plan(setting), min(threads, os.cpu_count())))
+def trial(bench, results, baseline):
+    """Seconds of a step; infinite if this way does not work here, with the reason in the results."""
+    def measure():
+        try:
+            side = bench.side(baseline)
+        except RuntimeError as e:
+            return {"error": str(e)[-500:]}
+        try:
+            return {"seconds": side.seconds(TRIAL_STEPS)}
+        finally:
+            side.close()
+    told = results.get(f"trial: {baseline}, {baseline.model}, {baseline.batch} rows", measure)
+    say(f"    trial: {baseline}: " + (f"{told['seconds']:.4f} s" if "seconds" in told else "does not run: " + told["error"].splitlines()[-1]))
+    return told.get("seconds", float("inf"))
 
 
-def compare(bench, comparison, python):
-    other = comparison.other
-    right = Peer(python, comparison.ours, other) if isinstance(other, str) else Ours(bench, other)
-    left = Ours(bench, comparison.ours)
+def fastest(bench, results, candidates):
+    seconds = {candidate: trial(bench, results, candidate) for candidate in candidates}
+    best = min(seconds, key=seconds.get)
+    if seconds[best] == float("inf"):
+        raise RuntimeError(f"no way of {best} runs; see {results.path}")
+    return best
+
+
+def best_baseline(bench, results, race):
+    """The allocator first, with the plainest way, then the way."""
+    allocator = fastest(bench, results, [race.baseline(race.best[0], name) for name in allocators()]).allocator
+    return fastest(bench, results, [race.baseline(way, allocator) for way in race.best])
+
+
+def pairs_of(bench, left, right, pairs, steps):
+    theirs = bench.side(right)  # first, because it may take long to start
+    ours = bench.side(left)
     try:
-        pairs = [(left.seconds(comparison.steps), right.seconds(comparison.steps)) for _ in range(comparison.pairs)]
+        taken = [(ours.seconds(steps), theirs.seconds(steps)) for _ in range(pairs)]
+        memory = ours.memory(), theirs.memory()
     finally:
-        right.close()
-    return {
-        "ours": statistics.median(a for a, _ in pairs),
-        "other": statistics.median(b for _, b in pairs),
-        "ratio": statistics.median(b / a for a, b in pairs),
-    }
+        theirs.close()
+    return {"ours": statistics.median(a for a, _ in taken), "other": statistics.median(b for _, b in taken),
+            "ratio": statistics.median(b / a for a, b in taken), "pairs": taken, "memory": memory}
+
+
+def race(bench, results, it):
+    shipped = fastest(bench, results, [it.baseline(way) for way in it.shipped]) if len(it.shipped) > 1 else it.baseline(it.shipped[0])
+    best = best_baseline(bench, results, it)
+    told = {}
+    for name, baseline in (("shipped", shipped), ("best", best)):
+        told[name] = results.get(f"{it.ours} against {baseline}, {it.pairs} pairs",
+                                 lambda: {"baseline": str(baseline), **pairs_of(bench, it.ours, baseline, it.pairs, it.steps)})
+    return told
+
+
+def gibibytes(count):
+    return f"{count / 2**30:.2f}"
+
+
+def verdict(value, goal, reached):
+    return "" if not goal else f"{goal:.2f} {'reached' if reached else 'MISSED'}"
+
+
+def race_table(rows):
+    lines = ["| ours | tokens/s | against | as shipped: tokens/s | ratio | at its best: tokens/s | ratio | goal | memory, GiB: ours | theirs |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
+    for it, told in rows:
+        tokens, shipped, best = it.ours.tokens, told["shipped"], told["best"]
+        how = best["baseline"].split(", ", 1)[1].removeprefix(it.ours.precision + ", ")
+        way = best["baseline"].split(", ")[0].removeprefix("PyTorch ")
+        lines.append(f"| {it.ours} | {tokens / best['ours']:,.0f} | {it.system} ({way}; {how}) | {tokens / shipped['other']:,.0f} | "
+                     f"{shipped['ratio']:.2f} | {tokens / best['other']:,.0f} | {best['ratio']:.2f} | "
+                     f"{verdict(best['ratio'], it.goal, best['ratio'] >= it.goal)} | {gibibytes(best['memory'][0])} | {gibibytes(best['memory'][1])} |")
+    return lines
+
+
+def duel_table(rows):
+    lines = ["| ours | step, ms | against | step, ms | times | goal: at most | memory, GiB | against |", "|---|---|---|---|---|---|---|---|"]
+    for it, told in rows:
+        times = 1 / told["ratio"]
+        lines.append(f"| {it.ours} | {1e3 * told['ours']:.1f} | {it.other} | {1e3 * told['other']:.1f} | {times:.3f} | "
+                     f"{verdict(times, it.most, times <= it.most)} | {gibibytes(told['memory'][0])} | {gibibytes(told['memory'][1])} |")
+    return lines
+
+
+def measure_floor(bench, setting):
+    """Rounds of steps, a traced run and a calibration of the machine, one after the other. Ranks that share a core take turns,
+    so that a rank's part lasts as long as all ranks' part on all cores."""
+    ours, steps, rounds, rates = bench.side(setting), [], [], []
+    cores = min(setting.ranks * setting.threads, os.cpu_count())
+    for _ in range(FLOOR_ROUNDS):
+        steps.append(ours.seconds(3))
+        told = json.loads(bench.tool("../test/bin/sheaf-floor", bench.plan(setting), cores))
+        rates.append(told["rates"])
+        parts, beside = {}, 0
+        for (index, computes), seconds in ours.instructions(3).items():
+            if computes:
+                part = told["demand"][index][0]
+                parts[part] = parts.get(part, 0) + seconds
+            else:
+                beside += seconds
+        rounds.append({**parts, "collectives": beside})
+    return {"step": statistics.median(steps), "demand": told["demand"],
+            "parts": {part: statistics.median(r.get(part, 0) for r in rounds) for part in rounds[0]},
+            "rates": {unit: max(r[unit] for r in rates) for unit in rates[0]}}
+
+
+def floors_of(demand, rates):
+    """Seconds of each part, at least."""
+    floors = {}
+    for part, flops, kind, count in demand:
+        floors[part] = floors.get(part, 0) + max(flops / rates[kind], count / rates["bytes"])
+    return floors
+
+
+def floor_table(rows):
+    """The rates are the best of all calibrations, whichever step they lie beside: the machine is one. Collectives have a stream
+    of their own, where they wait for peers most of the time: they are told, but have no share."""
+    rates = {unit: max(told["rates"][unit] for _, _, told in rows) for unit in rows[0][2]["rates"]}
+    below = []
+    lines = [f"Rates: {rates['f32'] / 1e9:,.0f} GFLOP/s in f32, {rates['bf16'] / 1e9:,.0f} in bf16, {rates['bytes'] / 1e9:,.0f} GB/s.", "",
+             "| | step, s | floor, s | distance | goal | parts: share of the step (times their own floor) |", "|---|---|---|---|---|---|"]
+    for setting, most, told in rows:
+        floors = floors_of(told["demand"], rates)
+        floor, shares = sum(floors.values()), []
+        whole = sum(seconds for part, seconds in told["parts"].items() if part != "collectives")
+        for part, seconds in sorted(told["parts"].items(), key=lambda p: -p[1]):
+            times = seconds / floors[part] if floors.get(part, 0) > 0 else 0
+            if 0 < times < 1:
+                below.append(f"{setting}: {part} takes {seconds:.5f} s, its floor is {floors[part]:.5f} s")
+            if seconds >= 0.01 * whole:
+                goal = PART_GOALS.get(part, 0)
+                missed = f", goal {goal:.1f} MISSED" if times > goal > 0 else ""
+                share = f"{part} {100 * seconds / whole:.0f} %" if part != "collectives" else f"beside it {part} {1e3 * seconds:.0f} ms"
+                shares.append(share + (f" ({times:.2f}{missed})" if times else ""))
+        distance = told["step"] / floor
+        lines.append(f"| {setting} | {told['step']:.4f} | {floor:.4f} | {distance:.2f} | {verdict(distance, most, distance <= most)} | "
+                     f"{', '.join(shares)} |")
+    return lines, below
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", required=True)
-    parser.add_argument("--pytorch", help="a Python that has torch and transformers")
-    parser.add_argument("--only", help="run the comparisons whose names match")
+    parser.add_argument("--pytorch", help="a Python that has torch and transformers; DeepSpeed's rows need deepspeed and ninja, too")
+    parser.add_argument("--only", help="run what matches")
     parser.add_argument("--pairs", type=int, help="instead of nine, and five on the large model")
-    parser.add_argument("--json", help="write the figures there as well")
+    parser.add_argument("--out", default="build/bench", help="folder of the results")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--nice", type=int, default=0, help="priority of the measured processes, of both sides alike")
     args = parser.parse_args()
     if not args.pytorch:
-        print("PyTorch is left out: PYTORCH=/path/to/venv/bin/python names a Python that has torch and transformers.\n")
+        say("PyTorch is left out: PYTORCH=/path/to/venv/bin/python names a Python that has torch and transformers.\n")
+    out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    results = Results(out / "results.jsonl", args.fresh)
+    chosen = lambda text: not args.only or re.search(args.only, str(text))
+    adjusted = lambda it: dataclasses.replace(it, pairs=args.pairs) if args.pairs else it
 
-    results, bounds = [], {}
+    tables, failed, below = [], [], []
     with tempfile.TemporaryDirectory(prefix="sheaf-bench-") as scratch:
-        bench = Bench(args.tools, scratch)
-        print(f"{'ours':44} {'tokens/s':>9}   {'against':30} {'tokens/s':>9} {'ratio':>6}  goal", flush=True)
-        for comparison in COMPARISONS:
-            theirs = f"PyTorch {comparison.other}" if isinstance(comparison.other, str) else f"ours, {str(comparison.other).split(', ', 2)[2]}"
-            title = f"{comparison.ours} against {theirs}"
-            if (isinstance(comparison.other, str) and not args.pytorch) or (args.only and not re.search(args.only, title)):
-                continue
-            if args.pairs:
-                comparison = dataclasses.replace(comparison, pairs=args.pairs)
-            told = compare(bench, comparison, args.pytorch)
-            tokens, goal = comparison.ours.tokens, comparison.goal
-            verdict = f">= {goal:.2f} {'reached' if told['ratio'] >= goal else 'MISSED'}" if goal else "-"
-            print(f"{str(comparison.ours):44} {tokens / told['ours']:9,.0f}   {theirs:30} {tokens / told['other']:9,.0f} "
-                  f"{told['ratio']:6.2f}  {verdict}", flush=True)
-            results.append({"ours": str(comparison.ours), "against": theirs, "pairs": comparison.pairs, **told, "goal": goal})
-            bounds.setdefault(comparison.ours, []).append(told["ours"])
+        bench = Bench(args.tools, scratch, args.pytorch, args.nice)
 
-        print("\nDistance to the bound (GEMM flops at oneDNN's measured rate + bytes at measured bandwidth), goal <= 1.5:")
-        for setting, seconds in bounds.items():
-            if "bf16" in setting.options:
-                continue  # the rate is that of f32
-            bound = bench.bound(setting)
-            measured = statistics.median(seconds)
-            print(f"{str(setting):44} step {measured:.3f} s, bound {bound['seconds']:.3f} s = {bound['gemm_flops'] / 1e9:,.0f} GFLOP at "
-                  f"{bound['flops_per_second'] / 1e9:,.0f}/s + {bound['bytes'] / 1e9:,.2f} GB at {bound['bytes_per_second'] / 1e9:,.0f}/s; "
-                  f"distance {measured / bound['seconds']:.2f}", flush=True)
-            # Ranks that share a core take turns, so a rank's part lasts as long as all ranks' part on all cores: the floor.
-            parts = Ours(bench, setting).parts()
-            whole = sum(parts.values())
-            for kind, part in sorted(parts.items(), key=lambda p: -p[1]):
-                if part >= 0.01 * whole:
-                    floor = bound["parts"].get(kind, 0)
-                    print(f"    {kind:20} {100 * part / whole:5.1f} % of the step" + (f", {part / floor:.2f} x its floor" if floor else ""))
-            results.append({"ours": str(setting), "step": measured, "bound": bound, "parts": parts})
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+        def section(title, rows, table):
+            if rows:
+                tables.extend([f"### {title}", "", *table(rows), ""])
+
+        def measured(items, measure):
+            rows = []
+            for it in filter(chosen, items):
+                say(f"{it}")
+                try:
+                    rows.append((it, measure(it)))
+                except RuntimeError as e:  # the others are worth having all the same
+                    failed.append(f"{it}: {e}")
+                    say(f"    failed: {e}")
+            return rows
+
+        if args.pytorch:
+            section("Beside others", measured(map(adjusted, RACES), lambda it: race(bench, results, it)), race_table)
+        section("Beside ourselves", measured(map(adjusted, DUELS), lambda it: results.get(
+            f"{it}, {it.pairs} pairs", lambda: pairs_of(bench, it.ours, it.other, it.pairs, it.steps))), duel_table)
+        floors = measured(FLOORS, lambda it: results.get(str(it), lambda: measure_floor(bench, it.setting)))
+        if floors:
+            lines, below = floor_table([(it.setting, it.most, told) for it, told in floors])
+            tables.extend(["### Distance to the floor", "", *lines, ""])
+    text = "\n".join([f"{machine()}, revision {results.revision}", "", *tables])
+    (out / "benchmarks.md").write_text(text)
+    say("\n" + text)
+    if below:
+        failed.extend(f"below its floor: {line}" for line in below)
+    if failed:
+        raise RuntimeError("\n".join(failed))
     return 0
 
 

@@ -112,7 +112,7 @@ def main():
                   "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)},
         "probe": probe(tools, kit)}))
     shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
-    for script in ("pytorch_peer.py", "roofline.py"):
+    for script in ("pytorch_baseline.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)
     # Compiled: nobody reads them there.
     for name in ("gpt2-124m", "gpt2-1.5b"):

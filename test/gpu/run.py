@@ -295,14 +295,15 @@ def compare(runner, job, steps, pairs):
         seconds = [e["seconds"] for e in entries if "loss" in e][5:]
         return statistics.median(seconds), device_bytes
 
-    peer = subprocess.Popen([sys.executable, KIT / "pytorch_peer.py", name, "compile", str(job["rows"]), "0", "cuda"],
+    baseline = subprocess.Popen([sys.executable, KIT / "pytorch_baseline.py", name, "compile", str(job["rows"]), "0",
+                             "--device", "cuda", "--precision", "bf16"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def theirs():
         try:
-            peer.stdin.write(f"{steps}\n")
-            peer.stdin.flush()
-            line = peer.stdout.readline()
+            baseline.stdin.write(f"{steps}\n")
+            baseline.stdin.flush()
+            line = baseline.stdout.readline()
         except BrokenPipeError:
             return None
         return json.loads(line) if line else None
@@ -316,8 +317,8 @@ def compare(runner, job, steps, pairs):
             break
         measured.append((mine, statistics.median(other["seconds"]) if other else None, memory, other and other["peak_bytes"]))
     if warm:
-        peer.stdin.close()
-    peer.wait()
+        baseline.stdin.close()
+    baseline.wait()
     if not measured:
         return
     mine = statistics.median(m[0] for m in measured)
