@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ("format", "lit", "gtest", "e2e")
@@ -25,15 +26,25 @@ class Counts:
         return ", ".join([f"{self.passed} passed"] + rest)
 
 
+def sum_of(counts):
+    total = Counts()
+    for one in counts:
+        total.passed, total.failed, total.skipped = (
+            total.passed + one.passed, total.failed + one.failed, total.skipped + one.skipped)
+    return total
+
+
 def cache_entry(build, name):
     match = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
     return match.group(1) if match else ""
 
 
-def sanitizer_environment(build):
-    """What CMake gives to the GoogleTests, for the other two kinds."""
+def test_environment(build):
+    """Without the variables by which GoogleTest and lit leave out tests; with the sanitizers' options, which CMake itself
+    gives to the GoogleTests."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GTEST_", "TEST_", "LIT_", "FILECHECK_"))}
     entries = re.findall(r'"((?:A|UB|T)SAN_OPTIONS=[^"]*)"', (build / "test" / "sanitizers.txt").read_text())
-    return {**os.environ, **dict(e.split("=", 1) for e in entries)}
+    return {**kept, **dict(e.split("=", 1) for e in entries)}
 
 
 def formatted():
@@ -49,53 +60,102 @@ def formatted():
     return told.returncode == 0
 
 
+def failed_with(code, counts, what):
+    """A program that reports no failure and yet exits nonzero has failed: a sanitizer's finding at exit, say."""
+    if code and not counts.failed:
+        print(f"{what} exited with {code}, and its report names no failure", flush=True)
+        counts.failed += 1
+    return counts
+
+
 def lit(build, jobs, environment, results):
     report = results / "lit.json"
     report.unlink(missing_ok=True)
     command = [f"{cache_entry(build, 'LLVM_DIR').rsplit('/lib/', 1)[0]}/bin/lit", "-qv", "-j", str(jobs), "-o", report, build / "test"]
-    subprocess.run(command, env=environment)
+    code = subprocess.run(command, env=environment).returncode
     if not report.exists():
+        print("lit left no report", flush=True)
         return Counts(failed=1)
     codes = [t["code"] for t in json.loads(report.read_text())["tests"]]
     skipped = sum(c in ("UNSUPPORTED", "SKIPPED", "EXCLUDED") for c in codes)
     passed = sum(c in ("PASS", "XFAIL") for c in codes)
-    return Counts(passed, len(codes) - skipped - passed, skipped)
+    return failed_with(code, Counts(passed, len(codes) - skipped - passed, skipped), "lit")
 
 
-def gtest(build, jobs, results):
-    """Counts the cases in each binary's report; a binary that ends without one counts as one failure."""
-    for old in results.glob("*.json"):
-        old.unlink()
-    listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, capture_output=True, check=True).stdout)
-    subprocess.run(["ctest", "--output-on-failure", "--progress", "-j", str(jobs)], cwd=build)
-    counts = Counts()
-    for test in listed["tests"]:
-        report = results / f"{test['name']}.json"
-        if not report.exists():
-            print(f"{test['name']} left no report", flush=True)
-            counts.failed += 1
-            continue
-        told = json.loads(report.read_text())
-        cases = [c for suite in told["testsuites"] for c in suite["testsuite"]]
-        skipped = sum(c["result"] in ("SKIPPED", "SUPPRESSED") for c in cases)
-        counts.failed += told["failures"] + told["errors"]
-        counts.skipped += skipped
-        counts.passed += len(cases) - told["failures"] - told["errors"] - skipped
+def report_of(test):
+    """The file into which a ctest entry writes its cases; none if it is not a GoogleTest."""
+    option = "--gtest_output=json:"
+    return next((pathlib.Path(a[len(option):]) for a in test.get("command", []) if a.startswith(option)), None)
+
+
+def cases_of(report):
+    """What a GoogleTest's report says of its cases."""
+    told = json.loads(report.read_text())
+    cases = [c for suite in told["testsuites"] for c in suite["testsuite"]]
+    skipped = sum(c["result"] in ("SKIPPED", "SUPPRESSED") for c in cases)
+    failed = told["failures"] + told["errors"]
+    return Counts(len(cases) - failed - skipped, failed, skipped)
+
+
+def verdict_of(test, verdict):
+    """The counts of one ctest entry: the cases of its report, and a failure more where ctest's own verdict is worse than
+    the report. verdict: its testcase in ctest's JUnit file, or None if there is none."""
+    name, report = test["name"], report_of(test)
+    status = "missing" if verdict is None else verdict.get("status")
+    if status == "disabled":
+        return Counts(skipped=1)
+    if status not in ("run", "fail"):
+        print(f"{name} did not run", flush=True)
+        return Counts(failed=1)
+    if report is None:
+        return Counts(passed=status == "run", failed=status == "fail")
+    if not report.exists():
+        print(f"{name} left no report", flush=True)
+        return Counts(failed=1)
+    counts = cases_of(report)
+    if status == "fail" and not counts.failed:
+        why = verdict.find("failure")
+        print(f"{name} failed, and no case of it: {'' if why is None else why.get('message')}", flush=True)
+        counts.failed += 1
+    if not counts.passed + counts.failed + counts.skipped:
+        print(f"{name} has no cases", flush=True)
+        counts.failed += 1
     return counts
 
 
-def end_to_end(build, jobs, environment, results):
+def gtest(build, jobs, environment, results):
+    """Runs what ctest lists."""
+    for old in results.glob("*.json"):
+        old.unlink()
+    junit = results / "ctest.xml"
+    junit.unlink(missing_ok=True)
+    listing = ["ctest", "--show-only=json-v1"]
+    listed = json.loads(subprocess.run(listing, cwd=build, env=environment, capture_output=True, check=True).stdout)["tests"]
+    command = ["ctest", "--output-on-failure", "--progress", "-j", str(jobs), "--output-junit", junit]
+    code = subprocess.run(command, cwd=build, env=environment).returncode
+    verdicts = {}
+    if junit.exists():
+        verdicts = {case.get("name"): case for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase")}
+    return failed_with(code, sum_of(verdict_of(test, verdicts.get(test["name"])) for test in listed), "ctest")
+
+
+def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py"):
     report = results / "e2e.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, ROOT / "test/e2e/run.py", "--tools", build / "bin", "--scratch", build / "e2e",
-               "--jobs", str(jobs), "--json", report]
+    command = [sys.executable, driver, "--tools", build / "bin", "--scratch", build / "e2e", "--jobs", str(jobs), "--json", report]
     if cache_entry(build, "SHEAF_SANITIZE"):
         command += ["--quick", "--slowdown", "10"]
-    subprocess.run(command, env=environment)
+    code = subprocess.run(command, env=environment).returncode
     if not report.exists():
+        print("the end-to-end tests left no report", flush=True)
         return Counts(failed=1)
     told = json.loads(report.read_text())
-    return Counts(told["passed"], told["failed"], told["skipped"])
+    counts = Counts(told["passed"], told["failed"], told["skipped"])
+    lost = told["cases"] - counts.passed - counts.failed - counts.skipped
+    if lost:
+        print(f"{lost} end-to-end tests did not run", flush=True)
+        counts.failed += lost
+    return failed_with(code, counts, "test/e2e/run.py")
 
 
 def main():
@@ -109,19 +169,19 @@ def main():
         parser.error(f"--only takes some of {', '.join(KINDS)}")
     results = build / "test" / "results"
     results.mkdir(parents=True, exist_ok=True)
-    environment = sanitizer_environment(build)
+    environment = test_environment(build)
 
     begin, format_holds, counts = time.monotonic(), True, {}
     if "format" in only:
         format_holds = formatted()
     if "gtest" in only:
-        counts["GoogleTest"] = gtest(build, args.jobs, results)
+        counts["GoogleTest"] = gtest(build, args.jobs, environment, results)
     if "lit" in only:
         counts["lit"] = lit(build, args.jobs, environment, results)
     if "e2e" in only:
         counts["end to end"] = end_to_end(build, args.jobs, environment, results)
 
-    total = Counts(*(sum(getattr(c, k) for c in counts.values()) for k in ("passed", "failed", "skipped")))
+    total = sum_of(counts.values())
     kinds = "; ".join(f"{name} {count}" for name, count in counts.items())
     print(f"\ntests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")

@@ -72,14 +72,21 @@ class Once:
             raise type(e)(*e.args) from None
 
 
-def expect_short_error(done, words):
-    expect(1 <= done.code <= 127, f"exit {done.code}\n{done.err}")
+def has_word(text, word):
+    """Whether the word stands in the text by itself, not as part of another."""
+    before, after = (r"(?<!\w)" if word[0].isalnum() else ""), (r"(?!\w)" if word[-1].isalnum() else "")
+    return re.search(before + re.escape(word) + after, text) is not None
+
+
+def expect_short_error(done, words, code=1):
+    """A refusal: at most 12 lines on stderr that have the words, nothing on stdout, and this very exit code."""
+    expect(done.code == code, f"exit {done.code}, not {code}\n{done.err}")
     lines = done.err.strip().splitlines()
     expect(lines, "nothing on stderr")
     expect(len(lines) <= 12, f"{len(lines)} lines on stderr:\n{done.err}")
     expect(not done.out, f"an error puts this on stdout: {done.out[:200]}")
     for word in words:
-        expect(word in done.err, f"the error does not name `{word}`:\n{done.err}")
+        expect(has_word(done.err, word), f"the error does not name `{word}`:\n{done.err}")
 
 
 class Session:
@@ -187,7 +194,7 @@ def digest(path):
 def run_cases(cases, jobs, only, report):
     """Runs the cases whose name matches; report(case, outcome, text, seconds) after each. Returns the outcomes' counts."""
     chosen = [c for c in cases if not only or re.search(only, c.name)]
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    counts = {"cases": len(chosen), "passed": 0, "failed": 0, "skipped": 0}
     lock = threading.Lock()
 
     def run(case):

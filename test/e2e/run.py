@@ -4,14 +4,16 @@
     python3 test/e2e/run.py --tools build/bin [--only REGEX] [--quick] [--jobs N] [--json RESULT.json] [--list] [--verbose]
 """
 import argparse
+import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from cases import bits, choosing, commands, compiling, cuda, dist, epilogues, errors, fuzzing, kernels, measuring, memory, numerics, padding, precision, processes, proof, simulating, state  # noqa: E402
+import cases as rooms  # noqa: E402
 from harness import Session, run_cases, shorten  # noqa: E402
 
 
@@ -34,7 +36,11 @@ def main():
     except OSError as e:
         print(f"end to end: {e}", file=sys.stderr)
         return 1
-    cases = [case for room in (errors, commands, numerics, padding, bits, precision, epilogues, state, processes, cuda, memory, proof, choosing, simulating, measuring, fuzzing, dist, kernels, compiling) for case in room.cases(session)]
+    modules = [importlib.import_module(f"cases.{module.name}") for module in pkgutil.iter_modules(rooms.__path__)]
+    cases = [case for module in modules for case in module.cases(session)]
+    if len({case.name for case in cases}) < len(cases):
+        print("end to end: two cases have one name", file=sys.stderr)
+        return 1
     if args.list:
         print("\n".join(case.name for case in cases))
         return 0

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""test/check.py believes no report whose program failed, and counts as failed what did not run. Scratch tests, with reports
+of their own making, are run by ctest; lit and the end-to-end driver are doubles that leave a report and exit."""
+import contextlib
+import io
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import check  # noqa: E402
+
+
+def gtest_report(*results):
+    """A GoogleTest report of cases with these results: COMPLETED, FAILED, SKIPPED or SUPPRESSED."""
+    cases = [{"name": f"Case{i}", "result": "COMPLETED" if r == "FAILED" else r} for i, r in enumerate(results)]
+    return {"tests": len(cases), "failures": results.count("FAILED"), "errors": 0,
+            "testsuites": [{"testsuite": cases}] if cases else []}
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = pathlib.Path(folder.name)
+        (self.build / "test" / "results").mkdir(parents=True)
+        (self.build / "test" / "sanitizers.txt").write_text("")
+        (self.build / "CMakeCache.txt").write_text(f"LLVM_DIR:PATH={self.build}/lib/cmake/llvm\nSHEAF_SANITIZE:STRING=\n")
+        self.results = self.build / "test" / "results"
+        self.environment = check.test_environment(self.build)
+        self.tests = []
+
+    def script(self, path, text):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+        return path
+
+    def told(self, kind, *arguments):
+        """(passed, failed, skipped), and what was printed."""
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            counts = kind(self.build, 1, self.environment, self.results, *arguments)
+        return (counts.passed, counts.failed, counts.skipped), out.getvalue()
+
+
+class CTest(Scratch):
+    def add(self, name, report, code=0, action="", properties=""):
+        """A scratch test binary that leaves the report, if any, and exits with the code."""
+        path = self.results / f"{name}.json"
+        text = "" if report is None else f"open({str(path)!r}, 'w').write({json.dumps(report)!r})\n"
+        binary = self.script(self.build / "bin" / name, f"import os, time\n{text}{action}\nos._exit({code})\n")
+        self.tests.append(f'add_test({name} "{binary}" "--gtest_output=json:{path}")\n')
+        if properties:
+            self.tests.append(f"set_tests_properties({name} PROPERTIES {properties})\n")
+        return binary
+
+    def counts(self):
+        (self.build / "CTestTestfile.cmake").write_text("".join(self.tests))
+        return self.told(check.gtest)
+
+    def test_reports_are_counted(self):
+        self.add("a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
+        self.add("b", gtest_report("COMPLETED", "SUPPRESSED"))
+        self.assertEqual(self.counts(), ((3, 0, 2), ""))
+
+    def test_failed_cases(self):
+        self.add("a", gtest_report("COMPLETED", "FAILED", "FAILED"), code=1)
+        self.assertEqual(self.counts()[0], (1, 2, 0))
+
+    def test_sanitizer_at_exit(self):
+        """Every case passes, the report is whole, and then a leak is found."""
+        self.add("leaks", gtest_report("COMPLETED", "COMPLETED"), code=99)
+        counts, out = self.counts()
+        self.assertEqual(counts, (2, 1, 0))
+        self.assertIn("leaks failed, and no case of it", out)
+
+    def test_crash_at_exit(self):
+        self.add("a", gtest_report("COMPLETED"), action="os.kill(os.getpid(), 11)")
+        self.assertEqual(self.counts()[0], (1, 1, 0))
+
+    def test_timeout_at_exit(self):
+        self.add("a", gtest_report("COMPLETED"), action="time.sleep(60)", properties="TIMEOUT 1")
+        self.assertEqual(self.counts()[0], (1, 1, 0))
+
+    def test_failures_with_exit_0(self):
+        self.add("a", gtest_report("FAILED"), code=0)
+        self.assertEqual(self.counts()[0], (0, 1, 0))
+
+    def test_no_report(self):
+        self.add("a", None)
+        self.assertEqual(self.counts(), ((0, 1, 0), "a left no report\n"))
+
+    def test_report_of_an_earlier_run(self):
+        self.add("a", None)
+        (self.results / "a.json").write_text(json.dumps(gtest_report("COMPLETED")))
+        self.assertEqual(self.counts()[0], (0, 1, 0))
+
+    def test_no_cases(self):
+        self.add("a", gtest_report())
+        self.assertEqual(self.counts(), ((0, 1, 0), "a has no cases\n"))
+
+    def test_binary_is_missing(self):
+        self.add("a", gtest_report("COMPLETED")).unlink()
+        self.add("b", gtest_report("COMPLETED"))
+        self.assertEqual(self.counts(), ((1, 1, 0), "a did not run\n"))
+
+    def test_fixture_fails(self):
+        """A test that another one is to prepare does not run if that fails."""
+        self.add("prepare", gtest_report("FAILED"), code=1, properties="FIXTURES_SETUP room")
+        self.add("a", gtest_report("COMPLETED"), properties="FIXTURES_REQUIRED room")
+        self.assertEqual(self.counts(), ((0, 2, 0), "a did not run\n"))
+
+    def test_entry_without_report(self):
+        for name, code in (("good", 0), ("bad", 1)):
+            binary = self.script(self.build / "bin" / name, f"raise SystemExit({code})\n")
+            self.tests.append(f'add_test({name} "{binary}")\n')
+        self.assertEqual(self.counts()[0], (1, 1, 0))
+
+    def test_filters_of_the_environment(self):
+        os.environ["GTEST_FILTER"] = "-*"
+        self.addCleanup(os.environ.pop, "GTEST_FILTER")
+        self.environment = check.test_environment(self.build)
+        self.add("a", gtest_report("COMPLETED"), action="assert 'GTEST_FILTER' not in os.environ")
+        self.assertEqual(self.counts()[0], (1, 0, 0))
+
+
+class Lit(Scratch):
+    def counts(self, codes, exit_code):
+        text = "" if codes is None else (
+            f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'code': c} for c in codes]})!r})\n")
+        self.script(self.build / "bin" / "lit", f"{text}raise SystemExit({exit_code})\n")
+        return self.told(check.lit)
+
+    def test_codes(self):
+        self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0), ((3, 0, 1), ""))
+        self.assertEqual(self.counts(["PASS", "FAIL", "XPASS", "UNRESOLVED", "TIMEOUT"], 1)[0], (1, 4, 0))
+
+    def test_exit_code(self):
+        self.assertEqual(self.counts(["PASS"], 2)[0], (1, 1, 0))
+        self.assertEqual(self.counts(None, 0)[0], (0, 1, 0))
+
+
+class EndToEnd(Scratch):
+    def counts(self, report, exit_code):
+        text = "" if report is None else (
+            f"import sys\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
+        return self.told(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
+
+    def test_exit_code(self):
+        whole = {"cases": 3, "passed": 2, "failed": 0, "skipped": 1}
+        self.assertEqual(self.counts(whole, 0), ((2, 0, 1), ""))
+        self.assertEqual(self.counts(whole, 1)[0], (2, 1, 1))
+        self.assertEqual(self.counts(None, 0)[0], (0, 1, 0))
+
+    def test_cases_that_did_not_run(self):
+        self.assertEqual(self.counts({"cases": 5, "passed": 2, "failed": 0, "skipped": 1}, 0)[0], (2, 2, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
