@@ -8,6 +8,7 @@ from harness import MODELS, expect
 ADAMW_LM = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 TEXT = {"input_ids": "gpt2-tiny.input_ids", "labels": "gpt2-tiny.labels"}
 VECTORS = {"x": "mlp.x", "labels": "mlp.labels"}
+IMAGES = {"x": "cnn.x", "labels": "cnn.labels"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ CONFIGS = {c.name: c for c in [
     _config("mlp-adamw", "mlp", "mlp", "adamw", VECTORS,
             "--optimizer", "adamw:lr=1e-3,beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01"),
     _config("mlp-training-info", "mlp-training-info", "mlp", "sgd", VECTORS),
+    _config("cnn-adamw", "cnn", "cnn", "adamw", IMAGES,
+            "--optimizer", "adamw:lr=1e-3,beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01"),
     _config("gpt2-tiny", "gpt2-tiny", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
     _config("gpt2-tiny-optimized", "gpt2-tiny-optimized", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
     _config("gpt2-tiny-logits", "gpt2-tiny-logits", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM,
@@ -71,6 +74,21 @@ def train(session, config, ranks, zero, steps=None, compile_options=(), run_opti
 
     key = ("train", config.name, ranks, zero, steps, tuple(compile_options), tuple(map(str, run_options)), gradients, repeat)
     return session.once(key, run)
+
+
+def instructions(session, plan):
+    """The text of a plan's instructions, without its memory and its notes."""
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    return text[text.index("plan.prologue"):]
+
+
+def expect_other_instructions(session, plans):
+    """No two of the plans have the same instructions. plans: {what it was compiled with: its path}."""
+    seen = {}
+    for what, plan in plans.items():
+        text = instructions(session, plan)
+        expect(text not in seen, f"`{what}` gives the same instructions as `{seen.get(text)}`")
+        seen[text] = what
 
 
 def reference_run(config):

@@ -40,7 +40,9 @@ TEST_P(FirstLoss, IsThatOfPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, FirstLoss,
-                         ::testing::Values(Case{"mlp", "mlp", ""}, Case{"gpt2-tiny-optimized", "gpt2-tiny", ""},
+                         ::testing::Values(Case{"mlp", "mlp", ""}, Case{"cnn", "cnn", ""},
+                                           Case{"gpt2-tiny", "gpt2-tiny", ""},
+                                           Case{"gpt2-tiny-optimized", "gpt2-tiny", ""},
                                            Case{"gpt2-tiny-logits", "gpt2-tiny", "cross_entropy(logits)"},
                                            Case{"llama-tiny", "llama-tiny", ""},
                                            Case{"llama-tiny-optimized", "llama-tiny", ""}),
@@ -106,6 +108,7 @@ TEST(Import, FoldedWeightsAreRecovered) {
 TEST(Import, WeightsAreNotRead) {
   Imported m = import(kModels + "/gpt2-mini.onnx", withBatch(8));
   ASSERT_TRUE(m.module);
+  EXPECT_EQ(m.count("parameter"), 76);
   for (auto op : m.module->getOps<train::ParameterOp>()) {
     ASSERT_TRUE(op.getSourceAttr());
     EXPECT_EQ(op.getSourceAttr().getFile().getValue(), "gpt2-mini.weights");

@@ -1,8 +1,8 @@
 """Parallelism never changes the answer: with the same ranks the saved weights are the same bits, however they are made."""
 from harness import Case, digest, expect
-from training import CONFIGS, train
+from training import CONFIGS, expect_other_instructions, train
 
-MODELS = ("mlp-adamw", "gpt2-tiny", "llama-tiny")
+MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
 
 
 def cases(session):
@@ -41,11 +41,25 @@ def idle_clipping(session, config, ranks):
     same_bits(train(session, config, ranks, 3, gradients=True), [("clipping that does not bite", clipped)])
 
 
+def ways(config, ranks):
+    """Options that give each another schedule of the same arithmetic: recomputation, gathers at use, parameters that stay
+    gathered, other buckets, another machine's costs."""
+    small, whole = ("--bucket-size", 4096), ("--bucket-size", "64MiB")
+    if config.name.startswith(("mlp", "cnn")):
+        vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100x8"), ("--profile", "rtx4090x8")]
+        return vectors if ranks > 1 else [small]
+    recompute = ("--recompute", "full")
+    return [recompute, small, whole, small + recompute] if ranks == 1 else [
+        recompute, ("--keep", "."), ("--profile", "h100x8"), ("--profile", "h100x8", "--prefetch", 0), whole, small + ("--keep", ".")]
+
+
 def schedules(session, config, ranks):
-    """Recomputation, gathers at use, buckets that stay, another machine's costs: other schedules of the same arithmetic."""
-    ways = (("--recompute", "full"), ("--prefetch", 0), ("--keep", "."), ("--profile", "h100x8"))
-    others = [(" ".join(map(str, way)), train(session, config, ranks, 3, compile_options=way)) for way in ways]
-    same_bits(train(session, config, ranks, 3, gradients=True), others)
+    steps = min(session.steps, 30)
+    made = {" ".join(map(str, way)): way for way in ((), *ways(config, ranks))}
+    expect_other_instructions(session, {what: session.plan(config.model, ranks, 3, 8, config.options + way)
+                                        for what, way in made.items()})
+    runs = [(what, train(session, config, ranks, 3, steps, way)) for what, way in made.items()]
+    same_bits(runs[0][1], runs[1:])
 
 
 def resumed(session, config, ranks):
