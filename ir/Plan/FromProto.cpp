@@ -81,20 +81,22 @@ void Reader::header(ProgramOp program) {
   for (const auto& [kind, bytes] : plan.memory().by_kind())
     kinds.push_back(builder.getNamedAttr(kind, builder.getI64IntegerAttr(bytes)));
   program->setAttr("by_kind", builder.getDictionaryAttr(kinds));
-  const plan::Training& training = plan.training();
-  program->setAttr("training",
-                   builder.getDictionaryAttr({
-                       builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
-                       builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
-                       builder.getNamedAttr("schedule", builder.getStringAttr(training.schedule().kind())),
-                       builder.getNamedAttr("warmup", builder.getI64IntegerAttr(training.schedule().warmup())),
-                       builder.getNamedAttr("steps", builder.getI64IntegerAttr(training.schedule().steps())),
-                       builder.getNamedAttr("min", builder.getF64FloatAttr(training.schedule().min())),
-                       builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
-                       builder.getNamedAttr("on_nan", builder.getStringAttr(training.on_nan())),
-                       builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
-                       builder.getNamedAttr("reduce_order", builder.getStringAttr(training.reduce_order())),
-                   }));
+  if (plan.has_training()) {
+    const plan::Training& training = plan.training();
+    program->setAttr("training",
+                     builder.getDictionaryAttr({
+                         builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
+                         builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
+                         builder.getNamedAttr("schedule", builder.getStringAttr(training.schedule().kind())),
+                         builder.getNamedAttr("warmup", builder.getI64IntegerAttr(training.schedule().warmup())),
+                         builder.getNamedAttr("steps", builder.getI64IntegerAttr(training.schedule().steps())),
+                         builder.getNamedAttr("min", builder.getF64FloatAttr(training.schedule().min())),
+                         builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
+                         builder.getNamedAttr("on_nan", builder.getStringAttr(training.on_nan())),
+                         builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
+                         builder.getNamedAttr("reduce_order", builder.getStringAttr(training.reduce_order())),
+                     }));
+  }
 }
 
 void Reader::declarations() {

@@ -89,6 +89,7 @@ double maxError(const Tensor& a, const Tensor& b) {
     }
     if (std::isnan(a.f[i]) != std::isnan(b.f[i])) return infinity;
     if (std::isnan(a.f[i]) || a.f[i] == b.f[i]) continue;
+    if (std::isinf(a.f[i]) || std::isinf(b.f[i])) return infinity;
     worst = std::max(worst, std::abs(a.f[i] - b.f[i]) / (1 + std::abs(b.f[i])));
   }
   return worst;

@@ -203,6 +203,7 @@ TEST(Kernel, EqualFusionsShareAKernel) {
                   kPipeline);
   EXPECT_EQ(program.fusions.size(), 2u);
   EXPECT_EQ(program.image.entries.size(), 1u);
+  checkKernels(program, program.randomArguments(4, 0.5), 1e-6);
 }
 
 }  // namespace

@@ -105,6 +105,7 @@ TEST(Parameters, BrokenTieIsRestored) {
   ASSERT_TRUE(i.module);
   EXPECT_EQ(i.count("parameter"), 1);
   EXPECT_THAT(i.decisions(), HasSubstr("m.head.weight: trainable, tied (2 uses)"));
+  EXPECT_EQ(i.count("matmul"), 1);
   i.module->walk([](train::MatMulOp op) { EXPECT_TRUE(op.getTransposeB()); });
 }
 

@@ -172,13 +172,29 @@ TEST(Npy, Versions) {
   EXPECT_EQ(array->data.size(), 24u);
   std::string two =
       one.substr(0, 6) + std::string("\x02\0", 2) + one.substr(8, 2) + std::string(2, '\0') + one.substr(10);
-  EXPECT_TRUE(io::parseNpy(bytesOf(two)).ok());
+  auto again = io::parseNpy(bytesOf(two));
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->type, array->type);
+  EXPECT_EQ(again->shape, array->shape);
+  for (const auto& read : {*array, *again}) {
+    std::vector<int32_t> values(6);
+    ASSERT_EQ(read.data.size(), 24u);
+    std::memcpy(values.data(), read.data.data(), 24);
+    EXPECT_THAT(values, ElementsAre(1, 2, 3, 4, 5, 6));
+  }
 }
 
 TEST(Npy, ScalarsAndOneDimension) {
-  EXPECT_TRUE(io::parseNpy(bytesOf(npy<float>("<f4", {}, {1}))).ok());
-  EXPECT_TRUE(io::parseNpy(bytesOf(npy<uint8_t>("|u1", {3}, {1, 2, 3}))).ok());
-  EXPECT_TRUE(io::parseNpy(bytesOf(npy<float>("<f4", {0, 7}, {}))).ok());
+  auto expect = [](const std::string& file, io::DataType type, std::vector<int64_t> shape, size_t bytes) {
+    auto array = io::parseNpy(bytesOf(file));
+    ASSERT_TRUE(array.ok()) << array.status().message();
+    EXPECT_EQ(array->type, type);
+    EXPECT_EQ(array->shape, shape);
+    EXPECT_EQ(array->data.size(), bytes);
+  };
+  expect(npy<float>("<f4", {}, {1}), io::DataType::F32, {}, 4);
+  expect(npy<uint8_t>("|u1", {3}, {1, 2, 3}), io::DataType::U8, {3}, 3);
+  expect(npy<float>("<f4", {0, 7}, {}), io::DataType::F32, {0, 7}, 0);
 }
 
 TEST(Npy, RefusesWhatItCannotRead) {

@@ -1,7 +1,7 @@
 """Products with epilogues: PyTorch's losses and gradients, the same bits whatever the stage, the schedule and the threads."""
 from cases.precision import BF16, expect_near
 from harness import Case, digest, expect
-from training import CONFIGS, expect_gradients, expect_reference, train
+from training import CONFIGS, expect_gradients, expect_other_instructions, expect_reference, train
 
 ON = ("--epilogues", "on")
 # A model, and how many of its products get an epilogue: bias and GELU of each layer forward, GELU's gradient and two sums
@@ -48,7 +48,10 @@ def ways(session, precision):
     """Nothing that only decides when something is computed changes a bit."""
     config, steps = CONFIGS["gpt2-tiny"], min(session.steps, 30)
     expected = digest(train(session, config, 2, 0, steps, (*precision, *ON)).weights)
-    for options in (("--recompute", "full"), ("--prefetch", 0), ("--profile", "h100x8")):
+    made = (("--recompute", "full"), ("--keep", "."), ("--profile", "h100x8"), ("--profile", "h100x8", "--prefetch", 0))
+    expect_other_instructions(session, {" ".join(map(str, options)): session.plan(
+        config.model, 2, 3, 8, (*config.options, *precision, *ON, *options)) for options in ((), *made)})
+    for options in made:
         run = train(session, config, 2, 3, steps, (*precision, *ON, *options))
         expect(digest(run.weights) == expected, f"{' '.join(map(str, options))} leaves other weights")
     for threads in (1, 2):

@@ -16,11 +16,12 @@ def cases(session):
     for name, (options, words) in OPTIONS.items():
         yield Case(f"errors/option/{name}", lambda o=options, w=words: refused_options(session, o, w))
     for name, (arguments, words) in RUNS.items():
-        yield Case(f"errors/run/{name}", lambda a=arguments, w=words: refused_run(session, a, w))
-    for name, damage in DAMAGES.items():
-        yield Case(f"errors/plan/{name}", lambda d=damage: refused_plan(session, d))
-    for name, (descr, shape, cut) in NPYS.items():
-        yield Case(f"errors/npy/{name}", lambda d=descr, s=shape, c=cut: refused_npy(session, d, s, c))
+        code = 2 if name in ("steps-negative", "option-unknown") else 1
+        yield Case(f"errors/run/{name}", lambda a=arguments, w=words, c=code: refused_run(session, a, w, c))
+    for name, (damage, words) in DAMAGES.items():
+        yield Case(f"errors/plan/{name}", lambda d=damage, w=words: refused_plan(session, d, w))
+    for name, arguments in NPYS.items():
+        yield Case(f"errors/npy/{name}", lambda a=arguments: refused_npy(session, *a))
     yield Case("errors/weights-missing", lambda: weights_missing(session))
     yield Case("errors/weights-changed", lambda: weights_changed(session))
     yield Case("errors/old-output-stays", lambda: old_output_stays(session))
@@ -42,20 +43,20 @@ def models():
         "integer-loss": (integer_loss, batch + ["--loss", "loss"], ["loss"]),
         "unknown-loss": (good, batch + ["--loss", "nonsense"], ["nonsense"]),
         "nothing-trainable": (good, batch + ["--freeze", ".*"], ["trainable"]),
-        "unbound-dimension": (linear(width="D", weight_tensor=weight("w", [4, 3], [0.5] * 12)), batch, ["D", "--bind"]),
+        "unbound-dimension": (linear(width="D", weight_tensor=weight("w", [4, 3], [0.5] * 12)), batch, ["'D'", "--bind"]),
         "unbound-batch": (good, [], ["--batch"]),
-        "batch-that-does-not-divide": (good, ["--batch", "6", "--ranks", "4"], ["6", "4"]),
+        "batch-that-does-not-divide": (good, ["--batch", "6", "--ranks", "4"], ["--batch 6", "4 ranks"]),
         "shapes-that-do-not-fit": (linear(width=5), batch, ["first"]),
         "external-file-above": (linear(weight_tensor=weight("w", [4, 3], location="../secret.bin")), batch, ["../secret.bin"]),
         "external-file-absolute": (linear(weight_tensor=weight("w", [4, 3], location="/etc/passwd")), batch, ["/etc/passwd"]),
-        "empty": (b"", batch, []),
-        "not-protobuf": (bytes(range(256)) * 8, batch, []),
-        "truncated": (good[:len(good) * 2 // 3], batch, []),
-        "length-beyond-the-end": (b"\x3a\xff\xff\xff\xff\x07" + good, batch, []),
-        "nested-deeply": (nested(4000), batch, []),
-        "negative-dimension": (linear(weight_tensor=weight("w", [4, -3], [0.5] * 12)), batch, ["w"]),
-        "weight-too-short": (linear(weight_tensor=weight("w", [4, 3], [0.5] * 11)), batch, ["w"]),
-        "dimensions-that-overflow": (linear(weight_tensor=weight("w", [1 << 40, 1 << 40], [0.5])), batch, ["w"]),
+        "empty": (b"", batch, ["no graph"]),
+        "not-protobuf": (bytes(range(256)) * 8, batch, ["not an ONNX model"]),
+        "truncated": (good[:len(good) * 2 // 3], batch, ["truncated"]),
+        "length-beyond-the-end": (b"\x3a\xff\xff\xff\xff\x07" + good, batch, ["truncated"]),
+        "nested-deeply": (nested(4000), batch, ["not an ONNX model"]),
+        "negative-dimension": (linear(weight_tensor=weight("w", [4, -3], [0.5] * 12)), batch, ["'w'", "negative dimension"]),
+        "weight-too-short": (linear(weight_tensor=weight("w", [4, 3], [0.5] * 11)), batch, ["'w'", "44", "48"]),
+        "dimensions-that-overflow": (linear(weight_tensor=weight("w", [1 << 40, 1 << 40], [0.5])), batch, ["'w'", "too many elements"]),
         "onnxruntime-artifact": ((MODELS / "ort-training-model.onnx").read_bytes(), batch, ["ONNX Runtime"]),
     }
 
@@ -91,40 +92,40 @@ X, LABELS = f"x={MODELS / 'mlp.x.npy'}", f"labels={MODELS / 'mlp.labels.npy'}"
 RUNS = {  # of a plan of the MLP: (arguments, words the error must have)
     "no-data": (["--steps", "1"], ["--data"]),
     "one-input-without-data": (["--data", X, "--steps", "1"], ["labels"]),
-    "unknown-input": (["--data", X, "--data", LABELS, "--data", f"z={MODELS / 'mlp.x.npy'}", "--steps", "1"], ["z"]),
+    "unknown-input": (["--data", X, "--data", LABELS, "--data", f"z={MODELS / 'mlp.x.npy'}", "--steps", "1"], ["'z'"]),
     "file-missing": (["--data", X, "--data", "labels=nowhere.npy", "--steps", "1"], ["nowhere.npy"]),
-    "inputs-swapped": (["--data", f"x={MODELS / 'mlp.labels.npy'}", "--data", LABELS, "--steps", "1"], ["x"]),
+    "inputs-swapped": (["--data", f"x={MODELS / 'mlp.labels.npy'}", "--data", LABELS, "--steps", "1"], ["'x'", "[800]", "[rows, 64]"]),
     "steps-negative": (["--data", X, "--data", LABELS, "--steps", "-1"], ["--steps"]),
     "threads-beyond-the-plan": (["--data", X, "--data", LABELS, "--steps", "1", "--threads-per-rank", "99"], ["--threads-per-rank"]),
     "resume-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--resume", "nowhere"], ["nowhere"]),
     "weights-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", "nowhere"], ["nowhere"]),
     "weights-not-safetensors": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", str(MLP)], ["mlp.onnx"]),
     "weights-of-another-model": (["--data", X, "--data", LABELS, "--steps", "1", "--weights",
-                                  str(MODELS / "gpt2-tiny.grad0.safetensors")], []),
+                                  str(MODELS / "gpt2-tiny.grad0.safetensors")], ["none of the model's parameters", "fc1.weight"]),
     "log-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--log", "nowhere/run.jsonl"], ["nowhere"]),
     "save-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--save", "nowhere/w.safetensors"], ["nowhere"]),
     "tuning-on-the-cpu": (["--data", X, "--data", LABELS, "--steps", "1", "--tuned", "table.txt"], ["--tuned", "runs on GPUs"]),
     "option-unknown": (["--data", X, "--data", LABELS, "--steps", "1", "--nonsense"], ["--nonsense"]),
 }
 
-DAMAGES = {  # what is done to a plan's bytes
-    "empty": lambda b: b"",
-    "text": lambda b: b"not a plan at all\n",
-    "truncated": lambda b: b[:len(b) // 2],
-    "last-byte-gone": lambda b: b[:-1],
-    "flipped-early": lambda b: b[:len(b) // 10] + bytes([b[len(b) // 10] ^ 1]) + b[len(b) // 10 + 1:],
-    "flipped-late": lambda b: b[:-40] + bytes([b[-40] ^ 0x80]) + b[-39:],
-    "an-onnx-model": lambda b: MLP.read_bytes(),
+DAMAGES = {  # what is done to a plan's bytes, and what the error says
+    "empty": (lambda b: b"", "not a plan"),
+    "text": (lambda b: b"not a plan at all\n", "not a plan"),
+    "truncated": (lambda b: b[:len(b) // 2], "truncated"),
+    "last-byte-gone": (lambda b: b[:-1], "truncated"),
+    "flipped-early": (lambda b: b[:len(b) // 10] + bytes([b[len(b) // 10] ^ 1]) + b[len(b) // 10 + 1:], "checksum"),
+    "flipped-late": (lambda b: b[:-40] + bytes([b[-40] ^ 0x80]) + b[-39:], "checksum"),
+    "an-onnx-model": (lambda b: MLP.read_bytes(), "not a plan"),
 }
 
-NPYS = {  # for the input `x` of the MLP, f32[N, 64]: type, shape, bytes cut from the end
-    "too-narrow": ("<f4", (16, 63), 0),
-    "rank-1": ("<f4", (1024,), 0),
-    "big-endian": (">f4", (16, 64), 0),
-    "wrong-kind": ("<i8", (16, 64), 0),
-    "no-rows": ("<f4", (0, 64), 0),
-    "truncated": ("<f4", (16, 64), 1),
-    "object": ("|O", (16, 64), 0),
+NPYS = {  # for the input `x` of the MLP, f32[N, 64]: type, shape, bytes cut from the end, what the error says
+    "too-narrow": ("<f4", (16, 63), 0, "[16, 63]"),
+    "rank-1": ("<f4", (1024,), 0, "[1024]"),
+    "big-endian": (">f4", (16, 64), 0, "'>f4'"),
+    "wrong-kind": ("<i8", (16, 64), 0, "i64"),
+    "no-rows": ("<f4", (0, 64), 0, "[0, 64]"),
+    "truncated": ("<f4", (16, 64), 1, "4095 bytes"),
+    "object": ("|O", (16, 64), 0, "'|O'"),
 }
 
 
@@ -147,23 +148,23 @@ def refused_options(session, options, words):
     expect_only(where, [])
 
 
-def refused_run(session, arguments, words):
+def refused_run(session, arguments, words, code):
     where, config = session.folder(), CONFIGS["mlp-adamw"]
     plan = session.plan(config.model, 2, 1, 8, config.options)
-    expect_short_error(session.call("sheaf-run", plan, *arguments, cwd=where, timeout=30), words)
+    expect_short_error(session.call("sheaf-run", plan, *arguments, cwd=where, timeout=30), words, code)
     expect_only(where, [])
 
 
-def refused_plan(session, damage):
+def refused_plan(session, damage, words):
     where, config = session.folder(), CONFIGS["mlp-adamw"]
     plan = where / "damaged.plan"
     plan.write_bytes(damage(session.plan(config.model, 2, 1, 8, config.options).read_bytes()))
     run = session.call("sheaf-run", plan, *data_arguments(config), "--steps", 1, timeout=30)
-    expect_short_error(run, ["damaged.plan"])
-    expect_short_error(session.call("sheaf", "inspect", plan, timeout=30), ["damaged.plan"])
+    expect_short_error(run, ["damaged.plan", words])
+    expect_short_error(session.call("sheaf", "inspect", plan, timeout=30), ["damaged.plan", words])
 
 
-def refused_npy(session, descr, shape, cut):
+def refused_npy(session, descr, shape, cut, words):
     where, config = session.folder(), CONFIGS["mlp-adamw"]
     count = 1
     for d in shape:
@@ -172,15 +173,14 @@ def refused_npy(session, descr, shape, cut):
     write_npy(where / "x.npy", descr, shape, payload)
     plan = session.plan(config.model, 2, 1, 8, config.options)
     done = session.call("sheaf-run", plan, "--data", f"x={where / 'x.npy'}", "--data", LABELS, "--steps", 1, timeout=30)
-    expect_short_error(done, ["x.npy"])
+    expect_short_error(done, ["'x'", "x.npy", words])
 
 
 def weights_missing(session):
     """A graph whose weights' file does not exist compiles; only a run needs the file."""
     plan = session.plan("gpt2-mini", 1, 0, 1)
-    done = session.call("sheaf-run", plan, "--data", f"input_ids={MODELS / 'gpt2-tiny.input_ids.npy'}",
-                        "--data", f"labels={MODELS / 'gpt2-tiny.labels.npy'}", "--steps", 1, timeout=30)
-    expect_short_error(done, [])
+    done = session.call("sheaf-run", plan, "--data", f"input_ids,labels={MODELS.parent.parent / 'LICENSE'}:u8", "--steps", 1, timeout=30)
+    expect_short_error(done, ["gpt2-mini.weights", "--weights"])
 
 
 def weights_changed(session):
@@ -198,7 +198,7 @@ def old_output_stays(session):
     """A failed compilation does not touch what stood at -o before."""
     where = session.folder()
     (where / "out.plan").write_text("what stood here before")
-    expect_short_error(session.call("sheaf", "compile", MLP, "-o", where / "out.plan", "--batch", 7, "--ranks", 2), [])
+    expect_short_error(session.call("sheaf", "compile", MLP, "-o", where / "out.plan", "--batch", 7, "--ranks", 2), ["--batch 7", "2 ranks"])
     expect((where / "out.plan").read_text() == "what stood here before", "the old file is gone or changed")
     expect_only(where, ["out.plan"])
 

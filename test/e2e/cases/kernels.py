@@ -75,7 +75,10 @@ def fat(session):
     folder = session.folder()
     for name, target in (("fat", "cuda:sm_90,cpu"), ("cpu", "cpu")):
         session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", folder / f"{name}.plan", "--batch", 4, "--ranks", 2,
-                        "--zero", 2, "--profile", "cpu", "--target", target)
+                        "--zero", 2, "--profile", "cpu", "--epilogues", "on", "--target", target)
+        session.succeed("sheaf-run", folder / f"{name}.plan", "--device", "cpu", *data_arguments(CONFIGS["gpt2-tiny"]), "--steps", 3,
+                        "--save", folder / f"{name}.safetensors")
+    expect(digest(folder / "fat.safetensors") == digest(folder / "cpu.safetensors"), "other weights than the CPU's own plan gives")
     text = folder / "fat.mlir"
     text.write_text(session.succeed("sheaf", "inspect", folder / "fat.plan", "--format", "text").out)
     session.succeed("sheaf", "assemble", text, "-o", folder / "again.plan")

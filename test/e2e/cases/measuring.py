@@ -105,7 +105,10 @@ def inspected(session):
     """A probe is a plan: it is proved, and its text is its bytes."""
     plan = probe(session, *BOTH)
     expect("race-free" in session.succeed("sheaf", "verify", plan).out, "the probe is not proved")
-    library(session)
+    where = session.folder()
+    (where / "probe.mlir").write_text(session.succeed("sheaf", "inspect", plan, "--format", "text").out)
+    session.succeed("sheaf", "assemble", where / "probe.mlir", "-o", where / "again.plan")
+    expect((where / "again.plan").read_bytes() == plan.read_bytes(), "assembling the text gives other bytes")
     expect(session.inspect(plan)["memory"]["peak_bytes"] > 1 << 20, "no room for what is measured")
 
 

@@ -8,6 +8,7 @@ import struct
 from formats import read_log, write_npy
 from harness import Case, digest, expect
 from onnxwriter import FLOAT, INT64, model, node, value, weight
+from training import expect_other_instructions
 
 ROWS, INPUTS, HIDDEN, CLASSES, STEPS, RATE = 8, 16, 263, 1021, 3, 0.5
 # Elements from row to row that the hidden layer and the logits have in f32, as runtime/plan/RowPitch.h has it.
@@ -138,14 +139,16 @@ def trains(session, ranks, zero):
 
 def schedules(session):
     _, weights_left = train(session, 2, 0)
-    for options in ((3,), (3, "--recompute", "full"), (2, "--profile", "h100x8")):
+    made = ((3,), (3, "--prefetch", 0), (3, "--profile", "h100x8"), (3, "--bucket-size", 4096), (2,), (2, "--profile", "h100x8"))
+    expect_other_instructions(session, {" ".join(map(str, options)): compiled(session, 2, *options) for options in made})
+    for options in made:
         expect(digest(train(session, 2, *options)[1]) == digest(weights_left), f"{options} leaves other weights")
 
 
 def narrow(session):
     steps, _ = train(session, 2, 3, "--precision", "bf16")
-    for i, (entry, (loss, _)) in enumerate(zip(steps, reference(), strict=True)):
-        expect(abs(entry["loss"] - loss) <= 5e-2, f"step {i}: loss {entry['loss']}, loops in f64 give {loss}")
+    differences = [abs(entry["loss"] - loss) for entry, (loss, _) in zip(steps, reference(), strict=True)]
+    expect(1e-6 < max(differences) < 5e-2, f"the losses differ by {differences} from those of loops in f64")
 
 
 def counted(session):

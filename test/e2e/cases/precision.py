@@ -124,7 +124,10 @@ def clipped(session):
     idle = train(session, config, 2, 3, compile_options=BF16 + ("--clip-norm", "1e6", "--on-nan", "skip"))
     expect(digest(idle.weights) == digest(plain.weights), "clipping that does not bite leaves other weights")
     biting = train(session, config, 2, 2, compile_options=BF16 + ("--clip-norm", "0.01"), steps=5)
-    expect(biting.steps[0]["grad_norm"] == plain.steps[0]["grad_norm"], "the norm before clipping is another")
+    expect(biting.steps[0]["grad_norm"] == plain.steps[0]["grad_norm"] > 0.01, "the norm before clipping is another")
+    same_length = train(session, config, 2, 0, compile_options=BF16, steps=5)
+    expect(digest(biting.weights) != digest(same_length.weights), "clipping that bites changes no bit")
+    expect([s["loss"] for s in biting.steps[1:]] != [s["loss"] for s in same_length.steps[1:]], "nor a loss")
 
 
 def state_of_f32(session):
