@@ -12,6 +12,7 @@ packages=(
   libxxhash-dev                                           # hashes of files (header only)
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
+  openmpi-bin mpich                                       # tests: their mpirun starts processes
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

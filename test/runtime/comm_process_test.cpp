@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -127,6 +128,23 @@ TEST(Launcher, Mpich) {
   EXPECT_THAT(refusal({{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}}), HasSubstr("PMI_RANK is '4'"));
 }
 
+// Two jobs on one host must not meet on one port. Here this process is its own proxy.
+TEST(Launcher, JobsOfMpichAreToldApartByTheirProxies) {
+  int connection[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, connection), 0);
+  Variables set{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}};
+  const uint16_t portOfAll = launchOf(set)->meeting.port;
+  EXPECT_EQ(launchOf(set)->job, "");
+  set["PMI_FD"] = std::to_string(connection[0]);
+  EXPECT_EQ(launchOf(set)->job, "hydra." + std::to_string(getpid()));
+  EXPECT_NE(launchOf(set)->meeting.port, portOfAll);
+  // A proxy a host is no id of a job.
+  set["MPI_LOCALNRANKS"] = "1";
+  set["SHEAF_RENDEZVOUS"] = "10.0.0.1:4000";
+  EXPECT_EQ(launchOf(set)->job, "");
+  for (int descriptor : connection) close(descriptor);
+}
+
 TEST(Launcher, Slurm) {
   Variables set{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"},  {"SLURM_LOCALID", "1"},
                 {"SLURM_JOB_ID", "9"}, {"SLURM_STEP_ID", "2"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.1.1.1"},
@@ -217,8 +235,8 @@ TEST(TcpProcessGroup, ADeathIsToldToAll) {
     EXPECT_LT(comm::Clock::now() - begin, std::chrono::seconds(10));
     for (int64_t i = 0; i < 3; ++i)
       if (i != culprit) {
-        EXPECT_THAT(told[static_cast<size_t>(i)],
-                    AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("ended without a message")));
+        EXPECT_THAT(told[static_cast<size_t>(i)], AllOf(HasSubstr("process " + std::to_string(culprit) + " ("),
+                                                        HasSubstr("ended without a message")));
       }
   }
 }

@@ -1,6 +1,9 @@
 #include "runtime/comm/process/Launcher.h"
 
+#include <sys/socket.h>
+
 #include <array>
+#include <climits>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -92,6 +95,20 @@ Status readNumbers(const Reader& reader, const Variables& names, Launch& launch)
   return {};
 }
 
+// Hydra (MPICH, Intel MPI) sets no job id. The proxy that starts all processes of a host is at the other end of their
+// connections PMI_FD, so its process id tells jobs on one host apart. Empty for jobs on several hosts, each of which
+// has a proxy, and where there is no such connection.
+std::string hydraJob(const Reader& reader, const Variables& names, int64_t size) {
+  auto together = reader.integer(names.localSize, 1, kMaxProcesses);
+  auto connection = reader.integer("PMI_FD", 0, INT_MAX);
+  if (!together.ok() || together->value_or(0) != size || !connection.ok() || !*connection) return "";
+  ucred proxy{};
+  socklen_t bytes = sizeof proxy;
+  const int descriptor = static_cast<int>(**connection);
+  if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &proxy, &bytes) != 0 || proxy.pid <= 0) return "";
+  return cat("hydra.", proxy.pid);
+}
+
 // The first host of Slurm's "node[07-09,12]-ib,other": node07-ib.
 std::string firstHost(std::string_view list) {
   size_t bracket = list.find_first_of("[,");
@@ -157,6 +174,7 @@ Expected<Launch> findLaunch(const Environment& environment) {
     bool there = reader.find(names.rank) || (!names.alsoNeeded && reader.find(names.size));
     if (!there || (names.alsoNeeded && !reader.find(names.alsoNeeded))) continue;
     SHEAF_RETURN_IF_ERROR(readNumbers(reader, names, launch));
+    if (launch.job.empty() && !names.job[0]) launch.job = hydraJob(reader, names, launch.size);
     if (launch.size > 1) SHEAF_RETURN_IF_ERROR(findMeeting(reader, names, launch));
     return launch;
   }

@@ -26,7 +26,8 @@ using Environment = std::function<const char*(const char* name)>;
 // The variables read; the first group that is set counts. Errors name the variable.
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 //   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK
-//   MPICH     PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (Hydra's, and Intel MPI's)
+//   MPICH     PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (Hydra's, and Intel MPI's); its job id is the process id of the proxy
+//             behind PMI_FD
 //   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID; only within a step (SLURM_STEP_ID),
 //             because a batch script itself has them as well
 //   PMI       PMI_RANK, PMI_SIZE

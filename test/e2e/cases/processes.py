@@ -1,7 +1,9 @@
 """Jobs of several processes give the bits of one process; they end together, in order or because one is lost."""
+import contextlib
 import dataclasses
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +25,12 @@ def cases(session):
         yield Case(f"processes/stage-{stage}", lambda z=stage: same_bits(session, 2, "torchrun", z))
     for before, after in ((4, 1), (1, 4), (4, 2)):
         yield Case(f"processes/state-of-{before}-for-{after}", lambda b=before, a=after: resumed(session, b, a))
+    for launcher in LAUNCHERS:
+        for count in (2, 4):
+            yield Case(f"processes/{launcher}/{count}", lambda v=launcher, n=count: by_mpirun(session, v, n))
+        yield Case(f"processes/{launcher}/jobs-at-once", lambda v=launcher: at_once(session, v))
+        yield Case(f"processes/{launcher}/interrupted", lambda v=launcher: mpirun_interrupted(session, v))
+        yield Case(f"processes/{launcher}/one-rank-fails", lambda v=launcher: mpirun_fails(session, v))
     yield Case("processes/damaged-state", lambda: damaged_state(session))
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
@@ -150,6 +158,91 @@ def same_bits(session, count, launcher, stage=STAGE, hosts=""):
            f"the log begins with {events[0]}")
     traces = [where / "trace"] + [where / f"trace.process-{p}" for p in range(1, count)]
     expect(all(t.exists() for t in traces), f"traces: {sorted(p.name for p in where.iterdir())}")
+
+
+# Debian's launchers, which may be installed side by side, and their options.
+LAUNCHERS = {"mpirun.openmpi": ["--oversubscribe"], "mpirun.mpich": []}
+
+
+def mpirun(session, launcher, count, *arguments, options=()):
+    """The command line of a job that a real launcher starts."""
+    path = shutil.which(launcher)
+    if not path:
+        raise Skip(f"there is no {launcher}: Debian's packages openmpi-bin and mpich have them")
+    root = ["--allow-run-as-root"] if launcher == "mpirun.openmpi" and os.geteuid() == 0 else []
+    return [path, *root, *LAUNCHERS[launcher], *options, "-np", count, session.tools / "sheaf-run", plan(session), *arguments]
+
+
+@contextlib.contextmanager
+def started(session, launcher, count, *arguments, options=()):
+    """A job under way: its launcher's process, and the file with what it and its processes say."""
+    told = session.folder() / "told"
+    command = list(map(str, mpirun(session, launcher, count, *arguments, options=options)))
+    with open(told, "wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        yield process, told
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def ended(session, process, told):
+    """The exit code of a job's launcher."""
+    try:
+        return process.wait(SECONDS * session.slowdown)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"no end:\n{told.read_text()}") from None
+
+
+def by_mpirun(session, launcher, count):
+    """The launcher's own variables, its binding to cores and its output: the bits of one process."""
+    where, expected = session.folder(), whole(session)
+    done = session.succeed(*mpirun(session, launcher, count, *common(), "--save", where / "w", "--log", where / "log"),
+                           timeout=SECONDS)
+    expect(done.err.count("step 0/") == 1, f"not one process shows progress:\n{done.err}")
+    expect(digest(where / "w") == digest(expected.weights), "other weights")
+    steps, events = read_log(where / "log")
+    expect(losses(steps) == losses(expected.steps), "other losses")
+    expect(events[0]["processes"] == count, f"the log begins with {events[0]}")
+
+
+def at_once(session, launcher):
+    """Jobs that run on one host at the same time do not meet each other."""
+    where, expected = session.folder(), whole(session)
+    with contextlib.ExitStack() as stack:
+        jobs = [stack.enter_context(started(session, launcher, 2, *common(), "--save", where / str(job))) for job in range(4)]
+        for job, (process, told) in enumerate(jobs):
+            expect(ended(session, process, told) == 0, f"job {job} fails:\n{told.read_text()}")
+            expect(digest(where / str(job)) == digest(expected.weights), f"job {job} leaves other weights")
+
+
+def mpirun_interrupted(session, launcher):
+    """A SIGTERM to the launcher reaches the processes: they save their state, from which the run goes on. Open MPI sends
+    SIGKILL after a second, or after as many as it is told, and calls a job that was interrupted a failure."""
+    where, openmpi = session.folder(), launcher == "mpirun.openmpi"
+    options = ["--mca", "odls_base_sigkill_timeout", 4 * session.slowdown] if openmpi else []
+    with started(session, launcher, 2, *common(100000), "--save-state", where / "state", "--log", where / "log",
+                 options=options) as (process, told):
+        begin = time.monotonic()
+        while not running(where / "log")():
+            expect(time.monotonic() - begin < SECONDS * session.slowdown, f"the job does not get going:\n{told.read_text()}")
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        code = ended(session, process, told)
+    expect(code == (1 if openmpi else 0), f"exit {code}:\n{told.read_text()}")
+    done = len(read_log(where / "log")[0])
+    expect((where / "state" / f"step-{done:08}" / "manifest.json").exists(), f"no state is saved:\n{told.read_text()}")
+    session.succeed("sheaf-run", plan(session), *common(3), "--resume", where / "state", "--save", where / "w")
+    expected = train(session, MODEL, RANKS, STAGE, steps=done + 3, repeat=launcher)
+    expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
+
+
+def mpirun_fails(session, launcher):
+    """An error of one rank ends the job with its words."""
+    done = session.call(*mpirun(session, launcher, 2, *broken_labels(session)), timeout=SECONDS)
+    expect(done.code == 1 and "rank 3: " in done.err and "row 23" in done.err, f"exit {done.code}:\n{done.err}")
 
 
 def resumed(session, before, after):
@@ -293,18 +386,21 @@ def one_fails(session):
 
 
 def one_rank_fails(session):
-    """A label that its type does not hold, in a row of the last process's in the third step."""
-    bad = session.folder() / "labels.npy"
-    right = (MODELS / "gpt2-tiny.labels.npy").read_bytes().replace(b"<i8", b"<u8")
-    at = 128 + 23 * 64 * 8  # the header, 23 rows of 64 labels
-    bad.write_bytes(right[:at] + (2**63).to_bytes(8, "little") + right[at + 8:])
-    arguments = common()[:2] + ["--data", f"labels={bad}", *common()[4:]]
-    with Job(session, 2, plan(session), *arguments) as job:
+    with Job(session, 2, plan(session), *broken_labels(session)) as job:
         codes = job.wait()
         expect(codes == [1, 1], f"exits {codes}")
         for process in job.processes:
             expect("rank 3: " in process.told() and "row 23" in process.told(), process.told())
         expect("process 1 (" in job.processes[0].told(), job.processes[0].told())
+
+
+def broken_labels(session):
+    """Data with a label that its type does not hold, in a row of the last process's in the third step."""
+    bad = session.folder() / "labels.npy"
+    right = (MODELS / "gpt2-tiny.labels.npy").read_bytes().replace(b"<i8", b"<u8")
+    at = 128 + 23 * 64 * 8  # the header, 23 rows of 64 labels
+    bad.write_bytes(right[:at] + (2**63).to_bytes(8, "little") + right[at + 8:])
+    return common()[:2] + ["--data", f"labels={bad}", *common()[4:]]
 
 
 def missing(session):
