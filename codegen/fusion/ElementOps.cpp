@@ -131,6 +131,26 @@ static Value emitMod(ArithBuilder& a, Value x, Value y, Type element, bool fmod)
   return a.select(adjust, a.add(r, y), r);
 }
 
+// Shifts by what is no number of bits below the width move every bit out; the bare instructions are undefined there.
+static Value emitShiftLeft(ArithBuilder& a, Value x, Value y) {
+  Type type = x.getType();
+  Value width = a.integer(type, ArithBuilder::elementOf(type).getIntOrFloatBitWidth()), zero = a.integer(type, 0);
+  Value fits = a.compare(CmpIPredicate::ult, y, width);
+  Value shifted = arith::ShLIOp::create(a.b, a.loc, x, a.select(fits, y, zero));
+  return a.select(fits, shifted, zero);
+}
+
+static Value emitShiftRight(ArithBuilder& a, Value x, Value y, Type element) {
+  Type type = x.getType();
+  int64_t width = ArithBuilder::elementOf(type).getIntOrFloatBitWidth();
+  Value fits = a.compare(CmpIPredicate::ult, y, a.integer(type, width)), zero = a.integer(type, 0);
+  if (isUnsigned(element)) {
+    Value shifted = arith::ShRUIOp::create(a.b, a.loc, x, a.select(fits, y, zero));
+    return a.select(fits, shifted, zero);
+  }
+  return arith::ShRSIOp::create(a.b, a.loc, x, a.select(fits, y, a.integer(type, width - 1)));
+}
+
 static Value emitCompare(ArithBuilder& a, ComparePredicate predicate, Value x, Value y, Type element) {
   static const CmpFPredicate floats[] = {CmpFPredicate::OEQ, CmpFPredicate::UNE, CmpFPredicate::OLT,
                                          CmpFPredicate::OLE, CmpFPredicate::OGT, CmpFPredicate::OGE};

@@ -196,7 +196,10 @@ Outcome Elementwise::run() {
           out[0].f[k] = in[1]->f[k] * geluSlope(in[0]->f[k], gate.getApproximate());
         return success();
       })
-      .Case<NotOp>([&](auto) { return unary([](D x) { return x; }, [](I x) { return I(!x); }); })
+      .Case<NotOp>([&](auto) {
+        bool logical = out[0].type.getElementType().isInteger(1);
+        return unary([](D x) { return x; }, [&](I x) { return logical ? !x : ~x; });
+      })
       .Case<IsNanOp>([&](auto) {
         for (size_t k = 0; k < out[0].i.size(); ++k) out[0].i[k] = std::isnan(in[0]->f[k]);
         return success();
@@ -227,6 +230,15 @@ Outcome Elementwise::run() {
       .Case<AndOp>([&](auto) { return binary([](D x, D) { return x; }, [](I x, I y) { return x & y; }); })
       .Case<OrOp>([&](auto) { return binary([](D x, D) { return x; }, [](I x, I y) { return x | y; }); })
       .Case<XorOp>([&](auto) { return binary([](D x, D) { return x; }, [](I x, I y) { return x ^ y; }); })
+      .Case<ShiftLeftOp>([&](auto) {
+        I width = out[0].type.getElementTypeBitWidth();
+        return binary([](D x, D) { return x; },
+                      [&](I x, I y) { return y < 0 || y >= width ? 0 : wrap(uint64_t(x) << y); });
+      })
+      .Case<ShiftRightOp>([&](auto) {
+        I width = out[0].type.getElementTypeBitWidth();
+        return binary([](D x, D) { return x; }, [&](I x, I y) { return x >> (y < 0 || y >= width ? 63 : y); });
+      })
       .Case<CompareOp>([&](CompareOp c) { return compare(c.getPredicate()); })
       .Case<SelectOp>([&](auto) { return select(); })
       .Case<FmaOp>([&](auto) { return fma(); })

@@ -30,6 +30,7 @@ def Train_Tensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I1, I<8>, I<16>, I3
 def Train_FloatTensor : StaticShapeTensorOf<[F32, F64, BF16, F16]>;
 def Train_IndexTensor : StaticShapeTensorOf<[I32, I64]>;
 def Train_BoolTensor : StaticShapeTensorOf<[I1]>;
+def Train_IntegerTensor : StaticShapeTensorOf<[I1, I<8>, I<16>, I32, I64, UI<8>]>;
 def Train_NumberTensor : StaticShapeTensorOf<[F32, F64, BF16, F16, I<8>, I<16>, I32, I64, UI<8>]>;
 
 def Train_ReduceKind : I32EnumAttr<"ReduceKind", "what a reduction computes", [

@@ -282,7 +282,9 @@ TEST(Math, EveryElementwiseOp) {
   for (const char* e : {"i32", "i64", "i8", "ui8"}) {
     for (const char* op : {"add %a, %b", "sub %a, %b", "mul %a, %b", "min %a, %b", "max %a, %b", "pow %a, %b"})
       checkOp({op, {e, e}, e, "T"}, 0, 300);
-    for (const char* op : {"neg %a", "abs %a", "sign %a", "relu %a"}) checkOp({op, {e}, e, "T"}, 0, 300);
+    for (const char* op : {"and %a, %b", "or %a, %b", "xor %a, %b"}) checkOp({op, {e, e}, e, "T"}, 0, 300);
+    for (const char* op : {"shift_left %a, %b", "shift_right %a, %b"}) checkOp({op, {e, e}, e, "T"}, 0, 80);
+    for (const char* op : {"neg %a", "abs %a", "sign %a", "relu %a", "not %a"}) checkOp({op, {e}, e, "T"}, 0, 300);
   }
   for (const char* predicate : {"eq", "ne", "lt", "le", "gt", "ge"})
     checkOp({(std::string("compare ") + predicate + " %a, %b").c_str(), {"i64", "i64"}, "i1", "T"}, 0);

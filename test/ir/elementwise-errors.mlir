@@ -22,3 +22,11 @@ func.func @logic_of_floats(%x: tensor<2xf32>) {
   %0 = train.and %x, %x : tensor<2xf32>
   return
 }
+
+// -----
+
+func.func @sum_of_booleans(%x: tensor<2xi1>) {
+  // expected-error @below {{'train.add' op operand #0 must be statically shaped tensor of 32-bit float}}
+  %0 = train.add %x, %x : tensor<2xi1>
+  return
+}

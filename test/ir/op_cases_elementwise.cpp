@@ -241,6 +241,14 @@ std::vector<OpCase> unaryCases() {
       cast("to_bool", "f64", "i1", {0, 0.1, -2, kNan}, {0, 1, 1, 0}),
       cast("integer_to_bool", "i32", "i1", {0, 256, -1}, {0, 1, 1}),
       cast("wraps", "i32", "i8", {127, 128, 256, -129}, {127, -128, 0, 127}),
+      {"shift_right",
+       "unsigned",
+       {data("3", "ui8", {200, 200, 200}), data("3", "ui8", {3, 8, 255})},
+       "%r = train.shift_right %a0, %a1 : tensor<3xui8>",
+       "tensor<3xui8>",
+       [](const std::vector<Values>&) {
+         return Values{25, 0, 0};
+       }},
       cast("to_unsigned", "i32", "ui8", {-1, 255, 256}, {255, 255, 0}),
   };
 }
@@ -330,6 +338,12 @@ std::vector<OpCase> integerCases() {
       integers("mod", "", {{7, -7, 7, -7}, {3, 3, -3, -3}}, {1, 2, -2, -1}),
       integers("mod", "integer_fmod", {{7, -7, 7, -7}, {3, 3, -3, -3}}, {1, -1, 1, -1}, " {fmod}"),
       integers("pow", "", {{3, 2, -1, 2}, {4, 0, -3, -1}}, {81, 1, -1, 0}),
+      integers("not", "", {{0, 5, -1}}, {-1, -6, 0}),
+      integers("and", "bitwise", {{12, -1, -4}, {10, 5, 7}}, {8, 5, 4}),
+      integers("or", "bitwise", {{12, -1, -4}, {10, 5, 3}}, {14, -1, -1}),
+      integers("xor", "bitwise", {{12, -1, -4}, {10, 5, 3}}, {6, -6, -1}),
+      integers("shift_left", "", {{3, -3, 1, 1, 1}, {4, 1, 31, 32, -1}}, {48, -6, -2147483648.0, 0, 0}),
+      integers("shift_right", "", {{48, -7, -7, 7, -7}, {4, 1, 40, 32, -1}}, {3, -4, -1, 0, -1}),
       integers("min", "", {{3, -2}, {4, -3}}, {3, -3}),
       integers("max", "", {{3, -2}, {4, -3}}, {4, -2}),
   };
