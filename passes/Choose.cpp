@@ -121,15 +121,20 @@ class Chooser {
   mlir::LogicalResult tryStage(int64_t stage) {
     PipelineOptions options = base_;
     options.stage = stage;
-    using Recompute = ChooseOptions::Recompute;
+    using train::Recomputation;
     struct Level {
-      const char* what;
+      Recomputation what;
       int64_t every;
     };
-    std::vector<Level> levels;
-    if (choices_.recompute != Recompute::kFull) levels.push_back({"none", 1});
-    if (choices_.recompute == Recompute::kAuto) levels.push_back({"kernels", 1});
-    if (choices_.recompute != Recompute::kNone) levels.insert(levels.end(), {{"all", 2}, {"all", 4}, {"all", 1}});
+    std::vector<Level> levels{{Recomputation::none, 1},
+                              {Recomputation::kernels, 1},
+                              {Recomputation::all, 2},
+                              {Recomputation::all, 4},
+                              {Recomputation::all, 1}};
+    if (choices_.recompute) {
+      auto asked = [&](const Level& level) { return level.what == *choices_.recompute; };
+      levels = {*std::find_if(levels.begin(), levels.end(), asked)};
+    }
     bool fitted = false;
     double gap = 0;  // of the candidate before
     for (const Level& level : levels) {
@@ -138,7 +143,7 @@ class Chooser {
       options.recomputeSegments = -1;
       bool fits = false;
       if (failed(offer(options, fits))) return failure();
-      if (choices_.recompute == Recompute::kFull) return mlir::success();
+      if (choices_.recompute) return mlir::success();
       if (fits && !fitted && &level != &levels.front() && failed(fewestSegments(options))) return failure();
       if (!fits && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
       // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
@@ -220,8 +225,8 @@ class Chooser {
 
 std::string Candidate::text() const {
   std::string told = cat("ZeRO-", options.stage);
-  if (options.recompute != "none")
-    told += cat(", recomputing ", options.recompute == "all" ? "everything" : "kernels", " in ",
+  if (options.recompute != train::Recomputation::none)
+    told += cat(", recomputing ", options.recompute == train::Recomputation::all ? "everything" : "kernels", " in ",
                 options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");
   if (options.bucketBytes > 0) told += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)

@@ -14,10 +14,10 @@
 namespace sheaf {
 
 struct ChooseOptions {
-  std::optional<int64_t> stage;  // none: the best
-  enum class Recompute { kNone, kAuto, kFull } recompute = Recompute::kAuto;
-  uint64_t memoryLimit = 0;  // of a rank's arena; 0: none
-  bool retention = true;     // which buckets stay gathered may be chosen; false: the options say
+  std::optional<int64_t> stage;                   // none: the best
+  std::optional<train::Recomputation> recompute;  // none: as little as fits
+  uint64_t memoryLimit = 0;                       // of a rank's arena; 0: none
+  bool retention = true;  // which buckets stay gathered may be chosen; false: the options say
 };
 
 // A candidate, compiled up to the phase `plan`.

@@ -39,15 +39,15 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   // It fixes which ops become one kernel, and with the precision of what kernels store every bit of the result.
   passes.addPass(train::createAssignFusions());
   train::SetPrecisionOptions precision;
-  precision.precision = options.precision;
-  precision.reducePrecision = options.reducePrecision;
+  precision.precision = train::stringifyPrecision(options.precision).str();
+  precision.reducePrecision = train::stringifyPrecision(options.reducePrecision).str();
   passes.addPass(train::createSetPrecision(precision));
 }
 
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   // After everything that decides bits: clones are never merged back.
   train::RecomputeOptions recompute;
-  recompute.what = options.recompute;
+  recompute.what = train::stringifyRecomputation(options.recompute).str();
   recompute.every = options.recomputeEvery;
   recompute.segments = options.recomputeSegments;
   passes.addPass(train::createRecompute(recompute));

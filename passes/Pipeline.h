@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ir/Train/TrainDialect.h"
 #include "mlir/Pass/PassManager.h"
 
 namespace sheaf {
@@ -11,11 +12,12 @@ namespace sheaf {
 struct PipelineOptions {
   std::string optimizer;  // NAME[:key=value,...]; empty: the model's own, else adamw
   bool clip = false, skip = false;
-  bool epilogues = false;                                   // see train-fuse-epilogues
-  std::string precision = "f32", reducePrecision = "bf16";  // see train-set-precision
+  bool epilogues = false;  // see train-fuse-epilogues
+  train::Precision precision = train::Precision::f32,
+                   reducePrecision = train::Precision::bf16;  // see train-set-precision
   int64_t stage = 0;
-  int64_t bucketBytes = 0;         // 0: chosen from the model's size
-  std::string recompute = "none";  // none, kernels or all; see train-recompute
+  int64_t bucketBytes = 0;                                      // 0: chosen from the model's size
+  train::Recomputation recompute = train::Recomputation::none;  // see train-recompute
   int64_t recomputeEvery = 2, recomputeSegments = -1;
   double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass
   std::string keep;     // and those with a parameter that this regular expression matches

@@ -38,7 +38,7 @@ class Update {
   FailureOr<int64_t> counterStart(StringRef name);
   Tensor optimizerOutput(const onnx::NodeProto& node, StringRef output, int depth);
   Tensor biasCorrection(StringRef counterName, double rate, bool root);
-  Value scalar(StringRef kind, double v);
+  Value scalar(train::ScalarKind kind, double v);
   LogicalResult constantsToScalars();
   InFlightDiagnostic error() {
     return emitError(parameter.getLoc()) << "training_info: the update of '" << variable << "': ";
@@ -57,11 +57,11 @@ class Update {
   RankedTensorType scalarType;
   Block* block = nullptr;
   Scope scope;
-  std::vector<std::pair<std::string, std::string>> states;  // initializer, name in the optimizer
-  std::vector<std::pair<std::string, double>> scalars;      // kind, value
+  std::vector<std::pair<std::string, std::string>> states;    // initializer, name in the optimizer
+  std::vector<std::pair<train::ScalarKind, double>> scalars;  // kind, value
 };
 
-Value Update::scalar(StringRef kind, double v) {
+Value Update::scalar(train::ScalarKind kind, double v) {
   for (auto [i, known] : llvm::enumerate(scalars))
     if (known.first == kind && known.second == v) return block->getArgument(2 + states.size() + i);
   scalars.emplace_back(kind, v);
@@ -115,7 +115,7 @@ FailureOr<int64_t> Update::counterStart(StringRef name) {
 Tensor Update::counter(StringRef name) {
   auto start = counterStart(name);
   if (failed(start)) return {};
-  Tensor t = scalar("step", 0);
+  Tensor t = scalar(train::ScalarKind::step, 0);
   if (*start != 1) t = add(t, constant(double(*start - 1)));
   return emit.cast(t, elementType(emit.context(), importer.initializer(name)->data_type()));
 }
@@ -174,9 +174,10 @@ Tensor Update::biasCorrection(StringRef counterName, double rate, bool root) {
   } else {
     auto start = counterStart(counterName);
     if (failed(start)) return {};
-    if (*start == 1) return Tensor(scalar(root ? "sqrt_bias_correction" : "bias_correction", rate));
-    correction =
-        emit.binary(Binary::Div, sub(Value(scalar("bias_correction", rate)), constant(1 - rate)), constant(rate));
+    if (*start == 1)
+      return Tensor(scalar(root ? train::ScalarKind::sqrt_bias_correction : train::ScalarKind::bias_correction, rate));
+    correction = emit.binary(
+        Binary::Div, sub(Value(scalar(train::ScalarKind::bias_correction, rate)), constant(1 - rate)), constant(rate));
   }
   return root ? emit.unary(Unary::Sqrt, correction) : correction;
 }
@@ -218,7 +219,8 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
   auto whenPositive = [&](const Tensor& then, const Tensor& otherwise) {
     if (start > 0) return then;
     if (fixed) return otherwise;
-    Tensor first = emit.compare(train::ComparePredicate::gt, Value(scalar("first_step", 0)), constant(0.5));
+    Tensor first =
+        emit.compare(train::ComparePredicate::gt, Value(scalar(train::ScalarKind::first_step, 0)), constant(0.5));
     return emit.select(first, otherwise, then);
   };
   double decay = number("norm_coefficient", 0);
@@ -274,7 +276,8 @@ LogicalResult Update::constantsToScalars() {
     if (auto constant = dyn_cast<train::ConstantOp>(op)) {
       auto data = dyn_cast<DenseElementsAttr>(constant.getValue());
       if (data && data.isSplat() && constant.getType() == scalarType) {
-        constant.getResult().replaceAllUsesWith(scalar("constant", data.getSplatValue<APFloat>().convertToDouble()));
+        constant.getResult().replaceAllUsesWith(
+            scalar(train::ScalarKind::constant, data.getSplatValue<APFloat>().convertToDouble()));
         constant.erase();
         continue;
       }
@@ -327,9 +330,7 @@ OwningOpRef<train::OptimizerOp> Update::build() {
   SmallVector<StringRef> names;
   for (auto& entry : states) names.push_back(entry.second);
   SmallVector<Attribute> kinds;
-  for (auto& [kind, v] : scalars)
-    kinds.push_back(b.getDictionaryAttr(
-        {b.getNamedAttr("kind", b.getStringAttr(kind)), b.getNamedAttr("value", b.getF64FloatAttr(v))}));
+  for (auto& [kind, v] : scalars) kinds.push_back(train::ScalarAttr::get(b.getContext(), kind, v));
   op->setStatesAttr(b.getStrArrayAttr(names));
   op->setScalarsAttr(b.getArrayAttr(kinds));
   return op;

@@ -1,6 +1,7 @@
 // From plan.proto to the `plan` dialect.
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/Words.h"
 
 using namespace mlir;
 
@@ -34,8 +35,8 @@ struct Reader {
     return {int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
   }
 
-  StringAttr typeOrNone(plan::ElementType type) {
-    return type ? builder.getStringAttr(plan::ElementType_Name(type)) : StringAttr();
+  ElementTypeAttr typeOrNone(plan::ElementType type) {
+    return type ? ElementTypeAttr::get(builder.getContext(), type) : ElementTypeAttr();
   }
 
   template <typename OpTy, typename Operands, typename... Args>
@@ -57,10 +58,6 @@ struct Reader {
   void header(ProgramOp program);
 };
 
-std::string lower(const std::string& text) {
-  return StringRef(text).lower();
-}
-
 void Reader::header(ProgramOp program) {
   auto integer = [&](StringRef name, int64_t value) { program->setAttr(name, builder.getI64IntegerAttr(value)); };
   integer("version", plan.version());
@@ -78,32 +75,32 @@ void Reader::header(ProgramOp program) {
   program->setAttr("streams", strings(plan.streams()));
   program->setAttr("decisions", strings(plan.decisions()));
   SmallVector<NamedAttribute> kinds;
-  for (const auto& [kind, bytes] : plan.memory().by_kind())
-    kinds.push_back(builder.getNamedAttr(kind, builder.getI64IntegerAttr(bytes)));
+  for (const plan::KindBytes& kind : plan.memory().by_kind())
+    kinds.push_back(builder.getNamedAttr(plan::word(kind.kind()), builder.getI64IntegerAttr(kind.bytes())));
   program->setAttr("by_kind", builder.getDictionaryAttr(kinds));
   if (plan.has_training()) {
     const plan::Training& training = plan.training();
+    MLIRContext* context = builder.getContext();
     program->setAttr("training",
                      builder.getDictionaryAttr({
                          builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
                          builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
-                         builder.getNamedAttr("schedule", builder.getStringAttr(training.schedule().kind())),
+                         builder.getNamedAttr("schedule", ScheduleKindAttr::get(context, training.schedule().kind())),
                          builder.getNamedAttr("warmup", builder.getI64IntegerAttr(training.schedule().warmup())),
                          builder.getNamedAttr("steps", builder.getI64IntegerAttr(training.schedule().steps())),
                          builder.getNamedAttr("min", builder.getF64FloatAttr(training.schedule().min())),
                          builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
-                         builder.getNamedAttr("on_nan", builder.getStringAttr(training.on_nan())),
+                         builder.getNamedAttr("on_nan", OnNanAttr::get(context, training.on_nan())),
                          builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
-                         builder.getNamedAttr("reduce_order", builder.getStringAttr(training.reduce_order())),
+                         builder.getNamedAttr("reduce_order", ReduceOrderAttr::get(context, training.reduce_order())),
                      }));
   }
 }
 
 void Reader::declarations() {
   for (const plan::Buffer& b : plan.buffers())
-    buffers.push_back(BufferOp::create(builder, loc, BufferType::get(builder.getContext()), b.name(),
-                                       lower(plan::BufferKind_Name(b.kind())), int64_t(b.offset()), int64_t(b.bytes()),
-                                       b.persistent()));
+    buffers.push_back(BufferOp::create(builder, loc, BufferType::get(builder.getContext()), b.name(), b.kind(),
+                                       int64_t(b.offset()), int64_t(b.bytes()), b.persistent()));
   for (const plan::File& f : plan.files()) FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
   for (const plan::Bucket& b : plan.buckets()) {
     SmallVector<Value> states;
@@ -112,18 +109,16 @@ void Reader::declarations() {
       states.push_back(buffers[state.buffer()]);
       names.push_back(builder.getStringAttr(state.name()));
     }
-    BucketOp::create(builder, loc, b.name(), plan::ElementType_Name(b.type()), int64_t(b.elements()),
-                     buffers[b.parameter_buffer()], b.parameters_sharded(), states, builder.getArrayAttr(names),
-                     b.states_sharded(), b.trainable(), b.master(), typeOrNone(b.gradient_type()));
+    BucketOp::create(builder, loc, b.name(), b.type(), int64_t(b.elements()), buffers[b.parameter_buffer()],
+                     b.parameters_sharded(), states, builder.getArrayAttr(names), b.states_sharded(), b.trainable(),
+                     b.master(), typeOrNone(b.gradient_type()));
   }
   for (const plan::Parameter& p : plan.parameters())
-    ParameterOp::create(builder, loc, p.name(), plan::ElementType_Name(p.type()), list(p.shape()),
-                        list(p.permutation()), p.trainable(), int64_t(p.bucket()), int64_t(p.offset()), source(p),
-                        typeOrNone(p.source_type()));
+    ParameterOp::create(builder, loc, p.name(), p.type(), list(p.shape()), list(p.permutation()), p.trainable(),
+                        int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
-  for (const plan::Input& i : plan.inputs())
-    InputOp::create(builder, loc, i.name(), plan::ElementType_Name(i.type()), list(i.shape()));
+  for (const plan::Input& i : plan.inputs()) InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()));
   for (const plan::StepScalar& s : plan.scalars()) ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
   for (const plan::KernelImage& i : plan.images()) {
     SmallVector<int64_t> offsets, grids, threads;
@@ -169,8 +164,8 @@ void Reader::one(const plan::Instruction& from) {
       const plan::Collective& c = from.collective();
       operands = {&c.source(), &c.destination()};
       auto create = [&]<typename OpTy>() {
-        instruction<OpTy>(from, operands, int64_t(c.communicator()), plan::ElementType_Name(c.type()),
-                          int64_t(c.count()), c.bucket(), c.phase());
+        instruction<OpTy>(from, operands, int64_t(c.communicator()), c.type(), int64_t(c.count()), c.bucket(),
+                          c.phase());
       };
       if (c.op() == plan::ALL_GATHER)
         create.operator()<AllGatherOp>();
@@ -196,7 +191,7 @@ void Reader::one(const plan::Instruction& from) {
       break;
     case plan::Instruction::kOutput:
       operands = {&from.output().source()};
-      instruction<WriteOutputOp>(from, operands, lower(plan::OutputKind_Name(from.output().output())));
+      instruction<WriteOutputOp>(from, operands, from.output().output());
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;

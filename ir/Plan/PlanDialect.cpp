@@ -3,6 +3,7 @@
 
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "runtime/plan/Words.h"
 
 using namespace mlir;
 using namespace sheaf::plan_ir;
@@ -60,7 +61,24 @@ static void printSection(OpAsmPrinter& printer, Operation*, Region& body) {
   printer.printRegion(body);
 }
 
+template <::sheaf::plan::ProtoEnum Enum>
+static ParseResult parseWord(AsmParser& parser, Enum& value) {
+  StringRef text;
+  SMLoc where = parser.getCurrentLocation();
+  if (parser.parseKeyword(&text)) return failure();
+  if (auto known = ::sheaf::plan::valueOf<Enum>(text)) return value = *known, success();
+  return parser.emitError(where) << "'" << text << "' is none of "
+                                 << ::sheaf::listText(::sheaf::plan::words<Enum>(), SIZE_MAX);
+}
+
+template <::sheaf::plan::ProtoEnum Enum>
+static void printWord(AsmPrinter& printer, Enum value) {
+  printer << ::sheaf::plan::word(value);
+}
+
 #include "ir/Plan/PlanDialect.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "ir/Plan/PlanAttrs.cpp.inc"
 #define GET_TYPEDEF_CLASSES
 #include "ir/Plan/PlanTypes.cpp.inc"
 #define GET_OP_CLASSES
@@ -70,6 +88,10 @@ void PlanDialect::initialize() {
   addTypes<
 #define GET_TYPEDEF_LIST
 #include "ir/Plan/PlanTypes.cpp.inc"
+      >();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "ir/Plan/PlanAttrs.cpp.inc"
       >();
   addOperations<
 #define GET_OP_LIST

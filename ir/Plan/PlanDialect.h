@@ -10,10 +10,13 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "runtime/plan/plan.pb.h"
 
 #include "ir/Plan/PlanDialect.h.inc"
 #define GET_TYPEDEF_CLASSES
 #include "ir/Plan/PlanTypes.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "ir/Plan/PlanAttrs.h.inc"
 #define GET_OP_CLASSES
 #include "ir/Plan/PlanOps.h.inc"
 

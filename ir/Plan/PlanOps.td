@@ -19,11 +19,39 @@ def PlanDialect : Dialect {
     `r`, `w` or `rw`; `+ rank * STRIDE` adds the rank's shard index times a stride to the address.
   }];
   let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
 }
 
 def Plan_BufferType : TypeDef<PlanDialect, "Buffer"> {
   let mnemonic = "buffer";
   let summary = "bytes of the arena";
+}
+
+// A value of one of plan.proto's enumerations, as the word that it has there.
+class Plan_Word<string enumeration, string text, string name = enumeration> : AttrDef<PlanDialect, name> {
+  let summary = text;
+  let parameters = (ins "::sheaf::plan::" # enumeration:$value);
+  let assemblyFormat = "custom<Word>($value)";
+  let returnType = "::sheaf::plan::" # enumeration;
+  let convertFromStorage = "$_self.getValue()";
+  let constBuilderCall = "::sheaf::plan_ir::" # name # "Attr::get($_builder.getContext(), $0)";
+}
+def Plan_ElementType : Plan_Word<"ElementType", "the type of elements in memory"> { let mnemonic = "element_type"; }
+def Plan_BufferKind : Plan_Word<"BufferKind", "what a buffer's bytes count as"> { let mnemonic = "buffer_kind"; }
+def Plan_Phase : Plan_Word<"Collective_Phase", "the part of the step", "Phase"> { let mnemonic = "phase"; }
+def Plan_OutputKind : Plan_Word<"OutputKind", "what is handed to the host"> { let mnemonic = "output_kind"; }
+def Plan_ScalarKind : Plan_Word<"StepScalar_Kind", "how a step scalar is computed", "ScalarKind"> {
+  let mnemonic = "scalar_kind";
+}
+// Of the program's dictionary `training`.
+def Plan_ScheduleKind : Plan_Word<"Schedule_Kind", "a learning rate's schedule", "ScheduleKind"> {
+  let mnemonic = "schedule";
+}
+def Plan_OnNan : Plan_Word<"Training_OnNan", "what a gradient norm that is not finite does", "OnNan"> {
+  let mnemonic = "on_nan";
+}
+def Plan_ReduceOrder : Plan_Word<"Training_ReduceOrder", "the order of sums over GPUs", "ReduceOrder"> {
+  let mnemonic = "reduce_order";
 }
 
 class Plan_Op<string mnemonic, list<Trait> traits = []> : Op<PlanDialect, mnemonic, traits>;
@@ -36,7 +64,7 @@ def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, NoRegionArguments]> {
 
 def Plan_BufferOp : Plan_Op<"buffer", [DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   let summary = "bytes [offset, offset + bytes) of the arena";
-  let arguments = (ins StrAttr:$name, StrAttr:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent);
+  let arguments = (ins StrAttr:$name, Plan_BufferKind:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent);
   let results = (outs Plan_BufferType:$result);
   let assemblyFormat = "$name $kind `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
 }
@@ -49,9 +77,9 @@ def Plan_FileOp : Plan_Op<"file"> {
 
 def Plan_BucketOp : Plan_Op<"bucket"> {
   let summary = "a flat array of parameters and its optimizer states";
-  let arguments = (ins StrAttr:$name, StrAttr:$type, I64Attr:$elements, Plan_BufferType:$parameters,
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, I64Attr:$elements, Plan_BufferType:$parameters,
       UnitAttr:$parameters_sharded, Variadic<Plan_BufferType>:$states, StrArrayAttr:$state_names, UnitAttr:$states_sharded,
-      UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<StrAttr>:$gradient_type);
+      UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<Plan_ElementType>:$gradient_type);
   let assemblyFormat = [{ $name $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
       `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? (`master` $master^)?
       (`gradients` $gradient_type^)? attr-dict }];
@@ -59,8 +87,8 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
   let summary = "a named tensor in a bucket, and where its initial bytes lie";
-  let arguments = (ins StrAttr:$name, StrAttr:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
-      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<StrAttr>:$source_type);
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
+      UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<Plan_ElementType>:$source_type);
   let assemblyFormat = [{ $name $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
       `permutation` $permutation `source` $source (`as` $source_type^)? attr-dict }];
 }
@@ -74,13 +102,13 @@ def Plan_ConstantOp : Plan_Op<"constant"> {
 
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
-  let arguments = (ins StrAttr:$name, StrAttr:$type, DenseI64ArrayAttr:$shape);
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape);
   let assemblyFormat = "$name $type $shape attr-dict";
 }
 
 def Plan_ScalarOp : Plan_Op<"scalar"> {
-  let summary = "a step scalar; see train.optimizer";
-  let arguments = (ins StrAttr:$kind, F64Attr:$value);
+  let summary = "a step scalar; plan.proto's StepScalar says how each kind is computed";
+  let arguments = (ins Plan_ScalarKind:$kind, F64Attr:$value);
   let assemblyFormat = "$kind $value attr-dict";
 }
 
@@ -128,8 +156,8 @@ def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAtt
     DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread, DefaultValuedAttr<I64Attr, "0">:$device_scratch), "$function $parameters"> {
   let summary = "calls a function of runtime/plan/Library.h";
 }
-class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, StrAttr:$type,
-    I64Attr:$count, StrAttr:$bucket, StrAttr:$phase), "$bucket $phase $type `count` $count `communicator` $communicator"> {
+class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, Plan_ElementType:$type,
+    I64Attr:$count, StrAttr:$bucket, Plan_Phase:$phase), "$bucket $phase $type `count` $count `communicator` $communicator"> {
   let summary = text;
 }
 def Plan_AllGatherOp : Plan_Collective<"all_gather", "operand 0: count elements; operand 1: ranks * count">;
@@ -152,7 +180,7 @@ def Plan_ReadInputOp : Plan_Instruction<"read_input", (ins I64Attr:$input), "$in
 def Plan_ReadScalarsOp : Plan_Instruction<"read_scalars", (ins), ""> {
   let summary = "writes the step scalars, f32, in order";
 }
-def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins StrAttr:$output), "$output"> {
+def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins Plan_OutputKind:$output), "$output"> {
   let summary = "hands a scalar (`loss` f32, `gradient_norm` f64) to the host";
 }
 

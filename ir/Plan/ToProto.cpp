@@ -1,16 +1,13 @@
 // From the `plan` dialect to plan.proto.
 #include "ir/Plan/PlanProto.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "runtime/plan/Words.h"
 
 using namespace mlir;
 
 namespace sheaf::plan_ir {
 
 namespace {
-
-std::string upper(StringRef text) {
-  return text.upper();
-}
 
 struct Writer {
   const Kernels kernels;
@@ -27,17 +24,6 @@ struct Writer {
     to->set_access(static_cast<plan::Access>(from.access));
   }
 
-  template <typename Enum>
-  LogicalResult parse(Operation* op, StringRef text, bool (*parser)(::google::protobuf::ConstStringParam, Enum*),
-                      Enum& value) {
-    if (parser(upper(text), &value)) return success();
-    return op->emitError() << "'" << text << "' is not a name the plan format knows";
-  }
-
-  LogicalResult type(Operation* op, StringRef text, plan::ElementType& value) {
-    return parse(op, text, &plan::ElementType_Parse, value);
-  }
-
   template <typename Field>
   void source(ArrayRef<int64_t> from, Field* to) {
     if (from.size() != 3) return;
@@ -49,6 +35,7 @@ struct Writer {
 
   LogicalResult declaration(Operation* op);
   LogicalResult instruction(Operation* op, plan::Instruction* out);
+  LogicalResult memoryKinds(ProgramOp program, DictionaryAttr kinds);
   LogicalResult header(ProgramOp program);
   LogicalResult section(Region& region, google::protobuf::RepeatedPtrField<plan::Instruction>* out) {
     for (Operation& op : region.front())
@@ -60,12 +47,10 @@ struct Writer {
 LogicalResult Writer::declaration(Operation* op) {
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](BufferOp b) {
-        plan::BufferKind kind;
-        if (failed(parse(op, b.getKind(), &plan::BufferKind_Parse, kind))) return failure();
         buffers[b.getResult()] = plan.buffers_size();
         plan::Buffer* out = plan.add_buffers();
         out->set_name(b.getName().str());
-        out->set_kind(kind);
+        out->set_kind(b.getKind());
         out->set_offset(b.getOffset());
         out->set_bytes(b.getBytes());
         out->set_persistent(b.getPersistent());
@@ -79,11 +64,9 @@ LogicalResult Writer::declaration(Operation* op) {
         return success();
       })
       .Case([&](BucketOp b) {
-        plan::ElementType element;
-        if (failed(type(op, b.getType(), element))) return failure();
         plan::Bucket* out = plan.add_buckets();
         out->set_name(b.getName().str());
-        out->set_type(element);
+        out->set_type(b.getType());
         out->set_elements(b.getElements());
         out->set_parameter_buffer(buffers.lookup(b.getParameters()));
         out->set_parameters_sharded(b.getParametersSharded());
@@ -95,28 +78,20 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_states_sharded(b.getStatesSharded());
         out->set_trainable(b.getTrainable());
         out->set_master(b.getMaster());
-        if (b.getGradientType()) {
-          if (failed(type(op, *b.getGradientType(), element))) return failure();
-          out->set_gradient_type(element);
-        }
+        if (b.getGradientType()) out->set_gradient_type(*b.getGradientType());
         return success();
       })
       .Case([&](ParameterOp p) {
-        plan::ElementType element;
-        if (failed(type(op, p.getType(), element))) return failure();
         plan::Parameter* out = plan.add_parameters();
         out->set_name(p.getName().str());
-        out->set_type(element);
+        out->set_type(p.getType());
         for (int64_t d : p.getShape()) out->add_shape(d);
         for (int64_t d : p.getPermutation()) out->add_permutation(d);
         out->set_trainable(p.getTrainable());
         out->set_bucket(p.getBucket());
         out->set_offset(p.getOffset());
         source(p.getSource(), out);
-        if (p.getSourceType()) {
-          if (failed(type(op, *p.getSourceType(), element))) return failure();
-          out->set_source_type(element);
-        }
+        if (p.getSourceType()) out->set_source_type(*p.getSourceType());
         return success();
       })
       .Case([&](ConstantOp c) {
@@ -126,17 +101,15 @@ LogicalResult Writer::declaration(Operation* op) {
         return success();
       })
       .Case([&](InputOp i) {
-        plan::ElementType element;
-        if (failed(type(op, i.getType(), element))) return failure();
         plan::Input* out = plan.add_inputs();
         out->set_name(i.getName().str());
-        out->set_type(element);
+        out->set_type(i.getType());
         for (int64_t d : i.getShape()) out->add_shape(d);
         return success();
       })
       .Case([&](ScalarOp s) {
         plan::StepScalar* out = plan.add_scalars();
-        out->set_kind(s.getKind().str());
+        out->set_kind(s.getKind());
         out->set_value(s.getValue().convertToDouble());
         return success();
       })
@@ -214,18 +187,16 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
       })
       .Case<AllGatherOp, ReduceScatterOp, AllReduceOp>([&](auto c) -> LogicalResult {
         if (failed(need(2))) return failure();
-        plan::ElementType element;
-        if (failed(type(op, c.getType(), element))) return failure();
         plan::Collective* to = out->mutable_collective();
         using Op = decltype(c);
         to->set_op(std::is_same_v<Op, AllGatherOp>       ? plan::ALL_GATHER
                    : std::is_same_v<Op, ReduceScatterOp> ? plan::REDUCE_SCATTER
                                                          : plan::ALL_REDUCE);
         to->set_communicator(c.getCommunicator());
-        to->set_type(element);
+        to->set_type(c.getType());
         to->set_count(c.getCount());
         to->set_bucket(c.getBucket().str());
-        to->set_phase(c.getPhase().str());
+        to->set_phase(c.getPhase());
         operand(operands[0], to->mutable_source());
         operand(operands[1], to->mutable_destination());
         return success();
@@ -251,13 +222,25 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
       })
       .Case([&](WriteOutputOp w) -> LogicalResult {
         if (failed(need(1))) return failure();
-        plan::OutputKind kind;
-        if (failed(parse(op, w.getOutput(), &plan::OutputKind_Parse, kind))) return failure();
-        out->mutable_output()->set_output(kind);
+        out->mutable_output()->set_output(w.getOutput());
         operand(operands[0], out->mutable_output()->mutable_source());
         return success();
       })
       .Default([](Operation* other) { return other->emitError("is not an instruction"); });
+}
+
+// In the kinds' order, whatever the order of the text.
+LogicalResult Writer::memoryKinds(ProgramOp program, DictionaryAttr kinds) {
+  for (NamedAttribute kind : kinds)
+    if (!plan::valueOf<plan::BufferKind>(kind.getName().strref()) || !isa<IntegerAttr>(kind.getValue()))
+      return program.emitError() << "by_kind: '" << kind.getName() << "' is no kind of buffer with a number of bytes";
+  for (const std::string& word : plan::words<plan::BufferKind>())
+    if (auto bytes = kinds.getAs<IntegerAttr>(word)) {
+      plan::KindBytes* to = plan.mutable_memory()->add_by_kind();
+      to->set_kind(*plan::valueOf<plan::BufferKind>(word));
+      to->set_bytes(bytes.getInt());
+    }
+  return success();
 }
 
 LogicalResult Writer::header(ProgramOp program) {
@@ -299,20 +282,28 @@ LogicalResult Writer::header(ProgramOp program) {
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))
-    for (NamedAttribute kind : kinds)
-      (*plan.mutable_memory()->mutable_by_kind())[kind.getName().str()] = cast<IntegerAttr>(kind.getValue()).getInt();
+    if (failed(memoryKinds(program, kinds))) return failure();
   if (auto training = program->getAttrOfType<DictionaryAttr>("training")) {
     plan::Training* to = plan.mutable_training();
     to->set_optimizer(text(training, "optimizer"));
     to->set_learning_rate(real(training, "learning_rate"));
-    to->mutable_schedule()->set_kind(text(training, "schedule"));
+    auto word = [&]<typename Attr>(StringRef name) -> FailureOr<decltype(Attr().getValue())> {
+      if (!training.contains(name)) return decltype(Attr().getValue())();
+      if (auto attribute = training.getAs<Attr>(name)) return attribute.getValue();
+      return program.emitError() << "training: '" << name << "' must be #plan<" << Attr::getMnemonic() << " WORD>";
+    };
+    auto schedule = word.operator()<ScheduleKindAttr>("schedule");
+    auto onNan = word.operator()<OnNanAttr>("on_nan");
+    auto order = word.operator()<ReduceOrderAttr>("reduce_order");
+    if (failed(schedule) || failed(onNan) || failed(order)) return failure();
+    to->mutable_schedule()->set_kind(*schedule);
     to->mutable_schedule()->set_warmup(whole(training, "warmup"));
     to->mutable_schedule()->set_steps(whole(training, "steps"));
     to->mutable_schedule()->set_min(real(training, "min"));
     to->set_clip_norm(real(training, "clip_norm"));
-    to->set_on_nan(text(training, "on_nan"));
+    to->set_on_nan(*onNan);
     to->set_seed(whole(training, "seed"));
-    to->set_reduce_order(text(training, "reduce_order"));
+    to->set_reduce_order(*order);
   }
   return success();
 }

@@ -49,6 +49,41 @@ def Train_Epilogue : I32EnumAttr<"Epilogue", "what a matrix product does besides
     I32EnumAttrCase<"gelu_grad", 4>, I32EnumAttrCase<"sum_lhs", 5>, I32EnumAttrCase<"sum_rhs", 6>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
 def Train_EpilogueAttr : EnumAttr<TrainDialect, Train_Epilogue, "epilogue"> { let assemblyFormat = "$value"; }
 
+// OptimizerOp has the formulas.
+def Train_ScalarKind : I32EnumAttr<"ScalarKind", "how a step scalar is computed", [
+    I32EnumAttrCase<"constant", 1>, I32EnumAttrCase<"lr_times", 2>, I32EnumAttrCase<"one_minus_lr_times", 3>,
+    I32EnumAttrCase<"lr_over_bias_correction", 4>, I32EnumAttrCase<"bias_correction", 5>,
+    I32EnumAttrCase<"sqrt_bias_correction", 6>, I32EnumAttrCase<"step", 7>, I32EnumAttrCase<"first_step", 8>,
+    I32EnumAttrCase<"clip_scale", 9>, I32EnumAttrCase<"finite", 10>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+def Train_ScalarAttr : AttrDef<TrainDialect, "Scalar"> {
+  let mnemonic = "scalar";
+  let summary = "a step scalar: its kind and its value";
+  let parameters = (ins EnumParameter<Train_ScalarKind>:$kind, "::mlir::FloatAttr":$value);
+  let builders = [AttrBuilder<(ins "ScalarKind":$kind, CArg<"double", "0">:$value), [{
+    return $_get($_ctxt, kind, FloatAttr::get(Float64Type::get($_ctxt), value));
+  }]>];
+  let assemblyFormat = "`<` $kind `,` $value `>`";
+}
+
+// The pass that needs gathered parameters first.
+def Train_Phase : I32EnumAttr<"Phase", "a pass over the graph", [
+    I32EnumAttrCase<"forward", 1>, I32EnumAttrCase<"backward", 2>]> {
+  let cppNamespace = "::sheaf::train";
+  let genSpecializedAttr = 0;
+}
+def Train_PhaseAttr : EnumAttr<TrainDialect, Train_Phase, "phase"> { let assemblyFormat = "$value"; }
+
+// How much of the forward pass the backward pass computes again: see train-recompute.
+def Train_Recomputation : I32EnumAttr<"Recomputation", "what is computed again in the backward pass", [
+    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"kernels", 1>, I32EnumAttrCase<"all", 2>]> {
+  let cppNamespace = "::sheaf::train";
+  let genSpecializedAttr = 0;
+}
+
+// What memory holds, and what products are rounded to: see train-set-precision.
+def Train_Precision : I32EnumAttr<"Precision", "what parameters, activations and gradients are held in", [
+    I32EnumAttrCase<"f32", 0>, I32EnumAttrCase<"tf32", 1>, I32EnumAttrCase<"bf16", 2>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+
 def Train_SourceAttr : AttrDef<TrainDialect, "Source"> {
   let mnemonic = "source";
   let summary = "where a parameter's initial bytes lie";

@@ -38,4 +38,14 @@ namespace sheaf::train {
 // Of a product or convolution of f32: its operands may be rounded to TF32.
 inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 
+// The words of one of the dialect's enumerations, in order.
+template <typename Enum>
+std::vector<std::string> enumWords() {
+  constexpr uint32_t kMost = 32;
+  std::vector<std::string> words;
+  for (uint32_t value = 0; value < kMost; ++value)
+    if (llvm::StringRef word = stringifyEnum(static_cast<Enum>(value)); !word.empty()) words.push_back(word.str());
+  return words;
+}
+
 }  // namespace sheaf::train

@@ -34,18 +34,20 @@ def Train_ReadOp : Train_Op<"read", [Pure]> {
   let assemblyFormat = "$parameter attr-dict `:` type($result)";
 }
 
+def Train_ScalarArrayAttr : TypedArrayAttrBase<Train_ScalarAttr, "step scalars">;
+
 def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove]> {
   let summary = "an elementwise update rule";
   let description = [{
     The update of one element, as ops on `tensor<f32>` in a region with arguments (parameter, gradient, states...,
     scalars...) that yields (parameter, states...). `states` names the optimizer state kept per element; every state
-    starts at zero. `scalars` lists the step scalars: dictionaries {kind, value}, computed by the runtime for every
-    step in f64 and rounded to f32. Kinds (v is `value`, t the 1-based number of the update): `constant` v, `lr`,
-    `lr_times` lr*v, `one_minus_lr_times` 1-lr*v, `lr_over_bias_correction` lr/(1-v^t),
+    starts at zero. `scalars` lists the step scalars, `#train.scalar<KIND, v>`: numbers that the runtime computes for
+    every step in f64 and rounds to f32. The kinds, with the learning rate lr and the 1-based number t of the update:
+    `constant` v, `lr_times` lr*v, `one_minus_lr_times` 1-lr*v, `lr_over_bias_correction` lr/(1-v^t),
     `bias_correction` 1-v^t, `sqrt_bias_correction` sqrt(1-v^t), `step` t, `first_step` (1 if t is 1, else 0),
     `clip_scale` (1 or max_norm/(norm+1e-6)), `finite` (1 if the gradient norm is finite, else 0).
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$states, ArrayAttr:$scalars);
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$states, Train_ScalarArrayAttr:$scalars);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name `states` $states `scalars` $scalars attr-dict-with-keyword $body";
   let hasVerifier = 1;

@@ -21,8 +21,7 @@ def ZeroDialect : Dialect {
     | 2 | `zero.parameters` | `zero.reduce_scatter` | shard | `zero.gather_updated` |
     | 3 | `zero.all_gather` ... `zero.release` | `zero.reduce_scatter` | shard | |
 
-    Every sum runs over the ranks in rank order, so all stages give the same bits. The only group of ranks so far is the
-    world. A module has the attribute `zero.stage` (i64) once buckets are formed.
+    Every sum runs over all ranks in rank order, so all stages give the same bits. A module has the attribute `zero.stage` (i64) once buckets are formed.
   }];
   let dependentDialects = ["::sheaf::train::TrainDialect"];
 }
@@ -50,7 +49,7 @@ def Zero_ParametersOp : Zero_Op<"parameters", [Pure]> {
 
 def Zero_AllGatherOp : Zero_Op<"all_gather"> {
   let summary = "the parameters of a bucket, gathered from the shards of all ranks (stage 3)";
-  let arguments = (ins FlatSymbolRefAttr:$bucket, StrAttr:$phase, DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Train_PhaseAttr:$phase);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$bucket $phase attr-dict `:` type($result)";
 }
@@ -71,8 +70,7 @@ def Zero_ViewOp : Zero_Op<"view", [Pure]> {
 def Zero_AllReduceOp : Zero_Op<"all_reduce"> {
   let summary = "the gradients of a bucket's members, summed over ranks, whole on every rank (stage 0)";
   let description = [{ `gradients[i]` is the gradient of the bucket's i-th parameter; it is computed straight into place. }];
-  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients,
-      DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$bucket `(` $gradients `)` attr-dict `:` functional-type($gradients, $result)";
 }
@@ -83,8 +81,7 @@ def Zero_ReduceScatterOp : Zero_Op<"reduce_scatter"> {
     `whole`: the shard is reduced in place and the rank keeps the storage of the whole gradient (stage 1); otherwise the
     unreduced gradient is given up.
   }];
-  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients, UnitAttr:$whole,
-      DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients, UnitAttr:$whole);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$bucket `(` $gradients `)` (`whole` $whole^)? attr-dict `:` functional-type($gradients, $result)";
 }
@@ -115,7 +112,7 @@ def Zero_UpdateOp : Zero_Op<"update"> {
 
 def Zero_GatherUpdatedOp : Zero_Op<"gather_updated"> {
   let summary = "brings the other ranks' updated shards into the replicated parameters (stages 1 and 2)";
-  let arguments = (ins FlatSymbolRefAttr:$bucket, DefaultValuedAttr<StrAttr, "\"world\"">:$group);
+  let arguments = (ins FlatSymbolRefAttr:$bucket);
   let assemblyFormat = "$bucket attr-dict";
 }
 

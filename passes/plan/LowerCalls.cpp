@@ -384,7 +384,8 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         locations[g.getResult()] = placeResult(g.getResult());
         instruction<AllReduceOp>(op->getLoc(), kCommunicationStream, labelOf(op->getLoc()),
                                  {operand(g.getOperand(), kRead), operand(g.getResult(), kWrite)}, kReductions,
-                                 typeName(type.getElementType()), type.getNumElements(), "", "forward");
+                                 elementTypeOf(type.getElementType()), type.getNumElements(), "",
+                                 plan::Collective::FORWARD);
         return success();
       })
       .Default([&](Operation* other) {

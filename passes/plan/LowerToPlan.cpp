@@ -72,11 +72,12 @@ void StepLowering::declareParameter(zero::BucketOp bucket, int64_t index, train:
   SmallVector<int64_t> source;
   if (auto from = parameter.getSource())
     source = {file(from->getFile().getValue()), from->getOffset(), from->getLength()};
-  auto op = ParameterOp::create(head, parameter.getLoc(), parameter.getSymName(), typeName(type.getElementType()),
+  auto op = ParameterOp::create(head, parameter.getLoc(), parameter.getSymName(), elementTypeOf(type.getElementType()),
                                 type.getShape(), parameter.getPermutation().value_or(ArrayRef<int64_t>()),
-                                bool(bucket.getOptimizer()), index, offset, source, StringAttr());
+                                bool(bucket.getOptimizer()), index, offset, source, ElementTypeAttr());
   auto sourceType = parameter->getAttrOfType<TypeAttr>("train.source_type");
-  if (sourceType && sourceType.getValue() != type.getElementType()) op.setSourceType(typeName(sourceType.getValue()));
+  if (sourceType && sourceType.getValue() != type.getElementType())
+    op.setSourceType(elementTypeOf(sourceType.getValue()));
   if (auto value = parameter.getValue()) op->setAttr("value", *value);
 }
 
@@ -99,7 +100,7 @@ void StepLowering::declareBuckets() {
     int64_t whole = storage.elements * storage.width;
     StringRef name = bucket.getSymName();
     storage.parameters =
-        buffer((name + ".parameters").str(), "parameters", storage.parametersSharded ? whole / ranks : whole, true);
+        buffer((name + ".parameters").str(), plan::PARAMETERS, storage.parametersSharded ? whole / ranks : whole, true);
     SmallVector<Attribute> stateNames;
     storage.gradientType = bucket.getElementType();
     if (bucket.getOptimizer()) {
@@ -111,17 +112,18 @@ void StepLowering::declareBuckets() {
       if (storage.master) states.insert(states.begin(), head.getStringAttr("master"));
       for (StringAttr state : states) {
         stateNames.push_back(state);
-        storage.states.push_back(buffer((name + "." + state.getValue()).str(), "optimizer",
+        storage.states.push_back(buffer((name + "." + state.getValue()).str(), plan::OPTIMIZER,
                                         storage.elements * 4 / (storage.statesSharded ? ranks : 1), true));
       }
-      storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? "gathered" : "gradients",
+      storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? plan::GATHERED : plan::GRADIENTS,
                                 storage.elements * widthOf(storage.gradientType));
     }
     bool own = storage.gradientType == bucket.getElementType();
-    BucketOp::create(head, bucket.getLoc(), name, typeName(bucket.getElementType()), storage.elements,
-                     storage.parameters, storage.parametersSharded, storage.states, head.getArrayAttr(stateNames),
-                     storage.statesSharded, bool(bucket.getOptimizer()), storage.master,
-                     own ? StringAttr() : head.getStringAttr(typeName(storage.gradientType)));
+    BucketOp::create(
+        head, bucket.getLoc(), name, elementTypeOf(bucket.getElementType()), storage.elements, storage.parameters,
+        storage.parametersSharded, storage.states, head.getArrayAttr(stateNames), storage.statesSharded,
+        bool(bucket.getOptimizer()), storage.master,
+        own ? ElementTypeAttr() : ElementTypeAttr::get(head.getContext(), elementTypeOf(storage.gradientType)));
     for (auto [symbol, offset] : llvm::zip(bucket.getParameters().getAsRange<FlatSymbolRefAttr>(), bucket.getOffsets()))
       declareParameter(bucket, index, symbols.lookup<train::ParameterOp>(symbol.getValue()), offset);
     ++index;
@@ -132,8 +134,8 @@ void StepLowering::declareInputs() {
   for (auto [i, argument] : llvm::enumerate(step.getArguments())) {
     auto type = cast<RankedTensorType>(argument.getType());
     StringRef name = step.getArgAttrOfType<StringAttr>(i, "train.name").getValue();
-    InputOp::create(head, module.getLoc(), name, typeName(type.getElementType()), type.getShape());
-    locations[argument] = {buffer(name, "activations", bytesOf(argument))};
+    InputOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape());
+    locations[argument] = {buffer(name, plan::ACTIVATIONS, bytesOf(argument))};
     instruction<ReadInputOp>(module.getLoc(), kComputeStream, name, {operand(argument, kWrite)}, int64_t(i));
   }
 }
@@ -156,7 +158,7 @@ void StepLowering::analyzeUses() {
 }
 
 void StepLowering::constant(train::ConstantOp op) {
-  Value store = buffer("constant", "constants", bytesOf(op.getResult()), true);
+  Value store = buffer("constant", plan::CONSTANTS, bytesOf(op.getResult()), true);
   locations[op.getResult()] = {store};
   ConstantOp::create(head, op.getLoc(), store, ArrayRef<int64_t>(), op.getValue());
 }
@@ -165,14 +167,14 @@ LogicalResult StepLowering::run() {
   createProgram();
   analyzeUses();
   declareBuckets();
-  scalarBuffer = buffer("scalars", "activations", 0);
-  normScalars = buffer("norm_scalars", "activations", 8);
+  scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
+  normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
   declareInputs();
 
   // The partial norms of all buckets lie side by side, each rank's in a row.
   for (auto norm : step.getOps<zero::GradientNormOp>()) {
     int64_t count = norm.getPartials().size();
-    Value partials = buffer("norm_partials", "activations", ranks * count * 8);
+    Value partials = buffer("norm_partials", plan::ACTIVATIONS, ranks * count * 8);
     for (auto [i, partial] : llvm::enumerate(norm.getPartials()))
       locations[partial] = {partials, int64_t(i) * 8, ranks > 1 ? count * 8 : 0};
   }
@@ -183,14 +185,14 @@ LogicalResult StepLowering::run() {
     } else if (auto loss = dyn_cast<train::LossOp>(op)) {
       Operand value = operand(loss.getValue(), kRead);
       if (ranks > 1) {
-        Operand global{buffer("loss", "activations", 4), 0, 4, 0, kWrite};
-        instruction<AllReduceOp>(op.getLoc(), kCommunicationStream, "loss", {value, global}, kReductions, "F32",
-                                 int64_t(1), "", "forward");
+        Operand global{buffer("loss", plan::ACTIVATIONS, 4), 0, 4, 0, kWrite};
+        instruction<AllReduceOp>(op.getLoc(), kCommunicationStream, "loss", {value, global}, kReductions, plan::F32,
+                                 int64_t(1), "", plan::Collective::FORWARD);
         value = global;
         value.access = kRead;
       }
       instruction<WriteOutputOp>(op.getLoc(), ranks > 1 ? kCommunicationStream : kComputeStream, "loss", {value},
-                                 "loss");
+                                 plan::LOSS);
     } else if (op.getDialect()->getNamespace() == "zero") {
       if (failed(lowerZero(&op))) return failure();
     } else if (failed(lowerOp(&op))) {

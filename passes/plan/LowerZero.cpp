@@ -2,10 +2,24 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/plan/Lowering.h"
+#include "runtime/plan/Words.h"
 
 using namespace mlir;
 
 namespace sheaf::plan_ir {
+
+namespace {
+
+// The kinds that the runtime computes have the same words in the plan.
+std::optional<plan::StepScalar::Kind> kindOf(train::ScalarKind kind) {
+  return plan::valueOf<plan::StepScalar::Kind>(train::stringifyScalarKind(kind));
+}
+
+plan::Collective::Phase phaseOf(train::Phase phase) {
+  return phase == train::Phase::forward ? plan::Collective::FORWARD : plan::Collective::BACKWARD;
+}
+
+}  // namespace
 
 // Padding between and behind members takes part in reductions and norms: it must be zero.
 void Lowering::zeroPadding(BucketStorage& storage) {
@@ -24,27 +38,27 @@ void Lowering::zeroPadding(BucketStorage& storage) {
   gap(end, storage.elements);
 }
 
-void Lowering::collective(const BucketStorage& bucket, StringRef op, mlir::Location loc, StringRef phase,
-                          const Operand& source, const Operand& destination) {
-  int64_t shard = bucket.elements / ranks;
+void Lowering::collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc,
+                          plan::Collective::Phase phase, const Operand& source, const Operand& destination) {
+  const int64_t shard = bucket.elements / ranks;
   zero::BucketOp symbol = bucket.op;
-  StringRef name = symbol.getSymName(),
-            type = typeName(op == "all_gather" ? symbol.getElementType() : bucket.gradientType);
-  if (op == "all_gather")
-    instruction<AllGatherOp>(loc, kCommunicationStream, name, {source, destination}, kGathers, type, shard, name,
-                             phase);
-  else if (op == "reduce_scatter")
-    instruction<ReduceScatterOp>(loc, kCommunicationStream, name, {source, destination}, kReductions, type, shard, name,
-                                 phase);
+  StringRef name = symbol.getSymName();
+  const plan::ElementType type = elementTypeOf(op == plan::ALL_GATHER ? symbol.getElementType() : bucket.gradientType);
+  auto append = [&]<typename OpTy>(int64_t communicator, int64_t count) {
+    instruction<OpTy>(loc, kCommunicationStream, name, {source, destination}, communicator, type, count, name, phase);
+  };
+  if (op == plan::ALL_GATHER)
+    append.operator()<AllGatherOp>(kGathers, shard);
+  else if (op == plan::REDUCE_SCATTER)
+    append.operator()<ReduceScatterOp>(kReductions, shard);
   else
-    instruction<AllReduceOp>(loc, kCommunicationStream, name, {source, destination}, kReductions, type, bucket.elements,
-                             name, phase);
+    append.operator()<AllReduceOp>(kReductions, bucket.elements);
 }
 
-int64_t Lowering::scalarSlot(StringRef kind, double value) {
+int64_t Lowering::scalarSlot(plan::StepScalar::Kind kind, double value) {
   for (auto [i, scalar] : llvm::enumerate(scalars))
     if (scalar.first == kind && scalar.second == value) return i;
-  scalars.emplace_back(kind.str(), value);
+  scalars.emplace_back(kind, value);
   return scalars.size() - 1;
 }
 
@@ -79,20 +93,25 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   SmallVector<std::pair<unsigned, double>> constants;
   Block& rule = optimizer.getBody().front();
   SmallVector<unsigned> scalarArguments;
-  for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<DictionaryAttr>())) {
-    unsigned argument = arguments + i;
-    StringRef kind = scalar.getAs<StringAttr>("kind").getValue();
-    double value = scalar.contains("value") ? scalar.getAs<FloatAttr>("value").getValueAsDouble() : 0;
-    if (kind == "constant") {
+  for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<train::ScalarAttr>())) {
+    const unsigned argument = arguments + i;
+    const train::ScalarKind kind = scalar.getKind();
+    const double value = scalar.getValue().getValueAsDouble();
+    if (kind == train::ScalarKind::constant) {
       constants.push_back({argument, value});
       continue;
     }
     scalarArguments.push_back(argument);
     types.push_back(one);
-    if (kind == "clip_scale" || kind == "finite")
-      operands.push_back({normScalars, kind == "finite" ? 4 : 0, 4, 0, kRead});
-    else
-      operands.push_back({scalarBuffer, scalarSlot(kind, value) * 4, 4, 0, kRead});
+    // The two that the gradient norm decides are computed on the device.
+    if (kind == train::ScalarKind::clip_scale || kind == train::ScalarKind::finite) {
+      operands.push_back({normScalars, kind == train::ScalarKind::finite ? 4 : 0, 4, 0, kRead});
+      continue;
+    }
+    std::optional<plan::StepScalar::Kind> planned = kindOf(kind);
+    if (!planned)
+      return optimizer.emitError() << "the plan format has no step scalar '" << train::stringifyScalarKind(kind) << "'";
+    operands.push_back({scalarBuffer, scalarSlot(*planned, value) * 4, 4, 0, kRead});
   }
 
   // The fusion's operands are placeholders; only its region and the addresses matter.
@@ -152,20 +171,20 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   if (ranks > 1)
     instruction<AllGatherOp>(op.getLoc(), kCommunicationStream, "gradient norm",
                              {{partials, 0, count * 8, count * 8, kRead}, {partials, 0, ranks * count * 8, 0, kWrite}},
-                             kGathers, "F64", count, "", "update");
-  locations[op.getNorm()] = {buffer("gradient_norm", "activations", 8)};
+                             kGathers, plan::F64, count, "", plan::Collective::UPDATE);
+  locations[op.getNorm()] = {buffer("gradient_norm", plan::ACTIVATIONS, 8)};
   locations[op.getScalars()] = {normScalars};
   SmallVector<Operand> operands{
       {partials, 0, ranks * count * 8, 0, kRead}, operand(op.getNorm(), kWrite), {normScalars, 0, 8, 0, kWrite}};
   if (op.getClip()) {
     auto training = module->getAttrOfType<DictionaryAttr>("train.training");
     auto limit = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
-    int64_t slot = scalarSlot("max_norm", limit ? limit.getValueAsDouble() : 0);
+    int64_t slot = scalarSlot(plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0);
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
   call(op.getLoc(), "gradient_norm", operands, {{"ranks", ranks}, {"buckets", count}, {"clip", op.getClip()}});
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
-                             "gradient_norm");
+                             plan::GRADIENT_NORM);
 }
 
 LogicalResult Lowering::lowerZero(Operation* op) {
@@ -178,10 +197,10 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         return success();
       })
       .Case([&](zero::AllGatherOp g) {
-        Value gathered = buffer((g.getBucket() + ".gathered").str(), "gathered", whole);
+        Value gathered = buffer((g.getBucket() + ".gathered").str(), plan::GATHERED, whole);
         locations[g.getResult()] = {gathered};
-        collective(*storage, "all_gather", op->getLoc(), g.getPhase(), {storage->parameters, 0, shard, 0, kRead},
-                   {gathered, 0, whole, 0, kWrite});
+        collective(*storage, plan::ALL_GATHER, op->getLoc(), phaseOf(g.getPhase()),
+                   {storage->parameters, 0, shard, 0, kRead}, {gathered, 0, whole, 0, kWrite});
         return success();
       })
       .Case([&](zero::ReleaseOp) { return success(); })
@@ -206,15 +225,15 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         if (ranks == 1 || stage == 0) {
           locations[reduce.getResult()] = {storage->gradient};
           if (ranks > 1)
-            collective(*storage, "all_reduce", op->getLoc(), "backward", source,
+            collective(*storage, plan::ALL_REDUCE, op->getLoc(), plan::Collective::BACKWARD, source,
                        {storage->gradient, 0, wholeGradient, 0, kWrite});
           return success();
         }
         int64_t shardGradient = wholeGradient / ranks;
         Location at{storage->gradient, 0, shardGradient};
-        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), "gradients", shardGradient)};
+        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), plan::GRADIENTS, shardGradient)};
         locations[reduce.getResult()] = at;
-        collective(*storage, "reduce_scatter", op->getLoc(), "backward", source,
+        collective(*storage, plan::REDUCE_SCATTER, op->getLoc(), plan::Collective::BACKWARD, source,
                    {at.buffer, 0, shardGradient, at.shardStride, kWrite});
         return success();
       })
@@ -235,8 +254,8 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       })
       .Case([&](zero::UpdateOp u) { return lowerUpdate(u); })
       .Case([&](zero::GatherUpdatedOp) {
-        collective(*storage, "all_gather", op->getLoc(), "update", {storage->parameters, 0, shard, shard, kRead},
-                   {storage->parameters, 0, whole, 0, kWrite});
+        collective(*storage, plan::ALL_GATHER, op->getLoc(), plan::Collective::UPDATE,
+                   {storage->parameters, 0, shard, shard, kRead}, {storage->parameters, 0, whole, 0, kWrite});
         return success();
       })
       .Default([](Operation* other) { return other->emitError("cannot be lowered to a plan"); });

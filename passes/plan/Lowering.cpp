@@ -10,29 +10,24 @@ using namespace mlir;
 
 namespace sheaf::plan_ir {
 
-StringRef typeName(Type element) {
-  if (element.isF32()) return "F32";
-  if (element.isF64()) return "F64";
-  if (element.isBF16()) return "BF16";
-  if (element.isF16()) return "F16";
+plan::ElementType elementTypeOf(Type element) {
+  using namespace plan;
+  if (element.isF32()) return F32;
+  if (element.isF64()) return F64;
+  if (element.isBF16()) return BF16;
+  if (element.isF16()) return F16;
   switch (element.getIntOrFloatBitWidth()) {
     case 1:
-      return "BOOL";
+      return BOOL;
     case 8:
-      return element.isUnsignedInteger() ? "U8" : "I8";
+      return element.isUnsignedInteger() ? U8 : I8;
     case 16:
-      return "I16";
+      return I16;
     case 32:
-      return "I32";
+      return I32;
     default:
-      return "I64";
+      return I64;
   }
-}
-
-::sheaf::plan::ElementType elementTypeOf(Type element) {
-  ::sheaf::plan::ElementType type = ::sheaf::plan::ELEMENT_TYPE_UNSPECIFIED;
-  ::sheaf::plan::ElementType_Parse(typeName(element).str(), &type);
-  return type;
 }
 
 void appendType(Integers& attributes, Value value) {
@@ -48,7 +43,7 @@ std::string labelOf(mlir::Location loc) {
   return "";
 }
 
-Value Lowering::buffer(StringRef name, StringRef kind, int64_t bytes, bool persistent) {
+Value Lowering::buffer(StringRef name, plan::BufferKind kind, int64_t bytes, bool persistent) {
   int64_t repeat = names[name]++;
   std::string unique = repeat ? (name + "." + Twine(repeat)).str() : name.str();
   return BufferOp::create(head, module.getLoc(), BufferType::get(head.getContext()), unique, kind, int64_t(0), bytes,
@@ -93,7 +88,7 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
     bytes = bytes / at.rowBytes * at.rowStride;
   }
   std::string label = labelOf(value.getLoc());
-  at.buffer = buffer(label.empty() ? "value" : label, "activations", bytes);
+  at.buffer = buffer(label.empty() ? "value" : label, plan::ACTIVATIONS, bytes);
   ownedBuffers[at.buffer] = true;
   lastUse[at.buffer] = lastUse.lookup(value);
   return at;
@@ -108,7 +103,7 @@ Operand Lowering::operand(Value value, int64_t access) const {
 
 void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> operands,
                     ArrayRef<std::pair<StringRef, int64_t>> integers, ArrayRef<std::pair<StringRef, double>> reals) {
-  ::sheaf::plan::LibraryCall message;
+  plan::LibraryCall message;
   message.set_function(function.str());
   SmallVector<NamedAttribute> attributes;
   for (auto [name, value] : integers) {
@@ -125,10 +120,10 @@ void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> op
   }
   SmallVector<Operand> all(operands);
   // On whichever device it runs.
-  int64_t scratch = cpu ? ::sheaf::plan::scratchPerThread(message) : 0;
-  int64_t deviceScratch = gpu ? ::sheaf::plan::deviceScratch(message) : 0;
+  int64_t scratch = cpu ? plan::scratchPerThread(message) : 0;
+  int64_t deviceScratch = gpu ? plan::deviceScratch(message) : 0;
   if (int64_t bytes = std::max(scratch * maxThreads, deviceScratch))
-    all.push_back({buffer("scratch", "workspace", bytes), 0, bytes, 0, kReadWrite});
+    all.push_back({buffer("scratch", plan::WORKSPACE, bytes), 0, bytes, 0, kReadWrite});
   instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, function, head.getDictionaryAttr(attributes), scratch,
                       deviceScratch);
 }

@@ -45,7 +45,7 @@ struct Lowering {
   llvm::DenseMap<mlir::Operation*, int64_t> position;
   llvm::DenseMap<mlir::Value, bool> ownedBuffers;  // activation buffers that a result may take over
   llvm::StringMap<int64_t> kernels;                // text of a fusion -> kernel
-  llvm::SmallVector<std::pair<std::string, double>> scalars;
+  llvm::SmallVector<std::pair<plan::StepScalar::Kind, double>> scalars;
   mlir::Value scalarBuffer, normScalars;
   llvm::StringMap<int64_t> names;
   ProgramOp program;
@@ -57,7 +57,7 @@ struct Lowering {
       : module(module), step(step), head(module.getContext()), section(module.getContext()) {}
 
   // Declares a buffer; names are made unique.
-  mlir::Value buffer(llvm::StringRef name, llvm::StringRef kind, int64_t bytes, bool persistent = false);
+  mlir::Value buffer(llvm::StringRef name, plan::BufferKind kind, int64_t bytes, bool persistent = false);
   // Where a value lies; the value must have been placed.
   Location locate(mlir::Value value) const { return locations.lookup(value); }
   // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own.
@@ -88,10 +88,10 @@ struct Lowering {
   mlir::LogicalResult lowerUpdate(zero::UpdateOp op);
   void lowerNorm(zero::GradientNormOp op);
   void zeroPadding(BucketStorage& storage);
-  void collective(const BucketStorage& bucket, llvm::StringRef op, mlir::Location loc, llvm::StringRef phase,
+  void collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc, plan::Collective::Phase phase,
                   const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.
-  int64_t scalarSlot(llvm::StringRef kind, double value);
+  int64_t scalarSlot(plan::StepScalar::Kind kind, double value);
 
   // LowerCalls.cpp: lowers one op that is not of the `zero` dialect.
   mlir::LogicalResult lowerOp(mlir::Operation* op);
@@ -110,9 +110,8 @@ inline int64_t bytesOf(mlir::Value value) {
   auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
   return type.getNumElements() * widthOf(type.getElementType());
 }
-// An element type in plan.proto, and its name there.
-::sheaf::plan::ElementType elementTypeOf(mlir::Type element);
-llvm::StringRef typeName(mlir::Type element);
+// An element type in plan.proto.
+plan::ElementType elementTypeOf(mlir::Type element);
 
 // Integer attributes of a library call.
 using Integers = llvm::SmallVector<std::pair<llvm::StringRef, int64_t>>;

@@ -113,9 +113,8 @@ class RegionBuilder {
     return argument();
   }
 
-  Value scalar(StringRef kind, double value = 0) {
-    auto attribute = builder.getDictionaryAttr({builder.getNamedAttr("kind", builder.getStringAttr(kind)),
-                                                builder.getNamedAttr("value", builder.getF64FloatAttr(value))});
+  Value scalar(ScalarKind kind, double value = 0) {
+    auto attribute = ScalarAttr::get(builder.getContext(), kind, value);
     auto known = llvm::find(scalars, Attribute(attribute));
     if (known != scalars.end()) return body().getArgument(2 + states.size() + (known - scalars.begin()));
     scalars.push_back(attribute);
@@ -146,18 +145,18 @@ void buildSgd(RegionBuilder& b, const Rule& rule, Value parameter, Value gradien
   double momentum = rule["momentum"], dampening = rule["dampening"], decay = rule["weight_decay"];
   SmallVector<Value> results{Value()};
   Value buffer = momentum != 0 ? b.state("momentum") : Value();
-  if (decay != 0) gradient = t.fma(b.scalar("constant", decay), parameter, gradient);
+  if (decay != 0) gradient = t.fma(b.scalar(ScalarKind::constant, decay), parameter, gradient);
   if (buffer) {
-    Value damped = dampening != 0 ? t.mul(gradient, b.scalar("constant", 1 - dampening)) : gradient;
-    Value next = t.fma(b.scalar("constant", momentum), buffer, damped);
+    Value damped = dampening != 0 ? t.mul(gradient, b.scalar(ScalarKind::constant, 1 - dampening)) : gradient;
+    Value next = t.fma(b.scalar(ScalarKind::constant, momentum), buffer, damped);
     if (dampening != 0) {
-      Value first = b.scalar("first_step");
+      Value first = b.scalar(ScalarKind::first_step);
       next = t.select(t.compare(ComparePredicate::gt, first, t.splatLike(first, 0)), gradient, next);
     }
-    gradient = rule["nesterov"] != 0 ? t.fma(b.scalar("constant", momentum), next, gradient) : next;
+    gradient = rule["nesterov"] != 0 ? t.fma(b.scalar(ScalarKind::constant, momentum), next, gradient) : next;
     results.push_back(next);
   }
-  results[0] = t.fma(b.scalar("lr_times", -1), gradient, parameter);
+  results[0] = t.fma(b.scalar(ScalarKind::lr_times, -1), gradient, parameter);
   b.finish(results);
 }
 
@@ -168,15 +167,17 @@ void buildAdam(RegionBuilder& b, const Rule& rule, bool decoupled, Value paramet
   Value m = b.state("exp_avg"), v = b.state("exp_avg_sq");
   if (decay != 0) {
     if (decoupled)
-      parameter = t.mul(parameter, b.scalar("one_minus_lr_times", decay));
+      parameter = t.mul(parameter, b.scalar(ScalarKind::one_minus_lr_times, decay));
     else
-      gradient = t.fma(b.scalar("constant", decay), parameter, gradient);
+      gradient = t.fma(b.scalar(ScalarKind::constant, decay), parameter, gradient);
   }
-  m = t.fma(b.scalar("constant", 1 - beta1), t.sub(gradient, m), m);
-  v = t.fma(t.mul(gradient, b.scalar("constant", 1 - beta2)), gradient, t.mul(v, b.scalar("constant", beta2)));
+  m = t.fma(b.scalar(ScalarKind::constant, 1 - beta1), t.sub(gradient, m), m);
+  v = t.fma(t.mul(gradient, b.scalar(ScalarKind::constant, 1 - beta2)), gradient,
+            t.mul(v, b.scalar(ScalarKind::constant, beta2)));
   Value root = t.make<SqrtOp>(v.getType(), v);
-  Value denominator = t.add(t.div(root, b.scalar("sqrt_bias_correction", beta2)), b.scalar("constant", rule["eps"]));
-  Value step = t.neg(b.scalar("lr_over_bias_correction", beta1));
+  Value denominator = t.add(t.div(root, b.scalar(ScalarKind::sqrt_bias_correction, beta2)),
+                            b.scalar(ScalarKind::constant, rule["eps"]));
+  Value step = t.neg(b.scalar(ScalarKind::lr_over_bias_correction, beta1));
   b.finish({t.fma(step, t.div(m, denominator), parameter), m, v});
 }
 
@@ -185,21 +186,20 @@ void guard(OptimizerOp op, bool clip, bool skip) {
   Block& body = op.getBody().front();
   OpBuilder builder(op.getContext());
   SmallVector<Attribute> scalars(op.getScalars().getValue());
-  auto scalar = [&](StringRef kind) {
-    scalars.push_back(builder.getDictionaryAttr({builder.getNamedAttr("kind", builder.getStringAttr(kind)),
-                                                 builder.getNamedAttr("value", builder.getF64FloatAttr(0))}));
+  auto scalar = [&](ScalarKind kind) {
+    scalars.push_back(ScalarAttr::get(builder.getContext(), kind));
     return body.addArgument(RankedTensorType::get({}, builder.getF32Type()), op.getLoc());
   };
   TensorBuilder t{builder, op.getLoc()};
   if (clip) {
     builder.setInsertionPointToStart(&body);
-    Value gradient = body.getArgument(1), scaled = t.mul(gradient, scalar("clip_scale"));
+    Value gradient = body.getArgument(1), scaled = t.mul(gradient, scalar(ScalarKind::clip_scale));
     gradient.replaceAllUsesExcept(scaled, scaled.getDefiningOp());
   }
   if (skip) {
     Operation* yield = body.getTerminator();
     builder.setInsertionPoint(yield);
-    Value finite = scalar("finite"), apply = t.compare(ComparePredicate::gt, finite, t.splatLike(finite, 0));
+    Value finite = scalar(ScalarKind::finite), apply = t.compare(ComparePredicate::gt, finite, t.splatLike(finite, 0));
     for (auto [i, operand] : llvm::enumerate(yield->getOpOperands())) {
       // The arguments are (parameter, gradient, states...), the results (parameter, states...).
       Value old = body.getArgument(i == 0 ? 0 : i + 1);

@@ -108,12 +108,12 @@ def Recompute : TrainPass<"recompute"> {
   let summary = "computes activations again in the backward pass instead of keeping them";
   let description = [{
     The forward pass is divided into segments where all later computation goes through one value, which is kept.
-    `kernels` recomputes what fused kernels make of matrix products and kept values; `all` recomputes everything within
-    a segment. Whole groups are cloned, so that each value is rounded and stored as it was the first time and no bit of
+    `none` recomputes nothing; `kernels` what fused kernels make of matrix products and kept values; `all` everything
+    within a segment. Whole groups are cloned, so that each value is rounded and stored as it was the first time and no bit of
     the result changes. A clone stands before the first use that the backward pass has for it.
   }];
   let options = [
-    Option<"what", "what", "std::string", "\"none\"", "none, kernels or all">,
+    Option<"what", "what", "std::string", "\"none\"", "a word of Train_Recomputation">,
     Option<"every", "every", "int64_t", "2", "Kept values from one end of a segment to the next">,
     Option<"segments", "segments", "int64_t", "-1", "Segments that are recomputed, from the first on; negative: all">];
 }
@@ -129,8 +129,8 @@ def SetPrecision : TrainPass<"set-precision"> {
     tensor cores of GPUs may round their operands to TF32 (eight bits of exponent, ten of fraction).
   }];
   let options = [
-    Option<"precision", "precision", "std::string", "\"f32\"", "f32, tf32 or bf16">,
-    Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "f32 or bf16: of gradients under bf16">];
+    Option<"precision", "precision", "std::string", "\"f32\"", "a word of Train_Precision">,
+    Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "of gradients under bf16: another, but not tf32">];
 }
 
 //===--- fuse ------------------------------------------------------------------------------------------------------===//

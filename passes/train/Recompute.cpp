@@ -1,5 +1,6 @@
 // Computes activations again in the backward pass instead of keeping them.
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/train/FusionOps.h"
@@ -182,14 +183,16 @@ struct Recompute : sheaf::train::impl::RecomputeBase<Recompute> {
   using Base::Base;
 
   void runOnOperation() override {
-    if (what == "none") return;
-    if (what != "kernels" && what != "all") {
-      getOperation().emitError("recompute: '" + what + "' is not none, kernels or all");
+    std::optional<Recomputation> wanted = symbolizeRecomputation(what);
+    if (!wanted) {
+      getOperation().emitError() << "recompute: '" << what << "' is none of "
+                                 << llvm::join(enumWords<Recomputation>(), ", ");
       return signalPassFailure();
     }
+    if (*wanted == Recomputation::none) return;
     auto step = getOperation().lookupSymbol<func::FuncOp>("step");
     if (!step) return;
-    Recomputer recomputer(step.getBody().front(), what == "all", every, segments);
+    Recomputer recomputer(step.getBody().front(), *wanted == Recomputation::all, every, segments);
     getOperation()->setAttr("train.segments", Builder(&getContext()).getI64IntegerAttr(recomputer.run()));
   }
 };

@@ -4,6 +4,7 @@
 // are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss and
 // constants stay f32, and so does what a library function takes in f32 only.
 #include "ir/Train/TensorBuilder.h"
+#include "llvm/ADT/StringExtras.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/FusionOps.h"
 #include "passes/train/Passes.h"
@@ -194,22 +195,21 @@ struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    auto refuse = [&](StringRef what, StringRef value) {
-      module.emitError(what) << ", not " << value;
-      signalPassFailure();
-    };
-    if (precision != "f32" && precision != "tf32" && precision != "bf16")
-      return refuse("precision must be f32, tf32 or bf16", precision);
-    if (reducePrecision != "f32" && reducePrecision != "bf16")
-      return refuse("reduce-precision must be f32 or bf16", reducePrecision);
-    if (precision == "tf32")
+    const std::optional<Precision> held = symbolizePrecision(precision), reduced = symbolizePrecision(reducePrecision);
+    if (!held || !reduced || *reduced == Precision::tf32) {
+      module.emitError() << "precision '" << precision << "' and reduce-precision '" << reducePrecision
+                         << "' must be of " << llvm::join(enumWords<Precision>(), ", ") << ", the latter not tf32";
+      return signalPassFailure();
+    }
+    if (*held == Precision::tf32)
       module.walk([](Operation* op) {
         if (isa<MatMulOp, MatMulEpilogueOp, ConvOp, ConvGradInputOp, ConvGradFilterOp>(op))
           op->setAttr(kTf32Attr, UnitAttr::get(op->getContext()));
       });
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (precision != "bf16" || !step || step.isExternal()) return;
-    Type gradient = reducePrecision == "f32" ? Type(Float32Type::get(&getContext())) : BFloat16Type::get(&getContext());
+    if (*held != Precision::bf16 || !step || step.isExternal()) return;
+    Type gradient =
+        *reduced == Precision::f32 ? Type(Float32Type::get(&getContext())) : BFloat16Type::get(&getContext());
     Narrowing(module, step.getBody().front(), gradient).run();
   }
 };

@@ -40,6 +40,9 @@ void sinkReshapes(Value value) {
   }
 }
 
+// Other buckets that may be used between two uses of a visit.
+constexpr int64_t kMaxDistance = 2;
+
 struct Use {
   int64_t position;
   Operation* consumer;  // what computes with the parameter
@@ -102,8 +105,9 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
         Location loc = visit.front()->consumer->getLoc();
         StringRef name = buckets[b].getSymName();
         Value storage =
-            gather ? Value(zero::AllGatherOp::create(builder, loc, type, name,
-                                                     visit.front()->position <= lossPosition ? "forward" : "backward"))
+            gather ? Value(zero::AllGatherOp::create(
+                         builder, loc, type, name,
+                         visit.front()->position <= lossPosition ? train::Phase::forward : train::Phase::backward))
                    : Value(zero::ParametersOp::create(builder, loc, type, name));
         llvm::DenseMap<Value, Value> views;
         for (Use* use : visit) {
@@ -126,7 +130,7 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
           between.insert(use.bucket);
           continue;
         }
-        if (gather && !kept && int64_t(between.size()) > keepDistance) finish();
+        if (gather && !kept && int64_t(between.size()) > kMaxDistance) finish();
         between.clear();
         visit.push_back(&use);
       }

@@ -21,11 +21,10 @@ def GatherParameters : ZeroPass<"gather-parameters"> {
   let summary = "makes reads of parameters views into their bucket: replicated, or gathered before use at stage 3";
   let description = [{
     At stage 3 the uses of a bucket fall into *visits*: a gather before the first use of each, a release after the last.
-    Two uses belong to one visit if at most `keep-distance` other buckets are used between them, so a bucket stays
-    gathered where backward follows forward closely.
+    Two uses belong to one visit if at most two other buckets are used between them, so a bucket stays gathered where
+    backward follows forward closely.
   }];
   let options = [
-    Option<"keepDistance", "keep-distance", "int64_t", "2", "Other buckets between two uses of a visit">,
     Option<"keepPart", "keep-part", "double", "0", "Part of the buckets, those used last, that have one visit only">,
     Option<"keep", "keep", "std::string", "\"\"", "Regular expression: so have buckets with a parameter it matches">];
 }

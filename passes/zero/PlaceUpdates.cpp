@@ -11,11 +11,13 @@ using namespace sheaf;
 
 namespace {
 
+bool reads(train::OptimizerOp optimizer, train::ScalarKind kind) {
+  return llvm::any_of(optimizer.getScalars().getAsRange<train::ScalarAttr>(),
+                      [&](train::ScalarAttr scalar) { return scalar.getKind() == kind; });
+}
+
 bool readsNorm(train::OptimizerOp optimizer) {
-  return llvm::any_of(optimizer.getScalars().getAsRange<DictionaryAttr>(), [](DictionaryAttr scalar) {
-    StringRef kind = scalar.getAs<StringAttr>("kind").getValue();
-    return kind == "clip_scale" || kind == "finite";
-  });
+  return reads(optimizer, train::ScalarKind::clip_scale) || reads(optimizer, train::ScalarKind::finite);
 }
 
 struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
@@ -34,8 +36,7 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
     for (Operation* reduction : reductions) {
       auto optimizer = symbols.lookup<train::OptimizerOp>(bucketOf(symbols, reduction).getOptimizer()->str());
       barrier |= readsNorm(optimizer);
-      for (auto scalar : optimizer.getScalars().getAsRange<DictionaryAttr>())
-        clip |= scalar.getAs<StringAttr>("kind").getValue() == "clip_scale";
+      clip |= reads(optimizer, train::ScalarKind::clip_scale);
     }
 
     OpBuilder builder(module.getContext());

@@ -77,10 +77,10 @@ struct DeviceOptions {
   int threadsPerRank = 1;                   // at most Plan.max_threads
   bool poison = false;                      // fill arenas with a pattern before use
   // On GPUs:
-  bool graphs = true;           // run steps as CUDA graphs where that is possible
-  bool ringReductions = false;  // sum in the order that is fastest on the wire, which depends on the number of ranks
-  std::string tunedProducts;    // a table of matrix products to choose algorithms from; empty: the library's own choice
-  std::string tuneProducts;     // where to write such a table, measured when the plan is opened; empty: nowhere
+  bool graphs = true;  // run steps as CUDA graphs where that is possible
+  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
+  std::string tunedProducts;  // a table of matrix products to choose algorithms from; empty: the library's own choice
+  std::string tuneProducts;   // where to write such a table, measured when the plan is opened; empty: nowhere
   // If set: told what is not as it should be, but can be done without.
   std::function<void(const std::string& text)> warn;
   // If set: told what was chosen (a name and its value), for the log.

@@ -14,6 +14,7 @@
 #include "runtime/plan/Probe.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::exec {
 namespace {
@@ -72,7 +73,7 @@ class Measurer {
     measured_.samples = plan::samplesOf(**probe);
     measured_.threads = options_.threadsPerRank;
     measured_.graphs = options_.graphs;
-    measured_.ringReductions = options_.ringReductions.value_or(false);
+    measured_.reduceOrder = options_.reduceOrder.value_or(plan::Training::RANK);
     measured_.tunedProducts = options_.tuned;
     measured_.kernels = std::move(**probe);
     // Before a minute of measuring: an output that cannot be written is an error at once.
@@ -86,11 +87,10 @@ class Measurer {
   Status settle() {
     if (job_.processes() > 1 && !measured_.gpu)
       return Status::error("--measure on CPUs takes one process: a profile knows the cores of one machine");
-    SHEAF_RETURN_IF_ERROR(
-        job_.agree({cat("--measure with a probe with hash ", hexText(hash_)), cat("--device ", target_),
-                    cat("--reduce-order ", options_.ringReductions ? "ring" : "rank"),
-                    cat(options_.graphs ? "no " : "", "--no-graphs"),
-                    cat("--tuned ", options_.tuned.empty() ? "not given" : "given")}));
+    SHEAF_RETURN_IF_ERROR(job_.agree(
+        {cat("--measure with a probe with hash ", hexText(hash_)), cat("--device ", target_),
+         cat("--reduce-order ", plan::word(measured_.reduceOrder)), cat(options_.graphs ? "no " : "", "--no-graphs"),
+         cat("--tuned ", options_.tuned.empty() ? "not given" : "given")}));
     const int64_t ranks = measured_.kernels.ranks();
     if (!measured_.gpu) {
       if (ranks > 1) measured_.ranks = ranks;

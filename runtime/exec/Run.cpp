@@ -26,6 +26,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::exec {
 namespace {
@@ -150,7 +151,7 @@ class Run {
         cat("--steps ", options_.steps),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
             ")"),
-        cat("--lr-schedule ", schedule.kind(), ":warmup=", schedule.warmup(), ",steps=", schedule.steps(),
+        cat("--lr-schedule ", plan::word(schedule.kind()), ":warmup=", schedule.warmup(), ",steps=", schedule.steps(),
             ",min=", schedule.min()),
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
@@ -162,7 +163,7 @@ class Run {
         cat("--dump-gradients ", given(options_.gradients)),
         cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_),
-        cat("--reduce-order ", ringReductions() ? "ring" : "rank"),
+        cat("--reduce-order ", plan::word(reduceOrder())),
         cat("--tune ", given(options_.tune)),
         cat("--tuned ", tuned),
         cat(options_.graphs ? "no " : "", "--no-graphs")};
@@ -171,7 +172,9 @@ class Run {
     return job_.share(plan_->ranks());
   }
 
-  bool ringReductions() const { return options_.ringReductions.value_or(plan_->training().reduce_order() == "ring"); }
+  plan::Training::ReduceOrder reduceOrder() const {
+    return options_.reduceOrder.value_or(plan_->training().reduce_order());
+  }
 
   Status openDevice() {
     if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
@@ -194,7 +197,7 @@ class Run {
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
-                 .ringReductions = ringReductions(),
+                 .reduceOrder = reduceOrder(),
                  .tunedProducts = options_.tuned,
                  .tuneProducts = options_.tune,
                  .warn = [&](const std::string& text) { warnings_.push_back(text); },

@@ -23,9 +23,9 @@ struct RunOptions {
   std::optional<plan::Schedule> schedule;
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
-  std::string device;                  // cpu or cuda; empty: that of the plan's first image
-  bool graphs = true;                  // of GPUs
-  std::optional<bool> ringReductions;  // between GPUs; else as the plan says
+  std::string device;                                      // cpu or cuda; empty: that of the plan's first image
+  bool graphs = true;                                      // of GPUs
+  std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
   std::string tuned, tune;  // tables of matrix products on GPUs: one to choose from, one to measure and write
 
   std::string log, save, saveState, resume, gradients, trace;

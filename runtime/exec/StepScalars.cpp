@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <string_view>
+#include <optional>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::exec {
 
@@ -13,47 +14,52 @@ double learningRate(const plan::Training& training, int64_t step) {
   const plan::Schedule& schedule = training.schedule();
   double rate = training.learning_rate();
   if (step < schedule.warmup()) return rate * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup());
-  if (schedule.kind() != "cosine") return rate;
+  if (schedule.kind() != plan::Schedule::COSINE) return rate;
   double progress =
       static_cast<double>(step - schedule.warmup()) / static_cast<double>(schedule.steps() - schedule.warmup());
   double share = 0.5 * (1 + std::cos(std::numbers::pi * std::min(progress, 1.0)));
   return rate * (schedule.min() + (1 - schedule.min()) * share);
 }
 
+static double valueOf(const plan::StepScalar& scalar, double learningRate, int64_t update) {
+  const double v = scalar.value(), t = static_cast<double>(update);
+  switch (scalar.kind()) {
+    case plan::StepScalar::LR_TIMES:
+      return learningRate * v;
+    case plan::StepScalar::ONE_MINUS_LR_TIMES:
+      return 1 - learningRate * v;
+    case plan::StepScalar::LR_OVER_BIAS_CORRECTION:
+      return learningRate / (1 - std::pow(v, t));
+    case plan::StepScalar::BIAS_CORRECTION:
+      return 1 - std::pow(v, t);
+    case plan::StepScalar::SQRT_BIAS_CORRECTION:
+      return std::sqrt(1 - std::pow(v, t));
+    case plan::StepScalar::STEP:
+      return t;
+    case plan::StepScalar::FIRST_STEP:
+      return update == 1 ? 1 : 0;
+    case plan::StepScalar::CONSTANT:
+    case plan::StepScalar::MAX_NORM:
+    default:
+      return v;
+  }
+}
+
 std::vector<float> stepScalars(const plan::Plan& plan, double learningRate, int64_t update) {
   std::vector<float> values;
-  double t = static_cast<double>(update);
-  for (const plan::StepScalar& scalar : plan.scalars()) {
-    std::string_view kind = scalar.kind();
-    double v = scalar.value(), value = v;  // constant, max_norm
-    if (kind == "lr")
-      value = learningRate;
-    else if (kind == "lr_times")
-      value = learningRate * v;
-    else if (kind == "one_minus_lr_times")
-      value = 1 - learningRate * v;
-    else if (kind == "lr_over_bias_correction")
-      value = learningRate / (1 - std::pow(v, t));
-    else if (kind == "bias_correction")
-      value = 1 - std::pow(v, t);
-    else if (kind == "sqrt_bias_correction")
-      value = std::sqrt(1 - std::pow(v, t));
-    else if (kind == "step")
-      value = t;
-    else if (kind == "first_step")
-      value = update == 1 ? 1 : 0;
-    values.push_back(static_cast<float>(value));
-  }
+  for (const plan::StepScalar& scalar : plan.scalars())
+    values.push_back(static_cast<float>(valueOf(scalar, learningRate, update)));
   return values;
 }
 
 Expected<plan::Schedule> parseSchedule(const std::string& text) {
   plan::Schedule schedule;
   size_t colon = text.find(':');
-  schedule.set_kind(text.substr(0, colon));
-  if (schedule.kind() != "constant" && schedule.kind() != "cosine")
+  std::optional<plan::Schedule::Kind> kind = plan::valueOf<plan::Schedule::Kind>(text.substr(0, colon));
+  if (!kind)
     return Status::error(
         cat("learning-rate schedule '", text, "': expected constant or cosine:warmup=W,steps=S,min=M"));
+  schedule.set_kind(*kind);
   std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
   while (!rest.empty()) {
     size_t comma = rest.find(',');
@@ -73,7 +79,7 @@ Expected<plan::Schedule> parseSchedule(const std::string& text) {
       return Status::error(
           cat("learning-rate schedule '", text, "': '", item, "' is none of warmup=STEPS, steps=STEPS, min=FRACTION"));
   }
-  if (schedule.kind() == "cosine" && schedule.steps() <= schedule.warmup())
+  if (schedule.kind() == plan::Schedule::COSINE && schedule.steps() <= schedule.warmup())
     return Status::error(cat("learning-rate schedule '", text, "': cosine needs steps=S, more than its warmup"));
   return schedule;
 }

@@ -1,4 +1,4 @@
-// The values that change from step to step: see Train_OptimizerOp for their kinds.
+// The values that change from step to step: see plan.proto's StepScalar for their kinds.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .ranks = static_cast<int64_t>(ranks_.size()),
                      .reporter = options_.firstRank,
                      .hasNorm = hasNorm_,
-                     .skipOnNan = options_.training.on_nan() == "skip",
+                     .skipOnNan = options_.training.on_nan() == plan::Training::SKIP,
                      .interrupted = options_.interrupted,
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),

@@ -44,7 +44,7 @@ DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
   device.ranks = set.ranks;
   device.threadsPerRank = set.threads;
   device.graphs = options.graphs;
-  device.ringReductions = options.ringReductions;
+  device.reduceOrder = options.reduceOrder;
   device.tunedProducts = options.tunedProducts;
   device.processes = set.processes;
   if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;

@@ -31,7 +31,8 @@ struct MeasureOptions {
   bool gpu = false;
   comm::ProcessGroup* processes = nullptr;  // null for one process; consecutive processes share a node
   int64_t ranksPerNode = 1;
-  bool graphs = true, ringReductions = false;  // as in DeviceOptions
+  bool graphs = true;  // as in DeviceOptions
+  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
   std::string tunedProducts;
 };
 

@@ -13,6 +13,7 @@
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
@@ -168,11 +169,11 @@ class Proof {
   // What is declared of the kinds of memory, if anything is; the peak is a matter of the tables.
   Status memory() const {
     if (plan_.memory().by_kind().empty()) return {};
-    std::map<std::string, uint64_t> kinds = memoryByKind(plan_);
-    for (const auto& [kind, declared] : plan_.memory().by_kind())
-      if (auto held = kinds.find(kind); held == kinds.end() || held->second != declared)
-        return Status::error(cat("the plan declares ", declared, " bytes of ", kind.substr(0, 40),
-                                 ", its instructions hold ", held == kinds.end() ? 0 : held->second));
+    std::map<BufferKind, uint64_t> kinds = memoryByKind(plan_);
+    for (const KindBytes& declared : plan_.memory().by_kind())
+      if (uint64_t held = kinds[declared.kind()]; held != declared.bytes())
+        return Status::error(cat("the plan declares ", declared.bytes(), " bytes of ", word(declared.kind()),
+                                 ", its instructions hold ", held));
     return {};
   }
 

@@ -51,14 +51,13 @@ class Liveness {
     std::copy(std::begin(now_), std::end(now_), std::begin(most_));
   }
 
-  std::map<std::string, uint64_t> run() {
+  std::map<BufferKind, uint64_t> run() {
     walk(plan_.epilogue());
     walk(plan_.body());
     walk(plan_.body());
     walk(plan_.prologue());
-    std::map<std::string, uint64_t> result;
-    for (int kind = PARAMETERS; kind <= CONSTANTS; ++kind)
-      result[bufferKindName(static_cast<BufferKind>(kind))] = most_[kind];
+    std::map<BufferKind, uint64_t> result;
+    for (int kind = PARAMETERS; kind <= CONSTANTS; ++kind) result[static_cast<BufferKind>(kind)] = most_[kind];
     return result;
   }
 
@@ -130,7 +129,7 @@ std::array<StageNeeds, 4> stageNeeds(const Plan& plan) {
 
 }  // namespace
 
-std::map<std::string, uint64_t> memoryByKind(const Plan& plan) {
+std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan) {
   return Liveness(plan).run();
 }
 
@@ -145,8 +144,8 @@ Summary summarize(const Plan& plan) {
   for (const Instruction& instruction : plan.body())
     if (instruction.has_collective()) {
       const Collective& collective = instruction.collective();
-      summary.communication.push_back({collectiveName(collective.op()), collective.bucket(), collective.phase(),
-                                       collectiveBytes(plan, collective)});
+      summary.communication.push_back(
+          {collective.op(), collective.bucket(), collective.phase(), collectiveBytes(plan, collective)});
     }
   summary.stages = stageNeeds(plan);
   return summary;

@@ -14,7 +14,9 @@ namespace sheaf::plan {
 
 // A collective of the body: `bytes` is the size of the whole array it works on, all ranks' parts together.
 struct Communication {
-  std::string op, bucket, phase;
+  CollectiveOp op = COLLECTIVE_OP_UNSPECIFIED;
+  std::string bucket;
+  Collective::Phase phase = Collective::PHASE_UNSPECIFIED;
   uint64_t bytes = 0;
 };
 
@@ -29,7 +31,7 @@ struct Summary {
   uint64_t parameters = 0;        // trainable elements: no padding, a tied parameter once
   uint64_t frozenParameters = 0;  // elements likewise
   uint64_t peakBytes = 0, libraryBytes = 0;
-  std::map<std::string, uint64_t> byKind;  // all seven kinds, in bytes on one rank
+  std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
   std::vector<Communication> communication;
   std::array<StageNeeds, 4> stages;
 };
@@ -37,7 +39,7 @@ struct Summary {
 // The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over
 // prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
 // a persistent one always. All seven kinds are present. The plan must be verified.
-std::map<std::string, uint64_t> memoryByKind(const Plan& plan);
+std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan);
 
 Summary summarize(const Plan& plan);
 

@@ -3,15 +3,16 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
 
 std::string scheduleText(const Training& training) {
   const Schedule& schedule = training.schedule();
-  std::string text = schedule.kind().empty() ? "constant" : schedule.kind();
+  std::string text = word(schedule.kind());
   if (schedule.warmup() > 0) text += cat(", ", schedule.warmup(), " steps of warm-up");
-  if (schedule.kind() == "cosine") text += cat(", to ", schedule.min(), " of it at step ", schedule.steps());
+  if (schedule.kind() == Schedule::COSINE) text += cat(", to ", schedule.min(), " of it at step ", schedule.steps());
   return text;
 }
 
@@ -22,7 +23,8 @@ std::string padded(const std::string& text, size_t width, bool right = false) {
 
 // Collectives that are the same but for their bucket, as one line.
 struct CommunicationLine {
-  std::string op, phase;
+  CollectiveOp op;
+  Collective::Phase phase;
   uint64_t count = 0, bytes = 0;
 };
 
@@ -43,26 +45,26 @@ std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
 json::Value summaryJson(const Plan& plan) {
   Summary summary = summarize(plan);
   json::Object byKind;
-  for (const auto& [kind, bytes] : summary.byKind) byKind.set(kind, bytes);
+  for (const auto& [kind, bytes] : summary.byKind) byKind.set(word(kind), bytes);
   json::Array communication, stages, inputs, decisions, buckets;
   for (const Communication& one : summary.communication)
     communication.push_back(
-        json::Object{{"op", one.op}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", one.phase}});
+        json::Object{{"op", word(one.op)}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", word(one.phase)}});
   for (size_t stage = 0; stage < summary.stages.size(); ++stage)
     stages.push_back(json::Object{{"zero", static_cast<int64_t>(stage)},
-                                  {"parameters", summary.stages[stage].parameters},
-                                  {"gradients", summary.stages[stage].gradients},
-                                  {"optimizer", summary.stages[stage].optimizer},
+                                  {word(PARAMETERS), summary.stages[stage].parameters},
+                                  {word(GRADIENTS), summary.stages[stage].gradients},
+                                  {word(OPTIMIZER), summary.stages[stage].optimizer},
                                   {"total", summary.stages[stage].total()}});
   for (const Input& input : plan.inputs())
     inputs.push_back(json::Object{{"name", input.name()},
-                                  {"type", elementName(input.type())},
+                                  {"type", word(input.type())},
                                   {"shape", json::Array(input.shape().begin(), input.shape().end())}});
   for (const Bucket& bucket : plan.buckets())
     buckets.push_back(json::Object{{"name", bucket.name()},
-                                   {"type", elementName(bucket.type())},
+                                   {"type", word(bucket.type())},
                                    {"elements", bucket.elements()},
-                                   {"gradient_type", elementName(gradientType(bucket))},
+                                   {"gradient_type", word(gradientType(bucket))},
                                    {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
   for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
@@ -99,21 +101,19 @@ std::string summaryText(const Plan& plan) {
   out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");
   auto mixed = std::find_if(plan.buckets().begin(), plan.buckets().end(), [](const Bucket& b) { return b.master(); });
   if (mixed != plan.buckets().end())
-    out +=
-        cat("  precision   ", elementName(mixed->type()),
-            " with f32 master weights; gradients are summed over ranks in ", elementName(gradientType(*mixed)), "\n");
+    out += cat("  precision   ", word(mixed->type()), " with f32 master weights; gradients are summed over ranks in ",
+               word(gradientType(*mixed)), "\n");
   for (const Input& input : plan.inputs())
-    out += cat("  input       ", input.name(), ": ", elementName(input.type()), " ", shapeText(shapeOf(input)),
-               " a rank\n");
+    out += cat("  input       ", input.name(), ": ", word(input.type()), " ", shapeText(shapeOf(input)), " a rank\n");
   out += cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
              scheduleText(training), "\n");
   if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
-  out += cat("  not finite  ", training.on_nan() == "skip" ? "the update is skipped\n" : "the run stops\n");
+  out += cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
 
   out += cat("\nmemory of a rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
              " in libraries; largest at the same time\n");
-  for (const char* kind : {"parameters", "gradients", "optimizer", "gathered", "activations", "workspace", "constants"})
-    out += cat("  ", padded(kind, 12), padded(bytesText(summary.byKind[kind]), 10, true), "\n");
+  for (const auto& [kind, bytes] : summary.byKind)
+    out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
 
   out += "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
   for (size_t stage = 0; stage < summary.stages.size(); ++stage) {
@@ -128,8 +128,8 @@ std::string summaryText(const Plan& plan) {
   std::vector<CommunicationLine> lines = merged(summary.communication);
   out += lines.empty() ? ": none\n" : "\n";
   for (const CommunicationLine& line : lines)
-    out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(line.op, 15), padded(line.phase, 9),
-               padded(bytesText(line.bytes), 10, true), "\n");
+    out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(word(line.op), 15),
+               padded(word(line.phase), 9), padded(bytesText(line.bytes), 10, true), "\n");
   if (plan.decisions_size() > 0) out += "\ndecisions\n";
   constexpr int kShown = 12;
   for (int i = 0; i < plan.decisions_size() && i < kShown; ++i) out += cat("  ", plan.decisions(i), "\n");

@@ -1,6 +1,7 @@
 #include "runtime/plan/Types.h"
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 
@@ -27,67 +28,6 @@ uint64_t elementBytes(ElementType type) {
       return 1;
     default:
       return 0;
-  }
-}
-
-const char* elementName(ElementType type) {
-  switch (type) {
-    case F32:
-      return "f32";
-    case F64:
-      return "f64";
-    case BF16:
-      return "bf16";
-    case F16:
-      return "f16";
-    case I64:
-      return "i64";
-    case I32:
-      return "i32";
-    case I16:
-      return "i16";
-    case I8:
-      return "i8";
-    case U8:
-      return "u8";
-    case BOOL:
-      return "bool";
-    default:
-      return "unspecified";
-  }
-}
-
-const char* bufferKindName(BufferKind kind) {
-  switch (kind) {
-    case PARAMETERS:
-      return "parameters";
-    case GRADIENTS:
-      return "gradients";
-    case OPTIMIZER:
-      return "optimizer";
-    case GATHERED:
-      return "gathered";
-    case ACTIVATIONS:
-      return "activations";
-    case WORKSPACE:
-      return "workspace";
-    case CONSTANTS:
-      return "constants";
-    default:
-      return "unspecified";
-  }
-}
-
-const char* collectiveName(CollectiveOp op) {
-  switch (op) {
-    case ALL_GATHER:
-      return "all_gather";
-    case REDUCE_SCATTER:
-      return "reduce_scatter";
-    case ALL_REDUCE:
-      return "all_reduce";
-    default:
-      return "unspecified";
   }
 }
 
@@ -131,7 +71,7 @@ std::string instructionKind(const Instruction& instruction) {
     case Instruction::kCall:
       return instruction.call().function().substr(0, 40);
     case Instruction::kCollective:
-      return collectiveName(instruction.collective().op());
+      return word(instruction.collective().op());
     case Instruction::kRecord:
       return "record";
     case Instruction::kWait:

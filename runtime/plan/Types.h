@@ -1,4 +1,4 @@
-// Names and sizes of the plan's enumerations, and where a bucket's elements lie.
+// Sizes and descriptions of the plan's parts, and where a bucket's elements lie.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,6 @@ inline constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 
 // Bytes of one element; 0 for a type that is not one.
 uint64_t elementBytes(ElementType type);
-// "f32", "i64", ...
-const char* elementName(ElementType type);
-// "parameters", "gradients", ...: as in memory.by_kind.
-const char* bufferKindName(BufferKind kind);
-// "all_gather", "reduce_scatter", "all_reduce".
-const char* collectiveName(CollectiveOp op);
 
 // The product of the dimensions; nothing if one is negative or the product exceeds 2^50.
 std::optional<uint64_t> elementCount(std::span<const int64_t> shape);

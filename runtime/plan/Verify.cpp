@@ -11,6 +11,7 @@
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
@@ -23,6 +24,11 @@ Status wrong(const std::string& what, const std::string& why) {
 
 std::string named(const char* kind, int index, const std::string& name) {
   return cat(kind, " ", index, " '", name.substr(0, 120), "'");
+}
+
+template <ProtoEnum Enum>
+std::string unknown(Enum value) {
+  return cat(static_cast<int>(value), " is none of its values, which are ", listText(words<Enum>()));
 }
 
 bool isFloat(ElementType type) {
@@ -130,7 +136,7 @@ class TableVerifier {
     const Buffer& buffer = plan_.buffers(static_cast<int>(index));
     std::string name = cat("buffer '", buffer.name(), "' ");
     if (!buffer.persistent() || buffer.kind() != kind)
-      return wrong(what, cat("its ", name, "is not a persistent buffer of kind ", bufferKindName(kind)));
+      return wrong(what, cat("its ", name, "is not a persistent buffer of kind ", word(kind)));
     uint64_t bytes = elements / (sharded ? ranks_ : 1) * size;
     if (bytes > buffer.bytes())
       return wrong(what, cat("its ", name, "has ", buffer.bytes(), " bytes, it needs ", bytes));
@@ -147,7 +153,7 @@ class TableVerifier {
       std::string what = named("bucket", i, bucket.name());
       if (bucket.name().empty() || !names.insert(bucket.name()).second)
         return wrong(what, "its name is empty or taken");
-      if (!isFloat(bucket.type())) return wrong(what, cat("its type is ", elementName(bucket.type())));
+      if (!isFloat(bucket.type())) return wrong(what, cat("its type is ", word(bucket.type())));
       if (bucket.elements() == 0 || bucket.elements() > kMaxBytes || bucket.elements() % ranks_ != 0)
         return wrong(what, cat(bucket.elements(), " elements do not divide by ", ranks_, " ranks"));
       if (ranks_ > 1 && bucket.trainable() && bucket.states_size() > 0 &&
@@ -156,11 +162,11 @@ class TableVerifier {
       if (ranks_ > 1 && bucket.parameters_sharded() && plan_.zero_stage() < 3)
         return wrong(what, cat("stage ", plan_.zero_stage(), " does not shard parameters"));
       if (!isFloat(gradientType(bucket)))
-        return wrong(what, cat("its gradients are of type ", elementName(gradientType(bucket))));
+        return wrong(what, cat("its gradients are of type ", word(gradientType(bucket))));
       // The optimizer computes in f32, so that is what it must find.
       if (bucket.trainable() && bucket.master() != (bucket.type() != F32))
         return wrong(what,
-                     cat("it is trained in ", elementName(bucket.type()),
+                     cat("it is trained in ", word(bucket.type()),
                          bucket.master() ? " and keeps the same again as master weights" : " without master weights"));
       if (bucket.master() && (!bucket.trainable() || bucket.states_size() == 0))
         return wrong(what, "it has no state that could hold its master weights");
@@ -204,7 +210,7 @@ class TableVerifier {
         SHEAF_RETURN_IF_ERROR(source(what, parameter.source()));
         uint64_t bytes = *count * elementBytes(sourceType(parameter));
         if (!isFloat(sourceType(parameter)))
-          return wrong(what, cat("its source is of type ", elementName(sourceType(parameter))));
+          return wrong(what, cat("its source is of type ", word(sourceType(parameter))));
         if (parameter.source().length() != bytes)
           return wrong(what, cat("its source has ", parameter.source().length(), " bytes, its shape needs ", bytes));
       }
@@ -272,8 +278,9 @@ class TableVerifier {
   Status training() {
     for (int i = 0; i < plan_.scalars_size(); ++i) {
       const StepScalar& scalar = plan_.scalars(i);
-      if (!isScalarKind(scalar.kind())) return wrong(named("scalar", i, scalar.kind()), "its kind is not known");
-      if (!std::isfinite(scalar.value())) return wrong(named("scalar", i, scalar.kind()), "its value is not finite");
+      const std::string what = named("scalar", i, word(scalar.kind()));
+      if (!isKnown(scalar.kind())) return wrong(what, "its kind is not known");
+      if (!std::isfinite(scalar.value())) return wrong(what, "its value is not finite");
     }
     const Training& training = plan_.training();
     const Schedule& schedule = training.schedule();
@@ -281,14 +288,10 @@ class TableVerifier {
       return wrong("training.learning_rate", cat(training.learning_rate()));
     if (!std::isfinite(training.clip_norm()) || training.clip_norm() < 0)
       return wrong("training.clip_norm", cat(training.clip_norm()));
-    if (training.on_nan() != "" && training.on_nan() != "stop" && training.on_nan() != "skip")
-      return wrong("training.on_nan", cat("'", training.on_nan().substr(0, 40), "' is neither stop nor skip"));
-    if (training.reduce_order() != "" && training.reduce_order() != "rank" && training.reduce_order() != "ring")
-      return wrong("training.reduce_order",
-                   cat("'", training.reduce_order().substr(0, 40), "' is neither rank nor ring"));
-    if (schedule.kind() != "" && schedule.kind() != "constant" && schedule.kind() != "cosine")
-      return wrong("training.schedule", cat("'", schedule.kind().substr(0, 40), "' is neither constant nor cosine"));
-    if (schedule.warmup() < 0 || (schedule.kind() == "cosine" && schedule.steps() <= schedule.warmup()) ||
+    if (!isKnown(training.on_nan())) return wrong("training.on_nan", unknown(training.on_nan()));
+    if (!isKnown(training.reduce_order())) return wrong("training.reduce_order", unknown(training.reduce_order()));
+    if (!isKnown(schedule.kind())) return wrong("training.schedule", unknown(schedule.kind()));
+    if (schedule.warmup() < 0 || (schedule.kind() == Schedule::COSINE && schedule.steps() <= schedule.warmup()) ||
         !(schedule.min() >= 0 && schedule.min() <= 1))
       return wrong("training.schedule", "warmup, steps or min is out of range");
     return {};
@@ -328,20 +331,6 @@ class TableVerifier {
 };
 
 }  // namespace
-
-bool isScalarKind(std::string_view kind) {
-  static constexpr std::string_view kKinds[] = {"constant",
-                                                "lr",
-                                                "lr_times",
-                                                "one_minus_lr_times",
-                                                "lr_over_bias_correction",
-                                                "bias_correction",
-                                                "sqrt_bias_correction",
-                                                "step",
-                                                "first_step",
-                                                "max_norm"};
-  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
-}
 
 Status verifyPlan(const Plan& plan) {
   SHEAF_RETURN_IF_ERROR(TableVerifier(plan).run());

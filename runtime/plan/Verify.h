@@ -22,7 +22,4 @@ Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 // Its part for the three instruction lists; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);
 
-// Whether a step scalar's kind is one the runtime can compute.
-bool isScalarKind(std::string_view kind);
-
 }  // namespace sheaf::plan

@@ -9,6 +9,7 @@
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
@@ -160,10 +161,11 @@ class InstructionVerifier {
 
   Status collective(const Collective& collective) const {
     uint64_t size = elementBytes(collective.type());
-    if (collective.op() < ALL_GATHER || collective.op() > ALL_REDUCE) return wrong("it is no known collective");
+    if (!isKnown(collective.op())) return wrong("it is no known collective");
+    if (!isKnown(collective.phase())) return wrong("its phase is not known");
     if (collective.type() != F32 && collective.type() != F64 && collective.type() != BF16 &&
         collective.op() != ALL_GATHER)
-      return wrong(cat("sums of ", elementName(collective.type()), " are not taken"));
+      return wrong(cat("sums of ", word(collective.type()), " are not taken"));
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())
       return wrong(cat("its communicator is ", collective.communicator(), " of ", plan_.communicators()));
@@ -200,7 +202,7 @@ class InstructionVerifier {
   }
 
   Status output(const WriteOutput& output) {
-    if (output.output() != LOSS && output.output() != GRADIENT_NORM) return wrong("its output is not known");
+    if (!isKnown(output.output())) return wrong("its output is not known");
     if (section_ != "body") return wrong("outputs are written in the body only");
     if (!outputs_.insert(output.output()).second) return wrong("the output is written twice");
     uint64_t bytes = output.output() == LOSS ? sizeof(float) : sizeof(double);

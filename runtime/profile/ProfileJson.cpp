@@ -4,6 +4,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 
 namespace sheaf::profile {
@@ -117,7 +118,7 @@ class ProfileReader {
   }
   plan::ElementType type(const json::Object& from, const std::string& key) {
     std::vector<std::string> names;
-    for (plan::ElementType t : kTypes) names.push_back(plan::elementName(t));
+    for (plan::ElementType t : kTypes) names.push_back(plan::word(t));
     return kTypes[choice(from, key, "type", names)];
   }
 
@@ -295,7 +296,7 @@ class ProfileReader {
     LinkCost link;
     std::vector<std::string> ops{kAnyOp};
     for (int op = plan::ALL_GATHER; op <= plan::ALL_REDUCE; ++op)
-      ops.push_back(plan::collectiveName(static_cast<plan::CollectiveOp>(op)));
+      ops.push_back(plan::word(static_cast<plan::CollectiveOp>(op)));
     link.op = static_cast<plan::CollectiveOp>(choice(from, at, "op", ops));
     link.ranks = integerOr(from, at, "ranks", 2, kMaxRanks, 0);
     link.network = flagOr(from, at, "network", false);
@@ -317,7 +318,7 @@ class ProfileReader {
         if (std::none_of(p.links.begin(), p.links.end(), [&](const LinkCost& link) {
               return link.network == (spans == 1) && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
             }))
-          fail("collectives", cat("no entry for ", plan::collectiveName(static_cast<plan::CollectiveOp>(op)),
+          fail("collectives", cat("no entry for ", plan::word(static_cast<plan::CollectiveOp>(op)),
                                   spans ? " between nodes" : " within a node", "; \"op\": \"any\" covers all"));
   }
 
@@ -343,7 +344,7 @@ json::Value Profile::toJson() const {
   for (const ComputeCost& cost : data_.compute) {
     json::Array gemm, attention;
     for (const GemmCost& g : cost.gemm) {
-      json::Object entry{{"type", plan::elementName(g.type)}};
+      json::Object entry{{"type", plan::word(g.type)}};
       if (g.tf32) entry.set("tf32", true);
       if (!g.anyLayout) entry.set("layout", kLayouts[2 * g.transposeA + g.transposeB]);
       entry.set("rate", g.rate);
@@ -358,12 +359,8 @@ json::Value Profile::toJson() const {
       gemm.push_back(std::move(entry));
     }
     for (const AttentionCost& a : cost.attention) {
-      json::Object entry{{"type", plan::elementName(a.type)},
-                         {"gradient", a.gradient},
-                         {"rate", a.rate},
-                         {"half_width", a.halfWidth},
-                         {"half_keys", a.halfKeys},
-                         {"block", a.block},
+      json::Object entry{{"type", plan::word(a.type)}, {"gradient", a.gradient},  {"rate", a.rate},
+                         {"half_width", a.halfWidth},  {"half_keys", a.halfKeys}, {"block", a.block},
                          {"source", a.source}};
       if (a.halfQueries > 0) entry.set("half_queries", a.halfQueries);
       attention.push_back(std::move(entry));
@@ -382,7 +379,7 @@ json::Value Profile::toJson() const {
     compute.push_back(std::move(written));
   }
   for (const LinkCost& link : data_.links) {
-    json::Object entry{{"op", link.op == plan::COLLECTIVE_OP_UNSPECIFIED ? kAnyOp : plan::collectiveName(link.op)}};
+    json::Object entry{{"op", link.op == plan::COLLECTIVE_OP_UNSPECIFIED ? kAnyOp : plan::word(link.op)}};
     if (link.ranks > 0) entry.set("ranks", link.ranks);
     if (link.network) entry.set("network", true);
     entry.set("latency", link.latency);

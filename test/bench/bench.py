@@ -108,7 +108,7 @@ DUELS = (
     Duel(SMALL_4, SMALL, 9, 5, 1.05),
     Duel(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1.08),
     Duel(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1.08),
-    Duel(dataclasses.replace(SMALL_4, options=("--recompute", "full")), SMALL_4, 9, 5),
+    Duel(dataclasses.replace(SMALL_4, options=("--recompute", "all")), SMALL_4, 9, 5),
     Duel(bf16(SMALL_4), SMALL_4, 9, 5),
     Duel(bf16(SMALL), SMALL, 9, 5),
 )

@@ -70,16 +70,23 @@ train::Tensor scalar(mlir::MLIRContext& context, double v) {
 
 // A step scalar as the runtime computes it for update t.
 double stepScalar(mlir::Attribute attribute, int64_t t) {
-  auto entry = mlir::cast<mlir::DictionaryAttr>(attribute);
-  llvm::StringRef kind = mlir::cast<mlir::StringAttr>(entry.get("kind")).getValue();
-  double v = mlir::cast<mlir::FloatAttr>(entry.get("value")).getValueAsDouble();
-  if (kind == "constant") return v;
-  if (kind == "step") return double(t);
-  if (kind == "first_step") return t == 1;
-  if (kind == "bias_correction") return 1 - std::pow(v, double(t));
-  if (kind == "sqrt_bias_correction") return std::sqrt(1 - std::pow(v, double(t)));
-  ADD_FAILURE() << "unknown kind " << kind.str();
-  return 0;
+  auto entry = mlir::cast<train::ScalarAttr>(attribute);
+  const double v = entry.getValue().getValueAsDouble();
+  switch (entry.getKind()) {
+    case train::ScalarKind::constant:
+      return v;
+    case train::ScalarKind::step:
+      return double(t);
+    case train::ScalarKind::first_step:
+      return t == 1;
+    case train::ScalarKind::bias_correction:
+      return 1 - std::pow(v, double(t));
+    case train::ScalarKind::sqrt_bias_correction:
+      return std::sqrt(1 - std::pow(v, double(t)));
+    default:
+      ADD_FAILURE() << "not of an imported rule: " << train::stringifyScalarKind(entry.getKind()).str();
+      return 0;
+  }
 }
 
 // The parameter's value after each of `steps` updates with the gradients 1, 2, ...

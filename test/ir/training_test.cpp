@@ -11,6 +11,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
+#include "runtime/plan/Words.h"
 
 using namespace sheaf::train;
 
@@ -34,20 +35,40 @@ struct Setup {
 //===--- optimizers
 //------------------------------------------------------------------------------------------------===//
 
+// The plan has a word for every kind but those that the gradient norm decides on the device; lowering goes by words.
+TEST(ScalarKind, HasItsWordInThePlan) {
+  for (uint32_t i = 1; i <= getMaxEnumValForScalarKind(); ++i) {
+    const ScalarKind kind = *symbolizeScalarKind(i);
+    const bool onDevice = kind == ScalarKind::clip_scale || kind == ScalarKind::finite;
+    EXPECT_EQ(sheaf::plan::valueOf<sheaf::plan::StepScalar::Kind>(stringifyScalarKind(kind)).has_value(), !onDevice)
+        << stringifyScalarKind(kind).str();
+  }
+}
+
 // What the runtime computes for a step's scalars.
-double scalarValue(mlir::DictionaryAttr scalar, double lr, double t) {
-  llvm::StringRef kind = scalar.getAs<mlir::StringAttr>("kind").getValue();
-  double v = scalar.getAs<mlir::FloatAttr>("value").getValueAsDouble();
-  if (kind == "constant") return v;
-  if (kind == "lr_times") return lr * v;
-  if (kind == "one_minus_lr_times") return 1 - lr * v;
-  if (kind == "lr_over_bias_correction") return lr / (1 - std::pow(v, t));
-  if (kind == "sqrt_bias_correction") return std::sqrt(1 - std::pow(v, t));
-  if (kind == "first_step") return t == 1;
-  if (kind == "clip_scale") return 0.5;
-  if (kind == "finite") return t != 3;  // The third step's gradient is not.
-  ADD_FAILURE() << "unknown kind " << kind.str();
-  return 0;
+double scalarValue(ScalarAttr scalar, double lr, double t) {
+  const double v = scalar.getValue().getValueAsDouble();
+  switch (scalar.getKind()) {
+    case ScalarKind::constant:
+      return v;
+    case ScalarKind::lr_times:
+      return lr * v;
+    case ScalarKind::one_minus_lr_times:
+      return 1 - lr * v;
+    case ScalarKind::lr_over_bias_correction:
+      return lr / (1 - std::pow(v, t));
+    case ScalarKind::sqrt_bias_correction:
+      return std::sqrt(1 - std::pow(v, t));
+    case ScalarKind::first_step:
+      return t == 1;
+    case ScalarKind::clip_scale:
+      return 0.5;
+    case ScalarKind::finite:
+      return t != 3;  // The third step's gradient is not.
+    default:
+      ADD_FAILURE() << "not of torch's optimizers: " << stringifyScalarKind(scalar.getKind()).str();
+      return 0;
+  }
 }
 
 // Parameter values after each of five steps with gradients that depend on the parameter.
@@ -64,7 +85,7 @@ std::vector<double> trajectory(const AddOptimizerOptions& options) {
   for (int t = 1; t <= 5; ++t) {
     std::vector<double> values{state[0], std::sin(3 * state[0]) + 0.1 * t};
     values.insert(values.end(), state.begin() + 1, state.end());
-    for (mlir::Attribute s : op.getScalars()) values.push_back(scalarValue(mlir::cast<mlir::DictionaryAttr>(s), lr, t));
+    for (mlir::Attribute s : op.getScalars()) values.push_back(scalarValue(mlir::cast<ScalarAttr>(s), lr, t));
     std::vector<Tensor> arguments;
     for (double v : values) arguments.push_back({type, {v}, {}});
     auto result = evaluateRegion(op.getBody(), arguments);

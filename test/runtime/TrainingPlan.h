@@ -150,11 +150,10 @@ class TrainingPlan {
     input->add_shape(rows);
     input->add_shape(kElements);
     sheaf::plan::StepScalar* scalar = plan.add_scalars();
-    scalar->set_kind("lr");
+    scalar->set_kind(sheaf::plan::StepScalar::LR_TIMES);
+    scalar->set_value(1);
     plan.mutable_training()->set_optimizer("momentum by hand");
     plan.mutable_training()->set_learning_rate(0.125);
-    plan.mutable_training()->set_on_nan("stop");
-    plan.mutable_training()->mutable_schedule()->set_kind("constant");
     sheaf::plan::Kernel* kernel = plan.add_kernels();
     kernel->set_symbol("update");
     kernel->set_rows(static_cast<int64_t>((stage_ >= 1 ? shard : whole) / sizeof(float)));
@@ -207,7 +206,8 @@ class TrainingPlan {
     *collective.mutable_source() = source;
     *collective.mutable_destination() = destination;
     collective.set_bucket(bucket);
-    collective.set_phase(op == sheaf::plan::ALL_GATHER ? "forward" : "backward");
+    collective.set_phase(op == sheaf::plan::ALL_GATHER ? sheaf::plan::Collective::FORWARD
+                                                       : sheaf::plan::Collective::BACKWARD);
   }
 
   void step(uint64_t rows) {

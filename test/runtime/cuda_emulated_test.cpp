@@ -111,7 +111,7 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
                      builder.operand(sum, plan::READ_WRITE));
   for (bool ring : {false, true}) {
     DeviceOptions options;
-    options.ringReductions = ring;
+    options.reduceOrder = ring ? plan::Training::RING : plan::Training::RANK;
     Processes processes(builder.plan, 3, options);
     const std::vector<float> terms[3] = {{1e8f, 1, 2}, {1, 2, 3}, {-1e8f, 3, 4}};
     for (size_t rank = 0; rank < 3; ++rank) writeBuffer(processes.rank(rank), builder.plan, sum, terms[rank]);

@@ -20,19 +20,27 @@ using ::testing::HasSubstr;
 
 TEST(StepScalars, EveryKind) {
   plan::Plan plan;
-  auto add = [&](const char* kind, double value) {
-    plan.add_scalars()->set_kind(kind);
-    plan.mutable_scalars(plan.scalars_size() - 1)->set_value(value);
-  };
-  add("constant", 0.25), add("lr", 0), add("lr_times", 0.5), add("one_minus_lr_times", 0.01);
-  add("lr_over_bias_correction", 0.9), add("bias_correction", 0.9), add("sqrt_bias_correction", 0.999);
-  add("step", 0), add("first_step", 0), add("max_norm", 2);
+  using Scalar = plan::StepScalar;
+  const std::pair<Scalar::Kind, double> scalars[] = {{Scalar::CONSTANT, 0.25},
+                                                     {Scalar::LR_TIMES, 0.5},
+                                                     {Scalar::ONE_MINUS_LR_TIMES, 0.01},
+                                                     {Scalar::LR_OVER_BIAS_CORRECTION, 0.9},
+                                                     {Scalar::BIAS_CORRECTION, 0.9},
+                                                     {Scalar::SQRT_BIAS_CORRECTION, 0.999},
+                                                     {Scalar::STEP, 0},
+                                                     {Scalar::FIRST_STEP, 0},
+                                                     {Scalar::MAX_NORM, 2}};
+  for (auto [kind, value] : scalars) {
+    Scalar* scalar = plan.add_scalars();
+    scalar->set_kind(kind);
+    scalar->set_value(value);
+  }
   double lr = 0.1;
   auto f = [](double value) { return static_cast<float>(value); };
   EXPECT_THAT(exec::stepScalars(plan, lr, 3),
-              ElementsAre(0.25f, f(lr), f(lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))),
-                          f(1 - std::pow(0.9, 3)), f(std::sqrt(1 - std::pow(0.999, 3))), 3.f, 0.f, 2.f));
-  EXPECT_EQ(exec::stepScalars(plan, lr, 1)[8], 1.f);
+              ElementsAre(0.25f, f(lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))), f(1 - std::pow(0.9, 3)),
+                          f(std::sqrt(1 - std::pow(0.999, 3))), 3.f, 0.f, 2.f));
+  EXPECT_EQ(exec::stepScalars(plan, lr, 1)[7], 1.f);
 }
 
 TEST(LearningRate, WarmsUpAndFalls) {
@@ -219,7 +227,7 @@ TEST(CommandLine, Options) {
   line = parseCommandLine({"a.plan", "--steps", "5", "--device", "cuda", "--reduce-order=ring", "--no-graphs"});
   ASSERT_TRUE(line.ok()) << line.status().message();
   EXPECT_EQ(line->run.device, "cuda");
-  EXPECT_TRUE(line->run.ringReductions);
+  EXPECT_EQ(line->run.reduceOrder, plan::Training::RING);
   EXPECT_FALSE(line->run.graphs);
 }
 
@@ -237,7 +245,7 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("expected cpu or cuda"));
-  EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected rank or ring"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of rank, ring"));
   EXPECT_TRUE(parseCommandLine({"--help"})->help);
 }
 

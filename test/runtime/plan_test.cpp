@@ -8,12 +8,14 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/Words.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
@@ -61,6 +63,23 @@ TEST(PlanFile, RefusesOtherVersions) {
 
 TEST(PlanFile, MissingFolderIsAnError) {
   EXPECT_THAT(plan::writePlan("/nonexistent/a.plan", TrainingPlan(1, 0, 2).plan).message(), HasSubstr("/nonexistent"));
+}
+
+TEST(Words, AreThoseOfTheProto) {
+  EXPECT_THAT(plan::words<plan::Training::OnNan>(), ElementsAre("stop", "skip"));
+  EXPECT_THAT(plan::words<plan::Collective::Phase>(), ElementsAre("forward", "backward", "update"));
+  EXPECT_EQ(plan::word(plan::StepScalar::LR_OVER_BIAS_CORRECTION), "lr_over_bias_correction");
+  EXPECT_EQ(plan::word(plan::BUFFER_KIND_UNSPECIFIED), "unspecified");
+  EXPECT_EQ(plan::word(plan::BufferKind(99)), "unspecified");
+  EXPECT_EQ(plan::word(plan::BufferKind(-1)), "unspecified");
+  EXPECT_EQ(plan::valueOf<plan::ElementType>("bf16"), plan::BF16);
+  for (const char* none : {"", "unspecified", "element_type_unspecified", "BF16", "bf"})
+    EXPECT_EQ(plan::valueOf<plan::ElementType>(none), std::nullopt) << none;
+  plan::Training::ReduceOrder order = plan::Training::RANK;
+  EXPECT_TRUE(plan::parseWord("--reduce-order", "ring", order).ok());
+  EXPECT_EQ(order, plan::Training::RING);
+  EXPECT_EQ(plan::parseWord("--reduce-order", "alphabet", order).message(),
+            "--reduce-order alphabet: expected one of rank, ring");
 }
 
 TEST(Verify, TakesEveryStage) {
@@ -145,10 +164,13 @@ const Mutant kMutants[] = {
     {"BucketBuffer", [](auto& p) { p.mutable_buckets(0)->set_parameter_buffer(99); }, "99"},
     {"BucketTooLarge", [](auto& p) { p.mutable_buckets(0)->set_elements(256); }, "it needs 512"},
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
-    {"ScalarKind", [](auto& p) { p.mutable_scalars(0)->set_kind("clip_scale"); }, "kind is not known"},
-    {"OnNan", [](auto& p) { p.mutable_training()->set_on_nan("pray"); }, "on_nan"},
-    {"ReduceOrder", [](auto& p) { p.mutable_training()->set_reduce_order("alphabet"); }, "reduce_order"},
-    {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind("cosine"); }, "schedule"},
+    {"ScalarKind", [](auto& p) { p.mutable_scalars(0)->set_kind(plan::StepScalar::UNSPECIFIED); }, "kind is not known"},
+    {"OnNan", [](auto& p) { p.mutable_training()->set_on_nan(plan::Training::OnNan(2)); },
+     "training.on_nan: 2 is none of its values, which are stop, skip"},
+    {"ReduceOrder", [](auto& p) { p.mutable_training()->set_reduce_order(plan::Training::ReduceOrder(-1)); },
+     "reduce_order"},
+    {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::COSINE); },
+     "out of range"},
     {"InputRows", [](auto& p) { p.mutable_inputs(0)->set_shape(0, 5); }, "rows"},
     {"KernelImage", [](auto& p) { p.mutable_images(0)->set_target("tpu"); }, "neither cpu nor cuda"},
     {"KernelEntry", [](auto& p) { p.mutable_images(0)->mutable_entries(0)->set_offset(60); }, "outside its image"},
@@ -189,6 +211,7 @@ const Mutant kMutants[] = {
     {"KernelBlock", [](auto& p) { kernel(p).set_block(4); }, "blocks of 4"},
     {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
     {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "no known collective"},
+    {"CollectivePhase", [](auto& p) { collective(p).clear_phase(); }, "its phase is not known"},
     {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},
     {"CollectiveOverflow", [](auto& p) { collective(p).set_count(uint64_t{1} << 62); }, "out of range"},
     {"CollectiveType", [](auto& p) { collective(p).set_type(plan::F16); }, "it needs 128"},
@@ -227,12 +250,12 @@ TEST(Summary, CountsParametersWithoutPadding) {
 TEST(Summary, KindsByStage) {
   for (int stage = 0; stage <= 3; ++stage) {
     auto kinds = plan::memoryByKind(TrainingPlan(4, stage, 8).plan);
-    EXPECT_EQ(kinds["parameters"], stage >= 3 ? 128u : 512u) << stage;
-    EXPECT_EQ(kinds["gradients"], stage >= 2 ? 128u : 512u) << stage;
-    EXPECT_EQ(kinds["optimizer"], stage >= 1 ? 128u : 512u) << stage;
+    EXPECT_EQ(kinds[plan::PARAMETERS], stage >= 3 ? 128u : 512u) << stage;
+    EXPECT_EQ(kinds[plan::GRADIENTS], stage >= 2 ? 128u : 512u) << stage;
+    EXPECT_EQ(kinds[plan::OPTIMIZER], stage >= 1 ? 128u : 512u) << stage;
     // The gathered parameters are no longer needed when the gradients are there.
-    EXPECT_EQ(kinds["gathered"], stage >= 2 ? 512u : 0u) << stage;
-    EXPECT_EQ(kinds["constants"], 0u);
+    EXPECT_EQ(kinds[plan::GATHERED], stage >= 2 ? 512u : 0u) << stage;
+    EXPECT_EQ(kinds[plan::CONSTANTS], 0u);
   }
 }
 
@@ -258,7 +281,7 @@ plan::Plan touching(const std::vector<std::pair<uint32_t, plan::Access>>& access
 
 TEST(Summary, ABufferLivesFromItsWriteToItsLastRead) {
   using plan::READ, plan::WRITE;
-  auto activations = [](const plan::Plan& plan) { return plan::memoryByKind(plan)["activations"]; };
+  auto activations = [](const plan::Plan& plan) { return plan::memoryByKind(plan)[plan::ACTIVATIONS]; };
   EXPECT_EQ(activations(touching({{0, WRITE}, {0, READ}, {1, WRITE}, {2, WRITE}, {1, READ}, {2, READ}})), 100u);
   EXPECT_EQ(activations(touching({{0, WRITE}, {1, WRITE}, {2, WRITE}, {1, READ}, {2, READ}, {0, READ}})), 111u);
   // Across the step's boundary: the next step reads what this one wrote.
@@ -269,13 +292,13 @@ TEST(Summary, ABufferLivesFromItsWriteToItsLastRead) {
 TEST(Summary, CommunicationOfTheBody) {
   auto list = plan::summarize(TrainingPlan(4, 3, 8).plan).communication;
   ASSERT_EQ(list.size(), 4u);
-  EXPECT_EQ(list[0].op, "all_gather");
+  EXPECT_EQ(list[0].op, plan::ALL_GATHER);
   EXPECT_EQ(list[0].bucket, "all");
-  EXPECT_EQ(list[0].phase, "forward");
+  EXPECT_EQ(list[0].phase, plan::Collective::FORWARD);
   EXPECT_EQ(list[0].bytes, 512u);
-  EXPECT_EQ(list[1].op, "all_reduce");
+  EXPECT_EQ(list[1].op, plan::ALL_REDUCE);
   EXPECT_EQ(list[1].bytes, 4u);
-  EXPECT_EQ(list[2].op, "reduce_scatter");
+  EXPECT_EQ(list[2].op, plan::REDUCE_SCATTER);
   EXPECT_EQ(list[2].bytes, 512u);
 }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf {
 
@@ -92,9 +93,7 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
                                              : Status::error(cat("--device ", value, ": expected cpu or cuda"));
   };
   setters["--reduce-order"] = [&run](const std::string& value) {
-    run.ringReductions = value == "ring";
-    return value == "rank" || value == "ring" ? Status()
-                                              : Status::error(cat("--reduce-order ", value, ": expected rank or ring"));
+    return plan::parseWord("--reduce-order", value, run.reduceOrder.emplace());
   };
   setters["--shuffle"] = [&run](const std::string& value) {
     int64_t seed = 0;

@@ -17,6 +17,7 @@
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
@@ -61,8 +62,8 @@ memory and schedule; nothing has to be set
   --profile NAME|FILE   the machine to schedule for (default: the shipped profile that is nearest to the first target):
                         a shipped one or one made by `sheaf profile`, whose memory is the limit if there is no other
   --memory-limit SIZE   of a rank's arena, such as 24GiB
-  --recompute none|auto|full          activations computed again in the backward pass: never, as few as make it fit
-                        (default), everything between the ends of transformer blocks
+  --recompute auto|none|kernels|all   activations computed again in the backward pass: what is needed to fit the limit
+                        (default), nothing, what kernels make of products, everything between block ends
   --bucket-size SIZE    parameters that travel together (default: from the model's size)
   --prefetch K          gathers under way beyond those in use (default: what is best)
   --keep auto|none|REGEX              parameters that stay gathered from the forward to the backward pass at stage 3
@@ -93,7 +94,6 @@ const char* usualProfile(const codegen::KernelTarget& target) {
 
 Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   Arguments parser("compile", "compile MODEL.onnx -o OUT.plan --batch B");
-  o.schedule.set_kind("constant");
   parser.positional("model", o.model);
   parser.option("-o", o.output);
   parser.option("--ranks", o.import.ranks, 1, 65536);
@@ -121,25 +121,19 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     if (parseReal(text, o.clipNorm) && o.clipNorm > 0) return Status();
     return Status::error(cat("--clip-norm ", text, ": expected a number above 0"));
   });
-  parser.option("--on-nan", [&](const std::string& text) {
-    o.onNan = text;
-    return oneOf("--on-nan", text, {"stop", "skip"});
-  });
+  parser.option("--on-nan", [&](const std::string& text) { return plan::parseWord("--on-nan", text, o.onNan); });
   parser.option("--train", [&](const std::string& text) { return o.import.train.push_back(text), Status(); });
   parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
-  parser.option("--precision", [&](const std::string& text) {
-    o.pipeline.precision = text;
-    return oneOf("--precision", text, {"f32", "tf32", "bf16"});
-  });
+  parser.option("--precision",
+                [&](const std::string& text) { return parseEnum("--precision", text, o.pipeline.precision); });
   parser.option("--reduce-precision", [&](const std::string& text) {
-    o.pipeline.reducePrecision = text;
     o.reduces = true;
-    return oneOf("--reduce-precision", text, {"f32", "bf16"});
+    SHEAF_RETURN_IF_ERROR(parseEnum("--reduce-precision", text, o.pipeline.reducePrecision));
+    if (o.pipeline.reducePrecision != train::Precision::tf32) return Status();
+    return Status::error("--reduce-precision tf32: gradients are summed in f32 or bf16");
   });
-  parser.option("--reduce-order", [&](const std::string& text) {
-    o.reduceOrder = text;
-    return oneOf("--reduce-order", text, {"rank", "ring"});
-  });
+  parser.option("--reduce-order",
+                [&](const std::string& text) { return plan::parseWord("--reduce-order", text, o.reduceOrder); });
   parser.option("--epilogues", [&](const std::string& text) {
     o.epilogues = text;
     return oneOf("--epilogues", text, {"auto", "on", "off"});
@@ -165,9 +159,10 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
     return Status();
   });
   parser.option("--recompute", [&](const std::string& text) {
-    using Recompute = ChooseOptions::Recompute;
-    o.choose.recompute = text == "none" ? Recompute::kNone : text == "full" ? Recompute::kFull : Recompute::kAuto;
-    return oneOf("--recompute", text, {"none", "auto", "full"});
+    o.choose.recompute = train::symbolizeRecomputation(text);
+    if (o.choose.recompute || text == "auto") return Status();
+    return Status::error(
+        cat("--recompute ", text, ": expected one of auto, ", listText(train::enumWords<train::Recomputation>())));
   });
   parser.option("--compile-to", [&](const std::string& text) {
     o.phase = text;
@@ -178,13 +173,14 @@ Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
   o.help = parser.help;
   if (o.help) return {};
   if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
-  if (o.reduces && o.pipeline.precision != "bf16" && o.pipeline.reducePrecision == "bf16")
+  if (o.reduces && o.pipeline.precision != train::Precision::bf16 &&
+      o.pipeline.reducePrecision == train::Precision::bf16)
     return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
   o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
-  o.pipeline.skip = o.onNan == "skip";
+  o.pipeline.skip = o.onNan == plan::Training::SKIP;
   o.pipeline.profile = usualProfile(o.targets.list.front());
   if (!o.profile.empty()) {
     o.pipeline.profile = o.profile;
@@ -208,7 +204,7 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",
              least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, a smaller --batch",
              o.choose.stage && *o.choose.stage < 3 ? ", --zero auto" : "",
-             o.choose.recompute == ChooseOptions::Recompute::kAuto ? "" : ", --recompute auto", ", or see `sheaf fit`");
+             o.choose.recompute ? ", --recompute auto" : "", ", or see `sheaf fit`");
 }
 
 // Runs the phases after `train` up to the one asked for. False: an error has been printed.
@@ -260,7 +256,11 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (mlir::failed(plan)) return reported;
   plan::Memory& memory = *plan->mutable_memory();
   memory.set_library_bytes(plan::libraryBytes(*plan));
-  for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) (*memory.mutable_by_kind())[kind] = bytes;
+  for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) {
+    plan::KindBytes* held = memory.add_by_kind();
+    held->set_kind(kind);
+    held->set_bytes(bytes);
+  }
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);
   if (verified.ok()) verified = plan::provePlan(*plan);

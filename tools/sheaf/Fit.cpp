@@ -12,6 +12,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/Diagnostics.h"
@@ -39,8 +40,6 @@ Every figure is that of a plan that was laid out for it, to the byte.
 
 namespace {
 
-using Recompute = ChooseOptions::Recompute;
-
 struct FitOptions : TrainedOptions {
   uint64_t memory = 0;
   bool json = false, help = false;
@@ -48,8 +47,8 @@ struct FitOptions : TrainedOptions {
 
 // A stage's plan, with or without recomputation.
 struct Layout {
-  uint64_t bytes = 0, stateBytes = 0;     // of the arena; of what is kept from step to step
-  std::map<std::string, uint64_t> kinds;  // largest at the same time
+  uint64_t bytes = 0, stateBytes = 0;          // of the arena; of what is kept from step to step
+  std::map<plan::BufferKind, uint64_t> kinds;  // largest at the same time
   double seconds = 0, exposed = 0;
   std::string text;
   bool fits = false;
@@ -63,7 +62,6 @@ struct Stage {
 
 Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   Arguments parser("fit", "fit MODEL.onnx --ranks N --memory SIZE");
-  o.schedule.set_kind("constant");
   o.import.ranks = 0;
   parser.positional("model", o.model);
   parser.option("--ranks", o.import.ranks, 1, 65536);
@@ -72,10 +70,8 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
   parser.option("--loss", o.import.loss);
   parser.option("--optimizer", o.optimizer);
-  parser.option("--precision", [&](const std::string& text) {
-    o.pipeline.precision = text;
-    return oneOf("--precision", text, {"f32", "tf32", "bf16"});
-  });
+  parser.option("--precision",
+                [&](const std::string& text) { return parseEnum("--precision", text, o.pipeline.precision); });
   parser.option("--profile", o.pipeline.profile);
   parser.flag("--json", o.json);
   SHEAF_RETURN_IF_ERROR(parser.parse(arguments));
@@ -93,7 +89,8 @@ Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
   return {};
 }
 
-mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage, Recompute recompute) {
+mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage,
+                               train::Recomputation recompute) {
   ChooseOptions choices;
   choices.stage = stage;
   choices.recompute = recompute;
@@ -132,7 +129,7 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
     o.import.batch = next * rows;
     mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
     if (!trained) return -1;
-    mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, Recompute::kFull);
+    mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, train::Recomputation::all);
     if (mlir::failed(layout)) return -1;
     (layout->fits ? enough : failed) = next;
     if (failed == kMost) return 0;
@@ -145,7 +142,7 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
 
 json::Value layoutJson(const Layout& layout, uint64_t memory) {
   json::Object kinds;
-  for (const auto& [kind, bytes] : layout.kinds) kinds.set(kind, bytes);
+  for (const auto& [kind, bytes] : layout.kinds) kinds.set(plan::word(kind), bytes);
   json::Object object{{"peak_bytes", layout.bytes},
                       {"fits", layout.fits},
                       {"by_kind", std::move(kinds)},
@@ -165,20 +162,21 @@ void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
                                 {"step_seconds", stage.best().seconds},
                                 {"without_recompute", layoutJson(stage.plain, o.memory)},
                                 {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
-  json::Object told{{"model", o.model},         {"ranks", o.import.ranks},           {"batch", o.import.batch},
-                    {"memory", o.memory},       {"precision", o.pipeline.precision}, {"profile", o.pipeline.profile},
+  json::Object told{{"model", o.model},
+                    {"ranks", o.import.ranks},
+                    {"batch", o.import.batch},
+                    {"memory", o.memory},
+                    {"precision", train::stringifyPrecision(o.pipeline.precision).str()},
+                    {"profile", o.pipeline.profile},
                     {"stages", std::move(list)}};
   if (fewest > 0) told.set("smallest_ranks", fewest);
   std::printf("%s\n", json::write(std::move(told), 2).c_str());
 }
 
 void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
-  static const char* const kKinds[] = {"parameters", "gradients", "optimizer", "gathered", "activations", "workspace"};
   std::printf("  %-11s", name);
-  for (const char* kind : kKinds) {
-    auto bytes = layout.kinds.find(kind);
-    std::printf(" %11s", bytesText(bytes == layout.kinds.end() ? 0 : bytes->second).c_str());
-  }
+  for (const auto& [kind, bytes] : layout.kinds)
+    if (kind != plan::CONSTANTS) std::printf(" %11s", bytesText(bytes).c_str());
   std::printf(" %11s   %s\n", bytesText(layout.bytes).c_str(),
               layout.fits
                   ? cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed)).c_str()
@@ -189,9 +187,11 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
   std::printf("%s on %lld ranks with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
               static_cast<long long>(o.import.ranks), bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
-              o.pipeline.precision.c_str(), o.pipeline.profile.c_str());
-  std::printf("  %-11s %11s %11s %11s %11s %11s %11s %11s\n", "", "parameters", "gradients", "optimizer", "gathered",
-              "activations", "workspace", "arena");
+              train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
+  std::printf("  %-11s", "");
+  for (const auto& [kind, bytes] : stages.front().plain.kinds)
+    if (kind != plan::CONSTANTS) std::printf(" %11s", plan::word(kind).c_str());
+  std::printf(" %11s\n", "arena");
   bool any = false;
   for (const Stage& stage : stages) {
     std::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
@@ -222,9 +222,9 @@ int fit(const std::vector<std::string>& arguments) {
   if (!trained) return 1;
   std::vector<Stage> stages;
   for (int64_t stage = 0; stage <= (options.import.ranks > 1 ? 3 : 0); ++stage) {
-    mlir::FailureOr<Layout> plain = layOut(*trained, options, stage, Recompute::kNone);
+    mlir::FailureOr<Layout> plain = layOut(*trained, options, stage, train::Recomputation::none);
     if (mlir::failed(plain)) return 1;
-    mlir::FailureOr<Layout> recomputed = layOut(*trained, options, stage, Recompute::kFull);
+    mlir::FailureOr<Layout> recomputed = layOut(*trained, options, stage, train::Recomputation::all);
     if (mlir::failed(recomputed)) return 1;
     stages.push_back({stage, *plain, *recomputed});
   }

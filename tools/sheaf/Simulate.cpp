@@ -12,6 +12,7 @@
 #include "runtime/io/ChromeTrace.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 #include "tools/sheaf/Arguments.h"
 
 namespace sheaf::tool {
@@ -141,7 +142,7 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
                {"alone", s.loop.loop.ops[op].seconds * 1e6},
                {"flops", work.flops},
                {"bytes", work.bytes},
-               {"type", work.tf32 ? "tf32" : plan::elementName(work.type)}});
+               {"type", work.tf32 ? "tf32" : plan::word(work.type)}});
   }
   return std::move(trace).write(path);
 }

@@ -18,14 +18,16 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
   module->setAttr(
       "train.training",
-      b.getDictionaryAttr(
-          {named("optimizer", b.getStringAttr(optimizer)),
-           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-           named("schedule", b.getStringAttr(o.schedule.kind())),
-           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
-           named("steps", b.getI64IntegerAttr(o.schedule.steps())), named("min", b.getF64FloatAttr(o.schedule.min())),
-           named("clip_norm", b.getF64FloatAttr(o.clipNorm)), named("on_nan", b.getStringAttr(o.onNan)),
-           named("seed", b.getI64IntegerAttr(o.seed)), named("reduce_order", b.getStringAttr(o.reduceOrder))}));
+      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
+                           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
+                           named("schedule", plan_ir::ScheduleKindAttr::get(b.getContext(), o.schedule.kind())),
+                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
+                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
+                           named("min", b.getF64FloatAttr(o.schedule.min())),
+                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
+                           named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
+                           named("seed", b.getI64IntegerAttr(o.seed)),
+                           named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))}));
   module->removeAttr("train.lr");
 }
 

@@ -7,6 +7,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/Pipeline.h"
 #include "runtime/base/Status.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::tool {
@@ -15,12 +16,22 @@ struct TrainedOptions {
   std::string model;  // path
   frontend::ImportOptions import;
   PipelineOptions pipeline;
-  std::string optimizer, onNan = "stop";
+  std::string optimizer;
   plan::Schedule schedule;  // of the learning rate
-  std::string reduceOrder = "rank";
+  plan::Training::OnNan onNan = plan::Training::STOP;
+  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
   double clipNorm = 0;
   int64_t seed = 0;
 };
+
+// Reads the value of an option that takes the words of one of the train dialect's enumerations.
+template <typename Enum>
+Status parseEnum(const std::string& option, const std::string& text, Enum& value) {
+  const std::optional<Enum> known = train::symbolizeEnum<Enum>(text);
+  if (!known) return Status::error(cat(option, " ", text, ": expected one of ", listText(train::enumWords<Enum>())));
+  value = *known;
+  return {};
+}
 
 // Reads DIM=K.
 Status addBinding(const std::string& text, frontend::ImportOptions& options);

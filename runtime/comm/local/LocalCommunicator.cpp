@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/comm/local/Reduce.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::comm {
 namespace {
@@ -16,7 +17,7 @@ constexpr uint64_t kSmallBytes = 4096;
 Status LocalCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
   const uint64_t width = elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
-    return Status::error("a collective cannot sum elements of type " + plan::ElementType_Name(buffers.type));
+    return Status::error("a collective cannot sum elements of type " + plan::word(buffers.type));
   const int64_t ranks = rendezvous_.ranks();
   rendezvous_.post(rank, buffers);
   SHEAF_RETURN_IF_ERROR(rendezvous_.wait(rank));

@@ -8,6 +8,7 @@
 
 #include "runtime/comm/local/Reduce.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::comm {
 namespace {
@@ -95,7 +96,7 @@ SocketCommunicator::Part SocketCommunicator::partOf(uint64_t count, int64_t rank
 Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
   const uint64_t width = comm::elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
-    return Status::error("a collective cannot sum elements of type " + plan::ElementType_Name(buffers.type));
+    return Status::error("a collective cannot sum elements of type " + plan::word(buffers.type));
   const int64_t local = rank - rankOf(mine_, 0);
   Lane& lane = lanes_[static_cast<size_t>(local - firstLocal_)];
   rendezvous_.post(local, buffers);

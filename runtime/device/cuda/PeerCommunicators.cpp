@@ -9,6 +9,7 @@
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/SumTypes.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::cuda {
 namespace {
@@ -26,7 +27,7 @@ class PeerCommunicator {
   Status enqueue(int64_t rank, const comm::CollectiveBuffers& buffers, cudaStream_t stream) {
     const uint64_t width = plan::elementBytes(buffers.type);
     if (width == 0 || (buffers.op != plan::ALL_GATHER && !sumType(buffers.type)))
-      return Status::error(cat("a collective cannot sum elements of type ", plan::elementName(buffers.type)));
+      return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
     posted_[rank] = buffers;
     SHEAF_RETURN_IF_ERROR(meet(rank, stream));
     for (const comm::CollectiveBuffers& peer : posted_)

@@ -48,7 +48,7 @@ def ways(config, ranks):
     if config.name.startswith(("mlp", "cnn")):
         vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100x8"), ("--profile", "rtx4090x8")]
         return vectors if ranks > 1 else [small]
-    recompute = ("--recompute", "full")
+    recompute = ("--recompute", "all")
     return [recompute, small, whole, small + recompute] if ranks == 1 else [
         recompute, ("--keep", "."), ("--profile", "h100x8"), ("--profile", "h100x8", "--prefetch", 0), whole, small + ("--keep", ".")]
 

@@ -60,7 +60,7 @@ def too_little(session):
 def recompute(session):
     """Recomputation saves activations and costs time; the summary shows both."""
     plain, fast = compiled(session, "plain", "--zero", 3)
-    full, small = compiled(session, "full", "--zero", 3, "--recompute", "full")
+    full, small = compiled(session, "all", "--zero", 3, "--recompute", "all")
     kinds = [plan["memory"]["by_kind"]["activations"] for plan in (plain, full)]
     expect(kinds[1] < 0.5 * kinds[0], f"activations fell only from {kinds[0]} to {kinds[1]}")
     seconds = [simulated(session, plan)["step_seconds"] for plan in (fast, small)]
@@ -78,7 +78,7 @@ def overrides(session):
     for options, words in ((("--keep", "nothing-like-it"), "matches no parameter"), (("--keep", "("), "--keep"),
                            (("--prefetch", "-1"), "--prefetch"), (("--zero", "4"), "expected auto, 0, 1, 2 or 3"),
                            (("--profile", "h100x9"), "h100x9"), (("--memory-limit", "much"), "--memory-limit"),
-                           (("--recompute", "some"), "expected one of none, auto, full")):
+                           (("--recompute", "some"), "expected one of auto, none, kernels, all")):
         done = session.call("sheaf", "compile", MODEL, "-o", session.folder() / "no.plan", "--ranks", 4, "--batch", 8, *options)
         expect_short_error(done, [words])
 

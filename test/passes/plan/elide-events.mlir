@@ -3,9 +3,9 @@
 
 // CHECK: events = 2
 plan.program attributes {ranks = 1 : i64, events = 4 : i64} {
-  %x = plan.buffer "x" "activations" offset 0 bytes 256
-  %y = plan.buffer "y" "activations" offset 256 bytes 256
-  %z = plan.buffer "z" "activations" offset 512 bytes 256
+  %x = plan.buffer "x" activations offset 0 bytes 256
+  %y = plan.buffer "y" activations offset 256 bytes 256
+  %z = plan.buffer "z" activations offset 512 bytes 256
   plan.prologue {
   }
   // The consumer waits for both producers: the second record tells of the first. The step's first wait is needed from the

@@ -4,10 +4,10 @@
 // RUN: sheaf-opt %s "-plan-insert-events=placed" -plan-elide-events | FileCheck %s --check-prefix=PLACED
 
 plan.program attributes {ranks = 2 : i64} {
-  %p = plan.buffer "p" "parameters" offset 0 bytes 128 persistent
-  %g = plan.buffer "g" "gathered" offset 128 bytes 256
-  %x = plan.buffer "x" "activations" offset 384 bytes 256
-  %y = plan.buffer "y" "activations" offset 256 bytes 128
+  %p = plan.buffer "p" parameters offset 0 bytes 128 persistent
+  %g = plan.buffer "g" gathered offset 128 bytes 256
+  %x = plan.buffer "x" activations offset 384 bytes 256
+  %y = plan.buffer "y" activations offset 256 bytes 128
   plan.prologue {
   }
   // SCHEDULED: plan.call "zero" {{.*}} "y"
@@ -27,7 +27,7 @@ plan.program attributes {ranks = 2 : i64} {
   plan.body {
     plan.call "zero" {} (w %y[0 : 128]) stream 0 "y"
     plan.call "zero" {} (w %x[0 : 256]) stream 0 "x"
-    plan.all_gather "b" "forward" "F32" count 32 communicator 0 (r %p[0 : 128], w %g[0 : 256]) stream 1 "gather"
+    plan.all_gather "b" forward f32 count 32 communicator 0 (r %p[0 : 128], w %g[0 : 256]) stream 1 "gather"
     plan.call "zero" {} (r %g[0 : 256], w %x[0 : 256]) stream 0 "use"
   }
   // The use has waited for the gather, so the host need not.

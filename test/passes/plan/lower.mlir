@@ -2,7 +2,7 @@
 // memory of an operand of its pitch.
 // RUN: sheaf-opt %s -plan-lower | FileCheck %s
 
-// CHECK-DAG: %[[LOGITS:.*]] = plan.buffer "{{.*}}" "activations" offset 0 bytes 80896
+// CHECK-DAG: %[[LOGITS:.*]] = plan.buffer "{{.*}}" activations offset 0 bytes 80896
 // CHECK-NOT: bytes 80896
 // CHECK-DAG: plan.kernel "kernel0" rows 8 block 1 bytes [80896, 80896] attributes {operations = {{[0-9]+}} : i64, padding = 1760 : i64}
 // CHECK: plan.body

@@ -7,12 +7,12 @@
 // BAD: error: {{.*}}nowhere
 
 plan.program attributes {ranks = 2 : i64, zero = 3 : i64, streams = ["compute", "communication"], communicators = 1 : i64} {
-  %pa = plan.buffer "a.parameters" "parameters" offset 0 bytes 524288 persistent
-  %pb = plan.buffer "b.parameters" "parameters" offset 0 bytes 524288 persistent
-  %ga = plan.buffer "a.gathered" "gathered" offset 0 bytes 1048576
-  %gb = plan.buffer "b.gathered" "gathered" offset 0 bytes 1048576
-  %x = plan.buffer "x" "activations" offset 0 bytes 1048576
-  %y = plan.buffer "y" "activations" offset 0 bytes 1048576
+  %pa = plan.buffer "a.parameters" parameters offset 0 bytes 524288 persistent
+  %pb = plan.buffer "b.parameters" parameters offset 0 bytes 524288 persistent
+  %ga = plan.buffer "a.gathered" gathered offset 0 bytes 1048576
+  %gb = plan.buffer "b.gathered" gathered offset 0 bytes 1048576
+  %x = plan.buffer "x" activations offset 0 bytes 1048576
+  %y = plan.buffer "y" activations offset 0 bytes 1048576
   // CHECK: plan.prologue {
   // CHECK-NEXT: plan.all_gather "a"
   // CHECK: plan.body {
@@ -32,9 +32,9 @@ plan.program attributes {ranks = 2 : i64, zero = 3 : i64, streams = ["compute", 
   }
   plan.body {
     plan.call "zero" {} (w %x[0 : 1048576]) stream 0 "input"
-    plan.all_gather "a" "forward" "F32" count 131072 communicator 0 (r %pa[0 : 524288], w %ga[0 : 1048576]) stream 1 "a"
+    plan.all_gather "a" forward f32 count 131072 communicator 0 (r %pa[0 : 524288], w %ga[0 : 1048576]) stream 1 "a"
     plan.call "gemm" {m = 512 : i64, n = 512 : i64, k = 512 : i64, batch = 1 : i64, lda = 512 : i64, ldb = 512 : i64, ldc = 512 : i64} (r %x[0 : 1048576], r %ga[0 : 1048576], w %y[0 : 1048576]) stream 0 "first"
-    plan.all_gather "b" "forward" "F32" count 131072 communicator 0 (r %pb[0 : 524288], w %gb[0 : 1048576]) stream 1 "b"
+    plan.all_gather "b" forward f32 count 131072 communicator 0 (r %pb[0 : 524288], w %gb[0 : 1048576]) stream 1 "b"
     plan.call "gemm" {m = 512 : i64, n = 512 : i64, k = 512 : i64, batch = 1 : i64, lda = 512 : i64, ldb = 512 : i64, ldc = 512 : i64} (r %y[0 : 1048576], r %gb[0 : 1048576], w %x[0 : 1048576]) stream 0 "second"
   }
   plan.epilogue {

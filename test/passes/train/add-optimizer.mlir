@@ -6,7 +6,7 @@
 // SGD: module attributes {train.lr = 1.000000e-01 : f64}
 // SGD-NOT: @own
 // SGD: train.optimizer @optimizer states ["momentum"]
-// SGD-SAME: scalars [{kind = "constant", value = 9.000000e-01 : f64}, {kind = "lr_times", value = -1.000000e+00 : f64}]
+// SGD-SAME: scalars [#train.scalar<constant, 9.000000e-01 : f64>, #train.scalar<lr_times, -1.000000e+00 : f64>]
 // SGD: ^bb0(%[[P:.*]]: tensor<f32>, %[[G:.*]]: tensor<f32>, %[[M:.*]]: tensor<f32>, %[[MU:.*]]: tensor<f32>, %[[LR:.*]]: tensor<f32>):
 // SGD-NEXT: %[[NEXT:.*]] = train.fma %[[MU]], %[[M]], %[[G]]
 // SGD-NEXT: %[[NEW:.*]] = train.fma %[[LR]], %[[NEXT]], %[[P]]
@@ -15,15 +15,15 @@
 
 // ADAMW: module attributes {train.lr = 1.000000e-03 : f64}
 // ADAMW: train.optimizer @optimizer states ["exp_avg", "exp_avg_sq"]
-// ADAMW-SAME: {kind = "one_minus_lr_times", value = 1.000000e-02 : f64}
-// ADAMW-SAME: {kind = "sqrt_bias_correction", value = 0.99899
-// ADAMW-SAME: {kind = "lr_over_bias_correction", value = 9.000000e-01 : f64}
+// ADAMW-SAME: #train.scalar<one_minus_lr_times, 1.000000e-02 : f64>
+// ADAMW-SAME: #train.scalar<sqrt_bias_correction, 0.99899
+// ADAMW-SAME: #train.scalar<lr_over_bias_correction, 9.000000e-01 : f64>
 
 // The model's own optimizer is kept, and guarded: the gradient is scaled first, and every result chosen last.
 // OWN-NOT: train.lr
 // OWN-NOT: @optimizer
 // OWN: train.optimizer @own states ["sum"]
-// OWN-SAME: {kind = "lr", value = 0.000000e+00 : f64}, {kind = "clip_scale", value = 0.000000e+00 : f64}, {kind = "finite", value = 0.000000e+00 : f64}]
+// OWN-SAME: #train.scalar<lr_times, 2.000000e+00 : f64>, #train.scalar<clip_scale, 0.000000e+00 : f64>, #train.scalar<finite, 0.000000e+00 : f64>]
 // OWN: ^bb0(%[[P:.*]]: tensor<f32>, %[[G:.*]]: tensor<f32>, %[[S:.*]]: tensor<f32>, %[[LR:.*]]: tensor<f32>, %[[SCALE:.*]]: tensor<f32>, %[[FINITE:.*]]: tensor<f32>):
 // OWN-NEXT: %[[SCALED:.*]] = train.mul %[[G]], %[[SCALE]]
 // OWN-NEXT: %[[SUM:.*]] = train.fma %[[SCALED]], %[[SCALED]], %[[S]]
@@ -36,7 +36,7 @@
 // OWN: train.update @w by @own
 module {
   train.parameter @w : tensor<4xf32> {trainable = true}
-  train.optimizer @own states ["sum"] scalars [{kind = "lr", value = 0.0 : f64}] {
+  train.optimizer @own states ["sum"] scalars [#train.scalar<lr_times, 2.0 : f64>] {
   ^bb0(%p: tensor<f32>, %g: tensor<f32>, %s: tensor<f32>, %lr: tensor<f32>):
     %0 = train.fma %g, %g, %s : tensor<f32>
     %1 = train.mul %g, %lr : tensor<f32>

@@ -27,7 +27,7 @@ module attributes {train.ranks = 4 : i64} {
   // S2: zero.update @bucket0 %[[G]] : tensor<32xf32>
   // S2: zero.gather_updated @bucket0
 
-  // S3: %[[P:.*]] = zero.all_gather @bucket0 "forward" : tensor<128xf32>
+  // S3: %[[P:.*]] = zero.all_gather @bucket0 forward : tensor<128xf32>
   // S3: zero.view %[[P]] at 0
   // S3: train.mul
   // S3-NEXT: zero.release %[[P]]

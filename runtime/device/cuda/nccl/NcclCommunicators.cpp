@@ -16,6 +16,7 @@
 #include "runtime/device/cuda/nccl/NcclApi.h"
 #include "runtime/device/cuda/nccl/Watchdog.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::nccl {
 namespace {
@@ -84,7 +85,7 @@ class NcclCommunicators : public cuda::Communicators {
       const plan::Collective& collective = instruction.collective();
       if (collective.communicator() >= gathersOnly.size() || collective.op() == plan::ALL_GATHER) return;
       gathersOnly[collective.communicator()] = false;
-      if (options_.ringReductions) return;
+      if (options_.reduceOrder == plan::Training::RING) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
       bytes = std::max(bytes, sums_.scratchBytes(collective));
     });
@@ -150,7 +151,7 @@ class NcclCommunicators : public cuda::Communicators {
 
   void describe(const std::function<void(const std::string&, const std::string&)>& note) const override {
     note("nccl", cat(api_.version / 10000, ".", api_.version / 100 % 100, ".", api_.version % 100));
-    note("reduce_order", options_.ringReductions ? "ring" : "rank");
+    note("reduce_order", plan::word(options_.reduceOrder));
     note("windows", windows_ ? "on" : "off");
     note("copy_engine_gathers", copyEngines_ ? "where NCCL can" : "off");
     note("exchange_bytes", cat(scratchBytes()));
@@ -167,8 +168,8 @@ class NcclCommunicators : public cuda::Communicators {
       return call(each, "gather", [&] {
         return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, each.comm, stream);
       });
-    if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::elementName(buffers.type)));
-    if (options_.ringReductions)
+    if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
+    if (options_.reduceOrder == plan::Training::RING)
       return call(each, "sum", [&] {
         auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
         return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, each.comm,
@@ -318,7 +319,7 @@ Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Pla
   Expected<const Api*> api = loadNccl();
   if (!api.ok()) return api.status();
   // Bits that do not change from run to run.
-  if (options.ringReductions) {
+  if (options.reduceOrder == plan::Training::RING) {
     setenv("NCCL_ALGO", "Ring", 0);
     setenv("NCCL_PROTO", "Simple", 0);
   }
