@@ -79,8 +79,9 @@ struct DeviceOptions {
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
-  std::string tunedProducts;  // a table of matrix products to choose algorithms from; empty: the library's own choice
-  std::string tuneProducts;   // where to write such a table, measured when the plan is opened; empty: nowhere
+  // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the plan's
+  // products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
+  std::string products;
   // If set: told what is not as it should be, but can be done without.
   std::function<void(const std::string& text)> warn;
   // If set: told what was chosen (a name and its value), for the log.

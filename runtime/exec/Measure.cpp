@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -74,8 +75,11 @@ class Measurer {
     measured_.threads = options_.threadsPerRank;
     measured_.graphs = options_.graphs;
     measured_.reduceOrder = options_.reduceOrder.value_or(plan::Training::RANK);
-    measured_.tunedProducts = options_.tuned;
+    measured_.products = options_.tuned;
     measured_.kernels = std::move(**probe);
+    if (std::error_code ignored; !options_.tuned.empty() && !std::filesystem::exists(options_.tuned, ignored))
+      return Status::error(cat("--tuned ", options_.tuned, ": there is no such file; --measure takes the table that a ",
+                               "training run with --tuned has made"));
     // Before a minute of measuring: an output that cannot be written is an error at once.
     if (!job_.first()) return {};
     Expected<AtomicFile> file = AtomicFile::create(options_.measure);

@@ -137,13 +137,6 @@ class Run {
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
-    std::string tuned = "not given";
-    if (!options_.tuned.empty()) {
-      // Other algorithms would give other bits.
-      Expected<MappedFile> table = MappedFile::open(options_.tuned);
-      if (!table.ok()) return Status::error(cat("--tuned: ", table.status().message()));
-      tuned = cat("a table with hash ", hexText(xxh64(table->bytes())));
-    }
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
     const plan::Schedule& schedule = training_.schedule();
     std::vector<std::string> facts{
@@ -164,8 +157,7 @@ class Run {
         cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_),
         cat("--reduce-order ", plan::word(reduceOrder())),
-        cat("--tune ", given(options_.tune)),
-        cat("--tuned ", tuned),
+        cat("--tuned ", given(options_.tuned)),
         cat(options_.graphs ? "no " : "", "--no-graphs")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
@@ -198,8 +190,7 @@ class Run {
                  .poison = options_.poison,
                  .graphs = options_.graphs,
                  .reduceOrder = reduceOrder(),
-                 .tunedProducts = options_.tuned,
-                 .tuneProducts = options_.tune,
+                 .products = options_.tuned,
                  .warn = [&](const std::string& text) { warnings_.push_back(text); },
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
@@ -386,8 +377,8 @@ class Run {
 }  // namespace
 
 Status checkTuning(const RunOptions& options, std::string_view device) {
-  if (device != "cpu" || (options.tune + options.tuned).empty()) return {};
-  return Status::error("--tune and --tuned are for runs on GPUs: the CPU's products have nothing to choose");
+  if (device != "cpu" || options.tuned.empty()) return {};
+  return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
 }
 
 Status run(const RunOptions& options, const std::atomic<bool>& interrupted) {

@@ -26,14 +26,14 @@ struct RunOptions {
   std::string device;                                      // cpu or cuda; empty: that of the plan's first image
   bool graphs = true;                                      // of GPUs
   std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
-  std::string tuned, tune;  // tables of matrix products on GPUs: one to choose from, one to measure and write
+  std::string tuned;  // the file of a table of matrix products on GPUs; made if it does not exist
 
   std::string log, save, saveState, resume, gradients, trace;
   std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
 
-// Whether --tune and --tuned say something to this device.
+// Whether --tuned means something to this device.
 Status checkTuning(const RunOptions& options, std::string_view device);
 
 // `interrupted` asks for an orderly end after the step under way. What a launcher says in the environment makes it one

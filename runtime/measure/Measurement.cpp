@@ -45,7 +45,7 @@ DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
   device.threadsPerRank = set.threads;
   device.graphs = options.graphs;
   device.reduceOrder = options.reduceOrder;
-  device.tunedProducts = options.tunedProducts;
+  device.products = options.products;
   device.processes = set.processes;
   if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;
   return device;

@@ -33,7 +33,7 @@ struct MeasureOptions {
   int64_t ranksPerNode = 1;
   bool graphs = true;  // as in DeviceOptions
   plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
-  std::string tunedProducts;
+  std::string products;  // as there; the file must exist
 };
 
 // In a job of several processes, all of them call this together and get the same profile.

@@ -283,7 +283,7 @@ def compare(runner, job, steps, pairs):
 
     def run(steps, *options):
         return runner.call([KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *data, "--steps", steps,
-                            "--tuned" if tuned.exists() else "--tune", tuned, *options])
+                            "--tuned", tuned, *options])
 
     def ours(index):
         log, memory = runner.out / f"{name}-{index}.jsonl", MemoryUsed()

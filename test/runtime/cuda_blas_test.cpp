@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "runtime/device/cuda/Blas.h"
 
 namespace sheaf::cuda {
@@ -16,16 +13,11 @@ using ::testing::IsEmpty;
 
 class Tuning : public ::testing::Test {
  protected:
-  void SetUp() override {
-    path_ =
-        ::testing::TempDir() + "products-" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".txt";
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
-
-  std::unique_ptr<Blas> open(bool tune, bool tuned) {
+  std::unique_ptr<Blas> open(bool measure, const std::string& table = "") {
     BlasOptions options;
-    options.tune = tune;
-    if (tuned) options.tuned = path_;
+    options.measure = measure;
+    options.table = table;
+    options.tableName = "table.txt";
     options.warn = [this](const std::string& what) { warnings_.push_back(what); };
     auto blas = Blas::open(options);
     error_ = blas.status().message();
@@ -44,24 +36,22 @@ class Tuning : public ::testing::Test {
     }
     return blas.table();
   }
-  void write(const std::string& text) { std::ofstream(path_) << text; }
   static std::string replaced(std::string text, const std::string& from, const std::string& to) {
     return text.replace(text.find(from), from.size(), to);
   }
 
-  std::string path_, error_;
+  std::string error_;
   std::vector<std::string> warnings_;
 };
 
 TEST_F(Tuning, WhatWasMeasuredIsChosenAgain) {
-  auto measured = open(true, false);
+  auto measured = open(true);
   ASSERT_TRUE(measured) << error_;
   const std::string table = choose(*measured);
   EXPECT_THAT(table, HasSubstr("sheaf-products 1\nlibrary "));
   EXPECT_THAT(table, HasSubstr("\ndevice Emulated GPU\nprocessors 4\nbf16,nn,m5,n7,k3,batch1,"));
   EXPECT_THAT(table, HasSubstr("\nf32,nn,m5,n7,k3,batch1,"));
-  write(table);
-  auto again = open(false, true);
+  auto again = open(false, table);
   ASSERT_TRUE(again) << error_;
   EXPECT_EQ(choose(*again), table);
   EXPECT_EQ(again->hash(), measured->hash());
@@ -69,7 +59,7 @@ TEST_F(Tuning, WhatWasMeasuredIsChosenAgain) {
 }
 
 TEST_F(Tuning, TheHashTellsOtherChoices) {
-  auto first = open(false, false), second = open(false, false);
+  auto first = open(false), second = open(false);
   ASSERT_TRUE(first && second) << error_;
   choose(*first);
   EXPECT_NE(first->hash(), second->hash());
@@ -78,37 +68,34 @@ TEST_F(Tuning, TheHashTellsOtherChoices) {
 }
 
 TEST_F(Tuning, ATableOfAnotherDeviceIsNotUsed) {
-  auto blas = open(true, false);
+  auto blas = open(true);
   ASSERT_TRUE(blas) << error_;
-  write(replaced(choose(*blas), "processors 4", "processors 132"));
-  blas = open(false, true);
+  blas = open(false, replaced(choose(*blas), "processors 4", "processors 132"));
   ASSERT_TRUE(blas) << error_;
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("was made with another device or cuBLASLt: it is not used")));
   EXPECT_THAT(choose(*blas), HasSubstr("processors 4"));
 }
 
 TEST_F(Tuning, AnAlgorithmThatIsNotTakenFallsBack) {
-  auto blas = open(false, false);
+  auto blas = open(false);
   ASSERT_TRUE(blas) << error_;
   const std::string table = choose(*blas);
   const size_t algorithm = table.rfind(' ') + 1;
-  write(std::string(table).replace(algorithm, 128, 128, 'f'));
-  blas = open(false, true);
+  blas = open(false, std::string(table).replace(algorithm, 128, 128, 'f'));
   ASSERT_TRUE(blas) << error_;
   EXPECT_EQ(choose(*blas), table);
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("has an algorithm for f32,nn,m5,n7,k3,batch1,")));
 }
 
 TEST_F(Tuning, ErrorsNameTheLine) {
-  auto blas = open(false, false);
+  auto blas = open(false);
   ASSERT_TRUE(blas) << error_;
   const std::string table = choose(*blas);
   auto expectError = [&](const std::string& text, const std::string& message) {
-    write(text);
-    EXPECT_FALSE(open(false, true));
+    EXPECT_FALSE(open(false, text));
     EXPECT_THAT(error_, HasSubstr(message));
   };
-  expectError("", "is no table of products: its first line is not \"sheaf-products 1\"");
+  expectError("\n", "table.txt is no table of products: its first line is not \"sheaf-products 1\"");
   expectError(replaced(table, "sheaf-products 1", "sheaf-products 2"), "is no table of products");
   expectError(replaced(table, "device ", "gadget "), ", line 3: it must begin with \"device \"");
   expectError("sheaf-products 1\nlibrary 1\n", ", line 3: it must begin with \"device \"");
@@ -116,9 +103,6 @@ TEST_F(Tuning, ErrorsNameTheLine) {
               ", line 7: it must have a product, microseconds and an algorithm of 128 hexadecimal digits");
   expectError(table.substr(0, table.size() - 2) + "\n", ", line 6: it must have a product");
   expectError(replaced(table, " 0 ", " fast "), ", line 5: it must have a product");
-  std::filesystem::remove(path_);
-  EXPECT_FALSE(open(false, true));
-  EXPECT_THAT(error_, HasSubstr("cannot read the table of products " + path_));
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/ThreadGroup.h"
@@ -121,77 +123,100 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
   }
 }
 
-// Products whose algorithms differ would give bits that no other run gives.
-TEST(EmulatedNccl, ProcessesChooseTheSameAlgorithms) {
+// A plan of one product.
+PlanBuilder productOf(int64_t size) {
   PlanBuilder builder;
-  builder.plan.set_ranks(2);
-  plan::LibraryCall product = libraryCall("gemm", {{"m", 8},
-                                                   {"n", 8},
-                                                   {"k", 8},
+  plan::LibraryCall product = libraryCall("gemm", {{"m", size},
+                                                   {"n", size},
+                                                   {"k", size},
                                                    {"batch", 1},
                                                    {"transpose_a", 0},
                                                    {"transpose_b", 0},
-                                                   {"lda", 8},
-                                                   {"ldb", 8},
-                                                   {"ldc", 8},
-                                                   {"stride_a", 64},
-                                                   {"stride_b", 64},
-                                                   {"stride_c", 64}});
+                                                   {"lda", size},
+                                                   {"ldb", size},
+                                                   {"ldc", size},
+                                                   {"stride_a", size * size},
+                                                   {"stride_b", size * size},
+                                                   {"stride_c", size * size}});
   for (plan::Access access : {plan::READ, plan::READ, plan::WRITE})
-    *product.add_operands() = builder.operand(builder.buffer(256), access);
+    *product.add_operands() = builder.operand(builder.buffer(static_cast<uint64_t>(4 * size * size)), access);
   builder.call(product, "product");
+  return builder;
+}
 
-  // A table of what one process chooses alone, and one with another algorithm.
-  const std::string folder = ::testing::TempDir(), tables[] = {folder + "products-a.txt", folder + "products-b.txt"};
-  {
-    DeviceOptions alone;
-    alone.tuneProducts = tables[0];
-    builder.plan.set_ranks(1);
-    openCuda(builder.plan, alone);
-    builder.plan.set_ranks(2);
-  }
-  std::stringstream table;
-  table << std::ifstream(tables[0]).rdbuf();
-  std::string text = table.str();
+std::string textOf(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The error with which both of two processes end, or do not: each with a plan and a table of products.
+std::string errorOfTwo(const PlanBuilder* const (&builders)[2], const std::string (&tables)[2]) {
+  ThreadGroup group(2);
+  std::vector<std::unique_ptr<comm::ProcessGroup>> members;
+  for (int64_t rank = 0; rank < 2; ++rank) members.push_back(group.member(rank));
+  std::string errors[2];
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      DeviceOptions options;
+      options.ranks = 2;
+      options.firstRank = static_cast<int64_t>(rank);
+      options.localRanks = 1;
+      options.processes = members[rank].get();
+      options.products = tables[rank];
+      errors[rank] = cudaOpenError(builders[rank]->plan, options);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0];
+}
+
+// Products whose algorithms differ would give bits that no other run gives.
+TEST(EmulatedNccl, ProcessesChooseTheSameAlgorithms) {
+  PlanBuilder builder = productOf(8), other = productOf(4);
+  builder.plan.set_ranks(2);
+  other.plan.set_ranks(2);
+  EXPECT_EQ(errorOfTwo({&builder, &builder}, {"", ""}), "");
+  EXPECT_THAT(errorOfTwo({&builder, &other}, {"", ""}),
+              AllOf(HasSubstr("cuBLASLt chose other algorithms for the matrix products of process 0 (hash "),
+                    HasSubstr(") than for those of process 1 (hash "),
+                    HasSubstr("with --tuned FILE all take those of process 0")));
+}
+
+TEST(EmulatedNccl, ATableOfProductsIsMadeOnceAndChoosesForAllProcesses) {
+  PlanBuilder builder = productOf(8);
+  const std::string folder = ::testing::TempDir() + "products/", measured = folder + "measured.txt";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  DeviceOptions alone;
+  alone.products = measured;
+  EXPECT_EQ(cudaOpenError(builder.plan, alone), "");
+  const std::string text = textOf(measured);
   const size_t algorithm = text.rfind(' ') + 1, number = algorithm + 16;  // the second word of its 128 digits
   ASSERT_EQ(text.size(), algorithm + 128 + 1);
-  text.replace(number, 16, text.substr(number, 16) == std::string(16, '0') ? "0100000000000000" : std::string(16, '0'));
-  std::ofstream(tables[1]) << text;
+  EXPECT_THAT(text, ::testing::Not(HasSubstr(" 0 "))) << "nothing was measured";
+  EXPECT_EQ(cudaOpenError(builder.plan, alone), "");
+  EXPECT_EQ(textOf(measured), text) << "a table that is there is not made again";
 
-  auto errors = [&](std::initializer_list<std::string> tuned, const std::string& tune) {
-    ThreadGroup group(2);
-    std::vector<std::unique_ptr<comm::ProcessGroup>> members;
-    for (int64_t rank = 0; rank < 2; ++rank) members.push_back(group.member(rank));
-    std::vector<std::string> errors(2);
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < 2; ++rank)
-      threads.emplace_back([&, rank] {
-        DeviceOptions options;
-        options.ranks = 2;
-        options.firstRank = static_cast<int64_t>(rank);
-        options.localRanks = 1;
-        options.processes = members[rank].get();
-        options.tunedProducts = tuned.begin()[rank];
-        options.tuneProducts = tune;
-        errors[rank] = cudaOpenError(builder.plan, options);
-      });
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(errors[0], errors[1]);
-    return errors[0];
-  };
-  EXPECT_EQ(errors({"", ""}, ""), "");
-  EXPECT_EQ(errors({tables[1], tables[1]}, ""), "");
-  EXPECT_THAT(
-      errors({tables[0], tables[1]}, ""),
-      AllOf(HasSubstr("cuBLASLt chose other algorithms for the matrix products of process 0 (hash "),
-            HasSubstr(") than for those of process 1 (hash "),
-            HasSubstr("give all processes one table of them, made by a run with --tune FILE, as --tuned FILE")));
-  // Process 0 measures for all, whatever tables they have, and writes what it has chosen.
-  const std::string made = folder + "products-c.txt";
-  EXPECT_EQ(errors({"", ""}, made), "");
-  EXPECT_EQ(errors({made, made}, ""), "");
-  EXPECT_EQ(errors({tables[0], tables[1]}, made), "");
-  EXPECT_EQ(errors({made, tables[0]}, ""), "");
+  // One with another algorithm: only process 0 has it, and process 1 would choose otherwise by itself.
+  std::string changed = text;
+  changed.replace(number, 16,
+                  text.substr(number, 16) == std::string(16, '0') ? "0100000000000000" : std::string(16, '0'));
+  std::ofstream(folder + "changed.txt") << changed;
+  builder.plan.set_ranks(2);
+  for (const char* name : {"measured.txt", "changed.txt", "made.txt"})
+    EXPECT_EQ(errorOfTwo({&builder, &builder}, {folder + name, folder + "none.txt"}), "") << name;
+  EXPECT_THAT(textOf(folder + "made.txt"), ::testing::StartsWith("sheaf-products 1\n"));
+  EXPECT_EQ(textOf(folder + "changed.txt"), changed);
+  EXPECT_FALSE(std::filesystem::exists(folder + "none.txt")) << "process 1 wrote a table";
+
+  builder.plan.set_ranks(1);
+  std::ofstream(folder + "empty.txt").flush();
+  alone.products = folder + "empty.txt";
+  EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("empty.txt is empty"));
+  alone.products = folder + "nowhere/table.txt";
+  EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("the table of products: "));
 }
 
 TEST(EmulatedNccl, ARankThatDoesNotComeIsToldWithItsPlace) {

@@ -38,8 +38,8 @@ running and looking
   --device cpu|cuda         what to run on, if the plan was compiled for both; its first target if not given
   --reduce-order rank|ring  between GPUs: sums in rank order, the same bits on any number of them, or as NCCL likes it
   --no-graphs               launch each instruction on its own, not steps as CUDA graphs
-  --tune FILE               on GPUs: measure the matrix products first, and write what is fastest
-  --tuned FILE              choose by such a file
+  --tuned FILE              on GPUs: choose the algorithms of matrix products by this table; if there is no such file, the
+                            products are measured first and it is written
   --threads-per-rank T      compute threads of each rank; the machine's cores shared out if not given
   --log RUN.jsonl           one JSON object a step: step, loss, grad_norm, lr, seconds; other objects have "event"
   --trace T.json            when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto
@@ -80,7 +80,6 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
   setters["--dump-gradients"] = path(run.gradients);
   setters["--trace"] = path(run.trace);
   setters["--measure"] = path(run.measure);
-  setters["--tune"] = path(run.tune);
   setters["--tuned"] = path(run.tuned);
   setters["--steps"] = [&run](const std::string& value) { return positive("--steps", value, run.steps); };
   setters["--save-every"] = [&run](const std::string& value) { return positive("--save-every", value, run.saveEvery); };

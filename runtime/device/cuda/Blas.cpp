@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <span>
 #include <sstream>
 
@@ -120,14 +119,9 @@ Expected<std::unique_ptr<Blas>> Blas::open(const BlasOptions& options) {
   blas->processors_ = properties.multiProcessorCount;
   if (cublasStatus_t status = cublasLtCreate(&blas->handle_); status != CUBLAS_STATUS_SUCCESS)
     return failed("it does not start", status);
-  if (!options.tuned.empty()) {
-    std::ifstream in(options.tuned);
-    if (!in) return Status::error(cat("cannot read the table of products ", options.tuned));
-    SHEAF_RETURN_IF_ERROR(blas->readTable(in, options.tuned));
-  }
-  if (!options.measured.empty()) {
-    std::istringstream in(options.measured);
-    SHEAF_RETURN_IF_ERROR(blas->readTable(in, "that rank 0 has measured"));
+  if (!options.table.empty()) {
+    std::istringstream in(options.table);
+    SHEAF_RETURN_IF_ERROR(blas->readTable(in));
   }
   return blas;
 }
@@ -156,7 +150,7 @@ Expected<std::unique_ptr<const Product>> Blas::product(const ProductShape& shape
 Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
   const ProductShape& shape = product.shape_;
   const std::string name = shape.name();
-  if (auto found = tuned_.find(name); found != tuned_.end()) {
+  if (auto found = table_.find(name); found != table_.end()) {
     if (usable(product, found->second.algorithm)) return std::optional(found->second);
     options_.warn(
         cat("a table of products has an algorithm for ", name, " that cuBLASLt does not take: its own choice is used"));
@@ -180,7 +174,7 @@ Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
   int count = 0;
   if (status == CUBLAS_STATUS_SUCCESS)
     status = cublasLtMatmulAlgoGetHeuristic(handle_, product.operation_, product.left_, product.right_, product.result_,
-                                            product.result_, preference, options_.tune ? kCandidates : 1, candidates,
+                                            product.result_, preference, options_.measure ? kCandidates : 1, candidates,
                                             &count);
   if (preference) cublasLtMatmulPreferenceDestroy(preference);
   count = static_cast<int>(std::remove_if(candidates, candidates + count,
@@ -193,7 +187,7 @@ Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     return failed(("no algorithm for the product " + name).c_str(),
                   status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status);
-  if (!options_.tune) return std::optional(Choice{candidates[0].algo, 0});
+  if (!options_.measure) return std::optional(Choice{candidates[0].algo, 0});
   auto best = fastest(product, std::span(candidates, count));
   if (!best.ok()) return best.status();
   return std::optional(*best);

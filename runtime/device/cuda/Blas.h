@@ -71,9 +71,8 @@ class Product {
 };
 
 struct BlasOptions {
-  std::string tuned;     // the file of a table to choose from, or empty
-  std::string measured;  // the text of a table that another rank has measured, or empty; it goes first
-  bool tune = false;     // measure the candidates of each shape that no table has, and choose the fastest
+  std::string table, tableName;  // the text of a table to choose from, or empty; its name in messages
+  bool measure = false;          // measure the candidates of each shape that the table lacks, and choose the fastest
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
@@ -85,8 +84,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // Chooses an algorithm; null if there is none with the epilogue. With BlasOptions.tune this runs the product, in
-  // memory of its own.
+  // Chooses an algorithm; null if there is none with the epilogue. With BlasOptions.measure this runs the product,
+  // in memory of its own.
   Expected<std::unique_ptr<const Product>> product(const ProductShape& shape);
 
   // What was chosen so far, as the text of a table: "sheaf-products 1", a line each "library", "device" and
@@ -102,7 +101,7 @@ class Blas {
     float microseconds = 0;
   };
   explicit Blas(const BlasOptions& options) : options_(options) {}
-  Status readTable(std::istream& in, const std::string& name);
+  Status readTable(std::istream& in);
   Expected<std::optional<Choice>> choose(const Product& product);
   Expected<Choice> fastest(const Product& product, std::span<const cublasLtMatmulHeuristicResult_t> candidates);
   bool usable(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const;
@@ -112,7 +111,7 @@ class Blas {
   cublasLtHandle_t handle_ = nullptr;
   std::string device_;
   int processors_ = 0;
-  std::map<std::string, Choice> tuned_, chosen_;
+  std::map<std::string, Choice> table_, chosen_;
 };
 
 }  // namespace sheaf::cuda

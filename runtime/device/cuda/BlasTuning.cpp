@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "runtime/base/Text.h"
@@ -130,7 +129,8 @@ std::string Blas::table() const {
   return std::move(out).str();
 }
 
-Status Blas::readTable(std::istream& in, const std::string& path) {
+Status Blas::readTable(std::istream& in) {
+  const std::string& path = options_.tableName;
   std::string line, head;
   int number = 0;
   auto next = [&] { return ++number, static_cast<bool>(std::getline(in, line)); };
@@ -155,7 +155,7 @@ Status Blas::readTable(std::istream& in, const std::string& path) {
     options_.warn(cat("the table of products ", path, " was made with another device or cuBLASLt: it is not used"));
     return Status();
   }
-  for (auto& [name, choice] : entries) tuned_[name] = choice;
+  for (auto& [name, choice] : entries) table_[name] = choice;
   return Status();
 }
 

@@ -1,8 +1,12 @@
 // The device of libsheaf_cuda.so.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <sstream>
 
+#include "runtime/base/AtomicFile.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/cuda/Blas.h"
 #include "runtime/device/cuda/CudaContext.h"
@@ -88,22 +92,40 @@ std::string hashText(const Blas& blas) {
   return hash.str();
 }
 
-// With --tune rank 0 measures, and all others choose by its table, so that no two of them differ. The other processes
-// wait for it before they open their ranks.
-Status shareProducts(World& world, const Blas* first) {
+// For the process of rank 0: reads the table of products, or, where there is none, says that one is to be measured and
+// returns the file for it, so that one that cannot be written is an error before anything is measured.
+Expected<std::optional<AtomicFile>> openProducts(World& world) {
+  const std::string& path = world.options.products;
+  if (path.empty() || world.options.firstRank > 0) return std::optional<AtomicFile>();
+  if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream text;
+    if (!in || !(text << in.rdbuf())) return Status::error(cat("cannot read the table of products ", path));
+    world.products = std::move(text).str();
+    if (world.products.empty())
+      return Status::error(cat("the table of products ", path, " is empty; without the file one is measured"));
+    return std::optional<AtomicFile>();
+  }
+  Expected<AtomicFile> file = AtomicFile::create(path);
+  if (!file.ok()) return Status::error(cat("the table of products: ", file.status().message()));
+  world.measureProducts = true;
+  return std::optional(std::move(*file));
+}
+
+// All ranks choose by what rank 0 has chosen, so that no two of them differ. The other processes wait for it before they
+// open their ranks. `first`: rank 0's, null in other processes.
+Status shareProducts(World& world, const Blas* first, std::optional<AtomicFile>& file) {
   const DeviceOptions& options = world.options;
-  if (options.tuneProducts.empty()) return {};
+  if (options.products.empty()) return {};
   if (first) world.products = first->table();
   if (options.ranks > world.localRanks) {
     auto all = options.processes->allGather(world.products, "the table of matrix products");
     if (!all.ok()) return all.status();
     world.products = all->front();
   }
-  if (!first) return {};
-  std::ofstream out(options.tuneProducts);
-  out << world.products;
-  out.close();
-  return out ? Status() : Status::error(cat("cannot write the table of products ", options.tuneProducts));
+  if (!file) return {};
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(world.products))));
+  return file->commit();
 }
 
 // Other algorithms have other bits, and the sums over the ranks would be those of no single process.
@@ -115,8 +137,8 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
       return Status::error(cat("cuBLASLt chose other algorithms for the matrix products of ", processes.describe(0),
                                " (hash ", all->front(), ") than for those of ",
                                processes.describe(static_cast<int64_t>(process)), " (hash ",
-                               (*all)[process].substr(0, 16), "): give all processes one table of them, ",
-                               "made by a run with --tune FILE, as --tuned FILE"));
+                               (*all)[process].substr(0, 16), "): with --tuned FILE all take those of process 0; ",
+                               "their GPUs and their versions of cuBLASLt must be the same"));
   return {};
 }
 
@@ -143,14 +165,16 @@ class CudaDevice : public Device {
         if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
       });
     SHEAF_RETURN_IF_ERROR(openWorld(*world));
-    if (options.firstRank > 0) SHEAF_RETURN_IF_ERROR(shareProducts(*world, nullptr));
+    Expected<std::optional<AtomicFile>> products = openProducts(*world);
+    if (!products.ok()) return products.status();
+    if (options.firstRank > 0) SHEAF_RETURN_IF_ERROR(shareProducts(*world, nullptr, *products));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t local = 0; local < world->localRanks; ++local) {
       auto context = CudaContext::create(world, local);
       if (!context.ok()) return context.status();
       if (options.firstRank + local == 0) {
         if (options.note) options.note("products", hashText((*context)->blas()));
-        SHEAF_RETURN_IF_ERROR(shareProducts(*world, &(*context)->blas()));
+        SHEAF_RETURN_IF_ERROR(shareProducts(*world, &(*context)->blas(), *products));
       }
       if (options.ranks > world->localRanks)
         SHEAF_RETURN_IF_ERROR(compareProducts((*context)->blas(), *options.processes, options));

@@ -22,7 +22,9 @@ struct World {
   comm::AbortSignal abort;
   std::unique_ptr<FusedKernels> kernels;
   std::vector<std::unique_ptr<Progress>> progress;  // of this process's ranks
-  std::string products;  // with DeviceOptions.tuneProducts: the table that rank 0 has measured, for all
+  // With DeviceOptions.products: the text of the table to choose by, or whether rank 0 is to measure one.
+  std::string products;
+  bool measureProducts = false;
   std::unique_ptr<Communicators> communicators;
   // All ranks', because a peer may still read from the arena of a rank that is being closed. They go before what they
   // are allocated by.
