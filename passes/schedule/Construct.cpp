@@ -1,6 +1,7 @@
 #include "passes/schedule/Construct.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <queue>
 #include <set>
@@ -245,17 +246,14 @@ class Simulation {
   }
 
   uint32_t pick() {
-    uint32_t aftermath = firstOfRound(readyAftermath_);
-    if (shape_.eagerUpdates && aftermath != kNone) return aftermath;
+    // As soon as its reduction is done: that frees a gradient.
+    if (uint32_t aftermath = firstOfRound(readyAftermath_); aftermath != kNone) return aftermath;
     if (next_ < mainline_.size()) {
       uint32_t id = round_ * n_ + mainline_[next_];
       bool waits = shape_.pending >= 0 && c_.reductionsBefore_[id % n_] > reduced_[round_] + shape_.pending;
-      if (missing_[id] == 0 && !waits) return id;
-    } else if (uint32_t id = firstOfRound(readyWindow_); id != kNone) {
-      bool more = aftermath != kNone && byTail_(aftermath, id);
-      return more ? aftermath : id;
+      return missing_[id] == 0 && !waits ? id : kNone;
     }
-    return aftermath;
+    return firstOfRound(readyWindow_);
   }
 
   uint32_t firstOfRound(const Ready& ready) const {

@@ -15,9 +15,6 @@ struct Shape {
   // Computation of the last part of a step, in seconds, that is issued by urgency instead of the order given: weight
   // gradients, which nothing in the step waits for, then run while the link serves the step boundary.
   double window = 0;
-  // Updates run as soon as their reduction is done, which frees gradients early, instead of where computation would
-  // wait.
-  bool eagerUpdates = true;
   // Computation does not go on while more reductions than this are to be done whose gradients are complete: gradients
   // would pile up where the link is the slower one. Negative: it does.
   int64_t pending = -1;

@@ -79,8 +79,8 @@ struct DeviceOptions {
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
-  // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the plan's
-  // products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
+  // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the
+  // plan's products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
   std::string products;
   // If set: told what is not as it should be, but can be done without.
   std::function<void(const std::string& text)> warn;

@@ -106,12 +106,6 @@ double Curve::at(double size) const {
   return y0 + (y1 - y0) * std::log(size / x0) / std::log(x1 / x0);
 }
 
-double Curve::highest() const {
-  double most = 0;
-  for (const auto& point : points) most = std::max(most, point.second);
-  return most;
-}
-
 Expected<Profile> Profile::withRanks(int64_t ranks) const {
   Profile other = *this;
   other.data_.ranks = ranks;
@@ -186,22 +180,6 @@ double Profile::seconds(const Transfer& transfer) const {
                                 sentOf(transfer.op, transfer.ranks) * bytes / (way.bandwidth.at(part) * scale));
   });
   return least;
-}
-
-double Profile::latency(plan::CollectiveOp op, int64_t ranks) const {
-  if (ranks <= 1) return compute().overhead;
-  double least = HUGE_VAL;
-  forEachWay(op, ranks, [&](const LinkCost& way, double) { least = std::min(least, wayLatency(way, op, ranks)); });
-  return least;
-}
-
-double Profile::bandwidth(plan::CollectiveOp op, int64_t ranks) const {
-  double most = 0;
-  if (ranks <= 1) return HUGE_VAL;
-  forEachWay(op, ranks, [&](const LinkCost& way, double scale) {
-    most = std::max(most, way.bandwidth.highest() * scale / sentOf(op, ranks));
-  });
-  return most;
 }
 
 }  // namespace sheaf::profile

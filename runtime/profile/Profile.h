@@ -25,7 +25,6 @@ struct Transfer {
 struct Curve {
   std::vector<std::pair<double, double>> points;  // (size, value), sizes increasing; at least one
   double at(double size) const;
-  double highest() const;
 };
 
 // Measured time of a matrix product of this shape, divided by the time that the formula gives.
@@ -135,10 +134,6 @@ class Profile {
   double seconds(const Work& work) const;
   // Seconds of a collective from the arrival of the last rank. With one rank, the overhead of an instruction.
   double seconds(const Transfer& transfer) const;
-  // Least latency in seconds and highest rate in bytes of the whole array per second, such that
-  // seconds(t) >= latency(t.op, t.ranks) + t.bytes / bandwidth(t.op, t.ranks) for transfers of any size.
-  double latency(plan::CollectiveOp op, int64_t ranks) const;
-  double bandwidth(plan::CollectiveOp op, int64_t ranks) const;
 
  private:
   int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }

@@ -137,11 +137,6 @@ TEST(Profile, TakesTheQuickestWayOfACollective) {
   EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000000, 4}), 1e-4 + 3e6 / 2e9, 1e-9);
   EXPECT_NEAR(p.seconds(Transfer{plan::ALL_REDUCE, 4000, 4}), 1e-5 + 6e-6 + 6000 / 1e9, 1e-12);
   EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 4000, 1}), 1e-6);
-  for (uint64_t bytes = 1; bytes < (1u << 30); bytes *= 7)
-    for (plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
-      for (int64_t ranks : {2, 3, 4, 64})
-        EXPECT_GE(p.seconds(Transfer{op, bytes, ranks}) * (1 + 1e-9),
-                  p.latency(op, ranks) + static_cast<double>(bytes) / p.bandwidth(op, ranks));
 }
 
 TEST(Profile, KnowsNodesAndNetworks) {
@@ -149,9 +144,8 @@ TEST(Profile, KnowsNodesAndNetworks) {
       R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
           {"op": "any", "network": true, "latency": 0, "hop": 1e-6, "network_hop": 1e-5, "bandwidth": 1e8, "source": ""}])";
   const Profile p = made(profileText(links, R"("ranks_per_node": 2, )"));
-  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 2), 1e-6, 1e-15);
-  EXPECT_NEAR(p.latency(plan::ALL_GATHER, 8), 4e-6 + 3e-5, 1e-15);
-  EXPECT_NEAR(p.bandwidth(plan::ALL_GATHER, 8), 1e8 * 8 / 7, 1);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 2000, 2}), 1e-6 + 1000 / 1e9, 1e-12);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 8000, 8}), 4e-6 + 3e-5 + 7000 / 1e8, 1e-12);
   EXPECT_TRUE(p.withRanks(64).ok());
   EXPECT_THAT(made(profileText(kLinks)).withRanks(5).status().message(),
               AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("h100x64")));

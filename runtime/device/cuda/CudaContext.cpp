@@ -44,9 +44,8 @@ Expected<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<World
 Status CudaContext::open() {
   const plan::Plan& plan = *world_->plan;
   const DeviceOptions& options = world_->options;
-  BlasOptions choices{.table = world_->products,
-                      .tableName = options.products,
-                      .measure = world_->measureProducts && rank() == 0};
+  BlasOptions choices{
+      .table = world_->products, .tableName = options.products, .measure = world_->measureProducts && rank() == 0};
   // All ranks of a process would say the same.
   if (options.warn && local_ == 0) choices.warn = options.warn;
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);

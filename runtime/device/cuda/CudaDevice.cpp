@@ -112,8 +112,8 @@ Expected<std::optional<AtomicFile>> openProducts(World& world) {
   return std::optional(std::move(*file));
 }
 
-// All ranks choose by what rank 0 has chosen, so that no two of them differ. The other processes wait for it before they
-// open their ranks. `first`: rank 0's, null in other processes.
+// All ranks choose by what rank 0 has chosen, so that no two of them differ. The other processes wait for it before
+// they open their ranks. `first`: rank 0's, null in other processes.
 Status shareProducts(World& world, const Blas* first, std::optional<AtomicFile>& file) {
   const DeviceOptions& options = world.options;
   if (options.products.empty()) return {};
