@@ -1,6 +1,7 @@
 // From plan.proto to the `plan` dialect.
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/DigestTable.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -69,7 +70,6 @@ void Reader::header(ProgramOp program) {
   integer("max_threads", plan.max_threads());
   integer("events", plan.events());
   integer("communicators", plan.communicators());
-  if (plan.dataflow()) program->setAttr("dataflow", builder.getStringAttr(hexText(plan.dataflow())));
   integer("peak_bytes", plan.memory().peak_bytes());
   integer("library_bytes", plan.memory().library_bytes());
   program->setAttr("streams", strings(plan.streams()));
@@ -131,7 +131,14 @@ void Reader::declarations() {
   }
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
-                     int64_t(k.operations()), int64_t(k.padding()));
+                     int64_t(k.operations()), int64_t(k.padding()),
+                     k.program() ? builder.getStringAttr(hexText(k.program())) : StringAttr());
+  for (const plan::DigestTable& table : plan::kDigestTables) {
+    const plan::DigestTable::List& list = (plan.digests().*table.get)();
+    SmallVector<Attribute> entries;
+    for (uint64_t digest : list) entries.push_back(builder.getStringAttr(hexText(digest)));
+    if (!entries.empty()) DigestsOp::create(builder, loc, table.name, builder.getArrayAttr(entries));
+  }
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {

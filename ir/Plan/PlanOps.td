@@ -124,12 +124,19 @@ def Plan_ImageOp : Plan_Op<"image"> {
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let summary = "a kernel and the bytes it accesses of each operand";
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
-    `operations`: what it computes over all rows, in additions. `padding`: how many of the bytes lie between rows. }];
+    `operations`: what it computes over all rows, in additions. `padding`: how many of the bytes lie between rows.
+    `program`: a hash of the fusion, by which `dataflow` knows the kernel. }];
   let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block,
       DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations,
-      DefaultValuedAttr<I64Attr, "0">:$padding);
+      DefaultValuedAttr<I64Attr, "0">:$padding, OptionalAttr<StrAttr>:$program);
   let regions = (region AnyRegion:$fusion);
   let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
+}
+
+def Plan_DigestsOp : Plan_Op<"digests"> {
+  let summary = "digests of the entries of a table, in order; see runtime/plan/Digests.h";
+  let arguments = (ins StrAttr:$table, StrArrayAttr:$entries);
+  let assemblyFormat = "$table $entries attr-dict";
 }
 
 class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminator, NoRegionArguments]> {

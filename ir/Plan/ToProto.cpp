@@ -1,6 +1,7 @@
 // From the `plan` dialect to plan.proto.
 #include "ir/Plan/PlanProto.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "runtime/plan/DigestTable.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -22,6 +23,11 @@ struct Writer {
     to->set_bytes(from.bytes);
     to->set_shard_stride(from.stride);
     to->set_access(static_cast<plan::Access>(from.access));
+  }
+
+  LogicalResult hash(Operation* op, StringRef text, uint64_t& value) {
+    if (!text.getAsInteger(16, value)) return success();
+    return op->emitError() << "'" << text << "' is not a hexadecimal number of 64 bits";
   }
 
   template <typename Field>
@@ -139,6 +145,19 @@ LogicalResult Writer::declaration(Operation* op) {
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
         out->set_operations(k.getOperations());
         out->set_padding(k.getPadding());
+        uint64_t program = 0;
+        if (k.getProgram() && failed(hash(op, *k.getProgram(), program))) return failure();
+        out->set_program(program);
+        return success();
+      })
+      .Case([&](DigestsOp d) {
+        const plan::DigestTable* table = plan::findDigestTable(d.getTable());
+        if (!table) return LogicalResult(op->emitError() << "a plan has no table '" << d.getTable() << "'");
+        for (auto entry : d.getEntries().getAsRange<StringAttr>()) {
+          uint64_t value = 0;
+          if (failed(hash(op, entry.getValue(), value))) return failure();
+          (plan.mutable_digests()->*table->edit)()->Add(value);
+        }
         return success();
       })
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
@@ -273,12 +292,6 @@ LogicalResult Writer::header(ProgramOp program) {
     for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
   if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))
     for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
-  if (std::string digest = text(program->getAttrDictionary(), "dataflow"); !digest.empty()) {
-    uint64_t value;
-    if (StringRef(digest).getAsInteger(16, value))
-      return program.emitError() << "dataflow '" << digest << "' is no hexadecimal number of 64 bits";
-    plan.set_dataflow(value);
-  }
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))

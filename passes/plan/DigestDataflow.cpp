@@ -21,8 +21,15 @@ struct DigestDataflow : sheaf::plan_ir::impl::DigestDataflowBase<DigestDataflow>
     for (auto program : getOperation().getOps<ProgramOp>()) {
       FailureOr<sheaf::plan::Plan> plan = toProto(program, Kernels::kAny);
       if (failed(plan)) return signalPassFailure();
-      std::string digest = sheaf::hexText(sheaf::plan::followDataflow(*plan).digest);
-      program->setAttr("dataflow", StringAttr::get(program.getContext(), digest));
+      Block& block = program.getBody().front();
+      for (auto digests : llvm::make_early_inc_range(block.getOps<DigestsOp>()))
+        if (digests.getTable() == "dataflow") digests.erase();
+      OpBuilder builder = OpBuilder::atBlockBegin(&block);
+      for (auto prologue : block.getOps<PrologueOp>()) builder.setInsertionPoint(prologue);
+      SmallVector<Attribute> entries;
+      for (uint64_t digest : sheaf::plan::followDataflow(*plan).digests)
+        entries.push_back(builder.getStringAttr(sheaf::hexText(digest)));
+      DigestsOp::create(builder, program.getLoc(), "dataflow", builder.getArrayAttr(entries));
     }
   }
 };

@@ -4,6 +4,8 @@
 #include "ir/Train/FusionCost.h"
 #include "ir/Train/RowPitches.h"
 #include "mlir/IR/IRMapping.h"
+#include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 
 using namespace mlir;
@@ -139,9 +141,10 @@ void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, String
   if (fresh) {
     SmallVector<int64_t> bytes;
     for (const Operand& operand : operands) bytes.push_back(operand.bytes);
-    auto kernel = KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(),
-                                   int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes,
-                                   train::fusionOperations(fusion), train::paddingBytes(fusion));
+    auto kernel =
+        KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(fusion.getRows()),
+                         int64_t(fusion.getBlock()), bytes, train::fusionOperations(fusion),
+                         train::paddingBytes(fusion), head.getStringAttr(hexText(xxh64(text))));
     Block* block = head.createBlock(&kernel.getFusion());
     SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
     block->addArguments(fusion->getOperandTypes(), locations);

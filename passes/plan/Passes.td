@@ -20,9 +20,10 @@ def LowerToPlan : PlanPass<"lower"> {
                  Option<"gpu", "gpu", "bool", "false", "Reserve the scratch that calls need on a GPU">];
 }
 def DigestDataflow : PlanPass<"digest-dataflow"> {
-  let summary = "writes a digest of what outputs and state are computed from into the plan";
+  let summary = "writes digests of what outputs and state are computed from into the plan";
   let description = [{
-    See runtime/plan/Dataflow.h. Schedule, events and memory leave it as it is, and the proof of the finished plan says so.
+    See runtime/plan/Dataflow.h. Schedule, events and memory leave them as they are, and the proof of the finished plan
+    checks that they did.
   }];
 }
 def Schedule : PlanPass<"schedule"> {

@@ -57,7 +57,7 @@ class Measurer {
 
  private:
   Status readProbe() {
-    Expected<std::unique_ptr<plan::Plan>> probe = plan::readProvedPlan(options_.plan);
+    Expected<std::unique_ptr<plan::Plan>> probe = plan::readProvedPlan(options_.plan, undigested(options_));
     if (!probe.ok()) return probe.status();
     if (!plan::isProbe(**probe))
       return Status::error(cat(options_.plan, " is a training plan, which --measure has no use for; `sheaf profile ",

@@ -23,6 +23,7 @@
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/Weights.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
@@ -84,9 +85,10 @@ class Run {
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
-    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options_.plan);
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options_.plan, undigested(options_));
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
+    if (Status complete = plan::requireDigests(*plan_); !complete.ok()) warnings_.push_back(complete.message());
     SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
     target_ = options_.device;
     if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";

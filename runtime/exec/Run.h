@@ -9,6 +9,7 @@
 
 #include "runtime/base/Status.h"
 #include "runtime/io/DataSource.h"
+#include "runtime/plan/Proof.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::exec {
@@ -23,6 +24,7 @@ struct RunOptions {
   std::optional<plan::Schedule> schedule;
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
+  bool unproved = false;                                   // run a plan that lacks digests, too
   std::string device;                                      // cpu or cuda; empty: that of the plan's first image
   bool graphs = true;                                      // of GPUs
   std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
@@ -32,6 +34,10 @@ struct RunOptions {
   std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };
+
+inline plan::Undigested undigested(const RunOptions& options) {
+  return options.unproved ? plan::Undigested::kAccepted : plan::Undigested::kRefused;
+}
 
 // Whether --tuned means something to this device.
 Status checkTuning(const RunOptions& options, std::string_view device);

@@ -24,16 +24,50 @@ class Term {
     return *this;
   }
   Term& add(std::string_view text) { return add(xxh64(text)).add(static_cast<uint64_t>(text.size())); }
+  Term& addReal(double number) { return add(std::bit_cast<uint64_t>(number)); }
   uint64_t hash() const { return mixBits(hash_); }
 
  private:
   uint64_t hash_ = 0;
 };
 
+// Entries of the digests: first the settings, then outputs by their kind, then states in the order of the buckets, then
+// all constants together.
+constexpr size_t kSettings = 0, kFirstState = 3;
+static_assert(LOSS == 1 && GRADIENT_NORM == 2);
+
+// What the host does by, and how often; without the learning rate.
+Term settings(const Plan& plan) {
+  const Training& training = plan.training();
+  return Term("settings")
+      .add(static_cast<uint64_t>(plan.ranks()))
+      .add(static_cast<uint64_t>(plan.batch()))
+      .add(withoutLearningRate(training.optimizer()))
+      .addReal(training.clip_norm())
+      .add(training.on_nan())
+      .add(static_cast<uint64_t>(training.seed()))
+      .add(training.reduce_order());
+}
+
+// The attributes of a call in the order of their names, those left out that are at their default.
+std::vector<Attribute> canonicalAttributes(const LibraryCall& call) {
+  std::vector<Attribute> attributes;
+  for (const Attribute& attribute : call.attributes()) {
+    const int64_t usual = attribute.name() == "type" ? F32 : 0;
+    if (attribute.has_real() ? attribute.real() != 0 : attribute.integer() != 0 && attribute.integer() != usual)
+      attributes.push_back(attribute);
+  }
+  std::sort(attributes.begin(), attributes.end(),
+            [](const Attribute& a, const Attribute& b) { return a.name() < b.name(); });
+  return attributes;
+}
+
 // Executes one rank. Addresses are linear in the rank, so the first and the last rank stand for all.
 class Interpreter {
  public:
-  Interpreter(const Plan& plan, uint64_t rank) : plan_(plan), rank_(rank) {
+  // What is observed is added to `observed`, by its entry.
+  Interpreter(const Plan& plan, uint64_t rank, std::vector<Term>& observed)
+      : plan_(plan), rank_(rank), observed_(observed) {
     uint64_t top = 0;
     for (const Buffer& buffer : plan_.buffers()) {
       bases_.push_back(top);
@@ -46,8 +80,8 @@ class Interpreter {
     for (const Constant& constant : plan_.constants()) state(constant.buffer(), Term("constant"));
   }
 
-  // The sum of what is observed.
-  uint64_t run() {
+  // Says whether the induction holds.
+  Status run() {
     section(plan_.prologue(), step_);
     findLive_ = true;
     ++round_;
@@ -57,11 +91,8 @@ class Interpreter {
     host();
     findLive_ = false;
     section(plan_.prologue(), step_ + 1);
-    induction_ = compare(left);
-    return observed_;
+    return compare(left);
   }
-
-  const Status& induction() const { return induction_; }
 
  private:
   // Bytes of a value: the byte at `origin` is its first.
@@ -128,36 +159,45 @@ class Interpreter {
   }
 
   // What an instruction does, apart from where; `step`: whose inputs and scalars it gets.
-  static Term operation(const Instruction& instruction, uint64_t step) {
+  Term operation(const Instruction& instruction, uint64_t step) const {
     Term term(instructionKind(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
-        term.add(instruction.kernel().kernel()).add(instruction.updates_bucket());
+        addKernel(instruction.kernel().kernel(), term.add(instruction.updates_bucket()));
         break;
       case Instruction::kCall:
-        for (const Attribute& attribute : instruction.call().attributes()) {
+        for (const Attribute& attribute : canonicalAttributes(instruction.call())) {
           term.add(attribute.name()).add(static_cast<uint64_t>(attribute.value_case()));
-          term.add(attribute.has_integer() ? static_cast<uint64_t>(attribute.integer())
-                                           : std::bit_cast<uint64_t>(attribute.real()));
+          attribute.has_real() ? term.addReal(attribute.real()) : term.add(static_cast<uint64_t>(attribute.integer()));
         }
-        if (instruction.call().function() == "dropout") term.add(step);
+        if (instruction.call().function() == "dropout")
+          term.add(step).add(static_cast<uint64_t>(plan_.training().seed()));
         break;
       case Instruction::kCollective:
         term.add(instruction.collective().type()).add(instruction.collective().count());
         break;
       case Instruction::kInput:
-        term.add(instruction.input().input()).add(step);
+        term.add(plan_.inputs(static_cast<int>(instruction.input().input())).name()).add(step);
         break;
       case Instruction::kScalars:
+        for (const StepScalar& scalar : plan_.scalars()) term.add(scalar.kind()).addReal(scalar.value());
         term.add(step);
         break;
       case Instruction::kOutput:
-        term.add(instruction.output().output()).add(step);
+        term.add(step);
         break;
       default:
         break;
     }
     return term;
+  }
+
+  // A kernel is known by what it was compiled from, if that is stated, so that it may be at another index.
+  void addKernel(uint32_t index, Term& term) const {
+    const bool listed = index < static_cast<uint32_t>(plan_.kernels_size());
+    const Kernel& kernel = listed ? plan_.kernels(static_cast<int>(index)) : Kernel::default_instance();
+    term.add(kernel.program() ? kernel.program() : index);
+    term.add(static_cast<uint64_t>(kernel.rows())).add(static_cast<uint64_t>(kernel.block()));
   }
 
   void section(const List& list, uint64_t step) {
@@ -177,8 +217,7 @@ class Interpreter {
       if (read) reads(begin(operand), operand.bytes(), &instruction);
       if (read || instruction.has_call()) addContents(begin(operand), operand.bytes(), read ? 0 : round_, term);
     });
-    // What is observed is a set: the order of outputs does not matter.
-    if (instruction.has_output()) observed_ += term.hash();
+    if (instruction.has_output()) observed_[static_cast<size_t>(instruction.output().output())].add(term.hash());
     uint64_t result = 0;
     forEachOperand(instruction, [&](const Operand& operand) {
       ++result;
@@ -202,9 +241,7 @@ class Interpreter {
         values_.visit(from, to, [&](uint64_t, uint64_t, Value& copy) { copy = value; });
       });
       reads(begin, bytes, nullptr);
-      Term term("left for the host");
-      addContents(begin, bytes, 0, term.add(static_cast<uint64_t>(i)));
-      observed_ += term.hash();
+      addContents(begin, bytes, 0, observed_[std::min(kFirstState + i, observed_.size() - 1)]);
     }
   }
 
@@ -244,27 +281,49 @@ class Interpreter {
   std::vector<uint32_t> states_;
   int round_ = 0;  // bodies begun
   ByteMap<Value> values_;
-  uint64_t observed_ = 0;
+  std::vector<Term>& observed_;
   bool findLive_ = false;
   ByteMap<bool> written_;
   ByteMap<Live> live_;
-  Status induction_;
 };
 
 }  // namespace
 
 Dataflow followDataflow(const Plan& plan) {
-  uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  size_t states = 0;
+  for (const Bucket& bucket : plan.buckets()) states += 1 + static_cast<size_t>(bucket.states_size());
+  std::vector<Term> observed(kFirstState + states + 1, Term("observed"));
+  observed[kSettings] = settings(plan);
   Dataflow result;
-  Term term("ranks");
-  term.add(ranks);
   for (uint64_t rank = 0; rank < ranks; rank += std::max<uint64_t>(ranks - 1, 1)) {
-    Interpreter interpreter(plan, rank);
-    term.add(interpreter.run());
-    if (result.induction.ok()) result.induction = interpreter.induction();
+    Status induction = Interpreter(plan, rank, observed).run();
+    if (result.induction.ok()) result.induction = induction;
   }
-  result.digest = std::max<uint64_t>(term.hash(), 1);
+  for (const Term& term : observed) result.digests.push_back(term.hash());
   return result;
+}
+
+std::string withoutLearningRate(std::string optimizer) {
+  for (const char* start : {":lr=", ",lr="})
+    if (size_t at = optimizer.find(start); at != std::string::npos)
+      optimizer.erase(at + 1, optimizer.find(',', at + 1) - at - 1);
+  return optimizer;
+}
+
+std::string dataflowEntry(const Plan& plan, int i) {
+  if (i == kSettings) return "the training's settings";
+  if (i == LOSS) return "the loss";
+  if (i == GRADIENT_NORM) return "the gradient norm";
+  int state = static_cast<int>(kFirstState);
+  for (const Bucket& bucket : plan.buckets()) {
+    std::string of = cat(" of bucket '", bucket.name().substr(0, 120), "'");
+    if (i == state) return cat("what a step makes of the parameters", of);
+    if (i <= state + bucket.states_size())
+      return cat("what a step makes of the state '", bucket.states(i - state - 1).name().substr(0, 120), "'", of);
+    state += 1 + bucket.states_size();
+  }
+  return "what a step leaves in the constants";
 }
 
 }  // namespace sheaf::plan

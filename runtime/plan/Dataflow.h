@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/base/Status.h"
@@ -10,11 +11,12 @@
 namespace sheaf::plan {
 
 struct Dataflow {
-  // Digests of the values of all outputs and of the state that the host finds after a run of one step, as terms over
-  // inputs, the state before, and constants: which operation made them from which bytes of which other values.
-  // Invariant under streams, events, offsets of buffers and the order of independent instructions; changed by an
-  // instruction that is missing, stands on the other side of one that it depends on, or accesses other bytes.
-  uint64_t digest = 0;  // never 0
+  // A digest of each value that a run of one step produces, as a term over inputs, step scalars, the state before and
+  // constants: which operation made it from which bytes of which other values. Invariant under streams, events, offsets
+  // of buffers, the order of independent instructions and of kernels, and under attributes of calls that are given
+  // their default; changed by an instruction that is missing, stands on the other side of one that it depends on, or
+  // accesses other bytes, and by every hyperparameter but the learning rate. dataflowEntry() names the entries.
+  std::vector<uint64_t> digests;
   // Whether every later step computes what the first one does: the induction of docs/proof.md. The error names the
   // buffer, the bytes, who reads them, and the two instructions that leave different values there.
   Status induction;
@@ -24,5 +26,11 @@ struct Dataflow {
 // space of its own. For plans that verifyPlan() has accepted; the result means something if checkContents() accepts the
 // plan, too.
 Dataflow followDataflow(const Plan& plan);
+
+// The text of an optimizer without its learning rate, which the plan may be run with another of.
+std::string withoutLearningRate(std::string optimizer);
+
+// What entry `i` of the digests is of: "the loss", "the parameters of bucket 'h.0'".
+std::string dataflowEntry(const Plan& plan, int i);
 
 }  // namespace sheaf::plan

@@ -9,6 +9,7 @@
 #include "runtime/plan/AccessHistory.h"
 #include "runtime/plan/Contents.h"
 #include "runtime/plan/Dataflow.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
@@ -24,6 +25,7 @@ class Proof {
       : plan_(plan), steps_(plan), order_(steps_.issued(), static_cast<uint32_t>(plan.streams_size()), plan.events()) {}
 
   Status run() const {
+    SHEAF_RETURN_IF_ERROR(checkTables(plan_));
     SHEAF_RETURN_IF_ERROR(stage());
     SHEAF_RETURN_IF_ERROR(events());
     SHEAF_RETURN_IF_ERROR(communicators());
@@ -159,11 +161,7 @@ class Proof {
   Status dataflow() const {
     Dataflow dataflow = followDataflow(plan_);
     SHEAF_RETURN_IF_ERROR(dataflow.induction);
-    if (plan_.dataflow() == 0 || dataflow.digest == plan_.dataflow()) return {};
-    return Status::error(cat("the plan does not compute what it was compiled to: the digest of its data flow is ",
-                             hexText(dataflow.digest), ", not ", hexText(plan_.dataflow()),
-                             "; an instruction is missing, stands on the other side of one that it depends on, or "
-                             "accesses other bytes"));
+    return checkDataflow(plan_, dataflow.digests);
   }
 
   // What is declared of the kinds of memory, if anything is; the peak is a matter of the tables.
@@ -188,10 +186,12 @@ Status provePlan(const Plan& plan) {
   return Proof(plan).run();
 }
 
-Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path) {
+Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path, Undigested undigested) {
   Expected<std::unique_ptr<Plan>> plan = readVerifiedPlan(path);
   if (!plan.ok()) return plan;
-  if (Status proved = provePlan(**plan); !proved.ok()) return Status::error(cat(path, ": ", proved.message()));
+  Status proved = provePlan(**plan);
+  if (proved.ok() && undigested == Undigested::kRefused) proved = requireDigests(**plan);
+  if (!proved.ok()) return Status::error(cat(path, ": ", proved.message()));
   return plan;
 }
 

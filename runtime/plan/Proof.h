@@ -15,13 +15,16 @@ namespace sheaf::plan {
 //   initialised    every byte read was written before through the same buffer, or is state, weight or constant
 //   deadlock-free  every wait has a record to wait for somewhere, and every communicator has one total order
 //   stage-true     a rank holds what its stage says, and between steps no more than its stage allows
-//   faithful       outputs and state come from the same operations on the same bytes as when it was compiled, if the
-//                  plan says what they come from (Plan.dataflow), and every step computes the same
+//   faithful       every step computes the same, and what tables, kernels and instructions say is what was compiled,
+//                  as far as the plan carries digests (Digests.h)
 // The error names both instructions, their streams, the bytes and the order that is missing. Time is linear in the
 // number of instructions and of the pieces into which their operands cut the arena.
 Status provePlan(const Plan& plan);
 
+// Whether a plan must carry all digests. Those that it carries must be right in any case.
+enum class Undigested { kRefused, kAccepted };
+
 // A plan's file, verified and proved: what every plan must pass before it runs. Errors name the file.
-Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path);
+Expected<std::unique_ptr<Plan>> readProvedPlan(const std::string& path, Undigested undigested = Undigested::kRefused);
 
 }  // namespace sheaf::plan

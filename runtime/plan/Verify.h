@@ -1,5 +1,5 @@
-// What a plan must be before anything acts on it. A loaded plan is not trusted: nothing in it may make the runtime read
-// or write outside the arena, overflow, or wait for what cannot come from the plan's own structure.
+// What a plan must be before anything acts on it: indices in range, sizes that do not overflow, and every byte that an
+// instruction declares to access in the arena. What kernels' machine code does is beyond it: docs/proof.md.
 #pragma once
 
 #include <memory>

@@ -15,6 +15,7 @@
 #include "runtime/exec/Run.h"
 #include "runtime/io/Checkpoint.h"
 #include "runtime/io/DataSource.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verify.h"
 
@@ -111,6 +112,11 @@ Target planTarget(const std::string& corpus) {
                     : plan::planFile(mutateWire(std::string_view(seed.bytes).substr(plan::kPlanHeaderBytes), random));
             auto plan = plan::parsePlan(std::as_bytes(std::span(file)));
             if (!plan.ok() || !plan::verifyPlan(**plan).ok() || !sameCode(**plan, *(*originals)[which])) return;
+            // Digests refuse nearly every mutant: mostly they are restated, so that the run is tried as well.
+            if (!random.oneIn(8)) {
+              plan::redigest(**plan);
+              if (auto restated = plan::serializePlan(**plan); restated.ok()) file = *restated;
+            }
             std::string path = scratch(corpus + "/plan", "plan");
             writeWhole(path, file);
             runQuietly(mlpRun(corpus, path));

@@ -323,6 +323,17 @@ const std::vector<MutationKind> kMutationKinds{
     {"shard stride changed", otherStrides, true},
     {"collective's count changed", otherCounts, true},
     {"another stage declared", otherStages, false},
+    {"operand in another buffer", otherBuffers, true},
+    {"instruction repeated at the end", repeatedAtTheEnd, true},
+    {"attribute changed", otherAttributes, false},
+    {"hyperparameter changed", otherHyperparameters, false},
+    {"inputs changed", otherInputs, false},
+    {"parameters changed", otherParameters, false},
+    {"buckets and states changed", otherBuckets, false},
+    {"files and constants changed", otherFiles, false},
+    {"kernels changed", otherKernels, false},
+    {"images changed", otherImages, false},
+    {"digests missing or changed", otherDigests, false},
 };
 
 }  // namespace sheaf::mutants

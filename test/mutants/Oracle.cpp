@@ -46,6 +46,35 @@ std::string operationOf(Instruction instruction) {
   return instruction.SerializeAsString();
 }
 
+// What decides results besides instructions, table by table, as the bytes of the messages. Which buffer holds a state
+// or constant is left to the runs.
+std::map<std::string, std::string> tablesOf(const Plan& plan) {
+  std::map<std::string, std::string> tables;
+  auto add = [&](const char* name, const auto& list) {
+    for (const auto& entry : list)
+      tables[name] += std::to_string(entry.ByteSizeLong()) + ":" + entry.SerializeAsString();
+  };
+  Plan copy = plan;
+  copy.mutable_training()->clear_learning_rate();
+  copy.mutable_training()->clear_schedule();
+  for (plan::Bucket& bucket : *copy.mutable_buckets()) {
+    bucket.clear_parameter_buffer();
+    for (plan::State& state : *bucket.mutable_states()) state.clear_buffer();
+  }
+  for (plan::Constant& constant : *copy.mutable_constants()) constant.clear_buffer();
+  tables["training"] = copy.training().SerializeAsString();
+  tables["digests"] = copy.digests().SerializeAsString();
+  add("scalars", copy.scalars());
+  add("inputs", copy.inputs());
+  add("files", copy.files());
+  add("buckets", copy.buckets());
+  add("parameters", copy.parameters());
+  add("constants", copy.constants());
+  add("kernels", copy.kernels());
+  add("images", copy.images());
+  return tables;
+}
+
 // The step's number enters what it reads from outside, and dropout's masks.
 bool dependsOnStep(const Instruction& instruction) {
   return instruction.has_input() || instruction.has_scalars() || instruction.has_output() ||
@@ -79,7 +108,7 @@ struct Access {
 
 }  // namespace
 
-// One run of a plan: "PBBEH" or "PBEHPB", H the host.
+// One run of a plan: "PBBBEH" or "PBEHPBB", H the host.
 class Unfolding {
  public:
   Unfolding(Oracle& oracle, const Plan& plan, const char* parts) : oracle_(oracle), plan_(plan) {
@@ -93,7 +122,8 @@ class Unfolding {
       const auto& list = *part == 'P' ? plan.prologue() : *part == 'B' ? plan.body() : plan.epilogue();
       for (int i = 0; i < list.size(); ++i) {
         std::string operation = operationOf(list[i]);
-        if (dependsOnStep(list[i])) operation += " in round " + std::to_string(round);
+        // A prologue gets what the body after it gets.
+        if (dependsOnStep(list[i])) operation += " in step " + std::to_string(round + (*part == 'P'));
         nodes_.push_back({&list[i], list[i].stream(), round, oracle.intern(operation), *part, i});
       }
     }
@@ -114,12 +144,13 @@ class Unfolding {
   }
 
   // Runs one rank on symbolic values; collects what is observed.
-  std::string run(int64_t rank, std::vector<int64_t>& observed) {
+  std::string run(int64_t rank, Oracle::Observed& observed) {
     std::vector<uint64_t> cuts;
     for (size_t i = 0; i < nodes_.size(); ++i)
       for (const Access& a : accesses(i, rank)) cuts.insert(cuts.end(), {a.begin, a.end});
-    for (uint32_t b : states()) {
-      Access a = wholeBuffer(b);
+    const std::vector<State> all = states();
+    for (const State& state : all) {
+      Access a = wholeBuffer(state.buffer);
       cuts.insert(cuts.end(), {a.begin, a.end});
     }
     std::sort(cuts.begin(), cuts.end());
@@ -151,17 +182,18 @@ class Unfolding {
       auto [first, last] = range(a);
       std::fill(cells.begin() + first, cells.begin() + last, Cell{value, a.begin, a.buffer, round});
     };
-    for (uint32_t b : states()) fill(wholeBuffer(b), oracle_.intern("state " + std::to_string(b)), 0);
+    for (const State& state : all) fill(wholeBuffer(state.buffer), oracle_.intern(state.name), 0);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       std::vector<Access> list = accesses(i, rank);
       if (!node.instruction) {
         std::vector<Cell> kept(cells.size());
-        for (uint32_t b : states()) {
-          Access whole = wholeBuffer(b);
-          Oracle::Term term{oracle_.intern("the host sees state " + std::to_string(b))};
+        observed.states.emplace_back();
+        for (const State& state : all) {
+          Access whole = wholeBuffer(state.buffer);
+          Oracle::Term term{oracle_.intern("the host sees " + state.name)};
           contents(whole, 0, term);
-          observed.push_back(oracle_.intern(std::move(term)));
+          observed.states.back().push_back(oracle_.intern(std::move(term)));
           auto [first, last] = range(whole);
           std::copy(cells.begin() + first, cells.begin() + last, kept.begin() + first);
         }
@@ -179,12 +211,12 @@ class Unfolding {
         if (!a.reads && node.instruction->has_call()) contents(a, persistent ? 0 : node.round, term);
       }
       int64_t value = oracle_.intern(term);
-      if (node.instruction->has_output()) observed.push_back(value);
+      if (node.instruction->has_output()) observed.outputs.push_back(value);
       for (size_t k = 0; k < list.size(); ++k)
         if (list[k].writes)
           fill(list[k], list[k].scratch ? 0 : oracle_.intern(Oracle::Term{-2, value, int64_t(k)}), node.round);
     }
-    std::sort(observed.begin(), observed.end());
+    std::sort(observed.outputs.begin(), observed.outputs.end());
     return "";
   }
 
@@ -221,13 +253,19 @@ class Unfolding {
     return {b.offset(), b.offset() + b.bytes(), index, false, true, false};
   }
 
-  std::vector<uint32_t> states() const {
-    std::vector<uint32_t> list;
+  struct State {
+    uint32_t buffer;
+    std::string name;
+  };
+  std::vector<State> states() const {
+    std::vector<State> list;
     for (const plan::Bucket& bucket : plan_.buckets()) {
-      list.push_back(bucket.parameter_buffer());
-      for (const plan::State& state : bucket.states()) list.push_back(state.buffer());
+      const std::string name = "bucket " + bucket.name();
+      list.push_back({bucket.parameter_buffer(), name});
+      for (const plan::State& state : bucket.states()) list.push_back({state.buffer(), name + ", " + state.name()});
     }
-    for (const plan::Constant& constant : plan_.constants()) list.push_back(constant.buffer());
+    for (int i = 0; i < plan_.constants_size(); ++i)
+      list.push_back({plan_.constants(i).buffer(), "constant " + std::to_string(i)});
     return list;
   }
 
@@ -312,7 +350,7 @@ class Unfolding {
 };
 
 namespace {
-constexpr const char* kRuns[] = {"PBBEH", "PBEHPB"};
+constexpr const char* kRuns[] = {"PBBBBEH", "PBEHPBBEH"};
 }
 
 Oracle::Oracle(const Plan& original) : original_(original) {
@@ -336,20 +374,42 @@ int64_t Oracle::intern(const std::string& text) {
 Verdict Oracle::judge(const Plan& mutant) {
   fresh_.clear();
   Verdict verdict;
+  auto tables = tablesOf(mutant);
+  for (const auto& [name, bytes] : tablesOf(original_))
+    if (bytes != tables[name]) verdict.fault = "the table " + name + " says something else";
   auto all = observed_.begin();
   for (const char* parts : kRuns) {
     Unfolding unfolding(*this, mutant, parts);
     if (verdict.fault.empty()) verdict.fault = unfolding.order(verdict.conflicts);
     for (int64_t rank = 0; rank < original_.ranks() && verdict.fault.empty(); ++rank) {
-      std::vector<int64_t> observed;
+      Observed observed;
       verdict.fault = unfolding.run(rank, observed);
       if (verdict.fault.empty() && observed != *all) verdict.fault = "outputs or states have other values";
-      verdict.values += observed.size();
+      verdict.values += observed.outputs.size();
+      for (const auto& states : observed.states) verdict.values += states.size();
       ++all;
     }
   }
   for (auto term : fresh_) terms_.erase(term);
   return verdict;
+}
+
+std::string faultOfManySteps(const Plan& plan, int steps) {
+  std::string together = "P", apart;
+  for (int i = 0; i < steps; ++i) together += "B", apart += "PBEH";
+  Oracle oracle(plan);
+  Unfolding one(oracle, plan, (together += "EH").c_str()), several(oracle, plan, apart.c_str());
+  size_t conflicts = 0;
+  std::string fault = one.order(conflicts);
+  if (fault.empty()) fault = several.order(conflicts);
+  for (int64_t rank = 0; rank < plan.ranks() && fault.empty(); ++rank) {
+    Oracle::Observed first, second;
+    fault = one.run(rank, first);
+    if (fault.empty()) fault = several.run(rank, second);
+    if (fault.empty() && (first.outputs != second.outputs || first.states.back() != second.states.back()))
+      fault = "a run of many steps leaves other values than as many runs of one";
+  }
+  return fault;
 }
 
 }  // namespace sheaf::mutants

@@ -25,6 +25,13 @@ class Oracle {
   // The mutant must have passed verifyPlan().
   Verdict judge(const plan::Plan& mutant);
 
+  // By one rank in one run: outputs, and what the host sees of each state each time.
+  struct Observed {
+    std::vector<int64_t> outputs;
+    std::vector<std::vector<int64_t>> states;
+    bool operator==(const Observed&) const = default;
+  };
+
  private:
   friend class Unfolding;
   using Term = std::vector<int64_t>;
@@ -36,7 +43,11 @@ class Oracle {
   std::map<Term, int64_t> terms_;
   std::map<std::string, int64_t> texts_;
   std::vector<std::map<Term, int64_t>::iterator> fresh_;  // the terms of the mutant alone
-  std::vector<std::vector<int64_t>> observed_;            // by the original: outputs and states, by run and rank
+  std::vector<Observed> observed_;                        // by the original, by run and rank
 };
+
+// Whether a run of many steps is free of races and reads of what was not written, and leaves the same outputs and state
+// as that many runs of one step, with the host between them. Empty: it does. For plans that have passed verifyPlan().
+std::string faultOfManySteps(const plan::Plan& plan, int steps);
 
 }  // namespace sheaf::mutants

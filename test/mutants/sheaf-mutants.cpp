@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Verify.h"
 #include "test/mutants/Mutations.h"
@@ -23,7 +24,7 @@ const char kHelp[] = R"(Makes every mutant of compiled plans and checks that the
 usage: sheaf-mutants PLAN... [--sample N] [--cross-check N] [--verbose]
 
   --sample N       at most N mutants of a kind and plan, evenly spread (default: all)
-  --cross-check N  every N-th mutant that the proof refuses goes to the oracle too: it must find a fault in most of them,
+  --cross-check N  every N-th mutant that digests or the proof refuse goes to the oracle too: it must find a fault in most of them,
                    or its judgement of the survivors is worth nothing (default: 100; 0: none)
   --verbose        what the verifier says of each mutant
 
@@ -37,10 +38,11 @@ struct Options {
 };
 
 struct Tally {
-  int64_t mutants = 0, byTables = 0, byProof = 0, survivors = 0, checked = 0, confirmed = 0;
+  int64_t mutants = 0, byStructure = 0, byDigest = 0, byProof = 0, survivors = 0, checked = 0, confirmed = 0;
 
   void add(const Tally& other) {
-    mutants += other.mutants, byTables += other.byTables, byProof += other.byProof, survivors += other.survivors;
+    mutants += other.mutants, byStructure += other.byStructure, byDigest += other.byDigest, byProof += other.byProof;
+    survivors += other.survivors;
     checked += other.checked, confirmed += other.confirmed;
   }
 };
@@ -58,11 +60,6 @@ class Run {
     Expected<std::unique_ptr<plan::Plan>> read = plan::readProvedPlan(path);
     if (!read.ok()) return read.status();
     plan::Plan& original = **read;
-    // Copies need no machine code; the verifier wants an entry to lie within it.
-    for (plan::KernelImage& image : *original.mutable_images()) {
-      image.set_code("-");
-      for (plan::KernelEntry& entry : *image.mutable_entries()) entry.set_offset(0);
-    }
     Oracle oracle(original);
     if (Verdict own = oracle.judge(original); !own.fault.empty())
       return Status::error(cat(path, ": the oracle finds a fault in the plan itself: ", own.fault));
@@ -76,12 +73,14 @@ class Run {
 
   // Whether every mutant that had to be refused was.
   bool report() const {
-    std::printf("\n%-36s %9s %9s %9s %9s %9s\n", "kind", "mutants", "rejected", "by table", "by proof", "survivors");
+    std::printf("\n%-36s %9s %9s %12s %9s %9s %9s\n", "kind", "mutants", "rejected", "by structure", "by digest",
+                "by proof", "survivors");
     Tally sum;
     auto line = [](const char* name, const Tally& t) {
-      std::printf("%-36s %9lld %9lld %9lld %9lld %9lld\n", name, static_cast<long long>(t.mutants),
-                  static_cast<long long>(t.byTables + t.byProof), static_cast<long long>(t.byTables),
-                  static_cast<long long>(t.byProof), static_cast<long long>(t.survivors));
+      std::printf("%-36s %9lld %9lld %12lld %9lld %9lld %9lld\n", name, static_cast<long long>(t.mutants),
+                  static_cast<long long>(t.byStructure + t.byDigest + t.byProof), static_cast<long long>(t.byStructure),
+                  static_cast<long long>(t.byDigest), static_cast<long long>(t.byProof),
+                  static_cast<long long>(t.survivors));
     };
     for (size_t k = 0; k < kMutationKinds.size(); ++k) {
       line(kMutationKinds[k].name, tallies_[k]);
@@ -107,17 +106,23 @@ class Run {
       std::printf("%s: %s: %s: %s: %s\n", nameOf(original).c_str(), what, kind.name, mutation.description.c_str(),
                   why.c_str());
     };
-    if (Status status = plan::verifyPlan(mutant); !status.ok()) {
-      ++tally.byTables;
-      if (options_.verbose) say("rejected", status.message());
-      return;
-    }
-    if (Status status = plan::provePlan(mutant); !status.ok()) {
-      if (++tally.byProof; options_.crossCheck > 0 && ++proofs_ % options_.crossCheck == 0) {
+    auto rejected = [&](int64_t& by, const Status& status) {
+      if (status.ok()) return false;
+      ++by;
+      // What cannot be indexed cannot be judged.
+      if (&by != &tally.byStructure && options_.crossCheck > 0 && ++rejected_ % options_.crossCheck == 0) {
         ++tally.checked;
         tally.confirmed += !oracle.judge(mutant).fault.empty();
       }
       if (options_.verbose) say("rejected", status.message());
+      return true;
+    };
+    if (rejected(tally.byStructure, plan::verifyPlan(mutant)) || rejected(tally.byDigest, plan::checkTables(mutant)) ||
+        rejected(tally.byDigest, plan::requireDigests(mutant)) || rejected(tally.byProof, plan::provePlan(mutant)))
+      return;
+    // Exchanging what is equal changes nothing.
+    if (mutant.SerializeAsString() == original.SerializeAsString()) {
+      --tally.mutants;
       return;
     }
     ++tally.survivors;
@@ -133,7 +138,7 @@ class Run {
 
   const Options& options_;
   std::vector<Tally> tallies_;
-  int64_t proofs_ = 0, wrong_ = 0;
+  int64_t rejected_ = 0, wrong_ = 0;
 };
 
 Status parse(int argc, char** argv, Options& options) {

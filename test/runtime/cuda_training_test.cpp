@@ -6,6 +6,7 @@
 
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "test/runtime/TrainingPlan.h"
 
@@ -38,6 +39,7 @@ class CudaTrainingTest : public ::testing::Test {
     TrainingPlan made(ranks, stage, kBatch);
     exec::RunOptions options;
     options.plan = folder_ / "plan";
+    plan::redigest(made.plan);
     EXPECT_TRUE(plan::writePlan(options.plan, made.plan).ok());
     options.device = device;
     options.steps = kSteps;

@@ -11,7 +11,9 @@
 #include "runtime/exec/Run.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/io/Safetensors.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Verify.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -78,6 +80,7 @@ class RunTest : public ::testing::Test {
   std::string plan(int64_t ranks, int stage, const std::function<void(plan::Plan&)>& change = {}) {
     TrainingPlan made(ranks, stage, kBatch);
     if (change) change(made.plan);
+    if (plan::verifyPlan(made.plan).ok()) plan::redigest(made.plan);
     std::string path = folder_ / ("plan-" + std::to_string(plans_++));
     EXPECT_TRUE(plan::writePlan(path, made.plan).ok());
     return path;

@@ -2,7 +2,7 @@
 # classes to it.
 sheaf_add_gtest(runtime_test
   SOURCES
-    exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
+    digests_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
     proof_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
   LIBS SheafExec)
@@ -12,6 +12,9 @@ target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBU
 set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
+
+# The proof against runs of many steps.
+sheaf_add_gtest(proof_random_test SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp LIBS SheafPlan)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)

@@ -46,6 +46,7 @@ running and looking
   --dump-gradients G.safetensors  the first step's gradients
   --measure P.json          with a probe of `sheaf profile --target`: measure the device for `sheaf simulate`; goes with
                             --device, --reduce-order, --no-graphs, --tuned and --threads-per-rank
+  --unproved                run a plan without digests, too: nothing then tells whether it is what was compiled
   --poison                  fill arenas with a pattern first, and log the highest byte that was touched
   --help, --version
 
@@ -123,7 +124,7 @@ std::map<std::string, Setter> settersFor(exec::RunOptions& run) {
 }
 
 Status unknown(const std::string& option, const std::map<std::string, Setter>& setters) {
-  std::vector<std::string> names{"--poison", "--no-graphs", "--help", "--version"};
+  std::vector<std::string> names{"--poison", "--unproved", "--no-graphs", "--help", "--version"};
   for (const auto& entry : setters) names.push_back(entry.first);
   std::string near = nearest(option, names);
   return Status::error(
@@ -132,8 +133,8 @@ Status unknown(const std::string& option, const std::map<std::string, Setter>& s
 
 // Whether an option is heeded where nothing is trained.
 bool isForMeasuring(const std::string& option) {
-  static const std::set<std::string> kOptions{"--measure",   "--device", "--reduce-order",
-                                              "--no-graphs", "--tuned",  "--threads-per-rank"};
+  static const std::set<std::string> kOptions{"--measure", "--device",           "--reduce-order", "--no-graphs",
+                                              "--tuned",   "--threads-per-rank", "--unproved"};
   return kOptions.count(option) > 0;
 }
 
@@ -176,6 +177,10 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
     given.insert(option.substr(0, option.find('=')));
     if (option == "--poison") {
       line.run.poison = true;
+      continue;
+    }
+    if (option == "--unproved") {
+      line.run.unproved = true;
       continue;
     }
     if (option == "--no-graphs") {

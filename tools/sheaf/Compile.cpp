@@ -12,6 +12,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -49,8 +50,8 @@ training
                         optimizer keeps f32 weights, and kernels compute in f32; tf32 is f32 in memory, whose products
                         GPUs may round operands of to TF32
   --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
-  --reduce-order rank|ring            how GPUs sum over ranks: in rank order, the same bits at every stage and on every
-                        device (default), or in the order of NCCL's ring; `sheaf-run --reduce-order` overrides it
+  --reduce-order rank|ring            how GPUs sum over ranks: in rank order, whatever the stage and the number of
+                        processes (default), or in the order of NCCL's ring; `sheaf-run --reduce-order` overrides it
   --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
                         themselves, before they round (default: auto, on where a target is a GPU)
 the machine
@@ -261,9 +262,11 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
     held->set_kind(kind);
     held->set_bytes(bytes);
   }
+  plan::digestTables(*plan);
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);
   if (verified.ok()) verified = plan::provePlan(*plan);
+  if (verified.ok()) verified = plan::requireDigests(*plan);
   if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
   return plan::writePlan(o.output, *plan);

@@ -4,6 +4,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Measure.h"
+#include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/sheaf/Arguments.h"
 #include "tools/sheaf/CompileProbe.h"
@@ -36,6 +37,7 @@ int writeProbe(const codegen::KernelTargets& targets, int64_t ranks, const std::
   if (Expected<AtomicFile> file = AtomicFile::create(output); !file.ok()) return fail(file.status().message());
   plan::Plan probe;
   if (!compileProbe(targets, ranks, probe)) return 1;
+  plan::redigest(probe);
   Status written = plan::writePlan(output, probe);
   return written.ok() ? 0 : fail(written.message());
 }

@@ -166,7 +166,7 @@ int simulate(const std::vector<std::string>& arguments) {
   if (profile.empty())
     return fail(cat("--profile is missing: which machine? Shipped are ", listText(schedule::profileNames()),
                     "; `sheaf profile -o FILE` measures this one"));
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path);
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path, plan::Undigested::kAccepted);
   if (!plan.ok()) return fail(plan.status().message());
   Expected<profile::Profile> machine = schedule::loadProfile(profile);
   if (!machine.ok()) return fail(machine.status().message());

@@ -1,6 +1,8 @@
-"""The proof of plans: every plan of the small models is proved, and mutants that change an order or a byte are not."""
+"""The proof of plans: every plan of the small models is proved, and what changes an order, a byte or a table is not."""
+import re
+
 from harness import Case, Skip, expect
-from training import CONFIGS
+from training import CONFIGS, data_arguments
 
 
 def cases(session):
@@ -11,6 +13,9 @@ def cases(session):
         for zero in (0, 1, 2, 3):
             yield Case(f"proof/mutants/{name}/zero-{zero}", lambda n=name, z=zero: mutants(session, n, z))
     yield Case("proof/run-refuses", lambda: run_refuses(session))
+    yield Case("proof/attacks", lambda: attacks(session))
+    yield Case("proof/freedoms", lambda: freedoms(session))
+    yield Case("proof/unproved", lambda: unproved(session))
 
 
 def proved(session, name, ranks, zero):
@@ -19,9 +24,9 @@ def proved(session, name, ranks, zero):
     expect("race-free" in session.succeed("sheaf", "verify", plan).out, "sheaf verify does not say what it proved")
 
 
-def text_of(session, name, zero):
+def text_of(session, name, zero, ranks=4):
     config = CONFIGS[name]
-    plan = session.plan(config.model, 4, zero, 8, config.options)
+    plan = session.plan(config.model, ranks, zero, 8, config.options)
     return session.succeed("sheaf", "inspect", plan, "--format", "text").out.split("\n")
 
 
@@ -55,3 +60,86 @@ def run_refuses(session):
     expect(told.code == 1, f"exit code {told.code}")
     expect("may race" in told.err or "may deadlock" in told.err or "not written" in told.err, told.err[:300])
     expect("none.npy" not in told.err, told.err[:300])
+
+
+def attacks(session):
+    """What decides results cannot be changed by accident: each edit of the text is refused by table and entry, by both
+    programs, and accepted once its digests are restated."""
+    def swap(first, second):  # of two groups of one match each
+        def edit(text):
+            a, b = re.search(first, text), re.search(second, text)
+            (a, b) = sorted((a.span(1), b.span(1)))
+            return text[:a[0]] + text[b[0]:b[1]] + text[a[1]:b[0]] + text[a[0]:a[1]] + text[b[1]:]
+        return edit
+
+    def replace(pattern, new):
+        return lambda text: re.sub(pattern, new, text, count=1)
+
+    weight, bias = r'plan.parameter "fc1.bias".*', r'plan.parameter "fc2.bias".*'
+    edits = {
+        "weight decay": (replace(r'(plan.scalar "one_minus_lr_times") 1.0+e-02', r"\1 1.0"),
+                         "step scalar 0 (one_minus_lr_times) (table scalars, entry 0)"),
+        "beta": (replace(r'(plan.scalar "lr_over_bias_correction") 9.0+e-01', r"\1 0.5"), "(table scalars, entry 2)"),
+        "seed": (replace(r"seed = 0 : i64", "seed = 1 : i64"), "the training's settings (table training, entry 0)"),
+        "inputs": (swap(r'(plan.input "x".*)', r'(plan.input "labels".*)'), "(table inputs, entry 0)"),
+        "input names": (swap(r'plan.input ("x")', r'plan.input ("labels")'), "(table inputs, entry 0)"),
+        "initial bytes": (swap(weight + r"source (\[.*\])", bias + r"source (\[.*\])"),
+                          "parameter 'fc1.bias' (table parameters, entry 1)"),
+        "places": (swap(weight + r"(bucket \d+ at \d+)", bias + r"(bucket \d+ at \d+)"),
+                   "parameter 'fc1.bias' (table parameters, entry 1)"),
+        "states": (swap(r'plan.bucket "bucket0".*states\((%[\w.]+),', r'plan.bucket "bucket0".*states\([^,]*, (%[\w.]+)\)'),
+                   "of bucket 'bucket0' (table dataflow, entry 4)"),
+        "file": (replace(r'(plan.file ".*" size \d+ hash )(-?\d+)', r"\g<1>1\2"), "(table files, entry 0)"),
+        "kernel entry": (replace(r"offsets \[0, \d+", "offsets [0, 0"), "kernel 'fusion_0' in image 'cpu' (table kernel_entries"),
+        "kernel entries": (replace(r"offsets \[(\d+), (\d+)", r"offsets [\2, \1"), "kernel 'fusion_0' in image 'cpu' (table kernel_entries"),
+        "code": (replace(r'code "(.)', lambda m: 'code "' + chr(ord(m[1]) ^ 1)), "(table kernel_entries, entry 0)"),
+        "kernels": (swap(r'(plan.kernel "fusion_0".*)', r'(plan.kernel "fusion_1".*)'),
+                    "kernel 'fusion_1' (table kernels, entry 0)"),
+        "attribute": (replace(r"(k = 256 : i64, [^}]*n = 256 : i64, [^}]*transpose_b = )1", r"\g<1>0"),
+                      "the loss (table dataflow, entry 1)"),
+    }
+    where, text = session.folder(), "\n".join(text_of(session, "mlp-adamw", 0, ranks=1))
+    for name, (edit, words) in edits.items():
+        edited = edit(text)
+        expect(edited != text, f"{name}: the text is not changed")
+        plan = assemble(session, where, edited.split("\n"))
+        refused(session, plan, name, words, "--redigest")
+        session.succeed("sheaf", "assemble", where / "mutant.mlir", "-o", plan, "--redigest")
+        session.succeed("sheaf", "verify", plan)
+
+
+def refused(session, plan, name, *words):
+    """Both programs refuse a plan, before they look at data, and say the words."""
+    for done in (session.call("sheaf", "verify", plan),
+                 session.call("sheaf-run", plan, "--data", "x=none.npy", "--data", "labels=none.npy", "--steps", 1)):
+        expect(done.code == 1, f"{name}: exit code {done.code}\n{done.out}{done.err}")
+        for word in words:
+            expect(word in done.err, f"{name}: no '{word}' in:\n{done.err}")
+
+
+def freedoms(session):
+    """The learning rate, its schedule and the order of independent instructions may be edited as they are."""
+    where, text = session.folder(), "\n".join(text_of(session, "mlp-adamw", 0, ranks=1))
+    reads = re.findall(r"      plan.read_input .*\n", text)
+    expect(len(reads) == 2 and "".join(reads) in text, "the plan does not read its inputs one after the other")
+    for edit in (lambda t: re.sub(r"learning_rate = [\d.e-]+", "learning_rate = 0.5", t),
+                 lambda t: t.replace('schedule = "constant"', 'schedule = "cosine"').replace("steps = 0 :", "steps = 9 :"),
+                 lambda t: t.replace("".join(reads), "".join(reversed(reads)))):
+        expect(edit(text) != text, "the text is not changed")
+        session.succeed("sheaf", "verify", assemble(session, where, edit(text).split("\n")))
+
+
+def unproved(session):
+    """A plan that lacks digests is run if that is asked for; one whose digests are wrong is not."""
+    where, lines = session.folder(), text_of(session, "mlp-adamw", 0, ranks=1)
+    run = [*data_arguments(CONFIGS["mlp-adamw"]), "--steps", 1]
+    for table in ("dataflow", "inputs", "kernel_entries"):
+        without = [line for line in lines if f'plan.digests "{table}"' not in line]
+        expect(len(without) == len(lines) - 1, f"no line with the digests of {table}")
+        plan = assemble(session, where, without)
+        refused(session, plan, table, f"no digests of its table {table},", "--redigest")
+        told = session.call("sheaf-run", plan, *run, "--unproved")
+        expect(told.code == 0 and f"warning: the plan has no digests of its table {table}" in told.err, told.err)
+    edited = [re.sub(r'(plan.scalar "one_minus_lr_times") 1.0+e-02', r"\1 1.0", line) for line in lines]
+    told = session.call("sheaf-run", assemble(session, where, edited), *run, "--unproved")
+    expect(told.code == 1 and "(table scalars, entry 0)" in told.err, told.err)

@@ -2,7 +2,7 @@
 // instruction reads something else.
 // RUN: sheaf-opt %s -plan-digest-dataflow | FileCheck %s
 
-// CHECK: plan.program attributes {{.*}}dataflow = "[[SAME:[0-9a-f]+]]"
+// CHECK: plan.digests "dataflow" [[SAME:.*]]
 plan.program attributes {ranks = 1 : i64} {
   %x = plan.buffer "x" activations offset 0 bytes 4
   %y = plan.buffer "y" activations offset 128 bytes 4
@@ -18,7 +18,7 @@ plan.program attributes {ranks = 1 : i64} {
   }
 }
 
-// CHECK: plan.program attributes {{.*}}dataflow = "[[SAME]]"
+// CHECK: plan.digests "dataflow" [[SAME]]
 plan.program attributes {ranks = 1 : i64} {
   %y = plan.buffer "y" activations offset 0 bytes 4
   %x = plan.buffer "x" activations offset 256 bytes 4
@@ -34,7 +34,7 @@ plan.program attributes {ranks = 1 : i64} {
   }
 }
 
-// CHECK-NOT: "[[SAME]]"
+// CHECK-NOT: [[SAME]]
 plan.program attributes {ranks = 1 : i64} {
   %x = plan.buffer "x" activations offset 0 bytes 4
   %y = plan.buffer "y" activations offset 128 bytes 4

@@ -1,0 +1,245 @@
+// What a plan's digests refuse, what they leave free, and what they say.
+#include "runtime/plan/Digests.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/Verify.h"
+#include "test/runtime/TrainingPlan.h"
+
+namespace sheaf {
+namespace {
+
+using plan::Plan;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TrainingPlan;
+
+// At stage 2, with a second input, state, constant and kernel beside the hand-made plan's, so that there is something
+// to exchange.
+Plan digested() {
+  Plan plan = TrainingPlan(2, 2, 8).plan;
+  *plan.add_inputs() = plan.inputs(0);
+  plan.mutable_inputs(1)->set_name("labels");
+  *plan.add_files() = plan.files(0);
+  plan.mutable_files(1)->set_path("more.bin");
+  plan.mutable_scalars(0)->set_kind("lr_times");
+  plan.mutable_scalars(0)->set_value(0.01);
+  plan.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.5");
+  auto place = [&](const char* name, plan::BufferKind kind, bool persistent) {
+    plan::Buffer& buffer = *plan.add_buffers();
+    buffer.set_name(name);
+    buffer.set_kind(kind);
+    buffer.set_offset(plan::aligned(plan.memory().peak_bytes()));
+    buffer.set_bytes(256);
+    buffer.set_persistent(persistent);
+    plan.mutable_memory()->set_peak_bytes(buffer.offset() + buffer.bytes());
+    return static_cast<uint32_t>(plan.buffers_size() - 1);
+  };
+  for (const char* name : {"mask", "table"}) {
+    plan::Constant& constant = *plan.add_constants();
+    constant.set_buffer(place(name, plan::CONSTANTS, true));
+    constant.mutable_source()->set_offset(plan.constants_size() * 64);
+    constant.mutable_source()->set_length(64);
+  }
+  plan::State& state = *plan.mutable_buckets(0)->add_states();
+  state.set_name("variance");
+  state.set_buffer(place("variance", plan::OPTIMIZER, true));
+  // Another kernel, of which the plan launches both.
+  *plan.add_kernels() = plan.kernels(0);
+  plan.mutable_kernels(0)->set_program(11);
+  plan.mutable_kernels(1)->set_program(22);
+  plan.mutable_kernels(1)->set_symbol("decay");
+  plan::KernelImage& image = *plan.mutable_images(0);
+  image.add_entries()->set_offset(image.code().size());
+  image.set_code(image.code() + image.code());
+  for (int i = 0; i < plan.body_size(); ++i)
+    if (plan.body(i).updates_bucket() > 0) {
+      plan::Instruction second = plan.body(i);
+      second.clear_updates_bucket();
+      second.mutable_kernel()->set_kernel(1);
+      second.mutable_kernel()->mutable_operands(0)->set_access(plan::READ);
+      second.mutable_kernel()->mutable_operands(2)->set_buffer(state.buffer());
+      *plan.add_body() = second;
+      // Before the record that lets the next step have the inputs.
+      plan.mutable_body()->SwapElements(plan.body_size() - 1, plan.body_size() - 2);
+      break;
+    }
+  plan::redigest(plan);
+  return plan;
+}
+
+std::string refusal(const Plan& plan) {
+  if (Status sound = plan::verifyPlan(plan); !sound.ok()) return sound.message();
+  if (Status proved = plan::provePlan(plan); !proved.ok()) return proved.message();
+  return plan::requireDigests(plan).message();
+}
+
+struct Change {
+  const char* name;
+  std::function<void(Plan&)> apply;
+  const char* table;  // and entry, as the error names it
+};
+
+void PrintTo(const Change& change, std::ostream* out) {
+  *out << change.name;
+}
+
+class Attacks : public ::testing::TestWithParam<Change> {};
+TEST_P(Attacks, AreRefusedByTableAndEntry) {
+  Plan plan = digested();
+  ASSERT_EQ(refusal(plan), "");
+  GetParam().apply(plan);
+  EXPECT_THAT(refusal(plan), AllOf(HasSubstr(GetParam().table), HasSubstr("`sheaf assemble --redigest` restates")));
+  plan::redigest(plan);
+  EXPECT_EQ(refusal(plan), "");
+}
+
+plan::Instruction& call(Plan& plan, const char* function) {
+  for (plan::Instruction& instruction : *plan.mutable_body())
+    if (instruction.call().function() == function) return instruction;
+  return *plan.mutable_body(0);
+}
+
+const Change kAttacks[] = {
+    {"WeightDecay", [](Plan& p) { p.mutable_scalars(0)->set_value(1); },
+     "step scalar 0 (lr_times) (table scalars, entry 0) is not what was compiled"},
+    {"ScalarKind", [](Plan& p) { p.mutable_scalars(0)->set_kind("bias_correction"); }, "(table scalars, entry 0)"},
+    {"Optimizer", [](Plan& p) { p.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.9"); },
+     "the training's settings (table training, entry 0)"},
+    {"ClipNorm", [](Plan& p) { p.mutable_training()->set_clip_norm(2); }, "(table training, entry 0)"},
+    {"OnNan", [](Plan& p) { p.mutable_training()->set_on_nan("skip"); }, "(table training, entry 0)"},
+    {"Seed", [](Plan& p) { p.mutable_training()->set_seed(1); }, "(table training, entry 0)"},
+    {"ReduceOrder", [](Plan& p) { p.mutable_training()->set_reduce_order("ring"); }, "(table training, entry 0)"},
+    {"InputsExchanged", [](Plan& p) { p.mutable_inputs()->SwapElements(0, 1); },
+     "input 'labels' (table inputs, entry 0)"},
+    {"InputRenamed", [](Plan& p) { p.mutable_inputs(1)->set_name("y"); }, "input 'y' (table inputs, entry 1)"},
+    {"InputAdded", [](Plan& p) { (*p.add_inputs() = p.inputs(0)).set_name("z"); },
+     "table inputs is not what was compiled: it has 3 entries, the plan states digests of 2"},
+    {"FileExchanged", [](Plan& p) { p.mutable_files()->SwapElements(0, 1); }, "file 'more.bin' (table files, entry 0)"},
+    {"FileHash", [](Plan& p) { p.mutable_files(1)->set_hash(7); }, "file 'more.bin' (table files, entry 1)"},
+    {"BucketRenamed",
+     [](Plan& p) {
+       p.mutable_buckets(0)->set_name("other");
+       for (plan::Instruction& instruction : *p.mutable_body())
+         if (instruction.collective().bucket() == "all") instruction.mutable_collective()->set_bucket("other");
+     },
+     "bucket 'other' (table buckets, entry 0)"},
+    {"StateNamesExchanged", [](Plan& p) { p.mutable_buckets(0)->mutable_states()->SwapElements(0, 1); },
+     "(table buckets, entry 0)"},
+    {"StateBuffersExchanged",
+     [](Plan& p) {
+       plan::Bucket& bucket = *p.mutable_buckets(0);
+       uint32_t first = bucket.states(0).buffer();
+       bucket.mutable_states(0)->set_buffer(bucket.states(1).buffer());
+       bucket.mutable_states(1)->set_buffer(first);
+     },
+     "(table dataflow, entry 3)"},
+    {"InitialBytes", [](Plan& p) { p.mutable_parameters(0)->mutable_source()->set_offset(4); },
+     "parameter 'w' (table parameters, entry 0)"},
+    {"BucketPlace", [](Plan& p) { p.mutable_parameters(1)->set_offset(96); },
+     "parameter 'b' (table parameters, entry 1)"},
+    {"Permutation", [](Plan& p) { p.mutable_parameters(0)->clear_permutation(); }, "(table parameters, entry 0)"},
+    {"ConstantBytesExchanged",
+     [](Plan& p) { p.mutable_constants(0)->mutable_source()->Swap(p.mutable_constants(1)->mutable_source()); },
+     "constant 0 (table constants, entry 0)"},
+    {"KernelsExchanged", [](Plan& p) { p.mutable_kernels()->SwapElements(0, 1); },
+     "kernel 'decay' (table kernels, entry 0)"},
+    {"LaunchOfAnotherKernel", [](Plan& p) { p.mutable_body(p.body_size() - 2)->mutable_kernel()->set_kernel(0); },
+     "what a step makes of the state 'variance' of bucket 'all' (table dataflow, entry 5)"},
+    {"KernelEntryElsewhere", [](Plan& p) { p.mutable_images(0)->mutable_entries(1)->set_offset(0); },
+     "kernel 'update' in image 'cpu' (table kernel_entries, entry 0)"},
+    {"KernelEntriesExchanged", [](Plan& p) { p.mutable_images(0)->mutable_entries()->SwapElements(0, 1); },
+     "kernel 'update' in image 'cpu' (table kernel_entries, entry 0)"},
+    {"LaunchGeometry", [](Plan& p) { p.mutable_images(0)->mutable_entries(1)->set_threads(64); },
+     "kernel 'decay' in image 'cpu' (table kernel_entries, entry 1)"},
+    {"CodeByte", [](Plan& p) { (*p.mutable_images(0)->mutable_code())[70] ^= 1; },
+     "kernel 'decay' in image 'cpu' (table kernel_entries, entry 1)"},
+    {"ImageFeatures", [](Plan& p) { p.mutable_images(0)->add_features("avx512f"); },
+     "image 'cpu' (table images, entry 0)"},
+    {"Attribute", [](Plan& p) { call(p, "square_sum").mutable_call()->mutable_attributes(0)->set_integer(32); },
+     "(table dataflow, entry 2)"},
+};
+INSTANTIATE_TEST_SUITE_P(Digests, Attacks, ::testing::ValuesIn(kAttacks),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class Freedoms : public ::testing::TestWithParam<Change> {};
+TEST_P(Freedoms, StayFree) {
+  Plan plan = digested();
+  GetParam().apply(plan);
+  EXPECT_EQ(refusal(plan), "");
+}
+
+const Change kFreedoms[] = {
+    {"LearningRate",
+     [](Plan& p) {
+       p.mutable_training()->set_learning_rate(0.25);
+       p.mutable_training()->set_optimizer("adamw:lr=0.25,beta1=0.5");
+     },
+     ""},
+    {"Schedule",
+     [](Plan& p) {
+       p.mutable_training()->mutable_schedule()->set_kind("cosine");
+       p.mutable_training()->mutable_schedule()->set_steps(10);
+     },
+     ""},
+    {"Label", [](Plan& p) { p.mutable_body(0)->set_label("renamed"); }, ""},
+    {"BufferElsewhere",
+     [](Plan& p) {
+       plan::Buffer& last = *p.mutable_buffers(p.buffers_size() - 1);
+       last.set_offset(last.offset() + 1024);
+       p.mutable_memory()->set_peak_bytes(last.offset() + last.bytes());
+     },
+     ""},
+    {"Words", [](Plan& p) { p.add_decisions("by hand"); }, ""},
+    {"DefaultWritten",
+     [](Plan& p) {
+       plan::Attribute& attribute = *call(p, "gemm").mutable_call()->add_attributes();
+       attribute.set_name("transpose_a");
+       attribute.set_integer(0);
+     },
+     ""},
+};
+INSTANTIATE_TEST_SUITE_P(Digests, Freedoms, ::testing::ValuesIn(kFreedoms),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Digests, IndependentInstructionsMayChangePlaces) {
+  Plan plan = digested();
+  int norm = 0;
+  while (plan.body(norm).call().function() != "gradient_norm") ++norm;
+  // The loss is written to the host before the norm is.
+  for (int i = plan.body_size() - 1; i > norm; --i)
+    if (plan.body(i).has_output()) plan.mutable_body()->SwapElements(i, i - 1);
+  EXPECT_EQ(refusal(plan), "");
+}
+
+TEST(Digests, NoneMayBeMissing) {
+  for (const plan::DigestTable& table : plan::kDigestTables) {
+    Plan plan = digested();
+    (plan.mutable_digests()->*table.edit)()->Clear();
+    EXPECT_THAT(refusal(plan), AllOf(HasSubstr(std::string("no digests of its table ") + table.name + ","),
+                                     HasSubstr("sheaf assemble --redigest")));
+    // What is left still counts.
+    EXPECT_EQ(plan::provePlan(plan).message(), "");
+    plan.mutable_training()->set_seed(1);
+    plan.mutable_scalars(0)->set_value(7);
+    EXPECT_THAT(plan::provePlan(plan).message(), HasSubstr("entry 0)"));
+  }
+}
+
+TEST(Digests, APlanWithoutThemIsReadOnlyIfThatIsAccepted) {
+  testing::TemporaryFolder folder;
+  Plan plan = digested();
+  plan.clear_digests();
+  ASSERT_TRUE(plan::writePlan(folder / "a.plan", plan).ok());
+  EXPECT_THAT(plan::readProvedPlan(folder / "a.plan").status().message(),
+              AllOf(HasSubstr("a.plan: "), HasSubstr("no digests of its table training")));
+  EXPECT_TRUE(plan::readProvedPlan(folder / "a.plan", plan::Undigested::kAccepted).ok());
+}
+
+}  // namespace
+}  // namespace sheaf

@@ -1,0 +1,139 @@
+// What the proof says of any number of steps, against runs of many steps: random small plans, and an oracle that shares
+// no code with the proof.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "runtime/plan/Contents.h"
+#include "runtime/plan/Dataflow.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/Unrolled.h"
+#include "test/mutants/Oracle.h"
+
+namespace sheaf {
+namespace {
+
+using plan::Plan;
+using Section = google::protobuf::RepeatedPtrField<plan::Instruction>;
+
+constexpr int kSteps = 6;
+
+// Two states, a constant and three buffers of 256 bytes that kernels read and write whole or in halves, on one or two
+// streams, with events.
+class RandomPlan {
+ public:
+  RandomPlan(uint32_t seed, int streams) : random_(seed), streams_(streams) {
+    plan.set_ranks(1 + below(2));
+    plan.set_communicators(1);
+    plan.set_events(kEvents);
+    for (int s = 0; s < streams; ++s) plan.add_streams(std::string(1, static_cast<char>('a' + s)));
+    for (const char* name : {"s", "m", "c", "t", "u", "v"}) {
+      plan::Buffer& buffer = *plan.add_buffers();
+      buffer.set_name(name);
+      buffer.set_kind(plan::ACTIVATIONS);
+      buffer.set_bytes(256);
+      buffer.set_persistent(plan.buffers_size() <= kKept);
+      // Those that do not persist may share bytes.
+      const int place = plan.buffers_size() <= kKept ? plan.buffers_size() - 1 : kKept + below(4);
+      buffer.set_offset(static_cast<uint64_t>(place) * 256);
+    }
+    plan::Bucket& bucket = *plan.add_buckets();
+    bucket.set_name("all");
+    bucket.add_states()->set_name("m");
+    bucket.mutable_states(0)->set_buffer(1);
+    plan.add_constants()->set_buffer(2);
+    fill(*plan.mutable_prologue(), below(4));
+    fill(*plan.mutable_body(), 1 + below(6));
+    fill(*plan.mutable_epilogue(), below(3));
+  }
+
+  Plan plan;
+
+ private:
+  static constexpr int kKept = 3, kEvents = 3;
+
+  int below(int limit) { return static_cast<int>(random_() % static_cast<uint32_t>(limit)); }
+
+  void operand(plan::KernelLaunch& launch, plan::Access access) {
+    plan::Operand& operand = *launch.add_operands();
+    // Constants are read only.
+    do operand.set_buffer(static_cast<uint32_t>(below(plan.buffers_size())));
+    while (access != plan::READ && operand.buffer() == 2);
+    operand.set_access(access);
+    operand.set_bytes(below(4) ? 256 : 128);
+    if (operand.bytes() == 128 && below(2)) operand.set_offset(128);
+    if (operand.bytes() == 128 && operand.offset() == 0 && plan.ranks() == 2 && below(2)) operand.set_shard_stride(128);
+  }
+
+  void fill(Section& section, int kernels) {
+    auto event = [&](bool record, int stream, int number) {
+      plan::Instruction& instruction = *section.Add();
+      instruction.set_stream(static_cast<uint32_t>(stream));
+      if (record)
+        instruction.mutable_record()->set_event(static_cast<uint32_t>(number));
+      else
+        instruction.mutable_wait()->set_event(static_cast<uint32_t>(number));
+    };
+    // A wait for what the other stream has recorded last, here or in the step before.
+    auto order = [&](int stream) {
+      const int number = below(kEvents);
+      if (below(3)) event(true, 1 - stream, number);
+      event(false, stream, number);
+      if (!below(3)) event(true, 1 - stream, number);
+    };
+    while (kernels-- > 0) {
+      const int stream = below(streams_);
+      if (streams_ > 1 && below(3)) order(stream);
+      plan::Instruction& instruction = *section.Add();
+      instruction.set_stream(static_cast<uint32_t>(stream));
+      instruction.mutable_kernel()->set_kernel(static_cast<uint32_t>(below(2)));
+      for (int i = 1 + below(2); i > 0; --i) operand(*instruction.mutable_kernel(), plan::READ);
+      operand(*instruction.mutable_kernel(), below(5) ? plan::WRITE : plan::READ_WRITE);
+    }
+    if (streams_ > 1) order(below(2));
+  }
+
+  std::mt19937 random_;
+  const int streams_;
+};
+
+bool carries(const Plan& plan) {
+  for (const plan::Instruction& instruction : plan.prologue())
+    if (instruction.has_kernel()) return true;
+  return false;
+}
+
+// Whatever is accepted computes in six steps at once what it computes in six runs of one step, without races and
+// without reads of what was not written.
+TEST(RandomPlans, WhatIsProvedHoldsInManySteps) {
+  for (int streams : {1, 2}) {
+    int accepted = 0, carrying = 0;
+    for (uint32_t seed = 0; seed < 60000; ++seed) {
+      const Plan plan = RandomPlan(seed, streams).plan;
+      if (!plan::provePlan(plan).ok()) continue;
+      ++accepted;
+      carrying += carries(plan);
+      EXPECT_EQ(mutants::faultOfManySteps(plan, kSteps), "") << "seed " << seed << ", streams " << streams;
+    }
+    EXPECT_GT(accepted, 300);
+    EXPECT_GT(carrying, 100);
+  }
+}
+
+// The induction refuses little that is right: mostly the many steps do leave another value. (It does not look whether
+// anything comes of what a live byte is read for.)
+TEST(RandomPlans, WhatTheInductionRefusesIsMostlyWrong) {
+  int refused = 0, confirmed = 0;
+  for (uint32_t seed = 0; seed < 60000; ++seed) {
+    const Plan plan = RandomPlan(seed, 1).plan;
+    if (!plan::checkContents(plan::Unrolled(plan)).ok() || plan::followDataflow(plan).induction.ok()) continue;
+    ++refused;
+    confirmed += !mutants::faultOfManySteps(plan, kSteps).empty();
+  }
+  EXPECT_GT(refused, 200);
+  EXPECT_GT(confirmed, refused * 2 / 3) << "of " << refused;
+}
+
+}  // namespace
+}  // namespace sheaf
