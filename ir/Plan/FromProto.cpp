@@ -158,13 +158,8 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kCall: {
       const plan::LibraryCall& c = from.call();
       for (const plan::Operand& o : c.operands()) operands.push_back(&o);
-      SmallVector<NamedAttribute> attributes;
-      for (const plan::Attribute& a : c.attributes())
-        attributes.push_back(builder.getNamedAttr(a.name(), a.value_case() == plan::Attribute::kReal
-                                                                ? Attribute(builder.getF64FloatAttr(a.real()))
-                                                                : builder.getI64IntegerAttr(a.integer())));
-      instruction<CallOp>(from, operands, c.function(), builder.getDictionaryAttr(attributes),
-                          int64_t(c.scratch_per_thread()), int64_t(c.device_scratch()));
+      instruction<CallOp>(from, operands, c.function(), attributesOf(builder, c), int64_t(c.scratch_per_thread()),
+                          int64_t(c.device_scratch()));
       break;
     }
     case plan::Instruction::kCollective: {
@@ -206,6 +201,14 @@ void Reader::one(const plan::Instruction& from) {
 }
 
 }  // namespace
+
+DictionaryAttr attributesOf(OpBuilder& builder, const plan::LibraryCall& call) {
+  SmallVector<NamedAttribute> attributes;
+  for (const plan::Attribute& a : call.attributes())
+    attributes.push_back(builder.getNamedAttr(a.name(), a.has_real() ? Attribute(builder.getF64FloatAttr(a.real()))
+                                                                     : builder.getI64IntegerAttr(a.integer())));
+  return builder.getDictionaryAttr(attributes);
+}
 
 OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
   Reader reader(plan, context);

@@ -161,7 +161,7 @@ def Plan_LaunchOp : Plan_Instruction<"launch", (ins I64Attr:$kernel, I64Attr:$ro
 }
 def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAttr:$parameters,
     DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread, DefaultValuedAttr<I64Attr, "0">:$device_scratch), "$function $parameters"> {
-  let summary = "calls a function of runtime/plan/Library.h";
+  let summary = "calls a library function; `sheaf calls` lists them with their operands and attributes";
 }
 class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, Plan_ElementType:$type,
     I64Attr:$count, StrAttr:$bucket, Plan_Phase:$phase), "$bucket $phase $type `count` $count `communicator` $communicator"> {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/Plan/PlanDialect.h"
+#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/plan/plan.pb.h"
@@ -16,5 +17,8 @@ mlir::FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels = Kernels
 
 // A module with one plan.program. The plan must have passed plan::verifyPlan.
 mlir::OwningOpRef<mlir::ModuleOp> fromProto(mlir::MLIRContext& context, const plan::Plan& plan);
+
+// The attributes of a library call.
+mlir::DictionaryAttr attributesOf(mlir::OpBuilder& builder, const plan::LibraryCall& call);
 
 }  // namespace sheaf::plan_ir

@@ -30,17 +30,17 @@ LogicalResult matmulEpilogue(MatMulEpilogueOp op, Operands in, Results out) {
   if (failed(matmul(op, *in[0], *in[1], out[0]))) return failure();
   std::vector<double>& c = out[0].f;
   int64_t n = out[0].type.getDimSize(1);
-  const Epilogue epilogue = op.getEpilogue();
-  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu)
+  const MatMulEpilogue epilogue = op.getEpilogue();
+  if (epilogue == MatMulEpilogue::bias || epilogue == MatMulEpilogue::bias_gelu)
     for (size_t e = 0; e < c.size(); ++e) c[e] += in[2]->f[e % n];
-  if (epilogue == Epilogue::gelu || epilogue == Epilogue::bias_gelu) {
+  if (epilogue == MatMulEpilogue::gelu || epilogue == MatMulEpilogue::bias_gelu) {
     out[1].f = c;
     for (double& x : c) x = gelu(x, true);
   }
-  if (epilogue == Epilogue::gelu_grad)
+  if (epilogue == MatMulEpilogue::gelu_grad)
     for (size_t e = 0; e < c.size(); ++e) c[e] *= geluSlope(in[2]->f[e], true);
-  if (epilogue == Epilogue::sum_lhs || epilogue == Epilogue::sum_rhs) {
-    const Tensor& summed = *in[epilogue == Epilogue::sum_rhs];
+  if (epilogue == MatMulEpilogue::sum_lhs || epilogue == MatMulEpilogue::sum_rhs) {
+    const Tensor& summed = *in[epilogue == MatMulEpilogue::sum_rhs];
     for (size_t e = 0; e < summed.f.size(); ++e) out[1].f[e % out[1].f.size()] += summed.f[e];
   }
   return success();

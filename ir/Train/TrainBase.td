@@ -43,11 +43,11 @@ def Train_ComparePredicate : I32EnumAttr<"ComparePredicate", "comparison", [
     I32EnumAttrCase<"gt", 4>, I32EnumAttrCase<"ge", 5>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
 def Train_ComparePredicateAttr : EnumAttr<TrainDialect, Train_ComparePredicate, "compare_predicate"> { let assemblyFormat = "$value"; }
 
-// What a matrix product c = a b does to its result before it is stored, or finds out beside it. GELU is the tanh form.
-def Train_Epilogue : I32EnumAttr<"Epilogue", "what a matrix product does besides", [
+// What a matrix product c = a b does to its result before it is stored, or computes besides. GELU is the tanh form.
+def Train_MatMulEpilogue : I32EnumAttr<"MatMulEpilogue", "what a matrix product does besides", [
     I32EnumAttrCase<"bias", 1>, I32EnumAttrCase<"gelu", 2>, I32EnumAttrCase<"bias_gelu", 3>,
     I32EnumAttrCase<"gelu_grad", 4>, I32EnumAttrCase<"sum_lhs", 5>, I32EnumAttrCase<"sum_rhs", 6>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
-def Train_EpilogueAttr : EnumAttr<TrainDialect, Train_Epilogue, "epilogue"> { let assemblyFormat = "$value"; }
+def Train_MatMulEpilogueAttr : EnumAttr<TrainDialect, Train_MatMulEpilogue, "epilogue"> { let assemblyFormat = "$value"; }
 
 // OptimizerOp has the formulas.
 def Train_ScalarKind : I32EnumAttr<"ScalarKind", "how a step scalar is computed", [

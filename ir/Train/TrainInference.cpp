@@ -143,21 +143,21 @@ SHEAF_INFER(MatMulEpilogueOp, {
     return failure();
   if (shape.size() != 2) return fail("operands must have rank 2");
   Type element = tensor(op.getLhs()).getElementType();
-  const Epilogue epilogue = op.getEpilogue();
+  const MatMulEpilogue epilogue = op.getEpilogue();
   SmallVector<int64_t> side;
-  if (epilogue == Epilogue::bias || epilogue == Epilogue::bias_gelu) side = {shape[1]};
-  if (epilogue == Epilogue::gelu_grad) side = shape;
+  if (epilogue == MatMulEpilogue::bias || epilogue == MatMulEpilogue::bias_gelu) side = {shape[1]};
+  if (epilogue == MatMulEpilogue::gelu_grad) side = shape;
   if (bool(op.getSide()) == side.empty())
     return fail(side.empty() ? "this epilogue takes no further operand" : "this epilogue takes a further operand");
   if (op.getSide() && op.getSide().getType() != RankedTensorType::get(side, element))
     return fail("the further operand does not fit the product");
   types.push_back(RankedTensorType::get(shape, element));
-  if (epilogue == Epilogue::gelu || epilogue == Epilogue::bias_gelu) types.push_back(types.front());
-  if (epilogue == Epilogue::sum_lhs) {
+  if (epilogue == MatMulEpilogue::gelu || epilogue == MatMulEpilogue::bias_gelu) types.push_back(types.front());
+  if (epilogue == MatMulEpilogue::sum_lhs) {
     if (!op.getTransposeA()) return fail("the operand that is summed must be stored with the inner dimension first");
     types.push_back(RankedTensorType::get({shape[0]}, element));
   }
-  if (epilogue == Epilogue::sum_rhs) {
+  if (epilogue == MatMulEpilogue::sum_rhs) {
     if (op.getTransposeB()) return fail("the operand that is summed must be stored with the inner dimension first");
     types.push_back(RankedTensorType::get({shape[1]}, element));
   }

@@ -208,7 +208,7 @@ def Train_MatMulEpilogueOp : Train_PureOp<"matmul_epilogue", [Infer]> {
 
     A library may apply the epilogue to the product before it rounds it.
   }];
-  let arguments = (ins Train_EpilogueAttr:$epilogue, Train_FloatTensor:$lhs, Train_FloatTensor:$rhs,
+  let arguments = (ins Train_MatMulEpilogueAttr:$epilogue, Train_FloatTensor:$lhs, Train_FloatTensor:$rhs,
       Optional<Train_FloatTensor>:$side, UnitAttr:$transpose_a, UnitAttr:$transpose_b);
   let results = (outs Train_FloatTensor:$result, Optional<Train_FloatTensor>:$also);
   let assemblyFormat = "$epilogue $lhs `,` $rhs (`side` $side^)? attr-dict `:` functional-type(operands, results)";

@@ -1,7 +1,6 @@
 // Lowers ops that are library calls, kernels or views.
 #include "llvm/ADT/TypeSwitch.h"
 #include "passes/plan/Lowering.h"
-#include "runtime/plan/Library.h"
 
 using namespace mlir;
 
@@ -51,62 +50,84 @@ bool readInPlace(Value value) {
   });
 }
 
-void convolution(Integers& out, ArrayRef<int64_t> input, ArrayRef<int64_t> window, ArrayRef<int64_t> result,
-                 ArrayRef<int64_t> strides, ArrayRef<int64_t> pads, ArrayRef<int64_t> dilations) {
-  out.append({{"n", input[0]},
-              {"c", input[1]},
-              {"h", input[2]},
-              {"w", input[3]},
-              {"kh", window[0]},
-              {"kw", window[1]},
-              {"oh", result[2]},
-              {"ow", result[3]},
-              {"stride_h", strides[0]},
-              {"stride_w", strides[1]},
-              {"pad_top", pads[0]},
-              {"pad_left", pads[1]},
-              {"pad_bottom", pads[2]},
-              {"pad_right", pads[3]},
-              {"dilation_h", dilations[0]},
-              {"dilation_w", dilations[1]}});
+template <typename Op>
+void setWindow(plan::WindowShape& call, Op op, Value input, ArrayRef<int64_t> window, Value result) {
+  ArrayRef<int64_t> image = tensor(input).getShape(), to = tensor(result).getShape();
+  call.n = image[0], call.c = image[1], call.h = image[2], call.w = image[3];
+  call.kh = window[0], call.kw = window[1];
+  call.oh = to[2], call.ow = to[3];
+  call.strideH = op.getStrides()[0], call.strideW = op.getStrides()[1];
+  call.padTop = op.getPads()[0], call.padLeft = op.getPads()[1];
+  call.padBottom = op.getPads()[2], call.padRight = op.getPads()[3];
+  call.dilationH = op.getDilations()[0], call.dilationW = op.getDilations()[1];
+}
+
+// A convolution or one of its gradients; the values are those of the convolution, or of their types.
+template <typename Call, typename Op>
+Call convolution(Op op, Value input, Value filter, Value result) {
+  Call call;
+  setWindow(call, op, input, tensor(filter).getShape().drop_front(2), result);
+  call.o = tensor(filter).getDimSize(0);
+  call.groups = op.getGroups();
+  call.tf32 = op->hasAttr(train::kTf32Attr);
+  return call;
+}
+
+template <typename Call, typename Op>
+Call pooling(Op op, Value input, Value result) {
+  Call call;
+  setWindow(call, op, input, op.getKernel(), result);
+  return call;
 }
 
 // What train.matmul and train.matmul_epilogue share: the result's place and the shape.
 template <typename Product>
-Integers productShape(Lowering& l, Product op) {
+plan::GemmCall productCall(Lowering& l, Product op) {
   auto a = tensor(op.getLhs()), b = tensor(op.getRhs()), c = tensor(op.getResult());
-  int64_t rank = c.getRank(), batch = rank == 3 ? c.getDimSize(0) : 1, m = c.getDimSize(rank - 2),
-          n = c.getDimSize(rank - 1), k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
+  int64_t rank = c.getRank();
   l.locations[op.getResult()] = l.placeResult(op.getResult());
-  int64_t lda = leadingDimension(l, op.getLhs()), ldb = leadingDimension(l, op.getRhs()),
-          ldc = leadingDimension(l, op.getResult());
-  Integers shape{{"m", m},
-                 {"n", n},
-                 {"k", k},
-                 {"batch", batch},
-                 {"transpose_a", op.getTransposeA()},
-                 {"transpose_b", op.getTransposeB()},
-                 {"lda", lda},
-                 {"ldb", ldb},
-                 {"ldc", ldc},
-                 {"stride_a", a.getDimSize(rank - 2) * lda},
-                 {"stride_b", b.getDimSize(rank - 2) * ldb},
-                 {"stride_c", m * ldc}};
-  appendType(shape, op.getLhs());
-  if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
-  return shape;
+  plan::GemmCall call;
+  call.m = c.getDimSize(rank - 2), call.n = c.getDimSize(rank - 1);
+  call.k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
+  call.batch = rank == 3 ? c.getDimSize(0) : 1;
+  call.transposeA = op.getTransposeA(), call.transposeB = op.getTransposeB();
+  call.lda = leadingDimension(l, op.getLhs()), call.ldb = leadingDimension(l, op.getRhs());
+  call.ldc = leadingDimension(l, op.getResult());
+  call.strideA = a.getDimSize(rank - 2) * call.lda, call.strideB = b.getDimSize(rank - 2) * call.ldb;
+  call.strideC = call.m * call.ldc;
+  call.tf32 = op->hasAttr(train::kTf32Attr);
+  call.type = elementTypeOf(op.getLhs());
+  return call;
 }
 
 LogicalResult lowerMatMul(Lowering& l, train::MatMulOp op) {
-  Integers shape = productShape(l, op);
-  l.call(op.getLoc(), "gemm",
-         {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)}, shape);
+  plan::GemmCall call = productCall(l, op);
+  l.call(op.getLoc(), call,
+         {l.operand(op.getLhs(), kRead), l.operand(op.getRhs(), kRead), l.operand(op.getResult(), kWrite)});
   return success();
 }
 
+plan::GemmEpilogue epilogueOf(train::MatMulEpilogue epilogue) {
+  switch (epilogue) {
+    case train::MatMulEpilogue::bias:
+      return plan::GemmEpilogue::kBias;
+    case train::MatMulEpilogue::gelu:
+      return plan::GemmEpilogue::kGelu;
+    case train::MatMulEpilogue::bias_gelu:
+      return plan::GemmEpilogue::kBiasGelu;
+    case train::MatMulEpilogue::gelu_grad:
+      return plan::GemmEpilogue::kGeluGrad;
+    case train::MatMulEpilogue::sum_lhs:
+      return plan::GemmEpilogue::kSumA;
+    case train::MatMulEpilogue::sum_rhs:
+      return plan::GemmEpilogue::kSumB;
+  }
+  llvm_unreachable("every epilogue has a case");
+}
+
 LogicalResult lowerMatMulEpilogue(Lowering& l, train::MatMulEpilogueOp op) {
-  Integers shape = productShape(l, op);
-  shape.push_back({"epilogue", int64_t(op.getEpilogue())});
+  plan::GemmCall call = productCall(l, op);
+  call.epilogue = epilogueOf(op.getEpilogue());
   SmallVector<Operand> operands;
   for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
   operands.push_back(l.operand(op.getResult(), kWrite));
@@ -114,19 +135,26 @@ LogicalResult lowerMatMulEpilogue(Lowering& l, train::MatMulEpilogueOp op) {
     l.locations[also] = l.placeResult(also);
     operands.push_back(l.operand(also, kWrite));
   }
-  l.call(op.getLoc(), "gemm", operands, shape);
+  l.call(op.getLoc(), call, operands);
   return success();
 }
 
-Integers attentionShape(Value query, Value key, Value value, Value mask, bool causal, std::optional<uint64_t> window) {
-  auto q = tensor(query), k = tensor(key), v = tensor(value);
-  Integers shape{{"b", q.getDimSize(0)}, {"s", q.getDimSize(1)}, {"t", k.getDimSize(1)},
-                 {"h", q.getDimSize(2)}, {"g", k.getDimSize(2)}, {"d", q.getDimSize(3)},
-                 {"e", v.getDimSize(3)}, {"causal", causal},     {"mask", bool(mask)}};
-  if (window) shape.push_back({"window", int64_t(*window)});
-  if (mask) shape.append({{"mask_b", tensor(mask).getDimSize(0)}, {"mask_h", tensor(mask).getDimSize(1)}});
-  appendType(shape, query);
-  return shape;
+// What train.attention and its gradient share.
+template <typename Op>
+void setAttention(Lowering& l, plan::AttentionShape& call, Op op) {
+  auto q = tensor(op.getQuery()), k = tensor(op.getKey()), v = tensor(op.getValue());
+  call.b = q.getDimSize(0), call.s = q.getDimSize(1), call.t = k.getDimSize(1);
+  call.h = q.getDimSize(2), call.g = k.getDimSize(2), call.d = q.getDimSize(3), call.e = v.getDimSize(3);
+  call.causal = op.getCausal();
+  call.window = op.getWindow().value_or(0);
+  if (Value mask = op.getMask()) {
+    call.mask = true;
+    call.maskB = tensor(mask).getDimSize(0), call.maskH = tensor(mask).getDimSize(1);
+  }
+  call.queryRow = tokenStride(l, op.getQuery()), call.keyRow = tokenStride(l, op.getKey());
+  call.valueRow = tokenStride(l, op.getValue()), call.resultRow = tokenStride(l, op.getResult());
+  call.scale = op.getScale().convertToDouble();
+  call.type = elementTypeOf(op.getQuery());
 }
 
 LogicalResult lowerAttention(Lowering& l, train::AttentionOp op) {
@@ -136,13 +164,9 @@ LogicalResult lowerAttention(Lowering& l, train::AttentionOp op) {
   for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
   operands.push_back(l.operand(op.getResult(), kWrite));
   operands.push_back(l.operand(op.getLogSumExp(), kWrite));
-  Integers shape =
-      attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal(), op.getWindow());
-  shape.append({{"query_row", tokenStride(l, op.getQuery())},
-                {"key_row", tokenStride(l, op.getKey())},
-                {"value_row", tokenStride(l, op.getValue())},
-                {"result_row", tokenStride(l, op.getResult())}});
-  l.call(op.getLoc(), "attention", operands, shape, {{"scale", op.getScale().convertToDouble()}});
+  plan::AttentionCall call;
+  setAttention(l, call, op);
+  l.call(op.getLoc(), call, operands);
   return success();
 }
 
@@ -153,17 +177,13 @@ LogicalResult lowerAttentionGrad(Lowering& l, train::AttentionGradOp op) {
     l.locations[v] = l.placeResult(v, /*stridedAllowed=*/true);
     operands.push_back(l.operand(v, kWrite));
   }
-  Integers shape =
-      attentionShape(op.getQuery(), op.getKey(), op.getValue(), op.getMask(), op.getCausal(), op.getWindow());
-  shape.append({{"query_row", tokenStride(l, op.getQuery())},
-                {"key_row", tokenStride(l, op.getKey())},
-                {"value_row", tokenStride(l, op.getValue())},
-                {"result_row", tokenStride(l, op.getResult())},
-                {"gradient_row", tokenStride(l, op.getGradient())},
-                {"query_gradient_row", tokenStride(l, op.getQueryGradient())},
-                {"key_gradient_row", tokenStride(l, op.getKeyGradient())},
-                {"value_gradient_row", tokenStride(l, op.getValueGradient())}});
-  l.call(op.getLoc(), "attention_grad", operands, shape, {{"scale", op.getScale().convertToDouble()}});
+  plan::AttentionGradCall call;
+  setAttention(l, call, op);
+  call.gradientRow = tokenStride(l, op.getGradient());
+  call.queryGradientRow = tokenStride(l, op.getQueryGradient());
+  call.keyGradientRow = tokenStride(l, op.getKeyGradient());
+  call.valueGradientRow = tokenStride(l, op.getValueGradient());
+  l.call(op.getLoc(), call, operands);
   return success();
 }
 
@@ -219,29 +239,22 @@ LogicalResult lowerConcat(Lowering& l, train::ConcatOp op) {
 void Lowering::copy(mlir::Location loc, const Operand& source, const Operand& destination, int64_t width,
                     ArrayRef<int64_t> sizes, ArrayRef<int64_t> sourceStrides, ArrayRef<int64_t> destinationStrides,
                     int64_t sourceOffset, bool zero) {
-  static const std::string names[3][8] = {
-      {"size0", "size1", "size2", "size3", "size4", "size5", "size6", "size7"},
-      {"source_stride0", "source_stride1", "source_stride2", "source_stride3", "source_stride4", "source_stride5",
-       "source_stride6", "source_stride7"},
-      {"destination_stride0", "destination_stride1", "destination_stride2", "destination_stride3",
-       "destination_stride4", "destination_stride5", "destination_stride6", "destination_stride7"}};
-  Integers shape{
-      {"element_bytes", width}, {"rank", int64_t(sizes.size())}, {"source_offset", sourceOffset}, {"zero", zero}};
+  plan::CopyCall strided{.elementBytes = width, .sourceOffset = sourceOffset, .zero = zero};
   for (size_t d = 0; d < sizes.size(); ++d)
-    shape.append({{names[0][d], sizes[d]}, {names[1][d], sourceStrides[d]}, {names[2][d], destinationStrides[d]}});
-  call(loc, "copy", {source, destination}, shape);
+    strided.dimensions.push_back({sizes[d], sourceStrides[d], destinationStrides[d]});
+  call(loc, strided, {source, destination});
 }
 
 LogicalResult Lowering::lowerOp(Operation* op) {
-  auto simple = [&](StringRef function, ArrayRef<std::pair<StringRef, int64_t>> integers,
-                    ArrayRef<std::pair<StringRef, double>> reals = {}) {
+  // A call whose operands are those of the op, then its results.
+  auto simple = [&](const plan::AnyCall& simply) {
     SmallVector<Operand> operands;
     for (Value v : op->getOperands()) operands.push_back(operand(v, kRead));
     for (Value v : op->getResults()) {
       locations[v] = placeResult(v);
       operands.push_back(operand(v, kWrite));
     }
-    call(op->getLoc(), function, operands, integers, reals);
+    call(op->getLoc(), simply, operands);
     return success();
   };
   for (Value v : op->getResults())
@@ -292,7 +305,7 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         }
         locations[p.getResult()] = placeResult(p.getResult());
         Operand whole = operand(p.getResult(), kWrite);
-        call(op->getLoc(), "zero", {whole}, {});
+        call(op->getLoc(), plan::ZeroCall(), {whole});
         Operand inner = whole;
         inner.offset += offset * width;
         inner.bytes -= offset * width;
@@ -303,77 +316,56 @@ LogicalResult Lowering::lowerOp(Operation* op) {
       .Case([&](train::GatherOp g) {
         auto data = tensor(g.getData());
         int64_t axis = g.getAxis();
-        return simple("gather", {{"outer", product(data.getShape().take_front(axis))},
-                                 {"rows", data.getDimSize(axis)},
-                                 {"inner", product(data.getShape().drop_front(axis + 1))},
-                                 {"count", tensor(g.getIndices()).getNumElements()},
-                                 {"element_bytes", widthOf(data.getElementType())},
-                                 {"index_bytes", widthOf(tensor(g.getIndices()).getElementType())}});
+        return simple(plan::GatherCall{.outer = product(data.getShape().take_front(axis)),
+                                       .rows = data.getDimSize(axis),
+                                       .inner = product(data.getShape().drop_front(axis + 1)),
+                                       .count = tensor(g.getIndices()).getNumElements(),
+                                       .elementBytes = widthOf(data.getElementType()),
+                                       .indexBytes = widthOf(tensor(g.getIndices()).getElementType())});
       })
       .Case([&](train::ScatterAddOp s) {
         auto data = tensor(s.getResult());
         int64_t axis = s.getAxis();
-        Integers shape{{"outer", product(data.getShape().take_front(axis))},
-                       {"rows", data.getDimSize(axis)},
-                       {"inner", product(data.getShape().drop_front(axis + 1))},
-                       {"count", tensor(s.getIndices()).getNumElements()},
-                       {"index_bytes", widthOf(tensor(s.getIndices()).getElementType())}};
-        appendType(shape, s.getResult());
-        return simple("scatter_add", shape);
+        return simple(plan::ScatterAddCall{.outer = product(data.getShape().take_front(axis)),
+                                           .rows = data.getDimSize(axis),
+                                           .inner = product(data.getShape().drop_front(axis + 1)),
+                                           .count = tensor(s.getIndices()).getNumElements(),
+                                           .indexBytes = widthOf(tensor(s.getIndices()).getElementType()),
+                                           .type = elementTypeOf(s.getResult())});
       })
       .Case([&](train::SumPartialsOp s) {
         auto from = tensor(s.getOperand());
-        Integers shape{{"p", from.getDimSize(0)}, {"c", from.getNumElements() / from.getDimSize(0)}};
-        appendType(shape, s.getResult());
-        return simple("sum_partials", shape);
+        return simple(plan::SumPartialsCall{.p = from.getDimSize(0),
+                                            .c = from.getNumElements() / from.getDimSize(0),
+                                            .type = elementTypeOf(s.getResult())});
       })
       .Case([&](train::CumSumOp c) {
         auto type = tensor(c.getResult());
         int64_t axis = c.getAxis();
-        return simple("cumsum", {{"outer", product(type.getShape().take_front(axis))},
-                                 {"n", type.getDimSize(axis)},
-                                 {"inner", product(type.getShape().drop_front(axis + 1))},
-                                 {"exclusive", c.getExclusive()},
-                                 {"reverse", c.getReverse()},
-                                 {"type", elementTypeOf(type.getElementType())}});
+        return simple(plan::CumSumCall{.outer = product(type.getShape().take_front(axis)),
+                                       .n = type.getDimSize(axis),
+                                       .inner = product(type.getShape().drop_front(axis + 1)),
+                                       .exclusive = c.getExclusive(),
+                                       .reverse = c.getReverse(),
+                                       .type = elementTypeOf(c.getResult())});
       })
       .Case([&](train::DropoutOp d) {
-        return simple("dropout", {{"count", tensor(d.getResult()).getNumElements()}, {"node", int64_t(d.getNode())}},
-                      {{"ratio", d.getRatio().convertToDouble()}});
+        return simple(plan::DropoutCall{.count = tensor(d.getResult()).getNumElements(),
+                                        .node = int64_t(d.getNode()),
+                                        .ratio = d.getRatio().convertToDouble()});
       })
-      .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>([&](auto c) {
-        ArrayRef<int64_t> input, filter, result;
-        StringRef name = "conv";
-        if constexpr (std::is_same_v<decltype(c), train::ConvOp>) {
-          input = tensor(c.getInput()).getShape(), filter = tensor(c.getFilter()).getShape();
-          result = tensor(c.getResult()).getShape();
-        } else if constexpr (std::is_same_v<decltype(c), train::ConvGradInputOp>) {
-          name = "conv_grad_input";
-          input = tensor(c.getResult()).getShape(), filter = tensor(c.getFilter()).getShape();
-          result = tensor(c.getGradient()).getShape();
-        } else {
-          name = "conv_grad_filter";
-          input = tensor(c.getInput()).getShape(), filter = tensor(c.getResult()).getShape();
-          result = tensor(c.getGradient()).getShape();
-        }
-        Integers shape{{"o", filter[0]}, {"groups", int64_t(c.getGroups())}};
-        convolution(shape, input, filter.drop_front(2), result, c.getStrides(), c.getPads(), c.getDilations());
-        if (op->hasAttr(train::kTf32Attr)) shape.push_back({"tf32", 1});
-        return simple(name, shape);
+      .Case([&](train::ConvOp c) {
+        return simple(convolution<plan::ConvCall>(c, c.getInput(), c.getFilter(), c.getResult()));
       })
-      .Case<train::MaxPoolOp, train::MaxPoolGradOp>([&](auto p) {
-        ArrayRef<int64_t> result;
-        StringRef name = "max_pool";
-        if constexpr (std::is_same_v<decltype(p), train::MaxPoolOp>) {
-          result = tensor(p.getResult()).getShape();
-        } else {
-          name = "max_pool_grad";
-          result = tensor(p.getGradient()).getShape();
-        }
-        Integers shape;
-        convolution(shape, tensor(p.getInput()).getShape(), p.getKernel(), result, p.getStrides(), p.getPads(),
-                    p.getDilations());
-        return simple(name, shape);
+      .Case([&](train::ConvGradInputOp c) {
+        return simple(convolution<plan::ConvGradInputCall>(c, c.getResult(), c.getFilter(), c.getGradient()));
+      })
+      .Case([&](train::ConvGradFilterOp c) {
+        return simple(convolution<plan::ConvGradFilterCall>(c, c.getInput(), c.getResult(), c.getGradient()));
+      })
+      .Case([&](train::MaxPoolOp p) { return simple(pooling<plan::MaxPoolCall>(p, p.getInput(), p.getResult())); })
+      .Case([&](train::MaxPoolGradOp p) {
+        return simple(pooling<plan::MaxPoolGradCall>(p, p.getInput(), p.getGradient()));
       })
       .Case([&](train::GlobalSumOp g) {
         if (ranks == 1) {

@@ -26,7 +26,8 @@ void Lowering::zeroPadding(BucketStorage& storage) {
   int64_t end = 0, width = widthOf(storage.gradientType);
   auto gap = [&](int64_t begin, int64_t until) {
     if (begin < until)
-      call(storage.op.getLoc(), "zero", {{storage.gradient, begin * width, (until - begin) * width, 0, kWrite}}, {});
+      call(storage.op.getLoc(), plan::ZeroCall(),
+           {{storage.gradient, begin * width, (until - begin) * width, 0, kWrite}});
   };
   SymbolTable symbols(module);
   for (auto [symbol, offset] :
@@ -182,7 +183,7 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
     int64_t slot = scalarSlot(plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0);
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
-  call(op.getLoc(), "gradient_norm", operands, {{"ranks", ranks}, {"buckets", count}, {"clip", op.getClip()}});
+  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks, .buckets = count, .clip = op.getClip()}, operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              plan::GRADIENT_NORM);
 }
@@ -243,9 +244,8 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         int64_t bytes = storage->elements / ranks * widthOf(storage->gradientType);
         Operand part{at.buffer, at.offset, bytes, stage == 0 ? bytes : at.shardStride, kRead};
         Location to = locate(s.getResult());
-        Integers attributes{{"n", storage->elements / ranks}};
-        appendType(attributes, s.getGradient());
-        call(op->getLoc(), "square_sum", {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}}, attributes);
+        plan::SquareSumCall sum{.n = storage->elements / ranks, .type = elementTypeOf(s.getGradient())};
+        call(op->getLoc(), sum, {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}});
         return success();
       })
       .Case([&](zero::GradientNormOp n) {

@@ -1,12 +1,12 @@
 // Places, operands and instructions, for all of the lowering.
 #include "passes/plan/Lowering.h"
 
+#include "ir/Plan/PlanProto.h"
 #include "ir/Train/FusionCost.h"
 #include "ir/Train/RowPitches.h"
 #include "mlir/IR/IRMapping.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/Library.h"
 
 using namespace mlir;
 
@@ -32,9 +32,8 @@ plan::ElementType elementTypeOf(Type element) {
   }
 }
 
-void appendType(Integers& attributes, Value value) {
-  Type element = cast<RankedTensorType>(value.getType()).getElementType();
-  if (!element.isF32()) attributes.push_back({"type", elementTypeOf(element)});
+plan::ElementType elementTypeOf(Value value) {
+  return elementTypeOf(cast<RankedTensorType>(value.getType()).getElementType());
 }
 
 std::string labelOf(mlir::Location loc) {
@@ -103,30 +102,15 @@ Operand Lowering::operand(Value value, int64_t access) const {
   return {at.buffer, at.offset, bytes, at.shardStride, access};
 }
 
-void Lowering::call(mlir::Location loc, StringRef function, ArrayRef<Operand> operands,
-                    ArrayRef<std::pair<StringRef, int64_t>> integers, ArrayRef<std::pair<StringRef, double>> reals) {
-  plan::LibraryCall message;
-  message.set_function(function.str());
-  SmallVector<NamedAttribute> attributes;
-  for (auto [name, value] : integers) {
-    attributes.push_back(head.getNamedAttr(name, head.getI64IntegerAttr(value)));
-    auto* attribute = message.add_attributes();
-    attribute->set_name(name.str());
-    attribute->set_integer(value);
-  }
-  for (auto [name, value] : reals) {
-    attributes.push_back(head.getNamedAttr(name, head.getF64FloatAttr(value)));
-    auto* attribute = message.add_attributes();
-    attribute->set_name(name.str());
-    attribute->set_real(value);
-  }
+void Lowering::call(mlir::Location loc, const plan::AnyCall& call, ArrayRef<Operand> operands) {
+  const plan::LibraryCall wire = plan::toWire(call);
   SmallVector<Operand> all(operands);
   // On whichever device it runs.
-  int64_t scratch = cpu ? plan::scratchPerThread(message) : 0;
-  int64_t deviceScratch = gpu ? plan::deviceScratch(message) : 0;
+  int64_t scratch = cpu ? plan::scratchPerThread(call) : 0;
+  int64_t deviceScratch = gpu ? plan::deviceScratch(call) : 0;
   if (int64_t bytes = std::max(scratch * maxThreads, deviceScratch))
     all.push_back({buffer("scratch", plan::WORKSPACE, bytes), 0, bytes, 0, kReadWrite});
-  instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, function, head.getDictionaryAttr(attributes), scratch,
+  instruction<CallOp>(loc, kComputeStream, labelOf(loc), all, wire.function(), attributesOf(head, wire), scratch,
                       deviceScratch);
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "passes/plan/Passes.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Library.h"
 
 namespace sheaf::plan_ir {
 
@@ -65,10 +65,8 @@ struct Lowering {
   // An operand that covers a whole value.
   Operand operand(mlir::Value value, int64_t access) const;
 
-  // Appends an instruction to the current section.
-  void call(mlir::Location loc, llvm::StringRef function, llvm::ArrayRef<Operand> operands,
-            llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> integers,
-            llvm::ArrayRef<std::pair<llvm::StringRef, double>> reals = {});
+  // Appends an instruction to the current section. A call's operands are in the order of its table; scratch is added.
+  void call(mlir::Location loc, const plan::AnyCall& call, llvm::ArrayRef<Operand> operands);
   void launch(train::FusionOp fusion, llvm::ArrayRef<Operand> operands, llvm::StringRef label, int64_t updates = 0);
   template <typename OpTy, typename... Args>
   OpTy instruction(mlir::Location loc, int64_t stream, llvm::StringRef label, llvm::ArrayRef<Operand> operands,
@@ -110,13 +108,10 @@ inline int64_t bytesOf(mlir::Value value) {
   auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
   return type.getNumElements() * widthOf(type.getElementType());
 }
-// An element type in plan.proto.
+// An element type in plan.proto, and that of a tensor's elements.
 plan::ElementType elementTypeOf(mlir::Type element);
+plan::ElementType elementTypeOf(mlir::Value value);
 
-// Integer attributes of a library call.
-using Integers = llvm::SmallVector<std::pair<llvm::StringRef, int64_t>>;
-// Appends the element type of a value, where it is not f32.
-void appendType(Integers& attributes, mlir::Value value);
 // A short name for people: the graph node or parameter an op comes from.
 std::string labelOf(mlir::Location loc);
 

@@ -50,8 +50,8 @@ class Epilogues {
   // How many sum an operand besides.
   int64_t sums() {
     return llvm::count_if(products(), [&](MatMulOp product) {
-      return (!product.getTransposeB() && sum(product, product.getRhs(), Epilogue::sum_rhs)) ||
-             (product.getTransposeA() && sum(product, product.getLhs(), Epilogue::sum_lhs));
+      return (!product.getTransposeB() && sum(product, product.getRhs(), MatMulEpilogue::sum_rhs)) ||
+             (product.getTransposeA() && sum(product, product.getLhs(), MatMulEpilogue::sum_lhs));
     });
   }
 
@@ -61,7 +61,7 @@ class Epilogues {
         block.getOps<MatMulOp>(), [](MatMulOp op) { return TensorBuilder::typeOf(op.getResult()).getRank() == 2; }));
   }
 
-  MatMulEpilogueOp create(OpBuilder& builder, MatMulOp product, Epilogue epilogue, Value side) {
+  MatMulEpilogueOp create(OpBuilder& builder, MatMulOp product, MatMulEpilogue epilogue, Value side) {
     return MatMulEpilogueOp::create(builder, product.getLoc(), epilogue, product.getLhs(), product.getRhs(), side,
                                     product.getTransposeA(), product.getTransposeB());
   }
@@ -92,7 +92,8 @@ class Epilogues {
     OpBuilder builder(at);
     TensorBuilder t{builder, at->getLoc()};
     if (bias) bias = t.reshape(bias, {columnsOf(before)});
-    auto fresh = create(builder, product, gelu ? bias ? Epilogue::bias_gelu : Epilogue::gelu : Epilogue::bias, bias);
+    auto fresh = create(builder, product,
+                        gelu ? bias ? MatMulEpilogue::bias_gelu : MatMulEpilogue::gelu : MatMulEpilogue::bias, bias);
     if (gelu) replace(gelu.getResult(), fresh.getResult());
     replace(before, gelu ? fresh.getAlso() : fresh.getResult());
     return true;
@@ -105,12 +106,12 @@ class Epilogues {
     OpBuilder builder(gradient);
     TensorBuilder t{builder, gradient.getLoc()};
     Value at = t.reshape(gradient.getOperand(), TensorBuilder::typeOf(product.getResult()).getShape());
-    replace(gradient.getResult(), create(builder, product, Epilogue::gelu_grad, at).getResult());
+    replace(gradient.getResult(), create(builder, product, MatMulEpilogue::gelu_grad, at).getResult());
     return true;
   }
 
   // The sum of the rows of an operand, if it is wanted and no kernel makes it in passing.
-  bool sum(MatMulOp product, Value operand, Epilogue epilogue) {
+  bool sum(MatMulOp product, Value operand, MatMulEpilogue epilogue) {
     Value matrix = withoutReshapes(operand);
     if (!isa_and_nonnull<MatMulOp, MatMulEpilogueOp, AttentionGradOp, ConcatOp, TransposeOp>(matrix.getDefiningOp()))
       return false;

@@ -4,7 +4,6 @@
 #include "runtime/measure/InstructionTimer.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::measure {
@@ -23,15 +22,9 @@ Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options) {
   double bytes = 0, seconds = 0;
   std::vector<std::pair<size_t, uint64_t>> groups;
   for (uint64_t size = 64 << 10; size <= kMost; size *= 4) {
-    const int64_t count = static_cast<int64_t>(size / sizeof(float));
     groups.emplace_back(timer.group(2 * size), size);
-    addCalls(
-        timer,
-        {plan::libraryCall(
-             "copy",
-             {{"element_bytes", 4}, {"rank", 1}, {"size0", count}, {"source_stride0", 1}, {"destination_stride0", 1}}),
-         {{size, plan::READ}, {size, plan::WRITE}}},
-        1);
+    const int64_t count = static_cast<int64_t>(size / sizeof(float));
+    timer.add(copyCall(1, count, count));
   }
   SHEAF_RETURN_IF_ERROR(timer.open());
   for (const auto& [group, size] : groups) {

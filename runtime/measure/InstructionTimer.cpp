@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "runtime/comm/process/ProcessGroup.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::measure {
@@ -73,14 +72,18 @@ void InstructionTimer::add(plan::Instruction instruction, uint32_t stream) {
   groups_.back().last = plan_.body_size();
 }
 
-void InstructionTimer::call(plan::LibraryCall call, uint32_t stream) {
-  call.set_scratch_per_thread(plan::scratchPerThread(call));
-  if (gpu_) call.set_device_scratch(plan::deviceScratch(call));
-  if (const uint64_t bytes = std::max(call.scratch_per_thread() * plan_.max_threads(), call.device_scratch()))
-    *call.add_operands() = place(bytes, plan::READ_WRITE);
-  plan::Instruction instruction;
-  *instruction.mutable_call() = std::move(call);
-  add(std::move(instruction), stream);
+void InstructionTimer::add(const plan::AnyCall& call, int copies) {
+  for (int i = 0; i < copies; ++i) {
+    plan::Instruction instruction;
+    plan::LibraryCall& wire = *instruction.mutable_call() = plan::toWire(call);
+    for (const plan::OperandNeed& operand : plan::operandsOf(call))
+      *wire.add_operands() = place(operand.bytes, operand.access);
+    wire.set_scratch_per_thread(plan::scratchPerThread(call));
+    if (gpu_) wire.set_device_scratch(plan::deviceScratch(call));
+    if (const uint64_t bytes = std::max(wire.scratch_per_thread() * plan_.max_threads(), wire.device_scratch()))
+      *wire.add_operands() = place(bytes, plan::READ_WRITE);
+    add(std::move(instruction));
+  }
 }
 
 void InstructionTimer::order(uint32_t earlier, uint32_t later) {

@@ -10,7 +10,7 @@
 
 #include "runtime/device/Device.h"
 #include "runtime/measure/MeasureParts.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Library.h"
 
 namespace sheaf::measure {
 
@@ -28,7 +28,8 @@ class InstructionTimer {
   plan::Operand place(uint64_t bytes, plan::Access access);
   // Adds an instruction, whose operands have been placed, to the latest group.
   void add(plan::Instruction instruction, uint32_t stream = kCompute);
-  void call(plan::LibraryCall call, uint32_t stream = kCompute);  // adds scratch where the call needs it
+  // Adds a library call `copies` times, each with operands and scratch of its own.
+  void add(const plan::AnyCall& call, int copies = 1);
 
   // Instructions added to stream `later` from now on wait for those already on stream `earlier`.
   void order(uint32_t earlier, uint32_t later);

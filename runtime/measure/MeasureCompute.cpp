@@ -7,7 +7,6 @@
 #include "runtime/measure/LeastSquares.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 
@@ -73,9 +72,7 @@ class ComputeMeasurement {
 
   size_t overheadGroup() {
     const size_t group = timer_.group(64 << 10);
-    const plan::LibraryCall call = plan::libraryCall(
-        "copy", {{"element_bytes", 4}, {"rank", 1}, {"size0", 16}, {"source_stride0", 1}, {"destination_stride0", 1}});
-    addCalls(timer_, {call, {{64, plan::READ}, {64, plan::WRITE}}}, 64);
+    timer_.add(copyCall(1, 16, 16), 64);
     return group;
   }
 
@@ -177,20 +174,13 @@ class ComputeMeasurement {
     // Short rows, of half a head.
     constexpr int64_t kColumns = 32, kRow = 2 * kColumns;
     for (int64_t rows : shapes_.movedRows) {
-      const uint64_t bytes = bytesOf(plan::F32, {rows, kColumns}), span = bytesOf(plan::F32, {rows, kRow});
-      const int copies = copiesOf(bytes + span);
+      const plan::CopyCall call = copyCall(rows, kColumns, kRow);
+      const uint64_t bytes = operandBytes(call);
+      const int copies = copiesOf(bytes);
       if (copies == 0) break;
-      groups.push_back(
-          {timer_.group(static_cast<uint64_t>(copies) * (bytes + span)), 2.0 * static_cast<double>(bytes)});
-      const plan::LibraryCall call = plan::libraryCall("copy", {{"element_bytes", 4},
-                                                                {"rank", 2},
-                                                                {"size0", rows},
-                                                                {"source_stride0", kRow},
-                                                                {"destination_stride0", kColumns},
-                                                                {"size1", kColumns},
-                                                                {"source_stride1", 1},
-                                                                {"destination_stride1", 1}});
-      addCalls(timer_, {call, {{span, plan::READ}, {bytes, plan::WRITE}}}, copies);
+      groups.push_back({timer_.group(static_cast<uint64_t>(copies) * bytes),
+                        2.0 * static_cast<double>(rows * kColumns) * sizeof(float)});
+      timer_.add(call, copies);
     }
     return groups;
   }
@@ -215,15 +205,15 @@ class ComputeMeasurement {
   };
   // Matrix products of each supported type, by increasing work.
   using ProductGroups = std::vector<ProductGroup>;
-  void addProduct(ProductGroups& groups, const MeasuredCall& call, const profile::Work& work, int mostCopies) {
-    if (!call.supported()) return;
+  void addProduct(ProductGroups& groups, const plan::AnyCall& call, int mostCopies) {
     // The arena also holds scratch: on the CPU at most 512 KiB per thread.
-    const uint64_t bytes =
-        call.bytes() + (options_.gpu ? call.gpuScratch() : static_cast<uint64_t>(cost_.threads) << 19);
+    const uint64_t scratch = options_.gpu ? gpuScratch(call) : static_cast<uint64_t>(cost_.threads) << 19;
+    const uint64_t bytes = operandBytes(call) + scratch;
     const int copies = std::min(copiesOf(bytes), mostCopies);
     if (copies == 0) return;
-    groups.push_back({timer_.group(static_cast<uint64_t>(options_.gpu ? copies : kFootprints) * bytes), work});
-    addCalls(timer_, call, copies);
+    const int footprints = options_.gpu ? copies : kFootprints;
+    groups.push_back({timer_.group(static_cast<uint64_t>(footprints) * bytes), profile::workOf(call)});
+    timer_.add(call, copies);
   }
 
   using Timed = std::pair<profile::Work, double>;
@@ -257,9 +247,7 @@ class ComputeMeasurement {
         const GemmShape& s = shapes_.gemm[i];
         // On GPUs bf16 matters most; of other types every second shape is measured.
         if (options_.gpu && type != plan::BF16 && i % 2 > 0) continue;
-        profile::Work work = profile::gemmWork(type, s.m, s.n, s.k, 1, transposeA, transposeB);
-        work.tf32 = tf32;
-        addProduct(same, gemmCall(type, s.m, s.n, s.k, transposeA, transposeB, tf32), work, kFootprints);
+        addProduct(same, gemmCall(type, s.m, s.n, s.k, transposeA, transposeB, tf32), kFootprints);
       }
     };
     for (plan::ElementType type : kTypes)
@@ -314,8 +302,7 @@ class ComputeMeasurement {
       for (bool gradient : {false, true}) {
         ProductGroups& same = groups.emplace_back();
         for (const AttentionShape& s : shapes_.attention)
-          addProduct(same, attentionCall(type, s.b, s.s, s.h, s.d, s.causal, gradient),
-                     profile::attentionWork(type, s.b, s.h, s.s, s.s, s.d, s.d, s.causal, gradient), 2);
+          addProduct(same, attentionCall(type, s.b, s.s, s.h, s.d, s.causal, gradient), 2);
       }
     return groups;
   }
@@ -349,32 +336,11 @@ class ComputeMeasurement {
   }
 
   ProductGroups convolutionGroup() {
-    constexpr int64_t n = 4, c = 32, o = 64, h = 28, w = 28, kh = 3, kw = 3;
-    plan::Instruction instruction;
-    *instruction.mutable_call() = plan::libraryCall("conv", {{"n", n},
-                                                             {"c", c},
-                                                             {"h", h},
-                                                             {"w", w},
-                                                             {"o", o},
-                                                             {"kh", kh},
-                                                             {"kw", kw},
-                                                             {"oh", h},
-                                                             {"ow", w},
-                                                             {"stride_h", 1},
-                                                             {"stride_w", 1},
-                                                             {"pad_top", 1},
-                                                             {"pad_left", 1},
-                                                             {"pad_bottom", 1},
-                                                             {"pad_right", 1},
-                                                             {"dilation_h", 1},
-                                                             {"dilation_w", 1},
-                                                             {"groups", 1}});
-    const MeasuredCall call{instruction.call(),
-                            {{bytesOf(plan::F32, {n, c, h, w}), plan::READ},
-                             {bytesOf(plan::F32, {o, c, kh, kw}), plan::READ},
-                             {bytesOf(plan::F32, {n, o, h, w}), plan::WRITE}}};
+    plan::ConvCall call;
+    call.n = 4, call.c = 32, call.o = 64, call.h = call.w = call.oh = call.ow = 28, call.kh = call.kw = 3;
+    call.padTop = call.padLeft = call.padBottom = call.padRight = 1;
     ProductGroups groups;
-    addProduct(groups, call, profile::workOf(instruction, plan::Plan()), kFootprints);
+    addProduct(groups, call, kFootprints);
     return groups;
   }
 

@@ -3,7 +3,6 @@
 #include "runtime/base/Text.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::measure {
@@ -37,13 +36,13 @@ size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t 
 // The difference is the hand-off cost of a collective in a step: ranks arrive at different times, and threads must
 // wake.
 std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
-  const MeasuredCall product = gemmCall(plan::F32, 128, 128, 128, false, false);
-  const uint64_t footprint = std::max(uint64_t{1} << 20, 2 * (product.bytes() + product.gpuScratch()));
+  const plan::GemmCall product = gemmCall(plan::F32, 128, 128, 128, false, false);
+  const uint64_t footprint = std::max(uint64_t{1} << 20, 2 * (operandBytes(product) + gpuScratch(product)));
   std::pair<size_t, size_t> groups;
   for (bool handing : {false, true}) {
     (handing ? groups.second : groups.first) = timer.group(footprint);
     for (int i = 0; i < kHandOffs; ++i) {
-      addCalls(timer, product, 1);
+      timer.add(product);
       if (!handing) continue;
       timer.order(InstructionTimer::kCompute, InstructionTimer::kCommunication);
       addCollective(timer, plan::ALL_GATHER, 128 * ranks, ranks);
@@ -129,24 +128,23 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
     std::string name;
   };
   std::vector<Pair> pairs;
-  auto add = [&](const MeasuredCall& call, uint64_t footprint, int copies, uint64_t gathered) {
+  auto add = [&](const plan::GemmCall& call, uint64_t footprint, int copies, uint64_t gathered) {
     const uint64_t n = static_cast<uint64_t>(ranks.ranks), bytes = gathered / (128 * n) * 128 * n;
     const size_t product = timer.group(footprint);
-    addCalls(timer, call, copies);
-    auto size = [&](const char* name) { return plan::integer(call.call, name); };
-    pairs.push_back({product, collectiveGroup(timer, plan::ALL_GATHER, bytes, n),
-                     cat("products of ", size("m"), " x ", size("n"), " x ", size("k"), " beside all-gathers of ",
-                         bytesText(bytes))});
+    timer.add(call, copies);
+    pairs.push_back(
+        {product, collectiveGroup(timer, plan::ALL_GATHER, bytes, n),
+         cat("products of ", call.m, " x ", call.n, " x ", call.k, " beside all-gathers of ", bytesText(bytes))});
   };
   if (!options.gpu)
     add(gemmCall(plan::F32, 1536, 384, 1024, false, false), uint64_t{32} << 20, kFootprints, uint64_t{16} << 20);
   else
     for (int64_t size : {256, 1024, 4096}) {
-      const MeasuredCall call = gemmCall(plan::BF16, size, size, size, false, false);
+      const plan::GemmCall call = gemmCall(plan::BF16, size, size, size, false, false);
       // Twice the bytes of the product's operands and result.
-      const uint64_t footprint = call.bytes() + call.gpuScratch() + kRoom;
-      if (size == 256 || std::max(footprint, 4 * call.bytes() + kRoom) <= ranks.arenaBytes)
-        add(call, footprint, 1, 2 * call.bytes());
+      const uint64_t footprint = operandBytes(call) + gpuScratch(call) + kRoom;
+      if (size == 256 || std::max(footprint, 4 * operandBytes(call) + kRoom) <= ranks.arenaBytes)
+        add(call, footprint, 1, 2 * operandBytes(call));
     }
   SHEAF_RETURN_IF_ERROR(timer.open());
   // Products and collectives should take about as long. Uses the largest pair that is not too slow on this device.

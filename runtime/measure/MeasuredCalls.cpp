@@ -1,6 +1,5 @@
 #include "runtime/measure/MeasuredCalls.h"
 
-#include "runtime/plan/Library.h"
 #include "runtime/plan/RowPitch.h"
 #include "runtime/plan/Types.h"
 
@@ -50,108 +49,55 @@ const MeasuredShapes& measuredShapes(bool gpu) {
   return gpu ? kGpu : kCpu;
 }
 
-uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes) {
-  uint64_t bytes = plan::elementBytes(type);
-  for (int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
-  return bytes;
-}
-
-uint64_t MeasuredCall::bytes() const {
+uint64_t operandBytes(const plan::AnyCall& call) {
   uint64_t sum = 0;
-  for (const auto& operand : operands) sum += operand.first;
+  for (const plan::OperandNeed& operand : plan::operandsOf(call)) sum += operand.bytes;
   return sum;
 }
 
-uint64_t MeasuredCall::gpuScratch() const {
+uint64_t gpuScratch(const plan::AnyCall& call) {
   return plan::aligned(plan::deviceScratch(call));
 }
 
-bool MeasuredCall::supported() const {
-  plan::LibraryCall whole = call;
-  for (const auto& [bytes, access] : operands) {
-    plan::Operand* operand = whole.add_operands();
-    operand->set_bytes(bytes);
-    operand->set_access(access);
-  }
-  if (const uint64_t scratch = plan::scratchPerThread(whole)) {
-    whole.set_scratch_per_thread(scratch);
-    whole.add_operands()->set_bytes(scratch);
-    whole.mutable_operands()->rbegin()->set_access(plan::READ_WRITE);
-  }
-  return plan::checkLibraryCall(whole, 1, 1).ok();
-}
-
-MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
-                      bool tf32) {
+plan::GemmCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
+                        bool tf32) {
+  plan::GemmCall call{
+      .m = m, .n = n, .k = k, .transposeA = transposeA, .transposeB = transposeB, .tf32 = tf32, .type = type};
   // Rows are padded as in a plan (RowPitch.h).
   const int64_t width = static_cast<int64_t>(plan::elementBytes(type));
-  const int64_t lda = plan::rowPitch(transposeA ? m : k, width), ldb = plan::rowPitch(transposeB ? k : n, width),
-                ldc = plan::rowPitch(n, width);
-  return {plan::libraryCall("gemm", {{"m", m},
-                                     {"n", n},
-                                     {"k", k},
-                                     {"batch", 1},
-                                     {"transpose_a", transposeA},
-                                     {"transpose_b", transposeB},
-                                     {"lda", lda},
-                                     {"ldb", ldb},
-                                     {"ldc", ldc},
-                                     {"tf32", tf32},
-                                     {"type", type}}),
-          {{bytesOf(type, {transposeA ? k : m, lda}), plan::READ},
-           {bytesOf(type, {transposeB ? n : k, ldb}), plan::READ},
-           {bytesOf(type, {m, ldc}), plan::WRITE}}};
+  call.lda = plan::rowPitch(call.columnsA(), width);
+  call.ldb = plan::rowPitch(call.columnsB(), width);
+  call.ldc = plan::rowPitch(n, width);
+  return call;
 }
 
-MeasuredCall geluCall(int64_t m, int64_t n, int64_t k) {
-  MeasuredCall made = gemmCall(plan::BF16, m, n, k, false, false);
-  plan::Attribute* epilogue = made.call.add_attributes();
-  epilogue->set_name("epilogue");
-  epilogue->set_integer(static_cast<int64_t>(plan::Epilogue::kBiasGelu));
-  made.operands.insert(made.operands.begin() + 2, {bytesOf(plan::BF16, {n}), plan::READ});
-  made.operands.emplace_back(bytesOf(plan::BF16, {m, n}), plan::WRITE);
-  return made;
+plan::GemmCall geluCall(int64_t m, int64_t n, int64_t k) {
+  plan::GemmCall call = gemmCall(plan::BF16, m, n, k, false, false);
+  call.epilogue = plan::GemmEpilogue::kBiasGelu;
+  return call;
 }
 
-MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
-                           bool causal, bool gradient) {
+plan::AnyCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
+                            bool causal, bool gradient) {
   const int64_t row = heads * width;
-  MeasuredCall made{plan::libraryCall(gradient ? "attention_grad" : "attention",
-                                      {{"b", batch},
-                                       {"s", sequence},
-                                       {"t", sequence},
-                                       {"h", heads},
-                                       {"g", heads},
-                                       {"d", width},
-                                       {"e", width},
-                                       {"causal", causal},
-                                       {"type", type},
-                                       {"query_row", row},
-                                       {"key_row", row},
-                                       {"value_row", row},
-                                       {"result_row", row},
-                                       {"gradient_row", row},
-                                       {"query_gradient_row", row},
-                                       {"key_gradient_row", row},
-                                       {"value_gradient_row", row}},
-                                      {{"scale", 0.01}}),
-                    {}};
-  const uint64_t tokens = bytesOf(type, {batch, sequence, row}), sums = bytesOf(plan::F32, {batch, heads, sequence});
-  const plan::Access result = gradient ? plan::READ : plan::WRITE;
-  made.operands.assign(3, {tokens, plan::READ});  // query, key, value
-  made.operands.push_back({tokens, result});
-  made.operands.push_back({sums, result});
-  if (gradient) made.operands.push_back({tokens, plan::READ});
-  if (gradient) made.operands.insert(made.operands.end(), 3, {tokens, plan::WRITE});
-  return made;
+  auto set = [&](plan::AttentionShape& call) {
+    call.b = batch, call.s = call.t = sequence, call.h = call.g = heads, call.d = call.e = width;
+    call.causal = causal, call.scale = 0.01, call.type = type;
+    call.queryRow = call.keyRow = call.valueRow = call.resultRow = row;
+  };
+  if (!gradient) {
+    plan::AttentionCall call;
+    set(call);
+    return call;
+  }
+  plan::AttentionGradCall call;
+  set(call);
+  call.gradientRow = call.queryGradientRow = call.keyGradientRow = call.valueGradientRow = row;
+  return call;
 }
 
-void addCalls(InstructionTimer& timer, const MeasuredCall& call, int copies) {
-  for (int i = 0; i < copies; ++i) {
-    plan::LibraryCall placed = call.call;
-    for (const auto& [bytes, access] : call.operands) *placed.add_operands() = timer.place(bytes, access);
-    timer.call(std::move(placed));
-  }
+plan::CopyCall copyCall(int64_t rows, int64_t columns, int64_t row) {
+  return {.elementBytes = sizeof(float), .dimensions = {{rows, row, columns}, {columns, 1, 1}}};
 }
 
 }  // namespace sheaf::measure

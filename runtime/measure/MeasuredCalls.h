@@ -31,29 +31,18 @@ struct MeasuredShapes {
 };
 const MeasuredShapes& measuredShapes(bool gpu);
 
-// Bytes of a tensor of these sizes.
-uint64_t bytesOf(plan::ElementType type, std::initializer_list<int64_t> sizes);
+// Bytes of a call's operands without scratch, and of its scratch on a GPU.
+uint64_t operandBytes(const plan::AnyCall& call);
+uint64_t gpuScratch(const plan::AnyCall& call);
 
-// A call and the bytes of its operands without scratch.
-struct MeasuredCall {
-  plan::LibraryCall call;
-  std::vector<std::pair<uint64_t, plan::Access>> operands;
-
-  uint64_t bytes() const;
-  // Scratch bytes on a GPU.
-  uint64_t gpuScratch() const;
-  // Whether the library implements the call for its element type.
-  bool supported() const;
-};
-MeasuredCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
-                      bool tf32 = false);
+plan::GemmCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,
+                        bool tf32 = false);
 // A bf16 matrix product with the epilogue bias + GELU, which also stores the sum before GELU.
-MeasuredCall geluCall(int64_t m, int64_t n, int64_t k);
+plan::GemmCall geluCall(int64_t m, int64_t n, int64_t k);
 // Self-attention of `heads` heads of width `width`, or its gradient.
-MeasuredCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
-                           bool causal, bool gradient);
-
-// Adds the call `copies` times, on operands of its own each time.
-void addCalls(InstructionTimer& timer, const MeasuredCall& call, int copies);
+plan::AnyCall attentionCall(plan::ElementType type, int64_t batch, int64_t sequence, int64_t heads, int64_t width,
+                            bool causal, bool gradient);
+// A copy of f32 elements: `rows` rows of `columns`, `row` elements apart in the source, dense in the destination.
+plan::CopyCall copyCall(int64_t rows, int64_t columns, int64_t row);
 
 }  // namespace sheaf::measure

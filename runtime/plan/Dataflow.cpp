@@ -7,6 +7,7 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/ByteMap.h"
+#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
 

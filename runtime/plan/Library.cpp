@@ -1,176 +1,274 @@
 #include "runtime/plan/Library.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 
-#include "runtime/plan/Saturating.h"
-#include "runtime/plan/StridedCopy.h"
-#include "runtime/plan/Tiles.h"
+#include "runtime/base/Text.h"
 
 namespace sheaf::plan {
 namespace {
 
-const Attribute* find(const LibraryCall& call, std::string_view name) {
-  for (const Attribute& attribute : call.attributes())
-    if (attribute.name() == name) return &attribute;
-  return nullptr;
+// What is quoted of a name in a plan.
+std::string quoted(std::string_view name) {
+  return cat("'", name.substr(0, 64), "'");
 }
 
-// Scratch of one thread starts at multiples of this.
-constexpr int64_t kScratchAlignment = 128;
-
-uint64_t scratchOfFloats(int64_t floats) {
-  int64_t bytes = saturatingMultiply(floats, sizeof(float));
-  if (bytes > INT64_MAX - kScratchAlignment) return INT64_MAX;
-  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-}
-
-// Rows of the unrolled input of a convolution.
-int64_t patchOf(const LibraryCall& call) {
-  int64_t channels = integer(call, "c") / std::max<int64_t>(integer(call, "groups"), 1);
-  return saturatingMultiply(saturatingMultiply(channels, integer(call, "kh")), integer(call, "kw"));
-}
-
-int64_t convRangeOf(const LibraryCall& call) {
-  return convPixels(patchOf(call), saturatingMultiply(integer(call, "oh"), integer(call, "ow")));
-}
-
-// The most that one thread's matrix products in the call make oneDNN allocate.
-uint64_t packingBytes(const LibraryCall& call) {
-  const std::string& function = call.function();
-  auto get = [&](std::string_view name) { return integer(call, name); };
-  if (function == "gemm") {
-    const bool half = elementType(call) == BF16;
-    const GemmTile tile =
-        gemmTile(get("m"), get("n"), get("k"), get("batch"), get("transpose_a"), get("transpose_b"), half);
-    const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, get("k"));
-    // Without bf16 instructions blocks of a bf16 product are packed as f32.
-    return half ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
+template <typename Value>
+std::string listOf(Choices<Value> choices) {
+  std::vector<std::string> names;
+  for (const auto& choice : choices.all) {
+    const int64_t number = static_cast<int64_t>(choice.value);
+    const bool same = std::to_string(number) == choice.name;
+    names.push_back(same ? std::string(choice.name) : cat(number, " (", choice.name, ")"));
   }
-  if (function == "attention" || function == "attention_grad") {
-    int64_t width = std::max(get("d"), get("e"));
-    uint64_t scores = sgemmPackingBytes(kAttentionQueries, kAttentionKeys, width);
-    return std::max({scores, sgemmPackingBytes(kAttentionQueries, width, kAttentionKeys),
-                     sgemmPackingBytes(kAttentionKeys, width, kAttentionQueries)});
+  std::string text = names.front();
+  for (size_t i = 1; i < names.size(); ++i) text += cat(i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+// Reads the attributes of a call by its table, and keeps the first fault.
+class Reader {
+ public:
+  explicit Reader(const LibraryCall& wire) : wire_(wire), taken_(static_cast<size_t>(wire.attributes_size())) {}
+
+  template <typename Call, typename Owner, typename Value, typename Limits>
+  void read(Call& call, const Field<Owner, Value, Limits>& field, const std::string& suffix = "") {
+    const std::string name = std::string(field.name) + suffix;
+    names_.push_back(name);
+    const Attribute* attribute = take(name);
+    if (attribute)
+      set(static_cast<Owner&>(call).*field.member, field.limits, name, *attribute);
+    else if (field.required && missing_.empty())
+      missing_ = cat("attribute ", quoted(name), " is missing");
   }
-  if (function == "conv" || function == "conv_grad_input" || function == "conv_grad_filter") {
-    int64_t outputs = get("o") / std::max<int64_t>(get("groups"), 1), patch = patchOf(call), pixels = convRangeOf(call);
-    return std::max({sgemmPackingBytes(outputs, pixels, patch), sgemmPackingBytes(patch, pixels, outputs),
-                     sgemmPackingBytes(outputs, patch, pixels)});
+
+  template <typename Call, typename Owner, typename Element, typename... Fields>
+  void read(Call& call, const List<Owner, Element, Fields...>& list) {
+    names_.emplace_back(list.name);
+    int64_t size = 0;
+    if (const Attribute* attribute = take(list.name))
+      set(size, Range{0, list.most}, std::string(list.name), *attribute);
+    if (!fault_.empty()) return;
+    auto& elements = call.*list.member;
+    elements.resize(static_cast<size_t>(size));
+    for (size_t i = 0; i < elements.size(); ++i)
+      std::apply([&](const auto&... field) { (read(elements[i], field, std::to_string(i)), ...); }, list.fields);
   }
-  return 0;
+
+  // Bounds that depend on other attributes, once these are known to be within theirs.
+  template <typename Call, typename Owner>
+  void bound(const Call& call, const Field<Owner, int64_t, AtLeast<Owner>>& field) {
+    const int64_t value = call.*field.member, low = field.limits.low(call);
+    if (value < low)
+      fail(cat("attribute ", quoted(field.name), " is ", value, ", but must be at least ", low, " (", field.limits.text,
+               ")"));
+  }
+  template <typename Call, typename Other>
+  void bound(const Call&, const Other&) {}
+
+  Status finish() const {
+    if (!fault_.empty()) return error(fault_);
+    // A misspelt name explains a missing one.
+    for (int i = 0; i < wire_.attributes_size(); ++i) {
+      if (taken_[static_cast<size_t>(i)]) continue;
+      const std::string& name = wire_.attributes(i).name();
+      if (std::find(names_.begin(), names_.end(), name) != names_.end())
+        return error(cat("attribute ", quoted(name), " is given twice"));
+      const std::string similar = nearest(name, names_);
+      return error(cat("it has no attribute ", quoted(name),
+                       similar.empty() ? "" : cat("; did you mean ", quoted(similar), "?")));
+    }
+    return missing_.empty() ? Status() : error(missing_);
+  }
+
+  Status error(const std::string& why) const { return Status::error(cat(wire_.function(), ": ", why)); }
+
+ private:
+  const Attribute* take(std::string_view name) {
+    for (int i = 0; i < wire_.attributes_size(); ++i)
+      if (wire_.attributes(i).name() == name && !taken_[static_cast<size_t>(i)]) {
+        taken_[static_cast<size_t>(i)] = true;
+        return &wire_.attributes(i);
+      }
+    return nullptr;
+  }
+
+  void fail(const std::string& why) {
+    if (fault_.empty()) fault_ = why;
+  }
+
+  bool isInteger(const std::string& name, const Attribute& attribute) {
+    if (attribute.has_integer()) return true;
+    fail(cat("attribute ", quoted(name), " must be an integer"));
+    return false;
+  }
+  void out(const std::string& name, const auto& value, const std::string& limits) {
+    fail(cat("attribute ", quoted(name), " is ", value, ", but must ", limits));
+  }
+
+  void set(int64_t& value, Range range, const std::string& name, const Attribute& attribute) {
+    if (!isInteger(name, attribute)) return;
+    value = attribute.integer();
+    if (value < range.low || value > range.high) out(name, value, cat("lie in [", range.low, ", ", range.high, "]"));
+  }
+  template <typename Owner>
+  void set(int64_t& value, const AtLeast<Owner>&, const std::string& name, const Attribute& attribute) {
+    set(value, kSizes, name, attribute);
+  }
+  void set(bool& value, Flag, const std::string& name, const Attribute& attribute) {
+    int64_t number = 0;
+    set(number, Range{0, 1}, name, attribute);
+    value = number != 0;
+  }
+  void set(double& value, RealRange range, const std::string& name, const Attribute& attribute) {
+    if (!attribute.has_real()) return fail(cat("attribute ", quoted(name), " must be a real number"));
+    value = attribute.real();
+    if (!(value >= range.low && value <= range.high))
+      out(name, value, cat("lie in [", range.low, ", ", range.high, "]"));
+  }
+  template <typename Value>
+  void set(Value& value, Choices<Value> choices, const std::string& name, const Attribute& attribute) {
+    if (!isInteger(name, attribute)) return;
+    for (const Choice<Value>& choice : choices.all)
+      if (static_cast<int64_t>(choice.value) == attribute.integer()) {
+        value = choice.value;
+        return;
+      }
+    out(name, attribute.integer(), "be " + listOf(choices));
+  }
+
+  const LibraryCall& wire_;
+  std::vector<bool> taken_;
+  std::vector<std::string> names_;  // of the call's attributes
+  std::string fault_, missing_;
+};
+
+template <typename Call>
+Expected<AnyCall> parseAs(const LibraryCall& wire) {
+  constexpr int kMaxAttributes = 128;
+  Reader reader(wire);
+  if (wire.attributes_size() > kMaxAttributes)
+    return reader.error(cat("it has more than ", kMaxAttributes, " attributes"));
+  Call call;
+  forEachField<Call>([&](const auto& row) { reader.read(call, row); });
+  SHEAF_RETURN_IF_ERROR(reader.finish());
+  forEachField<Call>([&](const auto& row) { reader.bound(call, row); });
+  SHEAF_RETURN_IF_ERROR(reader.finish());
+  if constexpr (requires { call.check(); })
+    if (Status status = call.check(); !status.ok()) return reader.error(status.message());
+  return AnyCall(std::move(call));
+}
+
+template <typename... Calls>
+Expected<AnyCall> parseAny(const LibraryCall& wire, const std::variant<Calls...>*) {
+  using Parse = Expected<AnyCall> (*)(const LibraryCall&);
+  Parse parse = nullptr;
+  ((wire.function() == Schema<Calls>::kName ? void(parse = parseAs<Calls>) : void()), ...);
+  if (parse) return parse(wire);
+  return Status::error(cat("unknown library function ", quoted(wire.function())));
+}
+
+void add(LibraryCall& wire, std::string name, double value) {
+  Attribute* attribute = wire.add_attributes();
+  attribute->set_name(std::move(name));
+  attribute->set_real(value);
+}
+template <typename Value>
+void add(LibraryCall& wire, std::string name, Value value) {
+  Attribute* attribute = wire.add_attributes();
+  attribute->set_name(std::move(name));
+  attribute->set_integer(static_cast<int64_t>(value));
+}
+
+template <typename Call, typename Owner, typename Value, typename Limits>
+void write(LibraryCall& wire, const Call& call, const Field<Owner, Value, Limits>& field,
+           const std::string& suffix = "") {
+  const Value& value = static_cast<const Owner&>(call).*field.member;
+  if (field.required || value != Owner().*field.member) add(wire, std::string(field.name) + suffix, value);
+}
+template <typename Call, typename Owner, typename Element, typename... Fields>
+void write(LibraryCall& wire, const Call& call, const List<Owner, Element, Fields...>& list) {
+  const auto& elements = call.*list.member;
+  if (!elements.empty()) add(wire, std::string(list.name), elements.size());
+  for (size_t i = 0; i < elements.size(); ++i)
+    std::apply([&](const auto&... field) { (write(wire, elements[i], field, std::to_string(i)), ...); }, list.fields);
 }
 
 }  // namespace
 
-LibraryCall libraryCall(const std::string& function, const std::vector<std::pair<const char*, int64_t>>& integers,
-                        const std::vector<std::pair<const char*, double>>& reals) {
-  LibraryCall call;
-  call.set_function(function);
-  for (const auto& [name, value] : integers) {
-    Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_integer(value);
-  }
-  for (const auto& [name, value] : reals) {
-    Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_real(value);
-  }
-  return call;
+std::string_view nameOf(const AnyCall& any) {
+  return std::visit([]<typename Call>(const Call&) { return Schema<Call>::kName; }, any);
 }
 
-int64_t integer(const LibraryCall& call, std::string_view name) {
-  const Attribute* attribute = find(call, name);
-  return attribute ? attribute->integer() : 0;
+Expected<AnyCall> parseCall(const LibraryCall& wire) {
+  return parseAny(wire, static_cast<const AnyCall*>(nullptr));
 }
 
-ElementType elementType(const LibraryCall& call) {
-  int64_t type = integer(call, "type");
-  return type == 0 || !ElementType_IsValid(static_cast<int>(type)) ? F32 : static_cast<ElementType>(type);
+LibraryCall toWire(const AnyCall& any) {
+  LibraryCall wire;
+  std::visit(
+      [&]<typename Call>(const Call& call) {
+        wire.set_function(std::string(Schema<Call>::kName));
+        forEachField<Call>([&](const auto& row) { write(wire, call, row); });
+      },
+      any);
+  return wire;
 }
 
-Epilogue epilogue(const LibraryCall& gemm) {
-  return static_cast<Epilogue>(integer(gemm, "epilogue"));
+std::vector<Attribute> canonicalAttributes(const LibraryCall& wire) {
+  const Expected<AnyCall> call = parseCall(wire);
+  const LibraryCall written = call.ok() ? toWire(*call) : wire;
+  return {written.attributes().begin(), written.attributes().end()};
 }
 
-double real(const LibraryCall& call, std::string_view name) {
-  const Attribute* attribute = find(call, name);
-  return attribute ? attribute->real() : 0;
+std::vector<OperandNeed> operandsOf(const AnyCall& any) {
+  return std::visit(
+      []<typename Call>(const Call& call) {
+        std::vector<OperandNeed> needs;
+        for (const OperandRow<Call>& row : Schema<Call>::kOperands) {
+          if (!row.isIn(call)) continue;
+          const int64_t width = bytesOf(row.width, call);
+          const int64_t bytes = saturatingMultiply(row.elements(call), width);
+          needs.push_back({row.name, row.access, static_cast<uint64_t>(bytes), width});
+        }
+        return needs;
+      },
+      any);
 }
 
-uint64_t scratchPerThread(const LibraryCall& call) {
-  constexpr int64_t kTile = kAttentionQueries * kAttentionKeys;
-  bool half = elementType(call) == BF16;
-  auto get = [&](std::string_view name) { return integer(call, name); };
-  if (call.function() == "gemm" && half) return scratchOfFloats(kHalfGemmScratch);
-  if (call.function() == "attention") {
-    // Of a bf16 call: query and result tile, key and value tile in f32.
-    int64_t width = saturatingMultiply(kAttentionQueries + kAttentionKeys, saturatingAdd(get("d"), get("e")));
-    return scratchOfFloats(half ? saturatingAdd(kTile, width) : kTile);
-  }
-  if (call.function() == "attention_grad") {
-    int64_t floats = saturatingAdd(2 * kTile, get("s"));
-    if (!half) return scratchOfFloats(floats);
-    // Query, gradient, key and value tiles in f32, and the three gradients while they grow.
-    int64_t width = saturatingAdd(get("d"), get("e"));
-    floats = saturatingAdd(floats, saturatingMultiply(kAttentionQueries + kAttentionKeys, width));
-    floats = saturatingAdd(floats, saturatingMultiply(get("s"), get("d")));
-    return scratchOfFloats(saturatingAdd(floats, saturatingMultiply(get("t"), width)));
-  }
-  if (call.function() == "scatter_add" && half) return scratchOfFloats(get("count"));
-  if (call.function() == "conv" || call.function() == "conv_grad_input" || call.function() == "conv_grad_filter")
-    return scratchOfFloats(saturatingMultiply(patchOf(call), convRangeOf(call)));
-  return 0;
+uint64_t scratchPerThread(const AnyCall& any) {
+  return std::visit(
+      [](const auto& call) -> uint64_t {
+        if constexpr (requires { call.scratchPerThread(); }) return call.scratchPerThread();
+        return 0;
+      },
+      any);
 }
 
-uint64_t deviceScratch(const LibraryCall& call) {
-  const std::string& function = call.function();
-  auto get = [&](std::string_view name) { return integer(call, name); };
-  auto times = [](int64_t a, int64_t b) { return saturatingMultiply(a, b); };
-  if (function == "gemm") return gemmWorkspace(get("m"), get("n"), get("batch"));
-  if (function == "attention_grad")  // the dot product of result and gradient of each query
-    return scratchOfFloats(times(times(get("b"), get("h")), get("s")));
-  if (function == "scatter_add") return scatterScratch(get("rows"), get("count")).bytes;
-  if (function == "square_sum")
-    return times(saturatingAdd(get("n"), kSquareSumBlock - 1) / kSquareSumBlock, sizeof(double));
-  if (function == "conv" || function == "conv_grad_input" || function == "conv_grad_filter") {
-    const ConvScratch scratch =
-        convScratch(get("n"), times(times(get("c"), get("kh")), get("kw")), times(get("oh"), get("ow")));
-    return saturatingAdd(scratch.columnBytes, scratch.workspaceBytes);
-  }
-  return 0;
-}
-
-std::vector<CopyDimension> copyDimensions(const LibraryCall& call) {
-  std::vector<CopyDimension> dimensions, merged;
-  for (int64_t i = 0; i < integer(call, "rank"); ++i) {
-    const std::string suffix = std::to_string(i);
-    dimensions.push_back({integer(call, "size" + suffix), integer(call, "source_stride" + suffix),
-                          integer(call, "destination_stride" + suffix)});
-  }
-  std::erase_if(dimensions, [](const CopyDimension& d) { return d.size == 1; });
-  std::stable_sort(dimensions.begin(), dimensions.end(), [](const CopyDimension& a, const CopyDimension& b) {
-    return std::abs(a.destination) > std::abs(b.destination);
-  });
-  for (const CopyDimension& d : dimensions) {
-    if (!merged.empty() && merged.back().source == d.source * d.size &&
-        merged.back().destination == d.destination * d.size)
-      merged.back() = {merged.back().size * d.size, d.source, d.destination};
-    else
-      merged.push_back(d);
-  }
-  return merged;
+uint64_t deviceScratch(const AnyCall& any) {
+  return std::visit(
+      [](const auto& call) -> uint64_t {
+        if constexpr (requires { call.deviceScratch(); }) return call.deviceScratch();
+        return 0;
+      },
+      any);
 }
 
 uint64_t libraryBytes(const Plan& plan) {
   // Instructions of a stream run one after the other, each on at most max_threads threads; streams run together.
-  std::vector<uint64_t> most(std::max(plan.streams_size(), 1), 0);
+  std::vector<uint64_t> most(static_cast<size_t>(std::max(plan.streams_size(), 1)), 0);
   for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const Instruction& instruction : *section)
-      if (instruction.has_call() && instruction.stream() < most.size())
-        most[instruction.stream()] = std::max(most[instruction.stream()], packingBytes(instruction.call()));
+    for (const Instruction& instruction : *section) {
+      if (!instruction.has_call() || instruction.stream() >= most.size()) continue;
+      const Expected<AnyCall> parsed = parseCall(instruction.call());
+      if (!parsed.ok()) continue;
+      std::visit(
+          [&](const auto& call) {
+            uint64_t& bytes = most[instruction.stream()];
+            if constexpr (requires { call.packingBytes(); }) bytes = std::max(bytes, call.packingBytes());
+          },
+          *parsed);
+    }
   uint64_t sum = 0;
   for (uint64_t bytes : most) sum += bytes;
   return sum * std::max<uint32_t>(plan.max_threads(), 1);

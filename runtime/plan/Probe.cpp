@@ -16,7 +16,7 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
   plan.add_streams("compute");
   plan.set_events(0);
   // What kernels read has to be written first.
-  *plan.add_body()->mutable_call() = libraryCall("zero", {});
+  *plan.add_body()->mutable_call() = toWire(ZeroCall());
   uint64_t bytes = 0;
   for (const SampleKernel& sample : samples) {
     const Kernel& kernel = plan.kernels(sample.kernel);

@@ -5,13 +5,13 @@
 
 namespace sheaf::plan {
 
-inline int64_t saturatingMultiply(int64_t a, int64_t b) {
-  int64_t result;
+constexpr int64_t saturatingMultiply(int64_t a, int64_t b) {
+  int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
 }
 
-inline int64_t saturatingAdd(int64_t a, int64_t b) {
-  int64_t result;
+constexpr int64_t saturatingAdd(int64_t a, int64_t b) {
+  int64_t result = 0;
   return __builtin_add_overflow(a, b, &result) ? INT64_MAX : result;
 }
 

@@ -1,4 +1,4 @@
-// The dimensions of a "copy" (Library.h), brought into the form in which devices copy them.
+// The dimensions of a strided copy (calls/Moves.h), and the form in which devices copy them.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,14 @@
 
 namespace sheaf::plan {
 
-class LibraryCall;
-
 struct CopyDimension {
-  int64_t size;
-  int64_t source;  // strides, in elements
-  int64_t destination;
+  int64_t size = 0;
+  int64_t source = 0;  // strides, in elements
+  int64_t destination = 0;
 };
 
-// The dimensions of the call without those of size one, ordered by their stride in the destination, outermost first;
-// neighbours that are one run of elements on both sides are merged.
-std::vector<CopyDimension> copyDimensions(const LibraryCall& call);
+// The dimensions without those of size one, ordered by their stride in the destination, outermost first; neighbours
+// that are one run of elements on both sides are merged.
+std::vector<CopyDimension> simplified(std::vector<CopyDimension> dimensions);
 
 }  // namespace sheaf::plan

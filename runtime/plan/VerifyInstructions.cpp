@@ -150,7 +150,7 @@ class InstructionVerifier {
   Status call(const LibraryCall& call) const {
     if (call.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
     for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
-    if (Status status = checkLibraryCall(call, plan_.ranks(), plan_.max_threads(), devices_); !status.ok())
+    if (Status status = checkLibraryCall(call, plan_.max_threads(), devices_); !status.ok())
       return wrong(status.message());
     return {};
   }

@@ -1,9 +1,8 @@
 #include "runtime/profile/Work.h"
 
 #include <algorithm>
-#include <utility>
+#include <type_traits>
 
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::profile {
@@ -21,52 +20,23 @@ double bytesOf(const plan::Instruction& instruction) {
   return bytes;
 }
 
-plan::ElementType typeOf(const plan::LibraryCall& call) {
-  const int64_t type = plan::integer(call, "type");
-  const bool known = type > plan::ELEMENT_TYPE_UNSPECIFIED && plan::ElementType_IsValid(static_cast<int>(type));
-  return known ? static_cast<plan::ElementType>(type) : plan::F32;
-}
-
 // Bytes between the rows of a product's operands, which nobody moves.
-double paddingOf(const plan::LibraryCall& call) {
-  auto get = [&](const char* name) { return plan::integer(call, name); };
-  const int64_t m = get("m"), n = get("n"), k = get("k");
-  auto between = [&](const char* leading, bool transposed, int64_t rows, int64_t columns) {
-    if (transposed) std::swap(rows, columns);
-    return static_cast<double>(rows) * static_cast<double>(std::max<int64_t>(get(leading) - columns, 0));
+double paddingOf(const plan::GemmCall& call) {
+  auto between = [](int64_t rows, int64_t leading, int64_t columns) {
+    return static_cast<double>(rows) * static_cast<double>(leading - columns);
   };
-  const double elements =
-      between("lda", get("transpose_a"), m, k) + between("ldb", get("transpose_b"), k, n) + between("ldc", false, m, n);
-  return elements * static_cast<double>(std::max<int64_t>(get("batch"), 1)) *
-         static_cast<double>(plan::elementBytes(typeOf(call)));
+  const double elements = between(call.rowsA(), call.lda, call.columnsA()) +
+                          between(call.rowsB(), call.ldb, call.columnsB()) + between(call.m, call.ldc, call.n);
+  return elements * static_cast<double>(call.batch) * static_cast<double>(plan::elementBytes(call.type));
 }
 
-Work callWork(const plan::LibraryCall& call) {
-  auto get = [&](const char* name) { return plan::integer(call, name); };
-  const std::string& name = call.function();
-  if (name == "gemm") {
-    Work work = gemmWork(typeOf(call), get("m"), get("n"), get("k"), get("batch"), get("transpose_a") != 0,
-                         get("transpose_b") != 0);
-    work.tf32 = get("tf32") != 0;
-    const plan::Epilogue epilogue = plan::epilogue(call);
-    if (epilogue == plan::Epilogue::kGelu || epilogue == plan::Epilogue::kBiasGelu ||
-        epilogue == plan::Epilogue::kGeluGrad)
-      work.epilogueBytes = static_cast<double>(work.m) * static_cast<double>(work.n) *
-                           static_cast<double>(plan::elementBytes(work.type));
-    return work;
-  }
-  if (name == "attention" || name == "attention_grad")
-    return attentionWork(typeOf(call), get("b"), get("h"), get("s"), get("t"), get("d"), get("e"), get("causal") != 0,
-                         name == "attention_grad", get("window"));
-  if (name == "conv" || name == "conv_grad_input" || name == "conv_grad_filter") {
-    const int64_t groups = std::max<int64_t>(get("groups"), 1);
-    Work work = gemmWork(typeOf(call), get("o") / groups, get("oh") * get("ow"),
-                         get("c") / groups * get("kh") * get("kw"), get("n") * groups, false, false);
-    work.kind = Work::Kind::kConvolution;
-    work.tf32 = get("tf32") != 0;
-    return work;
-  }
-  return movingWork(Work::Kind::kOther, typeOf(call), 0);
+Work convolutionWork(const plan::ConvolutionShape& call) {
+  Work work =
+      gemmWork(plan::F32, call.o / call.groups, call.oh * call.ow, call.patch(), call.n * call.groups, false, false);
+  work.kind = Work::Kind::kConvolution;
+  work.tf32 = call.tf32;
+  work.bytes = 0;
+  return work;
 }
 
 }  // namespace
@@ -111,6 +81,33 @@ Work movingWork(Work::Kind kind, plan::ElementType type, double bytes, double fl
   return work;
 }
 
+Work gemmWork(const plan::GemmCall& call) {
+  Work work = gemmWork(call.type, call.m, call.n, call.k, call.batch, call.transposeA, call.transposeB);
+  work.tf32 = call.tf32;
+  if (call.appliesGelu() || call.epilogue == plan::GemmEpilogue::kGeluGrad)
+    work.epilogueBytes =
+        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(plan::elementBytes(call.type));
+  return work;
+}
+
+Work workOf(const plan::AnyCall& any) {
+  return std::visit(
+      []<typename Call>(const Call& call) {
+        if constexpr (std::is_same_v<Call, plan::GemmCall>)
+          return gemmWork(call);
+        else if constexpr (std::is_base_of_v<plan::AttentionShape, Call>)
+          return attentionWork(call.type, call.b, call.h, call.s, call.t, call.d, call.e, call.causal,
+                               std::is_same_v<Call, plan::AttentionGradCall>, call.window);
+        else if constexpr (std::is_base_of_v<plan::ConvolutionShape, Call>)
+          return convolutionWork(call);
+        else if constexpr (requires { call.type; })
+          return movingWork(Work::Kind::kOther, call.type, 0);
+        else
+          return movingWork(Work::Kind::kOther, plan::F32, 0);
+      },
+      any);
+}
+
 Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
   Work work;
   double padding = 0;
@@ -124,8 +121,11 @@ Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
       }
       break;
     case plan::Instruction::kCall:
-      work = callWork(instruction.call());
-      if (instruction.call().function() == "gemm") padding = paddingOf(instruction.call());
+      work.kind = Work::Kind::kOther;
+      if (const Expected<plan::AnyCall> call = plan::parseCall(instruction.call()); call.ok()) {
+        work = workOf(*call);
+        if (const auto* gemm = std::get_if<plan::GemmCall>(&*call)) padding = paddingOf(*gemm);
+      }
       break;
     case plan::Instruction::kInput:
     case plan::Instruction::kScalars:

@@ -15,15 +15,12 @@ namespace sheaf::bench {
 // A call on operands of its own, filled with small numbers, open on the device.
 class CallBench {
  public:
-  struct Size {
-    uint64_t bytes;
-    plan::Access access;
-  };
-
-  CallBench(plan::LibraryCall call, const std::vector<Size>& operands, int threads) {
-    for (const Size& size : operands) *call.add_operands() = builder_.operand(builder_.buffer(size.bytes), size.access);
-    builder_.call(std::move(call));
-    check(plan::checkLibraryCall(builder_.plan.body(0).call(), 1, builder_.plan.max_threads()));
+  CallBench(const plan::AnyCall& call, int threads) {
+    std::vector<plan::Operand> operands;
+    for (const plan::OperandNeed& need : plan::operandsOf(call))
+      operands.push_back(builder_.operand(builder_.buffer(need.bytes), need.access));
+    builder_.call(call, operands);
+    check(plan::checkLibraryCall(builder_.plan.body(0).call(), builder_.plan.max_threads()));
     DeviceOptions options;
     options.threadsPerRank = threads;
     if (!testing::testDevice()) std::exit(1);
@@ -32,7 +29,7 @@ class CallBench {
     context_ = std::move((*contexts)[0]);
     testing::Numbers numbers(1);
     for (size_t i = 0; i < operands.size(); ++i) {
-      std::vector<float> values = numbers.reals(operands[i].bytes / sizeof(float));
+      std::vector<float> values = numbers.reals(operands[i].bytes() / sizeof(float));
       check(context_->write(builder_.plan.buffers(i).offset(), std::as_bytes(std::span(values))));
     }
   }

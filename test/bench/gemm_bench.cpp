@@ -20,24 +20,18 @@ struct Shape {
 double gflops(const Shape& s, bool half, int threads, int runs) {
   // Activations and their gradients, the left operand and the result, lie as in a step.
   const int64_t width = half ? 2 : 4;
-  const int64_t lda = plan::rowPitch(s.transposeA ? s.m : s.k, width), ldc = plan::rowPitch(s.n, width),
-                strideA = (s.transposeA ? s.k : s.m) * lda;
-  plan::LibraryCall call = sheaf::testing::libraryCall("gemm", {{"m", s.m},
-                                                                {"n", s.n},
-                                                                {"k", s.k},
-                                                                {"batch", s.batch},
-                                                                {"transpose_a", s.transposeA},
-                                                                {"transpose_b", s.transposeB},
-                                                                {"lda", lda},
-                                                                {"ldb", s.transposeB ? s.k : s.n},
-                                                                {"ldc", ldc},
-                                                                {"stride_a", strideA},
-                                                                {"stride_b", s.k * s.n},
-                                                                {"stride_c", s.m * ldc},
-                                                                {"type", half ? plan::BF16 : plan::F32}});
-  const uint64_t b = s.batch * width;
-  sheaf::bench::CallBench bench(
-      call, {{strideA * b, plan::READ}, {s.k * s.n * b, plan::READ}, {s.m * ldc * b, plan::WRITE}}, threads);
+  plan::GemmCall call{.m = s.m,
+                      .n = s.n,
+                      .k = s.k,
+                      .batch = s.batch,
+                      .transposeA = s.transposeA,
+                      .transposeB = s.transposeB,
+                      .lda = plan::rowPitch(s.transposeA ? s.m : s.k, width),
+                      .ldb = s.transposeB ? s.k : s.n,
+                      .ldc = plan::rowPitch(s.n, width),
+                      .type = half ? plan::BF16 : plan::F32};
+  call.strideA = call.rowsA() * call.lda, call.strideB = s.k * s.n, call.strideC = s.m * call.ldc;
+  sheaf::bench::CallBench bench(call, threads);
   return 2e-9 * s.batch * s.m * s.n * s.k / bench.seconds(runs);
 }
 

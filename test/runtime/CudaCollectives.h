@@ -49,14 +49,8 @@ struct CollectivePlan {
   }
 
   void copy(const plan::Operand& from, const plan::Operand& to) {
-    plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 1},
-                                                  {"rank", 1},
-                                                  {"size0", static_cast<int64_t>(from.bytes())},
-                                                  {"source_stride0", 1},
-                                                  {"destination_stride0", 1}});
-    *call.add_operands() = from;
-    *call.add_operands() = to;
-    builder.call(call, "copy");
+    builder.call(plan::CopyCall{.elementBytes = 1, .dimensions = {{static_cast<int64_t>(from.bytes()), 1, 1}}},
+                 {from, to}, "copy");
   }
 
   plan::ElementType type;

@@ -17,7 +17,6 @@
 #include "runtime/device/Device.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/plan.pb.h"
-#include "test/runtime/LibraryCalls.h"
 #include "test/runtime/Numbers.h"
 
 namespace sheaf::testing {
@@ -87,13 +86,16 @@ class PlanBuilder {
     *collective->mutable_source() = source;
     *collective->mutable_destination() = destination;
   }
-  // Adds the call with a buffer for its scratch.
-  void call(plan::LibraryCall call, const std::string& label = "call", uint32_t stream = 0) {
-    call.set_scratch_per_thread(plan::scratchPerThread(call));
-    call.set_device_scratch(plan::deviceScratch(call));
-    const uint64_t scratch = std::max(call.scratch_per_thread() * plan.max_threads(), call.device_scratch());
-    if (scratch > 0) *call.add_operands() = operand(buffer(scratch), plan::READ_WRITE);
-    *instruction(label, stream).mutable_call() = std::move(call);
+  // Adds the call on these operands, with a buffer for its scratch.
+  void call(const plan::AnyCall& call, const std::vector<plan::Operand>& operands, const std::string& label = "call",
+            uint32_t stream = 0) {
+    plan::LibraryCall wire = plan::toWire(call);
+    for (const plan::Operand& operand : operands) *wire.add_operands() = operand;
+    wire.set_scratch_per_thread(plan::scratchPerThread(call));
+    wire.set_device_scratch(plan::deviceScratch(call));
+    const uint64_t scratch = std::max(wire.scratch_per_thread() * plan.max_threads(), wire.device_scratch());
+    if (scratch > 0) *wire.add_operands() = operand(buffer(scratch), plan::READ_WRITE);
+    *instruction(label, stream).mutable_call() = std::move(wire);
   }
 
   plan::Plan plan;
@@ -136,15 +138,16 @@ struct CallOptions {
 };
 
 // Checks the call, then runs it alone on arguments.
-inline Status runCall(plan::LibraryCall call, std::vector<Argument>& arguments, const CallOptions& options = {}) {
+inline Status runCall(const plan::AnyCall& call, std::vector<Argument>& arguments, const CallOptions& options = {}) {
   PlanBuilder builder;
   builder.plan.set_ranks(options.ranks);
   builder.plan.mutable_training()->set_seed(options.seed);
+  std::vector<plan::Operand> operands;
   for (const Argument& argument : arguments)
-    *call.add_operands() = builder.operand(builder.buffer(argument.bytes.size()), argument.access);
-  builder.call(call, call.function());
+    operands.push_back(builder.operand(builder.buffer(argument.bytes.size()), argument.access));
+  builder.call(call, operands, std::string(plan::nameOf(call)));
   const plan::Instruction& instruction = builder.plan.body(0);
-  SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction.call(), options.ranks, builder.plan.max_threads()));
+  SHEAF_RETURN_IF_ERROR(plan::checkLibraryCall(instruction.call(), builder.plan.max_threads()));
   if (!testDevice()) return Status::error("no device");
   DeviceOptions open;
   open.ranks = options.ranks;

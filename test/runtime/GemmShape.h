@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "test/runtime/LibraryCalls.h"
+#include "runtime/plan/Library.h"
 
 namespace sheaf::testing {
 
@@ -52,20 +52,20 @@ struct GemmShape {
     return elements;
   }
 
-  // Of the library call.
-  Integers attributes() const {
-    return {{"m", m},
-            {"n", n},
-            {"k", k},
-            {"batch", batch},
-            {"transpose_a", transposeA},
-            {"transpose_b", transposeB},
-            {"lda", lda()},
-            {"ldb", ldb()},
-            {"ldc", ldc()},
-            {"stride_a", strideA()},
-            {"stride_b", strideB()},
-            {"stride_c", strideC()}};
+  plan::GemmCall call(plan::ElementType type = plan::F32) const {
+    return {.m = m,
+            .n = n,
+            .k = k,
+            .batch = batch,
+            .transposeA = transposeA,
+            .transposeB = transposeB,
+            .lda = lda(),
+            .ldb = ldb(),
+            .ldc = ldc(),
+            .strideA = strideA(),
+            .strideB = strideB(),
+            .strideC = strideC(),
+            .type = type};
   }
 };
 

@@ -179,21 +179,15 @@ class TrainingPlan {
     return *instruction;
   }
 
-  void call(const std::string& function, std::vector<sheaf::plan::Operand> operands,
-            std::vector<std::pair<std::string, int64_t>> attributes) {
-    sheaf::plan::LibraryCall& call = *add(function).mutable_call();
-    call.set_function(function);
-    for (const auto& [name, value] : attributes) {
-      sheaf::plan::Attribute* attribute = call.add_attributes();
-      attribute->set_name(name);
-      attribute->set_integer(value);
-    }
-    for (sheaf::plan::Operand& operand : operands) *call.add_operands() = std::move(operand);
-    call.set_scratch_per_thread(sheaf::plan::scratchPerThread(call));
-    call.set_device_scratch(sheaf::plan::deviceScratch(call));
-    uint64_t bytes = std::max(call.scratch_per_thread() * plan.max_threads(), call.device_scratch());
+  void call(const sheaf::plan::AnyCall& call, const std::vector<sheaf::plan::Operand>& operands) {
+    const std::string function(sheaf::plan::nameOf(call));
+    sheaf::plan::LibraryCall& wire = *add(function).mutable_call() = sheaf::plan::toWire(call);
+    for (const sheaf::plan::Operand& operand : operands) *wire.add_operands() = operand;
+    wire.set_scratch_per_thread(sheaf::plan::scratchPerThread(call));
+    wire.set_device_scratch(sheaf::plan::deviceScratch(call));
+    const uint64_t bytes = std::max(wire.scratch_per_thread() * plan.max_threads(), wire.device_scratch());
     if (bytes > 0)
-      *call.add_operands() =
+      *wire.add_operands() =
           operand(buffer(function + " scratch", sheaf::plan::WORKSPACE, bytes), bytes, sheaf::plan::READ_WRITE);
   }
 
@@ -228,14 +222,13 @@ class TrainingPlan {
       collective(ALL_GATHER, F32, part, operand(parameters_, shard, READ), operand(values, whole, WRITE), "all");
     }
     uint32_t y = buffer("y", ACTIVATIONS, rows * sizeof(float)), loss = buffer("loss", ACTIVATIONS, sizeof(float));
-    call("gemm",
-         {operand(x, rows * whole, READ), operand(values, whole, READ), operand(y, rows * sizeof(float), WRITE)},
-         {{"m", b}, {"n", 1}, {"k", n}, {"batch", 1}, {"lda", n}, {"ldb", 1}, {"ldc", 1}});
-    call("sum_partials", {operand(y, rows * sizeof(float), READ), operand(loss, sizeof(float), WRITE)},
-         {{"p", b}, {"c", 1}});
+    call(GemmCall{.m = b, .n = 1, .k = n, .lda = n, .ldb = 1, .ldc = 1},
+         {operand(x, rows * whole, READ), operand(values, whole, READ), operand(y, rows * sizeof(float), WRITE)});
+    call(SumPartialsCall{.p = b, .c = 1},
+         {operand(y, rows * sizeof(float), READ), operand(loss, sizeof(float), WRITE)});
     collective(ALL_REDUCE, F32, 1, operand(loss, sizeof(float), READ), operand(loss, sizeof(float), WRITE), "");
     uint32_t unreduced = buffer("unreduced", stage_ >= 2 ? GATHERED : GRADIENTS, whole);
-    call("sum_partials", {operand(x, rows * whole, READ), operand(unreduced, whole, WRITE)}, {{"p", b}, {"c", n}});
+    call(SumPartialsCall{.p = b, .c = n}, {operand(x, rows * whole, READ), operand(unreduced, whole, WRITE)});
     uint32_t gradient = unreduced;
     if (stage_ >= 2) {
       gradient = buffer("gradient", GRADIENTS, shard);
@@ -259,14 +252,13 @@ class TrainingPlan {
     uint32_t all = buffer("squares", ACTIVATIONS, ranks_ * sizeof(double));
     uint32_t norm = buffer("norm", ACTIVATIONS, sizeof(double)),
              scale = buffer("scale", ACTIVATIONS, 2 * sizeof(float));
-    call("square_sum", {operand(gradient, shard, READ, stage_ >= 2 ? 0 : shard), operand(own, sizeof(double), WRITE)},
-         {{"n", static_cast<int64_t>(kElements / ranks_)}});
+    call(SquareSumCall{.n = static_cast<int64_t>(kElements / ranks_)},
+         {operand(gradient, shard, READ, stage_ >= 2 ? 0 : shard), operand(own, sizeof(double), WRITE)});
     collective(ALL_GATHER, F64, 1, operand(own, sizeof(double), READ), operand(all, ranks_ * sizeof(double), WRITE),
                "");
-    call("gradient_norm",
+    call(GradientNormCall{.ranks = static_cast<int64_t>(ranks_), .buckets = 1},
          {operand(all, ranks_ * sizeof(double), READ), operand(norm, sizeof(double), WRITE),
-          operand(scale, 2 * sizeof(float), WRITE)},
-         {{"ranks", static_cast<int64_t>(ranks_)}, {"buckets", 1}, {"clip", 0}});
+          operand(scale, 2 * sizeof(float), WRITE)});
     WriteOutput& output = *add("norm").mutable_output();
     output.set_output(GRADIENT_NORM);
     *output.mutable_source() = operand(norm, sizeof(double), READ);

@@ -20,13 +20,10 @@ class CudaContextTest : public CudaTest {};
 // result[i] = data[indices[i]], `count` floats by i64 indices.
 void addGather(PlanBuilder& builder, uint32_t data, uint32_t indices, uint32_t result, int64_t count,
                uint32_t stream = 0) {
-  plan::LibraryCall call = libraryCall(
-      "gather",
-      {{"outer", 1}, {"rows", count}, {"inner", 1}, {"count", count}, {"element_bytes", 4}, {"index_bytes", 8}});
-  *call.add_operands() = builder.operand(data, plan::READ);
-  *call.add_operands() = builder.operand(indices, plan::READ);
-  *call.add_operands() = builder.operand(result, plan::WRITE);
-  builder.call(call, "wte.weight", stream);
+  builder.call(
+      plan::GatherCall{.outer = 1, .rows = count, .inner = 1, .count = count, .elementBytes = 4, .indexBytes = 8},
+      {builder.operand(data, plan::READ), builder.operand(indices, plan::READ), builder.operand(result, plan::WRITE)},
+      "wte.weight", stream);
 }
 
 void addOutput(PlanBuilder& builder, plan::OutputKind kind, uint32_t buffer, uint32_t stream = 0) {
@@ -142,10 +139,8 @@ TEST_F(CudaContextTest, StepsWithoutAGraphMayComeBetween) {
   PlanBuilder builder;
   constexpr int64_t kCount = 512;
   uint32_t ones = builder.buffer(kCount * 4), dropped = builder.buffer(kCount * 4);
-  plan::LibraryCall call = libraryCall("dropout", {{"count", kCount}, {"node", 1}}, {{"ratio", 0.5}});
-  *call.add_operands() = builder.operand(ones, plan::READ);
-  *call.add_operands() = builder.operand(dropped, plan::WRITE);
-  builder.call(call, "dropout", 1);
+  builder.call(plan::DropoutCall{.count = kCount, .node = 1, .ratio = 0.5},
+               {builder.operand(ones, plan::READ), builder.operand(dropped, plan::WRITE)}, "dropout", 1);
   builder.record(0, 1);
   builder.wait(0, 0);
   addOutput(builder, plan::LOSS, dropped);
@@ -185,9 +180,7 @@ TEST_F(CudaContextTest, StepsWithoutAGraphMayComeBetween) {
 TEST_F(CudaContextTest, PoisonTellsTheHighestByteTouched) {
   PlanBuilder builder;
   uint32_t low = builder.buffer(1000), high = builder.buffer(20000);
-  plan::LibraryCall zero = libraryCall("zero", {});
-  *zero.add_operands() = builder.operand(low, plan::WRITE);
-  builder.call(zero);
+  builder.call(plan::ZeroCall(), {builder.operand(low, plan::WRITE)});
   DeviceOptions options;
   options.poison = true;
   Contexts contexts = openCuda(builder.plan, options);

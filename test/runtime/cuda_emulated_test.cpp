@@ -126,21 +126,11 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
 // A plan of one product.
 PlanBuilder productOf(int64_t size) {
   PlanBuilder builder;
-  plan::LibraryCall product = libraryCall("gemm", {{"m", size},
-                                                   {"n", size},
-                                                   {"k", size},
-                                                   {"batch", 1},
-                                                   {"transpose_a", 0},
-                                                   {"transpose_b", 0},
-                                                   {"lda", size},
-                                                   {"ldb", size},
-                                                   {"ldc", size},
-                                                   {"stride_a", size * size},
-                                                   {"stride_b", size * size},
-                                                   {"stride_c", size * size}});
+  std::vector<plan::Operand> operands;
   for (plan::Access access : {plan::READ, plan::READ, plan::WRITE})
-    *product.add_operands() = builder.operand(builder.buffer(static_cast<uint64_t>(4 * size * size)), access);
-  builder.call(product, "product");
+    operands.push_back(builder.operand(builder.buffer(static_cast<uint64_t>(4 * size * size)), access));
+  builder.call(plan::GemmCall{.m = size, .n = size, .k = size, .lda = size, .ldb = size, .ldc = size}, operands,
+               "product");
   return builder;
 }
 

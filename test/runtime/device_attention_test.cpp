@@ -110,31 +110,21 @@ Reference reference(const Problem& p, const std::vector<float>& q, const std::ve
   return r;
 }
 
-plan::LibraryCall attentionCall(const Problem& p, bool gradient, double scale) {
+plan::AttentionGradCall gradientCall(const Problem& p, double scale) {
   const Case& c = p.c;
-  plan::LibraryCall call = libraryCall(gradient ? "attention_grad" : "attention",
-                                       {{"b", c.b},
-                                        {"s", c.s},
-                                        {"t", c.t},
-                                        {"h", c.h},
-                                        {"g", c.g},
-                                        {"d", c.d},
-                                        {"e", c.e},
-                                        {"causal", c.causal},
-                                        {"window", c.window},
-                                        {"mask", c.maskB > 0},
-                                        {"mask_b", c.maskB},
-                                        {"mask_h", c.maskH},
-                                        {"query_row", p.query.row},
-                                        {"key_row", p.key.row},
-                                        {"value_row", p.value.row},
-                                        {"result_row", p.result.row},
-                                        {"gradient_row", p.result.row},
-                                        {"query_gradient_row", p.query.row},
-                                        {"key_gradient_row", p.key.row},
-                                        {"value_gradient_row", p.value.row}},
-                                       {{"scale", scale}});
+  plan::AttentionGradCall call;
+  call.b = c.b, call.s = c.s, call.t = c.t, call.h = c.h, call.g = c.g, call.d = c.d, call.e = c.e;
+  call.causal = c.causal, call.window = c.window, call.scale = scale;
+  call.mask = c.maskB > 0;
+  if (call.mask) call.maskB = c.maskB, call.maskH = c.maskH;
+  call.queryRow = call.queryGradientRow = p.query.row;
+  call.keyRow = call.keyGradientRow = p.key.row;
+  call.valueRow = call.valueGradientRow = p.value.row;
+  call.resultRow = call.gradientRow = p.result.row;
   return call;
+}
+plan::AttentionCall attentionCall(const Problem& p, double scale) {
+  return {gradientCall(p, scale)};
 }
 
 void expectTensor(const char* what, const Problem& p, const Tensor& tensor, const std::vector<float>& values,
@@ -185,7 +175,7 @@ TEST_P(Attention, MatchesLoopsAndDoesNotDependOnThreads) {
     CallOptions options;
     options.threads = threads;
     std::vector<Argument> run = forward;
-    Status status = runCall(attentionCall(p, false, scale), run, options);
+    Status status = runCall(attentionCall(p, scale), run, options);
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<Argument> backward{run[0],
                                    run[1],
@@ -195,7 +185,7 @@ TEST_P(Attention, MatchesLoopsAndDoesNotDependOnThreads) {
                                    Argument::input(gradient)};
     if (c.maskB) backward.push_back(run[3]);
     for (const Tensor& tensor : plain) backward.push_back(Argument::output<float>(p.elements(tensor), NAN));
-    status = runCall(attentionCall(p, true, scale), backward, options);
+    status = runCall(gradientCall(p, scale), backward, options);
     ASSERT_TRUE(status.ok()) << status.message();
     if (threads == 1) first = run, firstGradients = backward;
     for (size_t i = 0; i < run.size(); ++i) ASSERT_TRUE(run[i].bytes == first[i].bytes) << threads << " threads";
@@ -244,8 +234,7 @@ std::vector<float> attend(std::vector<float> mask, std::vector<float> value, std
   std::vector<Argument> arguments{Argument::input(query),         Argument::input(std::vector<float>(2 * t, 0.5f)),
                                   Argument::input(value),         Argument::input(mask),
                                   Argument::output<float>(1, 77), Argument::output<float>(1, 77)};
-  plan::LibraryCall call = attentionCall(p, false, 1);
-  Status status = runCall(call, arguments);
+  Status status = runCall(attentionCall(p, 1), arguments);
   EXPECT_TRUE(status.ok()) << status.message();
   return {arguments[4].values<float>()[0], arguments[5].values<float>()[0]};
 }

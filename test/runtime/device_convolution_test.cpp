@@ -20,29 +20,20 @@ void PrintTo(const Case& c, std::ostream* out) {
        << " stride " << c.stride << " pad " << c.pad << " dilation " << c.dilation << " groups " << c.groups;
 }
 
-plan::LibraryCall windowCall(const std::string& function, const Case& c) {
-  return libraryCall(function, {{"n", c.n},
-                                {"c", c.c},
-                                {"h", c.h},
-                                {"w", c.w},
-                                {"o", c.o},
-                                {"kh", c.kh},
-                                {"kw", c.kw},
-                                {"oh", c.oh()},
-                                {"ow", c.ow()},
-                                {"stride_h", c.stride},
-                                {"stride_w", c.stride},
-                                {"pad_top", c.pad},
-                                {"pad_left", c.pad},
-                                {"pad_bottom", c.pad},
-                                {"pad_right", c.pad},
-                                {"dilation_h", c.dilation},
-                                {"dilation_w", c.dilation},
-                                {"groups", c.groups}});
+template <typename Call>
+Call windowCall(const Case& c) {
+  Call call;
+  call.n = c.n, call.c = c.c, call.h = c.h, call.w = c.w;
+  call.kh = c.kh, call.kw = c.kw, call.oh = c.oh(), call.ow = c.ow();
+  call.strideH = call.strideW = c.stride;
+  call.padTop = call.padLeft = call.padBottom = call.padRight = c.pad;
+  call.dilationH = call.dilationW = c.dilation;
+  if constexpr (requires { call.groups; }) call.o = c.o, call.groups = c.groups;
+  return call;
 }
 
 // Runs with 1, 2 and 5 threads, expects the same bits, and returns the operand of that index.
-std::vector<float> runOnThreads(const plan::LibraryCall& call, const std::vector<Argument>& before, size_t index) {
+std::vector<float> runOnThreads(const plan::AnyCall& call, const std::vector<Argument>& before, size_t index) {
   std::vector<Argument> first;
   for (int threads : {1, 2, 5}) {
     std::vector<Argument> arguments = before;
@@ -89,13 +80,13 @@ TEST_P(Convolution, MatchesLoopsAndDoesNotDependOnThreads) {
                 filterGradient[with] += double(gradient[to]) * input[from];
               }
   auto out = [](size_t count) { return Argument::output<float>(count, NAN); };
-  expectNear(
-      runOnThreads(windowCall("conv", c), {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
-      result, 1e-4);
-  expectNear(runOnThreads(windowCall("conv_grad_input", c),
+  expectNear(runOnThreads(windowCall<plan::ConvCall>(c),
+                          {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
+             result, 1e-4);
+  expectNear(runOnThreads(windowCall<plan::ConvGradInputCall>(c),
                           {Argument::input(gradient), Argument::input(filter), out(input.size())}, 2),
              inputGradient, 1e-4);
-  expectNear(runOnThreads(windowCall("conv_grad_filter", c),
+  expectNear(runOnThreads(windowCall<plan::ConvGradFilterCall>(c),
                           {Argument::input(input), Argument::input(gradient), out(filter.size())}, 2),
              filterGradient, 3e-4);
 }
@@ -131,11 +122,11 @@ TEST_P(Pooling, TakesTheFirstMaximum) {
         result[to] = best < 0 ? -INFINITY : input[best];
         if (best >= 0) inputGradient[best] += gradient[to];
       }
+  EXPECT_EQ(runOnThreads(windowCall<plan::MaxPoolCall>(c),
+                         {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
+            result);
   EXPECT_EQ(
-      runOnThreads(windowCall("max_pool", c), {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
-      result);
-  EXPECT_EQ(
-      runOnThreads(windowCall("max_pool_grad", c),
+      runOnThreads(windowCall<plan::MaxPoolGradCall>(c),
                    {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
       inputGradient);
 }
@@ -146,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Pooling,
 
 TEST(PoolingNan, IsAMaximum) {
   std::vector<Argument> arguments{Argument::input(std::vector<float>{1, NAN, 3, 2}), Argument::output<float>(1, 0)};
-  ASSERT_TRUE(runCall(windowCall("max_pool", {1, 1, 2, 2, 1, 2, 2}), arguments).ok());
+  ASSERT_TRUE(runCall(windowCall<plan::MaxPoolCall>({1, 1, 2, 2, 1, 2, 2}), arguments).ok());
   EXPECT_TRUE(std::isnan(arguments[1].values<float>()[0]));
 }
 

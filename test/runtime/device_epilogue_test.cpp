@@ -11,7 +11,7 @@
 namespace sheaf::testing {
 namespace {
 
-using plan::Epilogue;
+using plan::GemmEpilogue;
 
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
@@ -45,7 +45,7 @@ std::vector<T> stored(Numbers& numbers, size_t count) {
 }
 
 struct EpilogueCase {
-  Epilogue epilogue;
+  GemmEpilogue epilogue;
   GemmShape shape;
 };
 void PrintTo(const EpilogueCase& c, std::ostream* out) {
@@ -53,22 +53,23 @@ void PrintTo(const EpilogueCase& c, std::ostream* out) {
   PrintTo(c.shape, out);
 }
 
-class GemmEpilogue : public ::testing::TestWithParam<EpilogueCase> {
+class GemmEpilogueTest : public ::testing::TestWithParam<EpilogueCase> {
  protected:
   template <typename T>
   void expectLoops() {
     const auto [epilogue, s] = GetParam();
-    const bool biased = epilogue == Epilogue::kBias || epilogue == Epilogue::kBiasGelu;
-    const bool gated = epilogue == Epilogue::kGelu || epilogue == Epilogue::kBiasGelu;
-    const bool sloped = epilogue == Epilogue::kGeluGrad;
+    const bool biased = epilogue == GemmEpilogue::kBias || epilogue == GemmEpilogue::kBiasGelu;
+    const bool gated = epilogue == GemmEpilogue::kGelu || epilogue == GemmEpilogue::kBiasGelu;
+    const bool sloped = epilogue == GemmEpilogue::kGeluGrad;
     Numbers numbers(1);
     const std::vector<T> a = stored<T>(numbers, s.strideA()), b = stored<T>(numbers, s.strideB());
     const std::vector<T> side = stored<T>(numbers, biased ? s.n : sloped ? s.m * s.n : 0);
-    const size_t beside = gated ? s.m * s.n : epilogue == Epilogue::kSumA ? s.m : epilogue == Epilogue::kSumB ? s.n : 0;
-    Integers attributes = s.attributes();
-    attributes.push_back({"epilogue", static_cast<int64_t>(epilogue)});
-    attributes.push_back({"type", std::is_same_v<T, float> ? plan::F32 : plan::BF16});
-    const plan::LibraryCall call = libraryCall("gemm", attributes);
+    const size_t beside = gated                             ? s.m * s.n
+                          : epilogue == GemmEpilogue::kSumA ? s.m
+                          : epilogue == GemmEpilogue::kSumB ? s.n
+                                                            : 0;
+    plan::GemmCall call = s.call(std::is_same_v<T, float> ? plan::F32 : plan::BF16);
+    call.epilogue = epilogue;
     std::vector<T> c, also;
     for (int threads : {1, 2, 5}) {
       std::vector<Argument> arguments{Argument::input(a), Argument::input(b)};
@@ -108,11 +109,11 @@ class GemmEpilogue : public ::testing::TestWithParam<EpilogueCase> {
         }
         ASSERT_NEAR(real(c[s.atC(0, i, j)]), sum, error + 1e-6) << where;
       }
-    if (epilogue != Epilogue::kSumA && epilogue != Epilogue::kSumB) return;
+    if (epilogue != GemmEpilogue::kSumA && epilogue != GemmEpilogue::kSumB) return;
     for (size_t i = 0; i < beside; ++i) {
       double sum = 0, size = 0;
       for (int64_t l = 0; l < s.k; ++l) {
-        const double x = epilogue == Epilogue::kSumA ? real(a[s.atA(0, i, l)]) : real(b[s.atB(0, l, i)]);
+        const double x = epilogue == GemmEpilogue::kSumA ? real(a[s.atA(0, i, l)]) : real(b[s.atB(0, l, i)]);
         sum += x, size += std::abs(x);
       }
       ASSERT_NEAR(real(also[i]), sum, 2e-6 * size + kRounding<T> * std::abs(sum) + 1e-6) << "sum " << i;
@@ -120,28 +121,28 @@ class GemmEpilogue : public ::testing::TestWithParam<EpilogueCase> {
   }
 };
 
-TEST_P(GemmEpilogue, MatchesLoopsInF32) {
+TEST_P(GemmEpilogueTest, MatchesLoopsInF32) {
   expectLoops<float>();
 }
-TEST_P(GemmEpilogue, MatchesLoopsInBf16) {
+TEST_P(GemmEpilogueTest, MatchesLoopsInBf16) {
   expectLoops<uint16_t>();
 }
 
 std::vector<EpilogueCase> epilogueCases() {
   std::vector<EpilogueCase> cases;
   // The second is one whose rows no GPU library takes beside a GELU; the third has elements between its rows.
-  for (Epilogue e :
-       {Epilogue::kBias, Epilogue::kGelu, Epilogue::kBiasGelu, Epilogue::kGeluGrad, Epilogue::kSumA, Epilogue::kSumB})
+  for (GemmEpilogue e : {GemmEpilogue::kBias, GemmEpilogue::kGelu, GemmEpilogue::kBiasGelu, GemmEpilogue::kGeluGrad,
+                         GemmEpilogue::kSumA, GemmEpilogue::kSumB})
     for (GemmShape shape : {GemmShape{64, 520, 96}, GemmShape{37, 61, 130},
                             GemmShape{130, 40, 33, 1, false, false, 3, 5, 8}, GemmShape{1, 8, 1}}) {
-      shape.transposeA = e == Epilogue::kSumA || e == Epilogue::kSumB;
-      shape.transposeB = e == Epilogue::kGeluGrad;
+      shape.transposeA = e == GemmEpilogue::kSumA || e == GemmEpilogue::kSumB;
+      shape.transposeB = e == GemmEpilogue::kGeluGrad;
       cases.push_back({e, shape});
     }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, GemmEpilogue, ::testing::ValuesIn(epilogueCases()));
+INSTANTIATE_TEST_SUITE_P(Shapes, GemmEpilogueTest, ::testing::ValuesIn(epilogueCases()));
 
 }  // namespace
 }  // namespace sheaf::testing

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Runs the call with 1, 2 and 5 threads and expects the same bits; the arguments are those of the last run.
-void runOnThreads(const plan::LibraryCall& call, std::vector<Argument>& arguments, CallOptions options = {}) {
+void runOnThreads(const plan::AnyCall& call, std::vector<Argument>& arguments, CallOptions options = {}) {
   const std::vector<Argument> before = arguments;
   std::vector<Argument> first;
   for (int threads : {1, 2, 5}) {
@@ -35,13 +35,10 @@ TEST(Gather, TakesSlicesByIndexFromEitherEnd) {
   for (int64_t& index : indices) index = numbers.below(2 * rows) - rows;
   std::vector<Argument> arguments{Argument::input(data), Argument::input(indices),
                                   Argument::output<float>(outer * count * inner, NAN)};
-  runOnThreads(libraryCall("gather", {{"outer", outer},
-                                      {"rows", rows},
-                                      {"inner", inner},
-                                      {"count", count},
-                                      {"element_bytes", 4},
-                                      {"index_bytes", 8}}),
-               arguments);
+  runOnThreads(
+      plan::GatherCall{
+          .outer = outer, .rows = rows, .inner = inner, .count = count, .elementBytes = 4, .indexBytes = 8},
+      arguments);
   std::vector<float> result = arguments[2].values<float>();
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t i = 0; i < count; ++i)
@@ -57,9 +54,7 @@ TEST(Gather, TakesAnyElementWidth) {
     std::vector<Argument> arguments{Argument::input(data), Argument::input(indices),
                                     Argument::output<uint8_t>(3 * width, 0)};
     Status status = runCall(
-        libraryCall(
-            "gather",
-            {{"outer", 1}, {"rows", 10}, {"inner", 1}, {"count", 3}, {"element_bytes", width}, {"index_bytes", 4}}),
+        plan::GatherCall{.outer = 1, .rows = 10, .inner = 1, .count = 3, .elementBytes = width, .indexBytes = 4},
         arguments);
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<uint8_t> result = arguments[2].values<uint8_t>();
@@ -75,11 +70,9 @@ TEST(Gather, NamesAnIndexOutOfRange) {
       bool gather = std::string(function) == "gather";
       std::vector<Argument> arguments{Argument::input(std::vector<float>(gather ? 5 : 4)), Argument::input(indices),
                                       Argument::output<float>(gather ? 4 : 5, 0)};
-      Status status = runCall(
-          libraryCall(
-              function,
-              {{"outer", 1}, {"rows", 5}, {"inner", 1}, {"count", 4}, {"element_bytes", 4}, {"index_bytes", 8}}),
-          arguments);
+      const plan::GatherCall taking{.outer = 1, .rows = 5, .inner = 1, .count = 4, .elementBytes = 4, .indexBytes = 8};
+      const plan::ScatterAddCall adding{.outer = 1, .rows = 5, .inner = 1, .count = 4, .indexBytes = 8};
+      Status status = runCall(gather ? plan::AnyCall(taking) : plan::AnyCall(adding), arguments);
       ASSERT_FALSE(status.ok());
       EXPECT_THAT(status.message(), HasSubstr("(" + std::string(function) + " '"));
       // A GPU says that there is one, not which.
@@ -101,8 +94,7 @@ TEST(ScatterAdd, AddsInTheOrderOfTheIndices) {
     std::vector<Argument> arguments{Argument::input(update), Argument::input(indices),
                                     Argument::output<float>(s.outer * s.rows * s.inner, NAN)};
     runOnThreads(
-        libraryCall("scatter_add",
-                    {{"outer", s.outer}, {"rows", s.rows}, {"inner", s.inner}, {"count", s.count}, {"index_bytes", 8}}),
+        plan::ScatterAddCall{.outer = s.outer, .rows = s.rows, .inner = s.inner, .count = s.count, .indexBytes = 8},
         arguments);
     std::vector<float> expected(s.outer * s.rows * s.inner, 0);
     for (int64_t o = 0; o < s.outer; ++o)
@@ -114,26 +106,7 @@ TEST(ScatterAdd, AddsInTheOrderOfTheIndices) {
   }
 }
 
-struct CopyDimension {
-  int64_t size, source, destination;
-};
-
-plan::LibraryCall copyCall(int64_t width, const std::vector<CopyDimension>& dimensions, int64_t offset, bool zero) {
-  plan::LibraryCall call = libraryCall(
-      "copy",
-      {{"element_bytes", width}, {"rank", int64_t(dimensions.size())}, {"source_offset", offset}, {"zero", zero}});
-  auto add = [&](const std::string& name, int64_t value) {
-    plan::Attribute* attribute = call.add_attributes();
-    attribute->set_name(name);
-    attribute->set_integer(value);
-  };
-  for (size_t i = 0; i < dimensions.size(); ++i) {
-    add("size" + std::to_string(i), dimensions[i].size);
-    add("source_stride" + std::to_string(i), dimensions[i].source);
-    add("destination_stride" + std::to_string(i), dimensions[i].destination);
-  }
-  return call;
-}
+using plan::CopyDimension;
 
 void expectCopy(int64_t width, const std::vector<CopyDimension>& dimensions, int64_t offset, bool zero) {
   int64_t source = offset, destination = 0, all = 1;
@@ -157,7 +130,7 @@ void expectCopy(int64_t width, const std::vector<CopyDimension>& dimensions, int
     for (int64_t byte = 0; byte < width; ++byte) expected[b * width + byte] = from[a * width + byte];
   }
   std::vector<Argument> arguments{Argument::input(from), Argument::output<uint8_t>(destination * width, 0xEE)};
-  runOnThreads(copyCall(width, dimensions, offset, zero), arguments);
+  runOnThreads(plan::CopyCall{width, dimensions, offset, zero}, arguments);
   EXPECT_TRUE(arguments[1].values<uint8_t>() == expected);
 }
 
@@ -188,7 +161,7 @@ TEST(SumPartials, AddsRowsInOrder) {
     for (int64_t i = 1; i < p; ++i)
       for (int64_t j = 0; j < c; ++j) expected[j] += source[i * c + j];
     std::vector<Argument> arguments{Argument::input(source), Argument::output<float>(c, NAN)};
-    runOnThreads(libraryCall("sum_partials", {{"p", p}, {"c", c}}), arguments);
+    runOnThreads(plan::SumPartialsCall{p, c}, arguments);
     EXPECT_EQ(arguments[1].values<float>(), expected);
   }
 }
@@ -209,13 +182,7 @@ void expectCumSum(plan::ElementType type, bool exclusive, bool reverse) {
       }
     }
   std::vector<Argument> arguments{Argument::input(source), Argument::output<T>(source.size(), T(77))};
-  runOnThreads(libraryCall("cumsum", {{"outer", outer},
-                                      {"n", n},
-                                      {"inner", inner},
-                                      {"exclusive", exclusive},
-                                      {"reverse", reverse},
-                                      {"type", type}}),
-               arguments);
+  runOnThreads(plan::CumSumCall{outer, n, inner, exclusive, reverse, type}, arguments);
   EXPECT_EQ(arguments[1].values<T>(), expected);
 }
 
@@ -244,7 +211,7 @@ TEST(SquareSum, AddsBlocksOf4096InOrder) {
     }
     for (float x : source) total += double(x) * x;
     std::vector<Argument> arguments{Argument::input(source), Argument::output<double>(1, NAN)};
-    runOnThreads(libraryCall("square_sum", {{"n", n}}), arguments);
+    runOnThreads(plan::SquareSumCall{n}, arguments);
     EXPECT_EQ(arguments[1].values<double>()[0], expected);
     EXPECT_NEAR(expected, total, 1e-10 * total);
   }
@@ -254,11 +221,11 @@ TEST(SquareSum, NanAndInfinityPropagate) {
   std::vector<float> source(10000, 1.0f);
   source[9000] = NAN;
   std::vector<Argument> arguments{Argument::input(source), Argument::output<double>(1, 0)};
-  ASSERT_TRUE(runCall(libraryCall("square_sum", {{"n", 10000}}), arguments).ok());
+  ASSERT_TRUE(runCall(plan::SquareSumCall{10000}, arguments).ok());
   EXPECT_TRUE(std::isnan(arguments[1].values<double>()[0]));
   source[9000] = INFINITY;
   arguments = {Argument::input(source), Argument::output<double>(1, 0)};
-  ASSERT_TRUE(runCall(libraryCall("square_sum", {{"n", 10000}}), arguments).ok());
+  ASSERT_TRUE(runCall(plan::SquareSumCall{10000}, arguments).ok());
   EXPECT_TRUE(std::isinf(arguments[1].values<double>()[0]));
 }
 
@@ -271,10 +238,8 @@ Norm gradientNorm(const std::vector<double>& partials, int64_t ranks, const floa
   std::vector<Argument> arguments{Argument::input(partials), Argument::output<double>(1, -1),
                                   Argument::output<float>(2, -1)};
   if (maximum) arguments.push_back(Argument::input(std::vector<float>{*maximum}));
-  Status status = runCall(
-      libraryCall("gradient_norm",
-                  {{"ranks", ranks}, {"buckets", int64_t(partials.size()) / ranks}, {"clip", maximum != nullptr}}),
-      arguments);
+  Status status =
+      runCall(plan::GradientNormCall{ranks, int64_t(partials.size()) / ranks, maximum != nullptr}, arguments);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> scalars = arguments[2].values<float>();
   return {arguments[1].values<double>()[0], scalars[0], scalars[1]};
@@ -297,7 +262,7 @@ TEST(GradientNorm, ClipsAndTellsWhatIsFinite) {
 
 TEST(Zero, FillsItsOperand) {
   std::vector<Argument> arguments{Argument::output<uint8_t>(3000001, 0xFF)};
-  runOnThreads(libraryCall("zero", {}), arguments);
+  runOnThreads(plan::ZeroCall(), arguments);
   EXPECT_EQ(arguments[0].values<uint8_t>(), std::vector<uint8_t>(3000001, 0));
 }
 
@@ -337,7 +302,7 @@ TEST(Dropout, MaskIsAFunctionOfSeedStepNodeAndGlobalIndex) {
       options.ranks = 3;
       options.step = step;
       options.seed = seed;
-      runOnThreads(libraryCall("dropout", {{"count", count}, {"node", node}}, {{"ratio", ratio}}), arguments, options);
+      runOnThreads(plan::DropoutCall{count, node, ratio}, arguments, options);
       EXPECT_EQ(arguments[1].values<float>(), expected) << count << " elements, ratio " << ratio;
     }
   }

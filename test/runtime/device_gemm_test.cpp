@@ -16,7 +16,6 @@ TEST_P(Gemm, MatchesLoopsAndDoesNotDependOnThreads) {
   const GemmShape c = GetParam();
   Numbers numbers(1);
   const std::vector<float> a = numbers.reals(c.batch * c.strideA()), b = numbers.reals(c.batch * c.strideB());
-  plan::LibraryCall call = libraryCall("gemm", c.attributes());
   std::vector<float> first;
   for (int threads : {1, 2, 5}) {
     // What the result holds before is not read: a NaN there must not survive.
@@ -24,7 +23,7 @@ TEST_P(Gemm, MatchesLoopsAndDoesNotDependOnThreads) {
                                     Argument::output<float>(c.batch * c.strideC(), NAN)};
     CallOptions options;
     options.threads = threads;
-    Status status = runCall(call, arguments, options);
+    Status status = runCall(c.call(), arguments, options);
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<float> result = arguments[2].values<float>();
     if (threads == 1)
@@ -67,7 +66,7 @@ TEST(GemmRows, PaddingIsNotReadAndChangesNoBit) {
       std::vector<Argument> arguments{Argument::input(c.laidOutA<float>(a, NAN)),
                                       Argument::input(c.laidOutB<float>(b, NAN)),
                                       Argument::output<float>(c.batch * c.strideC(), NAN)};
-      Status status = runCall(libraryCall("gemm", c.attributes()), arguments);
+      Status status = runCall(c.call(), arguments);
       ASSERT_TRUE(status.ok()) << status.message();
       results[i] = c.elementsOfC(arguments[2].values<float>());
     }
@@ -79,9 +78,7 @@ TEST(GemmErrors, NanPropagates) {
   std::vector<float> a(64 * 64, 1), b(64 * 64, 1);
   a[5 * 64 + 9] = NAN;
   std::vector<Argument> arguments{Argument::input(a), Argument::input(b), Argument::output<float>(64 * 64, 0)};
-  Status status = runCall(
-      libraryCall("gemm", {{"m", 64}, {"n", 64}, {"k", 64}, {"batch", 1}, {"lda", 64}, {"ldb", 64}, {"ldc", 64}}),
-      arguments);
+  Status status = runCall(GemmShape{64, 64, 64}.call(), arguments);
   ASSERT_TRUE(status.ok()) << status.message();
   std::vector<float> result = arguments[2].values<float>();
   for (int i = 0; i < 64; ++i)

@@ -27,14 +27,6 @@ std::vector<uint16_t> halves(Numbers& numbers, size_t count) {
   for (float value : numbers.reals(count)) result.push_back(half(value));
   return result;
 }
-plan::LibraryCall halfCall(const std::string& function, Integers integers, Reals reals = {}) {
-  plan::LibraryCall call = libraryCall(function, integers, reals);
-  plan::Attribute* type = call.add_attributes();
-  type->set_name("type");
-  type->set_integer(plan::BF16);
-  return call;
-}
-
 // One rounding of the result, and f32 sums of terms that are `size` together; of those, `roundedSize` were rounded.
 void expectRounded(double value, double expected, double size, const std::string& where, double roundedSize = 0) {
   ASSERT_NEAR(value, expected, kRounding * std::abs(expected) + 2e-6 * size + kRounding * roundedSize + 1e-6) << where;
@@ -50,7 +42,7 @@ TEST(HalfGemm, ARowDoesNotDependOnHowManyThereAre) {
     std::vector<Argument> arguments{Argument::input(std::vector<uint16_t>(a.begin(), a.begin() + m * kDepth)),
                                     Argument::input(b), Argument::output<uint16_t>(m * kColumns, 0x7fc0)};
     GemmShape shape{.m = m, .n = kColumns, .k = kDepth};
-    Status status = runCall(halfCall("gemm", shape.attributes()), arguments, {});
+    Status status = runCall(shape.call(plan::BF16), arguments, {});
     EXPECT_TRUE(status.ok()) << status.message();
     auto values = arguments[2].values<uint16_t>();
     values.resize(kFew * kColumns);
@@ -76,7 +68,7 @@ TEST_P(HalfGemmShapes, MatchesLoopsAndDoesNotDependOnThreads) {
   const GemmShape c = GetParam();
   Numbers numbers(1);
   const auto a = halves(numbers, c.batch * c.strideA()), b = halves(numbers, c.batch * c.strideB());
-  plan::LibraryCall call = halfCall("gemm", c.attributes());
+  const plan::GemmCall call = c.call(plan::BF16);
   std::vector<uint16_t> first;
   for (int threads : {1, 2, 5}) {
     std::vector<Argument> arguments{Argument::input(a), Argument::input(b),
@@ -123,7 +115,7 @@ TEST(HalfGemmRows, PaddingIsNotReadAndChangesNoBit) {
       const GemmShape& c = i == 0 ? dense : apart;
       std::vector<Argument> arguments{Argument::input(c.laidOutA(a, kNan)), Argument::input(c.laidOutB(b, kNan)),
                                       Argument::output<uint16_t>(c.batch * c.strideC(), kNan)};
-      Status status = runCall(halfCall("gemm", c.attributes()), arguments);
+      Status status = runCall(c.call(plan::BF16), arguments);
       ASSERT_TRUE(status.ok()) << status.message();
       results[i] = c.elementsOfC(arguments[2].values<uint16_t>());
     }
@@ -145,35 +137,16 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
                v = halves(numbers, c.b * c.t * c.g * c.d), gradient = halves(numbers, c.b * c.s * c.h * c.d);
     const std::vector<float> mask = numbers.reals(c.s * c.t);
     const double scale = 1 / std::sqrt(double(c.d));
-    auto call = [&](const char* function) {
-      const int64_t row = c.h * c.d, keyRow = c.g * c.d;
-      return halfCall(function,
-                      {{"b", c.b},
-                       {"s", c.s},
-                       {"t", c.t},
-                       {"h", c.h},
-                       {"g", c.g},
-                       {"d", c.d},
-                       {"e", c.d},
-                       {"causal", 1},
-                       {"mask", c.mask},
-                       {"mask_b", 1},
-                       {"mask_h", 1},
-                       {"query_row", row},
-                       {"key_row", keyRow},
-                       {"value_row", keyRow},
-                       {"result_row", row},
-                       {"gradient_row", row},
-                       {"query_gradient_row", row},
-                       {"key_gradient_row", keyRow},
-                       {"value_gradient_row", keyRow}},
-                      {{"scale", scale}});
-    };
+    plan::AttentionGradCall grad;
+    grad.b = c.b, grad.s = c.s, grad.t = c.t, grad.h = c.h, grad.g = c.g, grad.d = grad.e = c.d;
+    grad.causal = true, grad.mask = c.mask, grad.scale = scale, grad.type = plan::BF16;
+    grad.queryRow = grad.resultRow = grad.gradientRow = grad.queryGradientRow = c.h * c.d;
+    grad.keyRow = grad.valueRow = grad.keyGradientRow = grad.valueGradientRow = c.g * c.d;
     std::vector<Argument> forward{Argument::input(q), Argument::input(k), Argument::input(v)};
     if (c.mask) forward.push_back(Argument::input(mask));
     forward.push_back(Argument::output<uint16_t>(q.size(), 0x7fc0));
     forward.push_back(Argument::output<float>(c.b * c.h * c.s, NAN));
-    Status status = runCall(call("attention"), forward, {.threads = 2});
+    Status status = runCall(plan::AttentionCall{grad}, forward, {.threads = 2});
     ASSERT_TRUE(status.ok()) << status.message();
     const Argument &resultArgument = forward[forward.size() - 2], &sumArgument = forward.back();
     const auto result = resultArgument.values<uint16_t>();
@@ -185,7 +158,7 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
                                    Argument::input(gradient)};
     if (c.mask) backward.push_back(Argument::input(mask));
     for (size_t size : {q.size(), k.size(), v.size()}) backward.push_back(Argument::output<uint16_t>(size, 0x7fc0));
-    status = runCall(call("attention_grad"), backward, {.threads = 2});
+    status = runCall(grad, backward, {.threads = 2});
     ASSERT_TRUE(status.ok()) << status.message();
 
     // A GPU's matrix instructions take rounded weights, and rounded gradients of the scores: sums of the terms' sizes.
@@ -247,10 +220,10 @@ TEST(HalfFunctions, ScatterAddSumsInF32AndRoundsOnce) {
   for (int64_t i = 257; i < kCount; ++i) indices[i] = i % 2 ? -kRows : 700;  // rows 0 and 700
   std::vector<Argument> arguments{Argument::input(update), Argument::input(indices),
                                   Argument::output<uint16_t>(kRows * kInner, 0x7fc0)};
-  Status status =
-      runCall(halfCall("scatter_add",
-                       {{"outer", 1}, {"rows", kRows}, {"inner", kInner}, {"count", kCount}, {"index_bytes", 8}}),
-              arguments, {.threads = 3});
+  Status status = runCall(
+      plan::ScatterAddCall{
+          .outer = 1, .rows = kRows, .inner = kInner, .count = kCount, .indexBytes = 8, .type = plan::BF16},
+      arguments, {.threads = 3});
   ASSERT_TRUE(status.ok()) << status.message();
   auto result = arguments[2].values<uint16_t>();
   for (int64_t row = 0; row < kRows; ++row) {
@@ -264,7 +237,7 @@ TEST(HalfFunctions, PartialsAreSummedInF32AndRoundedOnce) {
   std::vector<float> partials(kParts * kColumns, 1.0f / 512);
   std::fill_n(partials.begin(), kColumns, 1.0f);
   std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(kColumns, 0x7fc0)};
-  Status status = runCall(halfCall("sum_partials", {{"p", kParts}, {"c", kColumns}}), arguments, {.threads = 2});
+  Status status = runCall(plan::SumPartialsCall{kParts, kColumns, plan::BF16}, arguments, {.threads = 2});
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_THAT(arguments[1].values<uint16_t>(), ::testing::Each(half(1.5f)));
 }
@@ -275,7 +248,7 @@ TEST(HalfFunctions, SquareSumIsExact) {
   double expected = 0;
   for (uint16_t value : values) expected += real(value) * real(value);
   std::vector<Argument> arguments{Argument::input(values), Argument::output<double>(1, NAN)};
-  Status status = runCall(halfCall("square_sum", {{"n", 10000}}), arguments, {.threads = 2});
+  Status status = runCall(plan::SquareSumCall{10000, plan::BF16}, arguments, {.threads = 2});
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_NEAR(arguments[1].values<double>()[0], expected, 1e-12 * expected);
 }
@@ -284,7 +257,7 @@ TEST(HalfFunctions, NanStaysOneAndTiesGoToEven) {
   // 1 + 2^-8 lies between 1 and 1 + 2^-7, 1 + 3 * 2^-8 between that and 1 + 2^-6.
   std::vector<float> partials{NAN, 1 + 1.0f / 256, 1 + 3.0f / 256, std::bit_cast<float>(0x7f800001u), INFINITY, -0.0f};
   std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(6, 0)};
-  Status status = runCall(halfCall("sum_partials", {{"p", 1}, {"c", 6}}), arguments);
+  Status status = runCall(plan::SumPartialsCall{1, 6, plan::BF16}, arguments);
   ASSERT_TRUE(status.ok()) << status.message();
   auto result = arguments[1].values<uint16_t>();
   EXPECT_TRUE(std::isnan(real(result[0])));

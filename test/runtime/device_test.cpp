@@ -104,15 +104,10 @@ plan::KernelLaunch& launch(PlanBuilder& builder, uint32_t kernel, uint32_t from,
 }
 
 // Copies whole buffers.
-plan::LibraryCall copyCall(const PlanBuilder& builder, uint32_t from, uint32_t to) {
-  plan::LibraryCall call = libraryCall("copy", {{"element_bytes", 4},
-                                                {"rank", 1},
-                                                {"size0", int64_t(builder.plan.buffers(from).bytes() / 4)},
-                                                {"source_stride0", 1},
-                                                {"destination_stride0", 1}});
-  *call.add_operands() = builder.operand(from, plan::READ);
-  *call.add_operands() = builder.operand(to, plan::WRITE);
-  return call;
+void addCopy(PlanBuilder& builder, uint32_t from, uint32_t to) {
+  const int64_t elements = static_cast<int64_t>(builder.plan.buffers(static_cast<int>(from)).bytes() / 4);
+  builder.call(plan::CopyCall{.elementBytes = 4, .dimensions = {{elements, 1, 1}}},
+               {builder.operand(from, plan::READ), builder.operand(to, plan::WRITE)}, "copy");
 }
 
 TEST(Device, KernelsCoverAllRowsOnAnyNumberOfThreads) {
@@ -246,12 +241,8 @@ TEST(Device, HostExchangesValuesWithTheStep) {
 TEST(Device, PoisonTellsTheHighestByteTouched) {
   PlanBuilder builder;
   uint32_t low = builder.buffer(1000), high = builder.buffer(20000);
-  builder.call([&] {
-    plan::LibraryCall call = libraryCall("zero", {});
-    *call.add_operands() = builder.operand(low, plan::WRITE);
-    return call;
-  }());
-  builder.call(copyCall(builder, low, high), "copy");
+  builder.call(plan::ZeroCall(), {builder.operand(low, plan::WRITE)});
+  addCopy(builder, low, high);
   DeviceOptions options;
   options.poison = true;
   Contexts contexts = open(builder.plan, options);
@@ -285,12 +276,10 @@ PlanBuilder failingPlan(uint32_t& indices) {
   PlanBuilder builder;
   uint32_t data = builder.buffer(40), result = builder.buffer(4), sums = builder.buffer(64);
   indices = builder.buffer(8);
-  plan::LibraryCall gather = libraryCall(
-      "gather", {{"outer", 1}, {"rows", 10}, {"inner", 1}, {"count", 1}, {"element_bytes", 4}, {"index_bytes", 8}});
-  *gather.add_operands() = builder.operand(data, plan::READ);
-  *gather.add_operands() = builder.operand(indices, plan::READ);
-  *gather.add_operands() = builder.operand(result, plan::WRITE);
-  builder.call(gather, "wte.weight");
+  builder.call(
+      plan::GatherCall{.outer = 1, .rows = 10, .inner = 1, .count = 1, .elementBytes = 4, .indexBytes = 8},
+      {builder.operand(data, plan::READ), builder.operand(indices, plan::READ), builder.operand(result, plan::WRITE)},
+      "wte.weight");
   builder.record(0, 0);
   builder.wait(0, 1);
   builder.collective(plan::ALL_REDUCE, plan::F32, 16, builder.operand(sums, plan::READ_WRITE),

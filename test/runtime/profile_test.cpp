@@ -6,7 +6,6 @@
 
 #include "runtime/profile/Profile.h"
 #include "runtime/profile/Work.h"
-#include "test/runtime/LibraryCalls.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf::profile {
@@ -31,21 +30,32 @@ Work workOfCall(plan::LibraryCall call, std::initializer_list<plan::Operand> ope
 }
 
 TEST(Work, OfAProductIsItsFlopsAndOperands) {
-  const Work work =
-      workOfCall(testing::libraryCall("gemm", {{"m", 4}, {"n", 8}, {"k", 16}, {"batch", 2}, {"transpose_b", 1}}),
-                 {operandOf(512, plan::READ), operandOf(1024, plan::READ), operandOf(256, plan::WRITE)});
+  plan::GemmCall product{.m = 4, .n = 8, .k = 16, .batch = 2, .transposeB = true, .lda = 16, .ldb = 16, .ldc = 8};
+  product.strideA = 64, product.strideB = 128, product.strideC = 32;
+  const Work work = workOfCall(plan::toWire(product),
+                               {operandOf(512, plan::READ), operandOf(1024, plan::READ), operandOf(256, plan::WRITE)});
   EXPECT_EQ(work.kind, Work::Kind::kGemm);
   EXPECT_EQ(work.flops, 2.0 * 4 * 8 * 16 * 2);
   EXPECT_EQ(work.bytes, 512 + 1024 + 256);
   EXPECT_TRUE(work.transposeB && !work.transposeA);
-  // The compiler, which has no plan, builds the same.
+  // Without a plan it is the same.
+  EXPECT_EQ(gemmWork(product).bytes, work.bytes);
   EXPECT_EQ(gemmWork(plan::F32, 4, 8, 16, 2, false, true).bytes, work.bytes);
+}
+
+TEST(Work, OfACallThatIsNoneIsItsBytes) {
+  plan::LibraryCall call = plan::toWire(plan::GemmCall{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 16, .ldc = 8});
+  call.mutable_attributes(0)->set_integer(-4);
+  const Work work = workOfCall(call, {operandOf(512, plan::READ)});
+  EXPECT_EQ(work.kind, Work::Kind::kOther);
+  EXPECT_EQ(work.bytes, 512);
+  EXPECT_EQ(work.flops, 0);
 }
 
 TEST(Work, IsNoneBetweenRows) {
   // [8, 5] from [8, 3] and [3, 5]: rows of the left operand and the result lie 4 and 8 apart.
   const Work work = workOfCall(
-      testing::libraryCall("gemm", {{"m", 8}, {"n", 5}, {"k", 3}, {"lda", 4}, {"ldb", 5}, {"ldc", 8}}),
+      plan::toWire(plan::GemmCall{.m = 8, .n = 5, .k = 3, .lda = 4, .ldb = 5, .ldc = 8}),
       {operandOf(8 * 4 * 4, plan::READ), operandOf(3 * 5 * 4, plan::READ), operandOf(8 * 8 * 4, plan::WRITE)});
   EXPECT_EQ(work.bytes, gemmWork(plan::F32, 8, 5, 3, 1, false, false).bytes);
   plan::Plan plan;
@@ -56,14 +66,14 @@ TEST(Work, IsNoneBetweenRows) {
 }
 
 TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
-  const Work work = workOfCall(
-      [] {
-        auto call = testing::libraryCall(
-            "attention", {{"b", 2}, {"h", 3}, {"s", 64}, {"t", 64}, {"d", 16}, {"e", 16}, {"causal", 1}});
-        call.set_scratch_per_thread(4096);
-        return call;
-      }(),
-      {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
+  plan::AttentionCall attention;
+  attention.b = 2, attention.h = attention.g = 3, attention.s = attention.t = 64, attention.d = attention.e = 16;
+  attention.causal = true, attention.scale = 0.25;
+  attention.queryRow = attention.keyRow = attention.valueRow = attention.resultRow = 3 * 16;
+  plan::LibraryCall call = plan::toWire(attention);
+  call.set_scratch_per_thread(4096);
+  const Work work =
+      workOfCall(call, {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
   EXPECT_EQ(work.flops, 2.0 * 2 * 3 * 64 * 64 * (16 + 16) / 2);
   EXPECT_EQ(work.bytes, 150);
   // A window of 16 keys, of which the first queries have but half on average.

@@ -46,6 +46,7 @@ int simulate(const std::vector<std::string>& arguments);
 int fit(const std::vector<std::string>& arguments);
 int profile(const std::vector<std::string>& arguments);
 int operators(const std::vector<std::string>& arguments);
+int calls(const std::vector<std::string>& arguments);
 
 // Whether an option's value is one of those that it takes.
 Status oneOf(const std::string& option, const std::string& value, std::initializer_list<const char*> allowed);

@@ -19,6 +19,7 @@ usage: sheaf COMMAND ...
   profile -o P.json                measure this machine for that
   init OUT.plan -o W.safetensors   fresh weights for a graph that has none
   operators                        the ONNX operators that are taken
+  calls                            the library functions that a plan may call
 
 `sheaf COMMAND --help` has the options. `sheaf-run` runs plans.
 )";
@@ -36,7 +37,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, int (*)(const std::vector<std::string>&)> commands{
       {"compile", tool::compile}, {"inspect", tool::inspect},     {"assemble", tool::assemble},
       {"init", tool::initialize}, {"operators", tool::operators}, {"verify", tool::verify},
-      {"fit", tool::fit},         {"simulate", tool::simulate},   {"profile", tool::profile}};
+      {"fit", tool::fit},         {"simulate", tool::simulate},   {"profile", tool::profile},
+      {"calls", tool::calls}};
   auto found = commands.find(command);
   if (found == commands.end()) return tool::fail("unknown command '" + command + "'; see sheaf --help");
   return found->second(arguments);

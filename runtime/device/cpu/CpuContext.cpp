@@ -94,12 +94,13 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
       break;
     case plan::Instruction::kCall: {
       auto made = world_->functions.find(&instruction);
-      if (made != world_->functions.end())
+      if (made != world_->functions.end()) {
         work.function = made->second;
-      else
-        work.function = makeLibraryFunction(instruction.call(), plan.training().seed());
-      if (!work.function)
-        return fail(Status::error("unknown library function '" + instruction.call().function() + "'"));
+        break;
+      }
+      Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
+      if (!function.ok()) return fail(function.status());
+      work.function = std::move(*function);
       break;
     }
     default:

@@ -27,11 +27,9 @@ Status makeFunctions(const plan::Plan& plan, World& world) {
   for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()}) {
     for (const plan::Instruction& instruction : *section) {
       if (!instruction.has_call()) continue;
-      std::shared_ptr<const LibraryFunction> function = makeLibraryFunction(instruction.call(), plan.training().seed());
-      if (!function)
-        return Status::error(instruction.label() + ": unknown library function '" + instruction.call().function() +
-                             "'");
-      world.functions.emplace(&instruction, std::move(function));
+      Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
+      if (!function.ok()) return Status::error(instruction.label() + ": " + function.status().message());
+      world.functions.emplace(&instruction, std::move(*function));
     }
   }
   return Status();

@@ -7,7 +7,7 @@
 
 #include "runtime/base/Status.h"
 #include "runtime/device/cpu/ComputePool.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Library.h"
 
 namespace sheaf::cpu {
 
@@ -19,9 +19,10 @@ struct Invocation {
   int64_t rank;                // data index
   int64_t step;
 
+  // By plan::operandIndex; null for an operand that the call does without.
   template <typename T>
   T* operand(int index) const {
-    return reinterpret_cast<T*>(operands[index]);
+    return index < 0 ? nullptr : reinterpret_cast<T*>(operands[index]);
   }
 };
 
@@ -31,27 +32,42 @@ class LibraryFunction {
   virtual Status run(const Invocation& invocation) const = 0;
 };
 
-// The function of a call that checkLibraryCall accepts; null if there is none of that name.
-std::unique_ptr<const LibraryFunction> makeLibraryFunction(const plan::LibraryCall& call, int64_t seed);
+// What is known of a call besides its attributes.
+struct CallSite {
+  const plan::LibraryCall& wire;  // for its operands' bytes and its scratch
+  int64_t seed;                   // of the plan
 
-// One maker per file of functions/; see runtime/plan/Library.h for what each computes.
-std::unique_ptr<const LibraryFunction> makeGemm(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeHalfGemm(const plan::LibraryCall& call);  // bf16
-std::unique_ptr<const LibraryFunction> makeAttention(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeAttentionGrad(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeScatterAdd(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeCopy(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeZero(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeSumPartials(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeCumSum(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeSquareSum(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeGradientNorm(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeDropout(const plan::LibraryCall& call, int64_t seed);
-std::unique_ptr<const LibraryFunction> makeConv(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeConvGradInput(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeConvGradFilter(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeMaxPool(const plan::LibraryCall& call);
-std::unique_ptr<const LibraryFunction> makeMaxPoolGrad(const plan::LibraryCall& call);
+  int64_t operandBytes(int index) const {
+    return index < wire.operands_size() ? static_cast<int64_t>(wire.operands(index).bytes()) : 0;
+  }
+  int64_t scratchPerThread() const { return static_cast<int64_t>(wire.scratch_per_thread()); }
+};
+
+using Function = std::unique_ptr<const LibraryFunction>;
+
+// The function of a call that checkLibraryCall accepts; an error if its attributes are not those of a call.
+Expected<Function> makeLibraryFunction(const plan::LibraryCall& call, int64_t seed);
+
+// The maker of each call, in the files of functions/.
+Function makeFunction(const plan::GemmCall& call, const CallSite& site);
+Function makeFunction(const plan::AttentionCall& call, const CallSite& site);
+Function makeFunction(const plan::AttentionGradCall& call, const CallSite& site);
+Function makeFunction(const plan::GatherCall& call, const CallSite& site);
+Function makeFunction(const plan::ScatterAddCall& call, const CallSite& site);
+Function makeFunction(const plan::CopyCall& call, const CallSite& site);
+Function makeFunction(const plan::ZeroCall& call, const CallSite& site);
+Function makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
+Function makeFunction(const plan::CumSumCall& call, const CallSite& site);
+Function makeFunction(const plan::SquareSumCall& call, const CallSite& site);
+Function makeFunction(const plan::GradientNormCall& call, const CallSite& site);
+Function makeFunction(const plan::DropoutCall& call, const CallSite& site);
+Function makeFunction(const plan::ConvCall& call, const CallSite& site);
+Function makeFunction(const plan::ConvGradInputCall& call, const CallSite& site);
+Function makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site);
+Function makeFunction(const plan::MaxPoolCall& call, const CallSite& site);
+Function makeFunction(const plan::MaxPoolGradCall& call, const CallSite& site);
+
+// A product of bf16; makeFunction of a gemm calls it.
+Function makeHalfGemm(const plan::GemmCall& call, const CallSite& site);
 
 }  // namespace sheaf::cpu

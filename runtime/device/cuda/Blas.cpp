@@ -83,28 +83,28 @@ cublasStatus_t Product::describe() {
   return status == CUBLAS_STATUS_SUCCESS ? point({somewhere, somewhere}) : status;
 }
 
-cublasStatus_t Product::point(const Beside& beside) const {
+cublasStatus_t Product::point(const EpilogueOperands& others) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   if (hasVector(shape_.epilogue))
-    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside.vector,
-                                            sizeof beside.vector);
+    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &others.vector,
+                                            sizeof others.vector);
   if (hasMatrix(shape_.epilogue) && status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &beside.matrix,
-                                            sizeof beside.matrix);
+    status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &others.matrix,
+                                            sizeof others.matrix);
   return status;
 }
 
 cublasStatus_t Product::run(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream, const void* a, const void* b,
-                            void* c, std::byte* workspace, const Beside& beside) const {
-  if (const cublasStatus_t status = point(beside); status != CUBLAS_STATUS_SUCCESS) return status;
+                            void* c, std::byte* workspace, const EpilogueOperands& others) const {
+  if (const cublasStatus_t status = point(others); status != CUBLAS_STATUS_SUCCESS) return status;
   const float one = 1, kept = shape_.add ? 1 : 0;
   return cublasLtMatmul(handle_, operation_, &one, b, left_, a, right_, &kept, c, result_, c, result_, &algorithm,
                         workspace, static_cast<size_t>(shape_.workspace), stream);
 }
 
 Status Product::enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace,
-                        const Beside& beside) const {
-  const cublasStatus_t status = run(algorithm_, stream, a, b, c, workspace, beside);
+                        const EpilogueOperands& others) const {
+  const cublasStatus_t status = run(algorithm_, stream, a, b, c, workspace, others);
   return status == CUBLAS_STATUS_SUCCESS ? Status() : failed("a matrix product", status);
 }
 

@@ -30,7 +30,7 @@ struct ProductShape {
   bool half = false;                              // operands are bf16, sums are f32 all the same
   bool tf32 = false;                              // operands in f32 may be rounded to TF32
   bool add = false;
-  // What is done besides (see Beside), with cuBLASLt's a and b exchanged for ours.
+  // What is done besides (see EpilogueOperands), with cuBLASLt's a and b exchanged for ours.
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::array<int, 3> alignments = {16, 16, 16};  // bytes whose multiples a, b, and c with what is beside it begin at
   int64_t workspace = 0;                         // bytes
@@ -40,7 +40,7 @@ struct ProductShape {
 };
 
 // What an epilogue reads or writes besides c: a bias or a sum, and a dense [m, n] that GELU is applied to.
-struct Beside {
+struct EpilogueOperands {
   void *vector = nullptr, *matrix = nullptr;
 };
 
@@ -53,14 +53,14 @@ class Product {
   Product& operator=(const Product&) = delete;
 
   Status enqueue(cudaStream_t stream, const void* a, const void* b, void* c, std::byte* workspace,
-                 const Beside& beside = {}) const;
+                 const EpilogueOperands& others = {}) const;
 
  private:
   friend class Blas;
   cublasStatus_t describe();
-  cublasStatus_t point(const Beside& beside) const;
+  cublasStatus_t point(const EpilogueOperands& others) const;
   cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream, const void* a, const void* b, void* c,
-                     std::byte* workspace, const Beside& beside) const;
+                     std::byte* workspace, const EpilogueOperands& others) const;
 
   cublasLtHandle_t handle_;
   ProductShape shape_;

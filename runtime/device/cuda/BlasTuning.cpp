@@ -94,23 +94,23 @@ Expected<Blas::Choice> Blas::fastest(const Product& product,
   };
   Bench bench;
   std::byte *a = nullptr, *b = nullptr, *c = nullptr, *workspace = nullptr;
-  Beside beside;
+  EpilogueOperands others;
   if (bench.open()) {
     a = bench.buffer(bytes(p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA));
     b = bench.buffer(bytes(p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB));
     c = bench.buffer(bytes(p.m, p.n, p.ldc, p.strideC));
     workspace = bench.buffer(p.workspace);
     if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-      beside = {bench.buffer(std::max(p.m, p.n) * width), bench.buffer(p.m * p.n * width)};
+      others = {bench.buffer(std::max(p.m, p.n) * width), bench.buffer(p.m * p.n * width)};
   }
-  if (!a || !b || !c || !workspace || (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !(beside.vector && beside.matrix))) {
+  if (!a || !b || !c || !workspace || (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !(others.vector && others.matrix))) {
     options_.warn(cat("no memory to measure the product ", p.name(), ": cuBLASLt's own choice is used"));
     return Choice{candidates[0].algo, 0};
   }
   Choice best{candidates[0].algo, 0};
   for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
     const float time = bench.microseconds([&](cudaStream_t stream) {
-      return product.run(candidate.algo, stream, a, b, c, workspace, beside) == CUBLAS_STATUS_SUCCESS;
+      return product.run(candidate.algo, stream, a, b, c, workspace, others) == CUBLAS_STATUS_SUCCESS;
     });
     if (time >= 0 && (best.microseconds == 0 || time < best.microseconds)) best = {candidate.algo, time};
   }

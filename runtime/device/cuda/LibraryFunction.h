@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "runtime/base/Status.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Library.h"
 
 namespace sheaf::cuda {
 
@@ -30,9 +30,10 @@ struct Invocation {
   uint64_t* finding;           // in device memory: Finding in the low half, `instruction` in the high half
   uint32_t instruction;        // number of the instruction, for findings
 
+  // By plan::operandIndex; null for an operand that the call does without.
   template <typename T>
   T* operand(int index) const {
-    return reinterpret_cast<T*>(operands[index]);
+    return index < 0 ? nullptr : reinterpret_cast<T*>(operands[index]);
   }
 };
 
@@ -43,7 +44,7 @@ class LibraryFunction {
 };
 
 // The function of a call that checkLibraryCall accepts; an error if it has none, or none on a GPU. Chooses algorithms.
-Expected<std::unique_ptr<const LibraryFunction>> makeLibraryFunction(const plan::LibraryCall& call, int64_t seed,
+Expected<std::unique_ptr<const LibraryFunction>> makeLibraryFunction(const plan::LibraryCall& wire, int64_t seed,
                                                                      Blas& blas);
 
 }  // namespace sheaf::cuda

@@ -12,7 +12,10 @@ set(SHEAF_CUDA_KERNELS
   ${SHEAF_CUDA_FUNCTION_KERNELS})
 # What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
 set(SHEAF_CUDA_SHARED_SOURCES
-  ../../comm/AbortSignal.cpp ../../plan/Library.cpp ../../plan/Tiles.cpp ../../plan/Types.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp)
+  ../../comm/AbortSignal.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp)
 foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/../../plan/sources.cmake)  # SHEAF_CALL_SOURCES
+list(TRANSFORM SHEAF_CALL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/../../plan/)
+list(APPEND SHEAF_CUDA_SHARED_SOURCES ${SHEAF_CALL_SOURCES})

@@ -14,8 +14,15 @@ constexpr int64_t kQueries = plan::kAttentionQueries, kKeys = plan::kAttentionKe
 
 class Attention : public LibraryFunction {
  public:
-  explicit Attention(const plan::LibraryCall& call)
-      : shape_(call), scratchBytes_(call.scratch_per_thread()), resultIndex_(shape_.mask ? 4 : 3) {}
+  Attention(const plan::AttentionCall& call, const CallSite& site)
+      : shape_(call),
+        scratchBytes_(site.scratchPerThread()),
+        query_(plan::operandIndex<"query">(call)),
+        key_(plan::operandIndex<"key">(call)),
+        value_(plan::operandIndex<"value">(call)),
+        mask_(plan::operandIndex<"mask">(call)),
+        result_(plan::operandIndex<"result">(call)),
+        logSumExp_(plan::operandIndex<"log_sum_exp">(call)) {}
 
   Status run(const Invocation& invocation) const override {
     const int64_t tiles = (shape_.s + kQueries - 1) / kQueries, heads = shape_.b * shape_.h;
@@ -39,23 +46,24 @@ class Attention : public LibraryFunction {
     float *queries = scores + kQueries * kKeys, *results = queries + kQueries * p.d,
           *keyTile = results + kQueries * p.e, *values = keyTile + kKeys * p.d;
     const AttentionShape::Rows q =
-        p.load(invocation, 0, (batch * p.s + query) * p.queryRow + head * p.d, p.queryRow, rows, p.d, queries);
+        p.load(invocation, query_, (batch * p.s + query) * p.queryRow + head * p.d, p.queryRow, rows, p.d, queries);
     const int64_t resultOffset = (batch * p.s + query) * p.resultRow + head * p.e,
                   resultRow = p.half ? p.e : p.resultRow;
-    float* result = p.half ? results : invocation.operand<float>(resultIndex_) + resultOffset;
-    float* logSumExp = invocation.operand<float>(resultIndex_ + 1) + (batch * p.h + head) * p.s + query;
+    float* result = p.half ? results : invocation.operand<float>(result_) + resultOffset;
+    float* logSumExp = invocation.operand<float>(logSumExp_) + (batch * p.h + head) * p.s + query;
     float maximum[kQueries], sum[kQueries];
     std::fill_n(maximum, rows, -FLT_MAX);
     std::fill_n(sum, rows, 0.0f);
     for (int64_t key = first; key < limit; key += kKeys) {
       const int64_t keys = std::min(kKeys, limit - key);
       const AttentionShape::Rows k =
-          p.load(invocation, 1, (batch * p.t + key) * p.keyRow + group * p.d, p.keyRow, keys, p.d, keyTile);
+          p.load(invocation, key_, (batch * p.t + key) * p.keyRow + group * p.d, p.keyRow, keys, p.d, keyTile);
       const AttentionShape::Rows v =
-          p.load(invocation, 2, (batch * p.t + key) * p.valueRow + group * p.e, p.valueRow, keys, p.e, values);
-      failure.note(sgemm(false, true, rows, keys, p.d, p.scale, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
+          p.load(invocation, value_, (batch * p.t + key) * p.valueRow + group * p.e, p.valueRow, keys, p.e, values);
+      failure.note(sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
       if (p.mask)
-        addMask(p, p.maskOf(invocation.operand<float>(3), batch, head), query, rows, key, keys, scores, loops().add);
+        addMask(p, p.maskOf(invocation.operand<float>(mask_), batch, head), query, rows, key, keys, scores,
+                loops().add);
       for (int64_t row = 0; row < rows; ++row) {
         const float before = maximum[row];
         const AttentionShape::Seen seen = p.seen(query + row, key, keys);
@@ -78,18 +86,18 @@ class Attention : public LibraryFunction {
       loops().scale(result + row * resultRow, p.e, 1 / sum[row]);
       logSumExp[row] = maximum[row] + std::log(sum[row]);
     }
-    p.store(invocation, resultIndex_, resultOffset, p.resultRow, rows, p.e, result);
+    p.store(invocation, result_, resultOffset, p.resultRow, rows, p.e, result);
   }
 
   const AttentionShape shape_;
   const int64_t scratchBytes_;
-  const int resultIndex_;
+  const int query_, key_, value_, mask_, result_, logSumExp_;  // operands
 };
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeAttention(const plan::LibraryCall& call) {
-  return std::make_unique<Attention>(call);
+Function makeFunction(const plan::AttentionCall& call, const CallSite& site) {
+  return std::make_unique<Attention>(call, site);
 }
 
 }  // namespace sheaf::cpu

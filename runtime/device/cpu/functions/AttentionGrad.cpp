@@ -13,14 +13,23 @@ constexpr int64_t kQueries = plan::kAttentionQueries, kKeys = plan::kAttentionKe
 
 class AttentionGrad : public LibraryFunction {
  public:
-  explicit AttentionGrad(const plan::LibraryCall& call)
+  AttentionGrad(const plan::AttentionGradCall& call, const CallSite& site)
       : shape_(call),
-        gradientRow_(plan::integer(call, "gradient_row")),
-        queryGradientRow_(plan::integer(call, "query_gradient_row")),
-        keyGradientRow_(plan::integer(call, "key_gradient_row")),
-        valueGradientRow_(plan::integer(call, "value_gradient_row")),
-        scratchBytes_(call.scratch_per_thread()),
-        outputs_(shape_.mask ? 7 : 6) {}
+        gradientRow_(call.gradientRow),
+        queryGradientRow_(call.queryGradientRow),
+        keyGradientRow_(call.keyGradientRow),
+        valueGradientRow_(call.valueGradientRow),
+        scratchBytes_(site.scratchPerThread()),
+        query_(plan::operandIndex<"query">(call)),
+        key_(plan::operandIndex<"key">(call)),
+        value_(plan::operandIndex<"value">(call)),
+        result_(plan::operandIndex<"result">(call)),
+        logSumExp_(plan::operandIndex<"log_sum_exp">(call)),
+        gradient_(plan::operandIndex<"gradient">(call)),
+        mask_(plan::operandIndex<"mask">(call)),
+        queryGradient_(plan::operandIndex<"query_gradient">(call)),
+        keyGradient_(plan::operandIndex<"key_gradient">(call)),
+        valueGradient_(plan::operandIndex<"value_gradient">(call)) {}
 
   Status run(const Invocation& invocation) const override {
     SgemmFailure failure;
@@ -72,15 +81,15 @@ class AttentionGrad : public LibraryFunction {
             queries * queryGradientRow_ + head * p.d,
             keys * keyGradientRow_ + group * p.d,
             keys * valueGradientRow_ + group * p.e,
-            invocation.operand<float>(4) + (batch * p.h + head) * p.s,
-            p.mask ? p.maskOf(invocation.operand<float>(6), batch, head) : nullptr,
+            invocation.operand<float>(logSumExp_) + (batch * p.h + head) * p.s,
+            p.mask ? p.maskOf(invocation.operand<float>(mask_), batch, head) : nullptr,
             scratch.queryGradient,
             scratch.keyGradient,
             scratch.valueGradient};
     if (p.half) return at;
-    at.querySums = invocation.operand<float>(outputs_) + at.queryGradient;
-    at.keySums = invocation.operand<float>(outputs_ + 1) + at.keyGradient;
-    at.valueSums = invocation.operand<float>(outputs_ + 2) + at.valueGradient;
+    at.querySums = invocation.operand<float>(queryGradient_) + at.queryGradient;
+    at.keySums = invocation.operand<float>(keyGradient_) + at.keyGradient;
+    at.valueSums = invocation.operand<float>(valueGradient_) + at.valueGradient;
     return at;
   }
 
@@ -92,8 +101,9 @@ class AttentionGrad : public LibraryFunction {
       const Head at = head(invocation, batch, group * queryHeads + i, group, scratch);
       for (int64_t row = 0; row < p.s; ++row) {
         // The tiles are free as yet: each holds a row.
-        const auto result = p.load(invocation, 3, at.result + row * p.resultRow, 0, 1, p.e, scratch.valueTile);
-        const auto gradient = p.load(invocation, 5, at.gradient + row * gradientRow_, 0, 1, p.e, scratch.gradientTile);
+        const auto result = p.load(invocation, result_, at.result + row * p.resultRow, 0, 1, p.e, scratch.valueTile);
+        const auto gradient =
+            p.load(invocation, gradient_, at.gradient + row * gradientRow_, 0, 1, p.e, scratch.gradientTile);
         scratch.delta[row] = loops().dot(result.data, gradient.data, p.e);
       }
       for (int64_t row = 0; row < p.s; ++row) std::fill_n(at.querySums + row * querySumsRow(), p.d, 0.0f);
@@ -105,15 +115,16 @@ class AttentionGrad : public LibraryFunction {
             std::fill_n(at.valueSums + row * valueSumsRow(), p.e, 0.0f);
           }
         }
-        const auto k = p.load(invocation, 1, at.key + key * p.keyRow, p.keyRow, keys, p.d, scratch.keyTile);
-        const auto v = p.load(invocation, 2, at.value + key * p.valueRow, p.valueRow, keys, p.e, scratch.valueTile);
+        const auto k = p.load(invocation, key_, at.key + key * p.keyRow, p.keyRow, keys, p.d, scratch.keyTile);
+        const auto v =
+            p.load(invocation, value_, at.value + key * p.valueRow, p.valueRow, keys, p.e, scratch.valueTile);
         for (int64_t query = 0; query < p.s; query += kQueries)
           runTile(invocation, at, k, v, query, key, scratch, failure);
       }
-      p.store(invocation, outputs_, at.queryGradient, queryGradientRow_, p.s, p.d, at.querySums);
+      p.store(invocation, queryGradient_, at.queryGradient, queryGradientRow_, p.s, p.d, at.querySums);
       if (i + 1 < queryHeads) continue;
-      p.store(invocation, outputs_ + 1, at.keyGradient, keyGradientRow_, p.t, p.d, at.keySums);
-      p.store(invocation, outputs_ + 2, at.valueGradient, valueGradientRow_, p.t, p.e, at.valueSums);
+      p.store(invocation, keyGradient_, at.keyGradient, keyGradientRow_, p.t, p.d, at.keySums);
+      p.store(invocation, valueGradient_, at.valueGradient, valueGradientRow_, p.t, p.e, at.valueSums);
     }
   }
 
@@ -122,11 +133,11 @@ class AttentionGrad : public LibraryFunction {
     const AttentionShape& p = shape_;
     const int64_t rows = std::min(kQueries, p.s - query), keys = std::min(kKeys, p.keyLimit(query, rows) - key);
     if (keys <= 0 || key + keys <= p.firstKey(query)) return;
-    const auto q = p.load(invocation, 0, at.query + query * p.queryRow, p.queryRow, rows, p.d, scratch.queryTile);
-    const auto gradient =
-        p.load(invocation, 5, at.gradient + query * gradientRow_, gradientRow_, rows, p.e, scratch.gradientTile);
+    const auto q = p.load(invocation, query_, at.query + query * p.queryRow, p.queryRow, rows, p.d, scratch.queryTile);
+    const auto gradient = p.load(invocation, gradient_, at.gradient + query * gradientRow_, gradientRow_, rows, p.e,
+                                 scratch.gradientTile);
     float *scores = scratch.scores, *gradients = scratch.gradients;
-    failure.note(sgemm(false, true, rows, keys, p.d, p.scale, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
+    failure.note(sgemm(false, true, rows, keys, p.d, p.factor, q.data, q.stride, k.data, k.stride, 0, scores, kKeys));
     if (p.mask) addMask(p, at.mask, query, rows, key, keys, scores, loops().add);
     failure.note(
         sgemm(false, true, rows, keys, p.e, 1, gradient.data, gradient.stride, v.data, v.stride, 0, gradients, kKeys));
@@ -139,7 +150,7 @@ class AttentionGrad : public LibraryFunction {
       std::fill_n(weights, seen.first, 0.0f);
       std::fill_n(slopes, seen.first, 0.0f);
       loops().softmaxGradientRow(weights + seen.first, slopes + seen.first, seen.count, keys - seen.first, logSumExp,
-                                 scratch.delta[query + row], p.scale);
+                                 scratch.delta[query + row], p.factor);
     }
     failure.note(sgemm(true, false, keys, p.e, rows, 1, scores, kKeys, gradient.data, gradient.stride, 1,
                        at.valueSums + key * valueSumsRow(), valueSumsRow()));
@@ -151,13 +162,14 @@ class AttentionGrad : public LibraryFunction {
 
   const AttentionShape shape_;
   const int64_t gradientRow_, queryGradientRow_, keyGradientRow_, valueGradientRow_, scratchBytes_;
-  const int outputs_;
+  // Operands.
+  const int query_, key_, value_, result_, logSumExp_, gradient_, mask_, queryGradient_, keyGradient_, valueGradient_;
 };
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeAttentionGrad(const plan::LibraryCall& call) {
-  return std::make_unique<AttentionGrad>(call);
+Function makeFunction(const plan::AttentionGradCall& call, const CallSite& site) {
+  return std::make_unique<AttentionGrad>(call, site);
 }
 
 }  // namespace sheaf::cpu

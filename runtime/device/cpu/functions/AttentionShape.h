@@ -11,26 +11,9 @@
 
 namespace sheaf::cpu {
 
-struct AttentionShape {
-  explicit AttentionShape(const plan::LibraryCall& call)
-      : b(plan::integer(call, "b")),
-        s(plan::integer(call, "s")),
-        t(plan::integer(call, "t")),
-        h(plan::integer(call, "h")),
-        g(plan::integer(call, "g")),
-        d(plan::integer(call, "d")),
-        e(plan::integer(call, "e")),
-        causal(plan::integer(call, "causal") != 0),
-        window(causal ? plan::integer(call, "window") : 0),
-        mask(plan::integer(call, "mask") != 0),
-        maskB(plan::integer(call, "mask_b")),
-        maskH(plan::integer(call, "mask_h")),
-        queryRow(plan::integer(call, "query_row")),
-        keyRow(plan::integer(call, "key_row")),
-        valueRow(plan::integer(call, "value_row")),
-        resultRow(plan::integer(call, "result_row")),
-        half(plan::elementType(call) == plan::BF16),
-        scale(static_cast<float>(plan::real(call, "scale"))) {}
+struct AttentionShape : plan::AttentionShape {
+  explicit AttentionShape(const plan::AttentionShape& call)
+      : plan::AttentionShape(call), half(type == plan::BF16), factor(static_cast<float>(scale)) {}
 
   // Keys [0, limit) are all that queries [begin, begin + rows) may see.
   int64_t keyLimit(int64_t begin, int64_t rows) const {
@@ -72,13 +55,8 @@ struct AttentionShape {
     return mask + ((maskB == 1 ? 0 : batch) * maskH + (maskH == 1 ? 0 : head)) * s * t;
   }
 
-  int64_t b, s, t, h, g, d, e;
-  bool causal;
-  int64_t window;
-  bool mask;
-  int64_t maskB, maskH, queryRow, keyRow, valueRow, resultRow;
-  bool half;  // query, key, value, result and gradients are bf16
-  float scale;
+  const bool half;     // query, key, value, result and gradients are bf16
+  const float factor;  // scale
 };
 
 // Adds a tile of the mask to a tile of scores.

@@ -13,14 +13,14 @@ namespace {
 
 class Convolution : public LibraryFunction {
  public:
-  explicit Convolution(const plan::LibraryCall& call)
+  Convolution(const plan::ConvolutionShape& call, const CallSite& site)
       : window_(call),
-        o_(plan::integer(call, "o")),
-        groups_(plan::integer(call, "groups")),
-        scratchBytes_(call.scratch_per_thread()),
+        o_(call.o),
+        groups_(call.groups),
+        scratchBytes_(site.scratchPerThread()),
         groupInputs_(window_.c / groups_),
         groupOutputs_(o_ / groups_),
-        patch_(groupInputs_ * window_.kh * window_.kw),
+        patch_(call.patch()),
         pixels_(window_.oh * window_.ow),
         rangePixels_(plan::convPixels(patch_, pixels_)),
         ranges_((pixels_ + rangePixels_ - 1) / rangePixels_) {}
@@ -72,10 +72,12 @@ class Convolution : public LibraryFunction {
 class Forward : public Convolution {
  public:
   using Convolution::Convolution;
+  using Call = plan::ConvCall;
 
   Status run(const Invocation& invocation) const override {
-    const float *input = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
-    float* result = invocation.operand<float>(2);
+    const float *input = invocation.operand<float>(plan::kOperand<Call, "input">),
+                *filter = invocation.operand<float>(plan::kOperand<Call, "filter">);
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     SgemmFailure failure;
     invocation.pool.run(window_.n * groups_ * ranges_, [&](int64_t item, int thread) {
       const int64_t first = item % ranges_ * rangePixels_, count = std::min(rangePixels_, pixels_ - first);
@@ -92,11 +94,13 @@ class Forward : public Convolution {
 class GradInput : public Convolution {
  public:
   using Convolution::Convolution;
+  using Call = plan::ConvGradInputCall;
 
   // Windows overlap, so one item is a whole group of an image, its ranges in order.
   Status run(const Invocation& invocation) const override {
-    const float *gradient = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
-    float* result = invocation.operand<float>(2);
+    const float *gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">),
+                *filter = invocation.operand<float>(plan::kOperand<Call, "filter">);
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     SgemmFailure failure;
     invocation.pool.run(window_.n * groups_, [&](int64_t item, int thread) {
       const int64_t group = item % groups_, image = item / groups_;
@@ -116,11 +120,13 @@ class GradInput : public Convolution {
 class GradFilter : public Convolution {
  public:
   using Convolution::Convolution;
+  using Call = plan::ConvGradFilterCall;
 
   // One item is a range of a group's input channels: all images and ranges of pixels in order.
   Status run(const Invocation& invocation) const override {
-    const float *input = invocation.operand<float>(0), *gradient = invocation.operand<float>(1);
-    float* result = invocation.operand<float>(2);
+    const float *input = invocation.operand<float>(plan::kOperand<Call, "input">),
+                *gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">);
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     constexpr int64_t kRows = 64;  // of the product, at least
     const int64_t element = window_.kh * window_.kw, channels = std::max<int64_t>(kRows / element, 1);
     const int64_t parts = (groupInputs_ + channels - 1) / channels;
@@ -148,16 +154,16 @@ class GradFilter : public Convolution {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeConv(const plan::LibraryCall& call) {
-  return std::make_unique<Forward>(call);
+Function makeFunction(const plan::ConvCall& call, const CallSite& site) {
+  return std::make_unique<Forward>(call, site);
 }
 
-std::unique_ptr<const LibraryFunction> makeConvGradInput(const plan::LibraryCall& call) {
-  return std::make_unique<GradInput>(call);
+Function makeFunction(const plan::ConvGradInputCall& call, const CallSite& site) {
+  return std::make_unique<GradInput>(call, site);
 }
 
-std::unique_ptr<const LibraryFunction> makeConvGradFilter(const plan::LibraryCall& call) {
-  return std::make_unique<GradFilter>(call);
+Function makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site) {
+  return std::make_unique<GradFilter>(call, site);
 }
 
 }  // namespace sheaf::cpu

@@ -5,8 +5,6 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/Library.h"
-#include "runtime/plan/StridedCopy.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -15,16 +13,18 @@ using Dimension = plan::CopyDimension;
 
 class Copy : public LibraryFunction {
  public:
-  explicit Copy(const plan::LibraryCall& call)
-      : width_(plan::integer(call, "element_bytes")),
-        sourceOffset_(plan::integer(call, "source_offset")),
-        zeroBytes_(plan::integer(call, "zero") != 0 && call.operands_size() > 1 ? call.operands(1).bytes() : 0) {
-    chooseInner(plan::copyDimensions(call));
+  using Call = plan::CopyCall;
+
+  Copy(const Call& call, const CallSite& site)
+      : width_(call.elementBytes),
+        sourceOffset_(call.sourceOffset),
+        zeroBytes_(call.zero ? site.operandBytes(plan::kOperand<Call, "destination">) : 0) {
+    chooseInner(plan::simplified(call.dimensions));
   }
 
   Status run(const Invocation& invocation) const override {
-    const std::byte* source = invocation.operand<std::byte>(0) + sourceOffset_ * width_;
-    std::byte* destination = invocation.operand<std::byte>(1);
+    const std::byte* source = invocation.operand<std::byte>(plan::kOperand<Call, "source">) + sourceOffset_ * width_;
+    std::byte* destination = invocation.operand<std::byte>(plan::kOperand<Call, "destination">);
     if (zeroBytes_ > 0) {
       invocation.pool.run((zeroBytes_ + kItemBytes - 1) / kItemBytes, [&](int64_t item, int) {
         std::memset(destination + item * kItemBytes, 0, std::min(kItemBytes, zeroBytes_ - item * kItemBytes));
@@ -112,8 +112,8 @@ class Copy : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeCopy(const plan::LibraryCall& call) {
-  return std::make_unique<Copy>(call);
+Function makeFunction(const plan::CopyCall& call, const CallSite& site) {
+  return std::make_unique<Copy>(call, site);
 }
 
 }  // namespace sheaf::cpu

@@ -4,26 +4,25 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/Library.h"
 
 namespace sheaf::cpu {
 namespace {
 
 class Dropout : public LibraryFunction {
  public:
-  Dropout(const plan::LibraryCall& call, int64_t seed)
-      : count_(plan::integer(call, "count")),
-        node_(static_cast<uint32_t>(plan::integer(call, "node"))),
-        seed_(static_cast<uint64_t>(seed)) {
-    const double ratio = plan::real(call, "ratio");
+  using Call = plan::DropoutCall;
+
+  Dropout(const Call& call, const CallSite& site)
+      : count_(call.count), node_(static_cast<uint32_t>(call.node)), seed_(static_cast<uint64_t>(site.seed)) {
+    const double ratio = call.ratio;
     // Kept iff word * 2^-32 >= ratio, which is word >= ceil(ratio * 2^32): the product is exact.
     threshold_ = static_cast<uint64_t>(std::ceil(ratio * 4294967296.0));
     scale_ = ratio < 1 ? static_cast<float>(1 / (1 - ratio)) : 0.0f;
   }
 
   Status run(const Invocation& invocation) const override {
-    const float* source = invocation.operand<float>(0);
-    float* destination = invocation.operand<float>(1);
+    const float* source = invocation.operand<float>(plan::kOperand<Call, "source">);
+    float* destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
     constexpr int64_t kItem = 16384;
     const uint64_t first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(count_);
     const simd::Philox philox{seed_, node_, static_cast<uint32_t>(invocation.step)};
@@ -44,8 +43,8 @@ class Dropout : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeDropout(const plan::LibraryCall& call, int64_t seed) {
-  return std::make_unique<Dropout>(call, seed);
+Function makeFunction(const plan::DropoutCall& call, const CallSite& site) {
+  return std::make_unique<Dropout>(call, site);
 }
 
 }  // namespace sheaf::cpu

@@ -4,7 +4,6 @@
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/functions/GemmEpilogue.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
@@ -12,26 +11,26 @@ namespace {
 
 class Gemm : public LibraryFunction {
  public:
-  explicit Gemm(const plan::LibraryCall& call)
-      : m_(plan::integer(call, "m")),
-        n_(plan::integer(call, "n")),
-        k_(plan::integer(call, "k")),
-        batch_(plan::integer(call, "batch")),
-        transposeA_(plan::integer(call, "transpose_a") != 0),
-        transposeB_(plan::integer(call, "transpose_b") != 0),
-        lda_(plan::integer(call, "lda")),
-        ldb_(plan::integer(call, "ldb")),
-        ldc_(plan::integer(call, "ldc")),
-        strideA_(plan::integer(call, "stride_a")),
-        strideB_(plan::integer(call, "stride_b")),
-        strideC_(plan::integer(call, "stride_c")),
+  explicit Gemm(const plan::GemmCall& call)
+      : m_(call.m),
+        n_(call.n),
+        k_(call.k),
+        batch_(call.batch),
+        transposeA_(call.transposeA),
+        transposeB_(call.transposeB),
+        lda_(call.lda),
+        ldb_(call.ldb),
+        ldc_(call.ldc),
+        strideA_(call.strideA),
+        strideB_(call.strideB),
+        strideC_(call.strideC),
         tile_(plan::gemmTile(m_, n_, k_, batch_, transposeA_, transposeB_, false)),
         epilogue_(call) {}
 
   Status run(const Invocation& invocation) const override {
-    const float* a = invocation.operand<float>(0);
-    const float* b = invocation.operand<float>(1);
-    float* c = invocation.operand<float>(epilogue_.result());
+    const float* a = invocation.operand<float>(epilogue_.a());
+    const float* b = invocation.operand<float>(epilogue_.b());
+    float* c = invocation.operand<float>(epilogue_.c());
     const int64_t tileRows = (m_ + tile_.rows - 1) / tile_.rows, tileColumns = (n_ + tile_.columns - 1) / tile_.columns;
     SgemmFailure failure;
     // Neighbouring tiles share columns of b, the operand whose packing costs more.
@@ -59,8 +58,8 @@ class Gemm : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeGemm(const plan::LibraryCall& call) {
-  if (plan::elementType(call) == plan::BF16) return makeHalfGemm(call);
+Function makeFunction(const plan::GemmCall& call, const CallSite& site) {
+  if (call.type == plan::BF16) return makeHalfGemm(call, site);
   return std::make_unique<Gemm>(call);
 }
 

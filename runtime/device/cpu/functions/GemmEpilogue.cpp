@@ -8,8 +8,6 @@
 namespace sheaf::cpu {
 namespace {
 
-using plan::Epilogue;
-
 // Elements that are worked on at a time, in f32.
 constexpr int64_t kColumns = 256;
 
@@ -32,66 +30,65 @@ void add(float* sums, const uint16_t* from, int64_t count) {
   loops().addHalf(sums, from, count);
 }
 
-bool hasSide(Epilogue kind) {
-  return kind == Epilogue::kBias || kind == Epilogue::kBiasGelu || kind == Epilogue::kGeluGrad;
-}
-
 }  // namespace
 
-GemmEpilogue::GemmEpilogue(const plan::LibraryCall& call)
-    : kind_(plan::epilogue(call)),
-      half_(plan::elementType(call) == plan::BF16),
-      result_(hasSide(kind_) ? 3 : 2),
-      n_(plan::integer(call, "n")),
-      k_(plan::integer(call, "k")),
-      ldc_(plan::integer(call, "ldc")),
-      summed_(plan::integer(call, kind_ == Epilogue::kSumA ? "m" : "n")),
-      summedRow_(plan::integer(call, kind_ == Epilogue::kSumA ? "lda" : "ldb")) {}
+GemmEpilogue::GemmEpilogue(const plan::GemmCall& call)
+    : call_(call),
+      a_(plan::operandIndex<"a">(call)),
+      b_(plan::operandIndex<"b">(call)),
+      c_(plan::operandIndex<"c">(call)),
+      bias_(plan::operandIndex<"bias">(call)),
+      geluInput_(plan::operandIndex<"gelu_input">(call)),
+      savedGeluInput_(plan::operandIndex<"saved_gelu_input">(call)),
+      sum_(plan::operandIndex<"sum">(call)) {}
 
 template <typename T>
 void GemmEpilogue::finishRow(const Invocation& invocation, int64_t row, int64_t column, int64_t columns) const {
-  T* c = invocation.operand<T>(result_) + row * ldc_ + column;
-  const T* side = hasSide(kind_) ? invocation.operand<T>(2) : nullptr;
-  float values[kColumns], beside[kColumns];
+  T* c = invocation.operand<T>(c_) + row * call_.ldc + column;
+  float values[kColumns], others[kColumns];
   load(c, values, columns);
-  if (kind_ == Epilogue::kBias || kind_ == Epilogue::kBiasGelu) {
-    load(side + column, beside, columns);
-    loops().add(values, beside, columns);
+  if (call_.addsBias()) {
+    load(invocation.operand<T>(bias_) + column, others, columns);
+    loops().add(values, others, columns);
   }
-  if (kind_ == Epilogue::kGelu || kind_ == Epilogue::kBiasGelu) {
-    store(values, invocation.operand<T>(result_ + 1) + row * n_ + column, columns);
+  if (call_.appliesGelu()) {
+    store(values, invocation.operand<T>(savedGeluInput_) + row * call_.n + column, columns);
     loops().gelu(values, columns);
   }
-  if (kind_ == Epilogue::kGeluGrad) {
-    load(side + row * n_ + column, beside, columns);
-    loops().geluGradient(beside, values, columns);
+  if (geluInput_ >= 0) {
+    load(invocation.operand<T>(geluInput_) + row * call_.n + column, others, columns);
+    loops().geluGradient(others, values, columns);
   }
   store(values, c, columns);
 }
 
 void GemmEpilogue::finish(const Invocation& invocation, int64_t row, int64_t column, int64_t rows,
                           int64_t columns) const {
-  if (kind_ == Epilogue::kNone || kind_ == Epilogue::kSumA || kind_ == Epilogue::kSumB) return;
+  if (call_.epilogue == plan::GemmEpilogue::kNone || call_.sums()) return;
   for (int64_t i = row; i < row + rows; ++i)
     for (int64_t j = column; j < column + columns; j += kColumns) {
       const int64_t width = std::min(kColumns, column + columns - j);
-      half_ ? finishRow<uint16_t>(invocation, i, j, width) : finishRow<float>(invocation, i, j, width);
+      call_.type == plan::BF16 ? finishRow<uint16_t>(invocation, i, j, width)
+                               : finishRow<float>(invocation, i, j, width);
     }
 }
 
 template <typename T>
 void GemmEpilogue::sumColumns(const Invocation& invocation) const {
-  const T* source = invocation.operand<T>(kind_ == Epilogue::kSumA ? 0 : 1);
-  T* result = invocation.operand<T>(3);
+  // Both a and b have a row for each of k.
+  const bool ofA = call_.epilogue == plan::GemmEpilogue::kSumA;
+  const T* source = invocation.operand<T>(ofA ? a_ : b_);
+  const int64_t row = ofA ? call_.lda : call_.ldb, all = ofA ? call_.m : call_.n;
+  T* result = invocation.operand<T>(sum_);
   // Sums of blocks of rows are added up: fewer roundings in a row than rows.
   constexpr int64_t kRows = 64;
-  invocation.pool.run((summed_ + kColumns - 1) / kColumns, [&](int64_t item, int) {
-    const int64_t column = item * kColumns, width = std::min(kColumns, summed_ - column);
+  invocation.pool.run((all + kColumns - 1) / kColumns, [&](int64_t item, int) {
+    const int64_t column = item * kColumns, width = std::min(kColumns, all - column);
     float sums[kColumns] = {}, block[kColumns];
-    for (int64_t begin = 0; begin < k_; begin += kRows) {
-      load(source + begin * summedRow_ + column, block, width);
-      for (int64_t row = begin + 1; row < std::min(begin + kRows, k_); ++row)
-        add(block, source + row * summedRow_ + column, width);
+    for (int64_t begin = 0; begin < call_.k; begin += kRows) {
+      load(source + begin * row + column, block, width);
+      for (int64_t i = begin + 1; i < std::min(begin + kRows, call_.k); ++i)
+        add(block, source + i * row + column, width);
       loops().add(sums, block, width);
     }
     store(sums, result + column, width);
@@ -99,8 +96,8 @@ void GemmEpilogue::sumColumns(const Invocation& invocation) const {
 }
 
 void GemmEpilogue::sum(const Invocation& invocation) const {
-  if (kind_ != Epilogue::kSumA && kind_ != Epilogue::kSumB) return;
-  half_ ? sumColumns<uint16_t>(invocation) : sumColumns<float>(invocation);
+  if (!call_.sums()) return;
+  call_.type == plan::BF16 ? sumColumns<uint16_t>(invocation) : sumColumns<float>(invocation);
 }
 
 }  // namespace sheaf::cpu

@@ -1,19 +1,20 @@
-// What a gemm does besides its product: see Epilogue in runtime/plan/Library.h.
+// The operands of a gemm, and what it does besides its product: see plan::GemmEpilogue.
 #pragma once
 
 #include <cstdint>
 
 #include "runtime/device/cpu/LibraryFunction.h"
-#include "runtime/plan/Library.h"
 
 namespace sheaf::cpu {
 
 class GemmEpilogue {
  public:
-  explicit GemmEpilogue(const plan::LibraryCall& call);
+  explicit GemmEpilogue(const plan::GemmCall& call);
 
-  // The operand that is c.
-  int result() const { return result_; }
+  // Indices of operands.
+  int a() const { return a_; }
+  int b() const { return b_; }
+  int c() const { return c_; }
   // Finishes the tile of c at (row, column), which holds op(a) op(b) as it is stored.
   void finish(const Invocation& invocation, int64_t row, int64_t column, int64_t rows, int64_t columns) const;
   // Sums an operand, if that is the epilogue: the same blocks of rows whatever the number of threads.
@@ -25,11 +26,8 @@ class GemmEpilogue {
   template <typename T>
   void sumColumns(const Invocation& invocation) const;
 
-  const plan::Epilogue kind_;
-  const bool half_;
-  const int result_;
-  const int64_t n_, k_, ldc_;
-  const int64_t summed_, summedRow_;  // columns of the operand that is summed, and elements from one row to the next
+  const plan::GemmCall call_;
+  const int a_, b_, c_, bias_, geluInput_, savedGeluInput_, sum_;
 };
 
 }  // namespace sheaf::cpu

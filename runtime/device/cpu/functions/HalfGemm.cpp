@@ -10,7 +10,6 @@
 #include "runtime/device/cpu/functions/GemmEpilogue.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
@@ -123,18 +122,18 @@ class Product {
 
 class HalfGemm : public LibraryFunction {
  public:
-  explicit HalfGemm(const plan::LibraryCall& call)
-      : m_(plan::integer(call, "m")),
-        n_(plan::integer(call, "n")),
-        k_(plan::integer(call, "k")),
-        batch_(plan::integer(call, "batch")),
-        a_{plan::integer(call, "transpose_a") != 0, plan::integer(call, "lda")},
-        b_{plan::integer(call, "transpose_b") != 0, plan::integer(call, "ldb")},
-        ldc_(plan::integer(call, "ldc")),
-        strideA_(plan::integer(call, "stride_a")),
-        strideB_(plan::integer(call, "stride_b")),
-        strideC_(plan::integer(call, "stride_c")),
-        scratchBytes_(call.scratch_per_thread()),
+  HalfGemm(const plan::GemmCall& call, const CallSite& site)
+      : m_(call.m),
+        n_(call.n),
+        k_(call.k),
+        batch_(call.batch),
+        a_{call.transposeA, call.lda},
+        b_{call.transposeB, call.ldb},
+        ldc_(call.ldc),
+        strideA_(call.strideA),
+        strideB_(call.strideB),
+        strideC_(call.strideC),
+        scratchBytes_(site.scratchPerThread()),
         tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
         epilogue_(call) {
     // oneDNN fixes the number of threads of a product when it is made.
@@ -154,9 +153,9 @@ class HalfGemm : public LibraryFunction {
       const int64_t row = item % tileRows * tile_.rows, rest = item / tileRows;
       const int64_t column = rest % tileColumns * tile_.columns, entry = rest / tileColumns;
       const int64_t rows = std::min(tile_.rows, m_ - row), columns = std::min(tile_.columns, n_ - column);
-      const uint16_t* a = invocation.operand<uint16_t>(0) + entry * strideA_ + a_.at(row, 0);
-      const uint16_t* b = invocation.operand<uint16_t>(1) + entry * strideB_ + b_.at(0, column);
-      uint16_t* c = invocation.operand<uint16_t>(epilogue_.result()) + entry * strideC_ + row * ldc_ + column;
+      const uint16_t* a = invocation.operand<uint16_t>(epilogue_.a()) + entry * strideA_ + a_.at(row, 0);
+      const uint16_t* b = invocation.operand<uint16_t>(epilogue_.b()) + entry * strideB_ + b_.at(0, column);
+      uint16_t* c = invocation.operand<uint16_t>(epilogue_.c()) + entry * strideC_ + row * ldc_ + column;
       std::byte* scratch = invocation.scratch + thread * scratchBytes_;
       if (hasProducts_) {
         const int last = (rows < tile_.rows ? 2 : 0) + (columns < tile_.columns ? 1 : 0);
@@ -212,8 +211,8 @@ class HalfGemm : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeHalfGemm(const plan::LibraryCall& call) {
-  return std::make_unique<HalfGemm>(call);
+Function makeHalfGemm(const plan::GemmCall& call, const CallSite& site) {
+  return std::make_unique<HalfGemm>(call, site);
 }
 
 }  // namespace sheaf::cpu

@@ -6,7 +6,6 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/Library.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -47,17 +46,19 @@ struct Indices {
 
 class Gather : public LibraryFunction {
  public:
-  explicit Gather(const plan::LibraryCall& call)
-      : outer_(plan::integer(call, "outer")),
-        rows_(plan::integer(call, "rows")),
-        count_(plan::integer(call, "count")),
-        slice_(plan::integer(call, "inner") * plan::integer(call, "element_bytes")),
-        wide_(plan::integer(call, "index_bytes") == 8) {}
+  using Call = plan::GatherCall;
+
+  explicit Gather(const Call& call)
+      : outer_(call.outer),
+        rows_(call.rows),
+        count_(call.count),
+        slice_(call.inner * call.elementBytes),
+        wide_(call.indexBytes == 8) {}
 
   Status run(const Invocation& invocation) const override {
-    const std::byte* data = invocation.operand<std::byte>(0);
-    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
-    std::byte* result = invocation.operand<std::byte>(2);
+    const std::byte* data = invocation.operand<std::byte>(plan::kOperand<Call, "data">);
+    Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
+    std::byte* result = invocation.operand<std::byte>(plan::kOperand<Call, "result">);
     if (Status status = indices.check(count_); !status.ok()) return status;
     const int64_t slices = outer_ * count_, each = std::max<int64_t>(kItemBytes / std::max<int64_t>(slice_, 1), 1);
     invocation.pool.run((slices + each - 1) / each, [&](int64_t item, int) {
@@ -81,17 +82,15 @@ class Gather : public LibraryFunction {
 // Threads own disjoint columns of the result, so the order of summation is that of the indices.
 class ScatterAdd : public LibraryFunction {
  public:
-  explicit ScatterAdd(const plan::LibraryCall& call)
-      : outer_(plan::integer(call, "outer")),
-        rows_(plan::integer(call, "rows")),
-        inner_(plan::integer(call, "inner")),
-        count_(plan::integer(call, "count")),
-        wide_(plan::integer(call, "index_bytes") == 8) {}
+  using Call = plan::ScatterAddCall;
+
+  explicit ScatterAdd(const Call& call)
+      : outer_(call.outer), rows_(call.rows), inner_(call.inner), count_(call.count), wide_(call.indexBytes == 8) {}
 
   Status run(const Invocation& invocation) const override {
-    const float* update = invocation.operand<float>(0);
-    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
-    float* result = invocation.operand<float>(2);
+    const float* update = invocation.operand<float>(plan::kOperand<Call, "update">);
+    Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     if (Status status = indices.check(count_); !status.ok()) return status;
 
     const int64_t bytes = outer_ * rows_ * inner_ * int64_t(sizeof(float));
@@ -133,16 +132,18 @@ class ScatterAdd : public LibraryFunction {
 // finds the updates of each row by a chain through their positions, in order.
 class ScatterAddHalf : public LibraryFunction {
  public:
-  explicit ScatterAddHalf(const plan::LibraryCall& call)
-      : outer_(plan::integer(call, "outer")),
-        rows_(plan::integer(call, "rows")),
-        inner_(plan::integer(call, "inner")),
-        count_(plan::integer(call, "count")),
-        scratchBytes_(call.scratch_per_thread()),
-        wide_(plan::integer(call, "index_bytes") == 8) {}
+  using Call = plan::ScatterAddCall;
+
+  ScatterAddHalf(const Call& call, const CallSite& site)
+      : outer_(call.outer),
+        rows_(call.rows),
+        inner_(call.inner),
+        count_(call.count),
+        scratchBytes_(site.scratchPerThread()),
+        wide_(call.indexBytes == 8) {}
 
   Status run(const Invocation& invocation) const override {
-    Indices indices{invocation.operand<std::byte>(1), wide_, rows_};
+    Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
     if (Status status = indices.check(count_); !status.ok()) return status;
     const int64_t blocks = (rows_ + kRows - 1) / kRows;
     invocation.pool.run(outer_ * blocks, [&](int64_t item, int thread) {
@@ -157,8 +158,8 @@ class ScatterAddHalf : public LibraryFunction {
 
   void addRows(const Invocation& invocation, const Indices& indices, int64_t outer, int64_t first,
                int32_t* next) const {
-    const uint16_t* update = invocation.operand<uint16_t>(0) + outer * count_ * inner_;
-    uint16_t* result = invocation.operand<uint16_t>(2) + outer * rows_ * inner_;
+    const uint16_t* update = invocation.operand<uint16_t>(plan::kOperand<Call, "update">) + outer * count_ * inner_;
+    uint16_t* result = invocation.operand<uint16_t>(plan::kOperand<Call, "result">) + outer * rows_ * inner_;
     const int64_t rows = std::min(kRows, rows_ - first);
     int32_t head[kRows];
     std::fill_n(head, rows, -1);
@@ -190,12 +191,12 @@ class ScatterAddHalf : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeGather(const plan::LibraryCall& call) {
+Function makeFunction(const plan::GatherCall& call, const CallSite&) {
   return std::make_unique<Gather>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeScatterAdd(const plan::LibraryCall& call) {
-  if (plan::elementType(call) == plan::BF16) return std::make_unique<ScatterAddHalf>(call);
+Function makeFunction(const plan::ScatterAddCall& call, const CallSite& site) {
+  if (call.type == plan::BF16) return std::make_unique<ScatterAddHalf>(call, site);
   return std::make_unique<ScatterAdd>(call);
 }
 

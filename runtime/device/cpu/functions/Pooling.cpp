@@ -10,7 +10,7 @@ namespace {
 
 class Pooling : public LibraryFunction {
  public:
-  explicit Pooling(const plan::LibraryCall& call) : window_(call) {}
+  explicit Pooling(const plan::WindowShape& call) : window_(call) {}
 
  protected:
   // The position in the plane of a window's first maximum (a NaN is one); -1 if the window lies in the padding.
@@ -28,8 +28,7 @@ class Pooling : public LibraryFunction {
   }
   // Calls visit(plane, output pixel, position of its maximum) for all pixels, a plane at a time.
   template <typename Begin, typename Visit>
-  void forMaxima(const Invocation& invocation, Begin begin, Visit visit) const {
-    const float* input = invocation.operand<float>(0);
+  void forMaxima(const Invocation& invocation, const float* input, Begin begin, Visit visit) const {
     invocation.pool.run(window_.n * window_.c, [&](int64_t plane, int) {
       begin(plane);
       int64_t pixel = plane * window_.oh * window_.ow;
@@ -46,12 +45,13 @@ class Pooling : public LibraryFunction {
 class MaxPool : public Pooling {
  public:
   using Pooling::Pooling;
+  using Call = plan::MaxPoolCall;
 
   Status run(const Invocation& invocation) const override {
-    const float* input = invocation.operand<float>(0);
-    float* result = invocation.operand<float>(1);
+    const float* input = invocation.operand<float>(plan::kOperand<Call, "input">);
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     forMaxima(
-        invocation, [](int64_t) {},
+        invocation, input, [](int64_t) {},
         [&](int64_t plane, int64_t pixel, int64_t best) {
           result[pixel] = best < 0 ? -INFINITY : input[plane * planeElements() + best];
         });
@@ -62,12 +62,13 @@ class MaxPool : public Pooling {
 class MaxPoolGrad : public Pooling {
  public:
   using Pooling::Pooling;
+  using Call = plan::MaxPoolGradCall;
 
   Status run(const Invocation& invocation) const override {
-    const float* gradient = invocation.operand<float>(1);
-    float* result = invocation.operand<float>(2);
+    const float* gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">);
+    float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     forMaxima(
-        invocation,
+        invocation, invocation.operand<float>(plan::kOperand<Call, "input">),
         [&](int64_t plane) { std::memset(result + plane * planeElements(), 0, planeElements() * sizeof(float)); },
         [&](int64_t plane, int64_t pixel, int64_t best) {
           if (best >= 0) result[plane * planeElements() + best] += gradient[pixel];
@@ -78,11 +79,11 @@ class MaxPoolGrad : public Pooling {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeMaxPool(const plan::LibraryCall& call) {
+Function makeFunction(const plan::MaxPoolCall& call, const CallSite&) {
   return std::make_unique<MaxPool>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeMaxPoolGrad(const plan::LibraryCall& call) {
+Function makeFunction(const plan::MaxPoolGradCall& call, const CallSite&) {
   return std::make_unique<MaxPoolGrad>(call);
 }
 

@@ -5,7 +5,6 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/simd/Loops.h"
-#include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
@@ -13,20 +12,22 @@ namespace {
 
 class SumPartials : public LibraryFunction {
  public:
-  explicit SumPartials(const plan::LibraryCall& call)
-      : p_(plan::integer(call, "p")), c_(plan::integer(call, "c")), half_(plan::elementType(call) == plan::BF16) {}
+  using Call = plan::SumPartialsCall;
+
+  explicit SumPartials(const Call& call) : p_(call.p), c_(call.c), half_(call.type == plan::BF16) {}
 
   Status run(const Invocation& invocation) const override {
-    const float* source = invocation.operand<float>(0);
+    const float* source = invocation.operand<float>(plan::kOperand<Call, "source">);
     // Columns of an item: few enough that their sums stay in the first-level cache.
     constexpr int64_t kColumns = 1024;
     invocation.pool.run((c_ + kColumns - 1) / kColumns, [&](int64_t item, int) {
       const int64_t column = item * kColumns, width = std::min(kColumns, c_ - column);
       float block[kColumns];
-      float* sums = half_ ? block : invocation.operand<float>(1) + column;
+      float* sums = half_ ? block : invocation.operand<float>(plan::kOperand<Call, "destination">) + column;
       std::memcpy(sums, source + column, width * sizeof(float));
       for (int64_t row = 1; row < p_; ++row) loops().add(sums, source + row * c_ + column, width);
-      if (half_) loops().narrow(sums, invocation.operand<uint16_t>(1) + column, width);
+      if (half_)
+        loops().narrow(sums, invocation.operand<uint16_t>(plan::kOperand<Call, "destination">) + column, width);
     });
     return Status();
   }
@@ -38,13 +39,15 @@ class SumPartials : public LibraryFunction {
 
 class CumSum : public LibraryFunction {
  public:
-  explicit CumSum(const plan::LibraryCall& call)
-      : outer_(plan::integer(call, "outer")),
-        n_(plan::integer(call, "n")),
-        inner_(plan::integer(call, "inner")),
-        exclusive_(plan::integer(call, "exclusive") != 0),
-        reverse_(plan::integer(call, "reverse") != 0),
-        type_(static_cast<plan::ElementType>(plan::integer(call, "type"))) {}
+  using Call = plan::CumSumCall;
+
+  explicit CumSum(const Call& call)
+      : outer_(call.outer),
+        n_(call.n),
+        inner_(call.inner),
+        exclusive_(call.exclusive),
+        reverse_(call.reverse),
+        type_(call.type) {}
 
   Status run(const Invocation& invocation) const override {
     switch (type_) {
@@ -63,8 +66,8 @@ class CumSum : public LibraryFunction {
   // Unsigned for integers: their sum wraps.
   template <typename T>
   Status sum(const Invocation& invocation) const {
-    const T* source = invocation.operand<T>(0);
-    T* destination = invocation.operand<T>(1);
+    const T* source = invocation.operand<T>(plan::kOperand<Call, "source">);
+    T* destination = invocation.operand<T>(plan::kOperand<Call, "destination">);
     invocation.pool.run(outer_, [&](int64_t o, int) {
       for (int64_t i = 0; i < inner_; ++i) {
         const int64_t base = o * n_ * inner_ + i;
@@ -88,8 +91,9 @@ class CumSum : public LibraryFunction {
 
 class SquareSum : public LibraryFunction {
  public:
-  explicit SquareSum(const plan::LibraryCall& call)
-      : n_(plan::integer(call, "n")), half_(plan::elementType(call) == plan::BF16) {}
+  using Call = plan::SquareSumCall;
+
+  explicit SquareSum(const Call& call) : n_(call.n), half_(call.type == plan::BF16) {}
 
   Status run(const Invocation& invocation) const override {
     constexpr int64_t kBlock = plan::kSquareSumBlock;
@@ -104,16 +108,16 @@ class SquareSum : public LibraryFunction {
           const int64_t begin = (first + i) * kBlock, size = std::min(kBlock, n_ - begin);
           if (half_) {
             float block[kBlock];
-            loops().widen(invocation.operand<uint16_t>(0) + begin, block, size);
+            loops().widen(invocation.operand<uint16_t>(plan::kOperand<Call, "source">) + begin, block, size);
             sums[i] = loops().squareSum(block, size);
           } else {
-            sums[i] = loops().squareSum(invocation.operand<float>(0) + begin, size);
+            sums[i] = loops().squareSum(invocation.operand<float>(plan::kOperand<Call, "source">) + begin, size);
           }
         }
       });
       for (int64_t i = 0; i < count; ++i) total += sums[i];
     }
-    *invocation.operand<double>(1) = total;
+    *invocation.operand<double>(plan::kOperand<Call, "destination">) = total;
     return Status();
   }
 
@@ -124,13 +128,13 @@ class SquareSum : public LibraryFunction {
 
 class GradientNorm : public LibraryFunction {
  public:
-  explicit GradientNorm(const plan::LibraryCall& call)
-      : ranks_(plan::integer(call, "ranks")),
-        buckets_(plan::integer(call, "buckets")),
-        clip_(plan::integer(call, "clip") != 0) {}
+  using Call = plan::GradientNormCall;
+
+  explicit GradientNorm(const Call& call)
+      : ranks_(call.ranks), buckets_(call.buckets), maxNorm_(plan::operandIndex<"max_norm">(call)) {}
 
   Status run(const Invocation& invocation) const override {
-    const double* partials = invocation.operand<double>(0);
+    const double* partials = invocation.operand<double>(plan::kOperand<Call, "partials">);
     double total = 0;
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       double sum = 0;
@@ -138,12 +142,12 @@ class GradientNorm : public LibraryFunction {
       total += sum;
     }
     const double norm = std::sqrt(total);
-    *invocation.operand<double>(1) = norm;
-    float* scalars = invocation.operand<float>(2);
+    *invocation.operand<double>(plan::kOperand<Call, "norm">) = norm;
+    float* scalars = invocation.operand<float>(plan::kOperand<Call, "scalars">);
     double scale = 1;
-    if (clip_) {
+    if (const float* maximum = invocation.operand<float>(maxNorm_)) {
       // torch.nn.utils.clip_grad_norm_; a norm that is no number gives a scale that is none.
-      scale = double(*invocation.operand<float>(3)) / (norm + 1e-6);
+      scale = double(*maximum) / (norm + 1e-6);
       if (scale > 1) scale = 1;
     }
     scalars[0] = static_cast<float>(scale);
@@ -153,16 +157,18 @@ class GradientNorm : public LibraryFunction {
 
  private:
   int64_t ranks_, buckets_;
-  bool clip_;
+  int maxNorm_;  // operand, if gradients are clipped
 };
 
 class Zero : public LibraryFunction {
  public:
-  explicit Zero(const plan::LibraryCall& call) : bytes_(call.operands_size() > 0 ? call.operands(0).bytes() : 0) {}
+  using Call = plan::ZeroCall;
+
+  explicit Zero(const CallSite& site) : bytes_(site.operandBytes(plan::kOperand<Call, "destination">)) {}
 
   Status run(const Invocation& invocation) const override {
     constexpr int64_t kItem = 1 << 20;
-    std::byte* destination = invocation.operand<std::byte>(0);
+    std::byte* destination = invocation.operand<std::byte>(plan::kOperand<Call, "destination">);
     invocation.pool.run((bytes_ + kItem - 1) / kItem, [&](int64_t item, int) {
       std::memset(destination + item * kItem, 0, std::min(kItem, bytes_ - item * kItem));
     });
@@ -175,24 +181,24 @@ class Zero : public LibraryFunction {
 
 }  // namespace
 
-std::unique_ptr<const LibraryFunction> makeSumPartials(const plan::LibraryCall& call) {
+Function makeFunction(const plan::SumPartialsCall& call, const CallSite&) {
   return std::make_unique<SumPartials>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeCumSum(const plan::LibraryCall& call) {
+Function makeFunction(const plan::CumSumCall& call, const CallSite&) {
   return std::make_unique<CumSum>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeSquareSum(const plan::LibraryCall& call) {
+Function makeFunction(const plan::SquareSumCall& call, const CallSite&) {
   return std::make_unique<SquareSum>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeGradientNorm(const plan::LibraryCall& call) {
+Function makeFunction(const plan::GradientNormCall& call, const CallSite&) {
   return std::make_unique<GradientNorm>(call);
 }
 
-std::unique_ptr<const LibraryFunction> makeZero(const plan::LibraryCall& call) {
-  return std::make_unique<Zero>(call);
+Function makeFunction(const plan::ZeroCall&, const CallSite& site) {
+  return std::make_unique<Zero>(site);
 }
 
 }  // namespace sheaf::cpu

@@ -6,68 +6,62 @@
 namespace sheaf::cuda {
 namespace {
 
-Expected<AttentionProblem> problemOf(const plan::LibraryCall& call) {
-  auto get = [&](const char* name) { return plan::integer(call, name); };
+Expected<AttentionProblem> problemOf(const plan::AttentionShape& call, std::string_view name) {
   AttentionProblem p = {};
-  p.b = get("b"), p.s = get("s"), p.t = get("t"), p.h = get("h"), p.g = get("g"), p.d = get("d"), p.e = get("e");
+  p.b = call.b, p.s = call.s, p.t = call.t, p.h = call.h, p.g = call.g, p.d = call.d, p.e = call.e;
   if (std::max(p.d, p.e) > kMostHeadWidth)
-    return Status::error(cat(call.function(), ": heads of ", std::max(p.d, p.e),
-                             " elements; on a GPU they have at most ", kMostHeadWidth));
+    return Status::error(
+        cat(name, ": heads of ", std::max(p.d, p.e), " elements; on a GPU they have at most ", kMostHeadWidth));
   if (p.s > kMostTokens - p.t)
-    return Status::error(cat(call.function(), ": ", p.s, " queries and ", p.t, " keys; on a GPU they are at most ",
-                             kMostTokens, " together"));
-  p.causal = get("causal") != 0;
-  p.window = p.causal ? get("window") : 0;
-  p.half = plan::elementType(call) == plan::BF16;
-  p.scale = static_cast<float>(plan::real(call, "scale"));
-  if (get("mask")) {
+    return Status::error(
+        cat(name, ": ", p.s, " queries and ", p.t, " keys; on a GPU they are at most ", kMostTokens, " together"));
+  p.causal = call.causal;
+  p.window = call.window;
+  p.half = call.type == plan::BF16;
+  p.scale = static_cast<float>(call.scale);
+  if (call.mask) {
     const int64_t matrix = p.s * p.t;
-    p.maskBatch = get("mask_b") == 1 ? 0 : get("mask_h") * matrix;
-    p.maskHead = get("mask_h") == 1 ? 0 : matrix;
+    p.maskBatch = call.maskB == 1 ? 0 : call.maskH * matrix;
+    p.maskHead = call.maskH == 1 ? 0 : matrix;
   }
-  p.query.row = get("query_row"), p.key.row = get("key_row"), p.value.row = get("value_row");
-  p.result.row = get("result_row"), p.gradient.row = get("gradient_row");
-  p.queryGradient.row = get("query_gradient_row"), p.keyGradient.row = get("key_gradient_row");
-  p.valueGradient.row = get("value_gradient_row");
+  p.query.row = call.queryRow, p.key.row = call.keyRow, p.value.row = call.valueRow;
+  p.result.row = call.resultRow;
+  return p;
+}
+
+// The operands that both have.
+template <typename Call>
+AttentionProblem placed(AttentionProblem p, const Call& call, const Invocation& invocation) {
+  p.query.data = invocation.operand<void>(plan::operandIndex<"query">(call));
+  p.key.data = invocation.operand<void>(plan::operandIndex<"key">(call));
+  p.value.data = invocation.operand<void>(plan::operandIndex<"value">(call));
+  p.mask = invocation.operand<float>(plan::operandIndex<"mask">(call));
+  p.result.data = invocation.operand<void>(plan::operandIndex<"result">(call));
+  p.logSumExp = invocation.operand<float>(plan::operandIndex<"log_sum_exp">(call));
   return p;
 }
 
 }  // namespace
 
-MadeFunction makeAttention(const plan::LibraryCall& call, int64_t, Blas&) {
-  auto problem = problemOf(call);
+MadeFunction makeFunction(const plan::AttentionCall& call, const CallSite&) {
+  auto problem = problemOf(call, "attention");
   if (!problem.ok()) return problem.status();
-  const bool mask = plan::integer(call, "mask") != 0;
-  return enqueues([problem = *problem, mask](const Invocation& invocation) {
-    AttentionProblem p = problem;
-    int next = 0;
-    p.query.data = invocation.operand<void>(next++);
-    p.key.data = invocation.operand<void>(next++);
-    p.value.data = invocation.operand<void>(next++);
-    if (mask) p.mask = invocation.operand<float>(next++);
-    p.result.data = invocation.operand<void>(next++);
-    p.logSumExp = invocation.operand<float>(next);
-    return toStatus(attention(invocation.stream, p));
+  return enqueues([problem = *problem, call](const Invocation& invocation) {
+    return toStatus(attention(invocation.stream, placed(problem, call, invocation)));
   });
 }
 
-MadeFunction makeAttentionGrad(const plan::LibraryCall& call, int64_t, Blas&) {
-  auto problem = problemOf(call);
+MadeFunction makeFunction(const plan::AttentionGradCall& call, const CallSite&) {
+  auto problem = problemOf(call, "attention_grad");
   if (!problem.ok()) return problem.status();
-  const bool mask = plan::integer(call, "mask") != 0;
-  return enqueues([problem = *problem, mask](const Invocation& invocation) {
-    AttentionProblem p = problem;
-    int next = 0;
-    p.query.data = invocation.operand<void>(next++);
-    p.key.data = invocation.operand<void>(next++);
-    p.value.data = invocation.operand<void>(next++);
-    p.result.data = invocation.operand<void>(next++);
-    p.logSumExp = invocation.operand<float>(next++);
-    p.gradient.data = invocation.operand<void>(next++);
-    if (mask) p.mask = invocation.operand<float>(next++);
-    p.queryGradient.data = invocation.operand<void>(next++);
-    p.keyGradient.data = invocation.operand<void>(next++);
-    p.valueGradient.data = invocation.operand<void>(next);
+  problem->gradient.row = call.gradientRow, problem->queryGradient.row = call.queryGradientRow;
+  problem->keyGradient.row = call.keyGradientRow, problem->valueGradient.row = call.valueGradientRow;
+  return enqueues([problem = *problem, call](const Invocation& invocation) {
+    AttentionProblem p = placed(problem, call, invocation);
+    p.gradient.data = invocation.operand<void>(plan::operandIndex<"gradient">(call));
+    p.queryGradient.data = invocation.operand<void>(plan::operandIndex<"query_gradient">(call));
+    p.keyGradient.data = invocation.operand<void>(plan::operandIndex<"key_gradient">(call));
+    p.valueGradient.data = invocation.operand<void>(plan::operandIndex<"value_gradient">(call));
     p.delta = reinterpret_cast<float*>(invocation.scratch);
     return toStatus(attentionGrad(invocation.stream, p));
   });

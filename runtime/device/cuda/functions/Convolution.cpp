@@ -9,24 +9,22 @@
 namespace sheaf::cuda {
 namespace {
 
-Window windowOf(const plan::LibraryCall& call) {
-  auto get = [&](const char* name) { return plan::integer(call, name); };
-  return {get("n"),       get("c"),        get("h"),          get("w"),         get("kh"),
-          get("kw"),      get("oh"),       get("ow"),         get("stride_h"),  get("stride_w"),
-          get("pad_top"), get("pad_left"), get("dilation_h"), get("dilation_w")};
+Window windowOf(const plan::WindowShape& call) {
+  return {call.n,  call.c,       call.h,       call.w,      call.kh,      call.kw,        call.oh,
+          call.ow, call.strideH, call.strideW, call.padTop, call.padLeft, call.dilationH, call.dilationW};
 }
 
 struct Convolution {
-  explicit Convolution(const plan::LibraryCall& call)
+  explicit Convolution(const plan::ConvolutionShape& call)
       : window(windowOf(call)),
-        o(plan::integer(call, "o")),
-        groups(plan::integer(call, "groups")),
+        o(call.o),
+        groups(call.groups),
         outputs(o / groups),
-        patch(window.c / groups * window.kh * window.kw),
+        patch(call.patch()),
         pixels(window.oh * window.ow),
         image(window.c * window.h * window.w),
         columns(window.c * window.kh * window.kw * pixels),
-        tf32(plan::integer(call, "tf32") != 0),
+        tf32(call.tf32),
         scratch(plan::convScratch(window.n, window.c * window.kh * window.kw, pixels)) {}
 
   // A product for all groups of an image.
@@ -61,16 +59,18 @@ struct Convolution {
 
 }  // namespace
 
-MadeFunction makeConv(const plan::LibraryCall& call, int64_t, Blas& blas) {
+MadeFunction makeFunction(const plan::ConvCall& call, const CallSite& site) {
+  using Call = plan::ConvCall;
   const Convolution c(call);
   ProductShape shape = c.product(c.outputs, c.pixels, c.patch);
   shape.lda = c.patch, shape.ldb = shape.ldc = c.pixels;
   shape.strideA = c.outputs * c.patch, shape.strideB = c.patch * c.pixels, shape.strideC = c.outputs * c.pixels;
-  auto made = blas.product(shape);
+  auto made = site.blas.product(shape);
   if (!made.ok()) return made.status();
   return enqueues([c, product = std::shared_ptr<const Product>(std::move(*made))](const Invocation& invocation) {
-    const float *input = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
-    float *result = invocation.operand<float>(2), *columns = c.columnsOf(invocation);
+    const float *input = invocation.operand<float>(plan::kOperand<Call, "input">),
+                *filter = invocation.operand<float>(plan::kOperand<Call, "filter">);
+    float *result = invocation.operand<float>(plan::kOperand<Call, "result">), *columns = c.columnsOf(invocation);
     return c.forImages([&](int64_t first, const Window& some) {
       SHEAF_RETURN_IF_ERROR(toStatus(unroll(invocation.stream, some, input + first * c.image, columns)));
       for (int64_t i = 0; i < some.n; ++i)
@@ -81,17 +81,19 @@ MadeFunction makeConv(const plan::LibraryCall& call, int64_t, Blas& blas) {
   });
 }
 
-MadeFunction makeConvGradInput(const plan::LibraryCall& call, int64_t, Blas& blas) {
+MadeFunction makeFunction(const plan::ConvGradInputCall& call, const CallSite& site) {
+  using Call = plan::ConvGradInputCall;
   const Convolution c(call);
   ProductShape shape = c.product(c.patch, c.pixels, c.outputs);
   shape.transposeA = true;
   shape.lda = c.patch, shape.ldb = shape.ldc = c.pixels;
   shape.strideA = c.outputs * c.patch, shape.strideB = c.outputs * c.pixels, shape.strideC = c.patch * c.pixels;
-  auto made = blas.product(shape);
+  auto made = site.blas.product(shape);
   if (!made.ok()) return made.status();
   return enqueues([c, product = std::shared_ptr<const Product>(std::move(*made))](const Invocation& invocation) {
-    const float *gradient = invocation.operand<float>(0), *filter = invocation.operand<float>(1);
-    float *result = invocation.operand<float>(2), *columns = c.columnsOf(invocation);
+    const float *gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">),
+                *filter = invocation.operand<float>(plan::kOperand<Call, "filter">);
+    float *result = invocation.operand<float>(plan::kOperand<Call, "result">), *columns = c.columnsOf(invocation);
     return c.forImages([&](int64_t first, const Window& some) {
       for (int64_t i = 0; i < some.n; ++i)
         SHEAF_RETURN_IF_ERROR(product->enqueue(invocation.stream, filter, gradient + (first + i) * c.o * c.pixels,
@@ -101,21 +103,23 @@ MadeFunction makeConvGradInput(const plan::LibraryCall& call, int64_t, Blas& bla
   });
 }
 
-MadeFunction makeConvGradFilter(const plan::LibraryCall& call, int64_t, Blas& blas) {
+MadeFunction makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site) {
+  using Call = plan::ConvGradFilterCall;
   const Convolution c(call);
   ProductShape shape = c.product(c.outputs, c.patch, c.pixels);
   shape.transposeB = true;
   shape.lda = shape.ldb = c.pixels, shape.ldc = c.patch;
   shape.strideA = c.outputs * c.pixels, shape.strideB = c.patch * c.pixels, shape.strideC = c.outputs * c.patch;
-  auto first = blas.product(shape);
+  auto first = site.blas.product(shape);
   if (!first.ok()) return first.status();
   shape.add = true;  // images are added up in order
-  auto others = blas.product(shape);
+  auto others = site.blas.product(shape);
   if (!others.ok()) return others.status();
   return enqueues([c, first = std::shared_ptr<const Product>(std::move(*first)),
                    others = std::shared_ptr<const Product>(std::move(*others))](const Invocation& invocation) {
-    const float *input = invocation.operand<float>(0), *gradient = invocation.operand<float>(1);
-    float *result = invocation.operand<float>(2), *columns = c.columnsOf(invocation);
+    const float *input = invocation.operand<float>(plan::kOperand<Call, "input">),
+                *gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">);
+    float *result = invocation.operand<float>(plan::kOperand<Call, "result">), *columns = c.columnsOf(invocation);
     return c.forImages([&](int64_t begin, const Window& some) {
       SHEAF_RETURN_IF_ERROR(toStatus(unroll(invocation.stream, some, input + begin * c.image, columns)));
       for (int64_t i = 0; i < some.n; ++i) {
@@ -128,16 +132,20 @@ MadeFunction makeConvGradFilter(const plan::LibraryCall& call, int64_t, Blas& bl
   });
 }
 
-MadeFunction makeMaxPool(const plan::LibraryCall& call, int64_t, Blas&) {
+MadeFunction makeFunction(const plan::MaxPoolCall& call, const CallSite&) {
+  using Call = plan::MaxPoolCall;
   return enqueues([window = windowOf(call)](const Invocation& invocation) {
-    return toStatus(maxPool(invocation.stream, window, invocation.operand<float>(0), invocation.operand<float>(1)));
+    return toStatus(maxPool(invocation.stream, window, invocation.operand<float>(plan::kOperand<Call, "input">),
+                            invocation.operand<float>(plan::kOperand<Call, "result">)));
   });
 }
 
-MadeFunction makeMaxPoolGrad(const plan::LibraryCall& call, int64_t, Blas&) {
+MadeFunction makeFunction(const plan::MaxPoolGradCall& call, const CallSite&) {
+  using Call = plan::MaxPoolGradCall;
   return enqueues([window = windowOf(call)](const Invocation& invocation) {
-    return toStatus(maxPoolGrad(invocation.stream, window, invocation.operand<float>(0), invocation.operand<float>(1),
-                                invocation.operand<float>(2)));
+    return toStatus(maxPoolGrad(invocation.stream, window, invocation.operand<float>(plan::kOperand<Call, "input">),
+                                invocation.operand<float>(plan::kOperand<Call, "gradient">),
+                                invocation.operand<float>(plan::kOperand<Call, "result">)));
   });
 }
 

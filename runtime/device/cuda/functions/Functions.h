@@ -1,4 +1,4 @@
-// How library calls are made: a maker reads a call's attributes once and returns what enqueues it.
+// How library calls are made: a maker takes a call's attributes once and returns what enqueues it.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,6 @@
 #include "runtime/base/Text.h"
 #include "runtime/device/cuda/Blas.h"
 #include "runtime/device/cuda/LibraryFunction.h"
-#include "runtime/plan/Library.h"
 
 namespace sheaf::cuda {
 
@@ -31,26 +30,34 @@ inline MadeFunction enqueues(std::function<Status(const Invocation&)> enqueue) {
   return std::unique_ptr<const LibraryFunction>(std::make_unique<Function>(std::move(enqueue)));
 }
 
-// Bytes whose multiple the operand begins at on every rank, as far as matrix products care.
-int alignmentOf(const plan::LibraryCall& call, int operand);
+// What is known of a call besides its attributes.
+struct CallSite {
+  const plan::LibraryCall& wire;  // for its operands' places and its scratch
+  int64_t seed;                   // of the plan
+  Blas& blas;
 
-// One maker for each function of runtime/plan/Library.h.
-MadeFunction makeAttention(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeAttentionGrad(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeConv(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeConvGradFilter(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeConvGradInput(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeCopy(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeCumSum(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeDropout(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeGather(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeGemm(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeGradientNorm(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeMaxPool(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeMaxPoolGrad(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeScatterAdd(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeSquareSum(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeSumPartials(const plan::LibraryCall& call, int64_t seed, Blas& blas);
-MadeFunction makeZero(const plan::LibraryCall& call, int64_t seed, Blas& blas);
+  size_t operandBytes(int index) const { return wire.operands(index).bytes(); }
+  // Bytes whose multiple the operand begins at on every rank, as far as matrix products care.
+  int alignment(int index) const;
+};
+
+// The maker of each call.
+MadeFunction makeFunction(const plan::AttentionCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::AttentionGradCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ConvCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ConvGradInputCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::CopyCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::CumSumCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::GatherCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::GradientNormCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::MaxPoolCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::MaxPoolGradCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ScatterAddCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ZeroCall& call, const CallSite& site);
 
 }  // namespace sheaf::cuda

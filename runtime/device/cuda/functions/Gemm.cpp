@@ -2,54 +2,44 @@
 #include <algorithm>
 
 #include "runtime/device/cuda/functions/Functions.h"
-#include "runtime/device/cuda/kernels/Epilogue.h"
+#include "runtime/device/cuda/kernels/GemmEpilogue.h"
 
 namespace sheaf::cuda {
 namespace {
 
-using plan::Epilogue;
+using plan::GemmEpilogue;
 
-// Where a call's operands stand: the result, and beside it a vector (a bias, or a sum) and a matrix (what GELU is
-// applied to).
+// Indices of a call's operands; -1 for those that it does without.
 struct Places {
-  int c = 2, vector = -1, matrix = -1;
+  explicit Places(const plan::GemmCall& call)
+      : a(plan::operandIndex<"a">(call)),
+        b(plan::operandIndex<"b">(call)),
+        c(plan::operandIndex<"c">(call)),
+        vector(call.addsBias() ? plan::operandIndex<"bias">(call) : plan::operandIndex<"sum">(call)),
+        matrix(call.appliesGelu() ? plan::operandIndex<"saved_gelu_input">(call)
+                                  : plan::operandIndex<"gelu_input">(call)) {}
+
+  int a, b, c;
+  int vector;  // a bias or a sum
+  int matrix;  // what GELU is applied to
 };
 
-Places placesOf(Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::kNone:
-      return {};
-    case Epilogue::kBias:
-      return {.c = 3, .vector = 2};
-    case Epilogue::kGelu:
-      return {.c = 2, .matrix = 3};
-    case Epilogue::kBiasGelu:
-      return {.c = 3, .vector = 2, .matrix = 4};
-    case Epilogue::kGeluGrad:
-      return {.c = 3, .matrix = 2};
-    case Epilogue::kSumA:
-    case Epilogue::kSumB:
-      return {.c = 2, .vector = 3};
-  }
-  return {};
-}
-
 // cuBLASLt's matrices have their columns in a row: its A is our b, and its rows are our columns.
-cublasLtEpilogue_t cublasEpilogue(Epilogue epilogue) {
+cublasLtEpilogue_t cublasEpilogue(GemmEpilogue epilogue) {
   switch (epilogue) {
-    case Epilogue::kNone:
+    case GemmEpilogue::kNone:
       return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::kBias:
+    case GemmEpilogue::kBias:
       return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::kGelu:
+    case GemmEpilogue::kGelu:
       return CUBLASLT_EPILOGUE_GELU_AUX;
-    case Epilogue::kBiasGelu:
+    case GemmEpilogue::kBiasGelu:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::kGeluGrad:
+    case GemmEpilogue::kGeluGrad:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::kSumA:
+    case GemmEpilogue::kSumA:
       return CUBLASLT_EPILOGUE_BGRADB;
-    case Epilogue::kSumB:
+    case GemmEpilogue::kSumB:
       return CUBLASLT_EPILOGUE_BGRADA;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
@@ -57,61 +47,59 @@ cublasLtEpilogue_t cublasEpilogue(Epilogue epilogue) {
 
 // The epilogue by a kernel of ours, behind a plain product.
 template <typename T>
-Status finish(const Invocation& invocation, Epilogue epilogue, const Places& places, const ProductShape& p) {
-  auto operand = [&](int place) { return place < 0 ? nullptr : invocation.operand<T>(place); };
-  T *c = operand(places.c), *vector = operand(places.vector), *matrix = operand(places.matrix);
+Status finish(const Invocation& invocation, GemmEpilogue epilogue, const Places& places, const ProductShape& p) {
+  T *c = invocation.operand<T>(places.c), *vector = invocation.operand<T>(places.vector),
+    *matrix = invocation.operand<T>(places.matrix);
   const cudaStream_t stream = invocation.stream;
   switch (epilogue) {
-    case Epilogue::kNone:
+    case GemmEpilogue::kNone:
       return Status();
-    case Epilogue::kBias:
-    case Epilogue::kGelu:
-    case Epilogue::kBiasGelu:
+    case GemmEpilogue::kBias:
+    case GemmEpilogue::kGelu:
+    case GemmEpilogue::kBiasGelu:
       return toStatus(biasAndGelu<T>(stream, c, p.ldc, vector, matrix, p.m, p.n));
-    case Epilogue::kGeluGrad:
+    case GemmEpilogue::kGeluGrad:
       return toStatus(geluGradient<T>(stream, matrix, c, p.ldc, p.m, p.n));
-    case Epilogue::kSumA:
-      return toStatus(sumColumns<T>(stream, invocation.operand<T>(0), p.lda, vector, p.k, p.m));
-    case Epilogue::kSumB:
-      return toStatus(sumColumns<T>(stream, invocation.operand<T>(1), p.ldb, vector, p.k, p.n));
+    case GemmEpilogue::kSumA:
+      return toStatus(sumColumns<T>(stream, invocation.operand<T>(places.a), p.lda, vector, p.k, p.m));
+    case GemmEpilogue::kSumB:
+      return toStatus(sumColumns<T>(stream, invocation.operand<T>(places.b), p.ldb, vector, p.k, p.n));
   }
   return Status();
 }
 
 }  // namespace
 
-MadeFunction makeGemm(const plan::LibraryCall& call, int64_t, Blas& blas) {
-  auto get = [&](const char* name) { return plan::integer(call, name); };
-  const Epilogue epilogue = plan::epilogue(call);
-  const Places places = placesOf(epilogue);
+MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site) {
+  const Places places(call);
   ProductShape shape;
-  shape.m = get("m"), shape.n = get("n"), shape.k = get("k"), shape.batch = get("batch");
-  shape.transposeA = get("transpose_a") != 0, shape.transposeB = get("transpose_b") != 0;
-  shape.lda = get("lda"), shape.ldb = get("ldb"), shape.ldc = get("ldc");
-  if (shape.batch > 1)
-    shape.strideA = get("stride_a"), shape.strideB = get("stride_b"), shape.strideC = get("stride_c");
-  shape.half = plan::elementType(call) == plan::BF16;
-  shape.tf32 = get("tf32") != 0;
-  shape.alignments = {alignmentOf(call, 0), alignmentOf(call, 1), alignmentOf(call, places.c)};
-  shape.workspace = static_cast<int64_t>(call.device_scratch());
+  shape.m = call.m, shape.n = call.n, shape.k = call.k, shape.batch = call.batch;
+  shape.transposeA = call.transposeA, shape.transposeB = call.transposeB;
+  shape.lda = call.lda, shape.ldb = call.ldb, shape.ldc = call.ldc;
+  if (call.batch > 1) shape.strideA = call.strideA, shape.strideB = call.strideB, shape.strideC = call.strideC;
+  shape.half = call.type == plan::BF16;
+  shape.tf32 = call.tf32;
+  shape.alignments = {site.alignment(places.a), site.alignment(places.b), site.alignment(places.c)};
+  shape.workspace = static_cast<int64_t>(site.wire.device_scratch());
   ProductShape whole = shape;
-  whole.epilogue = cublasEpilogue(epilogue);
+  whole.epilogue = cublasEpilogue(call.epilogue);
   for (int place : {places.vector, places.matrix})
-    if (place >= 0) whole.alignments[2] = std::min(whole.alignments[2], alignmentOf(call, place));
-  auto product = blas.product(whole);
+    if (place >= 0) whole.alignments[2] = std::min(whole.alignments[2], site.alignment(place));
+  auto product = site.blas.product(whole);
   if (!product.ok()) return product.status();
   if (*product)
     return enqueues([product = std::shared_ptr<const Product>(std::move(*product)), places](const Invocation& call) {
-      auto operand = [&](int place) { return place < 0 ? nullptr : call.operands[place]; };
-      return product->enqueue(call.stream, call.operands[0], call.operands[1], operand(places.c), call.scratch,
-                              {operand(places.vector), operand(places.matrix)});
+      return product->enqueue(call.stream, call.operand<void>(places.a), call.operand<void>(places.b),
+                              call.operand<void>(places.c), call.scratch,
+                              {call.operand<void>(places.vector), call.operand<void>(places.matrix)});
     });
-  product = blas.product(shape);
+  product = site.blas.product(shape);
   if (!product.ok()) return product.status();
-  return enqueues([product = std::shared_ptr<const Product>(std::move(*product)), shape, epilogue,
+  return enqueues([product = std::shared_ptr<const Product>(std::move(*product)), shape, epilogue = call.epilogue,
                    places](const Invocation& invocation) {
-    Status status = product->enqueue(invocation.stream, invocation.operands[0], invocation.operands[1],
-                                     invocation.operands[places.c], invocation.scratch);
+    Status status =
+        product->enqueue(invocation.stream, invocation.operand<void>(places.a), invocation.operand<void>(places.b),
+                         invocation.operand<void>(places.c), invocation.scratch);
     if (!status.ok()) return status;
     return shape.half ? finish<Half>(invocation, epilogue, places, shape)
                       : finish<float>(invocation, epilogue, places, shape);

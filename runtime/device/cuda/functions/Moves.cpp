@@ -9,16 +9,13 @@
 namespace sheaf::cuda {
 namespace {
 
-Indices indicesOf(const plan::LibraryCall& call) {
+template <typename Call>
+Indices indicesOf(const Call& call, const Invocation& invocation) {
   Indices indices = {};
-  indices.wide = plan::integer(call, "index_bytes") == 8;
-  indices.count = plan::integer(call, "count");
-  indices.rows = plan::integer(call, "rows");
-  return indices;
-}
-
-Indices at(Indices indices, const Invocation& invocation) {
-  indices.data = invocation.operand<void>(1);
+  indices.wide = call.indexBytes == 8;
+  indices.count = call.count;
+  indices.rows = call.rows;
+  indices.data = invocation.operand<void>(plan::kOperand<Call, "indices">);
   indices.finding = invocation.finding;
   indices.outOfRange =
       static_cast<uint64_t>(invocation.instruction) << 32 | static_cast<uint64_t>(Finding::kIndexOutOfRange);
@@ -27,62 +24,64 @@ Indices at(Indices indices, const Invocation& invocation) {
 
 }  // namespace
 
-MadeFunction makeGather(const plan::LibraryCall& call, int64_t, Blas&) {
-  GatherProblem problem = {};
-  problem.outer = plan::integer(call, "outer");
-  problem.slice = plan::integer(call, "inner") * plan::integer(call, "element_bytes");
-  return enqueues([problem, indices = indicesOf(call)](const Invocation& invocation) {
-    GatherProblem p = problem;
-    p.data = invocation.operand<std::byte>(0);
-    p.result = invocation.operand<std::byte>(2);
-    return toStatus(gather(invocation.stream, at(indices, invocation), p));
+MadeFunction makeFunction(const plan::GatherCall& call, const CallSite&) {
+  return enqueues([call](const Invocation& invocation) {
+    using Call = plan::GatherCall;
+    GatherProblem p = {};
+    p.outer = call.outer;
+    p.slice = call.inner * call.elementBytes;
+    p.data = invocation.operand<std::byte>(plan::kOperand<Call, "data">);
+    p.result = invocation.operand<std::byte>(plan::kOperand<Call, "result">);
+    return toStatus(gather(invocation.stream, indicesOf(call, invocation), p));
   });
 }
 
-MadeFunction makeScatterAdd(const plan::LibraryCall& call, int64_t, Blas&) {
-  ScatterProblem problem = {};
-  problem.outer = plan::integer(call, "outer");
-  problem.inner = plan::integer(call, "inner");
-  problem.half = plan::elementType(call) == plan::BF16;
-  return enqueues([problem, indices = indicesOf(call)](const Invocation& invocation) {
-    ScatterProblem p = problem;
-    p.update = invocation.operand<void>(0);
-    p.result = invocation.operand<void>(2);
+MadeFunction makeFunction(const plan::ScatterAddCall& call, const CallSite&) {
+  return enqueues([call](const Invocation& invocation) {
+    using Call = plan::ScatterAddCall;
+    ScatterProblem p = {};
+    p.outer = call.outer;
+    p.inner = call.inner;
+    p.half = call.type == plan::BF16;
+    p.update = invocation.operand<void>(plan::kOperand<Call, "update">);
+    p.result = invocation.operand<void>(plan::kOperand<Call, "result">);
     p.scratch = invocation.scratch;
-    return toStatus(scatterAdd(invocation.stream, at(indices, invocation), p));
+    return toStatus(scatterAdd(invocation.stream, indicesOf(call, invocation), p));
   });
 }
 
-MadeFunction makeCopy(const plan::LibraryCall& call, int64_t, Blas&) {
-  const int64_t width = plan::integer(call, "element_bytes"), offset = plan::integer(call, "source_offset") * width;
-  const uint64_t zeroed = plan::integer(call, "zero") ? call.operands(1).bytes() : 0;
-  return enqueues([=, dimensions = plan::copyDimensions(call)](const Invocation& invocation) {
-    std::byte* destination = invocation.operand<std::byte>(1);
+MadeFunction makeFunction(const plan::CopyCall& call, const CallSite& site) {
+  using Call = plan::CopyCall;
+  const int64_t width = call.elementBytes, offset = call.sourceOffset * width;
+  const size_t zeroed = call.zero ? site.operandBytes(plan::kOperand<Call, "destination">) : 0;
+  return enqueues([=, dimensions = plan::simplified(call.dimensions)](const Invocation& invocation) {
+    const std::byte* source = invocation.operand<std::byte>(plan::kOperand<Call, "source">);
+    std::byte* destination = invocation.operand<std::byte>(plan::kOperand<Call, "destination">);
     if (zeroed > 0) SHEAF_RETURN_IF_ERROR(toStatus(cudaMemsetAsync(destination, 0, zeroed, invocation.stream)));
-    return toStatus(
-        copyStrided(invocation.stream, invocation.operand<std::byte>(0) + offset, destination, width, dimensions));
+    return toStatus(copyStrided(invocation.stream, source + offset, destination, width, dimensions));
   });
 }
 
-MadeFunction makeZero(const plan::LibraryCall& call, int64_t, Blas&) {
-  return enqueues([bytes = call.operands(0).bytes()](const Invocation& invocation) {
-    return toStatus(cudaMemsetAsync(invocation.operands[0], 0, bytes, invocation.stream));
+MadeFunction makeFunction(const plan::ZeroCall&, const CallSite& site) {
+  constexpr int kDestination = plan::kOperand<plan::ZeroCall, "destination">;
+  return enqueues([bytes = site.operandBytes(kDestination)](const Invocation& invocation) {
+    return toStatus(cudaMemsetAsync(invocation.operand<void>(kDestination), 0, bytes, invocation.stream));
   });
 }
 
-MadeFunction makeDropout(const plan::LibraryCall& call, int64_t seed, Blas&) {
-  const double ratio = plan::real(call, "ratio");
+MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site) {
   DropoutProblem problem = {};
-  problem.count = plan::integer(call, "count");
-  problem.seed = static_cast<uint64_t>(seed);
-  problem.node = static_cast<uint32_t>(plan::integer(call, "node"));
+  problem.count = call.count;
+  problem.seed = static_cast<uint64_t>(site.seed);
+  problem.node = static_cast<uint32_t>(call.node);
   // Kept iff word * 2^-32 >= ratio, which is word >= ceil(ratio * 2^32): the product is exact.
-  problem.threshold = static_cast<uint64_t>(std::ceil(ratio * 4294967296.0));
-  problem.scale = ratio < 1 ? static_cast<float>(1 / (1 - ratio)) : 0.0f;
+  problem.threshold = static_cast<uint64_t>(std::ceil(call.ratio * 4294967296.0));
+  problem.scale = call.ratio < 1 ? static_cast<float>(1 / (1 - call.ratio)) : 0.0f;
   return enqueues([problem](const Invocation& invocation) {
+    using Call = plan::DropoutCall;
     DropoutProblem p = problem;
-    p.source = invocation.operand<float>(0);
-    p.destination = invocation.operand<float>(1);
+    p.source = invocation.operand<float>(plan::kOperand<Call, "source">);
+    p.destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
     p.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
     p.step = invocation.step;
     return toStatus(dropout(invocation.stream, p));

@@ -8,26 +8,27 @@ namespace {
 
 template <typename T>
 MadeFunction cumSumOf(const CumSumShape& shape) {
+  using Call = plan::CumSumCall;
   return enqueues([shape](const Invocation& invocation) {
-    return toStatus(cumSum<T>(invocation.stream, invocation.operand<T>(0), invocation.operand<T>(1), shape));
+    return toStatus(cumSum<T>(invocation.stream, invocation.operand<T>(plan::kOperand<Call, "source">),
+                              invocation.operand<T>(plan::kOperand<Call, "destination">), shape));
   });
 }
 
 }  // namespace
 
-MadeFunction makeSumPartials(const plan::LibraryCall& call, int64_t, Blas&) {
-  const int64_t partials = plan::integer(call, "p"), columns = plan::integer(call, "c");
-  const bool half = plan::elementType(call) == plan::BF16;
-  return enqueues([=](const Invocation& invocation) {
-    return toStatus(sumPartials(invocation.stream, invocation.operand<float>(0), invocation.operand<void>(1), half,
-                                partials, columns));
+MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite&) {
+  using Call = plan::SumPartialsCall;
+  return enqueues([call](const Invocation& invocation) {
+    return toStatus(sumPartials(invocation.stream, invocation.operand<float>(plan::kOperand<Call, "source">),
+                                invocation.operand<void>(plan::kOperand<Call, "destination">), call.type == plan::BF16,
+                                call.p, call.c));
   });
 }
 
-MadeFunction makeCumSum(const plan::LibraryCall& call, int64_t, Blas&) {
-  const CumSumShape shape{plan::integer(call, "outer"), plan::integer(call, "n"), plan::integer(call, "inner"),
-                          plan::integer(call, "exclusive") != 0, plan::integer(call, "reverse") != 0};
-  switch (plan::integer(call, "type")) {
+MadeFunction makeFunction(const plan::CumSumCall& call, const CallSite&) {
+  const CumSumShape shape{call.outer, call.n, call.inner, call.exclusive, call.reverse};
+  switch (call.type) {
     case plan::F64:
       return cumSumOf<double>(shape);
     case plan::I64:  // unsigned: sums of integers wrap
@@ -39,22 +40,23 @@ MadeFunction makeCumSum(const plan::LibraryCall& call, int64_t, Blas&) {
   }
 }
 
-MadeFunction makeSquareSum(const plan::LibraryCall& call, int64_t, Blas&) {
-  const int64_t count = plan::integer(call, "n");
-  const bool half = plan::elementType(call) == plan::BF16;
-  return enqueues([=](const Invocation& invocation) {
-    return toStatus(squareSum(invocation.stream, invocation.operands[0], half, count,
-                              reinterpret_cast<double*>(invocation.scratch), invocation.operand<double>(1)));
+MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite&) {
+  using Call = plan::SquareSumCall;
+  return enqueues([call](const Invocation& invocation) {
+    return toStatus(squareSum(invocation.stream, invocation.operand<void>(plan::kOperand<Call, "source">),
+                              call.type == plan::BF16, call.n, reinterpret_cast<double*>(invocation.scratch),
+                              invocation.operand<double>(plan::kOperand<Call, "destination">)));
   });
 }
 
-MadeFunction makeGradientNorm(const plan::LibraryCall& call, int64_t, Blas&) {
-  const int64_t ranks = plan::integer(call, "ranks"), buckets = plan::integer(call, "buckets");
-  const bool clip = plan::integer(call, "clip") != 0;
-  return enqueues([=](const Invocation& invocation) {
-    return toStatus(gradientNorm(invocation.stream, invocation.operand<double>(0), ranks, buckets,
-                                 clip ? invocation.operand<float>(3) : nullptr, invocation.operand<double>(1),
-                                 invocation.operand<float>(2)));
+MadeFunction makeFunction(const plan::GradientNormCall& call, const CallSite&) {
+  using Call = plan::GradientNormCall;
+  return enqueues([call](const Invocation& invocation) {
+    return toStatus(gradientNorm(invocation.stream, invocation.operand<double>(plan::kOperand<Call, "partials">),
+                                 call.ranks, call.buckets,
+                                 invocation.operand<float>(plan::operandIndex<"max_norm">(call)),
+                                 invocation.operand<double>(plan::kOperand<Call, "norm">),
+                                 invocation.operand<float>(plan::kOperand<Call, "scalars">)));
   });
 }
 

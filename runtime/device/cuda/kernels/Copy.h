@@ -1,4 +1,4 @@
-// Strided copies (runtime/plan/Library.h, copy).
+// Strided copies (runtime/plan/calls/Moves.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

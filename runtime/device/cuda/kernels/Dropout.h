@@ -1,4 +1,4 @@
-// train.dropout (runtime/plan/Library.h), with the CPU's bits.
+// train.dropout (runtime/plan/calls/Moves.h), with the CPU's bits.
 #pragma once
 
 #include <cuda_runtime_api.h>

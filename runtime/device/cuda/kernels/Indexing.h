@@ -1,4 +1,4 @@
-// gather and scatter_add (runtime/plan/Library.h).
+// gather and scatter_add (runtime/plan/calls/Moves.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// sum_partials, cumsum, square_sum and gradient_norm (runtime/plan/Library.h), in the CPU's order: the same bits.
+// sum_partials, cumsum, square_sum and gradient_norm (runtime/plan/calls/Sums.h), in the CPU's order: the same bits.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-#include "runtime/device/cuda/kernels/Epilogue.h"
+#include "runtime/device/cuda/kernels/GemmEpilogue.h"
 
 #include "runtime/device/cuda/kernels/Grids.h"
 #include "runtime/device/cuda/kernels/Intrinsics.h"

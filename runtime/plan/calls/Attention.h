@@ -1,0 +1,140 @@
+// attention and attention_grad: train.attention and its gradient.
+#pragma once
+
+#include "runtime/plan/CallSchema.h"
+
+namespace sheaf::plan {
+
+// What both share.
+struct AttentionShape {
+  int64_t b = 0, s = 0, t = 0, h = 0, g = 0, d = 0, e = 0;
+  bool causal = false;
+  int64_t window = 0;
+  bool mask = false;
+  int64_t maskB = 1, maskH = 1;
+  int64_t queryRow = 0, keyRow = 0, valueRow = 0, resultRow = 0;
+  double scale = 0;
+  ElementType type = F32;
+
+  // Elements of a token: of all heads of the query, the key, the value and the result.
+  int64_t queryToken() const { return product({h, d}); }
+  int64_t keyToken() const { return product({g, d}); }
+  int64_t valueToken() const { return product({g, e}); }
+  int64_t resultToken() const { return product({h, e}); }
+
+  Status check() const;
+  uint64_t packingBytes() const;
+};
+
+struct AttentionCall : AttentionShape {
+  uint64_t scratchPerThread() const;
+};
+
+struct AttentionGradCall : AttentionShape {
+  int64_t gradientRow = 0, queryGradientRow = 0, keyGradientRow = 0, valueGradientRow = 0;
+
+  uint64_t scratchPerThread() const;
+  uint64_t deviceScratch() const;
+};
+
+inline constexpr auto kAttentionFields = std::tuple{
+    required("b", &AttentionShape::b, kSizes, "sequences"),
+    required("s", &AttentionShape::s, kSizes, "queries of a sequence"),
+    required("t", &AttentionShape::t, kSizes, "keys of a sequence"),
+    required("h", &AttentionShape::h, kSizes, "query heads, a multiple of g"),
+    required("g", &AttentionShape::g, kSizes, "key and value heads"),
+    required("d", &AttentionShape::d, kSizes, "elements of a head of query and key"),
+    required("e", &AttentionShape::e, kSizes, "elements of a head of value and result"),
+    flag("causal", &AttentionShape::causal, "a query sees the keys up to its own place, counted from the last"),
+    defaulted("window", &AttentionShape::window, Range{0, kMaxSize},
+              "of causal attention: the keys that a query sees at most; 0: all"),
+    flag("mask", &AttentionShape::mask, "a mask is added to the scores"),
+    defaulted("mask_b", &AttentionShape::maskB, kSizes, "sequences of the mask: 1 or b"),
+    defaulted("mask_h", &AttentionShape::maskH, kSizes, "heads of the mask: 1 or h"),
+    required("query_row", &AttentionShape::queryRow, {[](const AttentionShape& c) { return c.queryToken(); }, "h * d"},
+             "elements from one token of query to the next; heads are side by side, sequences behind each other"),
+    required("key_row", &AttentionShape::keyRow, {[](const AttentionShape& c) { return c.keyToken(); }, "g * d"},
+             "likewise of key"),
+    required("value_row", &AttentionShape::valueRow, {[](const AttentionShape& c) { return c.valueToken(); }, "g * e"},
+             "likewise of value"),
+    required("result_row", &AttentionShape::resultRow,
+             {[](const AttentionShape& c) { return c.resultToken(); }, "h * e"}, "likewise of result"),
+    required("scale", &AttentionShape::scale, RealRange{-1e30, 1e30}, "scores are multiplied by it"),
+    defaulted("type", &AttentionShape::type, kFloatTypes, "of all operands but log_sum_exp and mask, which are f32"),
+};
+
+// Elements of an operand with rows of tokens.
+constexpr int64_t tokensSpan(const AttentionShape& c, int64_t tokens, int64_t row, int64_t width) {
+  return rowsSpan(product({c.b, tokens}), row, width);
+}
+constexpr int64_t maskElements(const AttentionShape& c) {
+  return product({c.maskB, c.maskH, c.s, c.t});
+}
+constexpr int64_t logSumExpElements(const AttentionShape& c) {
+  return product({c.b, c.h, c.s});
+}
+
+template <>
+struct Schema<AttentionCall> {
+  using Call = AttentionCall;
+  static constexpr std::string_view kName = "attention";
+  static constexpr std::string_view kText =
+      "result = softmax(scale query key^T + mask) value, and the logarithm of the sum of each query's exponentials; a "
+      "query that sees no key has the result 0.";
+  static constexpr auto kFields = kAttentionFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"query", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.queryRow, c.queryToken()); },
+       "[b, s, h, d]"},
+      {"key", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.keyRow, c.keyToken()); },
+       "[b, t, g, d]"},
+      {"value", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.valueRow, c.valueToken()); },
+       "[b, t, g, e]"},
+      {"mask", READ, Width::kF32, [](const Call& c) { return maskElements(c); }, "[mask_b, mask_h, s, t]",
+       [](const Call& c) { return c.mask; }},
+      {"result", WRITE, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.resultRow, c.resultToken()); },
+       "[b, s, h, e]"},
+      {"log_sum_exp", WRITE, Width::kF32, [](const Call& c) { return logSumExpElements(c); }, "[b, h, s]"},
+  });
+};
+
+template <>
+struct Schema<AttentionGradCall> {
+  using Call = AttentionGradCall;
+  static constexpr std::string_view kName = "attention_grad";
+  static constexpr std::string_view kText = "The gradients of attention's query, key and value.";
+  static constexpr auto kFields = std::tuple_cat(
+      kAttentionFields,
+      std::tuple{
+          required("gradient_row", &Call::gradientRow, {[](const Call& c) { return c.resultToken(); }, "h * e"},
+                   "elements from one token of gradient to the next"),
+          required("query_gradient_row", &Call::queryGradientRow,
+                   {[](const Call& c) { return c.queryToken(); }, "h * d"}, "likewise of query_gradient"),
+          required("key_gradient_row", &Call::keyGradientRow, {[](const Call& c) { return c.keyToken(); }, "g * d"},
+                   "likewise of key_gradient"),
+          required("value_gradient_row", &Call::valueGradientRow,
+                   {[](const Call& c) { return c.valueToken(); }, "g * e"}, "likewise of value_gradient"),
+      });
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"query", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.queryRow, c.queryToken()); },
+       "[b, s, h, d]"},
+      {"key", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.keyRow, c.keyToken()); },
+       "[b, t, g, d]"},
+      {"value", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.valueRow, c.valueToken()); },
+       "[b, t, g, e]"},
+      {"result", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.resultRow, c.resultToken()); },
+       "[b, s, h, e]"},
+      {"log_sum_exp", READ, Width::kF32, [](const Call& c) { return logSumExpElements(c); }, "[b, h, s]"},
+      {"gradient", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.gradientRow, c.resultToken()); },
+       "[b, s, h, e]"},
+      {"mask", READ, Width::kF32, [](const Call& c) { return maskElements(c); }, "[mask_b, mask_h, s, t]",
+       [](const Call& c) { return c.mask; }},
+      {"query_gradient", WRITE, Width::kType,
+       [](const Call& c) { return tokensSpan(c, c.s, c.queryGradientRow, c.queryToken()); }, "[b, s, h, d]"},
+      {"key_gradient", WRITE, Width::kType,
+       [](const Call& c) { return tokensSpan(c, c.t, c.keyGradientRow, c.keyToken()); }, "[b, t, g, d]"},
+      {"value_gradient", WRITE, Width::kType,
+       [](const Call& c) { return tokensSpan(c, c.t, c.valueGradientRow, c.valueToken()); }, "[b, t, g, e]"},
+  });
+};
+
+}  // namespace sheaf::plan

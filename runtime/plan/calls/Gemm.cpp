@@ -1,0 +1,35 @@
+#include "runtime/plan/calls/Gemm.h"
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Tiles.h"
+
+namespace sheaf::plan {
+
+Status GemmCall::check() const {
+  if (const int64_t matrix = rowsSpan(m, ldc, n); batch > 1 && strideC < matrix)
+    return Status::error(
+        cat("attribute 'stride_c' is ", strideC, ", but each of its ", batch, " results takes ", matrix, " elements"));
+  if (tf32 && type != F32) return Status::error("only products of f32 are made in TF32");
+  if (epilogue != GemmEpilogue::kNone && batch > 1) return Status::error("a product with an epilogue has one batch");
+  if (epilogue == GemmEpilogue::kSumA && !transposeA)
+    return Status::error("its epilogue sums a, which is not transposed");
+  if (epilogue == GemmEpilogue::kSumB && transposeB) return Status::error("its epilogue sums b, which is transposed");
+  return Status();
+}
+
+uint64_t GemmCall::scratchPerThread() const {
+  return type == BF16 ? scratchOfFloats(kHalfGemmScratch) : 0;
+}
+
+uint64_t GemmCall::deviceScratch() const {
+  return static_cast<uint64_t>(gemmWorkspace(m, n, batch));
+}
+
+uint64_t GemmCall::packingBytes() const {
+  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, type == BF16);
+  const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, k);
+  // Without bf16 instructions blocks of a bf16 product are packed as f32.
+  return type == BF16 ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
+}
+
+}  // namespace sheaf::plan

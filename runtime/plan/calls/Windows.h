@@ -1,0 +1,145 @@
+// conv, its gradients, max_pool and its gradient: windows that move over NCHW images.
+#pragma once
+
+#include "runtime/plan/CallSchema.h"
+
+namespace sheaf::plan {
+
+struct WindowShape {
+  int64_t n = 0, c = 0, h = 0, w = 0;
+  int64_t kh = 0, kw = 0, oh = 0, ow = 0;
+  int64_t strideH = 1, strideW = 1;
+  int64_t padTop = 0, padLeft = 0, padBottom = 0, padRight = 0;
+  int64_t dilationH = 1, dilationW = 1;
+};
+
+struct ConvolutionShape : WindowShape {
+  int64_t o = 0, groups = 1;
+  bool tf32 = false;
+
+  // Rows of the unrolled input: the filter elements of a group's channels.
+  int64_t patch() const { return product({c / groups, kh, kw}); }
+
+  Status check() const;
+  uint64_t scratchPerThread() const;
+  uint64_t deviceScratch() const;
+  uint64_t packingBytes() const;
+};
+
+struct ConvCall : ConvolutionShape {};
+struct ConvGradInputCall : ConvolutionShape {};
+struct ConvGradFilterCall : ConvolutionShape {};
+struct MaxPoolCall : WindowShape {};
+struct MaxPoolGradCall : WindowShape {};
+
+inline constexpr Range kWindows{1, 1 << 20}, kPads{0, 1 << 20};
+
+inline constexpr auto kWindowFields = std::tuple{
+    required("n", &WindowShape::n, kSizes, "images"),
+    required("c", &WindowShape::c, kSizes, "channels of the input"),
+    required("h", &WindowShape::h, kSizes, "rows of the input"),
+    required("w", &WindowShape::w, kSizes, "columns of the input"),
+    required("kh", &WindowShape::kh, kWindows, "rows of the window"),
+    required("kw", &WindowShape::kw, kWindows, "columns of the window"),
+    required("oh", &WindowShape::oh, kSizes, "rows of the result"),
+    required("ow", &WindowShape::ow, kSizes, "columns of the result"),
+    defaulted("stride_h", &WindowShape::strideH, kWindows, "rows of the input from one window to the next"),
+    defaulted("stride_w", &WindowShape::strideW, kWindows, "columns of the input from one window to the next"),
+    defaulted("pad_top", &WindowShape::padTop, kPads, "rows in front of the input"),
+    defaulted("pad_left", &WindowShape::padLeft, kPads, "columns in front of the input"),
+    defaulted("pad_bottom", &WindowShape::padBottom, kPads, "rows behind the input"),
+    defaulted("pad_right", &WindowShape::padRight, kPads, "columns behind the input"),
+    defaulted("dilation_h", &WindowShape::dilationH, kWindows, "rows of the input from one of the window to the next"),
+    defaulted("dilation_w", &WindowShape::dilationW, kWindows,
+              "columns of the input from one of the window to the next"),
+};
+
+inline constexpr auto kConvolutionFields =
+    std::tuple_cat(kWindowFields, std::tuple{
+                                      required("o", &ConvolutionShape::o, kSizes, "channels of the result"),
+                                      defaulted("groups", &ConvolutionShape::groups, kSizes,
+                                                "groups of channels; a group's results see its own inputs only"),
+                                      flag("tf32", &ConvolutionShape::tf32, "operands may be rounded to TF32"),
+                                  });
+
+constexpr int64_t imageElements(const WindowShape& c) {
+  return product({c.n, c.c, c.h, c.w});
+}
+constexpr int64_t pooledElements(const WindowShape& c) {
+  return product({c.n, c.c, c.oh, c.ow});
+}
+constexpr int64_t filterElements(const ConvolutionShape& c) {
+  return product({c.o, c.c / c.groups, c.kh, c.kw});
+}
+constexpr int64_t convolvedElements(const ConvolutionShape& c) {
+  return product({c.n, c.o, c.oh, c.ow});
+}
+
+inline constexpr std::string_view kImage = "[n, c, h, w]", kFilter = "[o, c / groups, kh, kw]",
+                                  kConvolved = "[n, o, oh, ow]", kPooled = "[n, c, oh, ow]";
+
+template <>
+struct Schema<ConvCall> {
+  using Call = ConvCall;
+  static constexpr std::string_view kName = "conv";
+  static constexpr std::string_view kText = "train.conv";
+  static constexpr auto kFields = kConvolutionFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      {"filter", READ, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
+      {"result", WRITE, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
+  });
+};
+
+template <>
+struct Schema<ConvGradInputCall> {
+  using Call = ConvGradInputCall;
+  static constexpr std::string_view kName = "conv_grad_input";
+  static constexpr std::string_view kText = "The gradient of conv's input.";
+  static constexpr auto kFields = kConvolutionFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"gradient", READ, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
+      {"filter", READ, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
+      {"result", WRITE, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+  });
+};
+
+template <>
+struct Schema<ConvGradFilterCall> {
+  using Call = ConvGradFilterCall;
+  static constexpr std::string_view kName = "conv_grad_filter";
+  static constexpr std::string_view kText = "The gradient of conv's filter.";
+  static constexpr auto kFields = kConvolutionFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      {"gradient", READ, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
+      {"result", WRITE, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
+  });
+};
+
+template <>
+struct Schema<MaxPoolCall> {
+  using Call = MaxPoolCall;
+  static constexpr std::string_view kName = "max_pool";
+  static constexpr std::string_view kText = "The largest element of each window; NaN if one is.";
+  static constexpr auto kFields = kWindowFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      {"result", WRITE, Width::kF32, [](const Call& c) { return pooledElements(c); }, kPooled},
+  });
+};
+
+template <>
+struct Schema<MaxPoolGradCall> {
+  using Call = MaxPoolGradCall;
+  static constexpr std::string_view kName = "max_pool_grad";
+  static constexpr std::string_view kText = "Adds each window's gradient to its first maximum.";
+  static constexpr auto kFields = kWindowFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      {"gradient", READ, Width::kF32, [](const Call& c) { return pooledElements(c); }, kPooled},
+      {"result", WRITE, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+  });
+};
+
+}  // namespace sheaf::plan
