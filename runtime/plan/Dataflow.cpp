@@ -50,19 +50,6 @@ Term settings(const Plan& plan) {
       .add(training.reduce_order());
 }
 
-// The attributes of a call in the order of their names, those left out that are at their default.
-std::vector<Attribute> canonicalAttributes(const LibraryCall& call) {
-  std::vector<Attribute> attributes;
-  for (const Attribute& attribute : call.attributes()) {
-    const int64_t usual = attribute.name() == "type" ? F32 : 0;
-    if (attribute.has_real() ? attribute.real() != 0 : attribute.integer() != 0 && attribute.integer() != usual)
-      attributes.push_back(attribute);
-  }
-  std::sort(attributes.begin(), attributes.end(),
-            [](const Attribute& a, const Attribute& b) { return a.name() < b.name(); });
-  return attributes;
-}
-
 // Executes one rank. Addresses are linear in the rank, so the first and the last rank stand for all.
 class Interpreter {
  public:

@@ -7,8 +7,13 @@
 namespace sheaf::plan {
 namespace {
 
+std::string boundText(int64_t bound) {
+  if (bound == kMaxSize) return "2^31";
+  if (bound == kMaxStride) return "2^40";
+  return bound == -kMaxStride ? "-2^40" : std::to_string(bound);
+}
 std::string limitsText(Range range) {
-  return cat(range.low, " .. ", range.high == kMaxSize ? "2^31" : range.high == kMaxStride ? "2^40" : cat(range.high));
+  return cat(boundText(range.low), " .. ", boundText(range.high));
 }
 template <typename Owner>
 std::string limitsText(const AtLeast<Owner>& limits) {
@@ -43,20 +48,20 @@ std::string valueText(Value value, Choices<Value> choices) {
 
 std::string attributeRow(std::string_view name, const std::string& limits, const std::string& otherwise,
                          std::string_view text) {
-  return cat("| `", name, "` | ", limits, " | ", otherwise, " | ", text, " |\n");
+  return cat("| ", name, " | ", limits, " | ", otherwise, " | ", text, " |\n");
 }
 
 template <typename Owner, typename Value, typename Limits>
 std::string rowsOf(const Field<Owner, Value, Limits>& field) {
   const std::string otherwise = field.required ? "required" : valueText(Owner().*field.member, field.limits);
-  return attributeRow(field.name, limitsText(field.limits), otherwise, field.text);
+  return attributeRow(cat("`", field.name, "`"), limitsText(field.limits), otherwise, field.text);
 }
 template <typename Owner, typename Element, typename... Fields>
 std::string rowsOf(const List<Owner, Element, Fields...>& list) {
-  std::string rows = attributeRow(list.name, limitsText(Range{0, list.most}), "0", list.text);
+  std::string rows = attributeRow(cat("`", list.name, "`"), limitsText(Range{0, list.most}), "0", list.text);
   std::apply(
       [&](const auto&... field) {
-        ((rows += attributeRow(cat(field.name, "*i*"), limitsText(field.limits), "required", field.text)), ...);
+        ((rows += attributeRow(cat("`", field.name, "0`, .."), limitsText(field.limits), "required", field.text)), ...);
       },
       list.fields);
   return rows;
