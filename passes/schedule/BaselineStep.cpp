@@ -80,7 +80,7 @@ class Reader {
   double updateSecondsPerElement() const {
     double seconds = 0, elements = 0;
     for (const Node& node : model_.nodes)
-      if (node.kind == Node::Kind::kAftermath) seconds += node.seconds;
+      if (node.kind == Node::Kind::kAfterReduction) seconds += node.seconds;
     bool sharded = false;
     for (const plan::Bucket& bucket : plan_.buckets()) {
       if (bucket.trainable()) elements += static_cast<double>(bucket.elements());

@@ -30,8 +30,8 @@ std::vector<size_t> parentCycle(std::span<const Dependence> edges, const std::ve
   return {};
 }
 
-// What must precede what whatever the schedule, and that the computing stream ends a round before it begins the next:
-// one node more stands between the rounds.
+// The dependences of every schedule: the data's, and that the computing stream finishes a round before it begins the
+// next, by one more node between the rounds.
 std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependence> data) {
   std::vector<Dependence> order(data.begin(), data.end());
   const uint32_t between = loop.ops.size();
@@ -54,11 +54,11 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
   ops.emplace_back();
   bound.cycle = longestCycle(ops, order);
   bound.seconds = bound.compute;
-  // One way of saying it may be the other's rounded.
+  // Terms may be equal but for rounding.
   constexpr double kMore = 1 + 1e-9;
   if (bound.communication > bound.seconds * kMore)
     bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
-  // A cycle says more than the sum that it is where they are equal.
+  // Of equal terms the cycle is the more telling one.
   bool cyclic =
       bound.by == BoundBy::kCommunication ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
   if (cyclic) bound.seconds = std::max(bound.seconds, bound.cycle), bound.by = BoundBy::kCycle;
@@ -73,11 +73,11 @@ const char* boundByName(BoundBy by) {
 }
 
 double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences) {
-  // Edges in the order of the ops they lead to: one pass follows any path within a round.
+  // With edges sorted by the op they lead to, one pass relaxes any path within a round.
   std::vector<Dependence> edges(dependences.begin(), dependences.end());
   std::stable_sort(edges.begin(), edges.end(), [](const Dependence& a, const Dependence& b) { return a.to < b.to; });
-  // A ratio is raised to that of a better cycle until none is left: each value is that of some cycle, so that the bound
-  // holds even if the search ended early. Cycles through the step boundary are few and so are the rounds.
+  // Cycle cancelling: the ratio is raised to that of a better cycle until there is none. Each value is the ratio of
+  // some cycle, so that the bound holds even if the search is cut off.
   constexpr int kMaxImprovements = 1000, kMaxPasses = 1000;
   double ratio = 0;
   for (int improvement = 0; improvement < kMaxImprovements; ++improvement) {

@@ -1,4 +1,4 @@
-// What no schedule of a loop's ops can beat.
+// Lower bounds on the period of a loop, whatever the order of its ops.
 #pragma once
 
 #include <span>
@@ -12,26 +12,25 @@ enum class BoundBy { kCompute, kCommunication, kCycle, kMemory };
 // "compute", "communication", "cycle", "memory".
 const char* boundByName(BoundBy by);
 
-// Seconds of a round, at least.
+// Seconds of a round.
 struct Bound {
-  // The compute ops one after the other. While a collective runs they are slowed down, and to wait instead costs more:
-  // of c seconds of collectives, c slowdown / (1 + slowdown) are lost.
+  // The sum of the compute ops, and what c seconds of collectives take from them: c slowdown / (1 + slowdown) if they
+  // overlap with computation, c otherwise.
   double compute = 0;
-  // Transfers one after the other on their link, and the computation that can run beside none of them; see
-  // OverlapBound.
+  // The sum of transfers on their link, and of computation that cannot overlap with them; see OverlapBound.
   double communication = 0;
-  double cycle = 0;  // the longest cycle through the step boundary, by the rounds that it spans
-  // The largest of these with what a memory limit forces; without that they are told above. 0: no limit.
+  double cycle = 0;  // the longest cycle through the step boundary, per round that it spans
+  // The largest of these terms under a memory limit; the ones above are without it. 0: no limit.
   double memory = 0;
   double seconds = 0;  // the largest of all
   BoundBy by = BoundBy::kCompute;
 };
 
-// `data`: what must precede what whatever the schedule; see dataDependences. Besides, the first stream, which computes,
-// ends a round before it begins the next. `effect`: of a memory limit on the same ops; null: there is none.
+// `data`: dependences that every schedule respects; see dataDependences. Besides, stream 0 finishes a round before it
+// begins the next. `effect`: of a memory limit on the same ops; null: no limit.
 Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* effect = nullptr);
 
-// The largest of (seconds of the ops) / (sum of distances) over the cycles of the dependences; 0 without a cycle.
+// The largest ratio of seconds to distance over the cycles of the dependences (maximum cycle ratio); 0 without a cycle.
 double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences);
 
 }  // namespace sheaf::schedule

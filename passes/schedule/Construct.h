@@ -7,30 +7,34 @@
 
 namespace sheaf::schedule {
 
-// What a construction is free to vary.
-struct Shape {
-  // A gather may start this many seconds before it must, so as to be done when it is needed. More hides more where the
-  // link is busy, and keeps more bytes alive.
-  double horizon = 0;
-  // Computation of the last part of a step, in seconds, that is issued by urgency instead of the order given: weight
-  // gradients, which nothing in the step waits for, then run while the link serves the step boundary.
-  double window = 0;
-  // Computation does not go on while more reductions than this are to be done whose gradients are complete: gradients
-  // would pile up where the link is the slower one. Negative: it does.
-  int64_t pending = -1;
-  // Instead of the horizon: gathers under way beyond those whose first use has begun; negative: by the horizon.
-  int64_t prefetch = -1;
-  // A gather waits while what gathers brought that is still to be used would come to more bytes with it; 0: it does
-  // not.
-  uint64_t gatheredBytes = 0;
+// The parameters of one construction. The scheduler tries many.
+struct ConstructionOptions {
+  // Seconds by which a gather may start before its latest start. A larger lead hides more where the link is busy, and
+  // keeps more bytes alive.
+  double gatherLead = 0;
+  // Seconds of computation at the end of the step that are issued by priority (longest remaining path first) instead of
+  // in the given order. Weight gradients, which nothing else in the step needs, then run while the link serves the step
+  // boundary.
+  double tailSeconds = 0;
+  // An update runs as soon as its reduction is done, which frees gradients early; otherwise when computation would be
+  // idle.
+  bool eagerUpdates = true;
+  // Computation stalls while more reductions than this are unfinished, so that gradients do not pile up behind a slow
+  // link. Negative: no limit.
+  int64_t maxPendingReductions = -1;
+  // Upper bound on the gathers that have been issued and whose first use has not begun; replaces gatherLead. Negative:
+  // gatherLead decides.
+  int64_t maxGathersAhead = -1;
+  // Upper bound on gathered bytes not yet consumed; 0 means none.
+  uint64_t maxGatheredBytes = 0;
 };
 
 class Constructor {
  public:
-  // `sequence`: an order of all nodes of the first stream that is to be kept; empty: the shape decides.
+  // `sequence`: a fixed order of all nodes of the computing stream; empty: the options decide.
   explicit Constructor(const StepModel& model, std::vector<uint32_t> sequence = {});
-  // The order; it respects the model's dependences.
-  Order construct(const Shape& shape) const;
+  // An order that respects the model's dependences.
+  Order construct(const ConstructionOptions& options) const;
 
   double computeSeconds() const { return computeSeconds_; }
   double longestGather() const { return longestGather_; }
@@ -38,26 +42,30 @@ class Constructor {
 
  private:
   friend class Simulation;
-  // Computation whose place in the order is given.
+  // Whether a node's place in the order of computation is given.
   bool isFixed(const Node& node) const {
     return node.stream == 0 && (node.kind == Node::Kind::kCompute || !sequence_.empty());
   }
   void findUsers();
+  void findIdealStarts();
+  void findPaths();
+  void findLatestStarts();
 
   const StepModel& model_;
   const std::vector<uint32_t> sequence_;
-  std::vector<std::vector<Dependence>> waits_, releases_;  // by node
-  std::vector<uint64_t> bytes_;                            // that a gather brings
-  std::vector<std::vector<uint32_t>> brings_;              // by node: gathers of its round whose bytes it uses
-  std::vector<uint32_t> users_;                            // how many nodes use what a gather brings
-  std::vector<bool> carriable_;                            // gathers that may belong to the next round
-  std::vector<double> tail_;                               // longest chain from a node's start through the next round
-  std::vector<double> ideal_;              // when a computation would start if it never waited, from the round's start
-  std::vector<double> latest_;             // latest start of a collective by which ideal_ can be kept
-  std::vector<int64_t> reductionsBefore_;  // how many stand before a node in the model's order
-  std::vector<uint32_t> gathers_;          // in the order in which computation needs them
-  std::vector<int64_t> turn_;              // place of a gather among them
-  std::vector<double> firstUses_;          // when computation first needs each of them, in that order
+  // By node, unless said otherwise. Times are in seconds from the start of the round.
+  std::vector<std::vector<Dependence>> predecessors_, successors_;
+  std::vector<uint64_t> gatheredBytes_;             // of a gather's destination
+  std::vector<std::vector<uint32_t>> usedGathers_;  // gathers of the same round whose destination it accesses
+  std::vector<uint32_t> userCount_;                 // of a gather's destination
+  std::vector<bool> carriable_;                     // gathers that the body before may issue
+  std::vector<double> remainingPath_;               // longest path from the node's start through the next round
+  std::vector<double> idealStart_;                  // of a computation, if computation never waited
+  std::vector<double> latestStart_;                 // of a collective, so that every computation keeps its ideal start
+  std::vector<int64_t> reductionsBefore_;           // in the model's order
+  std::vector<uint32_t> gathers_;                   // by first use
+  std::vector<int64_t> gatherIndex_;                // of a gather, in gathers_
+  std::vector<double> firstUses_;                   // by gatherIndex_: the ideal start of the first use
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };
 

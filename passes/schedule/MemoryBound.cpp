@@ -30,8 +30,8 @@ class Nodes {
   std::vector<uint64_t> words_;
 };
 
-// By node: those that come after it (or before it) in any order, itself included, in its own round and in the next (or
-// the last) one.
+// By node: the nodes that come after it (or before it) in every order, itself included, in the same round and in the
+// next (or the last) one.
 struct Reached {
   std::vector<Nodes> same, next;
 
@@ -40,7 +40,7 @@ struct Reached {
     for (const Dependence& d : data) edges[backward ? d.to : d.from].push_back(d);
     auto other = [&](const Dependence& d) { return backward ? d.from : d.to; };
     same.assign(count, Nodes(count)), next.assign(count, Nodes(count));
-    // Within a round edges go forward.
+    // Within a round, edges go forward.
     auto each = [&](auto visit) {
       for (uint32_t k = 0; k < count; ++k) visit(backward ? k : static_cast<uint32_t>(count) - 1 - k);
     };
@@ -56,7 +56,7 @@ struct Reached {
   }
 };
 
-// An access to a buffer whose life began so many rounds earlier, 0 or 1.
+// An access to a buffer, `round` (0 or 1) rounds after the life of its contents began.
 struct Use {
   uint32_t node, round;
 };
@@ -70,7 +70,7 @@ class Lives {
         after_(count_, data, false),
         before_(count_, data, true),
         bytes_(count_, 0) {
-    // Written before it is read: what reads it before its first write reads what the round before left there.
+    // A read before the first write of a round reads what the round before wrote.
     std::vector<bool> written(model.buffers.size());
     for (uint32_t node = 0; node < count_; ++node) {
       for (const Access& access : model.nodes[node].accesses)
@@ -94,7 +94,7 @@ class Lives {
     }
   }
 
-  // The nodes during which a buffer with these uses is alive whatever the order.
+  // The nodes during which a buffer with these uses is alive in every order.
   Nodes between(const std::vector<Use>& uses) const {
     Nodes after(count_), afterNext(count_), before(count_), beforeNext(count_);
     for (const Use& use : uses) {
@@ -109,7 +109,7 @@ class Lives {
   const std::vector<Use>& uses(uint32_t buffer) const { return uses_[buffer]; }
   // Of a buffer that a transfer accesses and that is not persistent.
   bool alive(uint32_t buffer, uint32_t node) const { return alive_[buffer]->has(node); }
-  const std::vector<uint64_t>& bytes() const { return bytes_; }  // alive during each node, at least
+  const std::vector<uint64_t>& bytes() const { return bytes_; }  // by node: lower bound on what is alive
 
  private:
   const StepModel& model_;
@@ -120,11 +120,11 @@ class Lives {
   std::vector<std::optional<Nodes>> alive_;
 };
 
-// A gather that brings what an earlier one has brought.
-struct Again {
+// A gather of parameters that an earlier gather has brought already.
+struct Regather {
   uint32_t gather;
   uint64_t bytes;
-  Nodes between;  // during which the first one's buffer would be alive if it stayed, and is not
+  Nodes between;  // nodes at which the earlier buffer would be alive if it were kept, and is not
 };
 
 class Regathers {
@@ -141,23 +141,23 @@ class Regathers {
         consider(gathers[k], other);
         break;
       }
-    std::stable_sort(found_.begin(), found_.end(), [&](const Again& a, const Again& b) {
+    std::stable_sort(found_.begin(), found_.end(), [&](const Regather& a, const Regather& b) {
       return model.nodes[a.gather].seconds * double(b.bytes) > model.nodes[b.gather].seconds * double(a.bytes);
     });
   }
 
-  // Where the limit leaves the least room for them, as much of each as does not fit: those stay that save most a byte,
-  // one of them in part, so that no choice saves more.
+  // At the node where the limit forces the most: a fractional knapsack of the buffers that would be kept, by seconds
+  // saved per byte. The part of each that does not fit is forced; no choice of whole buffers saves more.
   std::vector<double> forced(uint64_t limit) const {
     std::vector<double> forced(model_.nodes.size(), 0);
     double most = 0;
     uint32_t where = kNone;
     for (uint32_t node = 0; node < model_.nodes.size() && !found_.empty(); ++node) {
       double seconds = 0;
-      atNode(node, limit, [&](const Again&, double part) { seconds += part; });
+      atNode(node, limit, [&](const Regather&, double part) { seconds += part; });
       if (seconds > most) most = seconds, where = node;
     }
-    if (where != kNone) atNode(where, limit, [&](const Again& again, double part) { forced[again.gather] = part; });
+    if (where != kNone) atNode(where, limit, [&](const Regather& again, double part) { forced[again.gather] = part; });
     return forced;
   }
 
@@ -172,7 +172,7 @@ class Regathers {
   }
 
   void consider(uint32_t first, uint32_t second) {
-    // Between the two nothing writes what they gather.
+    // The parameters must not change between the two.
     for (const Use& use : lives_.uses(source(first).buffer)) {
       bool within = first < second ? first < use.node && use.node < second : first < use.node || use.node < second;
       for (const Access& access : model_.nodes[use.node].accesses)
@@ -186,7 +186,8 @@ class Regathers {
       if (use.round > 1) return;
       uses.push_back(use);
     }
-    Again found{second, std::min(model_.buffers[kept].bytes, model_.buffers[again].bytes), Nodes(model_.nodes.size())};
+    Regather found{second, std::min(model_.buffers[kept].bytes, model_.buffers[again].bytes),
+                   Nodes(model_.nodes.size())};
     lives_.between(uses).visit([&](uint32_t node) {
       if (!lives_.alive(kept, node) && !lives_.alive(again, node)) found.between.add(node);
     });
@@ -196,7 +197,7 @@ class Regathers {
   template <typename Visit>
   void atNode(uint32_t node, uint64_t limit, Visit visit) const {
     uint64_t room = limit - std::min(limit, lives_.bytes()[node]);
-    for (const Again& again : found_) {
+    for (const Regather& again : found_) {
       if (!again.between.has(node)) continue;
       const uint64_t stays = std::min(room, again.bytes);
       room -= stays;
@@ -207,7 +208,7 @@ class Regathers {
 
   const StepModel& model_;
   const Lives& lives_;
-  std::vector<Again> found_;  // those first that save most a byte
+  std::vector<Regather> found_;  // by seconds saved per byte, the most first
 };
 
 }  // namespace

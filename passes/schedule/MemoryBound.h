@@ -1,4 +1,4 @@
-// What a memory limit forces on every order of a step's instructions.
+// Consequences of a memory limit for every order of a step's instructions.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 namespace sheaf::schedule {
 
 struct MemoryBound {
-  // By node that is a transfer: the nodes that it cannot run beside, because what both need does not fit. Empty: none.
+  // By transfer: the nodes that cannot overlap with it, because both together need more than the limit. Empty: none.
   std::vector<std::vector<bool>> excluded;
-  // By node: seconds of it, a gather, that the limit forces: what an earlier gather brought cannot stay until then.
+  // By gather: its seconds that the limit forces, because what an earlier gather of the same parameters brought cannot
+  // stay. 0 for other nodes.
   std::vector<double> forced;
 };
 
-// Bytes that are alive during a node in every order: persistent buffers, and those that nodes access which must come
-// before it and nodes which must come after it (or it itself). `data`: what must precede what whatever the order;
-// within a round it goes forward in the order of the nodes. `limit`: bytes that the arena may have; one that no order
-// keeps gives no effect.
+// Uses the bytes that are alive during a node in every order: persistent buffers, and buffers with an access that must
+// come before or at the node and another that must come after or at it. `data`: dependences that every order respects;
+// with distance 0 they go forward in the order of the nodes. `limit`: bytes of the arena; one that no order meets has
+// no effect.
 MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> data, uint64_t limit);
 
 }  // namespace sheaf::schedule

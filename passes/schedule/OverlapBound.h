@@ -1,4 +1,4 @@
-// Which computation may run beside which transfer, and what it costs that some may not.
+// A lower bound on the period from computation and transfers that cannot overlap.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@ namespace sheaf::schedule {
 
 class OverlapBound {
  public:
-  // `order`: what must precede what whatever the schedule. `excluded(transfer, computation)`: pairs that may not run at
-  // once for another reason.
+  // `order`: dependences that every schedule respects. `excluded(transfer, computation)`: further pairs that cannot
+  // overlap.
   using Excluded = std::function<bool(uint32_t transfer, uint32_t computation)>;
   OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded);
 
-  // Seconds of a round, at least: some transfers one after the other, the computation that can run beside none of them,
-  // and what the other transfers take from it by slowing it down. Every set of transfers gives a bound; this is the
-  // best that was found.
+  // Seconds of a round: the sum of a set of transfers, the computation that can overlap with none of them, and what the
+  // other transfers take from it by the slowdown. Every set gives a bound; this is the largest that was found.
   double serialSeconds() const;
 
  private:
   const Loop& loop_;
   std::vector<uint32_t> transfers_, computations_;
-  std::vector<std::vector<uint32_t>> beside_;  // by place in transfers_: places in computations_
+  std::vector<std::vector<uint32_t>> overlaps_;  // by index in transfers_: indices in computations_
 };
 
 }  // namespace sheaf::schedule

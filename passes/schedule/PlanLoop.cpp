@@ -8,7 +8,7 @@
 namespace sheaf::schedule {
 namespace {
 
-// Buffers of which a rank holds its share: sharded state, and what collectives gather from or scatter to.
+// Buffers that hold a rank's shard: sharded state, sources of all-gathers, destinations of reduce-scatters.
 std::vector<bool> shardedBuffers(const plan::Plan& plan) {
   std::vector<bool> sharded(static_cast<size_t>(plan.buffers_size()));
   for (const plan::Bucket& bucket : plan.buckets()) {
@@ -27,7 +27,7 @@ std::vector<bool> shardedBuffers(const plan::Plan& plan) {
   return sharded;
 }
 
-// A rank's share on `ranks` ranks by that on the plan's.
+// The size of a shard on `ranks` ranks, relative to that on the plan's number of ranks.
 double shareScale(const plan::Plan& plan, int64_t ranks) {
   return static_cast<double>(plan.ranks()) / static_cast<double>(ranks);
 }
@@ -56,7 +56,7 @@ profile::Transfer transferOf(const plan::Collective& collective, const plan::Pla
   return {collective.op(), own * parts, ranks};
 }
 
-// How far each stream is known to be done: its latest op and that op's round.
+// Progress of a stream: its latest op that is known to be done, and that op's round.
 struct Reached {
   uint32_t op = 0;
   int64_t round = -1;  // none
@@ -68,11 +68,11 @@ void join(Clock& into, const Clock& from) {
   for (size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], from[s]);
 }
 
-// Turns records and waits into dependences. Rounds are followed until what a wait refers to is the same in each.
+// Turns records and waits into dependences. After kRounds rounds, waits refer to the same records in every round.
 void addDependences(const plan::Plan& plan, const std::vector<int64_t>& opOf, Loop& loop) {
   constexpr int64_t kRounds = 3;
   const size_t streams = static_cast<size_t>(std::max(plan.streams_size(), 1));
-  std::vector<Clock> waited(streams, Clock(streams));  // by a stream since its latest op
+  std::vector<Clock> waited(streams, Clock(streams));  // by stream: what its waits since its latest op cover
   std::vector<Clock> recorded(plan.events(), Clock(streams));
   Clock latest(streams);
   for (int64_t round = 0; round < kRounds; ++round)
@@ -129,7 +129,7 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
   std::vector<Dependence> dependences;
   std::vector<plan::ByteMap<Reached>> writers(static_cast<size_t>(plan.buffers_size()));
   std::vector<Reached> found;
-  // Ranks do the same, so that rank 0's places stand for all.
+  // All ranks run the same instructions: rank 0's addresses stand for all.
   for (int64_t round = 0; round < 2; ++round)
     for (uint32_t op = 0; op < loop.instructions.size(); ++op) {
       const plan::Instruction& instruction = plan.body(loop.instructions[op]);

@@ -1,4 +1,4 @@
-// A plan's body as a loop for the simulator: what each instruction costs on a machine, and what waits for what.
+// A plan's body as a loop for the simulator: the cost of each instruction on a machine, and the waits between them.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@ namespace sheaf::schedule {
 
 struct PlanLoop {
   Loop loop;
-  std::vector<int>
-      instructions;  // of each op, its instruction in the body; records and waits take no time and are none
+  std::vector<int> instructions;  // by op: the index of its instruction in the body; records and waits are not ops
 };
 
-// The body on profile.ranks() ranks, which may be another number than the plan was compiled for: a rank's rows stay,
-// and what is sharded changes its size. The plan must have passed verifyPlan.
+// The body on profile.ranks() ranks. If that is not the plan's number, each rank keeps its rows and shards are scaled.
+// The plan must have passed verifyPlan.
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile);
 
-// What the ops compute with: an op that reads bytes depends on the op that wrote them last, in this round or the one
-// before. A schedule may change everything else. `to` may precede `from` in the order of the ops only at a distance.
+// True dependences: an op that reads bytes depends on the op that wrote them last, in this round or the one before.
+// Every schedule respects them. With distance 0, `from` comes before `to`.
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop);
 
-// Bytes of a rank's arena on so many ranks. For another number than the plan's: persistent sharded state shrinks or
-// grows, the rest stays.
+// Bytes of a rank's arena on `ranks` ranks. If that is not the plan's number, an estimate: persistent shards are
+// scaled, the rest stays.
 uint64_t peakBytes(const plan::Plan& plan, int64_t ranks);
 
 }  // namespace sheaf::schedule

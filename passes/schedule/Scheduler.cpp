@@ -11,14 +11,14 @@
 namespace sheaf::schedule {
 namespace {
 
-// Times that differ by less than this part of them are the same: less than costs are known by, but for small steps,
-// which are searched.
+// Relative difference below which two times count as equal. Costs are not known better than to kSameTime; small steps
+// are searched with a finer one.
 constexpr double kSameTime = 1e-3, kSameTimeSearched = 1e-6;
 // Steps with more nodes are large.
 constexpr int64_t kLargeNodes = 2000;
-// Orders after which one that is far from fitting means that none fits.
+// After this many orders of which none comes near the limit, none will.
 constexpr int64_t kTriedBeforeHopeless = 16;
-// Steps with so many nodes are searched, by so many tries; a real model's have more, and few places where it matters.
+// Steps with at most so many nodes are searched, by default with so many tries.
 constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 
 class Search {
@@ -30,7 +30,7 @@ class Search {
     findBound();
   }
 
-  // Takes the order if it is better than the best so far.
+  // Evaluates the order and keeps it if it is the best so far.
   bool offer(const Order& order) {
     ++tried_;
     Scheduled candidate = evaluate(order);
@@ -39,21 +39,21 @@ class Search {
     return true;
   }
 
-  // Moves single computations to other places, with the link's order following, as long as that helps; then kicks the
-  // best order out of its place and tries again.
+  // Iterated local search over sequences of computation, each completed by the constructor: single moves as long as
+  // they improve the order, then three random moves from the best one, and again.
   void reorderComputation(int64_t tries) {
-    reach();
+    findPredecessors();
     Constructor constructor(model_);
-    double far = 4 * constructor.computeSeconds() + constructor.gatherSeconds();
+    const double farAhead = 4 * constructor.computeSeconds() + constructor.gatherSeconds();
     auto decode = [&](const std::vector<uint32_t>& sequence) {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
-      auto attempt = [&](double horizon, uint64_t room) {
-        Scheduled scheduled = evaluate(fixed.construct({horizon, 0, true, -1, -1, room}));
+      auto attempt = [&](double lead, uint64_t room) {
+        Scheduled scheduled = evaluate(fixed.construct({lead, 0, true, -1, -1, room}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
       };
-      attempt(far, room_);
+      attempt(farAhead, room_);
       attempt(constructor.longestGather(), room_);
       if (room_ > 0) attempt(constructor.longestGather(), 0);
       return std::move(*found);
@@ -84,7 +84,7 @@ class Search {
     }
   }
 
-  // Moves single nodes to other places as long as that helps.
+  // Local search over whole orders: single moves as long as they improve the order.
   void improve(int64_t tries) {
     const int64_t n = model_.nodes.size();
     for (bool improved = true; improved && tries > 0 && !done();) {
@@ -99,13 +99,14 @@ class Search {
     }
   }
 
-  // The best order fits and takes no longer than it must.
+  // The best order is within the limit and reaches the lower bound.
   bool done() const { return done(*best_); }
 
-  // The limit's room for what gathers bring, 1 at least; 0: there is no limit.
+  // Bytes that the limit leaves for gathered parameters, at least 1; 0: there is no limit.
   uint64_t room() const { return room_; }
 
-  // Orders differ in gathered parameters and gradients under way, which are not that much.
+  // Orders differ only in gathered parameters and pending gradients, so that one far above the limit means that none is
+  // within it.
   bool hopeless() const {
     return options_.memoryLimit > 0 && tried_ > kTriedBeforeHopeless &&
            best_->bytes > options_.memoryLimit + options_.memoryLimit / 8;
@@ -120,7 +121,7 @@ class Search {
     return {std::move(order), std::move(timeline), bytes};
   }
 
-  // What else is alive in the order as it was given leaves that much.
+  // By what is alive besides in the given order.
   void findRoom() {
     if (options_.memoryLimit == 0) return;
     StepModel others = model_;
@@ -131,7 +132,7 @@ class Search {
     room_ = std::max<uint64_t>(options_.memoryLimit - kept, 1);
   }
 
-  // Of small steps, whose search it ends, all that a bound says; of others what computation or the link takes anyway.
+  // The full bound for small steps, whose search it ends; for others the sums of computation and transfers.
   void findBound() {
     double compute = 0, link = 0;
     for (const Op& op : loop_.ops) {
@@ -158,8 +159,8 @@ class Search {
     return sequence;
   }
 
-  // Which nodes must come before which within a round.
-  void reach() {
+  // The transitive closure of the dependences within a round.
+  void findPredecessors() {
     const size_t n = model_.nodes.size();
     before_.assign(n, std::vector<bool>(n));
     for (const Dependence& d : model_.dependences) {  // sorted by what waits
@@ -170,7 +171,7 @@ class Search {
     }
   }
 
-  // Moves an element of the sequence; false where it must not pass another.
+  // Moves an element of the sequence; false if a dependence forbids it.
   bool shift(std::vector<uint32_t>& sequence, size_t from, size_t to) const {
     if (from == to) return false;
     for (size_t i = std::min(from, to); i <= std::max(from, to); ++i) {
@@ -196,8 +197,8 @@ class Search {
     return x <= y * (1 + same()) && a.bytes < b.bytes;
   }
 
-  // The node at place `from` goes to place `to`; a gather that goes beyond an end goes to the other one, into the next
-  // round or back from it.
+  // Moves the node at place `from` to place `to`. A gather that is moved beyond the begin becomes the last one, carried
+  // into the next round; one that is moved beyond the end returns to the begin.
   std::optional<Order> move(const Order& order, int64_t from, int64_t to) const {
     const int64_t n = order.nodes.size();
     uint32_t node = order.nodes[from];
@@ -217,7 +218,7 @@ class Search {
   const SchedulerOptions& options_;
   std::optional<Scheduled> best_;
   int64_t tried_ = 0;
-  Loop loop_;  // the ops alone
+  Loop loop_;  // without dependences
   uint64_t room_ = 0;
   double bound_ = 0;
   std::vector<std::vector<bool>> before_;
@@ -234,32 +235,32 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
     for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, -1, options.prefetch}));
     return search.take();
   }
-  // From the shapes that keep few bytes to those that hide more, until nothing is left to hide. Of large steps every
-  // second one: what their nodes gain or lose at the step boundary is little.
+  // From options that keep few bytes alive to those that hide more, until the bound is reached. Every second one for
+  // large steps, whose step boundary matters less.
   const double far = 4 * whole + constructor.gatherSeconds();
   const bool large = int64_t(model.nodes.size()) > kLargeNodes;
   int64_t count = 0;
-  auto tryShape = [&](const Shape& shape) {
+  auto tryOptions = [&](const ConstructionOptions& construction) {
     if ((large && count++ % 2 == 1) || search.done() || search.hopeless()) return;
-    search.offer(constructor.construct(shape));
+    search.offer(constructor.construct(construction));
   };
-  for (double window : {0.0, 0.03, 0.1, 0.3, 2.0})
+  for (double tail : {0.0, 0.03, 0.1, 0.3, 2.0})
     for (bool eager : {true, false})
-      for (double horizon : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
-        tryShape({horizon, window * whole, eager});
-  // Where the link is the slower one every gather is late: what bounds memory is how many are under way.
-  for (double window : {0.0, 0.1, 0.3})
+      for (double lead : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
+        tryOptions({lead, tail * whole, eager});
+  // Where the link is slower than computation, every gather is late, and a bound on the gathers ahead limits memory.
+  for (double tail : {0.0, 0.1, 0.3})
     for (int64_t pending : {0, 1, 2, 4, 8, -1})
-      for (int64_t prefetch : {1, 2, 4, 8}) tryShape({0, window * whole, true, pending, prefetch});
-  // What fills the time around the step boundary matters more where the link is busy.
-  for (double window : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
+      for (int64_t prefetch : {1, 2, 4, 8}) tryOptions({0, tail * whole, true, pending, prefetch});
+  // More tails, for steps whose boundary is exposed.
+  for (double tail : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
     for (bool eager : {true, false})
-      for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager});
-  // Where the limit binds, as early as what was gathered before leaves room.
+      for (double lead : {gather, far}) tryOptions({lead, tail * whole, eager});
+  // Under a limit, gathers as early as gathered bytes leave room.
   if (search.room() > 0)
-    for (double window : {0.0, 0.1, 0.3, 2.0})
+    for (double tail : {0.0, 0.1, 0.3, 2.0})
       for (bool eager : {true, false})
-        for (double horizon : {gather, far}) tryShape({horizon, window * whole, eager, -1, -1, search.room()});
+        for (double lead : {gather, far}) tryOptions({lead, tail * whole, eager, -1, -1, search.room()});
   if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);

@@ -6,22 +6,22 @@
 namespace sheaf::schedule {
 
 struct SchedulerOptions {
-  // Most bytes that liveBytes() may give; 0: no limit.
+  // Upper bound on liveBytes(); 0 means none.
   uint64_t memoryLimit = 0;
-  // Gathers under way beyond those whose first use has begun; negative: whatever is best.
+  // Upper bound on the gathers that are issued and whose first use has not begun; negative: the scheduler chooses.
   int64_t prefetch = -1;
-  // Orders that local search may try after the constructed ones; negative: what is worth it for the size.
+  // Orders that local search tries after the constructed ones; negative: by the size of the step.
   int64_t searches = -1;
 };
 
 struct Scheduled {
   Order order;
   Timeline timeline;
-  uint64_t bytes = 0;  // liveBytes() of the order; above the limit where none that fits was found
+  uint64_t bytes = 0;  // liveBytes() of the order; above the limit if no order within it was found
 };
 
-// The order with the shortest period found, and among those that take the same time the one with the fewest bytes.
-// Deterministic.
+// The order with the shortest period that was found, and of equal ones (see docs/schedule.md) that with the fewest live
+// bytes. Deterministic.
 Scheduled schedule(const StepModel& model, const SchedulerOptions& options);
 
 }  // namespace sheaf::schedule

@@ -15,7 +15,7 @@ bool overlap(const Access& a, const Access& b, uint64_t ranks) {
   return a.begin < b.end + b.stride * others && b.begin < a.end + a.stride * others;
 }
 
-// Conflicts of a body that repeats: found in its second round, which looks back into the first.
+// Conflicting accesses of a repeated body: the second of two rounds has all that the steady state has.
 class Conflicts {
  public:
   Conflicts(const StepModel& model, uint64_t ranks) : model_(model), ranks_(ranks), history_(model.buffers.size()) {}
@@ -46,7 +46,7 @@ class Conflicts {
       if (!overlap(access, earlier.access, ranks_)) continue;
       if (round == 1 && !(earlier.node == node && earlier.round == round))
         found_.insert({earlier.node, node, round - earlier.round});
-      // What this write covers and what came before it is ordered through it.
+      // Accesses before a write that covers this one are ordered through it.
       if (earlier.access.write && earlier.access.begin <= access.begin && access.end <= earlier.access.end &&
           earlier.access.stride == access.stride)
         break;
@@ -62,17 +62,16 @@ class Conflicts {
   std::set<Dependence, Less> found_;
 };
 
-// Computation that needs a reduction within the round.
-void markAftermath(StepModel& model) {
+void markAfterReduction(StepModel& model) {
   std::vector<bool> after(model.nodes.size());
-  for (const Dependence& d : model.dependences) {  // sorted by what waits, and it waits for earlier nodes
+  for (const Dependence& d : model.dependences) {  // sorted by `to`, which comes after `from`
     if (d.distance > 0) continue;
     const Node& from = model.nodes[d.from];
     bool reduced = from.kind == Node::Kind::kReduce || after[d.from];
     if (reduced) after[d.to] = true;
   }
   for (size_t i = 0; i < model.nodes.size(); ++i)
-    if (after[i] && model.nodes[i].kind == Node::Kind::kCompute) model.nodes[i].kind = Node::Kind::kAftermath;
+    if (after[i] && model.nodes[i].kind == Node::Kind::kCompute) model.nodes[i].kind = Node::Kind::kAfterReduction;
 }
 
 }  // namespace
@@ -104,7 +103,7 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
     model.nodes.push_back(std::move(node));
   }
   model.dependences = Conflicts(model, plan.ranks()).find();
-  markAftermath(model);
+  markAfterReduction(model);
   return model;
 }
 
@@ -156,7 +155,7 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
   const int64_t length = order.nodes.size();
   std::vector<int64_t> place(model.nodes.size());
   for (int64_t i = 0; i < length; ++i) place[order.nodes[i]] = i;
-  // Where the compute stream learns that a collective is over: at the first instruction that needs it.
+  // Where the computing stream is known to be past a collective: at the first instruction that depends on it.
   std::vector<int64_t> known(model.nodes.size(), -1);
   auto position = [&](uint32_t node) { return place[node] - (order.carried[node] ? length : 0); };
   for (uint32_t node = 0; node < model.nodes.size(); ++node)
@@ -170,7 +169,7 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
     int64_t first = INT64_MAX, last = INT64_MIN;
   };
   std::vector<Life> lives(model.buffers.size());
-  // Written before it is read: what reads a buffer before its first write reads what the round before left there.
+  // A read before the first write of a body reads what the body before wrote.
   std::vector<int64_t> written(model.buffers.size(), INT64_MAX);
   for (uint32_t node = 0; node < model.nodes.size(); ++node)
     for (const Access& access : model.nodes[node].accesses)
@@ -183,7 +182,7 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
         continue;
       }
       life.first = std::min(life.first, position(node));
-      // Nothing waits for it within the round: then the next round's start does.
+      // No computation depends on it within the round: the begin of the next round does.
       int64_t last = std::max(position(node), known[node] < position(node) ? length - 1 : known[node]);
       life.last = std::max(life.last, last);
     }

@@ -1,5 +1,5 @@
-// What a scheduler may and may not do with a step: its instructions as nodes with durations, the order that their data
-// demand, and the bytes that they keep alive.
+// A step for the scheduler: instructions as nodes with durations, the dependences between them, and the buffers that
+// they keep alive.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace sheaf::schedule {
 
 inline constexpr uint32_t kNone = ~uint32_t{0};
 
-// A use of a buffer by a node. Where it reads and writes, it counts as a write.
+// An access of a node to a buffer. Read and write counts as a write.
 struct Access {
   uint32_t buffer = 0;
-  uint64_t begin = 0, end = 0;  // bytes of the buffer, of all ranks
-  uint64_t stride = 0;          // between ranks
+  uint64_t begin = 0, end = 0;  // bytes of the buffer, on rank 0
+  uint64_t stride = 0;          // added for each further rank
   bool write = false;
 };
 
 struct Node {
   enum class Kind : uint8_t {
-    kCompute,    // computation, and what the host reads and writes
-    kGather,     // of parameters, into a buffer that does not outlive the step
-    kReduce,     // of a gradient
-    kOther,      // any other collective: updated parameters, the norm, the loss
-    kAftermath,  // computation that needs a reduction: norms, updates
+    kCompute,         // computation; also the host's inputs and outputs
+    kGather,          // all-gather of parameters into a buffer that is not persistent
+    kReduce,          // reduction of a gradient
+    kOther,           // any other collective: of updated parameters, the norm, the loss
+    kAfterReduction,  // computation that depends on a reduction of the same round: norms, updates
   };
   Kind kind = Kind::kCompute;
   Unit unit = Unit::kCompute;
@@ -43,36 +43,36 @@ struct Storage {
 };
 
 struct StepModel {
-  std::vector<Node> nodes;              // in the order of the body; records and waits are left out
-  std::vector<Dependence> dependences;  // of nodes, by the bytes they access; within a round and from the round before
+  std::vector<Node> nodes;              // in the order of the body, without records and waits
+  std::vector<Dependence> dependences;  // between nodes with conflicting accesses, sorted by `to`; distance 0 or 1
   std::vector<Storage> buffers;
-  double slowdown = 0;  // of computation while a collective runs: see Loop
+  double slowdown = 0;  // see Loop
 };
 
 // An order in which the body issues its instructions.
 struct Order {
   std::vector<uint32_t> nodes;
-  // Gathers that belong to the next round: they stand at the end of a body and, for the first round, in the prologue.
+  // Gathers that this body issues for the next round; those of the first round stand in the prologue.
   std::vector<bool> carried;  // by node
 };
 
-// The model of a plan's body, which may lack waits and records, on profile.ranks() ranks. The plan must otherwise have
-// passed plan::verifyPlan or come from the compiler.
+// The model of a plan's body on profile.ranks() ranks. The plan comes from the compiler, with or without records and
+// waits, or has passed plan::verifyPlan.
 StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile);
 
-// The order in which the body stands now.
+// The order of the body as it is.
 Order orderOf(const StepModel& model);
 
-// What runs if the body is issued in that order: streams, dependences, and each gather's wait for the computation that
-// is issued before it, which keeps it from running further ahead than it was scheduled.
+// The loop of a body that is issued in that order. Each gather waits for the computation that is issued before it, so
+// that it does not start earlier than scheduled.
 Loop loopOf(const StepModel& model, const Order& order);
 
-// Whether the order has every node once and respects all dependences.
+// Whether the order has every node once and respects the dependences.
 bool respects(const StepModel& model, const Order& order);
 
-// The largest sum of bytes alive at once on one rank if the body is issued in that order: persistent buffers, and each
-// other buffer from its first access to the instruction by which the compute stream knows that its last one is over. No
-// layout of the arena is smaller.
+// A lower bound on the arena of one rank, in bytes, if the body is issued in that order: the largest sum of live
+// buffers. Persistent buffers always live, others from their first access to the first computation that is ordered
+// after the last.
 uint64_t liveBytes(const StepModel& model, const Order& order);
 
 }  // namespace sheaf::schedule

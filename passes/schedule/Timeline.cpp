@@ -7,7 +7,7 @@
 namespace sheaf::schedule {
 namespace {
 
-// The steady state is reached when two rounds differ by less than this part of a round, or after so many rounds.
+// The steady state is reached when two periods differ by less than this relative difference, or after kMaxRounds.
 constexpr double kSteady = 1e-9;
 constexpr int64_t kMaxRounds = 16;
 
@@ -19,7 +19,7 @@ class Player {
       streams_[loop.ops[i].stream].ops.push_back(i);
     }
     std::erase_if(streams_, [](const Stream& stream) { return stream.ops.empty(); });
-    // The dependences of each op, next to each other.
+    // Dependences, sorted by the op that waits.
     firstWait_.assign(loop.ops.size() + 1, 0);
     for (const Dependence& d : loop.dependences) ++firstWait_[d.to + 1];
     for (size_t i = 1; i < firstWait_.size(); ++i) firstWait_[i] += firstWait_[i - 1];
@@ -47,7 +47,7 @@ class Player {
       timeline.period = ends[n - 1] - ends[n - 2];
       if (std::abs(timeline.period - (ends[n - 2] - ends[n - 3])) <= kSteady * timeline.period) break;
     }
-    // Rounds that do not settle alternate: their average counts.
+    // Rounds that do not settle alternate between periods: take the average.
     if (ends.size() == kMaxRounds)
       timeline.period = (ends.back() - ends[kMaxRounds / 2 - 1]) / (kMaxRounds - kMaxRounds / 2);
     timeline.exposed = std::max(0.0, timeline.period - timeline.computeSeconds);
@@ -63,14 +63,14 @@ class Player {
  private:
   struct Stream {
     std::vector<uint32_t> ops;
-    size_t next = 0;  // into ops
+    size_t next = 0;  // index in ops
     int64_t round = 0;
-    uint32_t met = 0;  // dependences of the next op that are known to be met
+    uint32_t met = 0;  // dependences of the next op that are met; the rest have not been looked at
     bool running = false;
-    double left = 0;  // seconds of the running op, alone on its unit
+    double left = 0;  // seconds of the running op at full rate
   };
 
-  // Goes on until every stream is done with one round more; streams may be ahead of that. False: nothing can go on.
+  // Simulates until every stream has finished one more round; some may be ahead. False: a deadlock.
   bool finishRound() {
     ++rounds_;
     begin_.resize((rounds_ + 1) * loop_.ops.size());
@@ -90,7 +90,7 @@ class Player {
     return true;
   }
 
-  // Starts what can start; ops that take no time end at once, so that others may follow.
+  // Starts every op that is ready. Ops of zero seconds end at once; true: there were some, and others may be ready now.
   bool startReady() {
     bool ended = false;
     for (Stream& stream : streams_) {
@@ -118,13 +118,13 @@ class Player {
     for (const Stream& stream : streams_)
       if (stream.running) step = std::min(step, stream.left / rate[unitOf(stream)]);
     if (step == std::numeric_limits<double>::infinity()) {
-      // Only zero-time ops were left of the round.
+      // No op is running: the round is done if only ops of zero seconds were left.
       return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.round >= rounds_; });
     }
     time_ += step;
     for (Stream& stream : streams_) {
       if (!stream.running) continue;
-      // What ends with the shortest one ends now, whatever the rounding.
+      // Ops that end together end together, whatever the rounding.
       bool over = stream.left / rate[unitOf(stream)] <= step * (1 + 1e-12);
       stream.left -= step * rate[unitOf(stream)];
       if (over) stream.running = false, end(stream);
@@ -146,9 +146,9 @@ class Player {
   std::vector<Stream> streams_;
   std::vector<uint32_t> firstWait_;
   std::vector<Dependence> waits_;
-  std::vector<int64_t> ended_;       // rounds of each op that have ended
-  std::vector<double> begin_, end_;  // of round * ops + op
-  int64_t rounds_ = 0;               // that are finished, or being finished
+  std::vector<int64_t> ended_;       // by op: rounds in which it has ended
+  std::vector<double> begin_, end_;  // by round * (number of ops) + op
+  int64_t rounds_ = 0;               // finished, with the one in progress
   double time_ = 0;
 };
 

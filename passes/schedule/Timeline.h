@@ -1,4 +1,4 @@
-// A discrete-event simulation of a step that repeats for ever.
+// A discrete-event simulation of a loop.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace sheaf::schedule {
 
-// What an op occupies while it runs. Ops of several streams that occupy the same unit at once share it evenly.
+// The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly.
 enum class Unit : uint8_t { kCompute, kLink, kHost };
 
 struct Op {
@@ -15,8 +15,7 @@ struct Op {
   double seconds = 0;  // alone on its unit
 };
 
-// Op `to` of a round starts after op `from` of the round `distance` rounds earlier has ended; without such a round at
-// once.
+// Op `to` of a round starts after the end of op `from` of the round that is `distance` rounds earlier, if there is one.
 struct Dependence {
   uint32_t from = 0, to = 0, distance = 0;
 };
@@ -24,15 +23,15 @@ struct Dependence {
 // One round of a loop. Each stream runs its ops in the order of `ops`, one at a time, round after round.
 struct Loop {
   std::vector<Op> ops;
-  std::vector<Dependence> dependences;  // within a round they go forward in the order of `ops`
+  std::vector<Dependence> dependences;  // with distance 0: `from` comes before `to` in `ops`
   double slowdown = 0;                  // a compute op's rate is divided by 1 + this while a link op runs
 };
 
 struct Timeline {
   double period = 0;                           // seconds of a round in the steady state
   double computeSeconds = 0, linkSeconds = 0;  // sums of the ops' seconds on these units
-  double exposed = 0;                          // period less computeSeconds: what does not hide under computation
-  std::vector<double> begin, end;              // of the last simulated round, from that round's first begin
+  double exposed = 0;                          // period - computeSeconds: not hidden under computation
+  std::vector<double> begin, end;              // of the last simulated round, relative to its first begin
 };
 
 Timeline play(const Loop& loop);

@@ -57,7 +57,7 @@ class Builder {
       after(incoming, w[k]);
       r[k] = add(Node::Kind::kReduce, reduce[k]);
       after(w[k], r[k]), after(r[k], w[k], 1);
-      u[k] = add(Node::Kind::kAftermath, update[k]);
+      u[k] = add(Node::Kind::kAfterReduction, update[k]);
       after(r[k], u[k]), after(u[k], g[k], 1), after(g[k], u[k]);
       if (h[k] != g[k]) after(u[k], h[k], 1), after(h[k], u[k]);
     }
@@ -208,7 +208,7 @@ StepModel gatheredTwice() {
   add(Node::Kind::kGather, 2, {read(0), write(2)});
   add(Node::Kind::kCompute, 1, {read(2), read(4)});
   add(Node::Kind::kReduce, 1, {});
-  add(Node::Kind::kAftermath, 0.5, {write(0)});
+  add(Node::Kind::kAfterReduction, 0.5, {write(0)});
   model.dependences = {{0, 1, 0}, {1, 2, 0}, {2, 4, 0}, {3, 4, 0}, {4, 5, 0}, {5, 6, 0}, {6, 0, 1}, {6, 3, 1}};
   return model;
 }
