@@ -82,10 +82,23 @@ class Chooser {
   FailureOr<Candidate> run() {
     int64_t ranks = zero::ranksOf(trained_);
     int64_t first = choices_.stage.value_or(0), last = choices_.stage.value_or(ranks > 1 ? 3 : 0);
-    for (int64_t stage = first; stage <= last; ++stage)
+    std::vector<Candidate> stages;
+    for (int64_t stage = first; stage <= last; ++stage) {
+      best_.reset();
       if (failed(tryStage(stage))) return failure();
-    if (!choices_.stage && ranks > 1 && failed(chooseBuckets())) return failure();
-    if (retentionIsOpen() && ranks > 1 && failed(chooseRetention())) return failure();
+      stages.push_back(std::move(*best_));
+    }
+    std::stable_sort(stages.begin(), stages.end(), better);
+    // Buckets of another size may make stage 3 the best one: it needs the least memory, and gathers more.
+    std::optional<Candidate> chosen;
+    for (size_t i = 0; i < stages.size(); ++i) {
+      if (i > 0 && (stages[i].options.stage < 3 || !stages[i].fits)) continue;
+      best_ = std::move(stages[i]);
+      if (!choices_.stage && ranks > 1 && failed(chooseBuckets())) return failure();
+      if (retentionIsOpen() && ranks > 1 && failed(chooseRetention())) return failure();
+      if (!chosen || better(*best_, *chosen)) chosen = std::move(best_);
+    }
+    best_ = std::move(chosen);
     if (best_->fits && choices_.memoryLimit > 0 && failed(boundByLimit())) return failure();
     return std::move(*best_);
   }
@@ -188,7 +201,13 @@ class Chooser {
       if (failed(offer(options, fits))) return failure();
       if (factor > 1 && best_->seconds == before && best_->seconds < best_->bound * (1 + kNearBound)) break;
     }
-    return mlir::success();
+    // Other buckets may take fewer bytes, so that nothing needs to be recomputed.
+    PipelineOptions options = best_->options;
+    if (options.bucketBytes == base_.bucketBytes || options.recompute == base_.recompute ||
+        choices_.recompute != ChooseOptions::Recompute::kAuto)
+      return mlir::success();
+    options.recompute = base_.recompute;
+    return offer(options, fits);
   }
 
   // At stage 3, as large a part of the buckets as fits stays gathered from the forward to the backward pass.

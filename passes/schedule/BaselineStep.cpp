@@ -1,92 +1,80 @@
-// A plan's step as the baselines would see it.
+#include "passes/schedule/BaselineStep.h"
+
 #include <algorithm>
 #include <cctype>
 #include <map>
 #include <set>
+#include <string>
 
-#include "passes/schedule/BaselineStep.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
 namespace {
 
-// A parameter within the bytes of a buffer that holds its bucket, or its bucket's gradient.
+// A parameter's bytes within a buffer that holds its bucket, or the bucket's gradient.
 struct Slot {
   uint64_t begin = 0, end = 0;
-  size_t group = 0;
+  size_t parameter = 0;
 };
 
-// The transformer block that a parameter belongs to: its name up to the first component that is a number. What is in no
-// block (embeddings, the last normalisation) forms one group, as FSDP2's root module does.
-std::string blockOf(const std::string& name) {
+// A parameter's name up to the first component that is a number, which names its transformer block; empty if there is
+// none.
+std::string blockName(const std::string& name) {
   for (size_t begin = 0; begin < name.size();) {
     size_t end = name.find_first_of("./", begin);
     if (end == std::string::npos) end = name.size();
-    bool number = end > begin && std::all_of(name.begin() + begin, name.begin() + end,
-                                             [](unsigned char c) { return std::isdigit(c) != 0; });
+    const bool number = end > begin && std::all_of(name.begin() + begin, name.begin() + end,
+                                                   [](unsigned char c) { return std::isdigit(c) != 0; });
     if (number) return name.substr(0, end);
     begin = end + 1;
   }
   return "";
 }
 
-uint64_t product(const google::protobuf::RepeatedField<int64_t>& shape) {
-  uint64_t elements = 1;
-  for (int64_t d : shape) elements *= d;
-  return elements;
+std::string moduleName(const std::string& name) {
+  const size_t end = name.find_last_of("./");
+  return end == std::string::npos ? name : name.substr(0, end);
 }
 
 class Reader {
  public:
-  Reader(const plan::Plan& plan, const profile::Profile& profile, const StepModel& model)
-      : plan_(plan), profile_(profile), ranks_(profile.ranks()), model_(model) {}
+  Reader(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model)
+      : plan_(plan), machine_(machine), model_(model) {}
 
   BaselineStep read() {
-    findGroups();
+    step_.ranks = machine_.ranks();
+    step_.slowdown = model_.slowdown;
+    step_.clips = plan_.training().clip_norm() > 0;
+    step_.transferSeconds = [&machine = machine_](const profile::Transfer& t) { return machine.seconds(t); };
+    findParameters();
     findBuffers();
-    readCompute();
+    findOrder();
+    readComputation();
     countState();
     return std::move(step_);
   }
 
  private:
-  uint64_t width(int bucket) const { return plan::elementBytes(plan_.buckets(bucket).type()); }
-
-  void findGroups() {
-    std::map<std::pair<std::string, std::pair<bool, int>>, size_t> index;
+  void findParameters() {
+    std::map<std::string, uint32_t> blocks, modules;
     slots_.resize(plan_.buckets_size());
-    double updateSeconds = updateSecondsPerElement();
     for (const plan::Parameter& parameter : plan_.parameters()) {
-      int type = plan_.buckets(parameter.bucket()).type();
-      auto [at, fresh] = index.try_emplace({blockOf(parameter.name()), {parameter.trainable(), type}}, index.size());
-      if (fresh) step_.groups.emplace_back(), elements_.push_back(0);
-      uint64_t elements = product(parameter.shape()), bytes = width(parameter.bucket());
+      const plan::Bucket& bucket = plan_.buckets(parameter.bucket());
+      const uint64_t width = plan::elementBytes(bucket.type());
+      BaselineParameter& p = step_.parameters.emplace_back();
+      p.elements = 1;
+      for (int64_t d : parameter.shape()) p.elements *= d;
+      p.bytes = p.elements * width;
+      if (parameter.trainable()) p.gradientBytes = p.elements * plan::elementBytes(plan::gradientType(bucket));
+      if (std::string block = blockName(parameter.name()); !block.empty())
+        p.block = blocks.try_emplace(block, blocks.size()).first->second;
+      p.module = modules.try_emplace(moduleName(parameter.name()), modules.size()).first->second;
       slots_[parameter.bucket()].push_back(
-          {parameter.offset() * bytes, (parameter.offset() + elements) * bytes, at->second});
-      step_.groups[at->second].gatheredBytes += elements * bytes;
-      if (parameter.trainable()) step_.groups[at->second].gradientBytes += elements * bytes;
-      elements_[at->second] += elements;
+          {parameter.offset(), parameter.offset() + p.elements, step_.parameters.size() - 1});
     }
-    for (size_t g = 0; g < step_.groups.size(); ++g) {
-      BaselineGroup& group = step_.groups[g];
-      group.gatherSeconds = profile_.seconds(profile::Transfer{plan::ALL_GATHER, group.gatheredBytes, ranks_});
-      if (group.gradientBytes == 0) continue;
-      group.reduceSeconds = profile_.seconds(profile::Transfer{plan::REDUCE_SCATTER, group.gradientBytes, ranks_});
-      group.updateSeconds = updateSeconds * static_cast<double>(elements_[g]);
-    }
-  }
-
-  // What computes with reduced gradients, norms included, takes the baselines as long as it takes the plan: on shards.
-  double updateSecondsPerElement() const {
-    double seconds = 0, elements = 0;
-    for (const Node& node : model_.nodes)
-      if (node.kind == Node::Kind::kAfterReduction) seconds += node.seconds;
-    bool sharded = false;
-    for (const plan::Bucket& bucket : plan_.buckets()) {
-      if (bucket.trainable()) elements += static_cast<double>(bucket.elements());
-      sharded |= bucket.states_sharded();
-    }
-    return elements > 0 ? seconds / elements / (sharded ? 1 : ranks_) : 0;
+    // A model whose layers have no numbers: each module counts as a block.
+    if (blocks.size() < 2)
+      for (BaselineParameter& p : step_.parameters) p.block = p.module;
   }
 
   // Which buffers hold a bucket's parameters whole, and which its gradient.
@@ -108,40 +96,89 @@ class Reader {
     }
   }
 
-  template <typename Visit>
-  void forEachGroup(int bucket, const Access& access, Visit visit) const {
-    for (const Slot& slot : slots_[bucket])
-      if (slot.begin < access.end && access.begin < slot.end) visit(step_.groups[slot.group], slot.group);
+  static bool isComputation(const Node& node) { return node.kind == Node::Kind::kCompute && node.stream == 0; }
+
+  // Autograd computes a layer's weight gradients when it computes the gradient of the layer's input. The plan may have
+  // put them off, which would delay the baselines' reductions: here they run as soon as their operands exist.
+  void findOrder() {
+    const size_t count = model_.nodes.size();
+    // What leads to nothing but gradients runs first.
+    const std::vector<std::vector<uint32_t>> readers = readersOf();
+    std::vector<bool> needed(count);
+    for (size_t i = count; i-- > 0;)
+      needed[i] = readers[i].empty() ? !writesGradient(i)
+                                     : std::any_of(readers[i].begin(), readers[i].end(),
+                                                   [&](uint32_t reader) { return needed[reader]; });
+    std::vector<uint32_t> missing(count);
+    std::vector<std::vector<uint32_t>> followers(count);
+    for (const Dependence& d : model_.dependences)
+      if (d.distance == 0 && isComputation(model_.nodes[d.from]) && isComputation(model_.nodes[d.to]))
+        followers[d.from].push_back(d.to), ++missing[d.to];
+    std::set<std::pair<bool, uint32_t>> ready;  // gradients first, then in the order of the plan
+    auto add = [&](uint32_t node) { ready.emplace(needed[node], node); };
+    for (uint32_t i = 0; i < count; ++i)
+      if (isComputation(model_.nodes[i]) && missing[i] == 0) add(i);
+    while (!ready.empty()) {
+      const uint32_t node = ready.begin()->second;
+      ready.erase(ready.begin());
+      order_.push_back(node);
+      for (uint32_t next : followers[node])
+        if (--missing[next] == 0) add(next);
+    }
   }
 
-  void readCompute() {
-    std::vector<std::set<uint32_t>> uses(step_.groups.size());
+  // By node: computation that reads what it wrote.
+  std::vector<std::vector<uint32_t>> readersOf() const {
+    std::vector<std::vector<uint32_t>> readers(model_.nodes.size());
+    std::vector<uint32_t> writer(model_.buffers.size(), kNone);
+    for (uint32_t i = 0; i < model_.nodes.size(); ++i) {
+      if (!isComputation(model_.nodes[i])) continue;
+      for (const Access& access : model_.nodes[i].accesses) {
+        const uint32_t from = writer[access.buffer];
+        if (from != kNone && from != i) readers[from].push_back(i);
+      }
+      for (const Access& access : model_.nodes[i].accesses)
+        if (access.write) writer[access.buffer] = i;
+    }
+    return readers;
+  }
+
+  bool writesGradient(uint32_t node) const {
+    const std::vector<Access>& accesses = model_.nodes[node].accesses;
+    return std::any_of(accesses.begin(), accesses.end(),
+                       [&](const Access& a) { return a.write && gradients_.contains(a.buffer); });
+  }
+  template <typename Visit>
+  void forEachParameter(int bucket, uint64_t width, const Access& access, Visit visit) {
+    for (const Slot& slot : slots_[bucket])
+      if (slot.begin * width < access.end && access.begin < slot.end * width) visit(step_.parameters[slot.parameter]);
+  }
+
+  void readComputation() {
     std::map<uint32_t, std::pair<uint32_t, uint32_t>> lives;  // of activations: first and last computation
-    for (const Node& node : model_.nodes) {
-      if (node.kind != Node::Kind::kCompute || node.stream != 0) continue;
-      uint32_t at = step_.compute.size();
+    for (uint32_t at = 0; at < order_.size(); ++at) {
+      const Node& node = model_.nodes[order_[at]];
       step_.compute.push_back(node.seconds);
       for (const Access& access : node.accesses) {
         if (auto bucket = whole_.find(access.buffer); bucket != whole_.end()) {
-          forEachGroup(bucket->second, access, [&](const BaselineGroup&, size_t group) { uses[group].insert(at); });
+          const uint64_t width = plan::elementBytes(plan_.buckets(bucket->second).type());
+          forEachParameter(bucket->second, width, access, [&](BaselineParameter& p) {
+            if (p.uses.empty() || p.uses.back() != at) p.uses.push_back(at);
+          });
         } else if (auto gradient = gradients_.find(access.buffer); gradient != gradients_.end()) {
-          forEachGroup(gradient->second, access, [&](const BaselineGroup&, size_t group) {
-            BaselineGroup& to = step_.groups[group];
-            if (to.firstGradient == kNone) to.firstGradient = at;
-            to.gradient = at;
+          const uint64_t width = plan::elementBytes(plan::gradientType(plan_.buckets(gradient->second)));
+          forEachParameter(gradient->second, width, access, [&](BaselineParameter& p) {
+            if (p.firstGradient == kNone) p.firstGradient = at;
+            p.gradientComplete = at;
           });
         } else if (!plan_.buffers(access.buffer).persistent()) {
           lives.try_emplace(access.buffer, at, at).first->second.second = at;
         }
       }
     }
-    step_.slowdown = model_.slowdown;
-    for (const Node& node : model_.nodes)
-      if (node.kind == Node::Kind::kOther && plan_.body(node.instruction).collective().bucket().empty())
-        step_.scalarSeconds += node.seconds;
     step_.backward = step_.compute.size();
-    for (const BaselineGroup& group : step_.groups)
-      if (group.firstGradient != kNone) step_.backward = std::min(step_.backward, group.firstGradient);
+    for (const BaselineParameter& p : step_.parameters)
+      if (p.firstGradient != kNone) step_.backward = std::min(step_.backward, p.firstGradient);
     std::vector<int64_t> change(step_.compute.size() + 1, 0);
     for (const auto& [buffer, life] : lives) {
       change[life.first] += plan_.buffers(buffer).bytes();
@@ -149,47 +186,43 @@ class Reader {
     }
     int64_t live = 0;
     for (size_t c = 0; c < step_.compute.size(); ++c) step_.liveBytes.push_back(live += change[c]);
-    for (size_t g = 0; g < step_.groups.size(); ++g) {
-      for (bool backward : {false, true}) {
-        auto first = backward ? uses[g].lower_bound(step_.backward) : uses[g].begin();
-        auto end = backward ? uses[g].end() : uses[g].lower_bound(step_.backward);
-        if (first != end) step_.groups[g].uses.push_back({*first, *std::prev(end)});
-      }
-    }
   }
 
-  // Everything that is kept between steps, in shards: parameters, gradients until the optimizer runs, its state.
   void countState() {
     std::set<uint32_t> counted;
-    for (int b = 0; b < plan_.buckets_size(); ++b) {
-      const plan::Bucket& bucket = plan_.buckets(b);
-      uint64_t bytes = bucket.elements() * width(b) * (bucket.trainable() ? 2 : 1);
+    uint64_t trained = 0;
+    bool sharded = false;
+    for (const plan::Bucket& bucket : plan_.buckets()) {
       counted.insert(bucket.parameter_buffer());
-      for (const plan::State& state : bucket.states()) {
-        bytes += bucket.elements() * 4;
-        counted.insert(state.buffer());
-      }
-      step_.stateBytes += bytes / ranks_;
+      for (const plan::State& state : bucket.states()) counted.insert(state.buffer());
+      step_.optimizerBytes += bucket.elements() * sizeof(float) * bucket.states_size();
+      if (bucket.trainable()) trained += bucket.elements();
+      sharded |= bucket.states_sharded();
     }
     for (int b = 0; b < plan_.buffers_size(); ++b)
       if (plan_.buffers(b).persistent() && !counted.contains(b) && !gradients_.contains(b))
-        step_.stateBytes += plan_.buffers(b).bytes();
+        step_.otherBytes += plan_.buffers(b).bytes();
+    // What computes with reduced gradients, norms included, takes the baselines as long as it takes the plan.
+    double seconds = 0;
+    for (const Node& node : model_.nodes)
+      if (node.kind == Node::Kind::kAfterReduction) seconds += node.seconds;
+    const double owners = sharded ? static_cast<double>(step_.ranks) : 1;
+    if (trained > 0) step_.updateSecondsPerElement = seconds * owners / static_cast<double>(trained);
   }
 
   const plan::Plan& plan_;
-  const profile::Profile& profile_;
-  const int64_t ranks_;
+  const profile::Profile& machine_;
   const StepModel& model_;
   BaselineStep step_;
-  std::vector<std::vector<Slot>> slots_;  // by bucket
-  std::vector<uint64_t> elements_;        // by group
+  std::vector<std::vector<Slot>> slots_;  // by bucket, in elements
   std::map<uint32_t, int> whole_, gradients_;
+  std::vector<uint32_t> order_;  // of the computations, as nodes
 };
 
 }  // namespace
 
-BaselineStep baselineStepOf(const plan::Plan& plan, const profile::Profile& profile, const StepModel& model) {
-  return Reader(plan, profile, model).read();
+BaselineStep baselineStepOf(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model) {
+  return Reader(plan, machine, model).read();
 }
 
 }  // namespace sheaf::schedule

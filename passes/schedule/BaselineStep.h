@@ -1,8 +1,8 @@
-// A step as a system without a compiler sees it.
+// A training step as a system without a whole-step compiler sees it: computation in autograd's order, and parameters.
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <functional>
 #include <vector>
 
 #include "passes/schedule/StepModel.h"
@@ -11,29 +11,35 @@
 
 namespace sheaf::schedule {
 
-// Parameters that travel together.
-struct BaselineGroup {
-  // Computation that reads them, as ranges [first, last] of BaselineStep::compute; between them they may be dropped.
-  std::vector<std::pair<uint32_t, uint32_t>> uses;
-  uint32_t gradient = kNone;  // the computation after which their gradient is complete; kNone: frozen
-  double gatherSeconds = 0, reduceSeconds = 0, updateSeconds = 0;
-  uint64_t gatheredBytes = 0, gradientBytes = 0;  // whole
-  uint32_t firstGradient = kNone;                 // the computation that writes the first of it
+// Computations are named by their index in BaselineStep::compute.
+struct BaselineParameter {
+  uint32_t block = kNone;  // the transformer block it belongs to; kNone: none (embeddings, last norm, head)
+  uint32_t module = 0;     // the innermost module it belongs to
+  uint64_t elements = 0;
+  uint64_t bytes = 0;                 // as computation reads it
+  uint64_t gradientBytes = 0;         // as it is reduced over ranks; 0: frozen
+  std::vector<uint32_t> uses;         // computations that read it, increasing
+  uint32_t firstGradient = kNone;     // the computation that first writes its gradient; kNone: frozen
+  uint32_t gradientComplete = kNone;  // the computation after which its gradient is complete
 };
 
-// Computation in its order, and groups of parameters.
 struct BaselineStep {
-  std::vector<double> compute;      // seconds
-  std::vector<uint64_t> liveBytes;  // activations and scratch that are alive during each computation
-  uint64_t stateBytes = 0;          // of a rank between steps: shards of parameters, gradients, optimizer state
-  std::vector<BaselineGroup> groups;
-  uint32_t backward = 0;  // the first computation of the backward pass
-  double slowdown = 0;
-  double scalarSeconds = 0;  // collectives of the loss and the norm, before the updates
+  std::vector<double> compute;                // seconds, forward and backward pass
+  std::vector<uint64_t> liveBytes;            // activations and scratch that are alive during each
+  uint32_t backward = 0;                      // the first computation of the backward pass
+  std::vector<BaselineParameter> parameters;  // in the order of first use
+  int64_t ranks = 1;
+  double slowdown = 0;                 // see Loop
+  double updateSecondsPerElement = 0;  // of a parameter's element, on the rank that updates it
+  uint64_t optimizerBytes = 0;         // optimizer state and f32 master weights, of all ranks together
+  uint64_t otherBytes = 0;             // kept from step to step besides parameters, gradients and optimizer state
+  bool clips = false;                  // whether the updates need the global norm of the gradients
+  std::function<double(const profile::Transfer&)> transferSeconds;
 };
 
-// The step of a plan on profile.ranks() ranks under ZeRO-3: its computation, recomputation included, with a group for
-// each transformer block and one for the rest. `model` is modelOf() the two.
-BaselineStep baselineStepOf(const plan::Plan& plan, const profile::Profile& profile, const StepModel& model);
+// The step of a plan on machine.ranks() ranks: its computation, recomputation included, with weight gradients as early
+// as their operands exist, which is when autograd computes them. `model` is modelOf() the two. The result refers to
+// `machine`.
+BaselineStep baselineStepOf(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model);
 
 }  // namespace sheaf::schedule

@@ -1,171 +1,177 @@
 #include "passes/schedule/Baselines.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 
-#include "runtime/base/Text.h"
+#include "passes/schedule/BaselineGroups.h"
+#include "passes/schedule/DeepSpeed.h"
+#include "passes/schedule/Fsdp2.h"
 
 namespace sheaf::schedule {
 namespace {
 
-// What a system may be told.
-struct Knobs {
-  std::string text;
-  int64_t prefetch = 1;     // gathers under way beyond those in use
-  uint64_t keptGroups = 0;  // groups that stay gathered from forward to backward, those used last first
-  uint64_t ahead = 0;       // most bytes gathered ahead of use; 0: any
-};
+// What each knob may be set to, as a number; the first value is the default.
+using Choices = std::vector<std::vector<double>>;
+using Setting = std::vector<double>;
 
-// One gather and the computation that reads what it brings.
-struct Visit {
-  uint32_t group, first, last;
-};
-
-class PeerLoop {
+class Search {
  public:
-  PeerLoop(const BaselineStep& step, const Knobs& knobs) : step_(step), knobs_(knobs) {
-    findVisits();
-    build();
-    measure();
-  }
+  Search(const BaselineStep& step, uint64_t limit, Choices choices,
+         std::function<BaselineSchedule(const Setting&)> schedule)
+      : step_(step), limit_(limit), choices_(std::move(choices)), schedule_(std::move(schedule)) {}
 
-  Loop loop;
-  uint64_t bytes = 0;
+  BaselineResult run(std::vector<Setting> starts) {
+    Setting defaults;
+    for (const std::vector<double>& values : choices_) defaults.push_back(values.front());
+    starts.insert(starts.begin(), defaults);
+    std::optional<BaselineResult> best;
+    for (Setting& start : starts) {
+      const BaselineResult found = descend(std::move(start));
+      if (!best || better(found, *best)) best = found;
+    }
+    return std::move(*best);
+  }
 
  private:
-  void findVisits() {
-    // Groups by their last forward use: what is used last is kept most cheaply.
-    std::vector<uint32_t> order(step_.groups.size());
-    for (uint32_t g = 0; g < order.size(); ++g) order[g] = g;
-    auto lastForward = [&](uint32_t g) {
-      int64_t last = -1;
-      for (auto [first, end] : step_.groups[g].uses)
-        if (first < step_.backward) last = end;
-      return last;
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return lastForward(a) > lastForward(b); });
-    for (size_t k = 0; k < order.size(); ++k) {
-      const BaselineGroup& group = step_.groups[order[k]];
-      bool kept = k < knobs_.keptGroups;
-      for (size_t u = 0; u < group.uses.size(); ++u) {
-        if (u > 0 && kept)
-          visits_.back().last = std::max(visits_.back().last, group.uses[u].second);
-        else
-          visits_.push_back({order[k], group.uses[u].first, group.uses[u].second});
-      }
-    }
-    std::stable_sort(visits_.begin(), visits_.end(), [](const Visit& a, const Visit& b) { return a.first < b.first; });
-    // A gather may start when the computation before `start` is over.
-    start_.resize(visits_.size());
-    for (size_t v = 0; v < visits_.size(); ++v) {
-      size_t from = v >= static_cast<size_t>(knobs_.prefetch) ? v - knobs_.prefetch : 0;
-      if (knobs_.ahead > 0) {
-        // As early as the bytes allow that wait for their use; one group always.
-        uint64_t waiting = step_.groups[visits_[v].group].gatheredBytes;
-        for (from = v; from > 0; --from) {
-          waiting += step_.groups[visits_[from - 1].group].gatheredBytes;
-          if (waiting > knobs_.ahead) break;
-        }
-      }
-      start_[v] = visits_[from].first;
-      if (from == 0 && knobs_.prefetch > 0) start_[v] = 0;
-    }
-    // The forward and the backward pass are scheduled apart: nothing is gathered across.
-    for (size_t v = 0; v < visits_.size(); ++v)
-      if (visits_[v].first >= step_.backward && start_[v] < step_.backward) start_[v] = step_.backward;
+  const BaselineResult& evaluate(const Setting& setting) {
+    auto known = known_.find(setting);
+    if (known != known_.end()) return known->second;
+    BaselineSchedule schedule = schedule_(setting);
+    const BaselineCost cost = playBaselineSchedule(step_, schedule);
+    const bool fits = limit_ == 0 || cost.bytes <= limit_;
+    return known_.emplace(setting, BaselineResult{cost.seconds, cost.bytes, std::move(schedule.knobs), fits})
+        .first->second;
   }
 
-  uint32_t op(Unit unit, uint32_t stream, double seconds) {
-    loop.ops.push_back({unit, stream, seconds});
-    return loop.ops.size() - 1;
+  static bool better(const BaselineResult& a, const BaselineResult& b) {
+    if (a.fits != b.fits) return a.fits;
+    constexpr double kSame = 1e-6;
+    if (a.fits && a.seconds < b.seconds * (1 - kSame)) return true;
+    if (a.fits && a.seconds > b.seconds * (1 + kSame)) return false;
+    return a.bytes < b.bytes;
   }
-  void after(uint32_t from, uint32_t to, uint32_t distance = 0) { loop.dependences.push_back({from, to, distance}); }
 
-  // Computation, gathers and reductions each have a stream; the optimizer runs when all is reduced, and the next step
-  // begins when it is done.
-  void build() {
-    loop.slowdown = step_.slowdown;
-    std::vector<uint32_t> gathers;
-    size_t next = 0;
-    uint32_t before = kNone;
-    for (uint32_t c = 0; c < step_.compute.size(); ++c) {
-      for (; next < visits_.size() && start_[next] <= c; ++next) {
-        gathers.push_back(op(Unit::kLink, 1, step_.groups[visits_[next].group].gatherSeconds));
-        if (before != kNone) after(before, gathers.back());
-      }
-      before = op(Unit::kCompute, 0, step_.compute[c]);
-      for (size_t v = 0; v < next; ++v)
-        if (visits_[v].first == c) after(gathers[v], before);
-      for (const BaselineGroup& group : step_.groups)
-        if (group.gradient == c) {
-          uint32_t reduction = op(Unit::kLink, 2, group.reduceSeconds);
-          after(before, reduction);
+  BaselineResult descend(Setting setting) {
+    BaselineResult best = evaluate(setting);
+    for (bool improved = true; improved;) {
+      improved = false;
+      for (size_t knob = 0; knob < choices_.size(); ++knob)
+        for (double value : choices_[knob]) {
+          Setting changed = setting;
+          changed[knob] = value;
+          const BaselineResult& tried = evaluate(changed);
+          if (!better(tried, best)) continue;
+          best = tried;
+          setting = std::move(changed);
+          improved = true;
         }
     }
-    double updates = 0;
-    for (const BaselineGroup& group : step_.groups) updates += group.updateSeconds;
-    uint32_t scalars = op(Unit::kLink, 2, step_.scalarSeconds);
-    after(before, scalars);
-    uint32_t optimizer = op(Unit::kCompute, 0, updates);
-    after(scalars, optimizer);
-    if (!gathers.empty()) after(optimizer, gathers.front(), 1);
-    if (gathers.empty() || visits_.front().first > 0) after(optimizer, 0, 1);
-  }
-
-  void measure() {
-    const size_t n = step_.compute.size();
-    std::vector<int64_t> change(n + 1, 0);
-    for (size_t v = 0; v < visits_.size(); ++v) {
-      change[start_[v]] += step_.groups[visits_[v].group].gatheredBytes;
-      change[visits_[v].last + 1] -= step_.groups[visits_[v].group].gatheredBytes;
-    }
-    for (const BaselineGroup& group : step_.groups) {
-      if (group.gradient == kNone || group.firstGradient == kNone) continue;
-      // Reduced under the computation that follows: until the next group's is complete.
-      uint32_t end = n - 1;
-      for (const BaselineGroup& other : step_.groups)
-        if (other.gradient != kNone && other.gradient > group.gradient) end = std::min(end, other.gradient);
-      change[group.firstGradient] += group.gradientBytes;
-      change[end + 1] -= group.gradientBytes;
-    }
-    int64_t live = 0;
-    for (size_t c = 0; c < n; ++c) {
-      live += change[c];
-      bytes = std::max(bytes, step_.stateBytes + step_.liveBytes[c] + live);
-    }
+    return best;
   }
 
   const BaselineStep& step_;
-  const Knobs& knobs_;
-  std::vector<Visit> visits_;
-  std::vector<uint32_t> start_;
+  const uint64_t limit_;
+  const Choices choices_;
+  const std::function<BaselineSchedule(const Setting&)> schedule_;
+  std::map<Setting, BaselineResult> known_;
 };
 
-std::vector<Knobs> knobsOf(const BaselineStep& step, Baseline baseline) {
-  std::vector<Knobs> all;
-  uint64_t groups = step.groups.size(), gathered = 0;
-  for (const BaselineGroup& group : step.groups) gathered += group.gatheredBytes;
-  switch (baseline) {
-    case Baseline::kFsdp2:
-      all.push_back({"reshard_after_forward=True", 1, 0, 0});
-      all.push_back({"reshard_after_forward=False", 1, groups, 0});
-      break;
-    case Baseline::kDeepSpeed:
-      for (int64_t prefetch : {1, 2, 4, 8, 16})
-        all.push_back({cat("prefetch of ", prefetch, " groups"), prefetch, 0, 0});
-      break;
-    case Baseline::kDeepCompile:
-      for (uint64_t part : {16, 8, 4, 2, 1})
-        for (uint64_t kept : {uint64_t{0}, groups / 8, groups / 4, groups / 2, groups})
-          all.push_back({cat(kept, " of ", groups, " groups kept, 1/", part, " of the parameters ahead"), 1, kept,
-                         std::max<uint64_t>(gathered / part, 1)});
-      break;
-    case Baseline::kEager:
-      all.push_back({"gather at use", 0, 0, 0});
-      break;
-  }
-  return all;
+// The default, and parts of a whole that are not larger than it.
+std::vector<double> sizes(double usual, double whole, std::initializer_list<double> parts) {
+  std::vector<double> values{usual};
+  for (double part : parts) values.push_back(whole * part);
+  return values;
+}
+
+BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit) {
+  std::vector<double> reshard{static_cast<double>(step.ranks), 1};
+  for (int64_t n = 2; n < step.ranks; ++n)
+    if (step.ranks % n == 0) reshard.push_back(static_cast<double>(n));
+  const double groups = static_cast<double>(blockGroups(step, 1, false).size());
+  Choices choices{{1, 2, 3, 4, 6, 8}, {0, 1},      reshard, {0, 1, groups / 8, groups / 4, groups / 2, groups * 3 / 4},
+                  {1, 2, 3, 4},       {1, 2, 3, 4}};
+  Search search(step, limit, std::move(choices), [&](const Setting& s) {
+    Fsdp2Knobs knobs;
+    knobs.blocks = static_cast<uint32_t>(s[0]);
+    knobs.splitRest = s[1] > 0;
+    knobs.reshardTo = static_cast<int64_t>(s[2]);
+    knobs.keptGroups = static_cast<uint32_t>(s[3]);
+    knobs.forwardPrefetch = static_cast<uint32_t>(s[4]);
+    knobs.backwardPrefetch = static_cast<uint32_t>(s[5]);
+    return fsdp2Schedule(step, knobs);
+  });
+  // Also from parameters that stay.
+  return search.run({{1, 0, 1, 0, 1, 1}});
+}
+
+BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit) {
+  const double elements = static_cast<double>(parameterElements(step));
+  const DeepSpeedKnobs usual;
+  Choices choices{{3, 2, 1},
+                  sizes(usual.reduceBucketSize, elements, {1, 1. / 4, 1. / 16, 1. / 64, 1. / 256}),
+                  {1, 0},
+                  {1, 0},
+                  {usual.allgatherBucketSize, std::max(elements, usual.allgatherBucketSize)},
+                  {1, 0},
+                  {0, 1},
+                  sizes(usual.prefetchBucketSize, elements, {0, 1. / 128, 1. / 64, 1. / 32, 1. / 16, 1. / 8, 1. / 4}),
+                  sizes(usual.maxLiveParameters, elements, {1. / 16, 1. / 4, 1}),
+                  sizes(usual.maxReuseDistance, elements, {0, 1. / 4, 1. / 2, 1, 2}),
+                  {usual.paramPersistenceThreshold, 0, 1e4, 1e6, 1e7}};
+  Search search(step, limit, std::move(choices), [&](const Setting& s) {
+    DeepSpeedKnobs knobs;
+    knobs.stage = static_cast<int64_t>(s[0]);
+    knobs.reduceBucketSize = s[1];
+    knobs.overlapComm = s[2] > 0;
+    knobs.contiguousGradients = s[3] > 0;
+    knobs.allgatherBucketSize = s[4];
+    knobs.multiRankBucketAllreduce = s[5] > 0;
+    knobs.leafBlocks = s[6] > 0;
+    knobs.prefetchBucketSize = s[7];
+    knobs.maxLiveParameters = s[8];
+    knobs.maxReuseDistance = s[9];
+    knobs.paramPersistenceThreshold = s[10];
+    return deepSpeedSchedule(step, knobs);
+  });
+  // Also from each other stage, and from a lean setting of stage 3.
+  const double bucket = elements / 16;
+  auto start = [&](double stage, double prefetch, double reuse) {
+    return Setting{stage, bucket, 1, 0, elements, 0, 1, prefetch, usual.maxLiveParameters, reuse, 1e5};
+  };
+  return search.run(
+      {start(3, elements / 64, 0), start(3, elements / 64, 2 * elements), start(2, 0, 0), start(1, 0, 0)});
+}
+
+BaselineResult playDeepCompile(const BaselineStep& step, uint64_t limit) {
+  const double elements = static_cast<double>(parameterElements(step));
+  Choices choices{{3, 2, 1},
+                  {1, 0},
+                  {1, 0},
+                  sizes(DeepCompileKnobs().reduceBucketSize, elements, {1, 1. / 4, 1. / 16, 1. / 64, 1. / 256})};
+  Search search(step, limit, std::move(choices), [&](const Setting& s) {
+    DeepCompileKnobs knobs;
+    knobs.stage = static_cast<int64_t>(s[0]);
+    knobs.prefetch = s[1] > 0;
+    knobs.selectiveGather = s[2] > 0;
+    knobs.reduceBucketSize = s[3];
+    return deepCompileSchedule(step, knobs, limit);
+  });
+  return search.run({{3, 0, 0, elements / 64}, {2, 0, 0, elements / 64}});
+}
+
+BaselineResult playDdp(const BaselineStep& step, uint64_t limit) {
+  Search search(step, limit, {{25, 5, 10, 50, 100, 200, 400}},
+                [&](const Setting& s) { return ddpSchedule(step, static_cast<uint64_t>(s[0]) << 20); });
+  return search.run({});
+}
+
+BaselineResult playEager(const BaselineStep& step, uint64_t limit) {
+  Search search(step, limit, {{1, 2, 4}},
+                [&](const Setting& s) { return eagerSchedule(step, static_cast<uint32_t>(s[0])); });
+  return search.run({});
 }
 
 }  // namespace
@@ -178,6 +184,8 @@ const char* baselineName(Baseline baseline) {
       return "deepspeed";
     case Baseline::kDeepCompile:
       return "deepcompile";
+    case Baseline::kDdp:
+      return "ddp";
     case Baseline::kEager:
       break;
   }
@@ -185,20 +193,19 @@ const char* baselineName(Baseline baseline) {
 }
 
 BaselineResult playBaseline(const BaselineStep& step, Baseline baseline, uint64_t memoryLimit) {
-  BaselineResult best;
-  best.seconds = std::numeric_limits<double>::infinity();
-  best.fits = false;
-  for (const Knobs& knobs : knobsOf(step, baseline)) {
-    PeerLoop loop(step, knobs);
-    BaselineResult result{play(loop.loop).period, loop.bytes, knobs.text,
-                          memoryLimit == 0 || loop.bytes <= memoryLimit};
-    bool first = best.knobs.empty();
-    bool better = result.fits != best.fits ? result.fits
-                  : result.fits            ? result.seconds < best.seconds
-                                           : result.bytes < best.bytes;
-    if (first || better) best = std::move(result);
+  switch (baseline) {
+    case Baseline::kFsdp2:
+      return playFsdp2(step, memoryLimit);
+    case Baseline::kDeepSpeed:
+      return playDeepSpeed(step, memoryLimit);
+    case Baseline::kDeepCompile:
+      return playDeepCompile(step, memoryLimit);
+    case Baseline::kDdp:
+      return playDdp(step, memoryLimit);
+    case Baseline::kEager:
+      break;
   }
-  return best;
+  return playEager(step, memoryLimit);
 }
 
 }  // namespace sheaf::schedule

@@ -1,5 +1,5 @@
-// How other systems would schedule the same step, played by the same simulator. docs/schedule.md says how each is
-// modelled.
+// Other systems' schedules of the same step, played by the same simulator with the best of their knobs.
+// docs/schedule.md says how each is modelled.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace sheaf::schedule {
 
-enum class Baseline { kFsdp2, kDeepSpeed, kDeepCompile, kEager };
+enum class Baseline { kFsdp2, kDeepSpeed, kDeepCompile, kDdp, kEager };
 inline constexpr Baseline kBaselines[] = {Baseline::kFsdp2, Baseline::kDeepSpeed, Baseline::kDeepCompile,
-                                          Baseline::kEager};
-// "fsdp2", "deepspeed", "deepcompile", "eager".
+                                          Baseline::kDdp, Baseline::kEager};
+// "fsdp2", "deepspeed", "deepcompile", "ddp", "eager".
 const char* baselineName(Baseline baseline);
 
 struct BaselineResult {
@@ -22,7 +22,9 @@ struct BaselineResult {
   bool fits = true;    // within the limit
 };
 
-// With the knobs that take least time within the limit (0: none), or the fewest bytes where nothing fits.
+// With the knobs that take the least time within the limit (bytes of a rank; 0: none), or the fewest bytes where
+// nothing fits. Knobs are varied one at a time from the system's defaults and from its leanest setting until no change
+// helps.
 BaselineResult playBaseline(const BaselineStep& step, Baseline baseline, uint64_t memoryLimit);
 
 }  // namespace sheaf::schedule

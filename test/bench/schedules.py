@@ -34,9 +34,9 @@ def row(tools, model, machine, precision, rows, folder, kept):
         return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | {seconds:.1f} s |"
     told = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
     chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
-    fitting = {n: p for n, p in told["policies"].items() if p["fits"]}
+    fitting = {n: p for n, p in told["baselines"].items() if p["fits"]}
     best = min(fitting.items(), key=lambda p: p[1]["step_seconds"], default=None)
-    fsdp2 = told["policies"]["fsdp2"]
+    fsdp2 = told["baselines"]["fsdp2"]
     beside = f"{best[0]} {best[1]['step_seconds'] / told['step_seconds']:.2f}" if best else "none fits"
     step, gib = told["step_seconds"], 1 << 30
     # As fast as FSDP2 with no more bytes: the plan itself, or the best one that its bytes allow, if the machine has them or not.

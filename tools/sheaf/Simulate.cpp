@@ -37,8 +37,8 @@ struct Simulation {
   Timeline timeline;
   Bound bound;
   uint64_t peak = 0, limit = 0, live = 0;
-  std::map<std::string, double> parts;                           // seconds by kind of instruction
-  std::vector<std::pair<std::string, BaselineResult>> policies;  // of the other systems
+  std::map<std::string, double> parts;                            // seconds by kind of instruction
+  std::vector<std::pair<std::string, BaselineResult>> baselines;  // with their best knobs
 };
 
 Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
@@ -61,8 +61,9 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
   if (machine.ranks() > 1) {
     BaselineStep step = baselineStepOf(plan, machine, model);
-    for (Baseline baseline : kBaselines)
-      result.policies.emplace_back(baselineName(baseline), playBaseline(step, baseline, result.limit));
+    if (!step.compute.empty())
+      for (Baseline baseline : kBaselines)
+        result.baselines.emplace_back(baselineName(baseline), playBaseline(step, baseline, result.limit));
   }
   return result;
 }
@@ -86,9 +87,9 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
-  if (!s.policies.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "others, at ZeRO-3", "step");
-  for (const auto& [name, baseline] : s.policies)
-    std::printf("  %-16s %10s   %5.2f          %s%s (%s)\n", name.c_str(), secondsText(baseline.seconds).c_str(),
+  if (!s.baselines.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "baselines", "step");
+  for (const auto& [name, baseline] : s.baselines)
+    std::printf("  %-16s %10s   %5.2f          %s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
                 baseline.seconds / s.timeline.period, bytesText(baseline.bytes).c_str(),
                 baseline.fits ? "" : ", too many", baseline.knobs.c_str());
   if (machine.ranks() != plan.ranks())
@@ -100,12 +101,12 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
 void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   json::Object parts;
   for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
-  json::Object policies;
-  for (const auto& [name, baseline] : s.policies)
-    policies.set(name, json::Object{{"step_seconds", baseline.seconds},
-                                    {"peak_bytes", baseline.bytes},
-                                    {"fits", baseline.fits},
-                                    {"knobs", baseline.knobs}});
+  json::Object baselines;
+  for (const auto& [name, baseline] : s.baselines)
+    baselines.set(name, json::Object{{"step_seconds", baseline.seconds},
+                                     {"peak_bytes", baseline.bytes},
+                                     {"fits", baseline.fits},
+                                     {"knobs", baseline.knobs}});
   json::Object told{{"profile", machine.name()},
                     {"ranks", machine.ranks()},
                     {"zero", static_cast<int64_t>(plan.zero_stage())},
@@ -120,7 +121,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                     {"compute_seconds", s.timeline.computeSeconds},
                     {"communication_seconds", s.timeline.linkSeconds},
                     {"seconds_by_kind", std::move(parts)},
-                    {"policies", std::move(policies)},
+                    {"baselines", std::move(baselines)},
                     {"peak_bytes", s.peak},
                     {"live_bytes", s.live},
                     {"memory_limit", s.limit},

@@ -1,0 +1,61 @@
+// A baseline's schedule of a step, and the simulator that plays it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "passes/schedule/BaselineStep.h"
+
+namespace sheaf::schedule {
+
+// Memory that is held from the begin of one computation to the end of another.
+struct HeldBytes {
+  uint64_t bytes = 0;
+  uint32_t first = 0, last = 0;
+};
+
+struct BaselineGather {
+  double seconds = 0;
+  uint32_t start = 0;  // it waits for the computation before this one; 0: for the end of the previous step
+  uint32_t first = 0;  // the first computation that waits for it
+  // What it brings is held from its start to the end of the computation `last`. Gathers that are launched together have
+  // several parts.
+  struct Part {
+    uint64_t bytes = 0;
+    uint32_t last = 0;
+  };
+  std::vector<Part> parts;
+};
+
+struct BaselineReduction {
+  double seconds = 0;
+  uint64_t bytes = 0;  // of gradients, held from the begin of the computation `first` to the reduction's end
+  uint32_t first = 0;
+  uint32_t ready = 0;  // it waits for this computation
+};
+
+struct BaselineSchedule {
+  std::string knobs;
+  std::vector<BaselineGather> gathers;        // in the order in which they are issued, on a stream of their own
+  std::vector<BaselineReduction> reductions;  // likewise
+  // Computation does not go on past the `ready` of a reduction before the one that was issued `pending` before it is
+  // done: 0 waits for the reduction itself. Negative: computation never waits.
+  int64_t pending = -1;
+  double normSeconds = 0;                // collectives of the gradients' norm, before the update
+  double updateSeconds = 0;              // the optimizer, when everything is reduced
+  std::vector<double> gathersOfUpdated;  // seconds of gathers of updated parameters, one after the other
+  uint64_t constantBytes = 0;            // held all the time
+  std::vector<HeldBytes> held;
+};
+
+struct BaselineCost {
+  double seconds = 0;  // of a step in the steady state
+  uint64_t bytes = 0;  // largest sum of what is held at once; no fragmentation
+};
+
+// Gathers, reductions and computation share the machine as in any Loop. The next step begins when the updates and the
+// gathers of updated parameters are done.
+BaselineCost playBaselineSchedule(const BaselineStep& step, const BaselineSchedule& schedule);
+
+}  // namespace sheaf::schedule

@@ -1,0 +1,25 @@
+// PyTorch's FSDP2 (torch.distributed.fsdp.fully_shard) as a baseline. docs/schedule.md says how it is modelled, and
+// from which sources.
+#pragma once
+
+#include "passes/schedule/BaselineSchedule.h"
+
+namespace sheaf::schedule {
+
+struct Fsdp2Knobs {
+  uint32_t blocks = 1;     // transformer blocks of one fully_shard() group
+  bool splitRest = false;  // embeddings are a group of their own; else all of the root module's parameters are one
+  // reshard_after_forward: 1 is False, the number of ranks is True, a divisor of it is an int.
+  int64_t reshardTo = 1;
+  uint32_t keptGroups = 0;  // with resharding: groups, those used last, that have reshard_after_forward=False
+  // set_modules_to_forward_prefetch and set_modules_to_backward_prefetch: modules ahead. 1 is what FSDP2 does by
+  // itself.
+  uint32_t forwardPrefetch = 1, backwardPrefetch = 1;
+};
+
+BaselineSchedule fsdp2Schedule(const BaselineStep& step, const Fsdp2Knobs& knobs);
+
+// ZeRO-3 whose groups are gathered at their use and reduced beside what follows.
+BaselineSchedule eagerSchedule(const BaselineStep& step, uint32_t blocks);
+
+}  // namespace sheaf::schedule
