@@ -49,7 +49,7 @@ class Search {
       Constructor fixed(model_, sequence);
       std::optional<Scheduled> found;
       auto attempt = [&](double lead, uint64_t room) {
-        Scheduled scheduled = evaluate(fixed.construct({lead, 0, true, -1, -1, room}));
+        Scheduled scheduled = evaluate(fixed.construct({.gatherLead = lead, .maxGatheredBytes = room}));
         if (!found || better(scheduled, *found)) found = std::move(scheduled);
         --tries;
       };
@@ -232,7 +232,8 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   search.offer(orderOf(model));
   double whole = constructor.computeSeconds(), gather = constructor.longestGather();
   if (options.prefetch >= 0) {
-    for (bool eager : {true, false}) search.offer(constructor.construct({0, 0, eager, -1, options.prefetch}));
+    for (bool eager : {true, false})
+      search.offer(constructor.construct({.eagerUpdates = eager, .maxGathersAhead = options.prefetch}));
     return search.take();
   }
   // From options that keep few bytes alive to those that hide more, until the bound is reached. Every second one for
@@ -247,20 +248,26 @@ Scheduled schedule(const StepModel& model, const SchedulerOptions& options) {
   for (double tail : {0.0, 0.03, 0.1, 0.3, 2.0})
     for (bool eager : {true, false})
       for (double lead : {0.0, gather, 2 * gather, 3 * gather, 5 * gather, 0.25 * whole + gather, far})
-        tryOptions({lead, tail * whole, eager});
+        tryOptions({.gatherLead = lead, .tailSeconds = tail * whole, .eagerUpdates = eager});
   // Where the link is slower than computation, every gather is late, and a bound on the gathers ahead limits memory.
   for (double tail : {0.0, 0.1, 0.3})
     for (int64_t pending : {0, 1, 2, 4, 8, -1})
-      for (int64_t prefetch : {1, 2, 4, 8}) tryOptions({0, tail * whole, true, pending, prefetch});
+      for (int64_t prefetch : {1, 2, 4, 8})
+        tryOptions({.tailSeconds = tail * whole, .maxPendingReductions = pending, .maxGathersAhead = prefetch});
   // More tails, for steps whose boundary is exposed.
   for (double tail : {0.05, 0.15, 0.2, 0.25, 0.4, 0.5, 0.6, 0.8})
     for (bool eager : {true, false})
-      for (double lead : {gather, far}) tryOptions({lead, tail * whole, eager});
+      for (double lead : {gather, far})
+        tryOptions({.gatherLead = lead, .tailSeconds = tail * whole, .eagerUpdates = eager});
   // Under a limit, gathers as early as gathered bytes leave room.
   if (search.room() > 0)
     for (double tail : {0.0, 0.1, 0.3, 2.0})
       for (bool eager : {true, false})
-        for (double lead : {gather, far}) tryOptions({lead, tail * whole, eager, -1, -1, search.room()});
+        for (double lead : {gather, far})
+          tryOptions({.gatherLead = lead,
+                      .tailSeconds = tail * whole,
+                      .eagerUpdates = eager,
+                      .maxGatheredBytes = search.room()});
   if (int64_t(model.nodes.size()) <= kSearchedNodes) {
     int64_t tries = options.searches >= 0 ? options.searches : kTries;
     search.reorderComputation(tries);
