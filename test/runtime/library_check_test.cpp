@@ -288,6 +288,21 @@ TEST(LibraryCalls, ComeBackFromTheWire) {
   EXPECT_EQ(call.type, plan::F32);
 }
 
+TEST(LibraryCalls, LeaveOutWhatIsAtItsDefault) {
+  auto names = [](const plan::AnyCall& call) {
+    std::string names;
+    const plan::LibraryCall wire = plan::toWire(call);
+    for (const plan::Attribute& attribute : wire.attributes()) names += attribute.name() + " ";
+    return names;
+  };
+  plan::GemmCall gemm{.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
+  EXPECT_EQ(names(gemm), "m n k lda ldb ldc ");
+  gemm.transposeB = true, gemm.type = plan::BF16;
+  EXPECT_EQ(names(gemm), "m n k transpose_b lda ldb ldc type ");
+  EXPECT_EQ(names(plan::CopyCall{.elementBytes = 4}), "element_bytes ");
+  EXPECT_EQ(names(plan::ZeroCall()), "");
+}
+
 TEST(LibraryCalls, AreTheSameWithTheirDefaultsSpelledOutAndInAnyOrder) {
   auto text = [](const plan::LibraryCall& call) {
     std::string text;
