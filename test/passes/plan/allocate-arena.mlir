@@ -3,13 +3,13 @@
 
 // CHECK: plan.program attributes {{{.*}}peak_bytes = 896
 plan.program attributes {ranks = 1 : i64} {
-  // CHECK: "p" "parameters" offset 0 bytes 100 persistent
+  // CHECK: "p" parameters offset 0 bytes 100 persistent
   %p = plan.buffer "p" parameters offset 0 bytes 100 persistent
-  // CHECK: "a" "activations" offset 128 bytes 512
+  // CHECK: "a" activations offset 128 bytes 512
   %a = plan.buffer "a" activations offset 0 bytes 512
-  // CHECK: "b" "activations" offset 128 bytes 256
+  // CHECK: "b" activations offset 128 bytes 256
   %b = plan.buffer "b" activations offset 0 bytes 256
-  // CHECK: "c" "activations" offset 640 bytes 256
+  // CHECK: "c" activations offset 640 bytes 256
   %c = plan.buffer "c" activations offset 0 bytes 256
   plan.prologue {
   }
