@@ -54,7 +54,7 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
 
-breaks: build ## break the code in 40 ways (test/breaks) and see the guarding test fail each time; some 30 minutes
+breaks: build ## break the code by each patch of test/breaks and see the test that guards it fail
 	@cmake --build $(folder) --parallel $(JOBS)
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
 

@@ -203,8 +203,7 @@ class Chooser {
     }
     // Other buckets may take fewer bytes, so that nothing needs to be recomputed.
     PipelineOptions options = best_->options;
-    if (options.bucketBytes == base_.bucketBytes || options.recompute == base_.recompute ||
-        choices_.recompute != ChooseOptions::Recompute::kAuto)
+    if (options.bucketBytes == base_.bucketBytes || options.recompute == base_.recompute || choices_.recompute)
       return mlir::success();
     options.recompute = base_.recompute;
     return offer(options, fits);

@@ -6,6 +6,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 #include "test/mutants/Mutations.h"
 
 namespace sheaf::mutants {
@@ -67,19 +68,22 @@ std::vector<Mutation> otherHyperparameters(const Plan& plan) {
   m.each(plan.scalars_size(), "the next number for step scalar",
          [](Plan& p, int i) { p.mutable_scalars(i)->set_value(std::nextafter(p.scalars(i).value(), 2)); });
   for (int i = 0; i < plan.scalars_size(); ++i)
-    for (const char* kind : {"constant", "lr_times", "one_minus_lr_times", "lr_over_bias_correction", "bias_correction",
-                             "sqrt_bias_correction", "step", "first_step", "max_norm"})
-      if (plan.scalars(i).kind() != kind)
-        m.add(cat("step scalar ", i, " is a ", kind), [i, kind](Plan& p) { p.mutable_scalars(i)->set_kind(kind); });
+    for (int k = plan::StepScalar::CONSTANT; k <= plan::StepScalar::Kind_MAX; ++k)
+      if (const auto kind = static_cast<plan::StepScalar::Kind>(k); plan.scalars(i).kind() != kind)
+        m.add(cat("step scalar ", i, " is a ", plan::word(kind)),
+              [i, kind](Plan& p) { p.mutable_scalars(i)->set_kind(kind); });
   m.neighbours(plan.scalars_size(), "exchanged step scalars",
                [](Plan& p, int i, int j) { p.mutable_scalars()->SwapElements(i, j); });
   m.add("another optimizer", [](Plan& p) { p.mutable_training()->set_optimizer("sgd:lr=1"); });
   m.add("another clip norm", [](Plan& p) { p.mutable_training()->set_clip_norm(p.training().clip_norm() + 1); });
   m.add("another seed", [](Plan& p) { p.mutable_training()->set_seed(p.training().seed() + 1); });
-  m.add("skip instead of stop, or the reverse",
-        [](Plan& p) { p.mutable_training()->set_on_nan(p.training().on_nan() == "skip" ? "stop" : "skip"); });
+  m.add("skip instead of stop, or the reverse", [](Plan& p) {
+    const bool skips = p.training().on_nan() == plan::Training::SKIP;
+    p.mutable_training()->set_on_nan(skips ? plan::Training::STOP : plan::Training::SKIP);
+  });
   m.add("another order of sums", [](Plan& p) {
-    p.mutable_training()->set_reduce_order(p.training().reduce_order() == "ring" ? "rank" : "ring");
+    const bool ring = p.training().reduce_order() == plan::Training::RING;
+    p.mutable_training()->set_reduce_order(ring ? plan::Training::RANK : plan::Training::RING);
   });
   return m.list;
 }

@@ -27,7 +27,7 @@ Plan digested() {
   plan.mutable_inputs(1)->set_name("labels");
   *plan.add_files() = plan.files(0);
   plan.mutable_files(1)->set_path("more.bin");
-  plan.mutable_scalars(0)->set_kind("lr_times");
+  plan.mutable_scalars(0)->set_kind(plan::StepScalar::LR_TIMES);
   plan.mutable_scalars(0)->set_value(0.01);
   plan.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.5");
   auto place = [&](const char* name, plan::BufferKind kind, bool persistent) {
@@ -108,13 +108,15 @@ plan::Instruction& call(Plan& plan, const char* function) {
 const Change kAttacks[] = {
     {"WeightDecay", [](Plan& p) { p.mutable_scalars(0)->set_value(1); },
      "step scalar 0 (lr_times) (table scalars, entry 0) is not what was compiled"},
-    {"ScalarKind", [](Plan& p) { p.mutable_scalars(0)->set_kind("bias_correction"); }, "(table scalars, entry 0)"},
+    {"ScalarKind", [](Plan& p) { p.mutable_scalars(0)->set_kind(plan::StepScalar::BIAS_CORRECTION); },
+     "(table scalars, entry 0)"},
     {"Optimizer", [](Plan& p) { p.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.9"); },
      "the training's settings (table training, entry 0)"},
     {"ClipNorm", [](Plan& p) { p.mutable_training()->set_clip_norm(2); }, "(table training, entry 0)"},
-    {"OnNan", [](Plan& p) { p.mutable_training()->set_on_nan("skip"); }, "(table training, entry 0)"},
+    {"OnNan", [](Plan& p) { p.mutable_training()->set_on_nan(plan::Training::SKIP); }, "(table training, entry 0)"},
     {"Seed", [](Plan& p) { p.mutable_training()->set_seed(1); }, "(table training, entry 0)"},
-    {"ReduceOrder", [](Plan& p) { p.mutable_training()->set_reduce_order("ring"); }, "(table training, entry 0)"},
+    {"ReduceOrder", [](Plan& p) { p.mutable_training()->set_reduce_order(plan::Training::RING); },
+     "(table training, entry 0)"},
     {"InputsExchanged", [](Plan& p) { p.mutable_inputs()->SwapElements(0, 1); },
      "input 'labels' (table inputs, entry 0)"},
     {"InputRenamed", [](Plan& p) { p.mutable_inputs(1)->set_name("y"); }, "input 'y' (table inputs, entry 1)"},
@@ -183,7 +185,7 @@ const Change kFreedoms[] = {
      ""},
     {"Schedule",
      [](Plan& p) {
-       p.mutable_training()->mutable_schedule()->set_kind("cosine");
+       p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::COSINE);
        p.mutable_training()->mutable_schedule()->set_steps(10);
      },
      ""},
