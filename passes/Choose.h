@@ -17,7 +17,7 @@ struct ChooseOptions {
   std::optional<int64_t> stage;                   // none: the best
   std::optional<train::Recomputation> recompute;  // none: as little as fits
   uint64_t memoryLimit = 0;                       // of a rank's arena; 0: none
-  bool retention = true;  // which buckets stay gathered may be chosen; false: the options say
+  bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
 };
 
 // A candidate, compiled up to the phase `plan`.
@@ -36,8 +36,8 @@ struct Candidate {
 };
 
 // The candidate that takes the least time of those that fit, or, if none does, the one with the fewest bytes. Buckets
-// that the options give stay, and so does retention unless it may be chosen. The module is the one that the phase `train` left; an error has been
-// reported where this fails.
+// that the options give stay, and so does retention unless it may be chosen. The module is the one that the phase
+// `train` left; an error has been reported where this fails.
 mlir::FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices);
 
 }  // namespace sheaf

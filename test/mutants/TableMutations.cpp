@@ -284,7 +284,7 @@ std::vector<Mutation> otherAttributes(const Plan& plan) {
     if (instruction.has_collective())
       for (plan::ElementType type : {plan::F32, plan::F64, plan::BF16, plan::I32})
         if (type != instruction.collective().type())
-          m.add(cat("elements of ", name, " are ", plan::elementName(type)),
+          m.add(cat("elements of ", name, " are ", plan::word(type)),
                 [at, type](Plan& p) { at(p).mutable_collective()->set_type(type); });
     if (instruction.has_output())
       m.add("the other output: " + name, [at](Plan& p) {

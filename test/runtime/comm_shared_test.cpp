@@ -1,5 +1,5 @@
-// Collectives between processes that share memory give the local communicator's bits, on one node and on several; who is
-// missing is named, and nothing is left behind.
+// Collectives between processes that share memory give the local communicator's bits, on one node and on several; who
+// is missing is named, and nothing is left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A group of some processes of a job: consecutive ones, or every n-th one. The job is divided into groups of one size; all
-// groups make the same exchanges at the same time.
+// A group of some processes of a job: consecutive ones, or every n-th one. The job is divided into groups of one size;
+// all groups make the same exchanges at the same time.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace sheaf::comm {
 
 class SubGroup : public ProcessGroup {
  public:
-  // `size` processes that are `stride` apart, this one among them. size * stride must divide the number of processes. The
-  // job must outlive the group.
+  // `size` processes that are `stride` apart, this one among them. size * stride must divide the number of processes.
+  // The job must outlive the group.
   SubGroup(ProcessGroup& job, int64_t size, int64_t stride = 1)
       : job_(job),
         first_(job.rank() / (size * stride) * (size * stride) + job.rank() % stride),

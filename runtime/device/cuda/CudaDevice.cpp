@@ -100,7 +100,8 @@ Expected<std::optional<AtomicFile>> openProducts(World& world) {
   if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
     std::ifstream in(path, std::ios::binary);
     std::ostringstream text;
-    if (!in || !(text << in.rdbuf())) return Status::error(cat("cannot read the table of products ", path));
+    if (in) text << in.rdbuf();  // fails on an empty file, too
+    if (!in || in.bad()) return Status::error(cat("cannot read the table of products ", path));
     world.products = std::move(text).str();
     if (world.products.empty())
       return Status::error(cat("the table of products ", path, " is empty; without the file one is measured"));
