@@ -77,9 +77,9 @@ def attacks(session):
 
     weight, bias = r'plan.parameter "fc1.bias".*', r'plan.parameter "fc2.bias".*'
     edits = {
-        "weight decay": (replace(r'(plan.scalar one_minus_lr_times) 1.0+e-02', r"\1 1.0"),
+        "weight decay": (replace(r'(plan.scalar +one_minus_lr_times) 1.0+e-02', r"\1 1.0"),
                          "step scalar 0 (one_minus_lr_times) (table scalars, entry 0)"),
-        "beta": (replace(r'(plan.scalar lr_over_bias_correction) 9.0+e-01', r"\1 0.5"), "(table scalars, entry 2)"),
+        "beta": (replace(r'(plan.scalar +lr_over_bias_correction) 9.0+e-01', r"\1 0.5"), "(table scalars, entry 2)"),
         "seed": (replace(r"seed = 0 : i64", "seed = 1 : i64"), "the training's settings (table training, entry 0)"),
         "inputs": (swap(r'(plan.input "x".*)', r'(plan.input "labels".*)'), "(table inputs, entry 0)"),
         "input names": (swap(r'plan.input ("x")', r'plan.input ("labels")'), "(table inputs, entry 0)"),
@@ -140,6 +140,6 @@ def unproved(session):
         refused(session, plan, table, f"no digests of its table {table},", "--redigest")
         told = session.call("sheaf-run", plan, *run, "--unproved")
         expect(told.code == 0 and f"warning: the plan has no digests of its table {table}" in told.err, told.err)
-    edited = [re.sub(r'(plan.scalar one_minus_lr_times) 1.0+e-02', r"\1 1.0", line) for line in lines]
+    edited = [re.sub(r'(plan.scalar +one_minus_lr_times) 1.0+e-02', r"\1 1.0", line) for line in lines]
     told = session.call("sheaf-run", assemble(session, where, edited), *run, "--unproved")
     expect(told.code == 1 and "(table scalars, entry 0)" in told.err, told.err)
