@@ -74,7 +74,9 @@ std::vector<Mutation> otherHyperparameters(const Plan& plan) {
               [i, kind](Plan& p) { p.mutable_scalars(i)->set_kind(kind); });
   m.neighbours(plan.scalars_size(), "exchanged step scalars",
                [](Plan& p, int i, int j) { p.mutable_scalars()->SwapElements(i, j); });
-  m.add("another optimizer", [](Plan& p) { p.mutable_training()->set_optimizer("sgd:lr=1"); });
+  m.add("another optimizer", [](Plan& p) {
+    p.mutable_training()->set_optimizer(p.training().optimizer().starts_with("sgd") ? "adam:lr=1" : "sgd:lr=1");
+  });
   m.add("another clip norm", [](Plan& p) { p.mutable_training()->set_clip_norm(p.training().clip_norm() + 1); });
   m.add("another seed", [](Plan& p) { p.mutable_training()->set_seed(p.training().seed() + 1); });
   m.add("skip instead of stop, or the reverse", [](Plan& p) {

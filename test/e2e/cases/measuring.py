@@ -120,7 +120,7 @@ def refused(session):
     def run(words, *options, code=1):
         done = session.call("sheaf-run", *options, env=environment(session))
         expect(done.code == code, f"exit {done.code}: {done.err}")
-        expect_short_error(done, words)
+        expect_short_error(done, words, code)
 
     run(["is a probe", "--measure"], plan, "--steps", 1)
     run(["training plan", "sheaf profile"], trains, "--measure", where / "a.json")
@@ -143,7 +143,7 @@ def predict_kit(session):
     where = session.folder()
     (where / "plans").mkdir()
     shutil.copy(session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options), where / "plans" / "a.plan")
-    shutil.copy(ROOT / "runtime" / "schedule" / "profiles" / "h100x8.json", where / "card.json")
+    shutil.copy(ROOT / "passes" / "schedule" / "profiles" / "h100x8.json", where / "card.json")
     told = json.loads(session.succeed("sheaf", "simulate", where / "plans" / "a.plan", "--profile", where / "card.json", "--json").out)
     (where / "steps.json").write_text(json.dumps([{"name": "a", "plan": "plans/a.plan", "step_seconds": told["step_seconds"] * 1.25}]))
     script = [sys.executable, ROOT / "test" / "bench" / "predict.py", "--tools", session.tools, "--kit"]
