@@ -61,7 +61,7 @@ static Value emitMax(ArithBuilder& a, Value x, Value y, Type element) {
 static Value emitRelu(ArithBuilder& a, Value x, Type element) {
   if (!isFloat(element)) return emitMax(a, x, a.integer(x.getType(), 0), element);
   Value zero = a.constant(x.getType(), 0.0);
-  return a.select(a.compare(CmpFPredicate::OLT, x, zero), zero, x);
+  return a.select(a.compare(CmpFPredicate::OLE, x, zero), zero, x);
 }
 
 namespace {
@@ -171,7 +171,8 @@ static Value roundTo(ArithBuilder& a, Value x, Type element) {
   return arith::ExtFOp::create(a.b, a.loc, x.getType(), rounded);
 }
 
-// Float to integer: truncates; what is out of range saturates and NaN is zero, where the bare instruction is undefined.
+// Float to integer as ir/Train/Evaluator.h defines it: truncates, saturates, and makes NaN zero. The bare instruction
+// is undefined out of range.
 static Value floatToInteger(ArithBuilder& a, Value x, Type from, Type to, bool isUnsigned) {
   // The limits as floats that the conversion of their own type can take.
   unsigned width = ArithBuilder::elementOf(to).getIntOrFloatBitWidth();
@@ -180,9 +181,13 @@ static Value floatToInteger(ArithBuilder& a, Value x, Type from, Type to, bool i
   double power = std::ldexp(1.0, bits);
   double high = bits > precision ? power - std::ldexp(1.0, bits - precision) : power - 1.0;
   x = a.select(a.isNan(x), a.constant(from, 0.0), x);
-  x = a.clamp(x, isUnsigned ? 0.0 : -power, high);
-  if (isUnsigned) return arith::FPToUIOp::create(a.b, a.loc, to, x);
-  return arith::FPToSIOp::create(a.b, a.loc, to, x);
+  Value limited = a.clamp(x, isUnsigned ? 0.0 : -power, high);
+  if (isUnsigned) return arith::FPToUIOp::create(a.b, a.loc, to, limited);
+  Value result = arith::FPToSIOp::create(a.b, a.loc, to, limited);
+  if (bits <= precision) return result;
+  // The largest integer is not a float: what was limited to the float below it becomes that integer.
+  Value above = a.compare(CmpFPredicate::OGE, x, a.constant(from, power));
+  return a.select(above, a.integer(to, static_cast<int64_t>((uint64_t(1) << bits) - 1)), result);
 }
 
 static Value emitCast(ArithBuilder& a, Value x, Type from, Type to) {

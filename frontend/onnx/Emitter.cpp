@@ -8,31 +8,6 @@ namespace sheaf::frontend {
 
 using Shape = SmallVector<int64_t>;
 
-namespace {
-
-const Constant& whole(const Constant& x) {
-  return x.global ? *x.global : x;
-}
-
-// A folded result, with what it would be for the whole batch where that differs but in its shape.
-Constant withGlobal(Constant result, fold::Result global) {
-  result.global.reset();
-  if (!global || global->shape != result.shape) return result;
-  global->global.reset();
-  result.global = std::make_shared<const Constant>(std::move(*global));
-  return result;
-}
-
-template <typename Fold, typename... Constants>
-fold::Result both(Fold fold, const Constants&... operands) {
-  fold::Result result = fold(operands...);
-  if (!result) return result;
-  bool differs = (... || bool(operands.global));
-  return withGlobal(std::move(*result), differs ? fold(whole(operands)...) : fold::Result());
-}
-
-}  // namespace
-
 int64_t Tensor::count() const {
   return elementCount(shape()).value_or(kMaxElements);
 }
@@ -40,30 +15,66 @@ int64_t Tensor::count() const {
 Value Emitter::materialize(const Tensor& x) {
   if (!x.constant()) return x.value();
   const Constant& c = *x.constant();
-  auto& known = stored[c.data.get()];
+  auto& known = materialized[c.data.get()];
   llvm::erase_if(known, [](const Materialized& m) { return m.data.expired(); });
   Value value;
   for (const Materialized& m : known)
-    if (m.stored == c.stored && (m.shape == c.shape || !c.isSplat()) && m.type == c.type) value = m.value;
+    if (m.stored == c.stored && (m.type == c.type || (!c.isSplat() && m.type.getElementType() == c.element())))
+      value = m.value;
   if (!value) {
     DenseElementsAttr attribute = c.attribute();
     Value& cached = constants[attribute];
     if (!cached) cached = train::ConstantOp::create(builder, loc, attribute);
     value = cached;
-    known.push_back({c.data, c.stored, c.shape, c.type, value});
+    known.push_back({c.data, c.stored, c.type, value});
   }
-  auto full = type(c.shape, c.type);
-  return value.getType() == full ? value : train::BroadcastOp::create(builder, loc, full, value);
+  return value.getType() == c.type ? value : train::BroadcastOp::create(builder, loc, c.type, value);
+}
+
+Tensor Emitter::apply(ArrayRef<Tensor> operands, Create create) {
+  for (const Tensor& x : operands)
+    if (!x) return {};
+  if (llvm::all_of(operands, [](const Tensor& x) { return x.constant(); })) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToEnd(&scratch);
+    SmallVector<Value> values;
+    for (const Tensor& x : operands) values.push_back(scratch.addArgument(x.type(), loc));
+    Operation* op = create(values);
+    Tensor result = evaluate(op, operands);
+    op->erase();
+    scratch.eraseArguments(0, scratch.getNumArguments());
+    if (result) return result;
+  }
+  SmallVector<Value> values;
+  for (const Tensor& x : operands) values.push_back(materialize(x));
+  return create(values)->getResult(0);
+}
+
+Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
+  SmallVector<Constant> local, global;
+  for (const Tensor& x : operands) local.push_back(*x.constant()), global.push_back(x.globalConstant());
+  train::ConstantEvaluation evaluation(op, local);
+  if (evaluation.elements() > kMaxFolded || Constant::liveBytes() + evaluation.bytes() > kMaxBytes) return {};
+  // Rows compared with columns: a mask, which is better left to the analysis of masks where it is large.
+  auto grows = [&](const Constant& x) { return ArrayRef<int64_t>(x.stored) != evaluation.stored(); };
+  if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(local, grows)) return {};
+  // What has no value is left to be computed, as if the operands were data.
+  ScopedDiagnosticHandler quiet(op->getContext(), [](Diagnostic&) { return success(); });
+  auto result = evaluation.run();
+  if (failed(result)) return {};
+  if (llvm::none_of(operands, [](const Tensor& x) { return x.differsGlobally(); })) return result->front();
+  auto whole = train::ConstantEvaluation(op, global).run();
+  return failed(whole) ? Tensor(result->front()) : Tensor(result->front(), whole->front());
 }
 
 Tensor Emitter::sizes(ArrayRef<int64_t> values, ArrayRef<int64_t> global) {
-  Constant local = fold::integers(builder.getI64Type(), {int64_t(values.size())}, values.vec());
-  if (values == global) return local;
-  return withGlobal(local, fold::integers(builder.getI64Type(), {int64_t(global.size())}, global.vec()));
+  auto vector = type({int64_t(values.size())}, builder.getI64Type());
+  Constant local = Constant::integers(vector, values);
+  return values == global ? Tensor(local) : Tensor(local, Constant::integers(vector, global));
 }
 
 Tensor Emitter::integers(ArrayRef<int64_t> values) {
-  return fold::integers(builder.getI64Type(), {int64_t(values.size())}, values.vec());
+  return sizes(values, values);
 }
 
 bool Emitter::checkShape(ArrayRef<int64_t> shape) {
@@ -118,67 +129,31 @@ Tensor Emitter::expand(const Tensor& x, ArrayRef<int64_t> shape) {
   if (!checkShape(shape)) return {};
   Tensor same = reshape(x, aligned);
   if (!same || same.shape() == shape) return same;
-  if (same.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::broadcast(c, shape); }, *same.constant()))
-      return *folded;
-  return Value(train::BroadcastOp::create(builder, loc, type(shape, x.elementType()), materialize(same)));
+  return apply({same},
+               [&](ValueRange v) { return train::BroadcastOp::create(builder, loc, type(shape, x.elementType()), v); });
 }
 
-Tensor Emitter::unary(Unary op, const Tensor& x) {
+Tensor Emitter::unary(const Tensor& x, Accepts accepts, Create create) {
   if (!x) return {};
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::unary(op, c); }, *x.constant())) return *folded;
-  bool integral = op == Unary::Neg || op == Unary::Abs || op == Unary::Sign || op == Unary::Relu;
-  if (!x.isFloat() && (!integral || x.isBool()))
+  if (!accepts(x.elementType()))
     return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
-  Value v = materialize(x);
-  switch (op) {
-#define SHEAF_CASE(name) \
-  case Unary::name:      \
-    return Value(train::name##Op::create(builder, loc, v.getType(), v));
-    SHEAF_UNARY_OPS(SHEAF_CASE)
-#undef SHEAF_CASE
-  }
-  return {};
+  return apply({x}, create);
 }
 
-Tensor Emitter::binary(Binary op, Tensor x, Tensor y) {
+Tensor Emitter::binary(const Tensor& x, const Tensor& y, Accepts accepts, Create create) {
   auto shape = broadcastShape({x, y});
   if (!shape) return {};
   if (x.elementType() != y.elementType())
     return error() << "operands have different element types " << x.elementType() << " and " << y.elementType(),
            Tensor();
-  bool logical = op == Binary::And || op == Binary::Or || op == Binary::Xor;
-  if (logical != x.isBool())
+  if (!accepts(x.elementType()))
     return error() << "elements of type " << x.elementType() << " are not supported here", Tensor();
-  x = expand(x, *shape);
-  y = expand(y, *shape);
-  if (!x || !y) return {};
-  if (x.constant() && y.constant())
-    if (auto folded = both([&](const Constant& a, const Constant& b) { return fold::binary(op, a, b); }, *x.constant(),
-                           *y.constant()))
-      return *folded;
-  Value a = materialize(x), b = materialize(y);
-  switch (op) {
-#define SHEAF_CASE(name) \
-  case Binary::name:     \
-    return Value(train::name##Op::create(builder, loc, a.getType(), a, b));
-    SHEAF_CASE(Add)
-    SHEAF_CASE(Sub)
-    SHEAF_CASE(Mul)
-    SHEAF_CASE(Div)
-    SHEAF_CASE(Pow)
-    SHEAF_CASE(Min)
-    SHEAF_CASE(Max)
-    SHEAF_CASE(And)
-    SHEAF_CASE(Or)
-    SHEAF_CASE(Xor)
-#undef SHEAF_CASE
-    case Binary::Mod:
-    case Binary::Fmod:
-      return Value(train::ModOp::create(builder, loc, a.getType(), a, b, op == Binary::Fmod));
-  }
-  return {};
+  return apply({expand(x, *shape), expand(y, *shape)}, create);
+}
+
+Tensor Emitter::mod(const Tensor& x, const Tensor& y, bool fmod) {
+  return binary(x, y, train::ModOp::accepts,
+                [&](ValueRange v) { return train::ModOp::create(builder, loc, v[0].getType(), v[0], v[1], fmod); });
 }
 
 Tensor Emitter::compare(train::ComparePredicate predicate, Tensor x, Tensor y) {
@@ -187,15 +162,8 @@ Tensor Emitter::compare(train::ComparePredicate predicate, Tensor x, Tensor y) {
   if (x.elementType() != y.elementType())
     return error() << "operands have different element types " << x.elementType() << " and " << y.elementType(),
            Tensor();
-  x = expand(x, *shape);
-  y = expand(y, *shape);
-  if (!x || !y) return {};
-  if (x.constant() && y.constant())
-    if (auto folded = both([&](const Constant& a, const Constant& b) { return fold::compare(predicate, a, b); },
-                           *x.constant(), *y.constant()))
-      return *folded;
-  Value a = materialize(x), b = materialize(y);
-  return Value(train::CompareOp::create(builder, loc, predicate, a, b));
+  return apply({expand(x, *shape), expand(y, *shape)},
+               [&](ValueRange v) { return train::CompareOp::create(builder, loc, predicate, v[0], v[1]); });
 }
 
 Tensor Emitter::select(Tensor condition, Tensor x, Tensor y) {
@@ -207,54 +175,30 @@ Tensor Emitter::select(Tensor condition, Tensor x, Tensor y) {
   x = expand(x, *shape);
   y = expand(y, *shape);
   if (!condition || !x || !y) return {};
-  if (condition.constant() && condition.constant()->isSplat()) return condition.constant()->splatValue() ? x : y;
-  if (condition.constant() && x.constant() && y.constant())
-    if (auto folded =
-            both([&](const Constant& c, const Constant& a, const Constant& b) { return fold::select(c, a, b); },
-                 *condition.constant(), *x.constant(), *y.constant()))
-      return *folded;
-  Value c = materialize(condition), a = materialize(x), b = materialize(y);
-  return Value(train::SelectOp::create(builder, loc, a.getType(), c, a, b));
-}
-
-Tensor Emitter::logicalNot(const Tensor& x) {
-  if (!x) return {};
-  if (!x.isBool()) return error() << "takes booleans", Tensor();
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::logicalNot(c); }, *x.constant())) return *folded;
-  Value v = materialize(x);
-  return Value(train::NotOp::create(builder, loc, v.getType(), v));
-}
-
-Tensor Emitter::isNan(const Tensor& x) {
-  if (!x) return {};
-  if (!x.isFloat()) return error() << "takes floating-point numbers", Tensor();
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::isNan(c); }, *x.constant())) return *folded;
-  return Value(train::IsNanOp::create(builder, loc, materialize(x)));
+  if (condition.constant() && condition.constant()->isSplat()) return condition.constant()->splatInteger() ? x : y;
+  return apply({condition, x, y},
+               [&](ValueRange v) { return train::SelectOp::create(builder, loc, v[1].getType(), v[0], v[1], v[2]); });
 }
 
 Tensor Emitter::cast(const Tensor& x, Type to) {
   if (!x || x.elementType() == to) return x;
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::cast(c, to); }, *x.constant()))
-      return isa<FloatType>(to) ? whole(*folded) : *folded;
-  return Value(train::CastOp::create(builder, loc, type(x.shape(), to), materialize(x)));
+  Tensor result =
+      apply({x}, [&](ValueRange v) { return train::CastOp::create(builder, loc, type(x.shape(), to), v[0]); });
+  return result.differsGlobally() && result.isFloat() ? Tensor(result.globalConstant()) : result;
 }
 
 Tensor Emitter::gelu(const Tensor& x, bool approximate) {
   if (!x) return {};
   if (!x.isFloat()) return error() << "takes floating-point numbers", Tensor();
-  Value v = materialize(x);
-  return Value(train::GeluOp::create(builder, loc, v.getType(), v, approximate));
+  return apply({x},
+               [&](ValueRange v) { return train::GeluOp::create(builder, loc, v[0].getType(), v[0], approximate); });
 }
 
 Tensor Emitter::iota(Type element, ArrayRef<int64_t> shape, int64_t axis) {
   if (!checkShape(shape)) return {};
-  Shape line(shape.size(), 1);
-  line[axis] = shape[axis];
-  if (auto folded = fold::iota(element, shape[axis], 0, 1)) return expand(reshape(*folded, line), shape);
-  return Value(train::IotaOp::create(builder, loc, type(shape, element), builder.getI64IntegerAttr(axis)));
+  return apply({}, [&](ValueRange) {
+    return train::IotaOp::create(builder, loc, type(shape, element), builder.getI64IntegerAttr(axis));
+  });
 }
 
 Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
@@ -262,13 +206,13 @@ Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
   if (!checkShape(shape)) return {};
   if (*elementCount(shape) != x.count())
     return error() << "cannot reshape " << text(x.shape()) << " to " << text(shape), Tensor();
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::reshape(c, shape); }, *x.constant())) return *folded;
-  Value from = materialize(x);
-  // A chain of reshapes is its last one.
-  while (auto inner = from.getDefiningOp<train::ReshapeOp>()) from = inner.getOperand();
   auto to = type(shape, x.elementType());
-  return from.getType() == to ? from : Value(train::ReshapeOp::create(builder, loc, to, from));
+  Tensor from = x;
+  // A chain of reshapes is its last one.
+  while (auto inner = from.value() ? from.value().getDefiningOp<train::ReshapeOp>() : train::ReshapeOp())
+    from = inner.getOperand();
+  if (from.type() == to) return from;
+  return apply({from}, [&](ValueRange v) { return train::ReshapeOp::create(builder, loc, to, v[0]); });
 }
 
 Tensor Emitter::transpose(const Tensor& x, ArrayRef<int64_t> permutation) {
@@ -282,16 +226,14 @@ Tensor Emitter::transpose(const Tensor& x, ArrayRef<int64_t> permutation) {
   }
   if (!valid) return error() << "perm must name every dimension once", Tensor();
   if (llvm::is_sorted(from)) return x;
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::transpose(c, from); }, *x.constant())) return *folded;
-  Value v = materialize(x);
+  Tensor operand = x;
   // A chain of transpositions is one.
-  if (auto inner = v.getDefiningOp<train::TransposeOp>()) {
+  if (auto inner = x.value() ? x.value().getDefiningOp<train::TransposeOp>() : train::TransposeOp()) {
     for (int64_t& p : from) p = inner.getPermutation()[p];
-    v = inner.getOperand();
-    if (llvm::is_sorted(from)) return v;
+    operand = inner.getOperand();
+    if (llvm::is_sorted(from)) return operand;
   }
-  return Value(train::TransposeOp::create(builder, loc, v, from));
+  return apply({operand}, [&](ValueRange v) { return train::TransposeOp::create(builder, loc, v[0], from); });
 }
 
 Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_t> sizes, ArrayRef<int64_t> steps) {
@@ -299,10 +241,7 @@ Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_
   bool whole = x.shape() == sizes && llvm::all_of(starts, [](int64_t s) { return s == 0; }) &&
                llvm::all_of(steps, [](int64_t s) { return s == 1; });
   if (whole) return x;
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::slice(c, starts, sizes, steps); }, *x.constant()))
-      return *folded;
-  return Value(train::SliceOp::create(builder, loc, materialize(x), starts, sizes, steps));
+  return apply({x}, [&](ValueRange v) { return train::SliceOp::create(builder, loc, v[0], starts, sizes, steps); });
 }
 
 Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> high) {
@@ -311,17 +250,8 @@ Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> hi
   for (size_t d = 0; d < shape.size(); ++d) shape[d] += low[d] + high[d];
   if (!checkShape(shape)) return {};
   if (x.shape() == ArrayRef<int64_t>(shape)) return x;
-  if (!x.constant())
-    return Value(train::PadOp::create(builder, loc, materialize(x), low, high, Shape(shape.size(), 0)));
-  Tensor result = x;
-  for (int64_t d = 0; d < x.rank() && result; ++d)
-    for (bool before : {true, false}) {
-      Shape zeros(result.shape());
-      zeros[d] = before ? low[d] : high[d];
-      Tensor zero = splat(x.elementType(), zeros, 0);
-      if (zeros[d]) result = before ? concat({zero, result}, d) : concat({result, zero}, d);
-    }
-  return result;
+  Shape interior(shape.size(), 0);
+  return apply({x}, [&](ValueRange v) { return train::PadOp::create(builder, loc, v[0], low, high, interior); });
 }
 
 Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
@@ -337,22 +267,9 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
   if (parts.size() == 1) return parts[0];
   Shape shape(parts[0].shape());
   shape[axis] = 0;
-  SmallVector<Constant> known;
-  for (const Tensor& x : parts) {
-    shape[axis] += x.dim(axis);
-    if (x.constant()) known.push_back(*x.constant());
-  }
+  for (const Tensor& x : parts) shape[axis] += x.dim(axis);
   if (!checkShape(shape)) return {};
-  if (known.size() == parts.size())
-    if (auto folded = fold::concat(known, axis)) {
-      bool differs = llvm::any_of(known, [](const Constant& x) { return bool(x.global); });
-      SmallVector<Constant> all;
-      for (const Constant& x : known) all.push_back(whole(x));
-      return withGlobal(*folded, differs ? fold::concat(all, axis) : fold::Result());
-    }
-  SmallVector<Value> values;
-  for (const Tensor& x : parts) values.push_back(materialize(x));
-  return Value(train::ConcatOp::create(builder, loc, values, axis));
+  return apply(parts, [&](ValueRange v) { return train::ConcatOp::create(builder, loc, v, axis); });
 }
 
 Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
@@ -363,37 +280,29 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
   if (!checkShape(shape)) return {};
   if (indices.constant()) {
-    const Constant& known = *indices.constant();
-    bool one = known.isSplat();
-    for (int64_t i : one ? std::vector<int64_t>{known.splatInteger()} : known.integers())
+    std::vector<int64_t> known = indices.constant()->storedElements().i;
+    for (int64_t i : known)
       if (i < -data.dim(axis) || i >= data.dim(axis))
         return error() << "index " << i << " is out of range for dimension " << axis << " of " << text(data.shape()),
                Tensor();
-    if (data.constant())
-      if (auto folded = both([&](const Constant& d, const Constant& i) { return fold::gather(d, i, axis); },
-                             *data.constant(), *indices.constant()))
-        return *folded;
     // One index is a slice: no scatter in its gradient.
-    if (indices.count() == 1 && axis < data.rank()) {
-      int64_t at = known.splatInteger();
+    if (indices.count() == 1 && !data.constant()) {
       Shape starts(data.rank(), 0), sizes(data.shape()), steps(data.rank(), 1);
-      starts[axis] = at < 0 ? at + data.dim(axis) : at;
+      starts[axis] = known[0] < 0 ? known[0] + data.dim(axis) : known[0];
       sizes[axis] = 1;
       return reshape(slice(data, starts, sizes, steps), shape);
     }
   }
   if (!indices.elementType().isInteger(32) && !indices.elementType().isInteger(64))
     indices = cast(indices, builder.getI64Type());
-  return Value(train::GatherOp::create(builder, loc, materialize(data), materialize(indices), axis));
+  return apply({data, indices}, [&](ValueRange v) { return train::GatherOp::create(builder, loc, v[0], v[1], axis); });
 }
 
 Tensor Emitter::cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse) {
   if (!x) return {};
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::cumsum(c, axis, exclusive, reverse); }, *x.constant()))
-      return *folded;
-  Value v = materialize(x);
-  return Value(train::CumSumOp::create(builder, loc, v.getType(), v, axis, exclusive, reverse));
+  return apply({x}, [&](ValueRange v) {
+    return train::CumSumOp::create(builder, loc, v[0].getType(), v[0], axis, exclusive, reverse);
+  });
 }
 
 Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t> axes) {
@@ -401,10 +310,7 @@ Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t
   if (x.isBool()) return error() << "booleans are not supported here", Tensor();
   bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
   if (!changes && (x.constant() || axes.empty() || !oneRow)) return x;
-  if (x.constant())
-    if (auto folded = both([&](const Constant& c) { return fold::reduce(kind, c, axes); }, *x.constant()))
-      return *folded;
-  return Value(train::ReduceOp::create(builder, loc, kind, materialize(x), axes));
+  return apply({x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes); });
 }
 
 // The operand of a matrix product; a transposition of its last two dimensions becomes the flag.
@@ -483,9 +389,10 @@ Tensor Emitter::softmax(const Tensor& x, int64_t axis, bool logarithm) {
   for (int64_t d = 0; d < x.rank(); ++d) permutation.push_back(d);
   if (x.rank() == 0) return splatLike(x, logarithm ? 0 : 1);
   std::swap(permutation[axis], permutation.back());
-  Value v = materialize(transpose(x, permutation));
-  Value result = logarithm ? Value(train::LogSoftmaxOp::create(builder, loc, v.getType(), v))
-                           : Value(train::SoftmaxOp::create(builder, loc, v.getType(), v));
+  Tensor result = apply({transpose(x, permutation)}, [&](ValueRange v) -> Operation* {
+    if (logarithm) return train::LogSoftmaxOp::create(builder, loc, v[0].getType(), v[0]);
+    return train::SoftmaxOp::create(builder, loc, v[0].getType(), v[0]);
+  });
   return transpose(result, permutation);
 }
 

@@ -1,32 +1,41 @@
-// Builds `train` ops, or folds them where all operands are known: handlers of ONNX operators are written once over
-// both.
+// Builds `train` ops. An op whose operands are all known is evaluated at once, by the evaluator of the dialect:
+// handlers of ONNX operators are written once, and what an op computes is defined once.
 #pragma once
 
 #include <string>
 
-#include "frontend/onnx/Fold.h"
+#include "ir/Train/Constant.h"
+#include "ir/Train/TrainDialect.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "mlir/IR/Builders.h"
 
 namespace sheaf::frontend {
+
+using train::Constant;
 
 // A tensor of the graph: known (a constant) or computed (an SSA value). A default one stands for an absent optional
 // input or, as a result, for a failure that has been reported.
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(Constant c) : known(std::make_shared<const Constant>(std::move(c))) {}
+  Tensor(Constant c) : known(std::make_shared<const Known>(Known{std::move(c), std::nullopt})) {}
+  // `global` is what the constant would be if this rank had the rows of all ranks, where that differs: numbers of rows,
+  // taken from the shape of an input. As a shape they count this rank's rows, in arithmetic on floats (a mean) the
+  // whole batch's.
+  Tensor(Constant c, Constant global) : known(std::make_shared<const Known>(Known{std::move(c), std::move(global)})) {}
   Tensor(mlir::Value v) : computed(v) {}
 
   explicit operator bool() const { return known || computed; }
-  const Constant* constant() const { return known.get(); }
+  const Constant* constant() const { return known ? &known->local : nullptr; }
+  bool differsGlobally() const { return known && known->global; }
+  const Constant& globalConstant() const { return known->global ? *known->global : known->local; }
   mlir::Value value() const { return computed; }
-  llvm::ArrayRef<int64_t> shape() const {
-    return known      ? llvm::ArrayRef<int64_t>(known->shape)
-           : computed ? tensorType().getShape()
-                      : llvm::ArrayRef<int64_t>();
+  mlir::RankedTensorType type() const {
+    return known ? known->local.type : mlir::cast<mlir::RankedTensorType>(computed.getType());
   }
-  mlir::Type elementType() const { return known ? known->type : tensorType().getElementType(); }
+  llvm::ArrayRef<int64_t> shape() const { return *this ? type().getShape() : llvm::ArrayRef<int64_t>(); }
+  mlir::Type elementType() const { return type().getElementType(); }
   int64_t rank() const { return shape().size(); }
   int64_t dim(int64_t d) const { return shape()[d]; }
   int64_t count() const;
@@ -34,11 +43,19 @@ class Tensor {
   bool isBool() const { return elementType().isInteger(1); }
 
  private:
-  mlir::RankedTensorType tensorType() const { return mlir::cast<mlir::RankedTensorType>(computed.getType()); }
-
-  std::shared_ptr<const Constant> known;
+  struct Known {
+    Constant local;
+    std::optional<Constant> global;
+  };
+  std::shared_ptr<const Known> known;
   mlir::Value computed;
 };
+
+// Limits of what is evaluated while importing: elements of one constant, of a mask, and bytes of all constants alive.
+// An op beyond them stays an op, so that a model cannot make the compiler run out of memory.
+inline constexpr int64_t kMaxFolded = int64_t(1) << 26;  // positions x angles of a rotary embedding
+inline constexpr int64_t kMaxMask = int64_t(1) << 22;    // 2,048 x 2,048; passes/train/MaskAnalysis.h sees larger ones
+inline constexpr int64_t kMaxBytes = int64_t(640) << 20;
 
 // Every method takes absent tensors and then returns an absent one, so that a chain reports its first error only.
 // Shapes are checked here: an error names the current node.
@@ -58,26 +75,35 @@ class Emitter {
   void splitIntoRows() { oneRow = true; }
 
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.
-  void forget() { constants.clear(), stored.clear(); }
+  void forget() { constants.clear(), materialized.clear(); }
 
   // The SSA value of a tensor, materializing a constant once per function.
   mlir::Value materialize(const Tensor& x);
 
-  Tensor splat(mlir::Type type, llvm::ArrayRef<int64_t> shape, double value) { return fold::splat(type, shape, value); }
+  Tensor splat(mlir::Type element, llvm::ArrayRef<int64_t> shape, double value) {
+    return Constant::splat(type(shape, element), value);
+  }
   Tensor splatLike(const Tensor& x, double value) { return x ? splat(x.elementType(), x.shape(), value) : Tensor(); }
   Tensor integers(llvm::ArrayRef<int64_t> values);  // a vector of i64
-  // A vector of i64 that would be `global` if this rank had all rows (see Constant::global).
+  // A vector of i64 that would be `global` if this rank had all rows (see Tensor).
   Tensor sizes(llvm::ArrayRef<int64_t> values, llvm::ArrayRef<int64_t> global);
 
-  Tensor unary(Unary op, const Tensor& x);
-  Tensor binary(Binary op, Tensor x, Tensor y);  // with ONNX's broadcasting
-  Tensor scalar(Binary op, const Tensor& x, double y) {
-    return binary(op, x, x ? splat(x.elementType(), {}, y) : Tensor());
+  // Elementwise ops without attributes, by their class: rows of ir/Train/ElementwiseOps.td.
+  template <class Op>
+  Tensor unary(const Tensor& x) {
+    return unary(x, Op::accepts, [&](mlir::ValueRange v) { return Op::create(builder, loc, v); });
   }
+  template <class Op>
+  Tensor binary(const Tensor& x, const Tensor& y) {  // with ONNX's broadcasting
+    return binary(x, y, Op::accepts, [&](mlir::ValueRange v) { return Op::create(builder, loc, v); });
+  }
+  template <class Op>
+  Tensor scalar(const Tensor& x, double y) {
+    return binary<Op>(x, x ? splat(x.elementType(), {}, y) : Tensor());
+  }
+  Tensor mod(const Tensor& x, const Tensor& y, bool fmod);
   Tensor compare(train::ComparePredicate predicate, Tensor x, Tensor y);
   Tensor select(Tensor condition, Tensor x, Tensor y);
-  Tensor logicalNot(const Tensor& x);
-  Tensor isNan(const Tensor& x);
   Tensor cast(const Tensor& x, mlir::Type type);
   Tensor gelu(const Tensor& x, bool approximate);
   Tensor iota(mlir::Type type, llvm::ArrayRef<int64_t> shape, int64_t axis);
@@ -102,24 +128,34 @@ class Emitter {
   bool checkShape(llvm::ArrayRef<int64_t> shape);
 
  private:
+  using Create = llvm::function_ref<mlir::Operation*(mlir::ValueRange)>;
+
   mlir::RankedTensorType type(llvm::ArrayRef<int64_t> shape, mlir::Type element) {
     return mlir::RankedTensorType::get(shape, element);
   }
+  // The result of the op that `create` makes of the operands' values: a constant if the operands are and it is not too
+  // large.
+  Tensor apply(llvm::ArrayRef<Tensor> operands, Create create);
+  Tensor evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands);  // absent where it is too large
+  using Accepts = bool (*)(mlir::Type element);
+  Tensor unary(const Tensor& x, Accepts accepts, Create create);
+  Tensor binary(const Tensor& x, const Tensor& y, Accepts accepts, Create create);
   mlir::Value matrixOperand(const Tensor& x, bool& transposed);
 
   mlir::OpBuilder& builder;
   mlir::Location loc;
   std::string node;
   bool oneRow = false;
+  mlir::Block scratch;  // of ops that are evaluated; its arguments stand for constants
   llvm::DenseMap<mlir::Attribute, mlir::Value> constants;
-  // By a constant's storage, as long as that lives: a large one is turned into an attribute (and hashed) once.
+  // By a constant's data, as long as that lives: large data are turned into an attribute (and hashed) once.
   struct Materialized {
-    std::weak_ptr<const Storage> data;
-    llvm::SmallVector<int64_t> stored, shape;
-    mlir::Type type;
+    std::weak_ptr<const Constant::Bytes> data;
+    llvm::SmallVector<int64_t> stored;
+    mlir::RankedTensorType type;
     mlir::Value value;
   };
-  llvm::DenseMap<const Storage*, llvm::SmallVector<Materialized, 1>> stored;
+  llvm::DenseMap<const Constant::Bytes*, llvm::SmallVector<Materialized, 1>> materialized;
 };
 
 }  // namespace sheaf::frontend

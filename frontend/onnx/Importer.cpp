@@ -202,7 +202,7 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   Type type = elementType(emit.context(), tensor.data_type());
   Shape shape(tensor.dims().begin(), tensor.dims().end());
   auto count = elementCount(shape);
-  if (!type || !count || *count > fold::kMaxFolded)
+  if (!type || !count || *count > kMaxFolded)
     return emit.error() << "the constant '" << tensor.name() << "' has an unsupported type ("
                         << dataTypeName(tensor.data_type()) << ") or size",
            Tensor();
@@ -221,10 +221,10 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
       return emit.error() << "the constant '" << tensor.name() << "' lies in '" << (*source)->file
                           << "', which cannot be read; it is needed to compile, unlike weights",
              Tensor();
-    return complete(fold::fromBytes(type, shape, (*bytes)->getBuffer()));
+    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), (*bytes)->getBuffer()));
   }
   StringRef raw = model.rawBytes(tensor);
-  if (!raw.empty() || *count == 0) return complete(fold::fromBytes(type, shape, raw));
+  if (!raw.empty() || *count == 0) return complete(Constant::fromBytes(RankedTensorType::get(shape, type), raw));
 
   std::string bytes;
   auto append = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
@@ -240,7 +240,7 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
     else
       append(int8_t(v));
   }
-  return complete(fold::fromBytes(type, shape, bytes));
+  return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes));
 }
 
 Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user) {
@@ -279,7 +279,7 @@ Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& t
       Tensor constant = constantTensor(emit, model, tensor);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
-      data = fold::full(*constant.constant()).attribute().reshape(RankedTensorType::get(role.shape, type));
+      data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
     }
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(step);

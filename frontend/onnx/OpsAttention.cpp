@@ -64,7 +64,7 @@ LogicalResult attention(Node& n) {
     Tensor column = e.iota(e.ops().getI64Type(), square, 1), row = e.iota(e.ops().getI64Type(), square, 0);
     Tensor seen = e.compare(train::ComparePredicate::le, column, row);
     Tensor lower = seen ? additiveMask(n, seen, q.elementType(), q.dim(1), k.dim(1)) : Tensor();
-    if (!lower || !(mask = mask ? e.binary(Binary::Add, mask, lower) : lower)) return failure();
+    if (!lower || !(mask = mask ? e.binary<train::AddOp>(mask, lower) : lower)) return failure();
     causal = false;
   }
   if (mask && ((mask.dim(0) != 1 && mask.dim(0) != q.dim(0)) || (mask.dim(1) != 1 && mask.dim(1) != q.dim(2))))
@@ -114,8 +114,8 @@ LogicalResult rotaryEmbedding(Node& n) {
   if (!sine) return failure();
   Tensor a = interleaved ? lastSlice(e, x, 0, half, 2) : lastSlice(e, x, 0, half);
   Tensor b = interleaved ? lastSlice(e, x, 1, half, 2) : lastSlice(e, x, half, half);
-  Tensor real = e.binary(Binary::Sub, e.binary(Binary::Mul, a, cosine), e.binary(Binary::Mul, b, sine));
-  Tensor imaginary = e.binary(Binary::Add, e.binary(Binary::Mul, a, sine), e.binary(Binary::Mul, b, cosine));
+  Tensor real = e.binary<train::SubOp>(e.binary<train::MulOp>(a, cosine), e.binary<train::MulOp>(b, sine));
+  Tensor imaginary = e.binary<train::AddOp>(e.binary<train::MulOp>(a, sine), e.binary<train::MulOp>(b, cosine));
   if (!real || !imaginary) return failure();
   Tensor result;
   if (interleaved) {

@@ -11,13 +11,13 @@ namespace {
 LogicalResult constant(Node& n) {
   Emitter& e = n.emit;
   if (const auto* a = n.attribute("value")) return n.set(0, constantTensor(e, n.importer.model, a->t()));
-  Type i64 = e.ops().getI64Type(), f32 = e.ops().getF32Type();
-  if (const auto* a = n.attribute("value_int")) return n.set(0, fold::integers(i64, {}, {a->i()}));
+  Type f32 = e.ops().getF32Type();
+  if (const auto* a = n.attribute("value_int")) return n.set(0, e.reshape(e.integers({a->i()}), {}));
   if (auto ints = n.integers("value_ints")) return n.set(0, e.integers(*ints));
-  if (const auto* a = n.attribute("value_float")) return n.set(0, fold::splat(f32, {}, a->f()));
+  if (const auto* a = n.attribute("value_float")) return n.set(0, e.splat(f32, {}, a->f()));
   if (const auto* a = n.attribute("value_floats")) {
     std::string bytes(reinterpret_cast<const char*>(a->floats().data()), a->floats_size() * sizeof(float));
-    return n.set(0, *fold::fromBytes(f32, {a->floats_size()}, bytes));
+    return n.set(0, *Constant::fromBytes(RankedTensorType::get({a->floats_size()}, f32), bytes));
   }
   return n.error() << "only tensors, integers and floats are supported as constants";
 }
@@ -59,18 +59,26 @@ LogicalResult size(Node& n) {
 }
 
 LogicalResult range(Node& n) {
+  Emitter& e = n.emit;
   for (int64_t i = 0; i < 3; ++i)
     if (!n.input(i).constant() || n.input(i).count() != 1)
       return n.error() << "start, limit and delta must be known scalars, but depend on data or on a weight";
+  const Constant &start = *n.input(0).constant(), &limit = *n.input(1).constant(), &delta = *n.input(2).constant();
   Type type = n.input(0).elementType();
-  double start = n.input(0).constant()->splatValue(), limit = n.input(1).constant()->splatValue();
-  double delta = n.input(2).constant()->splatValue();
-  double count = std::max(std::ceil((limit - start) / delta), 0.0);
-  if (delta == 0 || std::isnan(start + limit + delta) || !(count <= double(fold::kMaxFolded)))
-    return n.error() << "a range of " << count << " elements is out of range";
-  auto folded = fold::iota(type, int64_t(count), start, delta);
-  if (!folded) return n.error() << "a range of " << type << " from " << start << " by " << delta << " is not supported";
-  return n.set(0, *folded);
+  bool isFloat = n.input(0).isFloat();
+  double count = isFloat ? std::ceil((limit.splatValue() - start.splatValue()) / delta.splatValue()) : 0;
+  if (int64_t step = delta.splatInteger(); !isFloat && step) {
+    // The difference of two 64-bit integers, rounded away from zero.
+    __int128 span = __int128(limit.splatInteger()) - start.splatInteger();
+    count = double(span / step + (span % step != 0 && (span < 0) == (step < 0)));
+  }
+  if (delta.splatValue() == 0 || std::isnan(count) || count > double(kMaxFolded))
+    return n.error() << "a range of " << std::max(count, 0.0) << " elements is out of range";
+  // start + i * delta in f64, so that floats are rounded once, or in i64.
+  Type wide = isFloat ? Type(e.ops().getF64Type()) : Type(e.ops().getI64Type());
+  Tensor index = e.iota(wide, {int64_t(std::max(count, 0.0))}, 0);
+  Tensor offset = e.binary<train::MulOp>(index, e.reshape(e.cast(n.input(2), wide), {}));
+  return n.set(0, e.cast(e.binary<train::AddOp>(offset, e.reshape(e.cast(n.input(0), wide), {})), type));
 }
 
 LogicalResult identity(Node& n) {
@@ -97,7 +105,7 @@ LogicalResult eyeLike(Node& n) {
   if (n.has("dtype")) type = elementType(n.emit.context(), int32_t(n.integer("dtype", 0)));
   if (!type) return n.error() << "elements of this type are not supported";
   Tensor row = n.emit.iota(i64, x.shape(), 0), column = n.emit.iota(i64, x.shape(), 1);
-  Tensor diagonal = n.emit.scalar(Binary::Add, row, double(n.integer("k", 0)));
+  Tensor diagonal = n.emit.scalar<train::AddOp>(row, double(n.integer("k", 0)));
   return n.set(0, n.emit.cast(n.emit.compare(train::ComparePredicate::eq, column, diagonal), type));
 }
 

@@ -10,14 +10,32 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
-template <Unary op>
-LogicalResult unary(Node& n) {
-  return n.set(0, n.emit.unary(op, n.input(0)));
+// An op with one operand or two.
+template <class Op>
+LogicalResult elementwise(Node& n) {
+  if constexpr (Op::template hasTrait<OpTrait::OneOperand>())
+    return n.set(0, n.emit.unary<Op>(n.input(0)));
+  else
+    return n.set(0, n.emit.binary<Op>(n.input(0), n.input(1)));
 }
 
-template <Binary op>
-LogicalResult binary(Node& n) {
-  return n.set(0, n.emit.binary(op, n.input(0), n.input(1)));
+// The same on booleans alone, and on integers alone, where ONNX has two operators for one op.
+template <class Op>
+LogicalResult logical(Node& n) {
+  if (!n.input(0).isBool()) return n.error() << "takes booleans";
+  return elementwise<Op>(n);
+}
+template <class Op>
+LogicalResult bitwise(Node& n) {
+  if (n.input(0).isBool()) return n.error() << "takes integers";
+  return elementwise<Op>(n);
+}
+
+LogicalResult bitShift(Node& n) {
+  StringRef direction = n.string("direction", "");
+  if (direction == "LEFT") return bitwise<train::ShiftLeftOp>(n);
+  if (direction == "RIGHT") return bitwise<train::ShiftRightOp>(n);
+  return n.error() << "the attribute direction is '" << direction << "'; it takes LEFT or RIGHT";
 }
 
 template <Predicate predicate>
@@ -26,43 +44,36 @@ LogicalResult compare(Node& n) {
 }
 
 // Any number of operands, one after the other.
-Tensor chain(Node& n, Binary op) {
+template <class Op>
+Tensor chain(Node& n) {
   Tensor result = n.input(0);
   for (int64_t i = 1; i < n.inputs(); ++i) {
     if (!n.input(i)) return n.error() << "input " << i << " is missing", Tensor();
-    result = n.emit.binary(op, result, n.input(i));
+    result = n.emit.binary<Op>(result, n.input(i));
   }
   return result;
 }
 
-template <Binary op>
+template <class Op>
 LogicalResult variadic(Node& n) {
-  return n.set(0, chain(n, op));
+  return n.set(0, chain<Op>(n));
 }
 
 LogicalResult mean(Node& n) {
-  return n.set(0, n.emit.scalar(Binary::Div, chain(n, Binary::Add), double(n.inputs())));
+  return n.set(0, n.emit.scalar<train::DivOp>(chain<train::AddOp>(n), double(n.inputs())));
 }
 
 LogicalResult power(Node& n) {
   Tensor x = n.input(0), y = n.input(1);
   if (!x || !y) return failure();
   // The result has the base's type, whatever the exponent's.
-  return n.set(0, n.emit.binary(Binary::Pow, x, n.emit.cast(y, x.elementType())));
+  return n.set(0, n.emit.binary<train::PowOp>(x, n.emit.cast(y, x.elementType())));
 }
 
 LogicalResult modulo(Node& n) {
   bool fmod = n.integer("fmod", 0);
   if (n.input(0).isFloat() && !fmod) return n.error() << "floating-point operands take fmod = 1";
-  return n.set(0, n.emit.binary(fmod ? Binary::Fmod : Binary::Mod, n.input(0), n.input(1)));
-}
-
-LogicalResult logicalNot(Node& n) {
-  return n.set(0, n.emit.logicalNot(n.input(0)));
-}
-
-LogicalResult isNan(Node& n) {
-  return n.set(0, n.emit.isNan(n.input(0)));
+  return n.set(0, n.emit.mod(n.input(0), n.input(1), fmod));
 }
 
 LogicalResult where(Node& n) {
@@ -78,8 +89,8 @@ LogicalResult clip(Node& n) {
     low = n.input(1);
     high = n.input(2);
   }
-  if (low) x = n.emit.binary(Binary::Max, x, low);
-  if (high) x = n.emit.binary(Binary::Min, x, high);
+  if (low) x = n.emit.binary<train::MaxOp>(x, low);
+  if (high) x = n.emit.binary<train::MinOp>(x, high);
   return n.set(0, x);
 }
 
@@ -99,14 +110,14 @@ LogicalResult floatOperand(Node& n) {
 LogicalResult swish(Node& n) {
   if (failed(floatOperand(n))) return failure();
   Tensor x = n.input(0), scaled = x;
-  if (double alpha = n.number("alpha", 1); alpha != 1) scaled = n.emit.scalar(Binary::Mul, x, alpha);
-  return n.set(0, n.emit.binary(Binary::Mul, x, n.emit.unary(Unary::Sigmoid, scaled)));
+  if (double alpha = n.number("alpha", 1); alpha != 1) scaled = n.emit.scalar<train::MulOp>(x, alpha);
+  return n.set(0, n.emit.binary<train::MulOp>(x, n.emit.unary<train::SigmoidOp>(scaled)));
 }
 
 Tensor hardSigmoid(Node& n, double alpha, double beta) {
   Emitter& e = n.emit;
-  Tensor line = e.scalar(Binary::Add, e.scalar(Binary::Mul, n.input(0), alpha), beta);
-  return e.scalar(Binary::Min, e.scalar(Binary::Max, line, 0), 1);
+  Tensor line = e.scalar<train::AddOp>(e.scalar<train::MulOp>(n.input(0), alpha), beta);
+  return e.scalar<train::MinOp>(e.scalar<train::MaxOp>(line, 0), 1);
 }
 
 LogicalResult hardSigmoid(Node& n) {
@@ -116,7 +127,7 @@ LogicalResult hardSigmoid(Node& n) {
 
 LogicalResult hardSwish(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return n.set(0, n.emit.binary(Binary::Mul, n.input(0), hardSigmoid(n, 1.0 / 6, 0.5)));
+  return n.set(0, n.emit.binary<train::MulOp>(n.input(0), hardSigmoid(n, 1.0 / 6, 0.5)));
 }
 
 // `positive` where x > 0, else `negative`.
@@ -128,22 +139,22 @@ LogicalResult piecewise(Node& n, Tensor positive, Tensor negative) {
 
 LogicalResult leakyRelu(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return piecewise(n, n.input(0), n.emit.scalar(Binary::Mul, n.input(0), n.number("alpha", 0.01)));
+  return piecewise(n, n.input(0), n.emit.scalar<train::MulOp>(n.input(0), n.number("alpha", 0.01)));
 }
 
 LogicalResult prelu(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return piecewise(n, n.input(0), n.emit.binary(Binary::Mul, n.input(0), n.input(1)));
+  return piecewise(n, n.input(0), n.emit.binary<train::MulOp>(n.input(0), n.input(1)));
 }
 
 // scale * (x where positive, else alpha * (e^x - 1)); the exponential sees no positive x, which it might overflow on.
 LogicalResult exponentialUnit(Node& n, double alpha, double scale, bool stretched) {
   if (failed(floatOperand(n))) return failure();
   Emitter& e = n.emit;
-  Tensor x = n.input(0), below = e.scalar(Binary::Min, x, 0);
-  if (stretched) below = e.scalar(Binary::Div, below, alpha);
-  Tensor negative = e.scalar(Binary::Mul, e.scalar(Binary::Sub, e.unary(Unary::Exp, below), 1), alpha * scale);
-  return piecewise(n, scale == 1 ? x : e.scalar(Binary::Mul, x, scale), negative);
+  Tensor x = n.input(0), below = e.scalar<train::MinOp>(x, 0);
+  if (stretched) below = e.scalar<train::DivOp>(below, alpha);
+  Tensor negative = e.scalar<train::MulOp>(e.scalar<train::SubOp>(e.unary<train::ExpOp>(below), 1), alpha * scale);
+  return piecewise(n, scale == 1 ? x : e.scalar<train::MulOp>(x, scale), negative);
 }
 
 LogicalResult elu(Node& n) {
@@ -162,9 +173,9 @@ LogicalResult selu(Node& n) {
 // log(1 + e^x) as max(x, 0) + log(1 + e^-|x|), which does not overflow.
 Tensor softplus(Node& n) {
   Emitter& e = n.emit;
-  Tensor small = e.unary(Unary::Exp, e.unary(Unary::Neg, e.unary(Unary::Abs, n.input(0))));
-  Tensor log = e.unary(Unary::Log, e.scalar(Binary::Add, small, 1));
-  return e.binary(Binary::Add, e.unary(Unary::Relu, n.input(0)), log);
+  Tensor small = e.unary<train::ExpOp>(e.unary<train::NegOp>(e.unary<train::AbsOp>(n.input(0))));
+  Tensor log = e.unary<train::LogOp>(e.scalar<train::AddOp>(small, 1));
+  return e.binary<train::AddOp>(e.unary<train::ReluOp>(n.input(0)), log);
 }
 
 LogicalResult softplusOp(Node& n) {
@@ -174,13 +185,13 @@ LogicalResult softplusOp(Node& n) {
 
 LogicalResult mish(Node& n) {
   if (failed(floatOperand(n))) return failure();
-  return n.set(0, n.emit.binary(Binary::Mul, n.input(0), n.emit.unary(Unary::Tanh, softplus(n))));
+  return n.set(0, n.emit.binary<train::MulOp>(n.input(0), n.emit.unary<train::TanhOp>(softplus(n))));
 }
 
 LogicalResult softsign(Node& n) {
   if (failed(floatOperand(n))) return failure();
   Tensor x = n.input(0);
-  return n.set(0, n.emit.binary(Binary::Div, x, n.emit.scalar(Binary::Add, n.emit.unary(Unary::Abs, x), 1)));
+  return n.set(0, n.emit.binary<train::DivOp>(x, n.emit.scalar<train::AddOp>(n.emit.unary<train::AbsOp>(x), 1)));
 }
 
 LogicalResult thresholdedRelu(Node& n) {
@@ -191,42 +202,26 @@ LogicalResult thresholdedRelu(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Neg", 6, 0, 1, unary<Unary::Neg>},
-    {"Abs", 6, 0, 1, unary<Unary::Abs>},
-    {"Sign", 9, 0, 1, unary<Unary::Sign>},
-    {"Exp", 6, 0, 1, unary<Unary::Exp>},
-    {"Log", 6, 0, 1, unary<Unary::Log>},
-    {"Sqrt", 6, 0, 1, unary<Unary::Sqrt>},
-    {"Reciprocal", 6, 0, 1, unary<Unary::Reciprocal>},
-    {"Tanh", 6, 0, 1, unary<Unary::Tanh>},
-    {"Sigmoid", 6, 0, 1, unary<Unary::Sigmoid>},
-    {"Erf", 9, 0, 1, unary<Unary::Erf>},
-    {"Relu", 6, 0, 1, unary<Unary::Relu>},
-    {"Sin", 7, 0, 1, unary<Unary::Sin>},
-    {"Cos", 7, 0, 1, unary<Unary::Cos>},
-    {"Floor", 6, 0, 1, unary<Unary::Floor>},
-    {"Ceil", 6, 0, 1, unary<Unary::Ceil>},
-    {"Round", 11, 0, 1, unary<Unary::Round>},
-    {"Add", 7, 0, 2, binary<Binary::Add>},
-    {"Sub", 7, 0, 2, binary<Binary::Sub>},
-    {"Mul", 7, 0, 2, binary<Binary::Mul>},
-    {"Div", 7, 0, 2, binary<Binary::Div>},
-    {"And", 7, 0, 2, binary<Binary::And>},
-    {"Or", 7, 0, 2, binary<Binary::Or>},
-    {"Xor", 7, 0, 2, binary<Binary::Xor>},
+    {"And", 7, 0, 2, logical<train::AndOp>},
+    {"BitwiseAnd", 18, 0, 2, bitwise<train::AndOp>},
+    {"Or", 7, 0, 2, logical<train::OrOp>},
+    {"BitwiseOr", 18, 0, 2, bitwise<train::OrOp>},
+    {"Xor", 7, 0, 2, logical<train::XorOp>},
+    {"BitwiseXor", 18, 0, 2, bitwise<train::XorOp>},
     {"Pow", 7, 0, 2, power},
     {"Mod", 10, 0, 2, modulo},
-    {"Sum", 6, 0, 1, variadic<Binary::Add>},
-    {"Min", 6, 0, 1, variadic<Binary::Min>},
-    {"Max", 6, 0, 1, variadic<Binary::Max>},
+    {"Sum", 6, 0, 1, variadic<train::AddOp>},
+    {"Min", 6, 0, 1, variadic<train::MinOp>},
+    {"Max", 6, 0, 1, variadic<train::MaxOp>},
     {"Mean", 6, 0, 1, mean},
     {"Equal", 7, 0, 2, compare<Predicate::eq>},
     {"Less", 7, 0, 2, compare<Predicate::lt>},
     {"LessOrEqual", 12, 0, 2, compare<Predicate::le>},
     {"Greater", 7, 0, 2, compare<Predicate::gt>},
     {"GreaterOrEqual", 12, 0, 2, compare<Predicate::ge>},
-    {"Not", 1, 0, 1, logicalNot},
-    {"IsNaN", 9, 0, 1, isNan},
+    {"Not", 1, 0, 1, logical<train::NotOp>},
+    {"BitwiseNot", 18, 0, 1, bitwise<train::NotOp>},
+    {"BitShift", 11, 0, 2, bitShift},
     {"Where", 9, 0, 3, where},
     {"Clip", 6, 0, 1, clip},
     {"Gelu", 20, 0, 1, gelu},
@@ -244,10 +239,28 @@ constexpr Operator kOperators[] = {
     {"ThresholdedRelu", 10, 0, 1, thresholdedRelu},
 };
 
+// Adds the operator that the op's row in ir/Train/ElementwiseOps.td names, if it names one.
+template <class Op>
+void addRow(std::vector<Operator>& operators) {
+  if constexpr (requires { Op::kOnnxName; })
+    operators.push_back(
+        {Op::kOnnxName, Op::kOnnxSince, 0, Op::template hasTrait<OpTrait::OneOperand>() ? 1 : 2, elementwise<Op>});
+}
+template <class... Ops>
+std::vector<Operator> withRows() {
+  std::vector<Operator> operators(std::begin(kOperators), std::end(kOperators));
+  (addRow<Ops>(operators), ...);
+  return operators;
+}
+
 }  // namespace
 
 ArrayRef<Operator> elementwiseOperators() {
-  return kOperators;
+  static const auto* operators = new std::vector<Operator>(withRows<
+#define GET_OP_LIST
+#include "ir/Train/TrainOps.cpp.inc"
+                                                           >());
+  return *operators;
 }
 
 }  // namespace sheaf::frontend

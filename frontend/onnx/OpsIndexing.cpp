@@ -20,7 +20,7 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   Tensor wide = e.cast(indices, e.ops().getI64Type());
   if (!wide) return {};
   Tensor negative = e.compare(Predicate::lt, wide, e.splatLike(wide, 0));
-  return e.select(negative, e.scalar(Binary::Add, wide, double(size)), wide);
+  return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
 }
 
 LogicalResult gatherNd(Node& n) {
@@ -34,8 +34,6 @@ LogicalResult gatherNd(Node& n) {
   Shape shape(indices.shape().drop_back());
   llvm::append_range(shape, data.shape().drop_front(tuple));
   if (!e.checkShape(shape)) return failure();
-  if (data.constant() && indices.constant())
-    if (auto folded = fold::gatherNd(*data.constant(), *indices.constant())) return n.set(0, *folded);
   // The first dimensions as one, indexed by the position in it.
   Shape rows{1};
   llvm::append_range(rows, data.shape().drop_front(tuple));
@@ -47,7 +45,7 @@ LogicalResult gatherNd(Node& n) {
     sizes.back() = 1;
     Tensor column = e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back());
     column = positive(e, column, data.dim(k));
-    position = k ? e.binary(Binary::Add, e.scalar(Binary::Mul, position, double(data.dim(k))), column) : column;
+    position = k ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(k))), column) : column;
   }
   return n.set(0, e.gather(e.reshape(data, rows), position, 0));
 }
@@ -66,8 +64,8 @@ LogicalResult gatherElements(Node& n) {
   int64_t stride = 1;
   for (int64_t d = data.rank(); d-- > 0; stride *= data.dim(d)) {
     Tensor index = d == axis ? positive(e, indices, data.dim(d)) : e.iota(e.ops().getI64Type(), indices.shape(), d);
-    index = e.scalar(Binary::Mul, index, double(stride));
-    position = position ? e.binary(Binary::Add, position, index) : index;
+    index = e.scalar<train::MulOp>(index, double(stride));
+    position = position ? e.binary<train::AddOp>(position, index) : index;
   }
   return n.set(0, e.gather(e.reshape(data, {data.count()}), position, 0));
 }

@@ -39,9 +39,9 @@ Tensor negativeLogLikelihoodRows(Emitter& e, const Tensor& scores, const Tensor&
   Tensor wide = e.cast(labels, e.ops().getI64Type());
   Tensor hot = e.compare(Predicate::eq, e.iota(e.ops().getI64Type(), scores.shape(), 1), wide);
   if (ignore)
-    hot = e.binary(Binary::And, hot,
-                   e.expand(e.compare(Predicate::ne, wide, e.splatLike(wide, double(*ignore))), scores.shape()));
-  return e.unary(Unary::Neg, e.reduce(Kind::sum, e.select(hot, scores, e.splatLike(scores, 0)), {1}));
+    hot = e.binary<train::AndOp>(
+        hot, e.expand(e.compare(Predicate::ne, wide, e.splatLike(wide, double(*ignore))), scores.shape()));
+  return e.unary<train::NegOp>(e.reduce(Kind::sum, e.select(hot, scores, e.splatLike(scores, 0)), {1}));
 }
 
 // Sum or mean of losses [R, 1] by the weight of each row; the mean divides by the weights' sum.
@@ -55,14 +55,14 @@ Tensor reduceRows(Emitter& e, const Tensor& losses, const Tensor& labels, const 
     Tensor safe = valid ? e.select(valid, labels, e.splatLike(labels, 0)) : labels;
     weight = e.gather(classWeights, safe, 0);
     if (valid) weight = e.select(valid, weight, e.splatLike(weight, 0));
-    weighted = e.binary(Binary::Mul, losses, weight);
+    weighted = e.binary<train::MulOp>(losses, weight);
   } else if (valid) {
     weight = e.cast(valid, losses.elementType());
   }
   if (reduction == "none") return weighted;
   if (reduction == "mean" && !weight) return e.reshape(e.reduce(Kind::mean, losses, {0}), {});
   Tensor sum = e.reduce(Kind::sum, weighted, {0});
-  if (reduction == "mean") sum = e.binary(Binary::Div, sum, e.reduce(Kind::sum, weight, {0}));
+  if (reduction == "mean") sum = e.binary<train::DivOp>(sum, e.reduce(Kind::sum, weight, {0}));
   return e.reshape(sum, {});
 }
 

@@ -49,9 +49,9 @@ LogicalResult layerNormalization(Node& n) {
   // Mean and inverse deviation, with the normalized dimensions as 1.
   Shape shape(x.shape().take_front(axis));
   shape.append(x.rank() - axis, 1);
-  Tensor mean = e.reduce(Kind::mean, rows, {axis}), centered = e.binary(Binary::Sub, rows, mean);
-  Tensor variance = e.reduce(Kind::mean, e.binary(Binary::Mul, centered, centered), {axis});
-  Tensor inverse = e.unary(Unary::Rsqrt, e.scalar(Binary::Add, variance, n.number("epsilon", 1e-5)));
+  Tensor mean = e.reduce(Kind::mean, rows, {axis}), centered = e.binary<train::SubOp>(rows, mean);
+  Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {axis});
+  Tensor inverse = e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, n.number("epsilon", 1e-5)));
   if (n.wants(1) && failed(n.set(1, e.reshape(mean, shape)))) return failure();
   return n.wants(2) ? n.set(2, e.reshape(inverse, shape)) : success();
 }
@@ -73,17 +73,17 @@ LogicalResult rmsNormalization(Node& n) {
 Tensor standardized(Emitter& e, const Tensor& x, double epsilon) {
   if (!x) return {};
   int64_t last = x.rank() - 1;
-  Tensor centered = e.binary(Binary::Sub, x, e.reduce(Kind::mean, x, {last}));
-  Tensor variance = e.reduce(Kind::mean, e.binary(Binary::Mul, centered, centered), {last});
-  return e.binary(Binary::Mul, centered, e.unary(Unary::Rsqrt, e.scalar(Binary::Add, variance, epsilon)));
+  Tensor centered = e.binary<train::SubOp>(x, e.reduce(Kind::mean, x, {last}));
+  Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {last});
+  return e.binary<train::MulOp>(centered, e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, epsilon)));
 }
 
 // Per-channel scale and bias [C] on [N, C, ...].
 Tensor perChannel(Node& n, const Tensor& x, const Tensor& scale, const Tensor& bias) {
   Shape shape(x.rank(), 1);
   shape[1] = x.dim(1);
-  Tensor scaled = n.emit.binary(Binary::Mul, x, n.emit.reshape(scale, shape));
-  return n.emit.binary(Binary::Add, scaled, n.emit.reshape(bias, shape));
+  Tensor scaled = n.emit.binary<train::MulOp>(x, n.emit.reshape(scale, shape));
+  return n.emit.binary<train::AddOp>(scaled, n.emit.reshape(bias, shape));
 }
 
 LogicalResult instanceNormalization(Node& n) {

@@ -17,11 +17,11 @@ LogicalResult gemm(Node& n) {
   Tensor product = e.matmul(a, b, n.integer("transA", 0), n.integer("transB", 0));
   if (!product) return failure();
   double alpha = n.number("alpha", 1), beta = n.number("beta", 1);
-  if (alpha != 1) product = e.scalar(Binary::Mul, product, alpha);
+  if (alpha != 1) product = e.scalar<train::MulOp>(product, alpha);
   if (!c || beta == 0) return n.set(0, product);
-  if (beta != 1) c = e.scalar(Binary::Mul, c, beta);
+  if (beta != 1) c = e.scalar<train::MulOp>(c, beta);
   // C broadcasts to the product, not the other way.
-  return n.set(0, e.binary(Binary::Add, product, e.expand(c, product.shape())));
+  return n.set(0, e.binary<train::AddOp>(product, e.expand(c, product.shape())));
 }
 
 // Strides, pads and dilations of a window over `spatial` dimensions, brought to two: one dimension is height 1.
@@ -104,7 +104,7 @@ LogicalResult conv(Node& n) {
   if (bias) {
     if (bias.rank() != 1 || bias.dim(0) != filter.dim(0))
       return n.error() << "the bias must have one element per output channel";
-    result = e.binary(Binary::Add, result, e.reshape(bias, {1, bias.dim(0), 1, 1}));
+    result = e.binary<train::AddOp>(result, e.reshape(bias, {1, bias.dim(0), 1, 1}));
   }
   return n.set(0, unplanar(n, result, x.rank()));
 }
@@ -144,7 +144,7 @@ LogicalResult averagePool(Node& n) {
     Shape one{1, 1, input.dim(2), input.dim(3)};
     count = sums(e.splat(x.elementType(), one, 1));
   }
-  return n.set(0, unplanar(n, e.binary(Binary::Div, sums(input), count), x.rank()));
+  return n.set(0, unplanar(n, e.binary<train::DivOp>(sums(input), count), x.rank()));
 }
 
 constexpr Operator kOperators[] = {

@@ -31,16 +31,16 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   if (empty && around != Around::Log && around != Around::LogSumExp)
     return n.set(0, e.splat(x.elementType(), shape, 0));
   Tensor largest;
-  if (around == Around::Abs) x = e.unary(Unary::Abs, x);
-  if (around == Around::Square || around == Around::SquareRoot) x = e.binary(Binary::Mul, x, x);
+  if (around == Around::Abs) x = e.unary<train::AbsOp>(x);
+  if (around == Around::Square || around == Around::SquareRoot) x = e.binary<train::MulOp>(x, x);
   if (around == Around::LogSumExp) {
     largest = e.reduce(Kind::max, x, axes);
-    x = e.unary(Unary::Exp, e.binary(Binary::Sub, x, largest));
+    x = e.unary<train::ExpOp>(e.binary<train::SubOp>(x, largest));
   }
   Tensor result = e.reduce(kind, x, axes);
-  if (around == Around::Log || around == Around::LogSumExp) result = e.unary(Unary::Log, result);
-  if (around == Around::LogSumExp) result = e.binary(Binary::Add, result, largest);
-  if (around == Around::SquareRoot) result = e.unary(Unary::Sqrt, result);
+  if (around == Around::Log || around == Around::LogSumExp) result = e.unary<train::LogOp>(result);
+  if (around == Around::LogSumExp) result = e.binary<train::AddOp>(result, largest);
+  if (around == Around::SquareRoot) result = e.unary<train::SqrtOp>(result);
   return n.set(0, e.reshape(result, shape));
 }
 

@@ -265,7 +265,7 @@ LogicalResult trilu(Node& n) {
   }
   Emitter& e = n.emit;
   auto matrix = x.shape().take_back(2);
-  Tensor row = e.scalar(Binary::Add, e.iota(e.ops().getI64Type(), matrix, 0), k);
+  Tensor row = e.scalar<train::AddOp>(e.iota(e.ops().getI64Type(), matrix, 0), k);
   Tensor column = e.iota(e.ops().getI64Type(), matrix, 1);
   auto keep = n.integer("upper", 1) ? train::ComparePredicate::ge : train::ComparePredicate::le;
   return n.set(0, e.select(e.compare(keep, column, row), x, e.splatLike(x, 0)));

@@ -44,9 +44,9 @@ class Update {
     return emitError(parameter.getLoc()) << "training_info: the update of '" << variable << "': ";
   }
   Tensor constant(double v) { return emit.splat(f32, {}, v); }
-  Tensor mul(const Tensor& x, const Tensor& y) { return emit.binary(Binary::Mul, x, y); }
-  Tensor add(const Tensor& x, const Tensor& y) { return emit.binary(Binary::Add, x, y); }
-  Tensor sub(const Tensor& x, const Tensor& y) { return emit.binary(Binary::Sub, x, y); }
+  Tensor mul(const Tensor& x, const Tensor& y) { return emit.binary<train::MulOp>(x, y); }
+  Tensor add(const Tensor& x, const Tensor& y) { return emit.binary<train::AddOp>(x, y); }
+  Tensor sub(const Tensor& x, const Tensor& y) { return emit.binary<train::SubOp>(x, y); }
 
   Importer& importer;
   const TrainingForm& form;
@@ -176,10 +176,10 @@ Tensor Update::biasCorrection(StringRef counterName, double rate, bool root) {
     if (failed(start)) return {};
     if (*start == 1)
       return Tensor(scalar(root ? train::ScalarKind::sqrt_bias_correction : train::ScalarKind::bias_correction, rate));
-    correction = emit.binary(
-        Binary::Div, sub(Value(scalar(train::ScalarKind::bias_correction, rate)), constant(1 - rate)), constant(rate));
+    correction = emit.binary<train::DivOp>(
+        sub(Value(scalar(train::ScalarKind::bias_correction, rate)), constant(1 - rate)), constant(rate));
   }
-  return root ? emit.unary(Unary::Sqrt, correction) : correction;
+  return root ? emit.unary<train::SqrtOp>(correction) : correction;
 }
 
 // Adagrad, Adam and Momentum of ai.onnx.preview.training version 1, by their specification.
@@ -242,10 +242,10 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
     double decayFactor = number("decay_factor", 0);
     if (decayFactor != 0) {
       Tensor t = emit.cast(value(counterName, depth + 1), f32);
-      rate = emit.binary(Binary::Div, rate, add(constant(1), mul(t, constant(decayFactor))));
+      rate = emit.binary<train::DivOp>(rate, add(constant(1), mul(t, constant(decayFactor))));
     }
-    Tensor root = add(emit.unary(Unary::Sqrt, h), constant(epsilon));
-    return sub(x, emit.binary(Binary::Div, mul(rate, g), root));
+    Tensor root = add(emit.unary<train::SqrtOp>(h), constant(epsilon));
+    return sub(x, emit.binary<train::DivOp>(mul(rate, g), root));
   }
   double alpha = number("alpha", 0.9f), beta = number("beta", 0.999f), post = number("norm_coefficient_post", 0);
   Tensor v = add(mul(constant(alpha), input(2)), mul(constant(1 - alpha), g));
@@ -255,10 +255,10 @@ Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, in
   Tensor corrected = rate;
   if (start > 0 || !fixed) {
     Tensor second = biasCorrection(counterName, beta, true), first = biasCorrection(counterName, alpha, false);
-    corrected = whenPositive(emit.binary(Binary::Div, mul(rate, second), first), rate);
+    corrected = whenPositive(emit.binary<train::DivOp>(mul(rate, second), first), rate);
   }
-  Tensor root = add(emit.unary(Unary::Sqrt, h), constant(epsilon));
-  Tensor updated = sub(x, emit.binary(Binary::Div, mul(corrected, v), root));
+  Tensor root = add(emit.unary<train::SqrtOp>(h), constant(epsilon));
+  Tensor updated = sub(x, emit.binary<train::DivOp>(mul(corrected, v), root));
   return post != 0 ? mul(constant(1 - post), updated) : updated;
 }
 

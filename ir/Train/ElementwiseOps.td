@@ -170,7 +170,7 @@ def Train_IsNanOp : Train_ElementOp<"is_nan", "whether an element is not a numbe
   let assemblyFormat = "$operand attr-dict `:` type($operand)";
 }
 def Train_CastOp : Train_ElementOp<"cast",
-    "converts the element type; float to integer truncates, anything to i1 is `!= 0`", AnyElements, ["x"], 1,
+    "converts the element type; float to integer truncates and saturates (NaN: 0), anything to i1 is `!= 0`", AnyElements, ["x"], 1,
     "emitCast(a, x, element, elementTypeOf(getResult()))", [], NoOnnx, [SameOperandsAndResultShape, Differentiable]> {
   let arguments = (ins Train_Tensor:$operand);
   let results = (outs Train_Tensor:$result);
@@ -194,7 +194,7 @@ def Train_AddOp : Train_Binary<"add", "x + y", "a.add(x, y)", gradients = ["g", 
 def Train_SubOp : Train_Binary<"sub", "x - y", "a.sub(x, y)", gradients = ["g", "t.neg(g)"], onnx = Onnx<"Sub", 7>>;
 def Train_MulOp : Train_Binary<"mul", "x * y", "a.mul(x, y)", gradients = ["t.mul(g, y)", "t.mul(g, x)"],
     onnx = Onnx<"Mul", 7>>;
-def Train_DivOp : Train_Binary<"div", "x / y; integers truncate", "emitDiv(a, x, y, element)", cost = 6,
+def Train_DivOp : Train_Binary<"div", "x / y; integers truncate, and give 0 for y = 0", "emitDiv(a, x, y, element)", cost = 6,
     gradients = ["t.div(g, y)", "t.neg(t.mul(gradients[0], r))"], onnx = Onnx<"Div", 7>>;
 def Train_PowOp : Train_Binary<"pow", "x ^ y; both have gradients", "emitAnyPow(a, x, y, element)", cost = 120>;
 def Train_MinOp : Train_Binary<"min", "the smaller; ties share the gradient", "emitMin(a, x, y, element)">;

@@ -1,9 +1,6 @@
 // The evaluator's frame: values, rounding, dispatch, regions. What the ops mean is in the other Evaluator*.cpp.
 #include "ir/Train/Evaluator.h"
 
-#include <bit>
-#include <cstring>
-
 #include "ir/Train/EvaluatorDetail.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -25,22 +22,6 @@ Tensor Tensor::zeros(RankedTensorType type) {
 
 namespace {
 
-template <typename Stored, typename Element>
-void unpack(ArrayRef<char> raw, bool splat, std::vector<Element>& elements) {
-  for (size_t k = 0; k < elements.size(); ++k) {
-    Stored stored;
-    std::memcpy(&stored, raw.data() + (splat ? 0 : k * sizeof(Stored)), sizeof(Stored));
-    elements[k] = Element(stored);
-  }
-}
-
-template <typename Stored, typename Element>
-DenseElementsAttr pack(RankedTensorType type, ArrayRef<Element> elements) {
-  std::vector<Stored> stored(elements.begin(), elements.end());
-  return DenseElementsAttr::getFromRawBuffer(
-      type, ArrayRef<char>(reinterpret_cast<const char*>(stored.data()), stored.size() * sizeof(Stored)));
-}
-
 double roundTo(const llvm::fltSemantics& semantics, double value) {
   APFloat number(value);
   bool lost;
@@ -55,104 +36,25 @@ bool isUnsigned(Type type) {
 
 }  // namespace
 
-FailureOr<Tensor> sheaf::train::toTensor(ElementsAttr attribute) {
-  auto dense = dyn_cast<DenseElementsAttr>(attribute);
-  auto type = dyn_cast<RankedTensorType>(attribute.getShapedType());
-  if (!dense || !type) return failure();
-  Tensor t = Tensor::zeros(type);
-  Type element = type.getElementType();
-  bool splat = dense.isSplat();
-  ArrayRef<char> raw = dense.getRawData();
-  if (element.isF64()) {
-    unpack<double>(raw, splat, t.f);
-  } else if (element.isF32()) {
-    unpack<float>(raw, splat, t.f);
-  } else if (t.isFloat()) {
-    size_t k = 0;
-    for (const APFloat& value : dense.getValues<APFloat>()) t.f[k++] = value.convertToDouble();
-  } else if (element.isInteger(1)) {
-    size_t k = 0;
-    for (bool value : dense.getValues<bool>()) t.i[k++] = value;
-  } else {
-    bool isSigned = !isUnsigned(element);
-    switch (element.getIntOrFloatBitWidth()) {
-      case 8:
-        isSigned ? unpack<int8_t>(raw, splat, t.i) : unpack<uint8_t>(raw, splat, t.i);
-        break;
-      case 16:
-        unpack<int16_t>(raw, splat, t.i);
-        break;
-      case 32:
-        unpack<int32_t>(raw, splat, t.i);
-        break;
-      case 64:
-        unpack<int64_t>(raw, splat, t.i);
-        break;
-      default:
-        return failure();
-    }
-  }
-  return t;
-}
-
-DenseElementsAttr sheaf::train::toAttribute(const Tensor& t) {
-  RankedTensorType type = t.type;
-  Type element = type.getElementType();
-  // Equal elements make a splat, which costs one element however large the type.
-  auto same = [](const auto& v) {
-    return !v.empty() && std::all_of(v.begin(), v.end(), [&](const auto& x) {
-      return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(v.front());
-    });
-  };
-  if (t.isFloat()) {
-    ArrayRef<double> elements(t.f);
-    if (same(t.f)) elements = elements.take_front(1);
-    if (element.isF64()) return pack<double>(type, elements);
-    if (element.isF32()) return pack<float>(type, elements);
-    SmallVector<APFloat> values;
-    for (double value : elements) {
-      values.emplace_back(value);
-      bool lost;
-      values.back().convert(cast<FloatType>(element).getFloatSemantics(), APFloat::rmNearestTiesToEven, &lost);
-    }
-    return DenseElementsAttr::get(type, values);
-  }
-  ArrayRef<int64_t> elements(t.i);
-  if (same(t.i)) elements = elements.take_front(1);
-  switch (element.getIntOrFloatBitWidth()) {
-    case 1: {
-      SmallVector<bool> values(elements.begin(), elements.end());
-      return DenseElementsAttr::get(type, values);
-    }
-    case 8:
-      return pack<int8_t>(type, elements);
-    case 16:
-      return pack<int16_t>(type, elements);
-    case 32:
-      return pack<int32_t>(type, elements);
-    default:
-      return pack<int64_t>(type, elements);
-  }
-}
-
-void evaluator::normalize(Tensor& t, bool round) {
-  Type element = t.type.getElementType();
-  if (t.isFloat()) {
+void evaluator::normalize(const MutableColumn& out, int64_t count, bool round) {
+  Type element = out.element;
+  if (out.isFloat()) {
     if (!round || element.isF64()) return;
     if (element.isF32()) {
-      for (double& v : t.f) v = float(v);
+      for (int64_t k = 0; k < count; ++k) out.f[k] = float(out.f[k]);
     } else {
+      // By way of f32, in which 16-bit floats are computed.
       const llvm::fltSemantics& semantics = cast<FloatType>(element).getFloatSemantics();
-      for (double& v : t.f) v = roundTo(semantics, v);
+      for (int64_t k = 0; k < count; ++k) out.f[k] = roundTo(semantics, float(out.f[k]));
     }
     return;
   }
   int drop = 64 - int(element.getIntOrFloatBitWidth());
   if (drop == 0) return;
-  for (int64_t& v : t.i) {
-    uint64_t shifted = uint64_t(v) << drop;
-    v = isUnsigned(element) ? int64_t(shifted >> drop) : int64_t(shifted) >> drop;
-  }
+  if (isUnsigned(element))
+    for (int64_t k = 0; k < count; ++k) out.i[k] = int64_t(uint64_t(out.i[k]) << drop >> drop);
+  else
+    for (int64_t k = 0; k < count; ++k) out.i[k] = int64_t(uint64_t(out.i[k]) << drop) >> drop;
 }
 
 //===--- ops

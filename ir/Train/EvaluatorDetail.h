@@ -23,8 +23,30 @@ Outcome evaluateWindowed(mlir::Operation* op, Operands in, Results out);
 double gelu(double x, bool approximate);
 double geluSlope(double x, bool approximate);
 
-// Brings every element into the range of the element type: integers wrap around; floats are rounded if `round`.
-void normalize(Tensor& tensor, bool round);
+// Elements of one type: `f` those of floats, `i` those of integers and booleans.
+struct Column {
+  mlir::Type element;
+  const double* f;
+  const int64_t* i;
+
+  bool isFloat() const { return mlir::isa<mlir::FloatType>(element); }
+};
+struct MutableColumn {
+  mlir::Type element;
+  double* f;
+  int64_t* i;
+
+  bool isFloat() const { return mlir::isa<mlir::FloatType>(element); }
+};
+
+// Brings `count` elements into the range of their type: integers wrap around; floats are rounded if `round`.
+void normalize(const MutableColumn& elements, int64_t count, bool round);
+inline void normalize(Tensor& t, bool round) {
+  normalize({t.type.getElementType(), t.f.data(), t.i.data()}, t.size(), round);
+}
+
+// train.cast of a float to an integer or a boolean, before it is normalized.
+int64_t toInteger(double x, mlir::IntegerType type);
 
 // Calls f with the vectors that hold the elements: those of floats or those of integers, whichever the first tensor
 // has.

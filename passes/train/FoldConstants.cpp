@@ -1,6 +1,7 @@
 // Evaluates what depends on constants alone. Shape arithmetic and masks make long chains of it in exported graphs:
 // values inside a chain live only while the pass needs them, and only what other ops read becomes an attribute.
-#include "ir/Train/Evaluator.h"
+#include "ir/Train/Constant.h"
+#include "ir/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
 
@@ -13,59 +14,6 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace {
-
-// A constant of `type`; a splat has one element in `data`.
-struct Constant {
-  RankedTensorType type;
-  Tensor data;
-  bool splat;
-};
-
-RankedTensorType typeOf(Value v) {
-  return cast<RankedTensorType>(v.getType());
-}
-
-// Bytes in memory; booleans take one.
-int64_t bytesOf(RankedTensorType type) {
-  return type.getNumElements() * ((type.getElementTypeBitWidth() + 7) / 8);
-}
-
-bool equalBits(double x, double y) {
-  return llvm::bit_cast<uint64_t>(x) == llvm::bit_cast<uint64_t>(y);
-}
-bool equalBits(int64_t x, int64_t y) {
-  return x == y;
-}
-
-// Keeps one element of equal ones.
-Constant compress(Tensor t) {
-  auto equal = [](const auto& v) {
-    return !v.empty() && llvm::all_of(v, [&](const auto& x) { return equalBits(x, v.front()); });
-  };
-  RankedTensorType type = t.type;
-  bool splat = t.isFloat() ? equal(t.f) : equal(t.i);
-  if (splat) {
-    t.type = type.clone(ArrayRef<int64_t>{});
-    t.f.resize(std::min<size_t>(t.f.size(), 1));
-    t.i.resize(std::min<size_t>(t.i.size(), 1));
-  }
-  return {type, std::move(t), splat};
-}
-
-Tensor expand(Constant c) {
-  if (!c.splat) return std::move(c.data);
-  Tensor t{c.type, {}, {}};
-  if (t.isFloat())
-    t.f.assign(t.size(), c.data.f[0]);
-  else
-    t.i.assign(t.size(), c.data.i[0]);
-  return t;
-}
-
-// Ops that move elements: whatever they do to a splat gives a splat of their type.
-bool movesElements(Operation* op) {
-  return isa<ReshapeOp, BroadcastOp, TransposeOp, SliceOp, ReverseOp>(op);
-}
 
 class Folder {
  public:
@@ -111,61 +59,41 @@ class Folder {
            llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
   }
 
-  // Failure where the elements are not at hand.
-  FailureOr<Constant> get(Value v) {
+  // Nothing where the elements are not at hand.
+  std::optional<Constant> get(Value v) {
     if (auto found = folded.find(v); found != folded.end()) return found->second;
-    if (auto constant = v.getDefiningOp<ConstantOp>()) {
-      if (auto splat = dyn_cast<SplatElementsAttr>(constant.getValue())) {
-        FailureOr<Tensor> t = toTensor(splat.resizeSplat(typeOf(v).clone(ArrayRef<int64_t>{})));
-        if (failed(t)) return failure();
-        return Constant{typeOf(v), std::move(*t), true};
-      }
-      FailureOr<Tensor> t = toTensor(constant.getValue());
-      if (failed(t)) return failure();
-      return Constant{typeOf(v), std::move(*t), false};
-    }
+    if (auto constant = v.getDefiningOp<ConstantOp>()) return Constant::fromAttribute(constant.getValue());
     // An iota, or a broadcast of something known.
-    std::vector<Tensor> operands;
+    SmallVector<Constant> operands;
     for (Value operand : v.getDefiningOp()->getOperands()) {
-      FailureOr<Constant> c = get(operand);
-      if (failed(c)) return failure();
-      operands.push_back(expand(std::move(*c)));
+      std::optional<Constant> c = get(operand);
+      if (!c) return std::nullopt;
+      operands.push_back(std::move(*c));
     }
-    FailureOr<std::vector<Tensor>> value = evaluate(v.getDefiningOp(), operands);
-    if (failed(value)) return failure();
-    return Constant{typeOf(v), std::move(value->front()), false};
+    auto value = ConstantEvaluation(v.getDefiningOp(), operands).run();
+    if (failed(value)) return std::nullopt;
+    return value->front();
   }
 
   bool isSplat(Value v) const {
-    if (auto found = folded.find(v); found != folded.end()) return found->second.splat;
+    if (auto found = folded.find(v); found != folded.end()) return found->second.isSplat();
     auto constant = v.getDefiningOp<ConstantOp>();
     return constant && isa<SplatElementsAttr>(constant.getValue());
   }
 
   // False where the op stays as it is; failure where it has no value.
   FailureOr<bool> fold(Operation* op) {
-    bool splats = llvm::all_of(op->getOperands(), [&](Value v) { return isSplat(v); });
-    bool one = splats && (op->hasTrait<OpTrait::Elementwise>() || movesElements(op));
-    auto fits = [&](Value v) { return bytesOf(typeOf(v)) <= maxBytes; };
-    if (!one && !(llvm::all_of(op->getResults(), fits) && llvm::all_of(op->getOperands(), fits))) return false;
-    if (one && typeOf(op->getResult(0)).getNumElements() == 0) return false;
-
-    std::vector<Tensor> operands;
+    SmallVector<Constant> operands;
     for (Value v : op->getOperands()) {
-      FailureOr<Constant> c = get(v);
-      if (failed(c)) return false;
-      operands.push_back(one ? std::move(c->data) : expand(std::move(*c)));
+      std::optional<Constant> c = get(v);
+      if (!c) return false;
+      operands.push_back(std::move(*c));
     }
-    if (one && movesElements(op)) {
-      keep(op->getResult(0), {typeOf(op->getResult(0)), std::move(operands[0]), true});
-    } else {
-      EvaluatorOptions options;
-      options.round = true;
-      FailureOr<std::vector<Tensor>> results = evaluate(op, operands, options);
-      if (failed(results)) return failure();
-      for (auto [v, t] : llvm::zip(op->getResults(), *results))
-        keep(v, one ? Constant{typeOf(v), std::move(t), true} : compress(std::move(t)));
-    }
+    ConstantEvaluation evaluation(op, operands);
+    if (evaluation.bytes() > maxBytes) return false;
+    FailureOr<SmallVector<Constant>> results = evaluation.run();
+    if (failed(results)) return failure();
+    for (auto [v, constant] : llvm::zip(op->getResults(), *results)) keep(v, std::move(constant));
     for (Value v : op->getOperands()) release(v);
     return true;
   }
@@ -186,10 +114,7 @@ class Folder {
       auto found = folded.find(v);
       if (found == folded.end()) continue;
       OpBuilder builder(v.getDefiningOp());
-      const Constant& c = found->second;
-      DenseElementsAttr value = toAttribute(c.data);
-      if (c.splat) value = value.resizeSplat(c.type);
-      Value constant = ConstantOp::create(builder, v.getLoc(), value);
+      Value constant = materialize(builder, v.getLoc(), found->second);
       folded.erase(found);
       foldedUses.erase(v);
       v.replaceAllUsesWith(constant);

@@ -1,11 +1,9 @@
 #include "passes/train/MaskAnalysis.h"
 
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
 
-#include "ir/Train/Compare.h"
+#include "ir/Train/Constant.h"
 #include "passes/train/Matchers.h"
 #include "passes/train/PiecewiseRow.h"
 
@@ -18,24 +16,24 @@ namespace {
 constexpr size_t maxNodes = 32;
 // Elements read and pieces computed before giving up: some seconds' work.
 constexpr int64_t maxWork = int64_t(1) << 30;
+// Pieces are lines of f64: larger integers are not exact.
+constexpr double maxInteger = 0x1p53;
 
-double fromHalf(uint16_t bits) {
-  int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  double magnitude = exponent == 0    ? std::ldexp(fraction, -24)
-                     : exponent == 31 ? (fraction ? NAN : INFINITY)
-                                      : std::ldexp(1024 + fraction, exponent - 25);
-  return bits >> 15 ? -magnitude : magnitude;
+Type elementOf(Value value) {
+  return typeOf(value).getElementType();
 }
 
-double fromBFloat(uint16_t bits) {
-  return std::bit_cast<float>(uint32_t(bits) << 16);
+bool isInteger(Type element) {
+  return element.isInteger() && !element.isInteger(1);
 }
 
-template <typename T>
-T load(const char* data, int64_t index) {
-  T value;
-  std::memcpy(&value, data + index * sizeof(T), sizeof(T));
-  return value;
+// Whether an integer is an element of this type and exact in f64, and so is every smaller one of its sign.
+bool holdsInteger(Type element, double x) {
+  if (std::fabs(x) > maxInteger) return false;
+  if (auto type = dyn_cast<FloatType>(element)) return std::fabs(x) <= std::ldexp(1, type.getFPMantissaWidth());
+  bool isUnsigned = element.isUnsignedInteger() || element.isInteger(1);
+  double limit = std::ldexp(1, element.getIntOrFloatBitWidth() - !isUnsigned);
+  return x < limit && x >= (isUnsigned ? 0 : -limit);
 }
 
 // One value of the mask's expression, evaluated for one row at a time.
@@ -45,26 +43,9 @@ struct Node {
   SmallVector<int, 3> inputs;
   std::array<bool, numHeadDims> varies;  // The dimensions that it or one of its inputs depends on.
   std::array<int64_t, 3> computed;       // The batch, head and row that `row` is of.
+  std::optional<Tensor> values;          // Of an iota that is no line: its numbers.
   PiecewiseRow row;
 };
-
-// What op makes of two numbers.
-double apply(Operation* op, double a, double b) {
-  if (auto compare = dyn_cast<CompareOp>(op)) return holds(compare.getPredicate(), a, b);
-  if (isa<CastOp>(op)) {
-    Type to = typeOf(op->getResult(0)).getElementType();
-    return to.isInteger(1) ? a != 0 : to.isInteger() ? std::trunc(a) : a;
-  }
-  if (isa<AndOp>(op)) return a != 0 && b != 0;
-  if (isa<OrOp>(op)) return a != 0 || b != 0;
-  if (isa<NotOp>(op)) return a == 0;
-  if (isa<AddOp>(op)) return a + b;
-  if (isa<SubOp>(op)) return a - b;
-  if (isa<MulOp>(op)) return a * b;
-  if (isa<NegOp>(op)) return -a;
-  if (isa<MinOp>(op)) return std::min(a, b);
-  return std::max(a, b);
-}
 
 class RowEvaluator {
  public:
@@ -75,7 +56,8 @@ class RowEvaluator {
   }
 
   bool varies(HeadDim dim) const { return nodes.back().varies[int(dim)]; }
-  bool isTired() const { return work > maxWork; }
+  // Whether it took too much work, or met an integer that it cannot hold: rows are then not to be trusted.
+  bool hasGivenUp() const { return work > maxWork || inexact; }
 
   const PiecewiseRow& evaluate(int64_t batch, int64_t head, int64_t row) {
     for (Node& node : nodes) {
@@ -99,7 +81,7 @@ class RowEvaluator {
     layout.trace(HeadLayout::Through::anyRepeats, /*scales=*/false);
     Operation* op = layout.value().getDefiningOp();
     if (!op || nodes.size() >= maxNodes) return -1;
-    Node node{op, {}, {}, {}, {-1, -1, -1}, {}};
+    Node node{op, {}, {}, {}, {-1, -1, -1}, {}, {}};
     if (auto iota = dyn_cast<IotaOp>(op)) {
       if (!locate(iota, layout, node)) return -1;
     } else if (auto constant = dyn_cast<ConstantOp>(op)) {
@@ -140,34 +122,48 @@ class RowEvaluator {
       node.strides[d] = within || around ? 0 : *stride / inner;
       node.varies[d] = node.strides[d] != 0;
     }
+    if (holdsInteger(elementOf(iota), double(size - 1))) return true;
+    // Where its numbers wrap around or are rounded, it is no line.
+    auto values = ConstantEvaluation(iota, {}).run();
+    if (failed(values)) return false;
+    node.values = values->front().storedElements();
     return true;
   }
 
   void read(Node& node, int64_t start, int64_t stride) {
-    if (isa<IotaOp>(node.op)) {
-      if (width > 1) return node.row.append(width, double(start), double(stride));
-      return node.row.append(width, double(start));
+    if (isa<IotaOp>(node.op) && !node.values)
+      return node.row.append(width, double(start), width > 1 ? double(stride) : 0);
+    int64_t count = stride == 0 ? 1 : width;
+    Tensor read;
+    if (auto constant = dyn_cast<ConstantOp>(node.op)) {
+      read = readAttribute(cast<DenseElementsAttr>(constant.getValue()), start, stride, count);
+      start = 0, stride = 1;
     }
-    auto attribute = cast<DenseElementsAttr>(cast<ConstantOp>(node.op).getValue());
-    const char* data = attribute.getRawData().data();
-    Type type = attribute.getElementType();
-    auto fill = [&](auto element) {
-      if (stride == 0) return node.row.append(width, element(start));
-      work += width;
-      for (int64_t j = 0; j < width; ++j)
-        node.row.push(element(start + j * stride), /*slopes=*/!type.isInteger(1) && type.isInteger());
+    const Tensor& values = node.values ? *node.values : read;
+    work += count;
+    auto value = [&](int64_t k) {
+      int64_t at = start + k * stride;
+      return values.f.empty() ? number(values.i[at]) : values.f[at];
     };
-    if (type.isF32()) return fill([&](int64_t i) { return load<float>(data, i); });
-    if (type.isF64()) return fill([&](int64_t i) { return load<double>(data, i); });
-    if (type.isF16()) return fill([&](int64_t i) { return fromHalf(load<uint16_t>(data, i)); });
-    if (type.isBF16()) return fill([&](int64_t i) { return fromBFloat(load<uint16_t>(data, i)); });
-    // Attributes hold booleans as bits.
-    if (type.isInteger(1)) return fill([&](int64_t i) { return data[i / 8] >> (i % 8) & 1; });
-    if (type.isUnsignedInteger(8)) return fill([&](int64_t i) { return load<uint8_t>(data, i); });
-    if (type.isInteger(8)) return fill([&](int64_t i) { return load<int8_t>(data, i); });
-    if (type.isInteger(16)) return fill([&](int64_t i) { return load<int16_t>(data, i); });
-    if (type.isInteger(32)) return fill([&](int64_t i) { return load<int32_t>(data, i); });
-    return fill([&](int64_t i) { return double(load<int64_t>(data, i)); });
+    if (count == 1) return node.row.append(width, value(0));
+    bool slopes = isInteger(values.type.getElementType());
+    for (int64_t k = 0; k < count; ++k) node.row.push(value(k), slopes);
+  }
+
+  double number(int64_t value) {
+    inexact |= std::fabs(double(value)) > maxInteger;
+    return double(value);
+  }
+
+  // What the op makes of one element of each operand.
+  double apply(Operation* op, double a, double b) {
+    SmallVector<Element, 2> operands;
+    for (auto [operand, x] : llvm::zip_first(op->getOperands(), std::array{a, b}))
+      operands.push_back(isa<FloatType>(elementOf(operand)) ? Element{x, 0} : Element{0, int64_t(x)});
+    std::optional<Element> result = evaluateElement(op, operands);
+    inexact |= !result;
+    if (!result) return 0;
+    return isa<FloatType>(elementOf(op->getResult(0))) ? result->f : number(result->i);
   }
 
   void compute(Node& node) {
@@ -184,21 +180,30 @@ class RowEvaluator {
            [&](int64_t begin, int64_t end, auto& pieces) { combine(node, begin, end, *pieces[0], *pieces[1]); });
   }
 
+  // The line that an op makes of lines of integers, where it makes one.
+  static std::optional<Piece> line(Operation* op, const Piece& a, const Piece& b) {
+    if (!isInteger(elementOf(op->getResult(0)))) return std::nullopt;
+    if (isa<AddOp>(op)) return Piece{0, a.value + b.value, a.slope + b.slope};
+    if (isa<SubOp>(op)) return Piece{0, a.value - b.value, a.slope - b.slope};
+    if (isa<NegOp>(op)) return Piece{0, -a.value, -a.slope};
+    if (isa<MulOp>(op) && (a.slope == 0 || b.slope == 0))
+      return Piece{0, a.value * b.value, a.slope * b.value + a.value * b.slope};
+    if (isa<CastOp>(op)) return a;
+    return std::nullopt;
+  }
+
   // One line with another: a line, two or three pieces where they cross, or column by column.
   void combine(Node& node, int64_t begin, int64_t end, const Piece& a, const Piece& b) {
     Operation* op = node.op;
     if (a.slope == 0 && b.slope == 0) return node.row.append(end, apply(op, a.value, b.value));
-    // Lines of integers stay exact; what floats round to is left to their columns.
-    Type element = typeOf(op->getResult(0)).getElementType();
-    if (element.isInteger() && !element.isInteger(1)) {
-      if (isa<AddOp>(op)) return node.row.append(end, a.value + b.value, a.slope + b.slope);
-      if (isa<SubOp>(op)) return node.row.append(end, a.value - b.value, a.slope - b.slope);
-      if (isa<NegOp>(op)) return node.row.append(end, -a.value, -a.slope);
-      if (isa<MulOp>(op) && (a.slope == 0 || b.slope == 0))
-        return node.row.append(end, a.value * b.value, a.slope * b.value + a.value * b.slope);
-      if (isa<CastOp>(op)) return node.row.append(end, a.value, a.slope);
+    if (auto result = line(op, a, b)) {
+      // Where integers would wrap around there is no line.
+      Type element = elementOf(op->getResult(0));
+      bool exact = std::fabs(result->value) <= maxInteger && std::fabs(result->slope) <= maxInteger &&
+                   holdsInteger(element, result->at(begin)) && holdsInteger(element, result->at(end - 1));
+      if (exact) return node.row.append(end, result->value, result->slope);
     }
-    if (isa<CompareOp, MinOp, MaxOp>(op)) {
+    if (isa<CompareOp, MinOp, MaxOp>(op) && !std::isnan(a.value) && !std::isnan(b.value)) {
       // The sign of the difference goes from one through zero to the other.
       auto sign = [&](int64_t j) {
         double d = a.at(j) - b.at(j);
@@ -213,7 +218,7 @@ class RowEvaluator {
         if (isa<CompareOp>(op)) {
           node.row.append(until, apply(op, a.at(begin), b.at(begin)));
         } else {
-          const Piece& picked = (sign(begin) < 0) == isa<MinOp>(op) ? a : b;
+          const Piece& picked = sign(begin) == (isa<MinOp>(op) ? -1 : 1) ? a : b;
           node.row.append(until, picked.value, picked.slope);
         }
         begin = until;
@@ -225,6 +230,7 @@ class RowEvaluator {
   }
 
   int64_t width = 0, work = 0;
+  bool inexact = false;
   std::vector<Node> nodes;
 };
 
@@ -267,7 +273,7 @@ MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, dou
           causal &= window == 0 || window == last - first;
           window = last - first;
         }
-        if ((!all && !causal) || evaluator.isTired()) return other;
+        if ((!all && !causal) || evaluator.hasGivenUp()) return other;
       }
   if (all) return {Visibility::all};
   return window && unbounded > window ? other : MaskView{Visibility::causal, window};

@@ -13,8 +13,9 @@ class TrainPass<string name> : Pass<"train-" # name, "::mlir::ModuleOp"> {
 def FoldConstants : TrainPass<"fold-constants"> {
   let summary = "evaluates ops whose operands are all constant";
   let description = [{
-    Uses the reference evaluator. Parameters are never constants. Splats stay splats; a result larger than `max-bytes`
-    is folded only if it is a splat.
+    Uses the reference evaluator. Parameters are never constants. What repeats along a dimension is computed and stored
+    once: a splat stays one element, and other repetitions become a `train.broadcast` of what they repeat. An op stays
+    if an operand or its result takes more than `max-bytes` so stored.
   }];
   let options = [Option<"maxBytes", "max-bytes", "int64_t", "8388608", "Largest constant to create">];
 }

@@ -233,9 +233,11 @@ std::vector<Tensor> Program::run(ArrayRef<Tensor> arguments, Calls calls) {
   return {};
 }
 
-std::vector<Tensor> Program::reference(ArrayRef<Tensor> arguments) {
+std::vector<Tensor> Program::reference(ArrayRef<Tensor> arguments, bool round) {
   auto function = *original->getOps<func::FuncOp>().begin();
-  auto evaluation = evaluateFunction(function, arguments);
+  EvaluatorOptions options;
+  options.round = round;
+  auto evaluation = evaluateFunction(function, arguments, {}, options);
   if (failed(evaluation)) {
     ADD_FAILURE() << "the reference has no value";
     return {};

@@ -47,9 +47,10 @@ class Program {
   Program(const std::string& source, const std::string& pipeline, const std::string& cpu = "host");
   ~Program();
 
-  // The function's results: by kernels and, for ops outside of fusions, by the evaluator; and by the evaluator alone.
+  // The function's results: by kernels and, for ops outside of fusions, by the evaluator; and by the evaluator alone,
+  // in f64 or rounding each op's results.
   std::vector<train::Tensor> run(llvm::ArrayRef<train::Tensor> arguments, Calls calls = {});
-  std::vector<train::Tensor> reference(llvm::ArrayRef<train::Tensor> arguments);
+  std::vector<train::Tensor> reference(llvm::ArrayRef<train::Tensor> arguments, bool round = false);
 
   // Arguments of the function: normal with the given deviation (floats) or uniform in [0, limit) (integers).
   std::vector<train::Tensor> randomArguments(unsigned seed, double deviation = 1.0, int64_t limit = 10);

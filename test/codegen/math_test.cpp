@@ -324,4 +324,101 @@ TEST(Math, IntegerDivisionNeverTraps) {
     }
 }
 
+// Numbers at which formats, conversions and hardware differ, as elements of a type: their multiset may repeat some.
+std::vector<double> edges(const std::string& element) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (element[0] == 'f' || element[0] == 'b')
+    return {0.0,     -0.0,  0.5,   -0.5,   1,     -1,     1.5,    -2.5,     7,          -7,         127.9,
+            -128.9,  255.5, 65504, -1e4,   3e9,   -3e9,   0x1p31, -0x1p31,  0x1p24 + 1, 0x1p53 + 2, 0x1p63,
+            -0x1p63, 1e19,  -1e19, 1e-300, 1e-45, -3e-39, 3.4e38, -1.7e308, infinity,   -infinity,  std::nan("")};
+  return {0,    1,   2,         3,         7,        -1,        -2,         -7,     63,     127,
+          -128, 255, INT32_MAX, INT32_MIN, 16777217, -33554435, 0x1p53 + 2, 0x1p62, -0x1p63};
+}
+
+// An op on %a and %b with its types, and the element type of its result.
+struct EdgeOp {
+  std::string text, result;
+};
+
+// Kernels give the bits that the evaluator defines, of all pairs of edges; one NaN is as good as another.
+void checkEdges(const std::string& element, const std::vector<EdgeOp>& ops) {
+  const std::vector<double> values = edges(element);
+  const int64_t n = int64_t(values.size() * values.size());
+  std::string body, names, types;
+  for (auto [i, op] : llvm::enumerate(ops)) {
+    std::string text = op.text, name = "%r" + std::to_string(i);
+    replaceAll(text, "T", type(n, element));
+    replaceAll(text, "R", type(n, op.result));
+    body += "  " + name + " = train." + text + "\n";
+    names += (i ? ", " : "") + name;
+    types += (i ? ", " : "") + type(n, op.result);
+  }
+  std::string argument = type(n, element);
+  Program program("func.func @f(%a: " + argument + ", %b: " + argument + ") -> (" + types + ") {\n" + body +
+                      "  return " + names + " : " + types + "\n}",
+                  kFuse);
+  ASSERT_GE(program.fusions.size(), 1u);
+  auto arguments = program.randomArguments(0);
+  for (int i : {0, 1}) {
+    train::Tensor& t = arguments[i];
+    for (int64_t k = 0; k < n; ++k) {
+      double value = values[(i ? k / int64_t(values.size()) : k) % values.size()];
+      if (t.isFloat())
+        t.f[k] = value;
+      else
+        t.i[k] = int64_t(value);
+    }
+    t = fromBytes(t.type, toBytes(t).data());
+  }
+  auto text = [](const train::Tensor& t, int64_t k) { return std::to_string(t.isFloat() ? t.f[k] : double(t.i[k])); };
+  auto expected = program.reference(arguments, /*round=*/true);
+  for (Calls calls : {Calls{0, false, {}}, Calls{0, false, 0}}) {
+    auto found = program.run(arguments, calls);
+    for (size_t r = 0; r < ops.size(); ++r) {
+      const train::Tensor &x = found[r], &y = expected[r];
+      auto same = [&](int64_t k) {
+        if (!x.isFloat()) return x.i[k] == y.i[k];
+        return std::isnan(x.f[k]) ? std::isnan(y.f[k])
+                                  : x.f[k] == y.f[k] && std::signbit(x.f[k]) == std::signbit(y.f[k]);
+      };
+      for (int64_t k = 0; k < n; ++k) {
+        if (same(k)) continue;
+        ADD_FAILURE() << ops[r].text << " of " << element << " to " << ops[r].result << ": " << text(x, k) << ", not "
+                      << text(y, k) << ", of " << text(arguments[0], k) << " and " << text(arguments[1], k)
+                      << (calls.gpu ? " on a GPU" : "");
+        break;
+      }
+    }
+  }
+}
+
+TEST(Math, EdgesAreAsTheEvaluatorDefinesThem) {
+  const std::vector<std::string> floats{"f32", "f64", "bf16", "f16"}, integers{"i8", "i16", "i32", "i64", "ui8"};
+  auto casts = [&](const std::string& from, std::vector<EdgeOp>& ops) {
+    for (const auto& types : {floats, integers, {"i1"}})
+      for (const std::string& to : types)
+        if (to != from) ops.push_back({"cast %a : T -> R", to});
+  };
+  for (const std::string& e : floats) {
+    std::vector<EdgeOp> ops;
+    for (const char* op : {"neg", "abs", "sign", "relu", "floor", "ceil", "round"})
+      ops.push_back({std::string(op) + " %a : T", e});
+    for (const char* op : {"add", "sub", "mul", "div", "min", "max"})
+      ops.push_back({std::string(op) + " %a, %b : T", e});
+    for (const char* p : {"eq", "ne", "lt", "le"}) ops.push_back({std::string("compare ") + p + " %a, %b : T", "i1"});
+    casts(e, ops);
+    checkEdges(e, ops);
+  }
+  for (const std::string& e : integers) {
+    std::vector<EdgeOp> ops;
+    for (const char* op : {"neg", "abs", "sign", "relu"}) ops.push_back({std::string(op) + " %a : T", e});
+    for (const char* op : {"add", "sub", "mul", "div", "mod", "pow", "min", "max"})
+      ops.push_back({std::string(op) + " %a, %b : T", e});
+    ops.push_back({"mod %a, %b {fmod} : T", e});
+    for (const char* p : {"lt", "ge"}) ops.push_back({std::string("compare ") + p + " %a, %b : T", "i1"});
+    casts(e, ops);
+    checkEdges(e, ops);
+  }
+}
+
 }  // namespace

@@ -168,7 +168,7 @@ Outcome attempt(const Case& test, const fs::path& data, Known known, bool& impor
     bool isKnown = known == Known::everything || (known >= Known::integers && !tensor->value.isFloat()) ||
                    (known == Known::scalars && type.getNumElements() == 1);
     if (isKnown) {
-      auto constant = fe::fold::fromBytes(type.getElementType(), type.getShape(), tensor->bytes);
+      auto constant = sheaf::train::Constant::fromBytes(type, tensor->bytes);
       if (!constant) return fail("input " + std::to_string(i) + " cannot be a constant");
       scope.values[input.name()] = {fe::Tensor(*constant), std::nullopt};
     } else {

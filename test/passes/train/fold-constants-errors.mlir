@@ -11,10 +11,9 @@ func.func @gather() -> tensor<1xf32> {
 
 // -----
 
-func.func @divide() -> tensor<2xi64> {
-  %a = train.constant dense<[1, 2]> : tensor<2xi64>
-  %b = train.constant dense<[1, 0]> : tensor<2xi64>
-  // expected-error @+1 {{'train.div' op divides an integer by zero}}
-  %c = train.div %a, %b : tensor<2xi64>
-  return %c : tensor<2xi64>
+func.func @mean() -> tensor<1x2xf32> {
+  %a = train.constant dense<> : tensor<0x2xf32>
+  // expected-error @+1 {{'train.reduce' op takes the mean of nothing}}
+  %c = train.reduce mean %a [0] : tensor<0x2xf32> -> tensor<1x2xf32>
+  return %c : tensor<1x2xf32>
 }

@@ -59,3 +59,32 @@ func.func @stays(%x: tensor<4xi64>) -> (tensor<4xi1>, tensor<2xf32>) {
   %d = train.dropout %a ratio 1.0e-1 node 0 : tensor<2xf32>
   return %c, %d : tensor<4xi1>, tensor<2xf32>
 }
+
+// -----
+
+// What repeats is computed and stored once: here one row, whatever --max-bytes says of all of them.
+// CHECK-LABEL: @repeated
+// CHECK-NEXT: %[[C:.*]] = train.constant dense<{{\[\[}}2, 4, 6]]> : tensor<1x3xi64>
+// CHECK-NEXT: %[[B:.*]] = train.broadcast %[[C]] : tensor<1x3xi64> -> tensor<16777216x3xi64>
+// CHECK-NEXT: return %[[B]]
+func.func @repeated() -> tensor<16777216x3xi64> {
+  %a = train.constant dense<[[1, 2, 3]]> : tensor<1x3xi64>
+  %b = train.broadcast %a : tensor<1x3xi64> -> tensor<16777216x3xi64>
+  %c = train.add %b, %b : tensor<16777216x3xi64>
+  return %c : tensor<16777216x3xi64>
+}
+
+// -----
+
+// Casts saturate, and a division by zero is zero, as in kernels.
+// CHECK-LABEL: @edges
+// CHECK-DAG: train.constant dense<[2147483647, -2147483648, 0]> : tensor<3xi32>
+// CHECK-DAG: train.constant dense<[3, 0, -2147483648]> : tensor<3xi32>
+func.func @edges() -> (tensor<3xi32>, tensor<3xi32>) {
+  %x = train.constant dense<[3.0e9, -3.0e9, 0x7FC00000]> : tensor<3xf32>
+  %c = train.cast %x : tensor<3xf32> -> tensor<3xi32>
+  %a = train.constant dense<[7, 7, -2147483648]> : tensor<3xi32>
+  %b = train.constant dense<[2, 0, -1]> : tensor<3xi32>
+  %d = train.div %a, %b : tensor<3xi32>
+  return %c, %d : tensor<3xi32>, tensor<3xi32>
+}

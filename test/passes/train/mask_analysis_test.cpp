@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -65,12 +66,19 @@ class Masks {
     return b.make<AndOp>(seen(), b.compare(ComparePredicate::lt, distance, splat(i64(), double(width))));
   }
 
+  TensorBuilder& ops() { return b; }
+  mlir::Value iota(int64_t axis, mlir::Type type) {
+    return b.make<IotaOp>(mlir::RankedTensorType::get(shape, type), builder.getI64IntegerAttr(axis));
+  }
+
   size_t size() { return function.getBody().front().getOperations().size(); }
 
   // The elements, by the function that yields them.
   Tensor evaluate(mlir::Value mask) {
     mlir::func::ReturnOp::create(builder, builder.getUnknownLoc(), mask);
-    return evaluateFunction(function, {}, {}, {})->results[0];
+    EvaluatorOptions options;
+    options.round = true;
+    return evaluateFunction(function, {}, {}, options)->results[0];
   }
 
  private:
@@ -81,9 +89,7 @@ class Masks {
   bool chance(int n) { return below(n) == 0; }
   double pick(std::vector<double> values) { return values[below(values.size())]; }
   mlir::Value splat(mlir::Type type, double value) { return b.splat(mlir::RankedTensorType::get(shape, type), value); }
-  mlir::Value iota(int64_t axis) {
-    return b.make<IotaOp>(mlir::RankedTensorType::get(shape, i64()), builder.getI64IntegerAttr(axis));
-  }
+  mlir::Value iota(int64_t axis) { return iota(axis, i64()); }
 
   // Elements of its own in some dimensions, repeated in the others: random ones, or counting.
   mlir::Value constant(mlir::Type type) {
@@ -91,7 +97,8 @@ class Masks {
     for (int64_t size : shape) own.push_back(chance(2) ? size : 1);
     Tensor t = Tensor::zeros(mlir::RankedTensorType::get(own, type));
     bool counts = chance(2);
-    for (size_t i = 0; i < t.i.size(); ++i) t.i[i] = type.isInteger(1) ? below(2) : counts ? int64_t(i) : below(7) - 3;
+    for (size_t i = 0; i < t.i.size(); ++i)
+      t.i[i] = type.isInteger(1) ? below(2) : counts ? int64_t(i) : chance(9) ? 70000 : below(7) - 3;
     return b.broadcast(b.make<ConstantOp>(toAttribute(t)), shape);
   }
 
@@ -117,8 +124,35 @@ class Masks {
       case 6:
         return b.select(boolean(depth - 1), x, number(depth - 1));
       default:
-        return b.cast(b.cast(x, chance(2) ? f32() : mlir::Type(builder.getI32Type())), i64());
+        return narrowed(x);
     }
+  }
+
+  // Through a type in which integers wrap around, saturate or are rounded.
+  mlir::Value narrowed(mlir::Value x) {
+    mlir::Type types[] = {f32(), builder.getI32Type(), builder.getIntegerType(8), builder.getIntegerType(8, false),
+                          builder.getBF16Type()};
+    mlir::Type type = types[below(5)];
+    mlir::Value y = b.cast(x, type);
+    mlir::Value z = splat(type, pick({1, 3, 100, 0, type.isUnsignedInteger() ? 7. : -2, type.isInteger() ? 5 : NAN}));
+    if (chance(4)) y = iota(2 + below(2), type);
+    switch (below(5)) {
+      case 0:
+        y = b.mul(y, z);
+        break;
+      case 1:
+        y = b.add(y, z);
+        break;
+      case 2:
+        y = b.neg(y);
+        break;
+      case 3:
+        y = b.make<MaxOp>(y.getType(), y, z);
+        break;
+      default:
+        break;
+    }
+    return b.cast(y, i64());
   }
 
   mlir::MLIRContext& context;
@@ -155,6 +189,7 @@ TEST(MaskAnalysis, AgreesWithAllElements) {
   int windows = 0;
   for (int i = 0; i < 4000; ++i) {
     int64_t batch = 1 + random() % 2, heads = 1 + random() % 2, rows = 1 + random() % 7, columns = 1 + random() % 7;
+    if (i % 20 == 0) columns += 300;  // more than 8-bit types count
     Masks masks(context, random, {batch, heads, rows, columns});
     mlir::Value mask = random() % 2 ? masks.boolean(2) : masks.additive(1);
     bool inverted = random() % 4 == 0;
@@ -192,6 +227,46 @@ TEST(MaskAnalysis, LongSequencesAreClassifiedByTheirRows) {
   EXPECT_EQ(classified(masks.seen(), true), MaskView{Visibility::other});
   EXPECT_EQ(classified(masks.window(4096)), (MaskView{Visibility::causal, 4096}));
   EXPECT_EQ(classified(masks.window(kLength)), MaskView{Visibility::causal});
+}
+
+// Positions in types that do not hold them all: numbers wrap around, saturate or are rounded, and a line has an end.
+TEST(MaskAnalysis, PositionsInNarrowTypes) {
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  context.loadDialect<mlir::func::FuncDialect, TrainDialect>();
+  std::mt19937 random(3);
+  constexpr int64_t kLength = 300;
+  mlir::Builder types(&context);
+  mlir::Type i8 = types.getI8Type(), ui8 = types.getIntegerType(8, false), i32 = types.getI32Type();
+  mlir::Type i64 = types.getI64Type(), f32 = types.getF32Type(), bf16 = types.getBF16Type();
+  using Make = std::function<mlir::Value(Masks&, TensorBuilder&)>;
+  auto notNegative = [](TensorBuilder& b, mlir::Value x) {
+    return b.compare(ComparePredicate::ge, x, b.splatLike(x, 0));
+  };
+  const std::pair<Make, Visibility> cases[] = {
+      {[&](Masks& m, TensorBuilder& b) { return notNegative(b, m.iota(3, i8)); }, Visibility::other},
+      {[&](Masks& m, TensorBuilder& b) { return notNegative(b, m.iota(3, ui8)); }, Visibility::all},
+      {[&](Masks& m, TensorBuilder& b) { return notNegative(b, b.cast(m.iota(3, i64), i8)); }, Visibility::other},
+      {[&](Masks& m, TensorBuilder& b) { return notNegative(b, b.mul(m.iota(3, i32), 1 << 24)); }, Visibility::other},
+      {[&](Masks& m, TensorBuilder& b) { return notNegative(b, b.mul(m.iota(3, i32), 1 << 22)); }, Visibility::all},
+      {[&](Masks& m, TensorBuilder& b) { return b.compare(ComparePredicate::ge, m.iota(2, f32), m.iota(3, f32)); },
+       Visibility::causal},
+      {[&](Masks& m, TensorBuilder& b) { return b.compare(ComparePredicate::ge, m.iota(2, bf16), m.iota(3, bf16)); },
+       Visibility::other},
+      {[&](Masks& m, TensorBuilder& b) {
+         mlir::Value x = m.iota(3, f32), nan = b.splatLike(x, NAN);
+         return notNegative(b, b.make<MaxOp>(x.getType(), nan, x));
+       },
+       Visibility::other},
+  };
+  for (auto [i, entry] : llvm::enumerate(cases)) {
+    Masks masks(context, random, {1, 1, kLength, kLength});
+    mlir::Value mask = entry.first(masks, masks.ops());
+    auto layout = HeadLayout::of(
+        mask, {{HeadDim::batch, 1}, {HeadDim::head, 1}, {HeadDim::row, kLength}, {HeadDim::column, kLength}});
+    MaskView told = classifyMask(*layout, kLength, kLength, 1, /*inverted=*/false);
+    EXPECT_EQ(int(told.visibility), int(entry.second)) << "case " << i;
+    EXPECT_EQ(told, classify(masks.evaluate(mask), 1, false)) << "case " << i;
+  }
 }
 
 std::vector<double> written(const PiecewiseRow& row) {
