@@ -165,8 +165,7 @@ Value sheaf::train::materialize(OpBuilder& builder, Location location, const Con
   return value.getType() == constant.type ? value : Value(BroadcastOp::create(builder, location, constant.type, value));
 }
 
-//===--- between bytes and tensors
-//---------------------------------------------------------------------------------------------------===//
+// --- bytes and tensors ---
 
 int64_t constants::widthOf(Type element) {
   return (element.getIntOrFloatBitWidth() + 7) / 8;

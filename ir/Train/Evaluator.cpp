@@ -8,8 +8,7 @@
 using namespace mlir;
 using namespace sheaf::train;
 
-//===--- values
-//----------------------------------------------------------------------------------------------------===//
+// --- values ---
 
 Tensor Tensor::zeros(RankedTensorType type) {
   Tensor t{type, {}, {}};
@@ -57,8 +56,7 @@ void evaluator::normalize(const MutableColumn& out, int64_t count, bool round) {
     for (int64_t k = 0; k < count; ++k) out.i[k] = int64_t(uint64_t(out.i[k]) << drop) >> drop;
 }
 
-//===--- ops
-//-------------------------------------------------------------------------------------------------------===//
+// --- ops ---
 
 namespace {
 

@@ -8,8 +8,7 @@ static ArrayRef<int64_t> shapeOf(Value v) {
   return TensorBuilder::typeOf(v).getShape();
 }
 
-//===--- shape
-//-----------------------------------------------------------------------------------------------------===//
+// --- shape ---
 
 SHEAF_GRADIENT(ReshapeOp, { gradients[0] = t.reshape(g, shapeOf(getOperand())); })
 SHEAF_GRADIENT(BroadcastOp, { gradients[0] = t.sumTo(g, shapeOf(getOperand())); })
@@ -55,8 +54,7 @@ SHEAF_GRADIENT(ConcatOp, {
   }
 })
 
-//===--- reductions
-//------------------------------------------------------------------------------------------------===//
+// --- reductions ---
 
 SHEAF_GRADIENT(ReduceOp, {
   Value x = getOperand();
@@ -97,8 +95,7 @@ SHEAF_GRADIENT(CumSumOp, {
   gradients[0] = op;
 })
 
-//===--- products and indexing
-//-------------------------------------------------------------------------------------===//
+// --- products and indexing ---
 
 // Of C = op(A) op(B), written with the flags of matmul alone: never a transpose of its own.
 SHEAF_GRADIENT(MatMulOp, {

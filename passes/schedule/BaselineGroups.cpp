@@ -1,6 +1,7 @@
 #include "passes/schedule/BaselineGroups.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <numeric>
 
@@ -113,6 +114,13 @@ uint64_t trainedElements(const BaselineStep& step) {
   return sum;
 }
 
+uint64_t gradientWidth(const BaselineStep& step) {
+  uint64_t width = 0;
+  for (const BaselineParameter& p : step.parameters)
+    if (p.gradientBytes > 0) width = std::max(width, p.gradientBytes / p.elements);
+  return width;
+}
+
 uint64_t shardedStateBytes(const BaselineStep& step) {
   return step.otherBytes + (parameterBytes(step) + gradientBytes(step) + step.optimizerBytes) / step.ranks;
 }
@@ -123,6 +131,12 @@ double shardedUpdateSeconds(const BaselineStep& step) {
 
 double scalarReduceSeconds(const BaselineStep& step) {
   return step.transferSeconds({plan::ALL_REDUCE, sizeof(float), step.ranks});
+}
+
+std::string numberText(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2g", number);
+  return text;
 }
 
 }  // namespace sheaf::schedule

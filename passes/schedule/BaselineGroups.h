@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "passes/schedule/BaselineSchedule.h"
@@ -44,6 +45,8 @@ uint64_t parameterElements(const BaselineStep& step);
 uint64_t parameterBytes(const BaselineStep& step);
 uint64_t gradientBytes(const BaselineStep& step);
 uint64_t trainedElements(const BaselineStep& step);
+// Bytes of an element of the widest gradient; 0 if nothing is trained.
+uint64_t gradientWidth(const BaselineStep& step);
 
 // A rank's bytes from step to step if parameters, gradients and optimizer state are all sharded.
 uint64_t shardedStateBytes(const BaselineStep& step);
@@ -51,5 +54,8 @@ uint64_t shardedStateBytes(const BaselineStep& step);
 double shardedUpdateSeconds(const BaselineStep& step);
 // The all-reduce of one scalar.
 double scalarReduceSeconds(const BaselineStep& step);
+
+// A knob's value as a summary prints it, in two digits.
+std::string numberText(double number);
 
 }  // namespace sheaf::schedule

@@ -173,11 +173,8 @@ class Stage3 {
 BaselineSchedule deepCompileSchedule(const BaselineStep& step, const DeepCompileKnobs& knobs, uint64_t deviceBytes) {
   BaselineSchedule s;
   const bool sharded = knobs.stage == 3;
-  uint64_t width = 0;
-  for (const BaselineParameter& p : step.parameters)
-    if (p.gradientBytes > 0) width = std::max(width, p.gradientBytes / p.elements);
   // Gradients are copied into one of two buckets, which are allocated whole.
-  s.constantBytes = 2 * static_cast<uint64_t>(knobs.reduceBucketSize) * width;
+  s.constantBytes = 2 * static_cast<uint64_t>(knobs.reduceBucketSize) * gradientWidth(step);
   s.constantBytes +=
       sharded ? shardedStateBytes(step)
               : step.otherBytes + parameterBytes(step) + (gradientBytes(step) + step.optimizerBytes) / step.ranks;
@@ -191,14 +188,12 @@ BaselineSchedule deepCompileSchedule(const BaselineStep& step, const DeepCompile
     s.gathersOfUpdated.push_back(step.transferSeconds({plan::ALL_GATHER, parameterBytes(step), step.ranks}));
   s.updateSeconds = shardedUpdateSeconds(step);
   s.normSeconds = scalarReduceSeconds(step);
-  char size[32];
-  std::snprintf(size, sizeof(size), "%.2g", knobs.reduceBucketSize);
   s.knobs = cat("stage ", knobs.stage,
                 !sharded                ? ""
                 : !knobs.prefetch       ? ", no pass but zero3_compile"
                 : knobs.selectiveGather ? ", prefetch, selective_gather"
                                         : ", prefetch",
-                ", reduce_bucket_size ", size);
+                ", reduce_bucket_size ", numberText(knobs.reduceBucketSize));
   return s;
 }
 

@@ -10,12 +10,6 @@
 namespace sheaf::schedule {
 namespace {
 
-std::string numberText(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2g", number);
-  return text;
-}
-
 // The parameters of a module, used by consecutive computations of one pass: a step of DeepSpeed's trace.
 struct TraceStep {
   std::vector<uint32_t> parameters;
@@ -260,9 +254,7 @@ BaselineSchedule deepSpeedSchedule(const BaselineStep& step, const DeepSpeedKnob
 
 BaselineSchedule ddpSchedule(const BaselineStep& step, uint64_t bucketBytes) {
   BaselineSchedule s;
-  uint64_t width = 1;
-  for (const BaselineParameter& p : step.parameters)
-    if (p.gradientBytes > 0) width = std::max(width, p.gradientBytes / p.elements);
+  const uint64_t width = std::max<uint64_t>(gradientWidth(step), 1);
   // Gradients are views into the buckets, which stay.
   s.constantBytes = step.otherBytes + parameterBytes(step) + gradientBytes(step) + step.optimizerBytes;
   for (const GradientBucket& bucket : gradientBuckets(step, bucketBytes / width))

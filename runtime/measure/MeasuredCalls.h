@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "runtime/measure/InstructionTimer.h"

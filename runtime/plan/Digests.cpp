@@ -129,9 +129,10 @@ constexpr Table kTables[] = {
     {"kernel_entries", kernelEntryHashes, kernelEntryName},
     {"images", imageHashes, [](const Plan& plan, int i) { return quoted("image", plan.images(i).target()); }},
 };
-static_assert(std::size(kTables) + 1 == std::size(kDigestTables));
-
 // Tables and kDigestTables stand in the same order; the last of the latter is `dataflow`.
+static_assert(std::size(kTables) + 1 == std::size(kDigestTables));
+static_assert(std::equal(std::begin(kTables), std::end(kTables), std::begin(kDigestTables),
+                         [](const Table& table, const DigestTable& digests) { return table.name == digests.name; }));
 constexpr const DigestTable& kDataflow = kDigestTables[std::size(kTables)];
 
 constexpr const char* kRemedy = "; if the change is intended, `sheaf assemble --redigest` restates the digests";

@@ -32,8 +32,7 @@ struct Setup {
   }
 };
 
-//===--- optimizers
-//------------------------------------------------------------------------------------------------===//
+// --- optimizers ---
 
 // The plan has a word for every kind but those that the gradient norm decides on the device; lowering goes by words.
 TEST(ScalarKind, HasItsWordInThePlan) {
@@ -163,8 +162,7 @@ TEST(Optimizers, ClipScalesTheGradientAndSkipKeepsTheState) {
   expectTrajectory("adamw:lr=0.1", adam(0.1, 0.9, 0.999, 1e-8, 1e-2, true, 0.5, 3), true, true);
 }
 
-//===--- ranks
-//-----------------------------------------------------------------------------------------------------===//
+// --- ranks ---
 
 // A classifier with ignored labels, batch statistics and a penalty on its weights: local terms, global counts, values
 // that are the same everywhere.

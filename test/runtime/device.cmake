@@ -22,7 +22,7 @@ sheaf_add_gtest(comm_local_test
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 
 sheaf_add_gtest(library_check_test
-  SOURCES library_check_test.cpp
+  SOURCES library_check_test.cpp library_calls_test.cpp ValidCalls.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 
 # Benchmarks stand beside the tests, and are built with them so that they stay alive; `make bench` runs them.

@@ -1,17 +1,12 @@
-// Library calls: from and to the wire; checkLibraryCall: what a device may run passes, hostile calls are refused with
-// the function and the attribute, or the operand and its sizes.
+// checkLibraryCall: what a device may run passes, hostile calls are refused with the function and the attribute, or the
+// operand and its sizes.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
-#include <type_traits>
 
-#include "runtime/base/Text.h"
-#include "runtime/plan/Library.h"
 #include "test/runtime/Numbers.h"
+#include "test/runtime/ValidCalls.h"
 
 namespace sheaf::testing {
 namespace {
@@ -20,183 +15,10 @@ using ::testing::HasSubstr;
 
 constexpr plan::Access R = plan::READ, W = plan::WRITE;
 
-struct Sizes {
-  uint64_t bytes;
-  plan::Access access;
-};
-
-struct Valid {
-  plan::AnyCall call;
-  std::vector<Sizes> operands;  // without scratch
-
-  plan::LibraryCall wire(uint32_t threads = 8) const {
-    plan::LibraryCall wire = plan::toWire(call);
-    for (const Sizes& size : operands) add(wire, size);
-    if (const uint64_t scratch = plan::scratchPerThread(call)) {
-      wire.set_scratch_per_thread(scratch);
-      add(wire, {scratch * threads, plan::READ_WRITE});
-    }
-    return wire;
-  }
-  static void add(plan::LibraryCall& wire, const Sizes& size) {
-    plan::Operand* operand = wire.add_operands();
-    operand->set_bytes(size.bytes);
-    operand->set_access(size.access);
-  }
-};
-
-plan::Attribute* find(plan::LibraryCall& call, const std::string& name) {
-  for (plan::Attribute& attribute : *call.mutable_attributes())
-    if (attribute.name() == name) return &attribute;
-  return nullptr;
-}
-plan::LibraryCall with(plan::LibraryCall call, const std::string& name, int64_t value) {
-  plan::Attribute* attribute = find(call, name);
-  if (!attribute) attribute = call.add_attributes();
-  attribute->set_name(name);
-  attribute->set_integer(value);
-  return call;
-}
 plan::LibraryCall without(plan::LibraryCall call, const std::string& name) {
   for (int i = call.attributes_size() - 1; i >= 0; --i)
     if (call.attributes(i).name() == name) call.mutable_attributes()->DeleteSubrange(i, 1);
   return call;
-}
-
-// The call with all attributes of its table, those at their default too.
-plan::LibraryCall spelledOut(const Valid& valid) {
-  plan::LibraryCall wire = valid.wire();
-  auto spell = [&]<typename Owner, typename Value, typename Limits>(const plan::Field<Owner, Value, Limits>& field) {
-    if constexpr (!std::is_same_v<Value, double>)
-      if (!find(wire, std::string(field.name)))
-        wire = with(wire, std::string(field.name), static_cast<int64_t>(Owner().*field.member));
-  };
-  std::visit(
-      [&]<typename Call>(const Call&) {
-        plan::forEachField<Call>([&](const auto& row) {
-          if constexpr (requires { row.limits; }) spell(row);
-        });
-      },
-      valid.call);
-  return wire;
-}
-
-// A product of [3, 7] and [7, 5] with an epilogue.
-plan::GemmCall product(plan::GemmEpilogue epilogue, bool transposeA, bool transposeB = false, int64_t batch = 1) {
-  return {.m = 3,
-          .n = 5,
-          .k = 7,
-          .batch = batch,
-          .transposeA = transposeA,
-          .transposeB = transposeB,
-          .lda = transposeA ? 3 : 7,
-          .ldb = transposeB ? 7 : 5,
-          .ldc = 5,
-          .strideC = 15,
-          .epilogue = epilogue};
-}
-plan::GemmCall product(plan::GemmEpilogue epilogue) {
-  return product(epilogue, epilogue == plan::GemmEpilogue::kSumA);
-}
-
-void set(plan::AttentionShape& call) {
-  call.b = 2, call.s = 5, call.t = 7, call.h = 4, call.g = 2, call.d = 3, call.e = 6;
-  call.causal = call.mask = true, call.maskH = 4, call.scale = 0.5;
-  call.queryRow = 12, call.keyRow = 8, call.valueRow = 12, call.resultRow = 24;
-}
-plan::AttentionCall attention() {
-  plan::AttentionCall call;
-  set(call);
-  return call;
-}
-plan::AttentionGradCall attentionGrad() {
-  plan::AttentionGradCall call;
-  set(call);
-  call.gradientRow = 24, call.queryGradientRow = 12, call.keyGradientRow = 6, call.valueGradientRow = 12;
-  return call;
-}
-
-template <typename Call>
-Call window() {
-  Call call;
-  call.n = 2, call.c = 4, call.h = 6, call.w = 7, call.kh = 3, call.kw = 2, call.oh = 4, call.ow = 6;
-  if constexpr (requires { call.groups; }) call.o = 6, call.groups = 2;
-  return call;
-}
-
-constexpr plan::GemmCall kProduct{
-    .m = 3, .n = 5, .k = 7, .batch = 2, .transposeA = true, .lda = 4, .ldb = 5, .ldc = 6, .strideA = 30, .strideC = 20};
-const plan::CopyCall kCopy{.elementBytes = 8, .dimensions = {{3, -4, 1}, {4, 1, 3}}, .sourceOffset = 8, .zero = true};
-
-// Valid calls of each function. Sizes of operands are worked out by hand here.
-std::vector<Valid> validCalls() {
-  using plan::GemmEpilogue;
-  const uint64_t query = (9 * 12 + 12) * 4, key = (13 * 8 + 6) * 4, value = (13 * 12 + 12) * 4,
-                 result = (9 * 24 + 24) * 4, rows = 2 * 4 * 5 * 4, mask = 4 * 5 * 7 * 4, keyGradient = (13 * 6 + 6) * 4;
-  const uint64_t image = 2 * 4 * 6 * 7 * 4, filter = 6 * 2 * 3 * 2 * 4, convolved = 2 * 6 * 4 * 6 * 4,
-                 pooled = 2 * 4 * 4 * 6 * 4;
-  std::vector<Valid> calls = {
-      {kProduct, {{(30 + 6 * 4 + 3) * 4, R}, {35 * 4, R}, {(20 + 2 * 6 + 5) * 4, W}}},
-      {attention(), {{query, R}, {key, R}, {value, R}, {mask, R}, {result, W}, {rows, W}}},
-      {attentionGrad(),
-       {{query, R},
-        {key, R},
-        {value, R},
-        {result, R},
-        {rows, R},
-        {result, R},
-        {mask, R},
-        {query, W},
-        {keyGradient, W},
-        {value, W}}},
-      {plan::GatherCall{.outer = 2, .rows = 5, .inner = 3, .count = 4, .elementBytes = 2, .indexBytes = 8},
-       {{60, R}, {32, R}, {48, W}}},
-      {plan::ScatterAddCall{.outer = 2, .rows = 5, .inner = 3, .count = 4, .indexBytes = 4},
-       {{96, R}, {16, R}, {120, W}}},
-      {kCopy, {{96, R}, {96, W}}},
-      {plan::SumPartialsCall{.p = 3, .c = 5}, {{60, R}, {20, W}}},
-      {plan::CumSumCall{.outer = 2, .n = 3, .inner = 4, .reverse = true, .type = plan::I64}, {{192, R}, {192, W}}},
-      {plan::DropoutCall{.count = 9, .node = 3, .ratio = 0.25}, {{36, R}, {36, W}}},
-      {window<plan::ConvCall>(), {{image, R}, {filter, R}, {convolved, W}}},
-      {window<plan::ConvGradInputCall>(), {{convolved, R}, {filter, R}, {image, W}}},
-      {window<plan::ConvGradFilterCall>(), {{image, R}, {convolved, R}, {filter, W}}},
-      {window<plan::MaxPoolCall>(), {{image, R}, {pooled, W}}},
-      {window<plan::MaxPoolGradCall>(), {{image, R}, {pooled, R}, {image, W}}},
-      {plan::SquareSumCall{.n = 10}, {{40, R}, {8, W}}},
-      {plan::GradientNormCall{.ranks = 2, .buckets = 3, .clip = true}, {{48, R}, {8, W}, {8, W}, {4, R}}},
-      {plan::ZeroCall(), {{13, W}}},
-      {product(GemmEpilogue::kBias), {{84, R}, {140, R}, {20, R}, {60, W}}},
-      {product(GemmEpilogue::kGelu), {{84, R}, {140, R}, {60, W}, {60, W}}},
-      {product(GemmEpilogue::kBiasGelu), {{84, R}, {140, R}, {20, R}, {60, W}, {60, W}}},
-      {product(GemmEpilogue::kGeluGrad), {{84, R}, {140, R}, {60, R}, {60, W}}},
-      {product(GemmEpilogue::kSumA), {{84, R}, {140, R}, {60, W}, {12, W}}},
-      {product(GemmEpilogue::kSumB), {{84, R}, {140, R}, {60, W}, {20, W}}},
-  };
-  // Those that have one, in bf16: the operands that are bf16 then.
-  const std::map<std::string_view, std::vector<size_t>> halves = {
-      {"gemm", {0, 1, 2, 3, 4}}, {"attention", {0, 1, 2, 4}}, {"attention_grad", {0, 1, 2, 3, 5, 7, 8, 9}},
-      {"scatter_add", {0, 2}},   {"sum_partials", {1}},       {"square_sum", {0}}};
-  for (size_t i = 0, single = calls.size(); i < single; ++i) {
-    auto found = halves.find(plan::nameOf(calls[i].call));
-    if (found == halves.end()) continue;
-    Valid half = calls[i];
-    std::visit(
-        [](auto& call) {
-          if constexpr (requires { call.type; }) call.type = plan::BF16;
-        },
-        half.call);
-    for (size_t operand : found->second)
-      if (operand < half.operands.size()) half.operands[operand].bytes /= 2;
-    calls.push_back(half);
-  }
-  return calls;
-}
-
-Valid validCall(std::string_view name) {
-  for (const Valid& valid : validCalls())
-    if (plan::nameOf(valid.call) == name) return valid;
-  ADD_FAILURE() << name;
-  return {};
 }
 
 Status check(const plan::LibraryCall& call) {
@@ -266,90 +88,6 @@ TEST(LibraryCheck, OperandsAreAligned) {
   call = validCall("gemm").wire();
   call.mutable_operands(1)->set_shard_stride(6);
   EXPECT_THAT(check(call).message(), HasSubstr("operand 1 (b) does not start at a multiple"));
-}
-
-TEST(LibraryCalls, ComeBackFromTheWire) {
-  for (const Valid& valid : validCalls()) {
-    const plan::LibraryCall wire = plan::toWire(valid.call);
-    const Expected<plan::AnyCall> read = plan::parseCall(wire);
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(read->index(), valid.call.index());
-    EXPECT_EQ(plan::toWire(*read).SerializeAsString(), wire.SerializeAsString());
-  }
-  const Expected<plan::AnyCall> read = plan::parseCall(plan::toWire(attentionGrad()));
-  ASSERT_TRUE(read.ok());
-  const auto& call = std::get<plan::AttentionGradCall>(*read);
-  EXPECT_TRUE(call.causal && call.mask);
-  EXPECT_EQ(call.window, 0);
-  EXPECT_EQ(call.maskB, 1);
-  EXPECT_EQ(call.maskH, 4);
-  EXPECT_EQ(call.scale, 0.5);
-  EXPECT_EQ(call.keyGradientRow, 6);
-  EXPECT_EQ(call.type, plan::F32);
-}
-
-TEST(LibraryCalls, LeaveOutWhatIsAtItsDefault) {
-  auto names = [](const plan::AnyCall& call) {
-    std::string names;
-    const plan::LibraryCall wire = plan::toWire(call);
-    for (const plan::Attribute& attribute : wire.attributes()) names += attribute.name() + " ";
-    return names;
-  };
-  plan::GemmCall gemm{.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
-  EXPECT_EQ(names(gemm), "m n k lda ldb ldc ");
-  gemm.transposeB = true, gemm.type = plan::BF16;
-  EXPECT_EQ(names(gemm), "m n k transpose_b lda ldb ldc type ");
-  EXPECT_EQ(names(plan::CopyCall{.elementBytes = 4}), "element_bytes ");
-  EXPECT_EQ(names(plan::ZeroCall()), "");
-}
-
-TEST(LibraryCalls, AreTheSameWithTheirDefaultsSpelledOutAndInAnyOrder) {
-  auto text = [](const plan::LibraryCall& call) {
-    std::string text;
-    for (const plan::Attribute& attribute : plan::canonicalAttributes(call)) text += attribute.SerializeAsString();
-    return text;
-  };
-  for (const Valid& valid : validCalls()) {
-    plan::LibraryCall call = spelledOut(valid);
-    std::reverse(call.mutable_attributes()->begin(), call.mutable_attributes()->end());
-    EXPECT_EQ(text(call), text(valid.wire()));
-  }
-  EXPECT_NE(text(with(validCall("gemm").wire(), "batch", 1)), text(validCall("gemm").wire()));
-  // What is no call keeps what it has.
-  const plan::LibraryCall wrong = with(validCall("gemm").wire(), "colour", 3);
-  EXPECT_EQ(plan::canonicalAttributes(wrong).size(), static_cast<size_t>(wrong.attributes_size()));
-}
-
-TEST(LibraryCalls, OperandsHaveTheirPlaces) {
-  plan::AttentionCall masked = attention(), plain = attention();
-  plain.mask = false;
-  EXPECT_EQ(plan::operandIndex<"value">(masked), 2);
-  EXPECT_EQ(plan::operandIndex<"mask">(masked), 3);
-  EXPECT_EQ(plan::operandIndex<"mask">(plain), -1);
-  EXPECT_EQ(plan::operandIndex<"result">(masked), 4);
-  EXPECT_EQ(plan::operandIndex<"result">(plain), 3);
-  static_assert(plan::kOperand<plan::AttentionCall, "value"> == 2);
-  static_assert(plan::kOperand<plan::GatherCall, "result"> == 2);
-  const plan::GemmCall gelu = product(plan::GemmEpilogue::kBiasGelu), sum = product(plan::GemmEpilogue::kSumB);
-  EXPECT_EQ(plan::operandIndex<"c">(gelu), 3);
-  EXPECT_EQ(plan::operandIndex<"saved_gelu_input">(gelu), 4);
-  EXPECT_EQ(plan::operandIndex<"sum">(sum), 3);
-  EXPECT_EQ(plan::operandIndex<"bias">(sum), -1);
-}
-
-TEST(LibraryCalls, AreAllInTheReference) {
-  const std::string page = plan::libraryReference();
-  for (const Valid& valid : validCalls()) {
-    EXPECT_THAT(page, HasSubstr(cat("\n## ", plan::nameOf(valid.call), "\n")));
-    for (const plan::OperandNeed& operand : plan::operandsOf(valid.call))
-      EXPECT_THAT(page, HasSubstr(cat("\n| `", operand.name, "`")));
-    if (plan::nameOf(valid.call) == "copy") continue;  // lists have other names: see below
-    const plan::LibraryCall wire = spelledOut(valid);
-    for (const plan::Attribute& attribute : wire.attributes())
-      EXPECT_THAT(page, HasSubstr(cat("\n| `", attribute.name(), "` |")));
-  }
-  EXPECT_THAT(page, HasSubstr("| `window` | 0 .. 2^31 | 0 | of causal attention"));
-  EXPECT_THAT(page, HasSubstr("| `destination_stride0`, .. | -2^40 .. 2^40 |"));
 }
 
 // Attributes that stand for nothing that can overflow or be divided by: each is set to hostile values in turn, and the

@@ -186,11 +186,6 @@ void TcpProcessGroup::receive(size_t index) {
 
 void TcpProcessGroup::handle(size_t index, Frame& frame) {
   int64_t process = processOf(index);
-  auto wrong = [&] {
-    endJob(Status::error(cat(describe(process),
-                             " has sent a message out of turn; do all processes run the same version of sheaf-run?")),
-           process);
-  };
   switch (frame.type) {
     case FrameType::kHeartbeat:
       return;
@@ -200,7 +195,7 @@ void TcpProcessGroup::handle(size_t index, Frame& frame) {
       return endJob(Status::error(process == 0 ? frame.bytes : cat(describe(process), ": ", frame.bytes)), process);
     case FrameType::kContribution: {
       std::optional<Contribution> contribution = unpackContribution(frame.bytes);
-      if (!exchange_ || !contribution || frame.sequence != exchange_->sequence()) return wrong();
+      if (!exchange_ || !contribution || frame.sequence != exchange_->sequence()) return refuse(process);
       return contribute(process, std::move(*contribution));
     }
     case FrameType::kResult: {
@@ -212,7 +207,7 @@ void TcpProcessGroup::handle(size_t index, Frame& frame) {
       std::unique_lock lock(mutex_);
       if (process != 0 || !unpacker.complete() || frame.sequence != sequence_ || result_) {
         lock.unlock();
-        return wrong();
+        return refuse(process);
       }
       result_ = std::move(messages);
       left_ |= leave;
@@ -220,16 +215,18 @@ void TcpProcessGroup::handle(size_t index, Frame& frame) {
       return;
     }
     default:
-      return wrong();
+      return refuse(process);
   }
 }
 
+void TcpProcessGroup::refuse(int64_t process) {
+  endJob(Status::error(cat(describe(process),
+                           " has sent a message out of turn; do all processes run the same version of sheaf-run?")),
+         process);
+}
+
 void TcpProcessGroup::contribute(int64_t process, Contribution contribution) {
-  if (!exchange_->add(process, std::move(contribution)))
-    return endJob(
-        Status::error(cat(describe(process),
-                          " has sent a message out of turn; do all processes run the same version of sheaf-run?")),
-        process);
+  if (!exchange_->add(process, std::move(contribution))) return refuse(process);
   if (exchange_->complete()) conclude();
 }
 

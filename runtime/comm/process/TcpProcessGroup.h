@@ -50,6 +50,8 @@ class TcpProcessGroup : public ProcessGroup {
   void waitForSockets(bool stopping);
   void receive(size_t index);
   void handle(size_t index, Frame& frame);
+  // Ends the job: the process has sent what is not expected now.
+  void refuse(int64_t process);
   void contribute(int64_t process, Contribution contribution);
   void conclude();
   void checkTimes();

@@ -15,6 +15,7 @@
 #include <random>
 #include <utility>
 
+#include "runtime/base/HugePages.h"
 #include "runtime/base/Text.h"
 
 #ifndef MADV_COLLAPSE
@@ -26,7 +27,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kHugePage = 2 << 20;
 constexpr std::chrono::milliseconds kLook(50);
 
 // A descriptor that is closed with its owner.
@@ -99,7 +99,7 @@ Expected<std::span<std::byte>> map(int file, uint64_t bytes) {
 // slower and the same. One touched byte makes a page that can be collapsed.
 void takeHugePages(std::span<std::byte> block) {
   const uint64_t whole = block.size() / kHugePage * kHugePage;
-  if (block.size() < 4 * kHugePage || madvise(block.data(), whole, MADV_HUGEPAGE) != 0) return;
+  if (block.size() < kHugeBytes || madvise(block.data(), whole, MADV_HUGEPAGE) != 0) return;
   for (uint64_t at = 0; at < whole; at += kHugePage) {
     static_cast<volatile std::byte*>(block.data())[at] = std::byte{0};
     if (madvise(block.data() + at, kHugePage, MADV_COLLAPSE) != 0) return;
@@ -116,29 +116,36 @@ Status waitFor(int socket, Clock::time_point deadline, const AbortSignal& abort,
   }
 }
 
-Status sendDescriptor(int socket, int descriptor) {
+// A message of one byte, with room for a descriptor: a descriptor does not travel alone (unix(7)).
+struct DescriptorMessage {
+  DescriptorMessage() {
+    header.msg_iov = &data, header.msg_iovlen = 1;
+    header.msg_control = control, header.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
+  msghdr header{};
+
+ private:
   char byte = 0;
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+};
+
+Status sendDescriptor(int socket, int descriptor) {
+  DescriptorMessage message;
+  cmsghdr* header = CMSG_FIRSTHDR(&message.header);
   header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == 1 ? Status() : failed("sending a descriptor");
+  return sendmsg(socket, &message.header, MSG_NOSIGNAL) == 1 ? Status() : failed("sending a descriptor");
 }
 
 Expected<Descriptor> receiveDescriptor(int socket) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
+  DescriptorMessage message;
   errno = EPIPE;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return failed("receiving a descriptor");
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (recvmsg(socket, &message.header, MSG_CMSG_CLOEXEC) != 1) return failed("receiving a descriptor");
+  const cmsghdr* header = CMSG_FIRSTHDR(&message.header);
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
     return failed("receiving a descriptor");
   int descriptor;

@@ -6,16 +6,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/HugePages.h"
+
 namespace sheaf::cpu {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kHugePage = 2 << 20;
 // What a poisoned arena watches behind its end.
 constexpr uint64_t kWatched = 1 << 20;
 constexpr unsigned char kPattern = 0xA5;
-// From here on huge pages are asked for: a smaller arena would only waste memory.
-constexpr uint64_t kHugeBytes = 4 * kHugePage;
 
 // An empty arena has a page all the same: nothing cannot be mapped.
 uint64_t pages(uint64_t bytes, bool poison) {

@@ -67,12 +67,32 @@ inline constexpr auto kAttentionFields = std::tuple{
 constexpr int64_t tokensSpan(const AttentionShape& c, int64_t tokens, int64_t row, int64_t width) {
   return rowsSpan(product({c.b, tokens}), row, width);
 }
-constexpr int64_t maskElements(const AttentionShape& c) {
-  return product({c.maskB, c.maskH, c.s, c.t});
-}
 constexpr int64_t logSumExpElements(const AttentionShape& c) {
   return product({c.b, c.h, c.s});
 }
+
+// The operands that both read.
+template <typename Call>
+inline constexpr OperandRow<Call> kQueryOperand{
+    "query", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.queryRow, c.queryToken()); },
+    "[b, s, h, d]"};
+template <typename Call>
+inline constexpr OperandRow<Call> kKeyOperand{"key", READ, Width::kType,
+                                              [](const Call& c) { return tokensSpan(c, c.t, c.keyRow, c.keyToken()); },
+                                              "[b, t, g, d]"};
+template <typename Call>
+inline constexpr OperandRow<Call> kValueOperand{
+    "value", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.valueRow, c.valueToken()); },
+    "[b, t, g, e]"};
+template <typename Call>
+inline constexpr OperandRow<Call> kMaskOperand{"mask",
+                                               READ,
+                                               Width::kF32,
+                                               [](const Call& c) {
+                                                 return product({c.maskB, c.maskH, c.s, c.t});
+                                               },
+                                               "[mask_b, mask_h, s, t]",
+                                               [](const Call& c) { return c.mask; }};
 
 template <>
 struct Schema<AttentionCall> {
@@ -83,14 +103,10 @@ struct Schema<AttentionCall> {
       "query that sees no key has the result 0.";
   static constexpr auto kFields = kAttentionFields;
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
-      {"query", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.queryRow, c.queryToken()); },
-       "[b, s, h, d]"},
-      {"key", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.keyRow, c.keyToken()); },
-       "[b, t, g, d]"},
-      {"value", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.valueRow, c.valueToken()); },
-       "[b, t, g, e]"},
-      {"mask", READ, Width::kF32, [](const Call& c) { return maskElements(c); }, "[mask_b, mask_h, s, t]",
-       [](const Call& c) { return c.mask; }},
+      kQueryOperand<Call>,
+      kKeyOperand<Call>,
+      kValueOperand<Call>,
+      kMaskOperand<Call>,
       {"result", WRITE, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.resultRow, c.resultToken()); },
        "[b, s, h, e]"},
       {"log_sum_exp", WRITE, Width::kF32, [](const Call& c) { return logSumExpElements(c); }, "[b, h, s]"},
@@ -115,19 +131,15 @@ struct Schema<AttentionGradCall> {
                    {[](const Call& c) { return c.valueToken(); }, "g * e"}, "likewise of value_gradient"),
       });
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
-      {"query", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.queryRow, c.queryToken()); },
-       "[b, s, h, d]"},
-      {"key", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.keyRow, c.keyToken()); },
-       "[b, t, g, d]"},
-      {"value", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.t, c.valueRow, c.valueToken()); },
-       "[b, t, g, e]"},
+      kQueryOperand<Call>,
+      kKeyOperand<Call>,
+      kValueOperand<Call>,
       {"result", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.resultRow, c.resultToken()); },
        "[b, s, h, e]"},
       {"log_sum_exp", READ, Width::kF32, [](const Call& c) { return logSumExpElements(c); }, "[b, h, s]"},
       {"gradient", READ, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.gradientRow, c.resultToken()); },
        "[b, s, h, e]"},
-      {"mask", READ, Width::kF32, [](const Call& c) { return maskElements(c); }, "[mask_b, mask_h, s, t]",
-       [](const Call& c) { return c.mask; }},
+      kMaskOperand<Call>,
       {"query_gradient", WRITE, Width::kType,
        [](const Call& c) { return tokensSpan(c, c.s, c.queryGradientRow, c.queryToken()); }, "[b, s, h, d]"},
       {"key_gradient", WRITE, Width::kType,

@@ -42,12 +42,10 @@ template <>
 struct Schema<GemmCall> {
   static constexpr std::string_view kName = "gemm";
   static constexpr std::string_view kText =
-      "With p = op(a) op(b), where op may transpose, and gelu the tanh form of GELU, by epilogue: none: c = p; bias: c "
-      "= "
-      "p + bias; gelu: c = gelu(p), saved_gelu_input = p; bias_gelu: c = gelu(p + bias), saved_gelu_input = p + bias; "
-      "gelu_grad: c = p gelu'(gelu_input); sum_a: c = p, sum = the sum of op(a) over k, and a is transposed; sum_b: c "
-      "= "
-      "p, sum = the sum of op(b) over k, and b is not transposed.";
+      "With p = op(a) op(b), where op may transpose, and gelu the tanh form of GELU, by epilogue: none: c = p; bias: "
+      "c = p + bias; gelu: c = gelu(p), saved_gelu_input = p; bias_gelu: c = gelu(p + bias), saved_gelu_input = "
+      "p + bias; gelu_grad: c = p gelu'(gelu_input); sum_a: c = p, sum = the sum of op(a) over k, and a is transposed; "
+      "sum_b: c = p, sum = the sum of op(b) over k, and b is not transposed.";
   static constexpr auto kFields = std::tuple{
       required("m", &GemmCall::m, kSizes, "rows of op(a) and c"),
       required("n", &GemmCall::n, kSizes, "columns of op(b) and c"),

@@ -97,9 +97,8 @@ struct Schema<GradientNormCall> {
   using Call = GradientNormCall;
   static constexpr std::string_view kName = "gradient_norm";
   static constexpr std::string_view kText =
-      "The root of the sum over buckets, then ranks. scalars[0] is the scale that clips, 1 without clip; scalars[1] is "
-      "1 "
-      "if the norm is finite, else 0.";
+      "The root of the sum over buckets, then ranks. scalars[0] is the scale that clips, 1 without clip; scalars[1] "
+      "is 1 if the norm is finite, else 0.";
   static constexpr auto kFields = std::tuple{
       required("ranks", &Call::ranks, kSizes, "rows of partials"),
       required("buckets", &Call::buckets, kSizes, "columns of partials"),
