@@ -16,8 +16,8 @@ void digestTables(Plan& plan);
 // Writes all digests anew, after an intended edit. The plan must have passed verifyPlan().
 void redigest(Plan& plan);
 
-// Whether the digests that the plan carries are those of its tables. The error names table and entry, and what to do if
-// the change is intended.
+// Whether the digests that the plan carries are those of its tables. Any plan may be given, also one that verifyPlan()
+// has not seen. The error names table and entry, and what to do if the change is intended.
 Status checkTables(const Plan& plan);
 // Likewise of the table `dataflow`.
 Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests);

@@ -158,7 +158,7 @@ std::vector<Mutation> otherBuckets(const Plan& plan) {
   m.neighbours(size, "exchanged names of buckets", [](Plan& p, int i, int j) {
     p.mutable_buckets(i)->mutable_name()->swap(*p.mutable_buckets(j)->mutable_name());
   });
-  m.each(size, "one element more in bucket",
+  m.each(size, "fewer elements in bucket",
          [](Plan& p, int i) { p.mutable_buckets(i)->set_elements(p.buckets(i).elements() - 32 * p.ranks()); });
   m.each(size, "frozen or trained, the other of them, bucket",
          [](Plan& p, int i) { p.mutable_buckets(i)->set_trainable(!p.buckets(i).trainable()); });

@@ -73,13 +73,13 @@ class Run {
 
   // Whether every mutant that had to be refused was.
   bool report() const {
-    std::printf("\n%-36s %9s %9s %12s %9s %9s %9s\n", "kind", "mutants", "rejected", "by structure", "by digest",
+    std::printf("\n%-36s %9s %9s %9s %12s %9s %9s\n", "kind", "mutants", "rejected", "by digest", "by structure",
                 "by proof", "survivors");
     Tally sum;
     auto line = [](const char* name, const Tally& t) {
-      std::printf("%-36s %9lld %9lld %12lld %9lld %9lld %9lld\n", name, static_cast<long long>(t.mutants),
-                  static_cast<long long>(t.byStructure + t.byDigest + t.byProof), static_cast<long long>(t.byStructure),
-                  static_cast<long long>(t.byDigest), static_cast<long long>(t.byProof),
+      std::printf("%-36s %9lld %9lld %9lld %12lld %9lld %9lld\n", name, static_cast<long long>(t.mutants),
+                  static_cast<long long>(t.byStructure + t.byDigest + t.byProof), static_cast<long long>(t.byDigest),
+                  static_cast<long long>(t.byStructure), static_cast<long long>(t.byProof),
                   static_cast<long long>(t.survivors));
     };
     for (size_t k = 0; k < kMutationKinds.size(); ++k) {
@@ -110,15 +110,16 @@ class Run {
       if (status.ok()) return false;
       ++by;
       // What cannot be indexed cannot be judged.
-      if (&by != &tally.byStructure && options_.crossCheck > 0 && ++rejected_ % options_.crossCheck == 0) {
+      if (options_.crossCheck > 0 && ++rejected_ % options_.crossCheck == 0 && plan::verifyPlan(mutant).ok()) {
         ++tally.checked;
         tally.confirmed += !oracle.judge(mutant).fault.empty();
       }
       if (options_.verbose) say("rejected", status.message());
       return true;
     };
-    if (rejected(tally.byStructure, plan::verifyPlan(mutant)) || rejected(tally.byDigest, plan::checkTables(mutant)) ||
-        rejected(tally.byDigest, plan::requireDigests(mutant)) || rejected(tally.byProof, plan::provePlan(mutant)))
+    // In the order in which a plan's file is judged.
+    if (rejected(tally.byDigest, plan::checkTables(mutant)) || rejected(tally.byStructure, plan::verifyPlan(mutant)) ||
+        rejected(tally.byProof, plan::provePlan(mutant)) || rejected(tally.byDigest, plan::requireDigests(mutant)))
       return;
     // Exchanging what is equal changes nothing.
     if (mutant.SerializeAsString() == original.SerializeAsString()) {

@@ -74,6 +74,7 @@ Plan digested() {
 }
 
 std::string refusal(const Plan& plan) {
+  if (Status same = plan::checkTables(plan); !same.ok()) return same.message();
   if (Status sound = plan::verifyPlan(plan); !sound.ok()) return sound.message();
   if (Status proved = plan::provePlan(plan); !proved.ok()) return proved.message();
   return plan::requireDigests(plan).message();
