@@ -102,13 +102,11 @@ class Reader {
   // put them off, which would delay the baselines' reductions: here they run as soon as their operands exist.
   void findOrder() {
     const size_t count = model_.nodes.size();
-    // What leads to nothing but gradients runs first.
+    // Weight gradients run first. What computes their operands keeps its place: recomputation belongs where the plan
+    // has it.
     const std::vector<std::vector<uint32_t>> readers = readersOf();
     std::vector<bool> needed(count);
-    for (size_t i = count; i-- > 0;)
-      needed[i] = readers[i].empty() ? !writesGradient(i)
-                                     : std::any_of(readers[i].begin(), readers[i].end(),
-                                                   [&](uint32_t reader) { return needed[reader]; });
+    for (size_t i = 0; i < count; ++i) needed[i] = !readers[i].empty() || !writesGradient(i);
     std::vector<uint32_t> missing(count);
     std::vector<std::vector<uint32_t>> followers(count);
     for (const Dependence& d : model_.dependences)

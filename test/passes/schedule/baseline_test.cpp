@@ -271,7 +271,7 @@ TEST(BaselineStep, ComputesWeightGradientsAsAutogradDoes) {
   plan::Plan plan;
   plan.set_ranks(2);
   plan.add_streams("compute"), plan.add_streams("communication");
-  enum { kParameters, kGathered, kActivation, kFirst, kSecond, kGradient, kShard, kBuffers };
+  enum { kParameters, kGathered, kActivation, kAgain, kFirst, kSecond, kGradient, kShard, kBuffers };
   for (int b = 0; b < kBuffers; ++b) plan.add_buffers()->set_bytes(b == kParameters || b == kShard ? 512 : 1024);
   plan.mutable_buffers(kParameters)->set_persistent(true);
   plan::Bucket& bucket = *plan.add_buckets();
@@ -313,17 +313,19 @@ TEST(BaselineStep, ComputesWeightGradientsAsAutogradDoes) {
   compute({kGathered}, kActivation);          // forward
   compute({kGathered, kActivation}, kFirst);  // backward
   compute({kFirst}, kSecond);                 // backward, further
+  compute({kGathered}, kAgain);               // recomputed for the weight gradient alone: not before the plan does
   compute({kSecond, kFirst}, kSecond);        // and further
-  compute({kActivation, kFirst}, kGradient);  // the weight gradient, put off
+  compute({kAgain, kFirst}, kGradient);       // the weight gradient, put off
   collective(plan::REDUCE_SCATTER, kGradient, kShard);
   compute({kShard, kParameters}, kParameters);  // the update
   const profile::Profile machine = *loadProfile("h100x8")->withRanks(2);
   const BaselineStep step = baselineStepOf(plan, machine, modelOf(plan, machine));
-  EXPECT_THAT(step.compute, SizeIs(5));
+  EXPECT_THAT(step.compute, SizeIs(6));
   ASSERT_THAT(step.parameters, SizeIs(1));
-  EXPECT_EQ(step.parameters[0].gradientComplete, 2u);
-  EXPECT_EQ(step.backward, 2u);
-  EXPECT_THAT(step.parameters[0].uses, ElementsAre(0, 1));
+  // Forward, two of the backward pass, the recomputation, and then the weight gradient before the last one.
+  EXPECT_EQ(step.parameters[0].gradientComplete, 4u);
+  EXPECT_EQ(step.backward, 4u);
+  EXPECT_THAT(step.parameters[0].uses, ElementsAre(0, 1, 3));
   EXPECT_THAT(step.compute, Each(Ge(0)));
   EXPECT_EQ(step.parameters[0].gradientBytes, 1024u);
 }
