@@ -9,6 +9,7 @@
 #include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf {
@@ -31,14 +32,15 @@ constexpr int kLayouts = 3;
 
 bool better(const Candidate& a, const Candidate& b) {
   if (a.fits != b.fits) return a.fits;
-  if (!a.fits) return a.bytes < b.bytes;
+  if (!a.fits) return a.bytes + a.besides < b.bytes + b.besides;
   if (a.seconds < b.seconds * (1 - kSameTime)) return true;
   return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
 }
 
 // One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
-FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options, uint64_t memoryLimit,
-                                      const profile::Profile& machine) {
+FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOptions& options,
+                                      const ChooseOptions& choices, const profile::Profile& machine) {
+  const uint64_t memoryLimit = choices.memoryLimit;
   Candidate candidate;
   candidate.options = options;
   candidate.options.memoryLimit = memoryLimit;
@@ -65,10 +67,19 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
       candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
     for (const plan::Buffer& buffer : plan->buffers())
       if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
-    candidate.fits = memoryLimit == 0 || candidate.bytes <= memoryLimit;
-    if (candidate.fits || candidate.bytes - memoryLimit > memoryLimit / 20) break;
-    // The layout is a little larger than what is alive at once: aim lower by as much.
-    candidate.options.memoryLimit -= candidate.bytes - memoryLimit;
+    if (choices.wholeMemory) {
+      // As sheaf-run starts ranks unless told otherwise: a process for each GPU, one for all ranks of a CPU.
+      const plan::RankMemory memory =
+          machine.isOfGpus() ? plan::gpuRankMemory(*plan, plan->ranks() > 1, true) : plan::cpuRankMemory(*plan);
+      candidate.besides = memory.total() - candidate.bytes;
+    }
+    const uint64_t needed = candidate.bytes + candidate.besides;
+    candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
+    const uint64_t excess = candidate.fits ? 0 : needed - memoryLimit;
+    if (candidate.fits || excess > memoryLimit / 20 + candidate.besides || excess >= candidate.options.memoryLimit)
+      break;
+    // A layout is a little larger than what is alive at once, and libraries are known only now: aim lower by as much.
+    candidate.options.memoryLimit -= excess;
   }
   return candidate;
 }
@@ -106,7 +117,7 @@ class Chooser {
  private:
   // Takes the candidate if it is the best so far; `fits` says whether it fits.
   mlir::LogicalResult offer(const PipelineOptions& options, bool& fits) {
-    FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_.memoryLimit, machine_);
+    FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_, machine_);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
     last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};

@@ -18,6 +18,8 @@ struct ChooseOptions {
   std::optional<train::Recomputation> recompute;  // none: as little as fits
   uint64_t memoryLimit = 0;                       // of a rank's arena; 0: none
   bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
+  // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.
+  bool wholeMemory = false;
 };
 
 // A candidate, compiled up to the phase `plan`.
@@ -27,6 +29,7 @@ struct Candidate {
   double seconds = 0, bound = 0, exposed = 0;
   std::string boundBy;
   uint64_t bytes = 0;       // of the arena
+  uint64_t besides = 0;     // what libraries and exchanged sums take, if the limit counts them
   uint64_t stateBytes = 0;  // of what is kept from step to step
   uint64_t wholeBytes = 0;  // of all parameters, unsharded
   bool fits = true;

@@ -26,6 +26,7 @@
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -54,8 +55,8 @@ uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string
 // Of all processes on this machine, each with as many ranks.
 Status checkMemory(const plan::Plan& plan, const Job& job) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
-  uint64_t rank = plan.memory().peak_bytes() + plan.memory().library_bytes();
-  rank += exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
+  const uint64_t exchange = exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
+  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total();
   if (rank <= machine / ranks) return {};
   return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));

@@ -35,7 +35,8 @@ usage: sheaf fit MODEL.onnx --ranks N --memory SIZE [options]
   --profile NAME|FILE   the machine whose time is predicted, and for whose devices the step is made (default: cpu)
   --json                for programs
 
-Every figure is that of a plan that was laid out for it, to the byte.
+Every figure is that of a plan that was laid out for it, to the byte. It fits if the arena and what libraries and exchanged
+sums take besides do, as sheaf-run counts.
 )";
 
 namespace {
@@ -48,16 +49,18 @@ struct FitOptions : TrainedOptions {
 // A stage's plan, with or without recomputation.
 struct Layout {
   uint64_t bytes = 0, stateBytes = 0;          // of the arena; of what is kept from step to step
+  uint64_t besides = 0;                        // libraries and exchanged sums
   std::map<plan::BufferKind, uint64_t> kinds;  // largest at the same time
   double seconds = 0, exposed = 0;
   std::string text;
   bool fits = false;
+  uint64_t needed() const { return bytes + besides; }
 };
 
 struct Stage {
   int64_t stage = 0;
   Layout plain, recomputed;
-  const Layout& best() const { return plain.fits || recomputed.bytes >= plain.bytes ? plain : recomputed; }
+  const Layout& best() const { return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed; }
 };
 
 Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
@@ -96,14 +99,14 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
   choices.recompute = recompute;
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?
+  choices.wholeMemory = true;
   mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);
   if (mlir::failed(candidate)) return mlir::failure();
   mlir::FailureOr<plan::Plan> plan =
       plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
   if (mlir::failed(plan)) return mlir::failure();
-  return Layout{candidate->bytes,   candidate->stateBytes, plan::memoryByKind(*plan),
-                candidate->seconds, candidate->exposed,    candidate->text(),
-                candidate->fits};
+  return Layout{candidate->bytes,   candidate->stateBytes, candidate->besides, plan::memoryByKind(*plan),
+                candidate->seconds, candidate->exposed,    candidate->text(),  candidate->fits};
 }
 
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
@@ -116,7 +119,7 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
   constexpr int kExpected = 6;
   const int64_t rows = options.import.batch / options.import.ranks;
   auto expected = [&](const Layout& layout, int64_t ranks) {
-    const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes);
+    const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes) + layout.besides;
     if (rest >= options.memory) return kMost;
     const double shares = static_cast<double>(layout.stateBytes) * static_cast<double>(ranks);
     const double enough = std::ceil(shares / static_cast<double>(options.memory - rest));
@@ -144,12 +147,13 @@ json::Value layoutJson(const Layout& layout, uint64_t memory) {
   json::Object kinds;
   for (const auto& [kind, bytes] : layout.kinds) kinds.set(plan::word(kind), bytes);
   json::Object object{{"peak_bytes", layout.bytes},
+                      {"needed_bytes", layout.needed()},
                       {"fits", layout.fits},
                       {"by_kind", std::move(kinds)},
                       {"step_seconds", layout.seconds},
                       {"exposed_communication_seconds", layout.exposed},
                       {"plan", layout.text}};
-  if (!layout.fits) object.set("missing_bytes", layout.bytes - memory);
+  if (!layout.fits) object.set("missing_bytes", layout.needed() - memory);
   return object;
 }
 
@@ -177,10 +181,10 @@ void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
   std::printf("  %-11s", name);
   for (const auto& [kind, bytes] : layout.kinds)
     if (kind != plan::CONSTANTS) std::printf(" %11s", bytesText(bytes).c_str());
-  std::printf(" %11s   %s\n", bytesText(layout.bytes).c_str(),
+  std::printf(" %11s %11s   %s\n", bytesText(layout.bytes).c_str(), bytesText(layout.besides).c_str(),
               layout.fits
                   ? cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed)).c_str()
-                  : cat(bytesText(layout.bytes - o.memory), " too much").c_str());
+                  : cat(bytesText(layout.needed() - o.memory), " too much").c_str());
 }
 
 void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
@@ -191,7 +195,7 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
   std::printf("  %-11s", "");
   for (const auto& [kind, bytes] : stages.front().plain.kinds)
     if (kind != plan::CONSTANTS) std::printf(" %11s", plan::word(kind).c_str());
-  std::printf(" %11s\n", "arena");
+  std::printf(" %11s %11s\n", "arena", "libraries");
   bool any = false;
   for (const Stage& stage : stages) {
     std::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));

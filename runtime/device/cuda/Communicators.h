@@ -15,6 +15,7 @@
 #include "runtime/comm/Communicator.h"
 #include "runtime/device/cuda/Arena.h"
 #include "runtime/plan/plan.pb.h"
+#include "runtime/plan/RankMemory.h"
 
 namespace sheaf::cuda {
 
@@ -43,10 +44,7 @@ class Communicators {
 // An all-reduce's elements are cut into parts, one for each rank to sum. Where they are cut does not change the bits;
 // at these multiples whole vectors are read.
 struct SumParts {
-  static constexpr uint64_t kMultiple = 64;
-
-  SumParts(uint64_t count, uint64_t ranks)
-      : count(count), largest((count + ranks * kMultiple - 1) / (ranks * kMultiple) * kMultiple) {}
+  SumParts(uint64_t count, uint64_t ranks) : count(count), largest(plan::largestSumPart(count, ranks)) {}
   uint64_t begin(uint64_t part) const { return std::min(count, part * largest); }
   uint64_t size(uint64_t part) const { return begin(part + 1) - begin(part); }
 

@@ -12,14 +12,10 @@
 #include "runtime/device/cuda/CudaContext.h"
 #include "runtime/device/cuda/kernels/Reduce.h"
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
+#include "runtime/plan/RankMemory.h"
 
 namespace sheaf::cuda {
 namespace {
-
-// What CUDA's libraries allocate on the GPU beside what we know of: kernels, the tables of graphs, cuBLASLt's own
-// buffers; and NCCL's buffers for each communicator between processes. Estimates on the safe side.
-constexpr uint64_t kLibraryBytes = 256 << 20;
-constexpr uint64_t kCommunicatorBytes = 256 << 20;
 
 uint64_t arenaBytes(const plan::Plan& plan) {
   uint64_t bytes = plan.memory().peak_bytes();
@@ -45,7 +41,7 @@ Status checkMemory(const World& world) {
   const uint64_t arena = Arena::allocatedBytes(arenaBytes(plan), world.options.poison);
   const uint64_t scratch = world.communicators->scratchBytes();
   const bool several = world.options.ranks > world.localRanks;
-  const uint64_t libraries = kLibraryBytes + (several ? plan.communicators() * kCommunicatorBytes : 0);
+  const uint64_t libraries = plan::cudaLibraryBytes(plan.communicators(), several);
   const uint64_t free = world.gpu.freeBytes;
   // Each term is compared by itself first: a plan may say anything.
   if (arena <= free / static_cast<uint64_t>(world.localRanks) &&
@@ -147,10 +143,10 @@ class CudaDevice : public Device {
  public:
   Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
     // A plan's gathers and its reductions.
-    constexpr uint64_t kUsualCommunicators = 2;
+    constexpr uint32_t kUsualCommunicators = 2;
     Expected<Gpu> gpu = openGpu(processes ? processes->localRank() : 0);
     if (!gpu.ok()) return gpu.status();
-    const uint64_t taken = kLibraryBytes + (processes ? kUsualCommunicators * kCommunicatorBytes : 0);
+    const uint64_t taken = plan::cudaLibraryBytes(kUsualCommunicators, processes != nullptr);
     return DeviceFacts{gpu->name, gpu->freeBytes > taken ? gpu->freeBytes - taken : 0};
   }
 

@@ -131,8 +131,22 @@ def fit(session):
         plan, _ = compiled(session, f"fit-{stage['stage']}", "--zero", stage["stage"], "--recompute", "none")
         peak = stage["without_recompute"]["peak_bytes"]
         expect(peak == plan["memory"]["peak_bytes"], f"stage {stage['stage']}: {peak} bytes, the plan has {plan['memory']['peak_bytes']}")
-        expect(stage["fits"] == (stage["peak_bytes"] <= 100 << 20), f"stage {stage['stage']}: fits is {stage['fits']}")
+        needed = stage["without_recompute"]["needed_bytes"]
+        whole = peak + plan["memory"]["library_bytes"]
+        expect(needed == whole > peak, f"stage {stage['stage']}: needs {needed} bytes, sheaf-run counts {whole}")
+        for kind in ("without_recompute", "with_recompute"):
+            layout = stage[kind]
+            expect(layout["fits"] == (layout["needed_bytes"] <= 100 << 20), f"stage {stage['stage']}, {kind}: fits is {layout['fits']}")
     expect({s["fits"] for s in told["stages"]} == {True, False}, "100 MiB fit every stage or none")
+    # Room for the arena alone is not enough, and what is needed is.
+    _, smallest = min((s["with_recompute"]["needed_bytes"], s["stage"]) for s in told["stages"])
+    for slack, fits in ((0, True), (-1, False)):
+        memory = min(s["with_recompute"]["needed_bytes"] for s in told["stages"]) + slack
+        again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", memory, "--json").out)
+        expect(again["stages"][smallest]["with_recompute"]["fits"] >= fits, f"{memory} bytes: does not fit")
+        if not fits:
+            layout = again["stages"][smallest]["with_recompute"]
+            expect(layout["fits"] == (layout["needed_bytes"] <= memory), f"{memory} bytes: {layout}")
     ranks = told["smallest_ranks"]
     expect(ranks > 1, "100 MiB fit one rank")
     for n, fits in ((ranks, True), (ranks - 1, False)):

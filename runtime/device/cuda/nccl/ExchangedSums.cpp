@@ -2,25 +2,21 @@
 
 #include "runtime/device/cuda/Check.h"
 #include "runtime/device/cuda/Communicators.h"
+#include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::nccl {
 namespace {
 
-// Up to so many bytes, each rank's whole contribution to a sum goes to all: one exchange instead of two.
-constexpr uint64_t kSmallSum = 64 << 10;
-
+// Each rank's whole contribution goes to all: one exchange instead of two.
 bool isSmall(uint64_t count, uint64_t width) {
-  return count * width <= kSmallSum;
+  return count * width <= plan::kUndividedSumBytes;
 }
 
 }  // namespace
 
 uint64_t ExchangedSums::scratchBytes(const plan::Collective& collective) const {
-  const uint64_t width = plan::elementBytes(collective.type()), count = collective.count();
-  if (collective.op() == plan::ALL_GATHER) return 0;
-  if (collective.op() == plan::REDUCE_SCATTER || isSmall(count, width)) return ranks_ * plan::aligned(count * width);
-  return ranks_ * plan::aligned(cuda::SumParts(count, ranks_).largest * width);
+  return plan::collectedBytes(collective, ranks_);
 }
 
 Status ExchangedSums::enqueue(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,

@@ -1,0 +1,35 @@
+// The memory that one rank of a plan needs: what sheaf-run checks before it starts, and what sheaf fit predicts.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+struct RankMemory {
+  uint64_t arena = 0;
+  uint64_t libraries = 0;  // what libraries allocate themselves
+  uint64_t exchange = 0;   // to exchange sums with ranks of other processes
+  uint64_t total() const { return arena + libraries + exchange; }
+};
+
+// On a CPU: what oneDNN packs. `exchange`: see comm::exchangeBytes; 0 where all ranks are in one process.
+RankMemory cpuRankMemory(const Plan& plan, uint64_t exchange = 0);
+
+// What CUDA's libraries allocate besides: kernels, graphs, cuBLASLt's buffers; and NCCL's for each communicator, if the
+// ranks are processes of their own. Estimates on the safe side.
+uint64_t cudaLibraryBytes(uint32_t communicators, bool processes);
+
+// On a GPU. `processes`: each rank is a process with a GPU of its own; else all share one process. `inRankOrder`: sums
+// over ranks are added in rank order, for which each rank collects the others' terms.
+RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder);
+
+// Bytes in which a rank collects the terms of a sum over `ranks` ranks; 0 for an all-gather.
+uint64_t collectedBytes(const Collective& collective, uint64_t ranks);
+// Of a sum of `count` elements, the largest part that one of `ranks` ranks adds, in elements.
+uint64_t largestSumPart(uint64_t count, uint64_t ranks);
+// Sums of at most so many bytes are not divided: every rank adds them all.
+inline constexpr uint64_t kUndividedSumBytes = 64 << 10;
+
+}  // namespace sheaf::plan
