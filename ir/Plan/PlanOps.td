@@ -27,7 +27,8 @@ def Plan_BufferType : TypeDef<PlanDialect, "Buffer"> {
   let summary = "bytes of the arena";
 }
 
-// A value of one of plan.proto's enumerations, as the word that it has there.
+// A value of one of plan.proto's enumerations, as the word that it has there. It prints a space before itself: `` in an
+// op's format leaves out the op's own.
 class Plan_Word<string enumeration, string text, string name = enumeration> : AttrDef<PlanDialect, name> {
   let summary = text;
   let parameters = (ins "::sheaf::plan::" # enumeration:$value);
@@ -66,7 +67,7 @@ def Plan_BufferOp : Plan_Op<"buffer", [DeclareOpInterfaceMethods<OpAsmOpInterfac
   let summary = "bytes [offset, offset + bytes) of the arena";
   let arguments = (ins StrAttr:$name, Plan_BufferKind:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent);
   let results = (outs Plan_BufferType:$result);
-  let assemblyFormat = "$name $kind `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
+  let assemblyFormat = "$name `` $kind `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
 }
 
 def Plan_FileOp : Plan_Op<"file"> {
@@ -80,17 +81,17 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, I64Attr:$elements, Plan_BufferType:$parameters,
       UnitAttr:$parameters_sharded, Variadic<Plan_BufferType>:$states, StrArrayAttr:$state_names, UnitAttr:$states_sharded,
       UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<Plan_ElementType>:$gradient_type);
-  let assemblyFormat = [{ $name $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
+  let assemblyFormat = [{ $name `` $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
       `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? (`master` $master^)?
-      (`gradients` $gradient_type^)? attr-dict }];
+      (`gradients` `` $gradient_type^)? attr-dict }];
 }
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
   let summary = "a named tensor in a bucket, and where its initial bytes lie";
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
       UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<Plan_ElementType>:$source_type);
-  let assemblyFormat = [{ $name $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
-      `permutation` $permutation `source` $source (`as` $source_type^)? attr-dict }];
+  let assemblyFormat = [{ $name `` $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
+      `permutation` $permutation `source` $source (`as` `` $source_type^)? attr-dict }];
 }
 
 def Plan_ConstantOp : Plan_Op<"constant"> {
@@ -103,13 +104,13 @@ def Plan_ConstantOp : Plan_Op<"constant"> {
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape);
-  let assemblyFormat = "$name $type $shape attr-dict";
+  let assemblyFormat = "$name `` $type $shape attr-dict";
 }
 
 def Plan_ScalarOp : Plan_Op<"scalar"> {
   let summary = "a step scalar; plan.proto's StepScalar says how each kind is computed";
   let arguments = (ins Plan_ScalarKind:$kind, F64Attr:$value);
-  let assemblyFormat = "$kind $value attr-dict";
+  let assemblyFormat = "`` $kind $value attr-dict";
 }
 
 def Plan_ImageOp : Plan_Op<"image"> {
@@ -164,7 +165,7 @@ def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAtt
   let summary = "calls a library function; `sheaf calls` lists them with their operands and attributes";
 }
 class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic, (ins I64Attr:$communicator, Plan_ElementType:$type,
-    I64Attr:$count, StrAttr:$bucket, Plan_Phase:$phase), "$bucket $phase $type `count` $count `communicator` $communicator"> {
+    I64Attr:$count, StrAttr:$bucket, Plan_Phase:$phase), "$bucket `` $phase `` $type `count` $count `communicator` $communicator"> {
   let summary = text;
 }
 def Plan_AllGatherOp : Plan_Collective<"all_gather", "operand 0: count elements; operand 1: ranks * count">;
@@ -187,7 +188,7 @@ def Plan_ReadInputOp : Plan_Instruction<"read_input", (ins I64Attr:$input), "$in
 def Plan_ReadScalarsOp : Plan_Instruction<"read_scalars", (ins), ""> {
   let summary = "writes the step scalars, f32, in order";
 }
-def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins Plan_OutputKind:$output), "$output"> {
+def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins Plan_OutputKind:$output), "`` $output"> {
   let summary = "hands a scalar (`loss` f32, `gradient_norm` f64) to the host";
 }
 

@@ -1,5 +1,6 @@
 // A plan's text is read back as it was printed.
 // RUN: sheaf-opt %s | sheaf-opt | FileCheck %s
+// RUN: sheaf-opt %s | FileCheck %s --check-prefix=EXACT --strict-whitespace
 
 // CHECK: plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}}
 plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}} {
@@ -13,8 +14,10 @@ plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip
   plan.bucket "b" bf16 elements 64 parameters %p states (%m) ["master"] trainable master gradients f32
   // CHECK: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
+  // EXACT: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   // CHECK: plan.input "ids" i64 [2, 8]
   plan.input "ids" i64 [2, 8]
+  // EXACT: plan.scalar one_minus_lr_times 1.000000e-02
   // CHECK: plan.scalar one_minus_lr_times 1.000000e-02
   plan.scalar one_minus_lr_times 0.01
   // CHECK: plan.kernel "k" rows 4 block 2 bytes [64, 64]
@@ -28,6 +31,7 @@ plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip
     plan.record 3 stream 0 "mul"
     // CHECK: plan.wait 3 stream 1 "mul"
     plan.wait 3 stream 1 "mul"
+    // EXACT: plan.all_gather "bucket0" forward f32 count 32
     // CHECK: plan.all_gather "bucket0" forward f32 count 32 communicator 0(r %[[P]]{{.*}}, w %[[P]][0 : 256]) stream 1 "bucket0"
     plan.all_gather "bucket0" forward f32 count 32 communicator 0 (r %p[0 : 128 + rank * 128], w %p[0 : 256]) stream 1 "bucket0"
     // CHECK: plan.write_output gradient_norm(r %[[X]][0 : 8])

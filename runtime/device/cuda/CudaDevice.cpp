@@ -94,13 +94,12 @@ Expected<std::optional<AtomicFile>> openProducts(World& world) {
   const std::string& path = world.options.products;
   if (path.empty() || world.options.firstRank > 0) return std::optional<AtomicFile>();
   if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
-    std::ifstream in(path, std::ios::binary);
     std::ostringstream text;
-    if (in) text << in.rdbuf();  // fails on an empty file, too
-    if (!in || in.bad()) return Status::error(cat("cannot read the table of products ", path));
+    text << std::ifstream(path, std::ios::binary).rdbuf();
     world.products = std::move(text).str();
     if (world.products.empty())
-      return Status::error(cat("the table of products ", path, " is empty; without the file one is measured"));
+      return Status::error(
+          cat("the table of products ", path, " is empty or cannot be read; without the file one is measured"));
     return std::optional<AtomicFile>();
   }
   Expected<AtomicFile> file = AtomicFile::create(path);
