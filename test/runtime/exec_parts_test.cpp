@@ -235,18 +235,22 @@ TEST(CommandLine, Errors) {
   auto refused = [](std::vector<std::string> arguments) { return parseCommandLine(arguments).status().message(); };
   EXPECT_THAT(refused({"a.plan", "--step", "5"}), HasSubstr("did you mean --steps?"));
   EXPECT_THAT(refused({"a.plan", "--xyzzyplugh", "5"}), HasSubstr("--help"));
-  EXPECT_THAT(refused({"a.plan", "--steps"}), HasSubstr("wants a value"));
-  EXPECT_THAT(refused({"a.plan", "--steps", "-5"}), HasSubstr("positive"));
+  EXPECT_THAT(refused({"a.plan", "--steps"}), HasSubstr("--steps needs a value: an integer from 1"));
+  EXPECT_THAT(refused({"a.plan", "--save", "--steps", "5"}), HasSubstr("--save needs a value"));
+  EXPECT_THAT(refused({"a.plan", "--steps", "5", "--steps", "6"}), HasSubstr("--steps is given twice"));
+  EXPECT_THAT(refused({"a.plan", "--steps", "-5"}), HasSubstr("--steps -5: expected an integer from 1"));
   EXPECT_THAT(refused({"a.plan", "--steps", "5x"}), AllOf(HasSubstr("--steps"), HasSubstr("5x")));
   EXPECT_THAT(refused({"a.plan"}), HasSubstr("--steps"));
-  EXPECT_THAT(refused({"--steps", "3"}), HasSubstr("no plan"));
-  EXPECT_THAT(refused({"a", "b", "--steps", "3"}), HasSubstr("one plan"));
+  EXPECT_THAT(refused({"--steps", "3"}), HasSubstr("no PLAN is given"));
+  EXPECT_THAT(refused({"a", "b", "--steps", "3"}), HasSubstr("one PLAN at a time"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--save-every", "2"}), HasSubstr("--save-state"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
-  EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("expected cpu or cuda"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("--device tpu: expected one of cpu, cuda"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of rank, ring"));
-  EXPECT_TRUE(parseCommandLine({"--help"})->help);
+  EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}), HasSubstr("--steps does not go with --measure"));
+  EXPECT_TRUE(parseCommandLine({"--help"})->given.help);
+  EXPECT_TRUE(parseCommandLine({"--version"})->given.version);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ sheaf_add_gtest(runtime_test
     digests_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
     proof_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
-  LIBS SheafExec)
+  LIBS SheafExec SheafOptions)
 add_dependencies(runtime_test sheaf_cpu)
 target_compile_definitions(runtime_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>")
 target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")

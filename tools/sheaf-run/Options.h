@@ -6,17 +6,18 @@
 
 #include "runtime/base/Status.h"
 #include "runtime/exec/Run.h"
+#include "tools/options/Table.h"
 
 namespace sheaf {
 
 struct CommandLine {
-  bool help = false, version = false;
+  options::Given given;
   exec::RunOptions run;
 };
 
-// Errors name the option, and the one that was probably meant.
+// Errors name the option and what it takes, or the one that was probably meant.
 Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments);
 
-extern const char kHelp[];
+const options::Table& runTable();
 
 }  // namespace sheaf

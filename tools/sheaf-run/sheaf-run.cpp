@@ -37,9 +37,10 @@ int main(int argc, char** argv) {
     printError(line.status().message());
     return 2;
   }
-  if (line->help || line->version) {
-    std::fputs(line->help ? sheaf::kHelp : "sheaf-run " SHEAF_VERSION "\n", stdout);
-    return 0;
+  if (line->given.version) return std::puts("sheaf-run " SHEAF_VERSION) < 0;
+  if (line->given.help) {
+    const sheaf::options::Table& table = sheaf::runTable();
+    return std::fputs((line->given.markdown ? table.markdown() : table.help()).c_str(), stdout) < 0;
   }
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);

@@ -20,59 +20,13 @@
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
 
 namespace fs = std::filesystem;
 
 namespace sheaf::tool {
-
-static const char kHelp[] = R"(Builds the training step of an ONNX model and the plan of it.
-
-usage: sheaf compile MODEL.onnx -o OUT.plan --batch B [options]
-
-the job
-  --ranks N             ranks (default 1)
-  --zero auto|0|1|2|3   what the ranks shard: nothing, optimizer, gradients too, parameters too (default: auto, what
-                        takes the least predicted time of what fits)
-  --batch B             global batch: binds the leading symbolic dimension of the inputs; the ranks share it
-  --bind DIM=K          binds another symbolic dimension
-  --seed S              of dropout (default 0)
-training
-  --loss OUTPUT         the scalar output to minimise (default: the only one), or 'cross_entropy(LOGITS)'
-  --optimizer NAME[:key=value,...]    sgd, adam or adamw with PyTorch's meaning and defaults (default: adamw)
-  --lr-schedule SCHEDULE              constant | cosine:warmup=W,steps=S,min=M
-  --clip-norm X         scale gradients so that their global norm is at most X
-  --on-nan stop|skip    a gradient that is not finite ends the run, or leaves the state as it was (default: stop)
-  --train REGEX, --freeze REGEX       which parameters are trained (freeze wins)
-  --precision f32|tf32|bf16           of parameters, activations and gradients in memory (default: f32); with bf16 the
-                        optimizer keeps f32 weights, and kernels compute in f32; tf32 is f32 in memory, whose products
-                        GPUs may round operands of to TF32
-  --reduce-precision bf16|f32         of gradients under --precision bf16, when they are summed over ranks (default: bf16)
-  --reduce-order rank|ring            how GPUs sum over ranks: in rank order, whatever the stage and the number of
-                        processes (default), or in the order of NCCL's ring; `sheaf-run --reduce-order` overrides it
-  --epilogues auto|on|off             matrix products that add biases, apply GELU and its gradient and sum bias gradients
-                        themselves, before they round (default: auto, on where a target is a GPU)
-the machine
-  --target LIST         what kernels are compiled for: cpu (default), cuda:sm_90 or another of NVIDIA's from sm_80 on, or
-                        several, as in cpu,cuda:sm_80,cuda:sm_90; the plan runs on the first if nothing else is said
-  --cpu NAME            the processor (default: this one); x86-64-v3, x86-64-v4, or any name LLVM knows
-  --max-threads-per-rank T            threads that scratch is reserved for (default 8)
-memory and schedule; nothing has to be set
-  --profile NAME|FILE   the machine to schedule for (default: the shipped profile that is nearest to the first target):
-                        a shipped one or one made by `sheaf profile`, whose memory is the limit if there is no other
-  --memory-limit SIZE   of a rank's arena, such as 24GiB
-  --recompute auto|none|kernels|all   activations computed again in the backward pass: what is needed to fit the limit
-                        (default), nothing, what kernels make of products, everything between block ends
-  --bucket-size SIZE    parameters that travel together (default: from the model's size)
-  --prefetch K          gathers under way beyond those in use (default: what is best)
-  --keep auto|none|REGEX              parameters that stay gathered from the forward to the backward pass at stage 3
-                        (default: auto, as many as make it faster; with a given stage only within a memory limit)
-looking
-  --compile-to PHASE    stop after import, train, zero, fuse or plan and write the text to -o ('-': standard output)
-  --verbose             what was decided: trained, frozen, constant, tied, lifted
-)";
 
 namespace {
 
@@ -81,9 +35,8 @@ struct CompileOptions : TrainedOptions {
   codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
-  bool reduces = false;  // --reduce-precision is given
-  std::string epilogues = "auto";
-  bool verbose = false, help = false;
+  std::string epilogues = "auto", keep = "auto";
+  bool verbose = false;
 };
 
 // The shipped profile that is nearest to the device a plan is for.
@@ -93,102 +46,135 @@ const char* usualProfile(const codegen::KernelTarget& target) {
   return target.architecture >= kHopper ? "h100x8" : target.architecture == kAda ? "rtx4090x8" : "a100x8";
 }
 
-Status parse(const std::vector<std::string>& arguments, CompileOptions& o) {
-  Arguments parser("compile", "compile MODEL.onnx -o OUT.plan --batch B");
-  parser.positional("model", o.model);
-  parser.option("-o", o.output);
-  parser.option("--ranks", o.import.ranks, 1, 65536);
-  parser.option("--zero", [&](const std::string& text) {
-    int64_t stage = 0;
-    o.choose.stage.reset();
-    if (text == "auto") return Status();
-    if (!parseInteger(text, stage) || stage < 0 || stage > 3)
-      return Status::error(cat("--zero ", text, ": expected auto, 0, 1, 2 or 3"));
-    o.choose.stage = stage;
-    return Status();
-  });
-  parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
-  parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
-  parser.option("--seed", o.seed, INT64_MIN, INT64_MAX);
-  parser.option("--loss", o.import.loss);
-  parser.option("--optimizer", o.optimizer);
-  parser.option("--lr-schedule", [&](const std::string& text) {
-    Expected<plan::Schedule> schedule = exec::parseSchedule(text);
-    if (!schedule.ok()) return schedule.status();
-    o.schedule = *schedule;
-    return Status();
-  });
-  parser.option("--clip-norm", [&](const std::string& text) {
-    if (parseReal(text, o.clipNorm) && o.clipNorm > 0) return Status();
-    return Status::error(cat("--clip-norm ", text, ": expected a number above 0"));
-  });
-  parser.option("--on-nan", [&](const std::string& text) { return plan::parseWord("--on-nan", text, o.onNan); });
-  parser.option("--train", [&](const std::string& text) { return o.import.train.push_back(text), Status(); });
-  parser.option("--freeze", [&](const std::string& text) { return o.import.freeze.push_back(text), Status(); });
-  parser.option("--precision",
-                [&](const std::string& text) { return parseEnum("--precision", text, o.pipeline.precision); });
-  parser.option("--reduce-precision", [&](const std::string& text) {
-    o.reduces = true;
-    SHEAF_RETURN_IF_ERROR(parseEnum("--reduce-precision", text, o.pipeline.reducePrecision));
-    if (o.pipeline.reducePrecision != train::Precision::tf32) return Status();
-    return Status::error("--reduce-precision tf32: gradients are summed in f32 or bf16");
-  });
-  parser.option("--reduce-order",
-                [&](const std::string& text) { return plan::parseWord("--reduce-order", text, o.reduceOrder); });
-  parser.option("--epilogues", [&](const std::string& text) {
-    o.epilogues = text;
-    return oneOf("--epilogues", text, {"auto", "on", "off"});
-  });
-  parser.option("--target", [&](const std::string& text) {
-    std::string error;
-    mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
-    if (mlir::failed(targets)) return Status::error(cat("--target ", text, ": ", error));
-    o.targets.list = std::move(*targets);
-    o.pipeline.cpu = o.targets.hasCpu();
-    o.pipeline.gpu = o.targets.hasGpu();
-    return Status();
-  });
-  parser.option("--cpu", o.targets.cpu);
-  parser.option("--max-threads-per-rank", o.pipeline.maxThreads, 1, 1024);
-  parser.bytes("--bucket-size", [&](uint64_t value) { o.pipeline.bucketBytes = static_cast<int64_t>(value); });
-  parser.bytes("--memory-limit", [&](uint64_t value) { o.choose.memoryLimit = value; });
-  parser.option("--profile", o.profile);
-  parser.option("--prefetch", o.pipeline.prefetch, 0, 1 << 20);
-  parser.option("--keep", [&](const std::string& text) {
-    o.choose.retention = text == "auto";
-    o.pipeline.keep = text == "auto" || text == "none" ? "" : text;
-    return Status();
-  });
-  parser.option("--recompute", [&](const std::string& text) {
-    o.choose.recompute = train::symbolizeRecomputation(text);
-    if (o.choose.recompute || text == "auto") return Status();
-    return Status::error(
-        cat("--recompute ", text, ": expected one of auto, ", listText(train::enumWords<train::Recomputation>())));
-  });
-  parser.option("--compile-to", [&](const std::string& text) {
-    o.phase = text;
-    return oneOf("--compile-to", text, {"import", "train", "zero", "fuse", "plan", "emit"});
-  });
-  parser.flag("--verbose", o.verbose);
-  SHEAF_RETURN_IF_ERROR(parser.parse(arguments));
-  o.help = parser.help;
-  if (o.help) return {};
-  if (o.output.empty()) return Status::error("-o OUT.plan is missing: where is the plan to be written?");
-  if (o.reduces && o.pipeline.precision != train::Precision::bf16 &&
-      o.pipeline.reducePrecision == train::Precision::bf16)
-    return Status::error("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+options::Words<std::optional<train::Recomputation>> recomputations() {
+  options::Words<std::optional<train::Recomputation>> words{{"auto", std::nullopt}};
+  for (const auto& [word, value] : dialectWords<train::Recomputation>()) words.emplace_back(word, value);
+  return words;
+}
+
+Expected<std::vector<codegen::KernelTarget>> parseTargets(const std::string& text) {
+  std::string error;
+  mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
+  if (mlir::failed(targets)) return Status::error(error);
+  return std::move(*targets);
+}
+
+options::Table compileTable() {
+  using O = CompileOptions;
+  using Import = frontend::ImportOptions;
+  using Pipeline = PipelineOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf compile",
+                       "Compiles the training step of an ONNX model into a plan.",
+                       {"sheaf compile MODEL.onnx -o OUT.plan --batch B [options]"},
+                       Row::positional<&O::model>("MODEL.onnx"),
+                       {},
+                       ""};
+  table.sections = {
+      {"Job",
+       {Row::text<&O::output>("-o", "OUT.plan",
+                              "File for the plan; with --compile-to, for the text ('-': standard output).")
+            .required("where is the plan to be written?"),
+        Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
+        Row::integer<&O::import, &Import::batch>(
+            "--batch", "B", 1, int64_t{1} << 32,
+            "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
+            .defaultsTo("the model's, where it is fixed"),
+        bindingRow<O>(),
+        Row::choice<&O::choose, &ChooseOptions::stage>(
+            "--zero",
+            options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
+            "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
+            "well; auto: the stage with the shortest predicted step of those that fit."),
+        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout.")}},
+      {"Training",
+       {lossRow<O>(), optimizerRow<O>(),
+        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE",
+                                  "constant or cosine:warmup=STEPS,steps=STEPS,min=FRACTION",
+                                  "Schedule of the learning rate: constant, or "
+                                  "cosine:warmup=STEPS,steps=STEPS,min=FRACTION of the rate.",
+                                  exec::parseSchedule)
+            .defaultsTo("constant"),
+        Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
+            .defaultsTo("no clipping"),
+        Row::choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
+                               "At a gradient that is not finite: end the run, or leave out the update."),
+        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
+        Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
+                                               "Do not train the parameters whose names match; wins over --train."),
+        precisionRow<O>(),
+        Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
+            "--reduce-precision",
+            options::Words<train::Precision>{{"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}},
+            "Type in which gradients are summed over ranks, with --precision bf16."),
+        Row::choice<&O::reduceOrder>(
+            "--reduce-order", protoWords<plan::Training::ReduceOrder>(),
+            "Order in which GPUs sum over ranks: by rank, whatever the stage and the number of processes, or that of "
+            "NCCL's ring. `sheaf-run --reduce-order` overrides it."),
+        Row::word<&O::epilogues>("--epilogues", {"auto", "on", "off"},
+                                 "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
+                                 "before they round; auto: if a target is a GPU.")}},
+      {"Machine",
+       {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
+            "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
+            "What kernels are compiled for: cpu, cuda:sm_NN from sm_80 on, or several, as in "
+            "cpu,cuda:sm_80,cuda:sm_90. The plan runs on the first unless `sheaf-run --device` says otherwise.",
+            parseTargets)
+            .defaultsTo("cpu"),
+        Row::text<&O::targets, &codegen::KernelTargets::cpu>(
+            "--cpu", "NAME",
+            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one."),
+        Row::integer<&O::pipeline, &Pipeline::maxThreads>("--max-threads-per-rank", "T", 1, 1024,
+                                                          "Most compute threads of a rank; scratch memory is reserved "
+                                                          "for them.")}},
+      {"Memory and schedule; nothing has to be set",
+       {Row::text<&O::profile>(
+            "--profile", "NAME|FILE",
+            "Machine to schedule for: a shipped profile, or a file made by `sheaf profile`. Its memory "
+            "is the limit if --memory-limit is not given.")
+            .defaultsTo("the shipped profile nearest to the first target"),
+        Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
+            .defaultsTo("that of --profile"),
+        Row::choice<&O::choose, &ChooseOptions::recompute>(
+            "--recompute", recomputations(),
+            "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
+            "products, or everything between the ends of transformer blocks."),
+        Row::bytes<&O::pipeline, &Pipeline::bucketBytes>("--bucket-size",
+                                                         "Bytes of parameters that are gathered together.")
+            .defaultsTo("from the model's size"),
+        Row::integer<&O::pipeline, &Pipeline::prefetch>("--prefetch", "K", 0, 1 << 20,
+                                                        "Gathers under way beyond those in use.")
+            .defaultsTo("what is fastest"),
+        Row::text<&O::keep>(
+            "--keep", "auto|none|REGEX",
+            "Parameters that stay gathered from the forward to the backward pass at stage 3: those that "
+            "pay, none, or those whose names match.")}},
+      {"Inspection",
+       {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
+                             "Stop after a phase and write its text to -o."),
+        Row::flag<&O::verbose>(
+            "--verbose",
+            "Print what was decided: which parameters are trained, frozen or tied, and what was lifted.")}}};
+  return table;
+}
+
+// Derives what follows from the options.
+Status complete(CompileOptions& o) {
+  o.choose.retention = o.keep == "auto";
+  o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
+  o.pipeline.cpu = o.targets.hasCpu();
+  o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == plan::Training::SKIP;
   o.pipeline.profile = usualProfile(o.targets.list.front());
-  if (!o.profile.empty()) {
-    o.pipeline.profile = o.profile;
-    Expected<profile::Profile> profile = schedule::loadProfile(o.profile);
-    if (!profile.ok()) return profile.status();
-    if (o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
-  }
+  if (o.profile.empty()) return {};
+  o.pipeline.profile = o.profile;
+  Expected<profile::Profile> profile = schedule::loadProfile(o.profile);
+  if (!profile.ok()) return profile.status();
+  if (o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
   return {};
 }
 
@@ -272,12 +258,11 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   return plan::writePlan(o.output, *plan);
 }
 
-}  // namespace
-
-int compile(const std::vector<std::string>& arguments) {
-  CompileOptions options;
-  if (Status parsed = parse(arguments, options); !parsed.ok()) return fail(parsed.message());
-  if (options.help) return help(kHelp);
+int compile(CompileOptions& options, const options::Given& given) {
+  if (given.has("--reduce-precision") && options.pipeline.precision != train::Precision::bf16 &&
+      options.pipeline.reducePrecision == train::Precision::bf16)
+    return misuse("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+  if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
@@ -305,6 +290,12 @@ int compile(const std::vector<std::string>& arguments) {
     return written.message().empty() ? 1 : fail(written.message());
   }
   return 0;
+}
+
+}  // namespace
+
+Command compileCommand() {
+  return command(compileTable(), compile);
 }
 
 }  // namespace sheaf::tool

@@ -14,36 +14,18 @@
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
 
 namespace sheaf::tool {
 
-static const char kHelp[] =
-    R"(Tells per ZeRO stage what a training step of a model takes of a rank's memory, and whether that fits.
-
-usage: sheaf fit MODEL.onnx --ranks N --memory SIZE [options]
-
-  --ranks N             ranks
-  --memory SIZE         of one rank, such as 24GiB
-  --batch B             global batch (default: one row a rank)
-  --bind DIM=K          binds another symbolic dimension
-  --loss OUTPUT         the scalar output to minimise (default: the only one), or 'cross_entropy(LOGITS)'
-  --optimizer NAME[:key=value,...]    sgd, adam or adamw (default: adamw)
-  --precision f32|tf32|bf16           of parameters, activations and gradients (default: f32)
-  --profile NAME|FILE   the machine whose time is predicted, and for whose devices the step is made (default: cpu)
-  --json                for programs
-
-Every figure is that of a plan that was laid out for it, to the byte. It fits if the arena and what libraries and exchanged
-sums take besides do, as sheaf-run counts.
-)";
-
 namespace {
 
 struct FitOptions : TrainedOptions {
   uint64_t memory = 0;
-  bool json = false, help = false;
+  bool json = false;
+  FitOptions() { import.ranks = 0; }
 };
 
 // A stage's plan, with or without recomputation.
@@ -63,25 +45,37 @@ struct Stage {
   const Layout& best() const { return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed; }
 };
 
-Status parse(const std::vector<std::string>& arguments, FitOptions& o) {
-  Arguments parser("fit", "fit MODEL.onnx --ranks N --memory SIZE");
-  o.import.ranks = 0;
-  parser.positional("model", o.model);
-  parser.option("--ranks", o.import.ranks, 1, 65536);
-  parser.bytes("--memory", [&](uint64_t value) { o.memory = value; });
-  parser.option("--batch", o.import.batch, 1, int64_t{1} << 32);
-  parser.option("--bind", [&](const std::string& text) { return addBinding(text, o.import); });
-  parser.option("--loss", o.import.loss);
-  parser.option("--optimizer", o.optimizer);
-  parser.option("--precision",
-                [&](const std::string& text) { return parseEnum("--precision", text, o.pipeline.precision); });
-  parser.option("--profile", o.pipeline.profile);
-  parser.flag("--json", o.json);
-  SHEAF_RETURN_IF_ERROR(parser.parse(arguments));
-  o.help = parser.help;
-  if (o.help) return {};
-  if (o.import.ranks == 0) return Status::error("--ranks N is missing: how many ranks are there?");
-  if (o.memory == 0) return Status::error("--memory SIZE is missing: how much has each rank, such as 24GiB?");
+options::Table fitTable() {
+  using O = FitOptions;
+  using Import = frontend::ImportOptions;
+  using Row = options::Rows<O>;
+  options::Table table{
+      "sheaf fit",
+      "Tells for each ZeRO stage what a training step takes of a rank's memory, and whether that fits.",
+      {"sheaf fit MODEL.onnx --ranks N --memory SIZE [options]"},
+      Row::positional<&O::model>("MODEL.onnx"),
+      {},
+      "Every figure is that of a plan that was laid out for it, to the byte. A stage fits if the arena and the "
+      "libraries' "
+      "memory fit together, as sheaf-run counts them."};
+  table.sections = {
+      {"Job",
+       {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
+            .defaultsTo("")
+            .required("how many ranks are there?"),
+        Row::bytes<&O::memory>("--memory", "Memory of a rank.").required("how much has each rank, such as 24GiB?"),
+        Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+                                                 "Global batch: rows of a step, shared by the ranks.")
+            .defaultsTo("one row a rank"),
+        bindingRow<O>(), lossRow<O>(), optimizerRow<O>(), precisionRow<O>(),
+        Row::text<&O::pipeline, &PipelineOptions::profile>(
+            "--profile", "NAME|FILE",
+            "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
+      {"Output", {Row::flag<&O::json>("--json", "Print JSON.")}}};
+  return table;
+}
+
+Status complete(FitOptions& o) {
   if (o.import.batch == 0) o.import.batch = o.import.ranks;
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
@@ -214,12 +208,8 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
         "rank or shorter ones.\n");
 }
 
-}  // namespace
-
-int fit(const std::vector<std::string>& arguments) {
-  FitOptions options;
-  if (Status parsed = parse(arguments, options); !parsed.ok()) return fail(parsed.message());
-  if (options.help) return help(kHelp);
+int fit(FitOptions& options, const options::Given&) {
+  if (Status status = complete(options); !status.ok()) return fail(status.message());
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
   mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(*context, options);
@@ -236,6 +226,12 @@ int fit(const std::vector<std::string>& arguments) {
   if (fewest < 0) return 1;
   options.json ? printJson(options, stages, fewest) : printText(options, stages, fewest);
   return 0;
+}
+
+}  // namespace
+
+Command fitCommand() {
+  return command(fitTable(), fit);
 }
 
 }  // namespace sheaf::tool

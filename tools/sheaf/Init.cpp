@@ -7,17 +7,9 @@
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 
 namespace sheaf::tool {
-
-static const char kHelp[] = R"(Makes weights for a plan whose graph has none.
-
-usage: sheaf init OUT.plan --scheme normal:std=0.02 --seed 1 -o W.safetensors
-
-Tensors of two and more dimensions are drawn by the scheme, vectors are one (scales) or, where the name ends in "bias",
-zero. A weight depends on the seed and its own name alone.
-)";
 
 namespace {
 
@@ -28,10 +20,18 @@ float normal(uint64_t key, uint64_t index) {
   return float(std::sqrt(-2 * std::log1p(-u)) * std::cos(2 * std::numbers::pi * v));
 }
 
-Status parseScheme(const std::string& text, double& deviation) {
+struct InitOptions {
+  std::string plan, output;
+  double deviation = 0.02;
+  int64_t seed = 0;
+};
+
+// The standard deviation.
+Expected<double> parseScheme(const std::string& text) {
   const std::string prefix = "normal:std=";
-  if (text.starts_with(prefix) && parseReal(text.substr(prefix.size()), deviation) && deviation >= 0) return {};
-  return Status::error("--scheme " + text + ": expected normal:std=X with X of at least 0");
+  double deviation = 0;
+  if (text.starts_with(prefix) && parseReal(text.substr(prefix.size()), deviation) && deviation >= 0) return deviation;
+  return Status::error("expected normal:std=X with X of at least 0");
 }
 
 Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::string& output) {
@@ -59,24 +59,33 @@ Status write(const plan::Plan& plan, double deviation, int64_t seed, const std::
   return file->commit();
 }
 
+int initialize(InitOptions& o, const options::Given&) {
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
+  if (!plan.ok()) return fail(plan.status().message());
+  Status written = write(**plan, o.deviation, o.seed, o.output);
+  return written.ok() ? kDone : fail(written.message());
+}
+
 }  // namespace
 
-int initialize(const std::vector<std::string>& arguments) {
-  std::string path, output;
-  double deviation = 0.02;
-  int64_t seed = 0;
-  Arguments parser("init", "init OUT.plan -o W.safetensors");
-  parser.positional("plan", path);
-  parser.option("--scheme", [&](const std::string& text) { return parseScheme(text, deviation); });
-  parser.option("--seed", seed, INT64_MIN, INT64_MAX);
-  parser.option("-o", output);
-  if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
-  if (parser.help) return help(kHelp);
-  if (output.empty()) return fail("-o W.safetensors is missing: where are the weights to be written?");
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
-  if (!plan.ok()) return fail(plan.status().message());
-  Status written = write(**plan, deviation, seed, output);
-  return written.ok() ? 0 : fail(written.message());
+Command initCommand() {
+  using O = InitOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf init",
+                       "Makes initial weights for a plan whose model has none.",
+                       {"sheaf init OUT.plan -o W.safetensors [options]"},
+                       Row::positional<&O::plan>("OUT.plan"),
+                       {},
+                       "Tensors of two and more dimensions are drawn by the scheme. Vectors are one (scales) or, where "
+                       "the name ends in \"bias\", zero. A weight depends on the seed and its own name alone."};
+  table.sections = {{"Options",
+                     {Row::text<&O::output>("-o", "W.safetensors", "File for the weights.")
+                          .required("where are the weights to be written?"),
+                      Row::parsed<&O::deviation>("--scheme", "normal:std=X", "normal:std=X with X of at least 0",
+                                                 "Distribution: normal, with standard deviation X.", parseScheme)
+                          .defaultsTo("normal:std=0.02"),
+                      Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers.")}}};
+  return command(std::move(table), initialize);
 }
 
 }  // namespace sheaf::tool

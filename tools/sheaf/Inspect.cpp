@@ -5,34 +5,20 @@
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 
 namespace sheaf::tool {
+namespace {
 
-static const char kHelp[] = R"(Shows a plan.
+struct InspectOptions {
+  std::string plan, format = "summary";
+};
 
-usage: sheaf inspect OUT.plan [--format summary|text|json]
-
-  summary   parameters, memory by kind next to what the stages would need, communication (default)
-  text      the whole plan in the `plan` dialect; `sheaf assemble` turns it back into the same bytes
-  json      the summary for programs
-)";
-
-int inspect(const std::vector<std::string>& arguments) {
-  std::string path, format = "summary";
-  Arguments parser("inspect", "inspect OUT.plan");
-  parser.positional("plan", path);
-  parser.option("--format", [&](const std::string& value) {
-    format = value;
-    bool known = value == "summary" || value == "text" || value == "json";
-    return known ? Status() : Status::error("--format " + value + ": expected summary, text or json");
-  });
-  if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
-  if (parser.help) return help(kHelp);
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
+int inspect(InspectOptions& o, const options::Given&) {
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
   std::string text;
-  if (format == "text") {
+  if (o.format == "text") {
     mlir::DialectRegistry registry;
     registry.insert<plan_ir::PlanDialect>();
     mlir::MLIRContext context(registry);
@@ -41,10 +27,29 @@ int inspect(const std::vector<std::string>& arguments) {
     plan_ir::fromProto(context, **plan)->print(stream);
     stream << "\n";
   } else {
-    text = format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
+    text = o.format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return 0;
+  return print(text);
+}
+
+}  // namespace
+
+Command inspectCommand() {
+  using O = InspectOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf inspect",
+                       "Shows a plan: its memory and communication, or its whole text.",
+                       {"sheaf inspect OUT.plan [--format summary|text|json]"},
+                       Row::positional<&O::plan>("OUT.plan"),
+                       {},
+                       ""};
+  table.sections = {
+      {"Options",
+       {Row::word<&O::format>("--format", {"summary", "text", "json"},
+                              "summary: parameters, memory by kind beside what every stage would keep, and "
+                              "communication; text: the whole plan, which `sheaf assemble` turns back into "
+                              "the same bytes; json: the summary for programs.")}}};
+  return command(std::move(table), inspect);
 }
 
 }  // namespace sheaf::tool

@@ -6,29 +6,10 @@
 #include "runtime/exec/Measure.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 #include "tools/sheaf/CompileProbe.h"
 
 namespace sheaf::tool {
-
-static const char kHelp[] = R"(Measures this machine, so that `sheaf simulate` can tell what a plan takes on it.
-
-usage: sheaf profile -o P.json [options]
-       sheaf profile -o PROBE.plan --target LIST [--ranks N]
-
-  -o P.json              where the profile is written
-  --ranks N              most ranks that will run here (default: the cores, but at least 4)
-  --threads-per-rank T   measure ranks of T threads only (default: 1, 2, 4, ... up to the cores)
-
-Nothing else should run meanwhile. It takes about half a minute.
-
-Where this program does not run, such as on a machine with GPUs, `sheaf-run PROBE.plan --measure P.json` measures:
-
-  -o PROBE.plan          where the probe is written, a plan of the kernels that are timed
-  --target LIST          what they are compiled for, as of `sheaf compile`: cuda:sm_90, or cpu,cuda:sm_80,cuda:sm_90
-  --cpu CPU              a processor for the target cpu, as of `sheaf compile` (default: this one)
-  --ranks N              ranks that one process has, sharing its GPU (default 1; several processes have one each)
-)";
 
 namespace {
 
@@ -57,41 +38,65 @@ int measureHere(measure::MeasureOptions options, const std::string& output) {
   return written.ok() ? 0 : fail(written.message());
 }
 
-}  // namespace
-
-int profile(const std::vector<std::string>& arguments) {
+struct ProfileOptions {
   std::string output;
   int64_t ranks = 0, threads = 0;
   codegen::KernelTargets targets;
-  bool probe = false, processor = false;
-  Arguments parser("profile", "profile -o P.json");
-  parser.option("-o", output);
-  parser.option("--ranks", ranks, 1, 256);
-  parser.option("--threads-per-rank", threads, 1, 1024);
-  parser.option("--target", [&](const std::string& text) {
-    std::string error;
-    mlir::FailureOr<std::vector<codegen::KernelTarget>> list = codegen::parseTargets(text, error);
-    if (mlir::failed(list)) return Status::error(cat("--target ", text, ": ", error));
-    targets.list = std::move(*list);
-    probe = true;
-    return Status();
-  });
-  parser.option("--cpu", [&](const std::string& text) {
-    targets.cpu = text;
-    processor = true;
-    return Status();
-  });
-  if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
-  if (parser.help) return help(kHelp);
-  if (output.empty()) return fail("-o P.json is missing: where is the profile to be written?");
-  if (probe && threads > 0)
-    return fail("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
-  if (processor && !probe) return fail("--cpu is for --target: this machine is measured with its own kernels");
-  if (probe) return writeProbe(targets, std::max<int64_t>(ranks, 1), output);
-  measure::MeasureOptions options = exec::thisMachine(output);
-  if (ranks > 0) options.ranks = ranks;
-  options.threads = threads;
-  return measureHere(std::move(options), output);
+};
+
+Expected<std::vector<codegen::KernelTarget>> parseTargets(const std::string& text) {
+  std::string error;
+  mlir::FailureOr<std::vector<codegen::KernelTarget>> list = codegen::parseTargets(text, error);
+  if (mlir::failed(list)) return Status::error(error);
+  return std::move(*list);
+}
+
+int profile(ProfileOptions& o, const options::Given& given) {
+  const bool probe = given.has("--target");
+  if (probe && given.has("--threads-per-rank"))
+    return misuse("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
+  if (given.has("--cpu") && !probe)
+    return misuse("--cpu is for --target: this machine is measured with its own kernels");
+  if (probe) return writeProbe(o.targets, std::max<int64_t>(o.ranks, 1), o.output);
+  measure::MeasureOptions options = exec::thisMachine(o.output);
+  if (o.ranks > 0) options.ranks = o.ranks;
+  options.threads = o.threads;
+  return measureHere(std::move(options), o.output);
+}
+
+}  // namespace
+
+Command profileCommand() {
+  using O = ProfileOptions;
+  using Row = options::Rows<O>;
+  options::Table table{
+      "sheaf profile",
+      "Measures this machine for `sheaf simulate`, or makes the probe that another machine is measured with.",
+      {"sheaf profile -o P.json [options]", "sheaf profile -o PROBE.plan --target LIST [options]"},
+      {},
+      {},
+      "Measuring takes about half a minute. Nothing else should run meanwhile.\n\n"
+      "Where this program does not run, such as on a machine with GPUs, `sheaf-run PROBE.plan --measure P.json` "
+      "measures. A probe is a plan of the kernels that are timed."};
+  table.sections = {
+      {"Options",
+       {Row::text<&O::output>("-o", "FILE", "File for the profile, or for the probe.")
+            .required("where is the profile to be written?"),
+        Row::integer<&O::ranks>(
+            "--ranks", "N", 1, 256,
+            "Most ranks that will run here; with --target, the ranks of one process, which share its "
+            "GPU.")
+            .defaultsTo("the cores, but at least 4; with --target 1"),
+        Row::integer<&O::threads>("--threads-per-rank", "T", 1, 1024, "Measure only ranks of T threads.")
+            .defaultsTo("1, 2, 4, ... up to the cores")}},
+      {"Probe",
+       {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
+            "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
+            "Make a probe for these targets, as of `sheaf compile`: cuda:sm_90, or cpu,cuda:sm_80,cuda:sm_90.",
+            parseTargets),
+        Row::text<&O::targets, &codegen::KernelTargets::cpu>("--cpu", "NAME",
+                                                             "Processor for the target cpu, as of `sheaf compile`.")}}};
+  return command(std::move(table), profile);
 }
 
 }  // namespace sheaf::tool

@@ -13,20 +13,9 @@
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 
 namespace sheaf::tool {
-
-static const char kHelp[] = R"(Plays a plan's step on a machine that need not be at hand.
-
-usage: sheaf simulate OUT.plan --profile NAME|FILE [options]
-
-  --profile NAME|FILE   the machine: a shipped profile, or a file made by `sheaf profile`
-  --ranks N             instead of the plan's; every rank keeps its rows
-  --memory-limit SIZE   bytes of a rank's device, such as 24GiB (default: the profile's)
-  --json                for programs
-  --trace FILE          when each instruction ran, for chrome://tracing or Perfetto (as sheaf-run --trace)
-)";
 
 namespace {
 
@@ -148,40 +137,58 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
   return std::move(trace).write(path);
 }
 
-}  // namespace
-
-int simulate(const std::vector<std::string>& arguments) {
-  std::string path, profile, trace;
+struct SimulateOptions {
+  std::string plan, profile, trace;
   int64_t ranks = 0;
   uint64_t limit = 0;
   bool json = false;
-  Arguments parser("simulate", "simulate OUT.plan --profile NAME|FILE");
-  parser.positional("plan", path);
-  parser.option("--profile", profile);
-  parser.option("--ranks", ranks, 1, plan::kMaxRanks);
-  parser.bytes("--memory-limit", [&](uint64_t value) { limit = value; });
-  parser.flag("--json", json);
-  parser.option("--trace", trace);
-  if (Status parsed = parser.parse(arguments); !parsed.ok()) return fail(parsed.message());
-  if (parser.help) return help(kHelp);
-  if (profile.empty())
-    return fail(cat("--profile is missing: which machine? Shipped are ", listText(schedule::profileNames()),
-                    "; `sheaf profile -o FILE` measures this one"));
-  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(path, plan::Undigested::kAccepted);
+};
+
+int simulate(SimulateOptions& o, const options::Given&) {
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan, plan::Undigested::kAccepted);
   if (!plan.ok()) return fail(plan.status().message());
-  Expected<profile::Profile> machine = schedule::loadProfile(profile);
+  Expected<profile::Profile> machine = schedule::loadProfile(o.profile);
   if (!machine.ok()) return fail(machine.status().message());
-  machine = machine->withRanks(ranks > 0 ? ranks : (*plan)->ranks());
+  machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());
-  Expected<Simulation> simulation = simulate(**plan, *machine, limit);
-  if (!simulation.ok()) return fail(path + ": " + simulation.status().message());
-  if (!trace.empty())
-    if (Status written = writeTrace(*simulation, **plan, trace); !written.ok()) return fail(written.message());
-  if (json)
+  Expected<Simulation> simulation = simulate(**plan, *machine, o.limit);
+  if (!simulation.ok()) return fail(o.plan + ": " + simulation.status().message());
+  if (!o.trace.empty())
+    if (Status written = writeTrace(*simulation, **plan, o.trace); !written.ok()) return fail(written.message());
+  if (o.json)
     printJson(*simulation, **plan, *machine);
   else
     printText(*simulation, **plan, *machine);
   return 0;
+}
+
+}  // namespace
+
+Command simulateCommand() {
+  using O = SimulateOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf simulate",
+                       "Predicts the step of a plan on a machine, without the machine.",
+                       {"sheaf simulate OUT.plan --profile NAME|FILE [options]"},
+                       Row::positional<&O::plan>("OUT.plan"),
+                       {},
+                       ""};
+  table.sections = {
+      {"Machine",
+       {Row::text<&O::profile>("--profile", "NAME|FILE",
+                               "Machine: a shipped profile, or a file made by `sheaf profile`.")
+            .required(cat("which machine? Shipped are ", listText(schedule::profileNames()),
+                          "; `sheaf profile -o FILE` measures this one")),
+        Row::integer<&O::ranks>("--ranks", "N", 1, plan::kMaxRanks, "Number of ranks; every rank keeps its rows.")
+            .defaultsTo("the plan's"),
+        Row::bytes<&O::limit>("--memory-limit", "Memory of a rank's device.").defaultsTo("the profile's")}},
+      {"Output",
+       {Row::flag<&O::json>("--json", "Print JSON."),
+        Row::text<&O::trace>(
+            "--trace", "FILE",
+            "Write when each instruction ran, for chrome://tracing or Perfetto, as `sheaf-run --trace` "
+            "does.")}}};
+  return command(std::move(table), simulate);
 }
 
 }  // namespace sheaf::tool

@@ -33,13 +33,12 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
 
 }  // namespace
 
-Status addBinding(const std::string& text, frontend::ImportOptions& options) {
+Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) {
   size_t equals = text.find('=');
   int64_t size = 0;
   if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
-    return Status::error(cat("--bind ", text, ": expected DIM=K with K of at least 1"));
-  options.bind.emplace_back(text.substr(0, equals), size);
-  return {};
+    return Status::error("expected DIM=K with K of at least 1");
+  return std::pair(text.substr(0, equals), size);
 }
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {

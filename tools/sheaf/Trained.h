@@ -7,8 +7,9 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/Pipeline.h"
 #include "runtime/base/Status.h"
-#include "runtime/base/Text.h"
+#include "runtime/plan/Words.h"
 #include "runtime/plan/plan.pb.h"
+#include "tools/options/Rows.h"
 
 namespace sheaf::tool {
 
@@ -24,17 +25,50 @@ struct TrainedOptions {
   int64_t seed = 0;
 };
 
-// Reads the value of an option that takes the words of one of the train dialect's enumerations.
+// The words of an enumeration of plan.proto, and of one of the train dialect, with what they stand for.
 template <typename Enum>
-Status parseEnum(const std::string& option, const std::string& text, Enum& value) {
-  const std::optional<Enum> known = train::symbolizeEnum<Enum>(text);
-  if (!known) return Status::error(cat(option, " ", text, ": expected one of ", listText(train::enumWords<Enum>())));
-  value = *known;
-  return {};
+options::Words<Enum> protoWords() {
+  options::Words<Enum> pairs;
+  for (const std::string& word : plan::words<Enum>()) pairs.emplace_back(word, *plan::valueOf<Enum>(word));
+  return pairs;
+}
+template <typename Enum>
+options::Words<Enum> dialectWords() {
+  options::Words<Enum> pairs;
+  for (const std::string& word : train::enumWords<Enum>()) pairs.emplace_back(word, *train::symbolizeEnum<Enum>(word));
+  return pairs;
 }
 
 // Reads DIM=K.
-Status addBinding(const std::string& text, frontend::ImportOptions& options);
+Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text);
+
+// Rows that the tables of several commands have; O is derived from TrainedOptions.
+template <typename O>
+options::Option bindingRow() {
+  return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
+      "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.", parseBinding);
+}
+template <typename O>
+options::Option lossRow() {
+  return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
+             "--loss", "OUTPUT", "The scalar output to minimise, or 'cross_entropy(LOGITS)' of an output.")
+      .defaultsTo("the only scalar output");
+}
+template <typename O>
+options::Option optimizerRow() {
+  return options::Rows<O>::template text<&O::optimizer>("--optimizer", "NAME[:key=value,...]",
+                                                        "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
+                                                        "or adamw (lr, beta1, beta2, eps, weight_decay), "
+                                                        "with PyTorch's formulas and defaults.")
+      .defaultsTo("the model's own, else adamw");
+}
+template <typename O>
+options::Option precisionRow() {
+  return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
+      "--precision", dialectWords<train::Precision>(),
+      "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round operands of to "
+      "TF32; bf16: the optimizer keeps f32 weights, and kernels compute in f32.");
+}
 
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();

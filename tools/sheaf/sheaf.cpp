@@ -1,45 +1,72 @@
-// The compiler's command line: one subcommand a file.
+// The compiler's command line: one command a file.
 #include <cstdio>
-#include <map>
+#include <vector>
 
-#include "tools/sheaf/Arguments.h"
+#include "tools/sheaf/Command.h"
 
 using namespace sheaf;
 
-static const char kHelp[] = R"(Sheaf compiles ONNX graphs into ZeRO-sharded training plans.
+namespace {
 
-usage: sheaf COMMAND ...
+std::vector<tool::Command> commands() {
+  return {tool::compileCommand(),   tool::inspectCommand(),  tool::assembleCommand(), tool::verifyCommand(),
+          tool::fitCommand(),       tool::simulateCommand(), tool::profileCommand(),  tool::initCommand(),
+          tool::operatorsCommand(), tool::callsCommand()};
+}
 
-  compile MODEL.onnx -o OUT.plan   build the training step and the plan of it
-  inspect OUT.plan                 what a plan is: memory, communication, or its whole text
-  assemble PLAN.mlir -o OUT.plan   turn a plan's text back into a plan
-  verify OUT.plan                  prove that it cannot race, deadlock or read garbage
-  fit MODEL.onnx --ranks N --memory SIZE   whether it fits, per ZeRO stage
-  simulate OUT.plan --profile P    what its step takes on a machine, without the machine
-  profile -o P.json                measure this machine for that
-  init OUT.plan -o W.safetensors   fresh weights for a graph that has none
-  operators                        the ONNX operators that are taken
-  calls                            the library functions that a plan may call
+// "compile" of the table of "sheaf compile".
+std::string nameOf(const tool::Command& command) {
+  return command.table.command.substr(command.table.command.find(' ') + 1);
+}
 
-`sheaf COMMAND --help` has the options. `sheaf-run` runs plans.
-)";
+std::string overview(const std::vector<tool::Command>& all) {
+  std::string text = "Sheaf compiles ONNX graphs into training plans that are sharded over ranks by ZeRO.\n\nusage: ";
+  for (const tool::Command& command : all)
+    text += (&command == &all.front() ? "" : "       ") + command.table.usage.front() + "\n";
+  text += "\nCommands\n";
+  for (const tool::Command& command : all) {
+    std::string name = "  " + nameOf(command);
+    text += name + std::string(14 - name.size(), ' ') + command.table.summary + "\n";
+  }
+  return text +
+         "\n`sheaf help COMMAND` or `sheaf COMMAND --help` prints the options of a command, `sheaf --version` the "
+         "version.\n"
+         "`sheaf-run` runs plans.\n\nExit status: 0 done, 1 refused or failed, 2 wrong usage.\n";
+}
+
+std::string markdown(const std::vector<tool::Command>& all) {
+  std::string text;
+  for (const tool::Command& command : all) text += (text.empty() ? "" : "\n") + command.table.markdown();
+  return text;
+}
+
+int unknown(const std::string& name, const std::vector<tool::Command>& all) {
+  std::vector<std::string> names{"help"};
+  for (const tool::Command& command : all) names.push_back(nameOf(command));
+  const std::string near = nearest(name, names);
+  return tool::misuse(
+      cat("unknown command '", name, "'; ", near.empty() ? "see sheaf --help" : cat("did you mean ", near, "?")));
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  std::string command = arguments.empty() ? "" : arguments.front();
-  if (command.empty()) {
-    std::fputs(kHelp, stderr);
-    return 2;
+  options::Arguments arguments(argv + 1, argv + argc);
+  const std::vector<tool::Command> all = commands();
+  if (arguments.empty()) {
+    std::fputs(overview(all).c_str(), stderr);
+    return tool::kMisused;
   }
-  if (command == "--help" || command == "-h" || command == "help") return tool::help(kHelp);
-  if (command == "--version") return tool::help("sheaf " SHEAF_VERSION "\n");
+  std::string name = arguments.front();
   arguments.erase(arguments.begin());
-  const std::map<std::string, int (*)(const std::vector<std::string>&)> commands{
-      {"compile", tool::compile}, {"inspect", tool::inspect},     {"assemble", tool::assemble},
-      {"init", tool::initialize}, {"operators", tool::operators}, {"verify", tool::verify},
-      {"fit", tool::fit},         {"simulate", tool::simulate},   {"profile", tool::profile},
-      {"calls", tool::calls}};
-  auto found = commands.find(command);
-  if (found == commands.end()) return tool::fail("unknown command '" + command + "'; see sheaf --help");
-  return found->second(arguments);
+  if (name == "--version") return tool::print("sheaf " SHEAF_VERSION "\n");
+  if (name == "--help=markdown") return tool::print(markdown(all));
+  if (name == "--help" || name == "-h" || (name == "help" && arguments.empty())) return tool::print(overview(all));
+  if (name == "help") {
+    name = arguments.front();
+    arguments = {"--help"};
+  }
+  for (const tool::Command& command : all)
+    if (nameOf(command) == name) return command.run(arguments);
+  return unknown(name, all);
 }

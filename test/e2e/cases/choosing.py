@@ -75,12 +75,12 @@ def overrides(session):
     large, _ = compiled(session, "large", "--zero", 3, "--bucket-size", "64MiB")
     counts = [gathers(p) for p in (plain, kept, all_kept, large)]
     expect(counts[0] > counts[1] > counts[2] > counts[3], f"gathers of plain, partly kept, kept, one bucket: {counts}")
-    for options, words in ((("--keep", "nothing-like-it"), "matches no parameter"), (("--keep", "("), "--keep"),
-                           (("--prefetch", "-1"), "--prefetch"), (("--zero", "4"), "expected auto, 0, 1, 2 or 3"),
-                           (("--profile", "h100x9"), "h100x9"), (("--memory-limit", "much"), "--memory-limit"),
-                           (("--recompute", "some"), "expected one of auto, none, kernels, all")):
+    for options, words, code in (
+            (("--keep", "nothing-like-it"), "matches no parameter", 1), (("--keep", "("), "--keep", 1), (("--profile", "h100x9"), "h100x9", 1),
+            (("--prefetch", "-1"), "--prefetch", 2), (("--zero", "4"), "expected one of auto, 0, 1, 2, 3", 2),
+            (("--memory-limit", "much"), "--memory-limit", 2), (("--recompute", "some"), "expected one of auto, none, kernels, all", 2)):
         done = session.call("sheaf", "compile", MODEL, "-o", session.folder() / "no.plan", "--ranks", 4, "--batch", 8, *options)
-        expect_short_error(done, [words])
+        expect_short_error(done, [words], code)
 
 
 def retention(session):
@@ -157,7 +157,7 @@ def fit(session):
 
 
 def fit_errors(session):
-    for arguments, words in (((MODEL, "--ranks", 4), "--memory"), ((MODEL, "--memory", "1GiB"), "--ranks"),
-                             ((MODEL, "--ranks", 4, "--memory", "lots"), "expected bytes"),
-                             ((MODEL, "--ranks", 4, "--batch", 3, "--memory", "1GiB"), "batch")):
-        expect_short_error(session.call("sheaf", "fit", *arguments), [words])
+    for arguments, words, code in (((MODEL, "--ranks", 4), "--memory SIZE is missing", 2), ((MODEL, "--memory", "1GiB"), "--ranks N is missing", 2),
+                                   ((MODEL, "--ranks", 4, "--memory", "lots"), "expected a size in bytes", 2),
+                                   ((MODEL, "--ranks", 4, "--batch", 3, "--memory", "1GiB"), "batch", 1)):
+        expect_short_error(session.call("sheaf", "fit", *arguments), [words], code)

@@ -31,6 +31,7 @@ def cases(session):
     yield Case("commands/verbose", lambda: verbose(session))
     for policy in ("stop", "skip"):
         yield Case(f"commands/on-nan/{policy}", lambda p=policy: on_nan(session, p))
+    yield Case("commands/help", lambda: helps(session))
     yield Case("commands/run-is-lean", lambda: run_is_lean(session))
 
 
@@ -283,6 +284,25 @@ def on_nan(session, policy):
     done = session.succeed("sheaf-run", plan, "--data", f"x={where / 'x.npy'}", "--data",
                            f"labels={MODELS / 'mlp.labels.npy'}", "--steps", 3, "--save", where / "three")
     expect((where / "three").read_bytes() == two.weights.read_bytes(), "the skipped step changed the weights")
+
+
+def helps(session):
+    """`sheaf help COMMAND` and `sheaf COMMAND --help` print one text, which has every option of the command's page."""
+    overview = session.succeed("sheaf", "help").out
+    expect(overview == session.succeed("sheaf", "--help").out, "sheaf help is not sheaf --help")
+    names = re.findall(r"(?m)^  (\w+) +[A-Z]", overview[overview.index("\nCommands\n"):])
+    expect(len(names) >= 10, f"the commands are {names}")
+    pages = [(("sheaf", "help", name), ("sheaf", name)) for name in names] + [(("sheaf-run", "-h"), ("sheaf-run",))]
+    for first, command in pages:
+        text = session.succeed(*first).out
+        expect(text == session.succeed(*command, "--help").out, f"{first} and {command} --help differ")
+        expect(max(map(len, text.splitlines())) <= 100, f"{command} --help has long lines")
+        page = session.succeed(*command, "--help=markdown").out
+        for option in re.findall(r"(?m)^\| `(-[\w-]+)", page):
+            expect(re.search(rf"(?m)^  {option}( |$)", text), f"{command} --help has no {option}")
+    done = session.call("sheaf", "help", "compil")
+    expect_short_error(done, ["unknown command 'compil'", "did you mean compile?"], 2)
+    expect(session.call("sheaf").code == 2, "sheaf without a command does not end with 2")
 
 
 def run_is_lean(session):

@@ -14,7 +14,8 @@ def cases(session):
     for name, (content, options, words) in models().items():
         yield Case(f"errors/model/{name}", lambda c=content, o=options, w=words: refused_model(session, c, o, w))
     for name, (options, words) in OPTIONS.items():
-        yield Case(f"errors/option/{name}", lambda o=options, w=words: refused_options(session, o, w))
+        code = 2 if name in MISUSED else 1
+        yield Case(f"errors/option/{name}", lambda o=options, w=words, c=code: refused_options(session, o, w, c))
     for name, (arguments, words) in RUNS.items():
         code = 2 if name in ("steps-negative", "option-unknown") else 1
         yield Case(f"errors/run/{name}", lambda a=arguments, w=words, c=code: refused_run(session, a, w, c))
@@ -84,9 +85,18 @@ OPTIONS = {  # with mlp.onnx: (options, words the error must have)
     "target-unknown": (["--batch", "8", "--target", "toaster"], ["toaster"]),
     "threads-0": (["--batch", "8", "--max-threads-per-rank", "0"], ["--max-threads-per-rank"]),
     "phase-unknown": (["--batch", "8", "--compile-to", "moon"], ["moon"]),
-    "option-unknown": (["--batch", "8", "--nonsense"], ["--nonsense"]),
+    "option-unknown": (["--batch", "8", "--nonsense"], ["--nonsense", "sheaf compile --help"]),
+    "option-misspelt": (["--batch", "8", "--rank", "2"], ["--rank", "did you mean --ranks?"]),
+    "option-twice": (["--batch", "8", "--ranks", "2", "--ranks", "4"], ["--ranks is given twice", "1 to 65536"]),
+    "value-missing": (["--batch", "8", "--ranks"], ["--ranks needs a value", "1 to 65536"]),
+    "flag-with-a-value": (["--batch", "8", "--verbose=yes"], ["--verbose takes no value"]),
     "loss-of-unknown-logits": (["--batch", "8", "--loss", "cross_entropy(nonsense)"], ["nonsense"]),
 }
+
+# What the table of options refuses by itself: wrong usage, exit status 2. The rest depends on the model.
+MISUSED = {"zero-4", "ranks-0", "ranks-negative", "batch-0", "batch-text", "bind-without-number", "schedule-unknown",
+           "schedule-warmup", "clip-negative", "on-nan-unknown", "target-unknown", "threads-0", "phase-unknown", "option-unknown",
+           "option-misspelt", "option-twice", "value-missing", "flag-with-a-value"}
 
 X, LABELS = f"x={MODELS / 'mlp.x.npy'}", f"labels={MODELS / 'mlp.labels.npy'}"
 RUNS = {  # of a plan of the MLP: (arguments, words the error must have)
@@ -142,9 +152,9 @@ def refused_model(session, content, options, words):
     expect_only(where, ["model.onnx"])
 
 
-def refused_options(session, options, words):
+def refused_options(session, options, words, code):
     where = session.folder()
-    expect_short_error(session.call("sheaf", "compile", MLP, "-o", where / "out.plan", *options, timeout=30), words)
+    expect_short_error(session.call("sheaf", "compile", MLP, "-o", where / "out.plan", *options, timeout=30), words, code)
     expect_only(where, [])
 
 

@@ -112,4 +112,4 @@ ERRORS = {
 def error(session, target, word):
     done = session.call("sheaf", "compile", session.graph("mlp"), "-o", session.folder() / "out", "--batch", 16,
                         "--target", target)
-    expect_short_error(done, ["--target", word])
+    expect_short_error(done, ["--target", word], 2)

@@ -126,14 +126,14 @@ def refused(session):
     run(["training plan", "sheaf profile"], trains, "--measure", where / "a.json")
     run(["cuda:sm_90", "none for --device cpu"], only, "--device", "cpu", "--measure", where / "a.json")
     run(["--measure", "nowhere"], plan, "--device", "cuda", "--measure", where / "nowhere" / "a.json")
-    run(["--steps is for training"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
-    run(["no probe is given"], "--measure", where / "a.json", code=2)
+    run(["--steps does not go with --measure"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
+    run(["no PLAN is given"], "--measure", where / "a.json", code=2)
     (where / "broken.plan").write_bytes(plan.read_bytes()[:-1])
     run(["truncated"], where / "broken.plan", "--measure", where / "a.json")
     for options, words in ((("--target", "cuda:sm_1"), ["--target"]), (("--target", "cpu", "--threads-per-rank", "2"), ["--threads-per-rank"]),
                            (("--cpu", "host"), ["--cpu", "--target"])):
         done = session.call("sheaf", "profile", "-o", where / "p", *options)
-        expect(done.code == 1 and len(done.err.splitlines()) == 1, done.err)
+        expect(done.code == 2 and len(done.err.splitlines()) == 1, done.err)
         for word in words:
             expect(word in done.err, f"no '{word}' in: {done.err}")
 

@@ -18,13 +18,13 @@ def cases(session):
     yield Case("simulating/memory-limit", lambda: memory_limit(session))
     yield Case("simulating/edited-profile", lambda: edited_profile(session))
     yield Case("simulating/profile", lambda: measured(session), alone=True)
-    for name, (options, words) in REFUSED.items():
-        yield Case(f"simulating/refused/{name}", lambda o=options, w=words: refused(session, o, w))
+    for name, arguments in REFUSED.items():
+        yield Case(f"simulating/refused/{name}", lambda a=arguments: refused(session, *a))
     for name, (content, words) in PROFILES.items():
         yield Case(f"simulating/refused-profile/{name}", lambda c=content, w=words: refused_profile(session, c, w))
     yield Case("simulating/refused-plan", lambda: refused_plan(session))
-    for name, (options, words) in MEASURING.items():
-        yield Case(f"simulating/refused-measuring/{name}", lambda o=options, w=words: refused_measuring(session, o, w))
+    for name, arguments in MEASURING.items():
+        yield Case(f"simulating/refused-measuring/{name}", lambda a=arguments: refused_measuring(session, *a))
 
 
 def plan_of(session, ranks, zero):
@@ -122,14 +122,14 @@ def measured(session):
 
 
 REFUSED = {
-    "no-profile": ((), ["--profile", "h100x8", "sheaf profile"]),
+    "no-profile": ((), ["--profile", "h100x8", "sheaf profile"], 2),
     "unknown-profile": (("--profile", "h100x88"), ["h100x88", "did you mean h100x8"]),
     "missing-file": (("--profile", "nowhere/p.json"), ["nowhere/p.json"]),
     "folder": (("--profile", "/"), ["not a file"]),
     "no-network": (("--profile", "h100x8", "--ranks", "16"), ["h100x8", "one node of 8", "h100x64"]),
-    "ranks": (("--profile", "h100x8", "--ranks", "0"), ["--ranks"]),
-    "limit": (("--profile", "h100x8", "--memory-limit", "much"), ["--memory-limit", "24GiB"]),
-    "option": (("--profil", "h100x8"), ["--profile"]),
+    "ranks": (("--profile", "h100x8", "--ranks", "0"), ["--ranks"], 2),
+    "limit": (("--profile", "h100x8", "--memory-limit", "much"), ["--memory-limit", "24GiB"], 2),
+    "option": (("--profil", "h100x8"), ["did you mean --profile?"], 2),
 }
 
 PROFILES = {
@@ -142,22 +142,22 @@ PROFILES = {
 }
 
 MEASURING = {
-    "no-output": ((), ["-o"]),
+    "no-output": ((), ["-o"], 2),
     "missing-folder": (("-o", "nowhere/p.json", "--ranks", "2"), ["nowhere"]),
-    "ranks": (("-o", "p.json", "--ranks", "0"), ["--ranks"]),
-    "argument": (("-o", "p.json", "here"), ["here"]),
+    "ranks": (("-o", "p.json", "--ranks", "0"), ["--ranks"], 2),
+    "argument": (("-o", "p.json", "here"), ["here"], 2),
 }
 
 
-def expect_error(done, words):
-    expect(done.code == 1, f"exit {done.code}")
+def expect_error(done, words, code=1):
+    expect(done.code == code, f"exit {done.code}, not {code}: {done.err}")
     expect(done.err.startswith("sheaf: error: ") and len(done.err.splitlines()) == 1, done.err)
     for word in words:
         expect(word in done.err, f"no '{word}' in: {done.err}")
 
 
-def refused(session, options, words):
-    expect_error(session.call("sheaf", "simulate", plan_of(session, 4, 3), *options), words)
+def refused(session, options, words, code=1):
+    expect_error(session.call("sheaf", "simulate", plan_of(session, 4, 3), *options), words, code)
 
 
 def refused_profile(session, content, words):
@@ -173,5 +173,5 @@ def refused_plan(session):
     expect_error(session.call("sheaf", "simulate", path, "--profile", "h100x8"), ["p.plan"])
 
 
-def refused_measuring(session, options, words):
-    expect_error(session.call("sheaf", "profile", *options, cwd=session.folder()), words)
+def refused_measuring(session, options, words, code=1):
+    expect_error(session.call("sheaf", "profile", *options, cwd=session.folder()), words, code)

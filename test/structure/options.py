@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Every option that the documentation mentions is in the table of options of `sheaf` or `sheaf-run`.
+
+    python3 test/structure/options.py COMMANDS.md [FOLDER]
+
+COMMANDS.md: what `sheaf --help=markdown` and `sheaf-run --help=markdown` print. Options of other programs are listed here.
+"""
+import pathlib
+import re
+import sys
+
+# Program or script: its options that the documentation mentions.
+OTHERS = {
+    "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--no-python"),
+    "mpirun": ("--bind-to", "--mca", "--allow-run-as-root", "--oversubscribe"),
+    "srun": ("--ntasks",),
+    "test/check.py": ("--build", "--only"),
+    "test/e2e/run.py": ("--tools",),
+    "test/bench/*.py": ("--pairs", "--fresh", "--nice", "--models", "--kit"),
+    "tools of the kit for GPU machines": ("--out",),
+    "sha256sum": ("--check",),
+    "lit": ("--filter",),
+    "GoogleTest": ("--gtest_filter",),
+}
+
+
+def main():
+    table = set(re.findall(r"^\| `(--?[\w-]+)", pathlib.Path(sys.argv[1]).read_text(), re.MULTILINE))
+    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).resolve().parents[2])
+    if not {"--ranks", "--steps"} <= table:
+        sys.exit(f"{sys.argv[1]} is not the options of both programs")
+    known = table.union(*OTHERS.values())
+    wrong, count = [], 0
+    for page in sorted([root / "README.md", *(root / "docs").glob("*.md")]):
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", line):
+                count += 1
+                if option not in known:
+                    wrong.append(f"{page.relative_to(root)}:{number}: {option} is no option of sheaf or sheaf-run")
+    print("\n".join(wrong) or f"{count} options, all known")
+    return 1 if wrong or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

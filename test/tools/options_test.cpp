@@ -1,0 +1,122 @@
+// A table of options: what its parser takes and refuses, and what its help says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/options/Rows.h"
+
+namespace sheaf::options {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+enum class Color { kRed, kGreen };
+
+struct Inner {
+  int64_t count = 4;
+};
+
+struct Settings {
+  std::string input, name = "none";
+  Inner inner;
+  std::optional<double> rate;
+  uint64_t size = 0;
+  Color color = Color::kGreen;
+  std::vector<std::string> labels;
+  bool loud = false, safe = true;
+};
+
+using Row = Rows<Settings>;
+
+Table table() {
+  Table made{"tool", "Does something.", {"tool INPUT [options]"}, Row::positional<&Settings::input>("INPUT"), {}, ""};
+  made.sections = {
+      {"First",
+       {Row::integer<&Settings::inner, &Inner::count>("--count", "N", 1, 9, "How many."),
+        Row::real<&Settings::rate>("--rate", "X", 0, true, "How fast.").defaultsTo("as fast as it goes"),
+        Row::bytes<&Settings::size>("--size", "How large."),
+        Row::choice<&Settings::color>("--color", Words<Color>{{"red", Color::kRed}, {"green", Color::kGreen}},
+                                      "Which."),
+        Row::text<&Settings::labels>("--label", "TEXT", "A label.")}},
+      {"Second",
+       {Row::flag<&Settings::loud>("--loud", "Make noise."), Row::flag<&Settings::safe>("--unsafe", "Take risks."),
+        Row::text<&Settings::name>("--name", "NAME", "Its name.")}}};
+  made.modes = {{"--loud", {"--name"}}};
+  return made;
+}
+
+std::string refusal(const Arguments& arguments) {
+  Settings settings;
+  return table().parse(arguments, &settings).status().message();
+}
+
+TEST(Options, GoWhereTheirRowsSay) {
+  Settings s;
+  auto given = table().parse({"in", "--count=7", "--rate", "0.5", "--size", "2KiB", "--color", "red", "--label", "a",
+                              "--label=b=c", "--unsafe"},
+                             &s);
+  ASSERT_TRUE(given.ok()) << given.status().message();
+  EXPECT_EQ(s.input, "in");
+  EXPECT_EQ(s.inner.count, 7);
+  EXPECT_EQ(s.rate, 0.5);
+  EXPECT_EQ(s.size, 2048u);
+  EXPECT_EQ(s.color, Color::kRed);
+  EXPECT_THAT(s.labels, ElementsAre("a", "b=c"));
+  EXPECT_FALSE(s.safe);
+  EXPECT_FALSE(s.loud);
+  EXPECT_EQ(s.name, "none");
+  EXPECT_TRUE(given->has("--count"));
+  EXPECT_FALSE(given->has("--name"));
+}
+
+TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {
+  EXPECT_EQ(refusal({"in", "--count", "10"}), "--count 10: expected an integer from 1 to 9");
+  EXPECT_EQ(refusal({"in", "--count", "x"}), "--count x: expected an integer from 1 to 9");
+  EXPECT_EQ(refusal({"in", "--rate", "0"}), "--rate 0: expected a number above 0");
+  EXPECT_EQ(refusal({"in", "--size", "0"}), "--size 0: expected a size in bytes, such as 24GiB or 80GB");
+  EXPECT_EQ(refusal({"in", "--color", "blue"}), "--color blue: expected one of red, green");
+  EXPECT_EQ(refusal({"in", "--name="}), "--name: expected NAME");
+  EXPECT_EQ(refusal({"in", "--count"}), "--count needs a value: an integer from 1 to 9");
+  EXPECT_EQ(refusal({"in", "--name", "--loud"}), "--name needs a value: NAME");
+  EXPECT_EQ(refusal({"in", "--count", "1", "--count=2"}),
+            "--count is given twice; it takes one value, an integer from 1 to 9");
+  EXPECT_EQ(refusal({"in", "--unsafe", "--unsafe"}), "--unsafe is given twice");
+  EXPECT_EQ(refusal({"in", "--unsafe=no"}), "--unsafe takes no value");
+  EXPECT_EQ(refusal({"in", "--cuont", "1"}), "unknown option --cuont; did you mean --count?");
+  EXPECT_EQ(refusal({"in", "--xyzzyplugh"}), "unknown option --xyzzyplugh; see tool --help");
+  EXPECT_EQ(refusal({}), "no INPUT is given; usage: tool INPUT [options]");
+  EXPECT_EQ(refusal({"in", "out"}), "one INPUT at a time: 'in' and 'out'");
+  EXPECT_EQ(refusal({"in", "--loud", "--unsafe"}), "--unsafe does not go with --loud; these do: --name");
+}
+
+TEST(Options, RequiredOnesAreAskedFor) {
+  Table asking = table();
+  asking.sections[0].options[0].question = "how many are there?";
+  Settings settings;
+  EXPECT_EQ(asking.parse({"in"}, &settings).status().message(), "--count N is missing: how many are there?");
+}
+
+TEST(Options, HelpIsNotParsedFurther) {
+  Settings settings;
+  EXPECT_TRUE(table().parse({"--help", "--nonsense"}, &settings)->help);
+  EXPECT_TRUE(table().parse({"in", "-h"}, &settings)->help);
+  EXPECT_TRUE(table().parse({"--help=markdown"}, &settings)->markdown);
+  EXPECT_THAT(refusal({"in", "--version"}), HasSubstr("unknown option --version"));
+}
+
+TEST(Options, HelpHasSyntaxRangeAndDefault) {
+  const std::string help = table().help();
+  EXPECT_THAT(help, HasSubstr("Does something.\n\nusage: tool INPUT [options]\n\nFirst\n"));
+  EXPECT_THAT(help, HasSubstr("  --count N               How many. (1 to 9; default: 4)\n"));
+  EXPECT_THAT(help, HasSubstr("  --rate X                How fast. (above 0; default: as fast as it goes)\n"));
+  EXPECT_THAT(help, HasSubstr("  --color red|green       Which. (default: green)\n"));
+  EXPECT_THAT(help, HasSubstr("  --label TEXT            A label. (may be given several times)\n"));
+  EXPECT_THAT(help, HasSubstr("  --loud                  Make noise. (goes with --name)\n"));
+  EXPECT_THAT(help, HasSubstr("  --unsafe                Take risks.\n"));
+  EXPECT_THAT(help, Not(HasSubstr("--version")));
+  EXPECT_THAT(table().markdown(), HasSubstr("| `--color red\\|green` | Which. | default: green |\n"));
+}
+
+}  // namespace
+}  // namespace sheaf::options

@@ -1,0 +1,165 @@
+// Makes the rows of a table whose values go into a struct. The target of an option is a path of members, and its
+// default is what the path has in a new struct, so that neither is written twice:
+//
+//   using Row = options::Rows<CompileOptions>;
+//   Row::integer<&CompileOptions::import, &ImportOptions::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/base/Text.h"
+#include "tools/options/Table.h"
+
+namespace sheaf::options {
+
+// The words of an option, each with the value that it stands for.
+template <typename Value>
+using Words = std::vector<std::pair<std::string, Value>>;
+
+template <typename Target>
+struct Rows {
+  template <auto... Path>
+  static auto& at(void* target) {
+    return (*static_cast<Target*>(target).*....*Path);
+  }
+  template <auto... Path>
+  using Member = std::remove_reference_t<decltype(at<Path...>(nullptr))>;
+
+  // A row whose values `parse` reads: a function from a text to Expected<Value>, whose error says what was expected. A
+  // vector of values takes one each time the option is given.
+  template <auto... Path, typename Parse>
+  static Option parsed(std::string name, std::string syntax, std::string takes, std::string help, Parse parse) {
+    using Value = std::remove_reference_t<decltype(*parse(std::string()))>;
+    constexpr bool list = std::is_same_v<Member<Path...>, std::vector<Value>>;
+    Option row{std::move(name), std::move(syntax), std::move(takes), "", "", std::move(help), "", list, {}};
+    row.set = [parse = std::move(parse)](void* target, const std::string& text) {
+      auto value = parse(text);
+      if (!value.ok()) return value.status();
+      if constexpr (list)
+        at<Path...>(target).push_back(std::move(*value));
+      else
+        at<Path...>(target) = std::move(*value);
+      return Status();
+    };
+    return row;
+  }
+
+  // Any text that is not empty.
+  template <auto... Path>
+  static Option text(std::string name, std::string syntax, std::string help) {
+    std::string expected = cat("expected ", syntax);
+    Option row = parsed<Path...>(std::move(name), syntax, syntax, std::move(help),
+                                 [expected](const std::string& text) -> Expected<std::string> {
+                                   if (text.empty()) return Status::error(expected);
+                                   return text;
+                                 });
+    if constexpr (std::is_same_v<Member<Path...>, std::string>) row.fallback = initial<Path...>();
+    return row;
+  }
+
+  template <auto... Path>
+  static Option integer(std::string name, std::string syntax, int64_t least, int64_t most, std::string help) {
+    const bool any = least == INT64_MIN && most == INT64_MAX;
+    std::string range = any ? "" : most == INT64_MAX ? cat(least, " or more") : cat(least, " to ", most);
+    std::string takes = cat("an integer",
+                            any                 ? ""
+                            : most == INT64_MAX ? " of at least "
+                                                : " from ",
+                            any                 ? ""
+                            : most == INT64_MAX ? cat(least)
+                                                : range);
+    Option row = parsed<Path...>(
+        std::move(name), std::move(syntax), takes, std::move(help),
+        [least, most, expected = cat("expected ", takes)](const std::string& text) -> Expected<int64_t> {
+          int64_t value = 0;
+          if (parseInteger(text, value) && value >= least && value <= most) return value;
+          return Status::error(expected);
+        });
+    row.range = std::move(range);
+    if constexpr (std::is_integral_v<Member<Path...>>) row.fallback = cat(initial<Path...>());
+    return row;
+  }
+
+  // A number of at least `least`, or above it.
+  template <auto... Path>
+  static Option real(std::string name, std::string syntax, double least, bool above, std::string help) {
+    std::string takes = cat("a number ", above ? "above " : "of at least ", least);
+    Option row = parsed<Path...>(
+        std::move(name), std::move(syntax), takes, std::move(help),
+        [least, above, expected = cat("expected ", takes)](const std::string& text) -> Expected<double> {
+          double value = 0;
+          if (parseReal(text, value) && (above ? value > least : value >= least)) return value;
+          return Status::error(expected);
+        });
+    row.range = above ? cat("above ", least) : cat(least, " or more");
+    return row;
+  }
+
+  // A number of bytes, at least 1.
+  template <auto... Path>
+  static Option bytes(std::string name, std::string help) {
+    return parsed<Path...>(std::move(name), "SIZE", "a size in bytes, such as 24GiB or 80GB", std::move(help),
+                           [](const std::string& text) -> Expected<uint64_t> {
+                             uint64_t value = 0;
+                             if (parseBytes(text, value) && value > 0) return value;
+                             return Status::error("expected a size in bytes, such as 24GiB or 80GB");
+                           });
+  }
+
+  // One of some words, each of which stands for a value.
+  template <auto... Path, typename Value>
+  static Option choice(std::string name, Words<Value> words, std::string help) {
+    std::string syntax, fallback;
+    std::vector<std::string> names;
+    for (const auto& [word, value] : words) {
+      names.push_back(word);
+      syntax += (syntax.empty() ? "" : "|") + word;
+      if (initial<Path...>() == value) fallback = word;
+    }
+    std::string takes = cat("one of ", listText(names));
+    Option row = parsed<Path...>(
+        std::move(name), std::move(syntax), takes, std::move(help),
+        [words = std::move(words), expected = cat("expected ", takes)](const std::string& text) -> Expected<Value> {
+          for (const auto& [word, value] : words)
+            if (word == text) return value;
+          return Status::error(expected);
+        });
+    row.fallback = std::move(fallback);
+    return row;
+  }
+  template <auto... Path>
+  static Option word(std::string name, std::initializer_list<const char*> words, std::string help) {
+    Words<std::string> pairs;
+    for (const char* word : words) pairs.emplace_back(word, word);
+    return choice<Path...>(std::move(name), std::move(pairs), std::move(help));
+  }
+
+  // An option without a value: what is false becomes true, and what is true false.
+  template <auto... Path>
+  static Option flag(std::string name, std::string help) {
+    Option row{std::move(name), "", "", "", "", std::move(help), "", false, {}};
+    row.set = [value = !initial<Path...>()](void* target, const std::string&) {
+      at<Path...>(target) = value;
+      return Status();
+    };
+    return row;
+  }
+
+  template <auto... Path>
+  static Positional positional(std::string syntax) {
+    return {std::move(syntax), [](void* target) -> std::string& { return at<Path...>(target); }};
+  }
+
+ private:
+  template <auto... Path>
+  static Member<Path...> initial() {
+    Target fresh;
+    return at<Path...>(&fresh);
+  }
+};
+
+}  // namespace sheaf::options

@@ -1,0 +1,194 @@
+#include "tools/options/Table.h"
+
+#include <algorithm>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::options {
+namespace {
+
+constexpr size_t kWidth = 100;  // of help
+constexpr size_t kColumn = 26;  // where an option's help begins
+constexpr size_t kIndent = 2;   // of an option's name
+
+const Option* find(const std::vector<Option>& options, const std::string& name) {
+  auto found = std::find_if(options.begin(), options.end(), [&](const Option& o) { return o.name == name; });
+  return found == options.end() ? nullptr : &*found;
+}
+
+// "--ranks N"
+std::string synopsis(const Option& option) {
+  return option.syntax.empty() ? option.name : cat(option.name, " ", option.syntax);
+}
+
+// What help adds to an option's sentence: "1 to 65536; default: 1".
+std::string facts(const Table& table, const Option& option) {
+  std::string text = option.range;
+  auto add = [&](const std::string& fact) { text += (text.empty() ? "" : "; ") + fact; };
+  if (!option.question.empty()) add("required");
+  if (!option.fallback.empty()) add("default: " + option.fallback);
+  if (option.repeats) add("may be given several times");
+  if (auto mode = table.modes.find(option.name); mode != table.modes.end()) add("goes with " + listText(mode->second));
+  return text;
+}
+
+// Appends `text` to `out`, whose last line has `column` characters, in lines of at most kWidth that begin at `indent`.
+void wrap(std::string& out, const std::string& text, size_t column, size_t indent) {
+  size_t at = 0;
+  bool first = true;
+  while (at < text.size()) {
+    size_t end = text.find(' ', at);
+    if (end == std::string::npos) end = text.size();
+    if (!first && column + 1 + end - at > kWidth) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (!first) {
+      out += ' ';
+      ++column;
+    }
+    out.append(text, at, end - at);
+    column += end - at;
+    first = false;
+    at = end + 1;
+  }
+  out += '\n';
+}
+
+void addOption(std::string& out, const Table& table, const Option& option) {
+  std::string name = std::string(kIndent, ' ') + synopsis(option);
+  out += name;
+  if (name.size() + 2 > kColumn) {
+    out += '\n';
+    name.clear();
+  }
+  out += std::string(kColumn - name.size(), ' ');
+  const std::string more = facts(table, option);
+  wrap(out, more.empty() ? option.help : cat(option.help, " (", more, ")"), kColumn, kColumn);
+}
+
+// Text of a cell in a table of Markdown.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
+}
+
+// The rows that every table ends with.
+std::vector<Option> common(const Table& table) {
+  std::vector<Option> rows(1);
+  rows[0].name = "--help";
+  rows[0].help = "Print this text; --help=markdown prints it as Markdown.";
+  if (table.versioned) {
+    rows.emplace_back();
+    rows[1].name = "--version";
+    rows[1].help = "Print the version.";
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Option> Table::all() const {
+  std::vector<Option> rows;
+  for (const Section& section : sections) rows.insert(rows.end(), section.options.begin(), section.options.end());
+  return rows;
+}
+
+Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
+  const std::vector<Option> rows = all();
+  Given given;
+  auto known = [&](const std::string& name) { return find(rows, name) || find(common(*this), name); };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string name = arguments[i];
+    if (name == "--help" || name == "-h" || name == "--help=markdown") {
+      given.help = true;
+      given.markdown = name == "--help=markdown";
+      return given;
+    }
+    if (versioned && name == "--version") {
+      given.version = true;
+      return given;
+    }
+    if (name.size() < 2 || name[0] != '-') {
+      if (positional.syntax.empty()) return Status::error(cat(command, " takes no argument '", name, "'"));
+      std::string& text = positional.text(target);
+      if (!text.empty())
+        return Status::error(cat("one ", positional.syntax, " at a time: '", text, "' and '", name, "'"));
+      text = name;
+      continue;
+    }
+    const size_t equals = name.find('=');
+    const bool attached = equals != std::string::npos;
+    std::string value = attached ? name.substr(equals + 1) : "";
+    if (attached) name.resize(equals);
+    const Option* option = find(rows, name);
+    if (!option) {
+      std::vector<std::string> names;
+      for (const Option& row : rows) names.push_back(row.name);
+      for (const Option& row : common(*this)) names.push_back(row.name);
+      const std::string near = nearest(name, names);
+      return Status::error(cat("unknown option ", name,
+                               near.empty() ? cat("; see ", command, " --help") : cat("; did you mean ", near, "?")));
+    }
+    if (!given.options.insert(name).second && !option->repeats)
+      return Status::error(option->syntax.empty() ? cat(name, " is given twice")
+                                                  : cat(name, " is given twice; it takes one value, ", option->takes));
+    if (option->syntax.empty()) {
+      if (attached) return Status::error(cat(name, " takes no value"));
+    } else if (!attached) {
+      if (++i == arguments.size() || known(arguments[i]))
+        return Status::error(cat(name, " needs a value: ", option->takes));
+      value = arguments[i];
+    }
+    if (Status status = option->set(target, value); !status.ok())
+      return Status::error(cat(name, value.empty() ? "" : cat(" ", value), ": ", status.message()));
+  }
+  if (!positional.syntax.empty() && positional.text(target).empty())
+    return Status::error(cat("no ", positional.syntax, " is given; usage: ", usage.front()));
+  for (const Option& row : rows)
+    if (!row.question.empty() && !given.has(row.name))
+      return Status::error(cat(synopsis(row), " is missing: ", row.question));
+  for (const auto& [mode, allowed] : modes) {
+    if (!given.has(mode)) continue;
+    for (const std::string& name : given.options)
+      if (name != mode && std::find(allowed.begin(), allowed.end(), name) == allowed.end())
+        return Status::error(cat(name, " does not go with ", mode, "; these do: ", listText(allowed)));
+  }
+  return given;
+}
+
+std::string Table::help() const {
+  std::string out;
+  wrap(out, summary, 0, 0);
+  out += '\n';
+  for (size_t i = 0; i < usage.size(); ++i) out += cat(i ? "       " : "usage: ", usage[i], "\n");
+  std::vector<Section> parts = sections;
+  parts.push_back({sections.empty() ? "Options" : "Help", common(*this)});
+  for (const Section& part : parts) {
+    out += cat("\n", part.title, "\n");
+    for (const Option& option : part.options) addOption(out, *this, option);
+  }
+  for (size_t at = 0; at < notes.size();) {
+    const size_t end = std::min(notes.find("\n\n", at), notes.size());
+    out += '\n';
+    wrap(out, notes.substr(at, end - at), 0, 0);
+    at = end + 2;
+  }
+  return out;
+}
+
+std::string Table::markdown() const {
+  std::string out = cat("## ", command, "\n\n", summary, "\n\n```\n");
+  for (const std::string& line : usage) out += line + "\n";
+  out += "```\n";
+  std::vector<Section> parts = sections;
+  parts.push_back({sections.empty() ? "Options" : "Help", common(*this)});
+  for (const Section& part : parts) {
+    out += cat("\n**", part.title, "**\n\n| option | meaning | values |\n|---|---|---|\n");
+    for (const Option& option : part.options)
+      out += cat("| `", cell(synopsis(option)), "` | ", cell(option.help), " | ", cell(facts(*this, option)), " |\n");
+  }
+  return notes.empty() ? out : cat(out, "\n", notes, "\n");
+}
+
+}  // namespace sheaf::options

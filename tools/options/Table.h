@@ -1,0 +1,72 @@
+// A command's options: one table, from which its parser, its help and its page of the documentation come.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+
+namespace sheaf::options {
+
+using Arguments = std::vector<std::string>;
+
+// One row: an option, and where its value goes. Rows.h makes them.
+struct Option {
+  std::string name;      // "--ranks"
+  std::string syntax;    // what stands for its value in help, as in "N"; empty: a flag
+  std::string takes;     // the values that it takes, as in "an integer from 1 to 65536"
+  std::string range;     // the same where help is to say so, as in "1 to 65536"; empty: the syntax says it
+  std::string fallback;  // the default, as help shows it; empty: there is none
+  std::string help;      // a sentence or two
+  std::string question;  // not empty: the option is required, and this is what its absence leaves open
+  bool repeats = false;  // may be given more than once
+  // Reads a value into the table's target; a flag gets an empty text. Errors say what was expected, not where.
+  std::function<Status(void* target, const std::string& text)> set;
+
+  // Replaces the default that help shows: for a value that stands for a choice made later.
+  Option&& defaultsTo(std::string text) && { return fallback = std::move(text), std::move(*this); }
+  Option&& required(std::string text) && { return question = std::move(text), std::move(*this); }
+};
+
+struct Section {
+  std::string title;
+  std::vector<Option> options;
+};
+
+// The one argument without a name.
+struct Positional {
+  std::string syntax;                              // "MODEL.onnx"; empty: the command takes none
+  std::function<std::string&(void* target)> text;  // where it goes
+};
+
+// What a command line gave.
+struct Given {
+  bool help = false, markdown = false, version = false;  // --help, --help=markdown, --version: nothing else was read
+  std::set<std::string> options;                         // names
+  bool has(const std::string& name) const { return options.count(name) > 0; }
+};
+
+struct Table {
+  std::string command;             // "sheaf compile"
+  std::string summary;             // what it does: a sentence
+  std::vector<std::string> usage;  // without the word `usage`
+  Positional positional;
+  std::vector<Section> sections;
+  std::string notes;       // below the options; paragraphs are divided by empty lines
+  bool versioned = false;  // takes --version
+  // An option with which only some others may be given.
+  std::map<std::string, std::vector<std::string>> modes = {};
+  std::vector<Option> all() const;
+
+  // Reads `--name value` and `--name=value` into the target, which has the type that the rows were made for. An error
+  // names the option and what it takes; a misspelt name gets the nearest one.
+  Expected<Given> parse(const Arguments& arguments, void* target) const;
+
+  std::string help() const;      // for a terminal of 100 columns
+  std::string markdown() const;  // a section of a page
+};
+
+}  // namespace sheaf::options

@@ -1,0 +1,37 @@
+#include "tools/sheaf/Command.h"
+
+#include <cstdio>
+
+namespace sheaf::tool {
+namespace {
+
+int report(const std::string& message, Exit status) {
+  std::fprintf(stderr, "sheaf: error: %s\n", message.c_str());
+  return status;
+}
+
+}  // namespace
+
+int fail(const std::string& message) {
+  return report(message, kFailed);
+}
+
+int misuse(const std::string& message) {
+  return report(message, kMisused);
+}
+
+int print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kDone;
+}
+
+bool parsed(const options::Table& table, const options::Arguments& arguments, void* target, options::Given& given,
+            int& status) {
+  Expected<options::Given> read = table.parse(arguments, target);
+  if (read.ok()) given = std::move(*read);
+  if (!read.ok()) status = misuse(read.status().message());
+  if (given.help) status = print(given.markdown ? table.markdown() : table.help());
+  return !read.ok() || given.help;
+}
+
+}  // namespace sheaf::tool

@@ -1,0 +1,55 @@
+// The commands of `sheaf`: each has a table of options, and a function that does what it is for.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "tools/options/Rows.h"
+
+namespace sheaf::tool {
+
+// The exit status of `sheaf` and of `sheaf-run`.
+enum Exit { kDone = 0, kFailed = 1, kMisused = 2 };  // refused or failed; used in a wrong way
+
+struct Command {
+  options::Table table;
+  // Returns the exit status, and has printed what was wrong.
+  std::function<int(const options::Arguments& arguments)> run;
+};
+
+Command compileCommand();
+Command inspectCommand();
+Command assembleCommand();
+Command verifyCommand();
+Command fitCommand();
+Command simulateCommand();
+Command profileCommand();
+Command initCommand();
+Command operatorsCommand();
+Command callsCommand();
+
+// Print "sheaf: error: MESSAGE" and return kFailed or kMisused.
+int fail(const std::string& message);
+int misuse(const std::string& message);
+
+// Print text on stdout and return kDone.
+int print(const std::string& text);
+
+// Reads a command line. True: there is nothing else to do, and `status` is the exit status.
+bool parsed(const options::Table& table, const options::Arguments& arguments, void* target, options::Given& given,
+            int& status);
+
+// A command from its table and what it does with the options read.
+template <typename Target>
+Command command(options::Table table, int (*run)(Target& options, const options::Given& given)) {
+  auto start = [table, run](const options::Arguments& arguments) {
+    Target target;
+    options::Given given;
+    int status = kDone;
+    return parsed(table, arguments, &target, given, status) ? status : run(target, given);
+  };
+  return {std::move(table), start};
+}
+
+}  // namespace sheaf::tool
