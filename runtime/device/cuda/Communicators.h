@@ -14,8 +14,8 @@
 #include "runtime/comm/AbortSignal.h"
 #include "runtime/comm/Communicator.h"
 #include "runtime/device/cuda/Arena.h"
-#include "runtime/plan/plan.pb.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/plan.pb.h"
 
 namespace sheaf::cuda {
 
