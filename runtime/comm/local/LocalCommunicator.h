@@ -13,7 +13,8 @@ class LocalCommunicator : public Communicator {
   LocalCommunicator(int64_t ranks, AbortSignal& abort, int spins, Rendezvous::Shared shared)
       : rendezvous_(ranks, abort, spins, std::move(shared)) {}
 
-  // Begins when all ranks have arrived and returns when all have left.
+  // Begins when all ranks have arrived. Each rank's part is done by its own thread, or by another rank's that comes to
+  // it first; returns when all parts are done.
   Status run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead = nullptr) override;
 
  private:

@@ -36,19 +36,29 @@ class Rendezvous {
   static uint64_t stateBytes(int64_t ranks);
 
   int64_t ranks() const { return ranks_; }
-  // By rank `rank`, before a wait(): what it brings. Operands between processes lie in the rank's memory.
+  // By rank `rank`, before a wait(): its operands. Between processes they lie in the rank's memory.
   void post(int64_t rank, const CollectiveBuffers& buffers);
-  // After that wait() and before the next post(): what a rank brought, at addresses in this process.
-  CollectiveBuffers posted(int64_t rank) const;
-  // Returns when all ranks have called it; the signal's error if the run was aborted, and an error if a rank does not
-  // come within the limit.
-  Status wait(int64_t rank);
+  // What `rank` has posted, at addresses in this process. For rank `reader`, from the wait() after its own post() to
+  // its next post(). During that wait() only `last` may ask, for all ranks.
+  CollectiveBuffers posted(int64_t reader, int64_t rank) const;
+  // Returns when all ranks have called it. The last rank to arrive runs `last` before any rank returns. Errors: the
+  // signal's if the run was aborted, and that a rank has not arrived within the limit.
+  Status wait(int64_t rank, const std::function<void()>& last = nullptr);
+  // Called by all ranks with the same number of parts, at most one for each rank. Each part is done once, by the first
+  // rank that gets there, preferably the rank of its number; returns when all are done. So a rank whose thread has no
+  // core at the moment keeps nobody waiting. Errors: as wait().
+  Status share(int64_t rank, int64_t parts, const std::function<void(int64_t part)>& work);
 
  private:
   struct State;
-  Status sleep(uint64_t generation);
+  // Waits for `done`; `isMissing` tells for which ranks, should the limit pass.
+  template <typename Done, typename Missing>
+  Status waitFor(const Done& done, const Missing& isMissing);
+  template <typename Done, typename Missing>
+  Status sleep(const Done& done, const Missing& isMissing);
   void wakeSleepers();
-  Status late(uint64_t generation) const;
+  template <typename Missing>
+  Status late(const Missing& isMissing) const;
 
   const int64_t ranks_;
   AbortSignal& abort_;

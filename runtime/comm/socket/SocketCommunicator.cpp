@@ -102,7 +102,8 @@ Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, c
   rendezvous_.post(local, buffers);
   SHEAF_RETURN_IF_ERROR(rendezvous_.wait(local));
   for (int64_t i = 0; i < rails_; ++i) {
-    const CollectiveBuffers& peer = lane.posted[static_cast<size_t>(i)] = i == local ? buffers : rendezvous_.posted(i);
+    const CollectiveBuffers& peer = lane.posted[static_cast<size_t>(i)] =
+        i == local ? buffers : rendezvous_.posted(local, i);
     if (peer.op != buffers.op || peer.type != buffers.type || peer.count != buffers.count)
       return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
   }
