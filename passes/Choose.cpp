@@ -29,12 +29,28 @@ constexpr double kWorthRoom = 0.02;
 constexpr int kRetentions = 4;
 // Tries at laying a plan out within a limit that its live bytes keep.
 constexpr int kLayouts = 3;
+// As zero-form-buckets chooses.
+constexpr int64_t kMostBucketBytes = 64 << 20;
 
 bool better(const Candidate& a, const Candidate& b) {
   if (a.fits != b.fits) return a.fits;
   if (!a.fits) return a.bytes + a.besides < b.bytes + b.besides;
   if (a.seconds < b.seconds * (1 - kSameTime)) return true;
   return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
+}
+
+// Ranks that share cores wait for each other in every collective, and while one waits, its core may have nothing to do.
+// So a bucket has at least as many bytes as make its gather this many times as long as the gather of one element.
+constexpr double kLatencies = 4;
+
+int64_t leastBucketBytes(const profile::Profile& machine) {
+  int64_t bytes = PipelineOptions().leastBucketBytes;
+  if (machine.isOfGpus() || machine.ranks() < 2) return bytes;
+  auto seconds = [&](int64_t size) {
+    return machine.seconds(profile::Transfer{plan::ALL_GATHER, static_cast<uint64_t>(size), machine.ranks()});
+  };
+  while (bytes < kMostBucketBytes && seconds(bytes) < kLatencies * seconds(1)) bytes *= 2;
+  return bytes;
 }
 
 // One candidate; an error has been reported where this fails. The module is the one that the phase `train` left.
@@ -268,7 +284,12 @@ FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& optio
   if (!machine.ok()) return trained.emitError(machine.status().message());
   auto scaled = machine->withRanks(zero::ranksOf(trained));
   if (!scaled.ok()) return trained.emitError(scaled.status().message());
-  return Chooser(trained, options, choices, *scaled).run();
+  PipelineOptions base = options;
+  base.leastBucketBytes = leastBucketBytes(*scaled);
+  FailureOr<Candidate> chosen = Chooser(trained, base, choices, *scaled).run();
+  if (failed(chosen) || chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
+  FailureOr<Candidate> smaller = Chooser(trained, options, choices, *scaled).run();
+  return failed(smaller) || smaller->fits ? std::move(smaller) : std::move(chosen);
 }
 
 }  // namespace sheaf

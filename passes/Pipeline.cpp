@@ -54,6 +54,7 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   zero::FormBucketsOptions buckets;
   buckets.stage = options.stage;
   buckets.bucketBytes = options.bucketBytes;
+  buckets.leastBytes = options.leastBucketBytes;
   passes.addPass(zero::createFormBuckets(buckets));
   zero::GatherParametersOptions gather;
   gather.keepPart = options.keepPart;

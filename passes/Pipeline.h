@@ -17,6 +17,7 @@ struct PipelineOptions {
                    reducePrecision = train::Precision::bf16;  // see train-set-precision
   int64_t stage = 0;
   int64_t bucketBytes = 0;                                      // 0: chosen from the model's size
+  int64_t leastBucketBytes = 64 << 10;                          // where it is chosen
   train::Recomputation recompute = train::Recomputation::none;  // see train-recompute
   int64_t recomputeEvery = 2, recomputeSegments = -1;
   double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass

@@ -12,10 +12,11 @@ def FormBuckets : ZeroPass<"form-buckets"> {
   let summary = "groups parameters, in order of first use, into flat padded buckets";
   let description = [{
     The layout does not depend on the stage: that is why all stages give the same bits. A bucket is closed when it has
-    reached `bucket-bytes`; 0 means a sixteenth of all parameters, between 64 KiB and 64 MiB.
+    reached `bucket-bytes`; 0 means a sixteenth of all parameters, between `least-bytes` and 64 MiB.
   }];
   let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3">,
-                 Option<"bucketBytes", "bucket-bytes", "int64_t", "0", "Size at which a bucket is closed">];
+                 Option<"bucketBytes", "bucket-bytes", "int64_t", "0", "Size at which a bucket is closed">,
+                 Option<"leastBytes", "least-bytes", "int64_t", "65536", "Least size that is chosen; at most 64 MiB">];
 }
 def GatherParameters : ZeroPass<"gather-parameters"> {
   let summary = "makes reads of parameters views into their bucket: replicated, or gathered before use at stage 3";

@@ -141,7 +141,7 @@ options::Table compileTable() {
             "products, or everything between the ends of transformer blocks."),
         Row::bytes<&O::pipeline, &Pipeline::bucketBytes>("--bucket-size",
                                                          "Bytes of parameters that are gathered together.")
-            .defaultsTo("from the model's size"),
+            .defaultsTo("from the model's size and the profile"),
         Row::integer<&O::pipeline, &Pipeline::prefetch>("--prefetch", "K", 0, 1 << 20,
                                                         "Gathers under way beyond those in use.")
             .defaultsTo("what is fastest"),

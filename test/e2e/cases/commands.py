@@ -39,7 +39,7 @@ def compile_to(session, phase):
     """Each phase writes its text to -o, which our MLIR driver parses; `emit` writes the plan itself."""
     out = session.folder() / "out"
     done = session.succeed("sheaf", "compile", MODELS / "mlp.onnx", "-o", out, "--batch", 8, "--ranks", 2, "--zero", 3,
-                           "--compile-to", phase)
+                           "--bucket-size", "64KiB", "--compile-to", phase)
     expect(not done.out, f"stdout has {done.out[:200]}")
     if phase == "emit":
         expect(out.read_bytes() == session.plan("mlp", 2, 3, 8).read_bytes(), "other bytes than without --compile-to")
