@@ -128,12 +128,14 @@ class Results:
             path.unlink(missing_ok=True)
         if path.exists():
             for entry in map(json.loads, path.read_text().splitlines()):
-                if entry["revision"] == self.revision:
+                if entry["revision"] == self.revision and not self.revision.endswith("-dirty"):
                     self.known[entry["name"]] = entry["value"]
 
     def get(self, name, measure):
         if name not in self.known:
             value = measure()
+            if "error" in value:  # it may run the next time
+                return value
             with open(self.path, "a") as file:
                 file.write(json.dumps({"name": name, "revision": self.revision, "time": int(time.time()), "value": value}) + "\n")
             self.known[name] = value
@@ -169,9 +171,9 @@ def fastest(bench, results, candidates):
 
 
 def best_baseline(bench, results, race):
-    """The allocator first, with the plainest way, then the way."""
+    """The allocator first, with the plainest way, then the way. What comes as shipped may be the best one."""
     allocator = fastest(bench, results, [race.baseline(race.best[0], name) for name in allocators()]).allocator
-    return fastest(bench, results, [race.baseline(way, allocator) for way in race.best])
+    return fastest(bench, results, [race.baseline(way, allocator) for way in race.best] + [race.baseline(way) for way in race.shipped])
 
 
 def pairs_of(bench, left, right, pairs, steps):
@@ -277,6 +279,8 @@ def floor_table(rows):
                 share = f"{part} {100 * seconds / whole:.0f} %" if part != "collectives" else f"beside it {part} {1e3 * seconds:.0f} ms"
                 shares.append(share + (f" ({times:.2f}{missed})" if times else ""))
         distance = told["step"] / floor
+        if distance < 1:
+            below.append(f"{setting}: the step takes {told['step']:.5f} s, its floor is {floor:.5f} s")
         lines.append(f"| {setting} | {told['step']:.4f} | {floor:.4f} | {distance:.2f} | {verdict(distance, most, distance <= most)} | "
                      f"{', '.join(shares)} |")
     return lines, below

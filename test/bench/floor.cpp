@@ -10,7 +10,6 @@
 // calls' rates.
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <barrier>
@@ -18,8 +17,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -193,6 +194,21 @@ double bandwidth(int cores) {
   return static_cast<double>(kBytes) * cores * std::max({2 * copies, writes, reads + (sums[0] == 1 ? 1 : 0)});
 }
 
+// Of all last-level caches of this machine together. sysconf() may tell those of a processor of which a virtual machine
+// has a part.
+uint64_t lastCacheBytes() {
+  uint64_t bytes = 0;
+  std::set<std::string> known;  // by the processors that share it
+  for (int cpu = 0;; ++cpu) {
+    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    std::ifstream size(folder + "size"), sharing(folder + "shared_cpu_list");
+    uint64_t kibibytes = 0;
+    std::string processors;
+    if (!(size >> kibibytes) || !(sharing >> processors)) return bytes > 0 ? bytes : kUsualCache;
+    if (known.insert(processors).second) bytes += kibibytes << 10;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -206,11 +222,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "sheaf-floor: %s\n", plan.status().message().c_str());
     return 1;
   }
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const uint64_t cache = lastCacheBytes();
   json::Object rates{
       {"f32", productRate(dnnl_f32, cores)}, {"bf16", productRate(dnnl_bf16, cores)}, {"bytes", bandwidth(cores)}};
-  json::Object told{{"rates", rates},
-                    {"demand", demandOf(**plan, cache > 0 ? static_cast<uint64_t>(cache) : kUsualCache)}};
+  json::Object told{{"rates", rates}, {"demand", demandOf(**plan, cache)}};
   std::printf("%s\n", json::write(told).c_str());
   return 0;
 }

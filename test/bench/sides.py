@@ -26,7 +26,8 @@ ALLOCATORS = {
     "jemalloc": (("jemalloc",), {"MALLOC_CONF": "oversize_threshold:1,background_thread:true,metadata_thp:auto,"
                                                 "dirty_decay_ms:9000000000,muzzy_decay_ms:9000000000"}),
 }
-MEMORY_STEPS = 4
+MEMORY_STEPS, MEMORY_SECONDS = 4, 1.0  # at least both, so that short steps are seen, too
+WARM = 2  # steps at the start of every turn that do not count: the other side's turn has taken the caches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +99,10 @@ class MemoryWatch:
         self.thread = threading.Thread(target=self.watch)
 
     def watch(self):
-        while not self.stop.wait(0.1):
+        while True:
             self.peak = max(self.peak, sum(map(resident_bytes, self.pids)))
+            if self.stop.wait(0.1):
+                return
 
     def __enter__(self):
         self.thread.start()
@@ -111,8 +114,7 @@ class MemoryWatch:
 
 
 class OurSide:
-    """A plan, run anew for every pair; the first two steps of a run warm it up."""
-    WARM = 2
+    """A plan, run anew for every turn."""
 
     def __init__(self, bench, setting):
         self.bench, self.setting = bench, setting
@@ -121,7 +123,7 @@ class OurSide:
     def start(self, steps, *options):
         bench, setting, port = self.bench, self.setting, free_port()
         command = [bench.tools / "sheaf-run", bench.plan(setting), "--weights", bench.weights(setting), "--data",
-                   f"input_ids,labels={bench.tokens(setting.model)}", "--steps", steps + self.WARM,
+                   f"input_ids,labels={bench.tokens(setting.model)}", "--steps", steps + WARM,
                    "--threads-per-rank", setting.threads, *options]
         rendezvous = {"SHEAF_RENDEZVOUS": f"127.0.0.1:{port}"}
         return [bench.process(command, {**launched(rank, setting.processes, port), **rendezvous} if setting.processes > 1 else {})
@@ -137,7 +139,7 @@ class OurSide:
         log = self.bench.scratch / "run.jsonl"
         self.finish(self.start(steps, "--log", log))
         taken = [o["seconds"] for o in map(json.loads, log.read_text().splitlines()) if "event" not in o]
-        return statistics.median(taken[self.WARM:])
+        return statistics.median(taken[WARM:])
 
     def instructions(self, steps):
         """Seconds of a step in each instruction of the body, of one rank on average, and whether it is on the compute stream."""
@@ -145,13 +147,13 @@ class OurSide:
         self.finish(self.start(steps, "--trace", trace))
         seconds = {}
         for span in json.loads(trace.read_text())["traceEvents"]:
-            if span["ph"] == "X" and span["args"]["step"] >= self.WARM:
+            if span["ph"] == "X" and span["args"]["step"] >= WARM:
                 index = span["args"]["instruction"], span["tid"] == 0
                 seconds[index] = seconds.get(index, 0) + span["dur"] / 1e6 / steps / self.setting.ranks
         return seconds
 
     def memory(self):
-        processes = self.start(MEMORY_STEPS)
+        processes = self.start(max(MEMORY_STEPS, round(MEMORY_SECONDS / self.seconds(MEMORY_STEPS))))
         with MemoryWatch([p.pid for p in processes]) as watch:
             self.finish(processes)
         return watch.peak
@@ -183,7 +185,7 @@ class BaselineSide:
     def seconds(self, steps):
         try:
             for p in self.processes:
-                p.stdin.write(f"{steps}\n")
+                p.stdin.write(f"{steps + WARM}\n")
                 p.stdin.flush()
             answers = [p.stdout.readline() for p in self.processes]
         except BrokenPipeError:
@@ -192,12 +194,14 @@ class BaselineSide:
             self.close()
             said = "\n".join(pathlib.Path(f"{self.errors}-{rank}").read_text()[-2000:] for rank in range(len(self.processes)))
             raise RuntimeError(f"the baseline has ended:\n{said}")
-        slowest = [max(step) for step in zip(*map(json.loads, answers))]
-        return statistics.median(slowest)
+        return statistics.median(json.loads(answers[0])[WARM:])
 
     def memory(self):
+        until = time.monotonic() + MEMORY_SECONDS
         with MemoryWatch([p.pid for p in self.processes]) as watch:
             self.seconds(MEMORY_STEPS)
+            while time.monotonic() < until:
+                self.seconds(MEMORY_STEPS)
         return watch.peak
 
     def close(self):
