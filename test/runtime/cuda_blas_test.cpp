@@ -61,10 +61,17 @@ TEST_F(Tuning, WhatWasMeasuredIsChosenAgain) {
 TEST_F(Tuning, TheHashTellsOtherChoices) {
   auto first = open(false), second = open(false);
   ASSERT_TRUE(first && second) << error_;
-  choose(*first);
+  std::string table = choose(*first);
   EXPECT_NE(first->hash(), second->hash());
   choose(*second);
   EXPECT_EQ(first->hash(), second->hash());
+  // The same products, one of them by the next algorithm: its number is the emulated algorithm's ninth byte.
+  table[table.rfind(' ') + 1 + 2 * 8 + 1] = '1';
+  auto third = open(false, table);
+  ASSERT_TRUE(third) << error_;
+  EXPECT_EQ(choose(*third), table);
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_NE(third->hash(), first->hash());
 }
 
 TEST_F(Tuning, ATableOfAnotherDeviceIsNotUsed) {

@@ -177,10 +177,22 @@ TEST(Device, EventsOrderStreams) {
 TEST(Device, WaitsAreForTheLatestRecordBeforeThem) {
   PlanBuilder builder;
   addLatestRecords(builder);
+  // An event is recorded before a kernel and after it, in every step: only the last record counts.
+  constexpr int64_t kRows = 1 << 20;
+  uint32_t from = builder.buffer(kRows * 4), between = builder.buffer(kRows * 4), to = builder.buffer(kRows * 4);
+  uint32_t kernel = addDoubleKernel(builder.plan);
+  builder.record(2, 1);
+  builder.record(2, 0);
+  launch(builder, kernel, from, between, kRows, 8, 0);
+  builder.record(2, 0);
+  builder.wait(2, 1);
+  launch(builder, kernel, between, to, kRows, 8, 1);
   Contexts contexts = open(builder.plan);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 1; round <= 20; ++round) {
+    write(*contexts[0], builder.plan, from, std::vector<float>(kRows, float(round)));
     Status status = runBody(builder.plan, contexts)[0];
     ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(read<float>(*contexts[0], builder.plan, to), std::vector<float>(kRows, 4.0f * round)) << round;
   }
 }
 

@@ -93,8 +93,12 @@ TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {
 TEST(Options, RequiredOnesAreAskedFor) {
   Table asking = table();
   asking.sections[0].options[0].question = "how many are there?";
+  for (const Arguments& without : {Arguments{"in"}, Arguments{"in", "--name", "this", "--size", "1KiB"}}) {
+    Settings settings;
+    EXPECT_EQ(asking.parse(without, &settings).status().message(), "--count N is missing: how many are there?");
+  }
   Settings settings;
-  EXPECT_EQ(asking.parse({"in"}, &settings).status().message(), "--count N is missing: how many are there?");
+  EXPECT_TRUE(asking.parse({"in", "--name", "this", "--count", "3"}, &settings).ok());
 }
 
 TEST(Options, HelpIsNotParsedFurther) {

@@ -159,6 +159,9 @@ TEST(DeepSpeed, KeepsWhatIsReusedWithinTheDistance) {
   auto gathers = [&] { return deepSpeedSchedule(step, knobs).gathers.size(); };
   knobs.maxReuseDistance = 1;
   EXPECT_EQ(gathers(), 7u);
+  // The third block is used again after two blocks: a distance of as many elements does not reach it.
+  knobs.maxReuseDistance = 2 * kElements;
+  EXPECT_EQ(gathers(), 7u);
   knobs.maxReuseDistance = 2 * kElements + 1;
   EXPECT_EQ(gathers(), 6u);
   knobs.maxReuseDistance = 1e9;
