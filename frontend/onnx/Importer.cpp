@@ -135,8 +135,6 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
     if (!value) return failure();
     view.operands.push_back(*value);
   }
-  // Looking up a parameter moves the current place.
-  emit.enter(locationOf(node, ordinal), what);
 
   if (function != functions.end()) return callFunction(node, *function->second, scope);
   for (int64_t i = 0; i < op->required; ++i)
