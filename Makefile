@@ -54,8 +54,7 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
 
-breaks: build ## break the code by each patch of test/breaks and see the test that guards it fail
-	@cmake --build $(folder) --parallel $(JOBS)
+breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
 
 bench: build ## training speed and memory; beside PyTorch if PYTORCH names a Python that has torch, transformers, deepspeed, ninja

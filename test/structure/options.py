@@ -15,6 +15,7 @@ OTHERS = {
     "mpirun": ("--bind-to", "--mca", "--allow-run-as-root", "--oversubscribe"),
     "srun": ("--ntasks",),
     "test/check.py": ("--build", "--only"),
+    "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),
     "test/bench/*.py": ("--pairs", "--fresh", "--nice", "--models", "--kit"),
     "tools of the kit for GPU machines": ("--out",),
