@@ -69,8 +69,31 @@ TEST_F(CudaContextTest, EventsOrderStreams) {
 TEST_F(CudaContextTest, WaitsAreForTheLatestRecordBeforeThem) {
   PlanBuilder builder;
   addLatestRecords(builder);
-  Contexts contexts = openCuda(builder.plan);
-  expectOk(runBodies(builder.plan, contexts, kRounds));
+  // Values are reversed from one buffer into the other and back. What orders the streams is recorded twice before: only
+  // the last record counts.
+  constexpr int64_t kCount = 1 << 18;
+  uint32_t indices = builder.buffer(kCount * 8), there = builder.buffer(kCount * 4), here = builder.buffer(kCount * 4);
+  builder.wait(3, 0);  // for the body before
+  builder.record(2, 1);
+  builder.record(2, 0);
+  addGather(builder, here, indices, there, kCount, 0);
+  builder.record(2, 0);
+  builder.wait(2, 1);
+  addGather(builder, there, indices, here, kCount, 1);
+  builder.record(3, 1);
+  std::vector<int64_t> reversed(kCount);
+  for (int64_t i = 0; i < kCount; ++i) reversed[static_cast<size_t>(i)] = kCount - 1 - i;
+  std::vector<float> values(kCount);
+  std::iota(values.begin(), values.end(), 0.0f);
+  for (bool graphs : {true, false}) {
+    DeviceOptions options;
+    options.graphs = graphs;
+    Contexts contexts = openCuda(builder.plan, options);
+    writeBuffer(*contexts[0], builder.plan, indices, reversed);
+    writeBuffer(*contexts[0], builder.plan, here, values);
+    expectOk(runBodies(builder.plan, contexts, kRounds));
+    EXPECT_EQ(readBuffer<float>(*contexts[0], builder.plan, here), values);
+  }
 }
 
 // What a step of the plan below reads, and what it tells the host.
