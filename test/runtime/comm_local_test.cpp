@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -141,6 +143,29 @@ TEST(LocalCommunicator, RanksThatDisagreeAreTold) {
                reinterpret_cast<std::byte*>(values[rank])});
     EXPECT_THAT(status.message(), ::testing::HasSubstr("different collectives"));
   });
+}
+
+TEST(Rendezvous, PartsOfALateRankAreDoneByTheOthers) {
+  constexpr int64_t kRanks = 3;
+  AbortSignal abort;
+  comm::Rendezvous rendezvous(kRanks, abort, 8);
+  for (int round = 0; round < 20; ++round) {
+    std::array<std::atomic<int>, kRanks> done{}, doers{};
+    auto share = [&](int64_t rank) {
+      EXPECT_TRUE(rendezvous
+                      .share(rank, kRanks,
+                             [&](int64_t part) {
+                               ++done[static_cast<size_t>(part)];
+                               ++doers[static_cast<size_t>(rank)];
+                             })
+                      .ok());
+    };
+    onRanks(kRanks - 1, share);  // returns though the last rank is not here
+    for (const std::atomic<int>& times : done) EXPECT_EQ(times, 1);
+    share(kRanks - 1);
+    for (const std::atomic<int>& times : done) EXPECT_EQ(times, 1);
+    EXPECT_EQ(doers[kRanks - 1], 0);
+  }
 }
 
 TEST(LocalCommunicator, AbortEndsEveryRendezvous) {
