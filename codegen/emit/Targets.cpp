@@ -42,12 +42,16 @@ FailureOr<std::vector<KernelTarget>> parseTargets(StringRef text, std::string& e
     }
     result.push_back(target);
   }
-  for (const KernelTarget& target : result)
+  return result;
+}
+
+LogicalResult checkToolkit(const KernelTargets& targets, std::string& error) {
+  for (const KernelTarget& target : targets.list)
     if (target.isGpu() && failed(findToolkit(error))) {
-      error = "the target " + target.name + " " + error;
+      error = "--target " + target.name + " " + error;
       return failure();
     }
-  return result;
+  return success();
 }
 
 }  // namespace sheaf::codegen

@@ -24,8 +24,9 @@ struct KernelTargets {
   bool hasGpu() const;
 };
 
-// "cpu,cuda:sm_90". An unknown target, one named twice, or one that cannot be compiled for on this machine is an error,
-// described in `error`.
+// "cpu,cuda:sm_90". An unknown target or one named twice is an error, described in `error`.
 mlir::FailureOr<std::vector<KernelTarget>> parseTargets(llvm::StringRef text, std::string& error);
+// Whether this machine has what GPU targets need besides the compiler itself; otherwise `error` says what is missing.
+mlir::LogicalResult checkToolkit(const KernelTargets& targets, std::string& error);
 
 }  // namespace sheaf::codegen

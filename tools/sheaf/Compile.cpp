@@ -162,6 +162,7 @@ options::Table compileTable() {
 Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
   o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
+  if (std::string error; mlir::failed(codegen::checkToolkit(o.targets, error))) return Status::error(error);
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);

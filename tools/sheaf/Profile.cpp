@@ -57,6 +57,7 @@ int profile(ProfileOptions& o, const options::Given& given) {
     return misuse("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
   if (given.has("--cpu") && !probe)
     return misuse("--cpu is for --target: this machine is measured with its own kernels");
+  if (std::string error; mlir::failed(codegen::checkToolkit(o.targets, error))) return fail(error);
   if (probe) return writeProbe(o.targets, std::max<int64_t>(o.ranks, 1), o.output);
   measure::MeasureOptions options = exec::thisMachine(o.output);
   if (o.ranks > 0) options.ranks = o.ranks;
