@@ -6,6 +6,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "passes/StepModule.h"
 #include "passes/schedule/Bound.h"
+#include "passes/schedule/Floor.h"
 #include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
@@ -77,6 +78,8 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     candidate.exposed = timeline.exposed;
     candidate.bound = bound.seconds;
     candidate.boundBy = schedule::boundByName(bound.by);
+    if (const std::optional<schedule::Floor> floor = schedule::floorOf(*plan, machine))
+      candidate.floor = floor->seconds, candidate.floorBy = schedule::floorByName(floor->by);
     candidate.bytes = plan->memory().peak_bytes();
     candidate.stateBytes = candidate.wholeBytes = 0;
     for (const plan::Bucket& bucket : plan->buckets())

@@ -28,6 +28,8 @@ struct Candidate {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   double seconds = 0, bound = 0, exposed = 0;
   std::string boundBy;
+  double floor = 0;  // of any plan of the model at this stage: schedule::Floor
+  std::string floorBy;
   uint64_t bytes = 0;       // of the arena
   uint64_t besides = 0;     // what libraries and exchanged sums take, if the limit counts them
   uint64_t stateBytes = 0;  // of what is kept from step to step

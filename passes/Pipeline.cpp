@@ -45,6 +45,10 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
 }
 
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  // Before recomputation adds products: it is what the model needs, whatever the instructions.
+  plan_ir::StateFloorOptions floor;
+  floor.stage = options.stage;
+  passes.addPass(plan_ir::createStateFloor(floor));
   // After everything that decides bits: clones are never merged back.
   train::RecomputeOptions recompute;
   recompute.what = train::stringifyRecomputation(options.recompute).str();

@@ -78,6 +78,7 @@ void Reader::header(ProgramOp program) {
   for (const plan::KindBytes& kind : plan.memory().by_kind())
     kinds.push_back(builder.getNamedAttr(plan::word(kind.kind()), builder.getI64IntegerAttr(kind.bytes())));
   program->setAttr("by_kind", builder.getDictionaryAttr(kinds));
+  if (plan.has_floor()) program->setAttr("floor", stepWorkAttribute(builder, plan.floor()));
   if (plan.has_training()) {
     const plan::Training& training = plan.training();
     MLIRContext* context = builder.getContext();

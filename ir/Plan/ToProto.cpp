@@ -296,6 +296,11 @@ LogicalResult Writer::header(ProgramOp program) {
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))
     if (failed(memoryKinds(program, kinds))) return failure();
+  if (auto floor = program->getAttrOfType<DictionaryAttr>("floor")) {
+    FailureOr<plan::StepWork> work = stepWorkOf(program, floor);
+    if (failed(work)) return failure();
+    *plan.mutable_floor() = std::move(*work);
+  }
   if (auto training = program->getAttrOfType<DictionaryAttr>("training")) {
     plan::Training* to = plan.mutable_training();
     to->set_optimizer(text(training, "optimizer"));

@@ -1,16 +1,12 @@
 // Lowers ops that are library calls, kernels or views.
 #include "llvm/ADT/TypeSwitch.h"
-#include "passes/plan/Lowering.h"
+#include "passes/plan/CallShapes.h"
 
 using namespace mlir;
 
 namespace sheaf::plan_ir {
 
 namespace {
-
-RankedTensorType tensor(Value v) {
-  return cast<RankedTensorType>(v.getType());
-}
 
 SmallVector<int64_t> denseStrides(ArrayRef<int64_t> shape) {
   SmallVector<int64_t> strides(shape.size(), 1);
@@ -50,29 +46,6 @@ bool readInPlace(Value value) {
   });
 }
 
-template <typename Op>
-void setWindow(plan::WindowShape& call, Op op, Value input, ArrayRef<int64_t> window, Value result) {
-  ArrayRef<int64_t> image = tensor(input).getShape(), to = tensor(result).getShape();
-  call.n = image[0], call.c = image[1], call.h = image[2], call.w = image[3];
-  call.kh = window[0], call.kw = window[1];
-  call.oh = to[2], call.ow = to[3];
-  call.strideH = op.getStrides()[0], call.strideW = op.getStrides()[1];
-  call.padTop = op.getPads()[0], call.padLeft = op.getPads()[1];
-  call.padBottom = op.getPads()[2], call.padRight = op.getPads()[3];
-  call.dilationH = op.getDilations()[0], call.dilationW = op.getDilations()[1];
-}
-
-// A convolution or one of its gradients; the values are those of the convolution, or of their types.
-template <typename Call, typename Op>
-Call convolution(Op op, Value input, Value filter, Value result) {
-  Call call;
-  setWindow(call, op, input, tensor(filter).getShape().drop_front(2), result);
-  call.o = tensor(filter).getDimSize(0);
-  call.groups = op.getGroups();
-  call.tf32 = op->hasAttr(train::kTf32Attr);
-  return call;
-}
-
 template <typename Call, typename Op>
 Call pooling(Op op, Value input, Value result) {
   Call call;
@@ -83,20 +56,14 @@ Call pooling(Op op, Value input, Value result) {
 // What train.matmul and train.matmul_epilogue share: the result's place and the shape.
 template <typename Product>
 plan::GemmCall productCall(Lowering& l, Product op) {
-  auto a = tensor(op.getLhs()), b = tensor(op.getRhs()), c = tensor(op.getResult());
-  int64_t rank = c.getRank();
+  auto a = tensor(op.getLhs()), b = tensor(op.getRhs());
+  const int64_t rank = a.getRank();
   l.locations[op.getResult()] = l.placeResult(op.getResult());
-  plan::GemmCall call;
-  call.m = c.getDimSize(rank - 2), call.n = c.getDimSize(rank - 1);
-  call.k = a.getDimSize(op.getTransposeA() ? rank - 2 : rank - 1);
-  call.batch = rank == 3 ? c.getDimSize(0) : 1;
-  call.transposeA = op.getTransposeA(), call.transposeB = op.getTransposeB();
+  plan::GemmCall call = gemmShape(op);
   call.lda = leadingDimension(l, op.getLhs()), call.ldb = leadingDimension(l, op.getRhs());
   call.ldc = leadingDimension(l, op.getResult());
   call.strideA = a.getDimSize(rank - 2) * call.lda, call.strideB = b.getDimSize(rank - 2) * call.ldb;
   call.strideC = call.m * call.ldc;
-  call.tf32 = op->hasAttr(train::kTf32Attr);
-  call.type = elementTypeOf(op.getLhs());
   return call;
 }
 
@@ -142,19 +109,9 @@ LogicalResult lowerMatMulEpilogue(Lowering& l, train::MatMulEpilogueOp op) {
 // What train.attention and its gradient share.
 template <typename Op>
 void setAttention(Lowering& l, plan::AttentionShape& call, Op op) {
-  auto q = tensor(op.getQuery()), k = tensor(op.getKey()), v = tensor(op.getValue());
-  call.b = q.getDimSize(0), call.s = q.getDimSize(1), call.t = k.getDimSize(1);
-  call.h = q.getDimSize(2), call.g = k.getDimSize(2), call.d = q.getDimSize(3), call.e = v.getDimSize(3);
-  call.causal = op.getCausal();
-  call.window = op.getWindow().value_or(0);
-  if (Value mask = op.getMask()) {
-    call.mask = true;
-    call.maskB = tensor(mask).getDimSize(0), call.maskH = tensor(mask).getDimSize(1);
-  }
+  setAttentionShape(call, op);
   call.queryRow = tokenStride(l, op.getQuery()), call.keyRow = tokenStride(l, op.getKey());
   call.valueRow = tokenStride(l, op.getValue()), call.resultRow = tokenStride(l, op.getResult());
-  call.scale = op.getScale().convertToDouble();
-  call.type = elementTypeOf(op.getQuery());
 }
 
 LogicalResult lowerAttention(Lowering& l, train::AttentionOp op) {
@@ -354,15 +311,8 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                         .node = int64_t(d.getNode()),
                                         .ratio = d.getRatio().convertToDouble()});
       })
-      .Case([&](train::ConvOp c) {
-        return simple(convolution<plan::ConvCall>(c, c.getInput(), c.getFilter(), c.getResult()));
-      })
-      .Case([&](train::ConvGradInputOp c) {
-        return simple(convolution<plan::ConvGradInputCall>(c, c.getResult(), c.getFilter(), c.getGradient()));
-      })
-      .Case([&](train::ConvGradFilterOp c) {
-        return simple(convolution<plan::ConvGradFilterCall>(c, c.getInput(), c.getResult(), c.getGradient()));
-      })
+      .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>(
+          [&](auto c) { return simple(convolutionCall(c)); })
       .Case([&](train::MaxPoolOp p) { return simple(pooling<plan::MaxPoolCall>(p, p.getInput(), p.getResult())); })
       .Case([&](train::MaxPoolGradOp p) {
         return simple(pooling<plan::MaxPoolGradCall>(p, p.getInput(), p.getGradient()));

@@ -48,8 +48,10 @@ void StepLowering::createProgram() {
   section.setInsertionPointToEnd(&body.getBody().front());
   program->setAttr("version", head.getI64IntegerAttr(plan::kPlanVersion));
   program->setAttr("producer", head.getStringAttr("sheaf " SHEAF_VERSION));
-  for (auto [from, to] :
-       {std::pair("train.model", "model"), {"train.training", "training"}, {"train.decisions", "decisions"}})
+  for (auto [from, to] : {std::pair("train.model", "model"),
+                          {"train.training", "training"},
+                          {"train.decisions", "decisions"},
+                          {"train.floor", "floor"}})
     if (Attribute attribute = module->getAttr(from)) program->setAttr(to, attribute);
   program->setAttr("ranks", head.getI64IntegerAttr(ranks));
   program->setAttr("zero", head.getI64IntegerAttr(zero::moduleInteger(module, "zero.stage", 0)));
@@ -228,7 +230,7 @@ void LowerToPlan::runOnOperation() {
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
   for (StringRef name :
-       {"train.model", "train.training", "train.decisions", "train.ranks", "train.batch", "zero.stage"})
+       {"train.model", "train.training", "train.decisions", "train.floor", "train.ranks", "train.batch", "zero.stage"})
     module->removeAttr(name);
 }
 

@@ -19,6 +19,16 @@ def LowerToPlan : PlanPass<"lower"> {
                  Option<"cpu", "cpu", "bool", "true", "Reserve the scratch that calls need on the CPU">,
                  Option<"gpu", "gpu", "bool", "false", "Reserve the scratch that calls need on a GPU">];
 }
+def StateFloor : PlanPass<"state-floor"> {
+  let summary = "states the least that any plan of this model at this stage does in a step";
+  let description = [{
+    Flops of the matrix products of forward and backward pass, bytes that the updates of a rank read and write, bytes
+    that are reduced and gathered: the message StepWork of plan.proto, as the module's attribute `train.floor`, which
+    `plan-lower` makes the program's `floor`. Runs before recomputation, so that a plan cannot lower or raise its floor
+    by what it issues.
+  }];
+  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3">];
+}
 def DigestDataflow : PlanPass<"digest-dataflow"> {
   let summary = "writes digests of what outputs and state are computed from into the plan";
   let description = [{

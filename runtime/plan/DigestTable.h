@@ -15,10 +15,10 @@ struct DigestTable {
   List* (Digests::*edit)();
 };
 
-// All tables, in the order in which they are checked: `training` has one entry, `kernel_entries` one for each image and
-// kernel, `dataflow` those of Dataflow.h, the others one for each entry of the plan's table of that name. A digest
-// covers the whole entry but for what does not change results: the learning rate, its schedule, and which buffer holds
-// a state or constant (`dataflow` covers that it is the right one).
+// All tables, in the order in which they are checked: `training` and `floor` have one entry, `kernel_entries` one for
+// each image and kernel, `dataflow` those of Dataflow.h, the others one for each entry of the plan's table of that
+// name. A digest covers the whole entry but for what does not change results: the learning rate, its schedule, and
+// which buffer holds a state or constant (`dataflow` covers that it is the right one).
 inline constexpr DigestTable kDigestTables[] = {
     {"training", &Digests::training, &Digests::mutable_training},
     {"scalars", &Digests::scalars, &Digests::mutable_scalars},
@@ -30,6 +30,7 @@ inline constexpr DigestTable kDigestTables[] = {
     {"kernels", &Digests::kernels, &Digests::mutable_kernels},
     {"kernel_entries", &Digests::kernel_entries, &Digests::mutable_kernel_entries},
     {"images", &Digests::images, &Digests::mutable_images},
+    {"floor", &Digests::floor, &Digests::mutable_floor},
     {"dataflow", &Digests::dataflow, &Digests::mutable_dataflow},
 };
 

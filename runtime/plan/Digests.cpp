@@ -128,6 +128,8 @@ constexpr Table kTables[] = {
      [](const Plan& plan, int i) { return quoted("kernel", plan.kernels(i).symbol()); }},
     {"kernel_entries", kernelEntryHashes, kernelEntryName},
     {"images", imageHashes, [](const Plan& plan, int i) { return quoted("image", plan.images(i).target()); }},
+    {"floor", [](const Plan& plan) { return plan.has_floor() ? Hashes{hashOf(plan.floor())} : Hashes(); },
+     [](const Plan&, int) { return std::string("the floor of a step's work"); }},
 };
 // Tables and kDigestTables stand in the same order; the last of the latter is `dataflow`.
 static_assert(std::size(kTables) + 1 == std::size(kDigestTables));

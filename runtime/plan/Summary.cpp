@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
 
@@ -105,11 +106,6 @@ class Liveness {
   uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
 };
 
-uint64_t collectiveBytes(const Plan& plan, const Collective& collective) {
-  uint64_t parts = collective.op() == ALL_REDUCE ? 1 : static_cast<uint64_t>(plan.ranks());
-  return collective.count() * elementBytes(collective.type()) * parts;
-}
-
 std::array<StageNeeds, 4> stageNeeds(const Plan& plan) {
   std::array<StageNeeds, 4> stages;
   uint64_t ranks = static_cast<uint64_t>(plan.ranks());
@@ -148,6 +144,8 @@ Summary summarize(const Plan& plan) {
           {collective.op(), collective.bucket(), collective.phase(), collectiveBytes(plan, collective)});
     }
   summary.stages = stageNeeds(plan);
+  if (plan.has_floor()) summary.floor = plan.floor();
+  summary.issued = issuedWork(plan);
   return summary;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Summary {
   std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
   std::vector<Communication> communication;
   std::array<StageNeeds, 4> stages;
+  std::optional<StepWork> floor;  // as the plan states it
+  StepWork issued;                // what its instructions do of the same
 };
 
 // The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
@@ -38,6 +40,52 @@ std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
     found->bytes += one.bytes;
   }
   return lines;
+}
+
+// "1.23 Gflop", "456 flop".
+std::string flopsText(uint64_t flops) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  double value = static_cast<double>(flops);
+  size_t unit = 0;
+  for (; value >= 1000; value /= 1000) ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %sflop",
+                unit == 0 || value >= 100 ? 0
+                : value < 10              ? 2
+                                          : 1,
+                value, kUnits[unit]);
+  return text;
+}
+
+json::Value stepWorkJson(const StepWork& work) {
+  json::Object products;
+  for (const ProductFlops& one : work.products()) products.set(productWord(one), one.flops());
+  return json::Object{{"products", std::move(products)},
+                      {"state_bytes", work.state_bytes()},
+                      {"reduced_bytes", work.reduced_bytes()},
+                      {"gathered_bytes", work.gathered_bytes()}};
+}
+
+// The floor beside what the instructions do.
+std::string floorText(const Plan& plan, const Summary& summary) {
+  if (!summary.floor) return "\nthe plan states no floor: what a step of its model does at least\n";
+  std::string out = "\nwhat a rank does in a step, at least for this model and stage, and by these instructions\n";
+  auto line = [&](const std::string& name, const std::string& least, const std::string& issued, uint64_t a,
+                  uint64_t b) {
+    char times[32] = "";
+    if (a > 0) std::snprintf(times, sizeof times, "%8.2f x", static_cast<double>(b) / static_cast<double>(a));
+    out += cat("  ", padded(name, 22), padded(least, 12, true), padded(issued, 14, true), times, "\n");
+  };
+  auto bytes = [&](const std::string& name, uint64_t a, uint64_t b) { line(name, bytesText(a), bytesText(b), a, b); };
+  for (const ProductFlops& issued : summary.issued.products()) {
+    const uint64_t least = flopsOf(*summary.floor, issued.type(), issued.tf32());
+    line(cat(productWord(issued), " products"), flopsText(least), flopsText(issued.flops()), least, issued.flops());
+  }
+  bytes("state in updates", summary.floor->state_bytes(), summary.issued.state_bytes());
+  if (plan.ranks() == 1) return out;
+  bytes("reduced over ranks", summary.floor->reduced_bytes(), summary.issued.reduced_bytes());
+  bytes("gathered from ranks", summary.floor->gathered_bytes(), summary.issued.gathered_bytes());
+  return out;
 }
 
 }  // namespace
@@ -84,6 +132,8 @@ json::Value summaryJson(const Plan& plan) {
                       {"communication", std::move(communication)},
                       {"buckets", std::move(buckets)},
                       {"stages", std::move(stages)},
+                      {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
+                      {"issued", stepWorkJson(summary.issued)},
                       {"instructions", json::Object{{"prologue", plan.prologue_size()},
                                                     {"body", plan.body_size()},
                                                     {"epilogue", plan.epilogue_size()}}},
@@ -130,11 +180,17 @@ std::string summaryText(const Plan& plan) {
   for (const CommunicationLine& line : lines)
     out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(word(line.op), 15),
                padded(word(line.phase), 9), padded(bytesText(line.bytes), 10, true), "\n");
+  out += floorText(plan, summary);
   if (plan.decisions_size() > 0) out += "\ndecisions\n";
   constexpr int kShown = 12;
-  for (int i = 0; i < plan.decisions_size() && i < kShown; ++i) out += cat("  ", plan.decisions(i), "\n");
-  if (plan.decisions_size() > kShown)
-    out += cat("  and ", plan.decisions_size() - kShown, " more; all of them are in --format json\n");
+  int hidden = 0;
+  for (int i = 0; i < plan.decisions_size(); ++i) {
+    // The predicted step with its bound and floor is shown in any case.
+    const bool shown = i < kShown || plan.decisions(i).starts_with("schedule: ");
+    if (shown) out += cat("  ", plan.decisions(i), "\n");
+    hidden += shown ? 0 : 1;
+  }
+  if (hidden > 0) out += cat("  and ", hidden, " more; all of them are in --format json\n");
   return out;
 }
 

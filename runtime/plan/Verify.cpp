@@ -10,6 +10,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -338,6 +339,7 @@ Status verifyPlan(const Plan& plan) {
   if (uint64_t needed = libraryBytes(plan); plan.memory().library_bytes() < needed)
     return wrong("memory.library_bytes",
                  cat("declared are ", plan.memory().library_bytes(), " bytes, the library calls may take ", needed));
+  if (Status sound = checkFloor(plan); !sound.ok()) return wrong("floor", sound.message());
   return {};
 }
 

@@ -40,10 +40,18 @@ double factorOf(const std::vector<GemmFactor>& shapes, const Work& work) {
   return std::exp(sum / weights);
 }
 
-double gemmSeconds(const ComputeCost& compute, const Work& work) {
-  const GemmCost* cost = find(compute.gemm, work.type, [&](const GemmCost& c) {
+const GemmCost* gemmCost(const ComputeCost& compute, const Work& work) {
+  return find(compute.gemm, work.type, [&](const GemmCost& c) {
     return c.tf32 == work.tf32 && (c.anyLayout || (c.transposeA == work.transposeA && c.transposeB == work.transposeB));
   });
+}
+
+const AttentionCost* attentionCost(const ComputeCost& compute, plan::ElementType type, bool gradient) {
+  return find(compute.attention, type, [&](const AttentionCost& c) { return c.gradient == gradient; });
+}
+
+double gemmSeconds(const ComputeCost& compute, const Work& work) {
+  const GemmCost* cost = gemmCost(compute, work);
   if (!cost) return 0;
   auto per = [](double half, int64_t size) { return half / static_cast<double>(std::max<int64_t>(size, 1)); };
   return work.flops / cost->rate *
@@ -53,8 +61,7 @@ double gemmSeconds(const ComputeCost& compute, const Work& work) {
 }
 
 double attentionSeconds(const ComputeCost& compute, const Work& work) {
-  const AttentionCost* cost =
-      find(compute.attention, work.type, [&](const AttentionCost& c) { return c.gradient == work.gradient; });
+  const AttentionCost* cost = attentionCost(compute, work.type, work.gradient);
   if (!cost) return 0;
   const double keys = static_cast<double>(std::max<int64_t>(work.n, 1));
   const double width = static_cast<double>(std::max<int64_t>(work.k, 1));
@@ -147,6 +154,33 @@ double Profile::seconds(const Work& work) const {
   return profile::seconds(compute(), work) * share();
 }
 
+double Profile::bestProductRate(plan::ElementType type, bool tf32) const {
+  const ComputeCost& costs = compute();
+  double best = 0;
+  for (const bool transposeA : {false, true})
+    for (const bool transposeB : {false, true}) {
+      Work work;
+      work.type = type, work.tf32 = tf32;
+      work.transposeA = transposeA, work.transposeB = transposeB;
+      const GemmCost* cost = gemmCost(costs, work);
+      if (!cost) continue;
+      // Interpolated factors lie between 1 and the measured ones.
+      double least = 1;
+      for (const GemmFactor& shape : cost->shapes) least = std::min(least, shape.factor);
+      best = std::max(best, cost->rate / least * std::max(costs.convolution, 1.0));
+    }
+  for (const bool gradient : {false, true})
+    if (const AttentionCost* cost = attentionCost(costs, type, gradient)) best = std::max(best, cost->rate);
+  return best / share();
+}
+
+double Profile::bestMemoryBandwidth() const {
+  double best = 0;
+  for (const Curve* curve : {&compute().kernels, &compute().moves})
+    for (const auto& [size, bandwidth] : curve->points) best = std::max(best, bandwidth);
+  return best / share();
+}
+
 template <typename Visit>
 void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const {
   const bool network = nodes(ranks) > 1;
@@ -180,6 +214,15 @@ double Profile::seconds(const Transfer& transfer) const {
                                 sentOf(transfer.op, transfer.ranks) * bytes / (way.bandwidth.at(part) * scale));
   });
   return least;
+}
+
+double Profile::bestLinkBandwidth(int64_t ranks) const {
+  double best = 0;
+  for (const plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
+    forEachWay(op, ranks, [&](const LinkCost& way, double scale) {
+      for (const auto& [size, bandwidth] : way.bandwidth.points) best = std::max(best, bandwidth * scale);
+    });
+  return best;
 }
 
 }  // namespace sheaf::profile

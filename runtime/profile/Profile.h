@@ -135,6 +135,12 @@ class Profile {
   // Seconds of a collective from the arrival of the last rank. With one rank, the overhead of an instruction.
   double seconds(const Transfer& transfer) const;
 
+  // The best rates of a rank while all ranks compute: seconds() never says that work takes less. 0: the profile has
+  // none.
+  double bestProductRate(plan::ElementType type, bool tf32) const;  // flop/s of products, attention, convolutions
+  double bestMemoryBandwidth() const;                               // bytes/s of kernels and calls that move data
+  double bestLinkBandwidth(int64_t ranks) const;  // bytes/s that a rank sends in a collective over so many ranks
+
  private:
   int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }
   // The entry whose number of threads is nearest to that of a rank.

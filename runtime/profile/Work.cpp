@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::profile {
@@ -57,16 +58,15 @@ Work gemmWork(plan::ElementType type, int64_t m, int64_t n, int64_t k, int64_t b
 
 Work attentionWork(plan::ElementType type, int64_t batch, int64_t heads, int64_t queries, int64_t keys, int64_t width,
                    int64_t valueWidth, bool causal, bool gradient, int64_t window) {
-  if (!causal || window <= 0 || window > keys) window = keys;
-  const double d = static_cast<double>(width), e = static_cast<double>(valueWidth), most = static_cast<double>(window);
-  // On average over the queries; the first ones see fewer keys than the window has.
-  const double seen = causal ? most * (1 - most / (2 * static_cast<double>(std::max<int64_t>(keys, 1)))) : most;
+  plan::AttentionShape shape;
+  shape.b = batch, shape.h = heads, shape.s = queries, shape.t = keys, shape.d = width, shape.e = valueWidth;
+  shape.causal = causal, shape.window = window;
   Work work;
   work.kind = Work::Kind::kAttention;
   work.type = type;
-  work.flops = 2.0 * static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(queries) * seen *
-               (gradient ? 3 * d + 2 * e : d + e);
-  work.m = queries, work.n = window, work.k = width, work.batch = batch * heads;
+  work.flops = static_cast<double>(gradient ? plan::attentionGradFlops(shape) : plan::attentionFlops(shape));
+  work.m = queries, work.n = causal && window > 0 && window < keys ? window : keys, work.k = width,
+  work.batch = batch * heads;
   work.gradient = gradient;
   work.causal = causal;
   return work;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted steps of large models on machines that are not at hand, beside the bound and the schedules of other systems.
+"""Predicted steps of large models on machines that are not at hand, beside bound and floor and the schedules of other systems.
 
     python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N]
 
@@ -31,7 +31,7 @@ def row(tools, model, machine, precision, rows, folder, kept):
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     if done.returncode:
         short = re.search(r"([\d.]+ \w+) \(\d+ bytes\) too much", done.stderr)
-        return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | {seconds:.1f} s |"
+        return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | | {seconds:.1f} s |"
     told = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
     chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
     fitting = {n: p for n, p in told["baselines"].items() if p["fits"]}
@@ -48,7 +48,8 @@ def row(tools, model, machine, precision, rows, folder, kept):
     kept.append(faster >= 1 / 1.001)
     equal = f"{faster:.2f}, {within['peak_bytes'] / gib:.1f}" if within else "does not fit"
     return (f"| {model.stem} | {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {told['bound_seconds'] * 1e3:,.1f} ({told['bound_by']}) "
-            f"| {100 * (step / told['bound_seconds'] - 1):.1f} % | {told['peak_bytes'] / gib:.1f} ({told['peak_bytes'] / told['live_bytes']:.3f}) "
+            f"| {100 * (step / told['bound_seconds'] - 1):.1f} % | {told['floor_seconds'] * 1e3:,.1f} ({told['floor_by']}) "
+            f"| {told['peak_bytes'] / gib:.1f} ({told['peak_bytes'] / told['live_bytes']:.3f}) "
             f"| {fsdp2['step_seconds'] / step:.2f}, {fsdp2['peak_bytes'] / gib:.1f}{'' if fsdp2['fits'] else ', too many'} "
             f"| {equal} | {beside} | {seconds:.1f} s |")
 
@@ -61,8 +62,8 @@ def main():
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--rows", type=int, default=1, help="rows of the batch on each rank")
     args = parser.parse_args()
-    print("| model | machine | chosen | step, ms | bound, ms | gap | arena, GiB (times what is alive) | FSDP2: time, GiB | within its bytes: time, GiB | best other that fits | compile, CPU |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| model | machine | chosen | step, ms | bound, ms | gap | floor, ms | arena, GiB (times what is alive) | FSDP2: time, GiB | within its bytes: time, GiB | best other that fits | compile, CPU |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     kept = []
     with tempfile.TemporaryDirectory(prefix="sheaf-schedules-") as folder:
         for model in MODELS:

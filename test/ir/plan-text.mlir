@@ -2,8 +2,8 @@
 // RUN: sheaf-opt %s | sheaf-opt | FileCheck %s
 // RUN: sheaf-opt %s | FileCheck %s --check-prefix=EXACT --strict-whitespace
 
-// CHECK: plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}}
-plan.program attributes {ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}} {
+// CHECK: plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}}
+plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}} {
   // CHECK: %[[P:.*]] = plan.buffer "p" parameters offset 128 bytes 256 persistent
   %p = plan.buffer "p" parameters offset 128 bytes 256 persistent
   // CHECK: %[[X:.*]] = plan.buffer "x" activations offset 384 bytes 64

@@ -333,6 +333,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"files and constants changed", otherFiles, false},
     {"kernels changed", otherKernels, false},
     {"images changed", otherImages, false},
+    {"floor changed", otherFloors, false},
     {"digests missing or changed", otherDigests, false},
 };
 

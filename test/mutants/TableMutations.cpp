@@ -339,6 +339,24 @@ std::vector<Mutation> repeatedAtTheEnd(const Plan& plan) {
   return m.list;
 }
 
+std::vector<Mutation> otherFloors(const Plan& plan) {
+  Maker m{plan};
+  for (int i = 0; i < plan.floor().products_size(); ++i)
+    for (const int64_t change : {-1, 1})
+      m.add(cat("a flop ", change < 0 ? "less" : "more", " of products ", i, " of the floor"), [i, change](Plan& p) {
+        plan::ProductFlops& products = *p.mutable_floor()->mutable_products(i);
+        products.set_flops(products.flops() + static_cast<uint64_t>(change));
+      });
+  m.add("fewer bytes of state in the floor",
+        [](Plan& p) { p.mutable_floor()->set_state_bytes(p.floor().state_bytes() / 2); });
+  m.add("more bytes to reduce in the floor",
+        [](Plan& p) { p.mutable_floor()->set_reduced_bytes(p.floor().reduced_bytes() + 1); });
+  m.add("more bytes to gather in the floor",
+        [](Plan& p) { p.mutable_floor()->set_gathered_bytes(p.floor().gathered_bytes() + 1); });
+  if (plan.has_floor()) m.add("no floor", [](Plan& p) { p.clear_floor(); });
+  return m.list;
+}
+
 std::vector<Mutation> otherDigests(const Plan& plan) {
   Maker m{plan};
   for (const plan::DigestTable& table : plan::kDigestTables) {

@@ -85,6 +85,19 @@ class TrainingPlan {
 
   sheaf::plan::Plan plan;
 
+  // What a rank does at least, by hand: the product of `rows` rows with 128 elements; of 58 parameters the gradient is
+  // read, parameter and momentum are read and written; gradients are reduced, sums or parameters gathered.
+  sheaf::plan::StepWork floor() const {
+    sheaf::plan::StepWork floor;
+    sheaf::plan::ProductFlops& products = *floor.add_products();
+    products.set_type(sheaf::plan::F32);
+    products.set_flops(2 * kElements * static_cast<uint64_t>(plan.batch()) / ranks_);
+    floor.set_state_bytes(58 * 5 * sizeof(float) / (stage_ >= 1 ? ranks_ : 1));
+    floor.set_reduced_bytes(58 * sizeof(float));
+    floor.set_gathered_bytes(58 * sizeof(float));
+    return floor;
+  }
+
   // The initial bytes of both parameters, in the plan's layout: what the plan's file `weights.bin` holds.
   static std::vector<float> initial() {
     std::vector<float> values(58);

@@ -22,7 +22,9 @@ using testing::TrainingPlan;
 // At stage 2, with a second input, state, constant and kernel beside the hand-made plan's, so that there is something
 // to exchange.
 Plan digested() {
-  Plan plan = TrainingPlan(2, 2, 8).plan;
+  TrainingPlan made(2, 2, 8);
+  Plan plan = made.plan;
+  *plan.mutable_floor() = made.floor();
   *plan.add_inputs() = plan.inputs(0);
   plan.mutable_inputs(1)->set_name("labels");
   *plan.add_files() = plan.files(0);
@@ -164,6 +166,10 @@ const Change kAttacks[] = {
      "kernel 'decay' in image 'cpu' (table kernel_entries, entry 1)"},
     {"ImageFeatures", [](Plan& p) { p.mutable_images(0)->add_features("avx512f"); },
      "image 'cpu' (table images, entry 0)"},
+    {"FloorLowered", [](Plan& p) { p.mutable_floor()->mutable_products(0)->set_flops(1); },
+     "the floor of a step's work (table floor, entry 0) is not what was compiled"},
+    {"FloorRemoved", [](Plan& p) { p.clear_floor(); },
+     "table floor is not what was compiled: it has 0 entries, the plan states digests of 1"},
     {"Attribute", [](Plan& p) { call(p, "square_sum").mutable_call()->mutable_attributes(0)->set_integer(32); },
      "(table dataflow, entry 2)"},
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 
 #include "runtime/profile/Profile.h"
 #include "runtime/profile/Work.h"
@@ -74,11 +75,12 @@ TEST(Work, OfAttentionLeavesOutWhatACausalMaskHidesAndScratch) {
   call.set_scratch_per_thread(4096);
   const Work work =
       workOfCall(call, {operandOf(100, plan::READ), operandOf(50, plan::WRITE), operandOf(8192, plan::READ_WRITE)});
-  EXPECT_EQ(work.flops, 2.0 * 2 * 3 * 64 * 64 * (16 + 16) / 2);
+  // 1 + 2 + ... + 64 scores of a head.
+  EXPECT_EQ(work.flops, 2.0 * 2 * 3 * (64 * 65 / 2) * (16 + 16));
   EXPECT_EQ(work.bytes, 150);
-  // A window of 16 keys, of which the first queries have but half on average.
+  // A window of 16 keys, of which the first 16 queries have 1, 2, ..., 16.
   EXPECT_EQ(attentionWork(plan::F32, 2, 3, 64, 64, 16, 16, true, false, 16).flops,
-            2.0 * 2 * 3 * (48 * 16 + 16 * 8) * (16 + 16));
+            2.0 * 2 * 3 * (48 * 16 + 16 * 17 / 2) * (16 + 16));
   EXPECT_EQ(work.batch, 6);
   const Work gradient = attentionWork(plan::BF16, 2, 3, 64, 64, 16, 16, true, true);
   EXPECT_EQ(gradient.flops, 2.5 * work.flops);
@@ -139,6 +141,33 @@ TEST(Profile, CostsWork) {
   EXPECT_NEAR(p.seconds(attention), 1e-6 + attention.flops / 1e12 * 2 * 2, 1e-12);
   EXPECT_EQ(p.seconds(Work()), 0);
   EXPECT_EQ(p.slowdown(), 0.25);
+}
+
+TEST(Profile, HasBestRatesThatNoWorkExceeds) {
+  const Profile p = made(profileText(kLinks));
+  EXPECT_EQ(p.bestProductRate(plan::F32, false), 1e12);
+  EXPECT_EQ(p.bestProductRate(plan::BF16, false), 4e12);
+  EXPECT_EQ(p.bestProductRate(plan::F64, false), 1e12);
+  EXPECT_EQ(p.bestMemoryBandwidth(), 4e9);
+  EXPECT_EQ(p.bestLinkBandwidth(4), 2e9);
+  // Attention may be faster than other products, and a measured shape faster than the rate.
+  const std::string fast = std::regex_replace(profileText(kLinks), std::regex(R"("rate": 1e12, "half_width")"),
+                                              R"("rate": 3e12, "half_width")");
+  EXPECT_EQ(made(fast).bestProductRate(plan::F32, false), 3e12);
+  const std::string shaped = std::regex_replace(profileText(kLinks), std::regex(R"("half": \[0, 0, 0\])"),
+                                                R"("half": [0, 0, 0], "shapes": [[64, 64, 64, 0.5], [8, 8, 8, 2]])");
+  const Profile s = made(shaped);
+  EXPECT_EQ(s.bestProductRate(plan::BF16, false), 8e12);
+  const Work product = gemmWork(plan::BF16, 64, 64, 64, 1, false, false);
+  EXPECT_GT(s.seconds(product), product.flops / 8e12);
+  EXPECT_LT(s.seconds(product) - 1e-6, product.flops / 7.9e12);
+}
+
+TEST(Profile, SharesTheBestRatesOfAMachine) {
+  // Four ranks of a thread each on two cores compute at half the rate.
+  const Profile p = *made(profileText(kLinks, R"("cores": 2, )")).withRanks(4);
+  EXPECT_EQ(p.bestProductRate(plan::F32, false), 0.5e12);
+  EXPECT_EQ(p.bestMemoryBandwidth(), 2e9);
 }
 
 TEST(Profile, TakesTheQuickestWayOfACollective) {

@@ -201,9 +201,9 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
   mlir::Builder b(module->getContext());
-  std::string decision =
-      cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds),
-          ", bound ", secondsText(chosen->bound), " (", chosen->boundBy, ")");
+  std::string decision = cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ",
+                             secondsText(chosen->seconds), ", bound ", secondsText(chosen->bound), " (",
+                             chosen->boundBy, "), floor ", secondsText(chosen->floor), " (", chosen->floorBy, ")");
   auto decide = [&](mlir::Operation* holder, const char* name) {
     llvm::SmallVector<mlir::Attribute> all;
     if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name)) all.append(decisions.begin(), decisions.end());

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "passes/schedule/Baselines.h"
 #include "passes/schedule/Bound.h"
+#include "passes/schedule/Floor.h"
 #include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
@@ -25,6 +27,7 @@ struct Simulation {
   PlanLoop loop;
   Timeline timeline;
   Bound bound;
+  std::optional<Floor> floor;
   uint64_t peak = 0, limit = 0, live = 0;
   std::map<std::string, double> parts;                            // seconds by kind of instruction
   std::vector<std::pair<std::string, BaselineResult>> baselines;  // with their best knobs
@@ -45,6 +48,7 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   const bool limited = result.peak <= result.limit && machine.ranks() == plan.ranks();
   const MemoryBound effect = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
   result.bound = boundOf(loop.loop, data, limited ? &effect : nullptr);
+  result.floor = floorOf(plan, machine);
   result.live = liveBytes(model, orderOf(model));
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
@@ -61,9 +65,21 @@ double gap(const Simulation& s) {
   return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
 }
 
+// What any plan of the model at this stage takes at least, beside what these instructions do.
+std::string floorText(const Simulation& s) {
+  if (!s.floor) return "floor: the plan states none";
+  std::string text = cat("floor ", secondsText(s.floor->seconds), " (", floorByName(s.floor->by),
+                         ") for other instructions of the same model and stage");
+  if (s.floor->seconds <= 0) return text;
+  char times[64];
+  std::snprintf(times, sizeof times, "; the bound is %.2f times that", s.bound.seconds / s.floor->seconds);
+  return text + times;
+}
+
 void printText(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
+  std::printf("%s\n", floorText(s).c_str());
   std::printf(
       "%lld ranks of %s; exposed communication %s; peak %s a rank, %s\n", static_cast<long long>(machine.ranks()),
       machine.name().c_str(), secondsText(s.timeline.exposed).c_str(), bytesText(s.peak).c_str(),
@@ -106,6 +122,12 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                                             {"communication", s.bound.communication},
                                             {"cycle", s.bound.cycle},
                                             {"memory", s.bound.memory}}},
+                    {"floor_seconds", s.floor ? json::Value(s.floor->seconds) : json::Value()},
+                    {"floor_by", s.floor ? json::Value(floorByName(s.floor->by)) : json::Value()},
+                    {"floors", s.floor ? json::Value(json::Object{{"products", s.floor->products},
+                                                                  {"state", s.floor->state},
+                                                                  {"communication", s.floor->communication}})
+                                       : json::Value()},
                     {"exposed_communication_seconds", s.timeline.exposed},
                     {"compute_seconds", s.timeline.computeSeconds},
                     {"communication_seconds", s.timeline.linkSeconds},

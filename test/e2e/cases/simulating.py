@@ -1,11 +1,13 @@
 """The simulator: what `sheaf simulate` tells of plans on machines, what `sheaf profile` measures, and what both refuse."""
 import json
+import re
 
 from formats import read_log
 from harness import Case, expect
 from training import CONFIGS, data_arguments
 
 KINDS = ("compute", "communication", "cycle", "memory")
+FLOORS = ("products", "state", "communication")
 
 
 def cases(session):
@@ -14,6 +16,10 @@ def cases(session):
             yield Case(f"simulating/{profile}/ranks-{ranks}/zero-{zero}",
                        lambda p=profile, r=ranks, z=zero: simulated(session, p, r, z))
     yield Case("simulating/text", lambda: text(session))
+    yield Case("simulating/floor-of-models", lambda: floor_of_models(session))
+    yield Case("simulating/floor-doubled-products", lambda: doubled_products(session))
+    yield Case("simulating/floor-recomputation", lambda: recomputation(session))
+    yield Case("simulating/floor-not-stated", lambda: no_floor(session))
     yield Case("simulating/other-ranks", lambda: other_ranks(session))
     yield Case("simulating/memory-limit", lambda: memory_limit(session))
     yield Case("simulating/edited-profile", lambda: edited_profile(session))
@@ -41,6 +47,9 @@ def simulated(session, machine, ranks, zero):
     expect(told["bound_by"] in KINDS, f"bound by {told['bound_by']}")
     expect(0 < told["bound_seconds"] <= told["step_seconds"] * (1 + 1e-9), f"bound {told['bound_seconds']}, step {told['step_seconds']}")
     expect(told["bound_seconds"] >= max(told["bounds"].values()), "the bound is not the largest of its terms")
+    expect(told["floor_by"] in FLOORS and told["floor_seconds"] == max(told["floors"].values()), f"floors {told['floors']}")
+    expect(0 < told["floor_seconds"] <= told["bound_seconds"] * (1 + 1e-9), f"floor {told['floor_seconds']}, bound {told['bound_seconds']}")
+    expect((told["floors"]["communication"] > 0) == (ranks > 1), f"a floor of communication on {ranks} ranks: {told['floors']}")
     expect(told["peak_bytes"] == session.inspect(plan)["memory"]["peak_bytes"], f"peak {told['peak_bytes']}")
     exposed = told["step_seconds"] - told["compute_seconds"]
     expect(abs(told["exposed_communication_seconds"] - exposed) < 1e-9, f"exposed {told['exposed_communication_seconds']}")
@@ -54,8 +63,93 @@ def text(session):
     out = session.succeed("sheaf", "simulate", plan_of(session, 4, 3), "--profile", "h100x8").out
     first = out.splitlines()[0]
     expect(first.startswith("step ") and " bound " in first and " gap " in first, first)
+    second = out.splitlines()[1]
+    expect(re.match(r"floor \S+ \S+ \((products|state|communication)\) for other instructions", second), second)
+    expect("the bound is " in second and " times that" in second, second)
     for word in ("exposed communication", "peak", "gemm", "kernel", "all_gather", "reduce_scatter"):
         expect(word in out, f"no '{word}' in\n{out}")
+
+
+def floor_of_models(session):
+    """Every plan's instructions do what its model needs, and without recomputation no other products than these, but for
+    the scores that the gradient of attention computes again."""
+    for name, config in CONFIGS.items():
+        for ranks, zero in ((1, 0), (2, 0), (2, 1), (4, 2), (4, 3)):
+            told = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))
+            floor, issued = told["floor"], told["issued"]
+            where = f"{name} on {ranks} ranks at stage {zero}: {floor}, {issued}"
+            # The parameters of these models are f32; AdamW and momentum keep states, plain SGD none.
+            whole = 4 * (told["parameters"] + told["frozen_parameters"])
+            trained = 4 * told["parameters"]
+            states = floor["state_bytes"] * (ranks if zero else 1) / trained
+            expect(abs(states - round(states)) < 1e-3 and round(states) in (3, 5, 7), f"{states} words of state an element: {where}")
+            gathered = 0 if ranks == 1 else whole if zero == 3 else trained
+            expect((floor["reduced_bytes"], floor["gathered_bytes"]) == (trained if ranks > 1 else 0, gathered), where)
+            attention = "gpt2" in config.model or "llama" in config.model or "mistral" in config.model
+            for word, flops in issued["products"].items():
+                more = flops / floor["products"][word]
+                expect(1 < more < 1.2 if attention else more == 1, f"{more} times the products: {where}")
+            for key in ("state_bytes", "reduced_bytes", "gathered_bytes"):
+                expect(floor[key] <= issued[key], where)
+            # Padding apart (small models have much of it), what is issued is what is needed, except for second gathers.
+            expect(issued["reduced_bytes"] <= 1.5 * floor["reduced_bytes"] + 4096 * ranks, where)
+
+
+def doubled_products(session):
+    """A plan that issues every product twice has a bound to match, and no gap; its floor shows what it wastes."""
+    where, plan = session.folder(), plan_of(session, 4, 3)
+    lines = session.succeed("sheaf", "inspect", plan, "--format", "text").out.split("\n")
+    product = re.compile(r' *plan\.call "(gemm|attention|attention_grad)"')
+    (where / "twice.mlir").write_text("\n".join(line for one in lines for line in ([one, one] if product.match(one) else [one])))
+    session.succeed("sheaf", "assemble", where / "twice.mlir", "-o", where / "twice.plan", "--redigest")
+    session.succeed("sheaf", "verify", where / "twice.plan")
+    once, twice = (simulate(session, p, "--profile", "cpu") for p in (plan, where / "twice.plan"))
+    seconds = sum(once["seconds_by_kind"][kind] for kind in ("gemm", "attention", "attention_grad"))
+    expect(twice["floor_seconds"] == once["floor_seconds"] and twice["floors"] == once["floors"], "the floor moves")
+    for key in ("bound_seconds", "step_seconds"):
+        expect(twice[key] - once[key] > 0.99 * seconds, f"{key}: {once[key]} and twice {twice[key]}, products take {seconds}")
+    first, second = (session.inspect(p) for p in (plan, where / "twice.plan"))
+    expect(second["floor"] == first["floor"], "inspect tells another floor")
+    expect(second["issued"]["products"] == {k: 2 * v for k, v in first["issued"]["products"].items()}, f"{second['issued']}")
+    for key in ("state_bytes", "reduced_bytes", "gathered_bytes"):
+        expect(second["issued"][key] == first["issued"][key], f"{key} of {second['issued']}")
+    row = re.search(r"f32 products .* (\S+) x\n", session.succeed("sheaf", "inspect", where / "twice.plan").out)
+    expect(row and 2 <= float(row[1]) < 2.4, "the summary does not show products issued twice")
+
+
+def recomputation(session):
+    """What a plan computes again is in its bound and not in its floor."""
+    options = CONFIGS["gpt2-tiny"].options
+    plain, again = (session.plan("gpt2-tiny", 4, 3, 8, options + ("--recompute", what)) for what in ("none", "all"))
+    first, second = session.inspect(plain), session.inspect(again)
+    expect(first["floor"] == second["floor"], f"floors {first['floor']} and {second['floor']}")
+    more = second["issued"]["products"]["f32"] / first["issued"]["products"]["f32"]
+    expect(1.2 < more < 1.4, f"recomputing everything multiplies products by {more}")
+    told = [simulate(session, p, "--profile", "cpu") for p in (plain, again)]
+    expect(told[0]["floor_seconds"] == told[1]["floor_seconds"], "the floor moves")
+    gaps = [t["bound_seconds"] / t["floor_seconds"] for t in told]
+    expect(gaps[1] > 1.1 * gaps[0] >= 1.1, f"bounds of {gaps} times the floor")
+    # Where plans are compared, the compiler tells it, too.
+    summary = session.succeed("sheaf", "inspect", plain).out
+    expect(re.search(r"(?m)^  schedule: .*, bound \S+ \S+ \(\w+\), floor \S+ \S+ \(\w+\)$", summary), summary)
+
+
+def no_floor(session):
+    """A plan by hand need not state one, and then none is made up."""
+    where, plan = session.folder(), plan_of(session, 4, 3)
+    text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
+    less = re.sub(r'plan\.digests "floor".*\n', "", re.sub(r"floor = \{[^}]*\{[^}]*\}[^}]*\}, ", "", text))
+    expect("floor = {" in text and 'digests "floor"' in text, "the text has no floor")
+    expect("floor = {" not in less and 'digests "floor"' not in less, "the text has a floor still")
+    (where / "none.mlir").write_text(less)
+    session.succeed("sheaf", "assemble", where / "none.mlir", "-o", where / "none.plan")
+    session.succeed("sheaf", "verify", where / "none.plan")
+    told = simulate(session, where / "none.plan", "--profile", "cpu")
+    expect(told["floor_seconds"] is None and told["floor_by"] is None and told["floors"] is None, f"{told}")
+    out = session.succeed("sheaf", "simulate", where / "none.plan", "--profile", "cpu").out
+    expect("floor: the plan states none" in out, out)
+    expect(session.inspect(where / "none.plan")["floor"] is None, "inspect makes up a floor")
+    expect("states no floor" in session.succeed("sheaf", "inspect", where / "none.plan").out, "inspect does not say so")
 
 
 def other_ranks(session):
