@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "passes/schedule/BaselineGroups.h"
+#include "passes/schedule/Ddp.h"
+#include "passes/schedule/DeepCompile.h"
 #include "passes/schedule/DeepSpeed.h"
 #include "passes/schedule/Fsdp2.h"
 

@@ -1,11 +1,12 @@
 // DeepCompile (deepspeed/compile): gathers of single parameters, moved by passes over the graphs of the forward and the
 // backward pass.
+#include "passes/schedule/DeepCompile.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "passes/schedule/BaselineGroups.h"
-#include "passes/schedule/DeepSpeed.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::schedule {
@@ -105,8 +106,8 @@ class Stage3 {
     return launches;
   }
 
-  // schedule_prefetch: backwards through the graph, gathers are collected and fused, and launched where memory or what
-  // they bring would exceed its limit; what is left, at the graph's begin.
+  // schedule_prefetch: backwards through the graph, gathers are collected and fused, and launched where memory or the
+  // gathered bytes would exceed their limit; what is left, at the graph's begin.
   std::vector<Launch> prefetch(int backward) const {
     const uint32_t begin = backward ? step_.backward : 0, end = backward ? step_.compute.size() : step_.backward;
     const std::vector<ParameterVisit>& visits = visits_[backward];

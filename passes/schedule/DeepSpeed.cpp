@@ -252,18 +252,4 @@ BaselineSchedule deepSpeedSchedule(const BaselineStep& step, const DeepSpeedKnob
   return s;
 }
 
-BaselineSchedule ddpSchedule(const BaselineStep& step, uint64_t bucketBytes) {
-  BaselineSchedule s;
-  const uint64_t width = std::max<uint64_t>(gradientWidth(step), 1);
-  // Gradients are views into the buckets, which stay.
-  s.constantBytes = step.otherBytes + parameterBytes(step) + gradientBytes(step) + step.optimizerBytes;
-  for (const GradientBucket& bucket : gradientBuckets(step, bucketBytes / width))
-    s.reductions.push_back(
-        {step.transferSeconds({plan::ALL_REDUCE, bucket.bytes, step.ranks}), 0, bucket.first, bucket.ready});
-  s.updateSeconds = step.updateSecondsPerElement * static_cast<double>(trainedElements(step));
-  s.normSeconds = 0;  // every rank has all gradients
-  s.knobs = cat("bucket_cap_mb ", bucketBytes >> 20);
-  return s;
-}
-
 }  // namespace sheaf::schedule

@@ -1,4 +1,4 @@
-// DeepSpeed's ZeRO stages 1 to 3 as baselines, eager and under DeepCompile, and PyTorch's DistributedDataParallel.
+// DeepSpeed's ZeRO stages 1 to 3, eager, as baselines.
 // docs/schedule.md says how they are modelled, and from which sources.
 #pragma once
 
@@ -24,18 +24,5 @@ struct DeepSpeedKnobs {
 };
 
 BaselineSchedule deepSpeedSchedule(const BaselineStep& step, const DeepSpeedKnobs& knobs);
-
-// DeepCompile: its passes at stage 3, or its reductions at stages 1 and 2.
-struct DeepCompileKnobs {
-  int64_t stage = 3;
-  bool prefetch = true, selectiveGather = true;  // passes of stage 3, which run by default
-  double reduceBucketSize = 5e8;
-};
-
-// `deviceBytes`: of a rank's memory, which its passes plan for; 0: no limit.
-BaselineSchedule deepCompileSchedule(const BaselineStep& step, const DeepCompileKnobs& knobs, uint64_t deviceBytes);
-
-// `bucketBytes`: bucket_cap_mb.
-BaselineSchedule ddpSchedule(const BaselineStep& step, uint64_t bucketBytes);
 
 }  // namespace sheaf::schedule

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "passes/schedule/BaselineGroups.h"
+#include "passes/schedule/Ddp.h"
+#include "passes/schedule/DeepCompile.h"
 #include "passes/schedule/DeepSpeed.h"
 #include "passes/schedule/Fsdp2.h"
 #include "passes/schedule/ShippedProfiles.h"
