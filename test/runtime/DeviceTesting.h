@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/Device.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/plan.pb.h"
@@ -163,6 +164,23 @@ inline Status runCall(const plan::AnyCall& call, std::vector<Argument>& argument
   SHEAF_RETURN_IF_ERROR(context.synchronize());
   for (size_t i = 0; i < arguments.size(); ++i)
     SHEAF_RETURN_IF_ERROR(context.read(builder.plan.buffers(i).offset(), arguments[i].bytes));
+  return Status();
+}
+
+// Runs the call with 1, 2 and 5 threads; the arguments become those of the last run. Bits that depend on the number of
+// threads are an error.
+inline Status runOnThreads(const plan::AnyCall& call, std::vector<Argument>& arguments, CallOptions options = {}) {
+  const std::vector<Argument> before = arguments;
+  std::vector<Argument> first;
+  for (int threads : {1, 2, 5}) {
+    arguments = before;
+    options.threads = threads;
+    SHEAF_RETURN_IF_ERROR(runCall(call, arguments, options));
+    if (threads == 1) first = arguments;
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].bytes != first[i].bytes)
+        return Status::error(cat("operand ", i, " on ", threads, " threads differs from that on one"));
+  }
   return Status();
 }
 

@@ -170,28 +170,17 @@ TEST_P(Attention, MatchesLoopsAndDoesNotDependOnThreads) {
   Tensor plain[3] = {p.query, p.key, p.value};
   for (Tensor& tensor : plain) tensor.offset = 0;
 
-  std::vector<Argument> first, firstGradients;
-  for (int threads : {1, 2, 5}) {
-    CallOptions options;
-    options.threads = threads;
-    std::vector<Argument> run = forward;
-    Status status = runCall(attentionCall(p, scale), run, options);
-    ASSERT_TRUE(status.ok()) << status.message();
-    std::vector<Argument> backward{run[0],
-                                   run[1],
-                                   run[2],
-                                   Argument::input(run[out].values<float>()),
-                                   Argument::input(run[out + 1].values<float>()),
-                                   Argument::input(gradient)};
-    if (c.maskB) backward.push_back(run[3]);
-    for (const Tensor& tensor : plain) backward.push_back(Argument::output<float>(p.elements(tensor), NAN));
-    status = runCall(gradientCall(p, scale), backward, options);
-    ASSERT_TRUE(status.ok()) << status.message();
-    if (threads == 1) first = run, firstGradients = backward;
-    for (size_t i = 0; i < run.size(); ++i) ASSERT_TRUE(run[i].bytes == first[i].bytes) << threads << " threads";
-    for (size_t i = 0; i < backward.size(); ++i)
-      ASSERT_TRUE(backward[i].bytes == firstGradients[i].bytes) << threads << " threads";
-  }
+  std::vector<Argument> first = forward;
+  ASSERT_EQ(runOnThreads(attentionCall(p, scale), first).message(), "");
+  std::vector<Argument> firstGradients{first[0],
+                                       first[1],
+                                       first[2],
+                                       Argument::input(first[out].values<float>()),
+                                       Argument::input(first[out + 1].values<float>()),
+                                       Argument::input(gradient)};
+  if (c.maskB) firstGradients.push_back(first[3]);
+  for (const Tensor& tensor : plain) firstGradients.push_back(Argument::output<float>(p.elements(tensor), NAN));
+  ASSERT_EQ(runOnThreads(gradientCall(p, scale), firstGradients).message(), "");
   expectTensor("result", p, p.result, first[out].values<float>(), r.result, 1e-5);
   std::vector<float> logSumExp = first[out + 1].values<float>();
   for (size_t i = 0; i < logSumExp.size(); ++i) {

@@ -32,19 +32,10 @@ Call windowCall(const Case& c) {
   return call;
 }
 
-// Runs with 1, 2 and 5 threads, expects the same bits, and returns the operand of that index.
-std::vector<float> runOnThreads(const plan::AnyCall& call, const std::vector<Argument>& before, size_t index) {
-  std::vector<Argument> first;
-  for (int threads : {1, 2, 5}) {
-    std::vector<Argument> arguments = before;
-    CallOptions options;
-    options.threads = threads;
-    Status status = runCall(call, arguments, options);
-    EXPECT_TRUE(status.ok()) << status.message();
-    if (threads == 1) first = arguments;
-    EXPECT_TRUE(arguments[index].bytes == first[index].bytes) << threads << " threads";
-  }
-  return first[index].values<float>();
+// The operand of that index after runs on 1, 2 and 5 threads, which must have the same bits.
+std::vector<float> resultOf(const plan::AnyCall& call, std::vector<Argument> arguments, size_t index) {
+  EXPECT_EQ(runOnThreads(call, arguments).message(), "");
+  return arguments[index].values<float>();
 }
 
 void expectNear(const std::vector<float>& values, const std::vector<double>& expected, double tolerance) {
@@ -80,14 +71,14 @@ TEST_P(Convolution, MatchesLoopsAndDoesNotDependOnThreads) {
                 filterGradient[with] += double(gradient[to]) * input[from];
               }
   auto out = [](size_t count) { return Argument::output<float>(count, NAN); };
-  expectNear(runOnThreads(windowCall<plan::ConvCall>(c),
-                          {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
-             result, 1e-4);
-  expectNear(runOnThreads(windowCall<plan::ConvGradInputCall>(c),
-                          {Argument::input(gradient), Argument::input(filter), out(input.size())}, 2),
+  expectNear(
+      resultOf(windowCall<plan::ConvCall>(c), {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
+      result, 1e-4);
+  expectNear(resultOf(windowCall<plan::ConvGradInputCall>(c),
+                      {Argument::input(gradient), Argument::input(filter), out(input.size())}, 2),
              inputGradient, 1e-4);
-  expectNear(runOnThreads(windowCall<plan::ConvGradFilterCall>(c),
-                          {Argument::input(input), Argument::input(gradient), out(filter.size())}, 2),
+  expectNear(resultOf(windowCall<plan::ConvGradFilterCall>(c),
+                      {Argument::input(input), Argument::input(gradient), out(filter.size())}, 2),
              filterGradient, 3e-4);
 }
 
@@ -122,13 +113,12 @@ TEST_P(Pooling, TakesTheFirstMaximum) {
         result[to] = best < 0 ? -INFINITY : input[best];
         if (best >= 0) inputGradient[best] += gradient[to];
       }
-  EXPECT_EQ(runOnThreads(windowCall<plan::MaxPoolCall>(c),
-                         {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
+  EXPECT_EQ(resultOf(windowCall<plan::MaxPoolCall>(c),
+                     {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
             result);
-  EXPECT_EQ(
-      runOnThreads(windowCall<plan::MaxPoolGradCall>(c),
-                   {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
-      inputGradient);
+  EXPECT_EQ(resultOf(windowCall<plan::MaxPoolGradCall>(c),
+                     {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
+            inputGradient);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Pooling,
