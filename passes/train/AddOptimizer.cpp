@@ -1,4 +1,5 @@
-// Declares the update rule that train.update ops name, by PyTorch's formulas, and guards every rule as asked.
+// Declares the update rule that train.update ops name, and adds the guards of --clip-norm and --on-nan skip to every
+// rule.
 #include <cmath>
 #include <limits>
 
@@ -24,7 +25,7 @@ struct Hyperparameter {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// PyTorch's names and defaults, but for betas, which are two keys here.
+// PyTorch's names and defaults, but for betas, which are two keys here; Lion's are its authors'.
 ArrayRef<Hyperparameter> hyperparametersOf(StringRef optimizer) {
   static const Hyperparameter sgd[] = {{"lr", 1e-3, 0, kInfinity},
                                        {"momentum", 0, 0, kInfinity},
@@ -41,9 +42,12 @@ ArrayRef<Hyperparameter> hyperparametersOf(StringRef optimizer) {
                                          {"beta2", 0.999, 0, 1},
                                          {"eps", 1e-8, 0, kInfinity},
                                          {"weight_decay", 1e-2, 0, kInfinity}};
+  static const Hyperparameter lion[] = {
+      {"lr", 1e-4, 0, kInfinity}, {"beta1", 0.9, 0, 1}, {"beta2", 0.99, 0, 1}, {"weight_decay", 0, 0, kInfinity}};
   if (optimizer == "sgd") return sgd;
   if (optimizer == "adam") return adam;
   if (optimizer == "adamw") return adamw;
+  if (optimizer == "lion") return lion;
   return {};
 }
 
@@ -66,7 +70,7 @@ FailureOr<double> parseValue(StringRef text) {
 FailureOr<Rule> parseRule(StringRef text, function_ref<InFlightDiagnostic()> emitError) {
   auto [name, settings] = text.split(':');
   ArrayRef<Hyperparameter> known = hyperparametersOf(name);
-  if (known.empty()) return emitError() << "unknown optimizer '" << name << "': take sgd, adam or adamw";
+  if (known.empty()) return emitError() << "unknown optimizer '" << name << "': take sgd, adam, adamw or lion";
   Rule rule{name.str(), {}};
   for (const Hyperparameter& h : known) rule.values[h.key] = h.value;
 
@@ -181,6 +185,19 @@ void buildAdam(RegionBuilder& b, const Rule& rule, bool decoupled, Value paramet
   b.finish({t.fma(step, t.div(m, denominator), parameter), m, v});
 }
 
+// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2): every element moves by the
+// learning rate in the direction of an average of gradient and momentum.
+void buildLion(RegionBuilder& b, const Rule& rule, Value parameter, Value gradient) {
+  TensorBuilder& t = b.t;
+  Value m = b.state("exp_avg"), difference = t.sub(gradient, m);
+  if (rule["weight_decay"] != 0)
+    parameter = t.mul(parameter, b.scalar(ScalarKind::one_minus_lr_times, rule["weight_decay"]));
+  Value average = t.fma(b.scalar(ScalarKind::constant, 1 - rule["beta1"]), difference, m);
+  Value direction = t.make<SignOp>(average.getType(), average);
+  m = t.fma(b.scalar(ScalarKind::constant, 1 - rule["beta2"]), difference, m);
+  b.finish({t.fma(b.scalar(ScalarKind::lr_times, -1), direction, parameter), m});
+}
+
 // Multiplies the gradient by the clip scale, and keeps parameter and states where the gradient norm is not finite.
 void guard(OptimizerOp op, bool clip, bool skip) {
   Block& body = op.getBody().front();
@@ -253,6 +270,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     RegionBuilder region(op);
     if (rule->name == "sgd")
       buildSgd(region, *rule, parameter, gradient);
+    else if (rule->name == "lion")
+      buildLion(region, *rule, parameter, gradient);
     else
       buildAdam(region, *rule, rule->name == "adamw", parameter, gradient);
     module->setAttr("train.lr", builder.getF64FloatAttr((*rule)["lr"]));

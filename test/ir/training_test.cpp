@@ -133,6 +133,19 @@ std::vector<double> adam(double lr, double beta1, double beta2, double eps, doub
   return out;
 }
 
+// Lion's, algorithm 2 of its paper.
+std::vector<double> lion(double lr, double beta1, double beta2, double decay) {
+  double p = 0.7, m = 0;
+  std::vector<double> out;
+  for (int t = 1; t <= 5; ++t) {
+    const double g = std::sin(3 * p) + 0.1 * t, c = beta1 * m + (1 - beta1) * g;
+    p -= lr * ((c > 0) - (c < 0) + decay * p);
+    m = beta2 * m + (1 - beta2) * g;
+    out.push_back(p);
+  }
+  return out;
+}
+
 void expectTrajectory(const std::string& optimizer, const std::vector<double>& expected, bool clip = false,
                       bool skip = false) {
   AddOptimizerOptions options;
@@ -154,6 +167,9 @@ TEST(Optimizers, MatchTheirFormulas) {
   expectTrajectory("adamw", adam(1e-3, 0.9, 0.999, 1e-8, 1e-2, true));
   expectTrajectory("", adam(1e-3, 0.9, 0.999, 1e-8, 1e-2, true));
   expectTrajectory("adamw:lr=0.1,weight_decay=0.3", adam(0.1, 0.9, 0.999, 1e-8, 0.3, true));
+  expectTrajectory("lion", lion(1e-4, 0.9, 0.99, 0));
+  // Large steps change the gradient's sign: the momentum and its two averages decide.
+  expectTrajectory("lion:lr=0.9,beta1=0.6,beta2=0.8,weight_decay=0.1", lion(0.9, 0.6, 0.8, 0.1));
 }
 
 TEST(Optimizers, ClipScalesTheGradientAndSkipKeepsTheState) {
