@@ -201,6 +201,18 @@ LogicalResult thresholdedRelu(Node& n) {
   return n.set(0, n.emit.select(above, x, n.emit.splatLike(x, 0)));
 }
 
+// x + bias below -lambd, x - bias above lambd, else 0.
+LogicalResult shrink(Node& n) {
+  if (failed(floatOperand(n))) return failure();
+  Emitter& e = n.emit;
+  const double lambda = n.number("lambd", 0.5), bias = n.number("bias", 0);
+  Tensor x = n.input(0), zero = e.splatLike(x, 0);
+  Tensor below = e.compare(Predicate::lt, x, e.splatLike(x, -lambda));
+  Tensor above = e.compare(Predicate::gt, x, e.splatLike(x, lambda));
+  Tensor negative = e.select(below, e.scalar<train::AddOp>(x, bias), zero);
+  return n.set(0, e.select(above, e.scalar<train::SubOp>(x, bias), negative));
+}
+
 constexpr Operator kOperators[] = {
     {"And", 7, 0, 2, logical<train::AndOp>},
     {"BitwiseAnd", 18, 0, 2, bitwise<train::AndOp>},
@@ -237,6 +249,7 @@ constexpr Operator kOperators[] = {
     {"Softsign", 1, 0, 1, softsign},
     {"Mish", 18, 0, 1, mish},
     {"ThresholdedRelu", 10, 0, 1, thresholdedRelu},
+    {"Shrink", 9, 0, 1, shrink},
 };
 
 // Adds the operator that the op's row in ir/Train/ElementwiseOps.td names, if it names one.
