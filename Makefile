@@ -57,11 +57,11 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)
 
-bench: build ## training speed and memory; beside PyTorch if PYTORCH names a Python that has torch, transformers, deepspeed, ninja
+bench: build ## training speed and memory; against PyTorch if PYTORCH names a Python that has torch, transformers, deepspeed, ninja
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-floor
 	@python3 test/bench/bench.py --tools $(folder)/bin --out build/bench $(if $(PYTORCH),--pytorch $(PYTORCH)) $(BENCH)
 
-predict: build ## predicted beside measured steps, on this machine
+predict: build ## predicted and measured steps, on this machine
 	@python3 test/bench/predict.py --tools $(folder)/bin
 
 docs: build ## build/release/pages: dialects, passes and operators, generated from the sources

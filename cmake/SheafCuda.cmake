@@ -1,6 +1,6 @@
 # CUDA: libsheaf_cuda.so and its double for tests need a toolkit of version 12.8 or later (nvcc, cuBLASLt, and NCCL's
 # header; NCCL itself is loaded at run time). Without one, CUDA devices and their tests are left out. CMAKE's own CUDA
-# language is not used: it wants a whole toolkit in the usual places, where a few packages suffice.
+# language is not used: it needs a whole toolkit in the usual places, where a few packages suffice.
 option(SHEAF_CUDA "Build CUDA devices and their tests if there is a toolkit" ON)
 set(SHEAF_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "What our own kernels are compiled for; the last one as PTX, too")
 
@@ -45,7 +45,7 @@ function(sheaf_cuda_objects variable)
   set(flags -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -Xcompiler=-fPIC,-fvisibility=hidden,-Wall
       -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR} -I${SHEAF_CUDA_INCLUDE})
   if(SHEAF_WERROR)
-    # Kernels whose registers do not suffice are errors, too: they would be slow, and nobody would see why.
+    # Kernels whose registers do not suffice are errors, too: otherwise they would be slow without a notice.
     list(APPEND flags -Werror=all-warnings -Xptxas=--warn-on-spills)
   endif()
   foreach(architecture IN LISTS SHEAF_CUDA_ARCHITECTURES)

@@ -30,7 +30,7 @@ if(SHEAF_SANITIZE STREQUAL "address")
   add_link_options(-fsanitize=address,undefined)
   # LLVM's allocators poison what they have not handed out, but only in code that is compiled with ASan: ours, not libMLIR.
   # LeakSanitizer up to GCC 13 looks for headers of thread-local blocks that glibc has not had since 2.25, and now and then
-  # dies at exit of what it takes for one: it is told not to look.
+  # crashes at exit on other bytes: the option turns the search off.
   list(APPEND SHEAF_SANITIZER_ENVIRONMENT
     "ASAN_OPTIONS=intercept_tls_get_addr=0:allow_user_poisoning=0:strict_string_checks=1:detect_stack_use_after_return=1:exitcode=99"
     "UBSAN_OPTIONS=print_stacktrace=1:exitcode=99")

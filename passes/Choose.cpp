@@ -20,15 +20,15 @@ using mlir::failed;
 using mlir::failure;
 using mlir::FailureOr;
 
-// Times within this part of each other are the same; then the fewer bytes win.
+// Times that differ by less than this fraction count as equal; the candidate with fewer bytes is chosen.
 constexpr double kSameTime = 1e-3;
-// Within this part of the bound buckets of other sizes are not worth the time.
+// A step this close to its bound: other bucket sizes are not tried.
 constexpr double kNearBound = 0.005;
-// A gap to the bound from which on it is worth to try whether more room closes it.
+// From this gap to the bound on, candidates with more free memory are tried.
 constexpr double kWorthRoom = 0.02;
-// Tries at finding how many buckets may stay gathered.
+// Tries to find how many buckets may stay gathered.
 constexpr int kRetentions = 4;
-// Tries at laying a plan out within a limit that its live bytes keep.
+// Tries to lay a plan out within a limit that its live bytes respect.
 constexpr int kLayouts = 3;
 // As zero-form-buckets chooses.
 constexpr int64_t kMostBucketBytes = 64 << 20;
@@ -87,7 +87,7 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     for (const plan::Buffer& buffer : plan->buffers())
       if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
     if (choices.wholeMemory) {
-      // As sheaf-run starts ranks unless told otherwise: a process for each GPU, one for all ranks of a CPU.
+      // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
       const plan::RankMemory memory =
           machine.isOfGpus() ? plan::gpuRankMemory(*plan, plan->ranks() > 1, true) : plan::cpuRankMemory(*plan);
       candidate.besides = memory.total() - candidate.bytes;
@@ -272,14 +272,14 @@ class Chooser {
 }  // namespace
 
 std::string Candidate::text() const {
-  std::string told = cat("ZeRO-", options.stage);
+  std::string text = cat("ZeRO-", options.stage);
   if (options.recompute != train::Recomputation::none)
-    told += cat(", recomputing ", options.recompute == train::Recomputation::all ? "everything" : "kernels", " in ",
+    text += cat(", recomputing ", options.recompute == train::Recomputation::all ? "everything" : "kernels", " in ",
                 options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");
-  if (options.bucketBytes > 0) told += cat(", buckets of ", bytesText(options.bucketBytes));
+  if (options.bucketBytes > 0) text += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
-    told += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
-  return told;
+    text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
+  return text;
 }
 
 FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {

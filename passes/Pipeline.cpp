@@ -32,7 +32,7 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(mlir::createCSEPass());
   // Before composites are taken apart: the pieces of a split's gradient are recognised by their padding.
   passes.addPass(train::createMergePads());
-  if (options.epilogues) passes.addPass(train::createFuseEpilogues());
+  if (options.gemmEpilogues) passes.addPass(train::createFuseGemmEpilogues());
   passes.addPass(train::createDecompose());
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());

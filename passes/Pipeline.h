@@ -12,7 +12,7 @@ namespace sheaf {
 struct PipelineOptions {
   std::string optimizer;  // NAME[:key=value,...]; empty: the model's own, else adamw
   bool clip = false, skip = false;
-  bool epilogues = false;  // see train-fuse-epilogues
+  bool gemmEpilogues = false;  // see train-fuse-gemm-epilogues
   train::Precision precision = train::Precision::f32,
                    reducePrecision = train::Precision::bf16;  // see train-set-precision
   int64_t stage = 0;

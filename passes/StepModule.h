@@ -1,4 +1,4 @@
-// What every pass asks of the module that it works on.
+// The step function and attributes of the module that a pass works on.
 #pragma once
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -21,7 +21,7 @@ inline int64_t ranksOf(mlir::ModuleOp module) {
   return moduleInteger(module, "train.ranks", 1);
 }
 
-// The stage that passes act by: one rank has nothing to shard.
+// The ZeRO stage that passes use: 0 for one rank, which has nothing to shard.
 inline int64_t effectiveStage(mlir::ModuleOp module) {
   return ranksOf(module) > 1 ? moduleInteger(module, "zero.stage", 0) : 0;
 }

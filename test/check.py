@@ -53,11 +53,11 @@ def formatted():
     names = [ROOT / n for n in files.stdout.split("\0") if n and (ROOT / n).exists()]
     if not names:
         return True
-    told = subprocess.run(["clang-format-14", "--dry-run", "--Werror", *names], capture_output=True, text=True)
-    if told.returncode:
-        wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", told.stderr, re.MULTILINE)))
+    result = subprocess.run(["clang-format-14", "--dry-run", "--Werror", *names], capture_output=True, text=True)
+    if result.returncode:
+        wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", result.stderr, re.MULTILINE)))
         print("format: `make format` rewrites", *[os.path.relpath(w, ROOT) for w in wrong], flush=True)
-    return told.returncode == 0
+    return result.returncode == 0
 
 
 def failed_with(code, counts, what):
@@ -90,10 +90,10 @@ def report_of(test):
 
 def cases_of(report):
     """What a GoogleTest's report says of its cases."""
-    told = json.loads(report.read_text())
-    cases = [c for suite in told["testsuites"] for c in suite["testsuite"]]
+    summary = json.loads(report.read_text())
+    cases = [c for suite in summary["testsuites"] for c in suite["testsuite"]]
     skipped = sum(c["result"] in ("SKIPPED", "SUPPRESSED") for c in cases)
-    failed = told["failures"] + told["errors"]
+    failed = summary["failures"] + summary["errors"]
     return Counts(len(cases) - failed - skipped, failed, skipped)
 
 
@@ -149,9 +149,9 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
     if not report.exists():
         print("the end-to-end tests left no report", flush=True)
         return Counts(failed=1)
-    told = json.loads(report.read_text())
-    counts = Counts(told["passed"], told["failed"], told["skipped"])
-    lost = told["cases"] - counts.passed - counts.failed - counts.skipped
+    summary = json.loads(report.read_text())
+    counts = Counts(summary["passed"], summary["failed"], summary["skipped"])
+    lost = summary["cases"] - counts.passed - counts.failed - counts.skipped
     if lost:
         print(f"{lost} end-to-end tests did not run", flush=True)
         counts.failed += lost

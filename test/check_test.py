@@ -40,7 +40,7 @@ class Scratch(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def told(self, kind, *arguments):
+    def results_of(self, kind, *arguments):
         """(passed, failed, skipped), and what was printed."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             counts = kind(self.build, 1, self.environment, self.results, *arguments)
@@ -60,7 +60,7 @@ class CTest(Scratch):
 
     def counts(self):
         (self.build / "CTestTestfile.cmake").write_text("".join(self.tests))
-        return self.told(check.gtest)
+        return self.results_of(check.gtest)
 
     def test_reports_are_counted(self):
         self.add("a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
@@ -133,7 +133,7 @@ class Lit(Scratch):
         text = "" if codes is None else (
             f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'code': c} for c in codes]})!r})\n")
         self.script(self.build / "bin" / "lit", f"{text}raise SystemExit({exit_code})\n")
-        return self.told(check.lit)
+        return self.results_of(check.lit)
 
     def test_codes(self):
         self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0), ((3, 0, 1), ""))
@@ -148,7 +148,7 @@ class EndToEnd(Scratch):
     def counts(self, report, exit_code):
         text = "" if report is None else (
             f"import sys\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
-        return self.told(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
+        return self.results_of(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
 
     def test_exit_code(self):
         whole = {"cases": 3, "passed": 2, "failed": 0, "skipped": 1}

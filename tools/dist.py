@@ -22,7 +22,7 @@ def pack(build, out):
                    stdout=subprocess.DEVNULL)
     archive = out / f"{name}.tar.xz"
     with tarfile.open(archive, "w:xz", preset=1) as tar:
-        # Nobody's name and no time, so that the same files give the same archive.
+        # No owner and no time, so that the same files give the same archive.
         def anonymous(entry):
             entry.uid = entry.gid = entry.mtime = 0
             entry.uname = entry.gname = ""

@@ -29,7 +29,7 @@ struct CpuImage {
 };
 
 // Compiles the fusions; `symbols` receives, for each, the name of its kernel in `entries`. Fusions that are the same
-// but for their operands share a kernel. A fusion that is no row program is a diagnostic at the fusion.
+// but for their operands share a kernel. A fusion that is not a row program is a diagnostic at the fusion.
 mlir::FailureOr<CpuImage> compileFusions(llvm::ArrayRef<train::FusionOp> fusions, std::vector<std::string>& symbols,
                                          const CpuTargetOptions& options);
 

@@ -22,7 +22,7 @@ class Flattener {
   Flattener(const ELF64LEObjectFile& file, std::string& error) : file(file), error(error) {}
 
   FailureOr<FlatImage> run() {
-    // Text first: an entry's offset is then independent of the constants behind it.
+    // Text first: an entry's offset is then independent of the constants after it.
     for (bool text : {true, false})
       for (const SectionRef& section : file.sections())
         if (failed(place(section, text))) return failure();

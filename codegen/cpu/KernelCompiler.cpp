@@ -29,7 +29,7 @@ using namespace mlir;
 namespace sheaf::codegen {
 namespace {
 
-// Instruction sets that generated code may use; what else a CPU has (crypto, virtualisation) is none of its business.
+// Instruction sets that generated code may use; other features of a CPU (crypto, virtualisation) do not matter.
 constexpr const char* kInstructionSets[] = {
     "avx",     "avx2",       "fma",        "f16c",        "bmi",        "bmi2",         "lzcnt",          "movbe",
     "popcnt",  "avx512f",    "avx512bw",   "avx512cd",    "avx512dq",   "avx512vl",     "avx512fp16",     "avx512bf16",

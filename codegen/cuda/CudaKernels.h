@@ -34,7 +34,7 @@ struct CudaImage {
   std::vector<size_t> kernelOf;  // of each fusion
 };
 
-// Compiles the fusions. Kernels whose registers do not suffice are mapped anew until they do. What goes wrong is a
+// Compiles the fusions. Kernels that need too many registers are mapped again until they fit. Errors are a
 // diagnostic at the fusion or at the module.
 mlir::FailureOr<CudaImage> compileCudaKernels(llvm::ArrayRef<train::FusionOp> fusions,
                                               const CudaTargetOptions& options);

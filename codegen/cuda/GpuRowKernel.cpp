@@ -126,7 +126,7 @@ void GpuRowKernel::emitFlat() {
   for (int64_t i = 0; i < mapping.chunks; ++i)
     if (auto chunk = chunkAt(a.mul(block, index(mapping.span())), 0, i)) chunks.push_back(*chunk);
   storeChunks(zero, {}, chunks);
-  // What is left behind the last whole vector.
+  // The elements after the last whole vector.
   int64_t rest = program.elements % mapping.lanes;
   if (!rest) return;
   Value mine = a.compare(arith::CmpIPredicate::slt, thread, index(rest));
@@ -341,7 +341,7 @@ void GpuRowKernel::emitBlocks() {
       row = a.select(valid, row, first);
     }
     emitRow(row, valid, next);
-    // Nobody reduces the next row where others still read what was left for this one.
+    // No thread reduces the next row while others still read the values of this one.
     if (mapping.perRow > 32) threads.barrier();
     return next;
   });

@@ -1,8 +1,8 @@
 // Emits the GPU kernel of a row program: a gpu.func whose parameters are the fusion's operands and results, in order,
 // as bare pointers to global memory. It does all rows: the launch is that of its mapping.
 //
-// All threads reach every barrier and exchange; what lies outside of the rows or columns is computed on copies of what
-// lies inside and not stored. The order of every sum depends on the mapping alone.
+// All threads reach every barrier and exchange; elements outside of the rows or columns are computed on copies of
+// elements inside and not stored. The order of every sum depends on the mapping alone.
 #pragma once
 
 #include "codegen/cuda/Mapping.h"
@@ -22,7 +22,7 @@ struct GpuEmission {
 };
 
 // Appends the kernel `symbol` to a module of another context, in which arith, gpu, llvm, math, scf and vector are
-// loaded; what it shares among the threads of a block is a global beside it, `symbol`_shared.
+// loaded; shared memory of a block is a global next to it, `symbol`_shared.
 void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission,
                       llvm::StringRef symbol, mlir::gpu::GPUModuleOp module);
 

@@ -125,7 +125,7 @@ Mapping chooseMapping(const RowProgram& program, int pressure) {
     if (!program.hasColumnPartials) m.chunks = streamingChunks(traffic, m.lanes, pressure);
     m.chunks = std::min<int64_t>(m.chunks, llvm::divideCeil(vectors, m.perRow));
     m.tiles = llvm::divideCeil(program.columns, m.span());
-    // A block that stores a row's scalar must not do so while others still read the one that lies there.
+    // A block that stores a row's scalar must not do so while others still read the old value.
     if (mayOverwriteRowOperand(program) && m.tiles > 1) {
       m.perRow = threadsFor(vectors, kStreamThreads);
       m.rounds = llvm::divideCeil(program.columns, m.span());

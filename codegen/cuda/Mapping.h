@@ -12,7 +12,7 @@ namespace sheaf::codegen {
 //
 // Row reductions need a row in one block: tiles is 1. With column partials a block does the `block` rows of the program
 // that share a row of partial sums, one after the other; else it does one row for each group. A flat program is one
-// row of all whole vectors, in tiles of one round; the elements behind them are the first block's.
+// row of all whole vectors, in tiles of one round; the elements after them belong to the first block.
 struct Mapping {
   int64_t lanes = 1;
   int64_t perRow = 1, groups = 1;  // powers of two; their product is a multiple of 32
@@ -24,8 +24,8 @@ struct Mapping {
   int64_t span() const { return perRow * lanes * chunks; }
 };
 
-// `pressure` says how often a mapping of the program needed more registers than there are: the higher, the less a
-// thread holds.
+// `pressure`: how often a mapping of the program needed more registers than there are. The higher it is, the fewer
+// elements a thread holds.
 Mapping chooseMapping(const RowProgram& program, int pressure);
 // A pressure at which a mapping cannot be relieved any further.
 inline constexpr int kMostPressure = 4;

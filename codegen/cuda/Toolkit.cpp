@@ -83,7 +83,7 @@ std::optional<std::pair<int, int>> versionOf(StringRef text) {
   return std::pair(major, minor);
 }
 
-// The number in front of `unit`, which ends where the text does.
+// The number before `unit`, which ends where the text does.
 int numberBefore(StringRef text, StringRef unit) {
   size_t at = text.find(unit);
   if (at == StringRef::npos) return 0;
@@ -125,7 +125,7 @@ FailureOr<Toolkit> findToolkit(std::string& error) {
   llvm::SmallString<128> fatbinary = path::parent_path(ptxas);
   path::append(fatbinary, "fatbinary");
   if (!fs::can_execute(fatbinary)) {
-    error = std::string(kNeeded) + ": " + ptxas + " has no fatbinary beside it";
+    error = std::string(kNeeded) + ": " + ptxas + " is there, but fatbinary is not in the same folder";
     return failure();
   }
   ScratchFolder folder;

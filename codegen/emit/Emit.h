@@ -1,4 +1,4 @@
-// What a program in the `plan` dialect needs to become a file: compiled kernels, and files that are there.
+// What a program in the `plan` dialect needs before it is written: compiled kernels, and files that exist.
 #pragma once
 
 #include <string>

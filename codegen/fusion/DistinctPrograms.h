@@ -14,7 +14,7 @@ struct DistinctPrograms {
   std::vector<size_t> programOf;     // of each fusion
 };
 
-// A fusion that is no row program is a diagnostic at the fusion.
+// A fusion that is not a row program is a diagnostic at the fusion.
 mlir::FailureOr<DistinctPrograms> distinctPrograms(llvm::ArrayRef<train::FusionOp> fusions);
 
 }  // namespace sheaf::codegen

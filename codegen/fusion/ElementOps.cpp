@@ -131,7 +131,7 @@ static Value emitMod(ArithBuilder& a, Value x, Value y, Type element, bool fmod)
   return a.select(adjust, a.add(r, y), r);
 }
 
-// Shifts by what is no number of bits below the width move every bit out; the bare instructions are undefined there.
+// Shifts by less than 0, or by the width or more, move every bit out; the bare instructions are undefined there.
 static Value emitShiftLeft(ArithBuilder& a, Value x, Value y) {
   Type type = x.getType();
   Value width = a.integer(type, ArithBuilder::elementOf(type).getIntOrFloatBitWidth()), zero = a.integer(type, 0);

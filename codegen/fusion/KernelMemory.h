@@ -6,7 +6,7 @@
 namespace sheaf::codegen {
 
 // A tensor in memory, dense but for its rows, which start `pitch` elements apart. Booleans are bytes. `element` is the
-// tensor's element type in any context. What is `invariant` nobody writes while the kernel runs.
+// tensor's element type in any context. `invariant`: not written while the kernel runs.
 struct Buffer {
   mlir::Value pointer;
   mlir::Type element;

@@ -1,4 +1,4 @@
-// From emitted kernels to the code of a target, as far as all targets go the same way.
+// From emitted kernels to the code of a target, the part that all targets share.
 #pragma once
 
 #include <string>

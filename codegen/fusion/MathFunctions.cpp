@@ -138,7 +138,7 @@ Value logOfPositive(ArithBuilder& a, Value x) {
   return Format(x.getType()).isDouble ? logOfF64(a, x) : logOfF32(a, x);
 }
 
-// log1p(u), but log(2x) where x is so large that 1 is nothing beside it and its square might overflow.
+// log1p(u), but log(2x) where x is so large that adding 1 does not change it and its square might overflow.
 Value log1pOrLogOfTwice(ArithBuilder& a, Value u, Value x) {
   Type type = x.getType();
   Value limit = a.constant(type, Format(type).isDouble ? 0x1p60 : 0x1p30);
@@ -297,7 +297,7 @@ Value emitPow(ArithBuilder& a, Value x, Value y) {
   Value zero = a.constant(type, 0.0), one = a.constant(type, 1.0);
   Value magnitude = a.abs(x);
   Value result = emitExp(a, a.mul(y, emitLog(a, magnitude)));
-  // A negative base: a sign for odd integers, NaN for what is no integer. From 2^53 on all floats are even.
+  // A negative base: a sign for odd integers, NaN for other numbers. From 2^53 on all floats are even.
   Value half = a.mul(y, a.constant(type, 0.5));
   Value integral = a.compare(CmpFPredicate::OEQ, a.floor(y), y);
   Value even = a.compare(CmpFPredicate::OEQ, a.floor(half), half);

@@ -103,7 +103,7 @@ Value RowEmitter::outerIndex(IotaOp op, Value row) {
 }
 
 // Whether the column is (not) an i64 scalar of the row, as in picking a label's logit; null for any other comparison.
-// Columns fit 32 bits, so that a vector holds twice as many as of 64; a scalar that does not is no column.
+// Columns fit 32 bits, so that a vector holds twice as many as of 64; a scalar that does not is not a column.
 Value RowEmitter::compareWithColumn(Chunk& chunk, CompareOp op, Value row) {
   bool equal = op.getPredicate() == ComparePredicate::eq;
   auto iota = op.getLhs().getDefiningOp<IotaOp>();

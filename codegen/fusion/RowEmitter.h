@@ -56,7 +56,7 @@ class RowEmitter {
   ArithBuilder& a;
   KernelMemory memory;
   llvm::SmallVector<Buffer> operands, results;
-  // What is known for the row at hand; to be emptied for the next.
+  // The values known for the current row; cleared for the next.
   llvm::DenseMap<AtRow, mlir::Value> scalars;
   llvm::DenseMap<std::pair<mlir::Operation*, mlir::Value>, mlir::Value> sourceRows;
 

@@ -90,7 +90,7 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
     (i < fusion->getNumOperands() ? program.operandPitches : program.resultPitches)
         .push_back(pitches.empty() || !pitches[i] ? program.columns : pitches[i]);
 
-  // The pass after which a value is known: that of its operands, and one more behind a row reduction.
+  // The pass after which a value is known: that of its operands, and one more after a row reduction.
   DenseMap<Value, int64_t> level;
   auto addReduction = [&](ReduceOp reduce, int64_t pass) {
     if (program.passes() <= pass) program.reductions.resize(pass + 1);
@@ -102,12 +102,12 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
     for (Value v : op->getOperands()) pass = std::max(pass, level.lookup(v));
     if (auto reduce = dyn_cast<ReduceOp>(op)) {
       if (rowsOf(reduce.getOperand()) != program.rows)
-        return op->emitOpError("reduces a tensor that has not the rows of its fusion"), failure();
+        return op->emitOpError("reduces a tensor whose rows are not those of its fusion"), failure();
       if (isRowReduction(reduce)) {
         if (reduce.getKind() == ReduceKind::mean)
           return op->emitOpError("is a mean; train-decompose writes it as a sum and a division"), failure();
         if (program.columns == 1 || !program.isVector(reduce.getOperand()))
-          return op->emitOpError("reduces a row that has not the columns of its fusion"), failure();
+          return op->emitOpError("reduces a row whose columns are not those of its fusion"), failure();
         addReduction(reduce, pass++);
       } else {
         if (reduce.getKind() != ReduceKind::sum || !isa<FloatType>(tensor(reduce.getOperand()).getElementType()))
@@ -118,9 +118,9 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
       }
     } else if (auto constant = dyn_cast<ConstantOp>(op)) {
       if (!isa<SplatElementsAttr>(constant.getValue()))
-        return op->emitOpError("is no splat; train-fuse keeps it outside of the fusion"), failure();
+        return op->emitOpError("is not a splat; train-fuse keeps other constants outside of the fusion"), failure();
     } else if (!isa<FusableElementwise, BroadcastOp, ReshapeOp, IotaOp>(op)) {
-      return op->emitOpError("cannot stand in a fusion"), failure();
+      return op->emitOpError("is not allowed in a fusion"), failure();
     }
     if (!program.flat) {
       for (Value v : op->getResults())
@@ -138,7 +138,7 @@ FailureOr<RowProgram> RowProgram::analyze(FusionOp fusion) {
       output = {OutputKind::ColumnPartial, op->getOperand(0)};
       program.hasColumnPartials = true;
     } else if (!program.flat && rowsOf(v) != program.rows) {
-      return fusion.emitOpError("yields a value that has not its rows"), failure();
+      return fusion.emitOpError("yields a value whose rows are not those of the fusion"), failure();
     }
     bool perElement = program.isVector(output.value);
     if (!perElement && output.kind == OutputKind::Element) output.kind = OutputKind::Row;

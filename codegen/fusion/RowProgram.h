@@ -41,7 +41,7 @@ struct RowProgram {
   bool isVector(mlir::Value value) const;
   int64_t passes() const { return static_cast<int64_t>(reductions.size()); }
 
-  // A diagnostic at the fusion and failure if it is no row program.
+  // A diagnostic at the fusion and failure if it is not a row program.
   static mlir::FailureOr<RowProgram> analyze(train::FusionOp fusion);
 };
 

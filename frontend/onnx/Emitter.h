@@ -57,7 +57,7 @@ inline constexpr int64_t kMaxFolded = int64_t(1) << 26;  // positions x angles o
 inline constexpr int64_t kMaxMask = int64_t(1) << 22;    // 2,048 x 2,048; passes/train/MaskAnalysis.h sees larger ones
 inline constexpr int64_t kMaxBytes = int64_t(640) << 20;
 
-// Every method takes absent tensors and then returns an absent one, so that a chain reports its first error only.
+// Every method accepts absent tensors and then returns an absent one: a chain reports its first error only.
 // Shapes are checked here: an error names the current node.
 class Emitter {
  public:
@@ -70,7 +70,7 @@ class Emitter {
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
 
-  // A rank has one row of a batch of several: a dimension of size 1 may be the batch, and what reduces it is no
+  // A rank has one row of a batch of several: a dimension of size 1 may be the batch, so reducing it is not an
   // identity.
   void splitIntoRows() { oneRow = true; }
 

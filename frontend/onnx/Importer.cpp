@@ -1,4 +1,4 @@
-// Walks the graph: looks up values, calls handlers, inlines functions, brings in initializers.
+// Walks the graph: looks up values, calls handlers, inlines functions, imports initializers.
 #include "frontend/onnx/Importer.h"
 
 #include "llvm/Support/Path.h"
@@ -40,7 +40,7 @@ ArrayRef<Operator> tables(int i) {
 }
 constexpr int kTables = 9;
 
-// The entry for an operator at an opset; `known` tells whether the name exists at another opset.
+// The entry for an operator at an opset; `known`: whether the name exists at another opset.
 const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
@@ -153,7 +153,7 @@ GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto
     if (it == initializers.end()) break;
     Tensor tensor = importInitializer(*it->second, user);
     if (!tensor) return nullptr;
-    // Merged initializers mean another parameter to another user: they are looked up anew.
+    // Merged initializers mean another parameter to another user: they are looked up again.
     GraphValue& value = reads[name];
     value = GraphValue{tensor, std::nullopt};
     return &value;

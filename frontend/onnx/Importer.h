@@ -1,4 +1,4 @@
-// What the files of the importer share: the graph being imported, one node of it, and the table of operators.
+// Shared by the files of the importer: the graph being imported, one node of it, and the table of operators.
 #pragma once
 
 #include "frontend/onnx/Emitter.h"
@@ -40,7 +40,7 @@ class Node {
   Tensor input(int64_t i) const { return i < int64_t(operands.size()) ? operands[i].tensor : Tensor(); }
   const std::optional<std::vector<Tensor>>& sequence(int64_t i) const { return operands[i].sequence; }
   std::vector<Tensor> tensors() const;  // all inputs
-  bool wants(int64_t i) const { return i < outputs() && !proto.output(i).empty(); }
+  bool uses(int64_t i) const { return i < outputs() && !proto.output(i).empty(); }
 
   // Sets a result; an absent tensor is a failure that has been reported.
   mlir::LogicalResult set(int64_t i, const Tensor& tensor);
@@ -93,7 +93,7 @@ llvm::ArrayRef<Operator> attentionOperators();
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
 
-// A constant from a tensor whose bytes are at hand; absent after an error.
+// A constant from a tensor whose bytes are in the model or its folder; absent after an error.
 Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto& tensor);
 
 class Importer {

@@ -41,7 +41,7 @@ class Model {
   // The bytes of a tensor that are stored raw in the model file, wherever they are kept in memory.
   llvm::StringRef rawBytes(const onnx::TensorProto& tensor) const;
   // Where the raw bytes of a graph initializer lie: file (relative to the model's folder), offset, length. Nothing if
-  // they stand in typed fields. Fails after an error (external data outside the model's folder, a wrong length).
+  // they are in typed fields. Fails after an error (external data outside the model's folder, a wrong length).
   struct Source {
     std::string file;
     int64_t offset = 0, length = 0;

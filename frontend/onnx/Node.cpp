@@ -20,12 +20,12 @@ std::vector<Tensor> Node::tensors() const {
 
 LogicalResult Node::set(int64_t i, const Tensor& tensor) {
   if (!tensor) return failure();
-  if (wants(i)) scope.values[proto.output(i)] = GraphValue{tensor, std::nullopt};
+  if (uses(i)) scope.values[proto.output(i)] = GraphValue{tensor, std::nullopt};
   return success();
 }
 
 LogicalResult Node::setSequence(int64_t i, std::vector<Tensor> tensors) {
-  if (wants(i)) scope.values[proto.output(i)] = GraphValue{Tensor(), std::move(tensors)};
+  if (uses(i)) scope.values[proto.output(i)] = GraphValue{Tensor(), std::move(tensors)};
   return success();
 }
 

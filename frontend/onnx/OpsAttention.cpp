@@ -41,7 +41,7 @@ LogicalResult attention(Node& n) {
   Emitter& e = n.emit;
   Tensor q = n.input(0), k = n.input(1), v = n.input(2);
   if (n.input(4) || n.input(5) || n.input(6)) return n.error() << "past keys and values are not supported";
-  if (n.wants(1) || n.wants(2) || n.wants(3)) return n.error() << "only the first output is supported";
+  if (n.uses(1) || n.uses(2) || n.uses(3)) return n.error() << "only the first output is supported";
   for (const onnx::AttributeProto& a : n.proto.attribute())
     if (!llvm::is_contained(kAttentionAttributes, a.name()))
       return n.error() << "the attribute " << a.name() << " is not supported";

@@ -130,7 +130,7 @@ LogicalResult branch(Node& n) {
     if (i >= a->g().output_size()) return n.error() << "the branch has too few outputs";
     GraphValue* value = n.importer.lookup(a->g().output(i).name(), body, &n.proto);
     if (!value) return failure();
-    if (n.wants(i)) n.scope.values[n.proto.output(i)] = *value;
+    if (n.uses(i)) n.scope.values[n.proto.output(i)] = *value;
   }
   return success();
 }

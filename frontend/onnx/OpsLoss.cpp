@@ -91,7 +91,7 @@ LogicalResult loss(Node& n, bool logits) {
   Tensor result = reduceRows(e, losses, column, weights, ignore, reduction);
   if (reduction == "none") result = e.reshape(result, expected);
   if (failed(n.set(0, result))) return failure();
-  if (!logits || !n.wants(1)) return success();
+  if (!logits || !n.uses(1)) return success();
   return n.set(1, e.softmax(scores, 1, /*logarithm=*/true));
 }
 

@@ -45,15 +45,15 @@ LogicalResult layerNormalization(Node& n) {
   Value result = train::LayerNormOp::create(e.ops(), e.location(), rows.getType(), rows, scaleValue, biasValue,
                                             e.ops().getF64FloatAttr(n.number("epsilon", 1e-5)));
   if (failed(n.set(0, e.reshape(result, x.shape())))) return failure();
-  if (!n.wants(1) && !n.wants(2)) return success();
+  if (!n.uses(1) && !n.uses(2)) return success();
   // Mean and inverse deviation, with the normalized dimensions as 1.
   Shape shape(x.shape().take_front(axis));
   shape.append(x.rank() - axis, 1);
   Tensor mean = e.reduce(Kind::mean, rows, {axis}), centered = e.binary<train::SubOp>(rows, mean);
   Tensor variance = e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), {axis});
   Tensor inverse = e.unary<train::RsqrtOp>(e.scalar<train::AddOp>(variance, n.number("epsilon", 1e-5)));
-  if (n.wants(1) && failed(n.set(1, e.reshape(mean, shape)))) return failure();
-  return n.wants(2) ? n.set(2, e.reshape(inverse, shape)) : success();
+  if (n.uses(1) && failed(n.set(1, e.reshape(mean, shape)))) return failure();
+  return n.uses(2) ? n.set(2, e.reshape(inverse, shape)) : success();
 }
 
 LogicalResult rmsNormalization(Node& n) {
@@ -127,7 +127,7 @@ LogicalResult dropout(Node& n) {
   }
   if (!(ratio >= 0 && ratio < 1))
     return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
-  if (n.wants(1)) return n.error() << "the mask as an output is not supported";
+  if (n.uses(1)) return n.error() << "the mask as an output is not supported";
   if (ratio == 0) return n.set(0, x);
   if (!training) {
     // By the specification nothing is dropped then, which is seldom what a training graph means.

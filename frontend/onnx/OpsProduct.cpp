@@ -24,7 +24,7 @@ LogicalResult gemm(Node& n) {
   return n.set(0, e.binary<train::AddOp>(product, e.expand(c, product.shape())));
 }
 
-// Strides, pads and dilations of a window over `spatial` dimensions, brought to two: one dimension is height 1.
+// Strides, pads and dilations of a window over `spatial` dimensions, extended to two: one dimension is height 1.
 struct Window {
   Shape kernel, strides, pads, dilations;
 };
@@ -113,7 +113,7 @@ LogicalResult maxPool(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0), input = planar(n, x);
   if (!input) return failure();
-  if (n.wants(1)) return n.error() << "the indices of the maxima are not supported";
+  if (n.uses(1)) return n.error() << "the indices of the maxima are not supported";
   if (!x.isFloat()) return n.error() << "takes floating-point numbers";
   auto w = window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()));
   if (!w) return failure();

@@ -133,7 +133,7 @@ LogicalResult split(Node& n) {
     return n.error() << "has " << n.outputs() << " outputs for " << sizes->size() << " parts";
   int64_t start = 0;
   for (auto [i, size] : llvm::enumerate(*sizes)) {
-    if (n.wants(i) && failed(n.set(i, sliceOf(n, x, axis, start, size)))) return failure();
+    if (n.uses(i) && failed(n.set(i, sliceOf(n, x, axis, start, size)))) return failure();
     start += size;
   }
   return success();

@@ -7,7 +7,7 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// Deeper chains of operators are no update rule.
+// Deeper chains of operators are not an update rule.
 constexpr int kMaxDepth = 200;
 
 bool isElementwise(StringRef op) {
@@ -131,7 +131,9 @@ Tensor Update::leaf(StringRef name, const onnx::TensorProto& tensor) {
     return whole ? state(name, tensor) : counter(name);
   }
   if (!scalarShape)
-    return error() << "uses the tensor '" << name << "'; only scalars may stand beside states", Tensor();
+    return error() << "uses the tensor '" << name
+                   << "'; an update may use scalars and states of the parameter's shape only",
+           Tensor();
   return emit.reshape(constantTensor(emit, importer.model, tensor), {});
 }
 

@@ -147,12 +147,12 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
     while (role.shape.size() > 2 && role.shape.front() == 1) role.shape.erase(role.shape.begin());
   if (!alone) role.reason += ", the rows that the model uses";
 
-  // The only unary fold that a matrix product's right side tells of is the transposition of a Linear's weight.
+  // The only unary fold that can be recognised at a matrix product's right side is a transposed Linear weight.
   bool product =
       alone && role.shape.size() == 2 && !users.empty() && llvm::all_of(users, [&](const Use& use) {
         StringRef op = use.node->op_type(), expression = Model::metadata(use.node->metadata_props(), kFxNode);
         bool plain = llvm::all_of(use.node->attribute(), [](auto& a) { return a.name() != "transB" || a.i() == 0; });
-        // aten.mm and aten.matmul take their operand as it is: what was folded was no transposition.
+        // aten.mm and aten.matmul take their operand as it is: what was folded was not a transposition.
         bool asIs =
             mentions(*use.node, 'p', name) && !expression.contains("aten.linear") && !expression.contains("aten.t.");
         return use.operand == 1 && plain && !asIs && (op == "MatMul" || op == "Gemm");

@@ -40,7 +40,9 @@ LogicalResult TrainingForm::readGradient(const Model& model, const onnx::NodePro
   }
   if (y.empty() || names.empty() || int(names.size()) != node.output_size())
     return error() << "needs y, xs and one output per element of xs";
-  if (!lossName.empty() && lossName != y) return error() << "a second loss '" << y << "' beside '" << lossName << "'";
+  if (!lossName.empty() && lossName != y)
+    return error() << "differentiates '" << y << "', but another Gradient operator '" << lossName
+                   << "'; a model has one loss";
   lossName = y;
   for (auto [i, name] : llvm::enumerate(names)) {
     bool initializer = llvm::any_of(model.graph().initializer(), [&](auto& t) { return t.name() == name; });

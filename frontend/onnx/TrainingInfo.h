@@ -21,7 +21,7 @@ class TrainingForm {
   const onnx::GraphProto& algorithm() const { return graph; }
   const std::string& loss() const { return lossName; }
   const std::vector<std::string>& variables() const { return xs; }  // those that are updated
-  llvm::StringRef gradientOf(llvm::StringRef value) const;          // the variable, empty if it is no gradient
+  llvm::StringRef gradientOf(llvm::StringRef value) const;          // the variable, empty if it is not a gradient
   llvm::StringRef binding(llvm::StringRef initializer) const;       // its next value, empty if it never changes
   const onnx::NodeProto* producer(llvm::StringRef value) const { return producers.lookup(value); }
 

@@ -15,7 +15,7 @@ using google::protobuf::io::CodedOutputStream;
 
 // Numbers of the fields on the way to an initializer's bytes; see onnx-ml.proto.
 constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
-// The longest tag with a length or a number behind it.
+// The longest tag with a length or a number after it.
 constexpr size_t kMaxHead = 2 * 10;
 
 // Bytes of the field after its head; nothing if the field is malformed.

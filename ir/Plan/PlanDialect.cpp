@@ -3,6 +3,7 @@
 
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -67,7 +68,7 @@ static ParseResult parseWord(AsmParser& parser, Enum& value) {
   SMLoc where = parser.getCurrentLocation();
   if (parser.parseKeyword(&text)) return failure();
   if (auto known = ::sheaf::plan::valueOf<Enum>(text)) return value = *known, success();
-  return parser.emitError(where) << "'" << text << "' is none of "
+  return parser.emitError(where) << "'" << text << "' is not one of "
                                  << ::sheaf::listText(::sheaf::plan::words<Enum>(), SIZE_MAX);
 }
 

@@ -11,8 +11,8 @@ namespace sheaf::plan_ir {
 
 enum class Kernels { kCompiled, kAny };
 
-// The message; errors are located at the op that cannot be expressed. Kernels that are not compiled yet are one, unless
-// any are allowed: analyses of a plan in the making do without their code.
+// The message; errors are located at the op that cannot be expressed. A kernel that is not compiled yet is an error
+// unless `kernels` is kAny, which analyses of an unfinished plan pass: they do not need code.
 mlir::FailureOr<plan::Plan> toProto(ProgramOp program, Kernels kernels = Kernels::kCompiled);
 
 // A module with one plan.program. The plan must have passed plan::verifyPlan.

@@ -60,7 +60,7 @@ FailureOr<plan::StepWork> stepWorkOf(Operation* holder, DictionaryAttr attribute
       if (failed(number(one, value))) return failure();
       (work.*field->set)(value);
     } else {
-      return holder->emitError() << "floor: '" << name << "' is none of its fields";
+      return holder->emitError() << "floor: '" << name << "' is not one of its fields";
     }
   }
   return work;

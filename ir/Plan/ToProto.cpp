@@ -163,7 +163,7 @@ LogicalResult Writer::declaration(Operation* op) {
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
       .Case([&](StepOp s) { return section(s.getBody(), plan.mutable_body()); })
       .Case([&](EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
-      .Default([](Operation* other) { return other->emitError("does not belong in a plan"); });
+      .Default([](Operation* other) { return other->emitError("is not a declaration or an instruction of a plan"); });
 }
 
 LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
@@ -252,7 +252,8 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
 LogicalResult Writer::memoryKinds(ProgramOp program, DictionaryAttr kinds) {
   for (NamedAttribute kind : kinds)
     if (!plan::valueOf<plan::BufferKind>(kind.getName().strref()) || !isa<IntegerAttr>(kind.getValue()))
-      return program.emitError() << "by_kind: '" << kind.getName() << "' is no kind of buffer with a number of bytes";
+      return program.emitError() << "by_kind: '" << kind.getName()
+                                 << "' is not a kind of buffer with a number of bytes";
   for (const std::string& word : plan::words<plan::BufferKind>())
     if (auto bytes = kinds.getAs<IntegerAttr>(word)) {
       plan::KindBytes* to = plan.mutable_memory()->add_by_kind();

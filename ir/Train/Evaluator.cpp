@@ -162,7 +162,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
                                                              const EvaluatorOptions& options) {
   if (auto constant = dyn_cast<ConstantOp>(op)) {
     FailureOr<Tensor> value = toTensor(constant.getValue());
-    if (failed(value)) return op->emitOpError("holds a constant whose elements are not at hand");
+    if (failed(value)) return op->emitOpError("holds a constant whose elements are not available (a resource)");
     return std::vector<Tensor>{std::move(*value)};
   }
   if (auto fusion = dyn_cast<FusionOp>(op)) {

@@ -2,7 +2,7 @@
 // train-fold-constants fold with it (by Constant.h), mask analysis asks it for single elements, and tests compare
 // kernels with it.
 //
-// What holds for every element, whoever computes it (constant folding, mask analysis, kernels):
+// Rules that every implementation follows (constant folding, mask analysis, kernels):
 //   - Integers are two's complement and wrap around at their width: also -x, |x| and x / -1 of the smallest number.
 //   - Integer division truncates. x / 0 and x mod 0 are 0; nothing traps.
 //   - A shift by less than 0, or by the width or more, shifts every bit out.

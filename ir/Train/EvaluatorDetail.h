@@ -39,7 +39,7 @@ struct MutableColumn {
   bool isFloat() const { return mlir::isa<mlir::FloatType>(element); }
 };
 
-// Brings `count` elements into the range of their type: integers wrap around; floats are rounded if `round`.
+// Converts `count` elements to the range of their type: integers wrap around; floats are rounded if `round`.
 void normalize(const MutableColumn& elements, int64_t count, bool round);
 inline void normalize(Tensor& t, bool round) {
   normalize({t.type.getElementType(), t.f.data(), t.i.data()}, t.size(), round);

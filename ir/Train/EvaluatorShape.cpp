@@ -140,7 +140,7 @@ LogicalResult reduce(ReduceOp op, const Tensor& in, Tensor& out) {
   SmallVector<int64_t> strides = stridesOf(shapeOf(out));
   for (int64_t axis : op.getAxes()) strides[axis] = 0;
   ReduceKind kind = op.getKind();
-  if (kind == ReduceKind::mean && in.size() == 0) return op.emitOpError("takes the mean of nothing");
+  if (kind == ReduceKind::mean && in.size() == 0) return op.emitOpError("takes the mean of no elements");
   withElements(in, out, [&](const auto& from, auto& to) {
     using T = std::decay_t<decltype(to[0])>;
     T start = kind == ReduceKind::prod ? T(1) : kind == ReduceKind::max ? lowest<T>() : T(0);

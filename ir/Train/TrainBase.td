@@ -49,7 +49,9 @@ def Train_MatMulEpilogue : I32EnumAttr<"MatMulEpilogue", "what a matrix product 
     I32EnumAttrCase<"gelu_grad", 4>, I32EnumAttrCase<"sum_lhs", 5>, I32EnumAttrCase<"sum_rhs", 6>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
 def Train_MatMulEpilogueAttr : EnumAttr<TrainDialect, Train_MatMulEpilogue, "epilogue"> { let assemblyFormat = "$value"; }
 
-// OptimizerOp has the formulas.
+// OptimizerOp has the formulas. Kinds that the runtime computes have the same word in plan.proto (StepScalar.Kind), by
+// which LowerZero.cpp maps them; the test ScalarKind.HasItsWordInThePlan fails if one lacks it. clip_scale and finite are
+// computed on the device.
 def Train_ScalarKind : I32EnumAttr<"ScalarKind", "how a step scalar is computed", [
     I32EnumAttrCase<"constant", 1>, I32EnumAttrCase<"lr_times", 2>, I32EnumAttrCase<"one_minus_lr_times", 3>,
     I32EnumAttrCase<"lr_over_bias_correction", 4>, I32EnumAttrCase<"bias_correction", 5>,
@@ -65,7 +67,7 @@ def Train_ScalarAttr : AttrDef<TrainDialect, "Scalar"> {
   let assemblyFormat = "`<` $kind `,` $value `>`";
 }
 
-// The pass that needs gathered parameters first.
+// The pass that needs gathered parameters first. LowerZero.cpp maps both to Collective.Phase of plan.proto.
 def Train_Phase : I32EnumAttr<"Phase", "a pass over the graph", [
     I32EnumAttrCase<"forward", 1>, I32EnumAttrCase<"backward", 2>]> {
   let cppNamespace = "::sheaf::train";

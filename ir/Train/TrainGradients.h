@@ -1,7 +1,7 @@
 // The form of a gradient rule; private to TrainGradients*.cpp.
 //
 // In every rule x, y name operands, r the first result and g its gradient. Rules give the gradient of every operand
-// that has one; train-differentiate knows which are wanted, and what it does not want is dead code.
+// that has one; train-differentiate uses those that are needed; the others are dead code.
 #pragma once
 
 #include "ir/Train/TensorBuilder.h"

@@ -78,7 +78,7 @@ SHEAF_GRADIENT(ReduceOp, {
     }
     case ReduceKind::prod: {
       // The product of the other elements: r / x but for zeros. With one zero only it has a gradient, the product of
-      // the rest; with two nobody has.
+      // the rest; with two, none.
       Value zero = t.splatLike(x, 0), isZero = t.compare(ComparePredicate::eq, x, zero);
       Value zeros = t.reduce(ReduceKind::sum, t.cast(isZero, t.typeOf(x).getElementType()), getAxes());
       Value rest = t.select(isZero, t.splatLike(x, 1), x);

@@ -204,7 +204,7 @@ def Train_MatMulEpilogueOp : Train_PureOp<"matmul_epilogue", [Infer]> {
       applied to, which the backward pass reads;
     - `gelu_grad`: the result is c times the derivative of that GELU at `side` [M,N];
     - `sum_lhs`, `sum_rhs`: the result is c; `also` [M] or [N] is the sum of op(lhs) or op(rhs) over K, where they are
-      stored with K first: the gradient of a bias beside that of its weight.
+      stored with K first: the gradient of a bias together with that of its weight.
 
     A library may apply the epilogue to the product before it rounds it.
   }];
@@ -373,7 +373,7 @@ def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImp
     over their memory.
 
     `pitches` says how many elements lie in memory from one row to the next, for each operand and then each result; 0
-    where rows follow each other. What lies between rows is nobody's. A fusion with a pitch is not flat.
+    where rows follow each other. Bytes between rows have no meaning. A fusion with a pitch is not flat.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$operands, I64Attr:$rows, I64Attr:$columns, I64Attr:$block,
       DenseI64ArrayAttr:$elementwise, OptionalAttr<DenseI64ArrayAttr>:$pitches);

@@ -111,7 +111,7 @@ def Zero_UpdateOp : Zero_Op<"update"> {
 }
 
 def Zero_GatherUpdatedOp : Zero_Op<"gather_updated"> {
-  let summary = "brings the other ranks' updated shards into the replicated parameters (stages 1 and 2)";
+  let summary = "gathers the other ranks' updated shards into the replicated parameters (stages 1 and 2)";
   let arguments = (ins FlatSymbolRefAttr:$bucket);
   let assemblyFormat = "$bucket attr-dict";
 }

@@ -1,4 +1,4 @@
-// Removes waits that other order implies, records nobody waits for, and renumbers the events.
+// Removes waits that other order implies, records that nothing waits for, and renumbers the events.
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
 

@@ -341,7 +341,7 @@ LogicalResult Lowering::lowerFusion(train::FusionOp op) {
   for (Value v : op.getOperands()) operands.push_back(operand(v, kRead));
   for (Value result : op.getResults()) {
     Location at = placeResult(result);
-    // A fresh buffer may be spared: the result may take over the memory of an operand that nobody reads afterwards.
+    // A fresh buffer may be spared: the result may take over the memory of an operand that is not read afterwards.
     if (ownedBuffers.contains(at.buffer) && at.offset == 0)
       for (int64_t i : op.getElementwise()) {
         Value candidate = op.getOperand(i);

@@ -21,7 +21,7 @@ plan::Collective::Phase phaseOf(train::Phase phase) {
 
 }  // namespace
 
-// Padding between and behind members takes part in reductions and norms: it must be zero.
+// Padding between and after members takes part in reductions and norms: it must be zero.
 void Lowering::zeroPadding(BucketStorage& storage) {
   int64_t end = 0, width = widthOf(storage.gradientType);
   auto gap = [&](int64_t begin, int64_t until) {

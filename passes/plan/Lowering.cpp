@@ -52,7 +52,7 @@ Value Lowering::buffer(StringRef name, plan::BufferKind kind, int64_t bytes, boo
 }
 
 Location Lowering::placeResult(Value value, bool stridedAllowed) {
-  // Follow reshapes to whoever fixes the place.
+  // Follow reshapes to the op that fixes the place.
   Value leaf = value;
   while (leaf.hasOneUse() && isa<train::ReshapeOp>(*leaf.user_begin())) leaf = leaf.user_begin()->getResult(0);
   Operation* reduction = nullptr;
@@ -60,7 +60,7 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
     if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(use.getOwner())) {
       reduction = use.getOwner();
       BucketStorage& storage = buckets[reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()];
-      // The reduction overwrites the slot at stages 0 and 1, so nobody may read the value after it.
+      // The reduction overwrites the slot at stages 0 and 1, so the value must not be read after it.
       if (lastUse.lookup(value) > position[reduction]) break;
       return {storage.gradient, storage.op.getOffsets()[use.getOperandNumber()] * widthOf(storage.gradientType)};
     }

@@ -12,7 +12,7 @@ inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;
 
 // Where a value lies: bytes of a buffer. Dense row-major, unless rowStride is set: then the value is rows (all
 // dimensions up to `splitAt` elements from the end) of `rowBytes` bytes that start rowStride bytes apart. What lies
-// between `padded` rows, and behind the last, belongs to the value, too; else to others.
+// between `padded` rows, and after the last, belongs to the value, too; else to other values.
 struct Location {
   mlir::Value buffer;
   int64_t offset = 0;

@@ -12,7 +12,7 @@ def LowerToPlan : PlanPass<"lower"> {
   let summary = "turns the step into instructions on buffers";
   let description = [{
     Values become buffers; reshapes and parameters become views. A gradient is written straight into its place in the
-    bucket, a piece of a concatenation into its place there, and a fusion's result over an operand that nobody reads
+    bucket, a piece of a concatenation into its place there, and a fusion's result over an operand that is not read
     after it. Distinct fusions become `plan.kernel`s.
   }];
   let options = [Option<"maxThreads", "max-threads-per-rank", "int64_t", "8", "Threads that scratch is reserved for">,
@@ -59,7 +59,7 @@ def InsertEvents : PlanPass<"insert-events"> {
   let options = [Option<"placed", "placed", "bool", "false", "Buffers have their offsets">];
 }
 def ElideEvents : PlanPass<"elide-events"> {
-  let summary = "removes waits that stream order and the other waits imply, and records nobody waits for";
+  let summary = "removes waits that stream order and the other waits imply, and records that nothing waits for";
   let description = [{
     What is left is the transitive reduction of the order: without any one wait some two accesses that conflict would not
     be ordered.

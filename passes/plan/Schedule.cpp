@@ -1,4 +1,4 @@
-// Orders the instructions of the step, which repeats for ever: see runtime/schedule.
+// Orders the instructions of the step, which repeats for ever: see passes/schedule.
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"

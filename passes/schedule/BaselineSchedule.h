@@ -19,8 +19,8 @@ struct BaselineGather {
   double seconds = 0;
   uint32_t start = 0;  // it waits for the computation before this one; 0: for the end of the previous step
   uint32_t first = 0;  // the first computation that waits for it
-  // What it brings is held from its start to the end of the computation `last`. Gathers that are launched together have
-  // several parts.
+  // The gathered bytes are held from its start to the end of the computation `last`. Gathers that are launched together
+  // have several parts.
   struct Part {
     uint64_t bytes = 0;
     uint32_t last = 0;
@@ -38,7 +38,7 @@ struct BaselineReduction {
 struct BaselineSchedule {
   std::string knobs;
   std::vector<BaselineGather> gathers;        // in the order in which they are issued, on a stream of their own
-  std::vector<BaselineReduction> reductions;  // likewise
+  std::vector<BaselineReduction> reductions;  // the same
   // Computation does not go on past the `ready` of a reduction before the one that was issued `pending` before it is
   // done: 0 waits for the reduction itself. Negative: computation never waits.
   int64_t pending = -1;

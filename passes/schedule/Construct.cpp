@@ -84,7 +84,7 @@ void Constructor::findPaths() {
   }
 }
 
-// Also by the gathers behind on the link.
+// Also by the gathers after it on the link.
 void Constructor::findLatestStarts() {
   const size_t n = model_.nodes.size();
   double longest = 0, linkSeconds = 0;

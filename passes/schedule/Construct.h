@@ -19,7 +19,7 @@ struct ConstructionOptions {
   // An update runs as soon as its reduction is done, which frees gradients early; otherwise when computation would be
   // idle.
   bool eagerUpdates = true;
-  // Computation stalls while more reductions than this are unfinished, so that gradients do not pile up behind a slow
+  // Computation stalls while more reductions than this are unfinished, so that gradients do not pile up before a slow
   // link. Negative: no limit.
   int64_t maxPendingReductions = -1;
   // Upper bound on the gathers that have been issued and whose first use has not begun; replaces gatherLead. Negative:

@@ -9,7 +9,7 @@
 namespace sheaf::schedule {
 namespace {
 
-// A gather, and the part of what it brings that stays until the backward pass.
+// A gather, and the part of the gathered bytes that stays until the backward pass.
 struct Visit {
   uint32_t group = 0;
   GroupVisit span;
@@ -102,16 +102,16 @@ class Fsdp2 {
   }
 
   std::string text() const {
-    std::string told = knobs_.blocks == 1 ? "a group a block" : cat("a group every ", knobs_.blocks, " blocks");
-    if (knobs_.splitRest) told += ", embeddings apart";
-    told += cat(", reshard_after_forward=", knobs_.reshardTo == 1             ? std::string("False")
+    std::string text = knobs_.blocks == 1 ? "a group a block" : cat("a group every ", knobs_.blocks, " blocks");
+    if (knobs_.splitRest) text += ", embeddings apart";
+    text += cat(", reshard_after_forward=", knobs_.reshardTo == 1             ? std::string("False")
                                             : knobs_.reshardTo == step_.ranks ? std::string("True")
                                                                               : std::to_string(knobs_.reshardTo));
-    if (knobs_.reshardTo > 1 && knobs_.keptGroups > 0) told += cat(" but for the last ", knobs_.keptGroups, " groups");
+    if (knobs_.reshardTo > 1 && knobs_.keptGroups > 0) text += cat(" but for the last ", knobs_.keptGroups, " groups");
     if (knobs_.forwardPrefetch != 1 || knobs_.backwardPrefetch != 1)
-      told +=
+      text +=
           cat(", prefetching ", knobs_.forwardPrefetch, " modules forward and ", knobs_.backwardPrefetch, " backward");
-    return told;
+    return text;
   }
 
   const BaselineStep& step_;

@@ -19,7 +19,7 @@ struct Fsdp2Knobs {
 
 BaselineSchedule fsdp2Schedule(const BaselineStep& step, const Fsdp2Knobs& knobs);
 
-// ZeRO-3 whose groups are gathered at their use and reduced beside what follows.
+// ZeRO-3 whose groups are gathered at their use; reductions overlap what follows.
 BaselineSchedule eagerSchedule(const BaselineStep& step, uint32_t blocks);
 
 }  // namespace sheaf::schedule

@@ -120,7 +120,7 @@ class Lives {
   std::vector<std::optional<Nodes>> alive_;
 };
 
-// A gather of parameters that an earlier gather has brought already.
+// A gather of parameters that were gathered before in the same round.
 struct Regather {
   uint32_t gather;
   uint64_t bytes;

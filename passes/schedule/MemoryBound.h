@@ -12,7 +12,7 @@ namespace sheaf::schedule {
 struct MemoryBound {
   // By transfer: the nodes that cannot overlap with it, because both together need more than the limit. Empty: none.
   std::vector<std::vector<bool>> excluded;
-  // By gather: its seconds that the limit forces, because what an earlier gather of the same parameters brought cannot
+  // By gather: its seconds that the limit forces, because what an earlier gather of the same parameters gathered cannot
   // stay. 0 for other nodes.
   std::vector<double> forced;
 };

@@ -1,9 +1,9 @@
 // Decides which ops become one kernel.
 //
 // Ops of one iteration space (rows x columns) that feed one another are merged as long as no cycle arises, the last op
-// of the block first: what an op computes thus stands by its first use, so that nothing of the backward pass is
+// of the block first: what an op computes is then placed at its first use, so that nothing of the backward pass is
 // computed early and kept. Then neighbours that read the same tensor are merged, so that it is read once. Broadcasts,
-// indices and splats are cloned into every group that wants them, and so is what a group can compute from tensors it
+// indices and splats are cloned into every group that uses them, and so is what a group can compute from tensors it
 // reads anyway: it need not be kept from one kernel to the other.
 #include "ir/Train/FusionCost.h"
 #include "ir/Train/RowPitches.h"
@@ -26,7 +26,7 @@ namespace {
 
 // Beyond this a kernel's code and its registers grow more than its memory traffic shrinks.
 constexpr size_t kLargestGroup = 160;
-// One row more than this long is no place for the scalars of a step: the kernel would lose its parallel rows.
+// Scalars are not merged into a kernel with a row longer than this: it would lose its parallel rows.
 constexpr int64_t kLongestLoneRow = 1024;
 // Groups that share an operand are merged only if they stand this near in the order, so that none of their other
 // operands and results has to live long.
@@ -52,7 +52,7 @@ class Grouping {
   }
 
  private:
-  // A free op whose value somebody outside of kernels wants must be computed by a kernel of its own.
+  // A free op whose value is used outside of kernels must be computed by a kernel of its own.
   void materialize() {
     SmallVector<Operation*> ops;
     for (Operation& op : block) ops.push_back(&op);
@@ -122,7 +122,7 @@ class Grouping {
     for (Operation& op : block.without_terminator())
       if (!isTransparent(&op) && isFusable(&op)) ops.push_back(&op);
     for (Operation* op : llvm::reverse(ops)) {
-      // Merging changes the consumers, so they are looked at anew, the nearest first, until none fits.
+      // Merging changes the consumers, so they are examined again, the nearest first, until none fits.
       llvm::DenseSet<unsigned> refused;
       for (bool changed = true; changed;) {
         changed = false;
@@ -164,7 +164,8 @@ class Grouping {
     }
   }
 
-  // The tensor in memory behind a value: free ops that keep rows are looked through. Null for what has no operands.
+  // The tensor in memory that a value is read from: free ops that keep rows are looked through. Null for what has no
+  // operands.
   Value rootOf(Value v) {
     while (Operation* op = v.getDefiningOp()) {
       if (op->getBlock() != &block || !isTransparent(op)) break;
@@ -175,7 +176,7 @@ class Grouping {
     return v;
   }
 
-  // The groups that use a value; false if somebody else does.
+  // The groups that use a value; false if anything else does.
   bool collectReaders(Value v, llvm::SmallSetVector<unsigned, 4>& readers) {
     for (Operation* user : v.getUsers()) {
       if (user == block.getTerminator()) return false;
@@ -206,7 +207,7 @@ class Grouping {
     return chain.size() <= kMostRecomputed && llvm::count_if(chain, isElementaryFunction) <= kMostRecomputedFunctions;
   }
 
-  // What stands for `v` where `clones` stand for their originals.
+  // What replaces `v` where `clones` replace their originals.
   Value remap(Value v, const DenseMap<Value, Value>& clones) {
     if (Value clone = clones.lookup(v)) return clone;
     Operation* op = v.getDefiningOp();
@@ -218,7 +219,7 @@ class Grouping {
     return copy->getResult(0);
   }
 
-  // Clones what computes a result of the group into its readers if that spares keeping it.
+  // Clones what computes a result of the group into its readers if it then need not be kept.
   void recomputeElsewhere(unsigned group) {
     SmallVector<Operation*> members = graph[group].members;
     for (Operation* op : members) {
@@ -267,7 +268,7 @@ class Grouping {
     return !isa<ReshapeOp>(op) || isInside(op->getOperand(0), group);
   }
 
-  // What stands between the nodes and is no part of a group: reshapes, and constants for whoever wants them.
+  // Ops between the nodes that belong to no group: reshapes, and constants for their users.
   void placeFree(Value v) {
     Operation* op = v.getDefiningOp();
     if (!op || op->getBlock() != &block || !isTransparent(op) || !placed.insert(op).second) return;
@@ -334,7 +335,7 @@ struct AssignFusions : sheaf::train::impl::AssignFusionsBase<AssignFusions> {
   using Base::Base;
 
   void runOnOperation() override {
-    // A decision taken before, if the pass runs twice, is no decision.
+    // Drop the groups of an earlier run of this pass.
     getOperation().walk([](Operation* op) { op->removeAttr(kGroupAttr); });
     // Shape ops on splats become splats, which kernels hold in registers.
     RewritePatternSet patterns(&getContext());

@@ -1,5 +1,5 @@
-// Writes composites out in elementwise ops, broadcasts and reductions, and brings every reduction into one of the two
-// forms kernels know: a row reduction (over the last dimension), or a sum over all dimensions but the last.
+// Rewrites composites as elementwise ops, broadcasts and reductions, and every reduction as one of the two
+// forms that kernels support: a row reduction (over the last dimension), or a sum over all dimensions but the last.
 #include <cmath>
 #include <numbers>
 
@@ -256,7 +256,7 @@ class Reducer {
       runs.erase(runs.begin());
       return t.reduce(kind, t.reshape(x, {rows, product(sizes) / rows}), {0});
     }
-    // The last reduced run changes places with the kept one behind it.
+    // The last reduced run changes places with the kept one after it.
     size_t i = runs.size() - 2;
     SmallVector<int64_t> permutation = llvm::to_vector(llvm::seq<int64_t>(0, runs.size()));
     std::swap(permutation[i], permutation[i + 1]);

@@ -117,7 +117,7 @@ void ReverseMode::differentiate() {
   }
 }
 
-// Results nobody wants: gradients of data, and whatever of the forward pass served neither loss nor result.
+// Unused results: gradients of data, and forward ops that neither the loss nor a result depends on.
 void eraseDead(Block& body) {
   for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body)))
     if (isOpTriviallyDead(&op)) op.erase();
@@ -141,7 +141,8 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
     for (auto update : body.getOps<UpdateOp>())
-      return update.emitOpError("stands in a step that is yet to be differentiated: its parameter would have two");
+      return update.emitOpError(
+          "is already in the step that is to be differentiated: its parameter would be updated twice");
 
     llvm::StringMap<ParameterOp> trainable;
     for (auto parameter : module.getOps<ParameterOp>())

@@ -51,7 +51,7 @@ class Folder {
 
   // A dropout's mask changes from step to step and a global sum is over the other ranks' constants too. An iota stays
   // one: it costs nothing where it is used, and its elements are known where it is folded. So does a broadcast of what
-  // is no splat: written out, the tables of a rotary embedding would be as large as the activations they multiply.
+  // is not a splat: written out, the tables of a rotary embedding would be as large as the activations they multiply.
   bool mayFold(Operation* op) const {
     return isPure(op) && op->getNumOperands() > 0 && op->getNumResults() > 0 && op->getNumRegions() == 0 &&
            isa_and_nonnull<TrainDialect>(op->getDialect()) && !op->hasTrait<OpTrait::IsTerminator>() &&
@@ -59,7 +59,7 @@ class Folder {
            llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
   }
 
-  // Nothing where the elements are not at hand.
+  // Nothing if the elements are not available (a resource).
   std::optional<Constant> get(Value v) {
     if (auto found = folded.find(v); found != folded.end()) return found->second;
     if (auto constant = v.getDefiningOp<ConstantOp>()) return Constant::fromAttribute(constant.getValue());

@@ -23,7 +23,7 @@ void FusionGraph::addEdge(unsigned producer, unsigned consumer, bool separates) 
 }
 
 // Finds what lies beyond `from` on this side of `bound` in the order, not through the edge from `from` to `avoid`.
-// Returns whether `avoid` is reached all the same.
+// Returns whether `avoid` is reached nevertheless.
 bool FusionGraph::collect(unsigned from, unsigned avoid, int64_t bound, bool forward,
                           SmallVectorImpl<unsigned>& found) {
   llvm::DenseSet<unsigned> seen{from};
@@ -45,7 +45,7 @@ bool FusionGraph::collect(unsigned from, unsigned avoid, int64_t bound, bool for
 }
 
 // The order is repaired locally (Pearce and Kelly, 2006): what b needs moves before the merged node, what needs a moves
-// behind it, all within the positions these nodes had.
+// after it, all within the positions these nodes had.
 std::optional<unsigned> FusionGraph::merge(unsigned a, unsigned b) {
   if (nodes[a].order > nodes[b].order) std::swap(a, b);
   if (nodes[a].separated.contains(b)) return std::nullopt;

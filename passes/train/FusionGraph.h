@@ -32,8 +32,8 @@ class FusionGraph {
   bool contains(mlir::Operation* op) const { return current.count(op); }
   Node& operator[](unsigned node) { return nodes[node]; }
 
-  // Merges two nodes into one unless that would make a cycle or put a separated consumer beside its producer; in the
-  // order, it then stands as near to both as dependencies allow. Returns the node they became, or nothing.
+  // Merges two nodes into one unless that would make a cycle or put a separated consumer into its producer's node; its
+  // place in the order is then as near to both as dependencies allow. Returns the node they became, or nothing.
   std::optional<unsigned> merge(unsigned a, unsigned b);
 
   // Living nodes in topological order.

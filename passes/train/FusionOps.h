@@ -16,8 +16,8 @@ bool isColumnReduction(mlir::Operation* op);
 // A reshape that keeps the last dimension, and so every row.
 bool keepsRows(ReshapeOp op);
 
-// Costs a kernel nothing, so that each kernel that wants the value has the op for itself: broadcasts, indices,
-// constants that are splats. Reshapes are free too, but outside of a kernel.
+// Ops that cost a kernel nothing, so that every kernel that uses the value clones the op: broadcasts, indices,
+// splat constants. Reshapes are free too, but outside of a kernel.
 bool isFree(mlir::Operation* op);
 
 // Rows and columns of a tensor: the last dimension and all others.

@@ -1,8 +1,8 @@
 // Makes the loss of one rank's rows this rank's share of the loss of the global batch.
 //
-// The step is written for one rank as if its rows were all there are. A forward analysis says of every value how it
-// relates to the global one: the same on all ranks, this rank's rows of it, or this rank's term of it. Sums over the
-// batch make terms; what is linear keeps them terms; whatever else needs the global value gets train.global_sum.
+// The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
+// its relation to the global one: equal on all ranks, this rank's rows of it, or this rank's term of a sum. Sums over
+// the batch make terms, linear ops keep terms, and any other op that needs the global value gets train.global_sum.
 #include "ir/Train/Evaluator.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -152,7 +152,7 @@ class Globalizer {
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
 
-  // Whether one of the given dimensions holds the batch; failure where that cannot be told.
+  // Whether one of the given dimensions holds the batch; failure where that is unknown.
   FailureOr<bool> holdBatch(Operation* op, const State& state, ArrayRef<int64_t> dimensions) {
     if (!state.isSplit()) return false;
     int64_t count = llvm::count_if(state.dimensions, [&](int64_t d) { return llvm::is_contained(dimensions, d); });
@@ -160,7 +160,7 @@ class Globalizer {
     return unknownBatch(op);
   }
 
-  // Of an op that acts on the given dimensions of its first operand and keeps the others where they are.
+  // For an op that acts on the given dimensions of its first operand and keeps the others in place.
   FailureOr<State> visitAlong(Operation* op, ArrayRef<int64_t> dimensions) {
     State state = of(op->getOperand(0));
     FailureOr<bool> holds = holdBatch(op, state, dimensions);
@@ -174,7 +174,7 @@ class Globalizer {
       if (of(other).isSplit()) return mixes(op);
     return visitAlong(op, {int64_t(shapeOf(op->getOperand(0)).size()) - 1});
   }
-  // Of an op that works on each of the leading rows alone, in every split operand and in its results.
+  // For an op that computes each leading row by itself, in every split operand and in its results.
   FailureOr<State> visitPerSample(Operation* op) {
     if (failed(sumPartialOperands(op))) return failure();
     State state;
@@ -223,7 +223,7 @@ FailureOr<State> Globalizer::visit(Operation* op) {
         return of(op->getOperand(0));
       })
       .Case<BroadcastOp>([&](BroadcastOp o) -> FailureOr<State> {
-        // In a batch of any size only what is no batch can be repeated.
+        // Only a dimension that is not the batch can be repeated.
         State state = of(o.getOperand());
         for (auto [d, n] : llvm::enumerate(shapeOf(o.getResult())))
           if (n != shapeOf(o.getOperand())[d] && state.mayBe(d)) {
@@ -331,9 +331,9 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   return State::partial();
 }
 
-// A reshape keeps the order of the elements: the rows stay as far apart, and so they lie in the dimension whose
-// elements are no further apart than that, and which reaches as far as all of them. One row may as well lie in a
-// dimension of size 1 beside it.
+// A reshape keeps the order of the elements, so the distance between rows stays the same: the batch is in the
+// dimension whose stride is at most that distance and whose extent covers all rows. A single row may also be in an
+// adjacent dimension of size 1.
 FailureOr<State> Globalizer::visitReshape(ReshapeOp op) {
   State state = of(op.getOperand()), found;
   if (!state.isSplit()) return state;

@@ -212,7 +212,7 @@ struct Transposer {
   llvm::SetVector<Operation*> interior;
   DenseMap<Value, Value> built;
 
-  // Whether transposing `value` comes down to transposes that vanish; collects the ops to rebuild.
+  // Whether transposing `value` leaves only transposes that cancel; collects the ops to rebuild.
   bool isFree(Value value) {
     if (movesOnlyUnits(typeOf(value), permutation)) return true;
     Operation* op = value.getDefiningOp();

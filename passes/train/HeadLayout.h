@@ -65,7 +65,7 @@ class HeadLayout {
 };
 
 // transpose(value), by transposing instead what the elementwise ops, slices and concatenations before it read if that
-// makes the transpose vanish: a rotary embedding between two transposes becomes one without any.
+// removes the transpose: a rotary embedding between two transposes becomes one without any.
 mlir::Value transposeThrough(TensorBuilder& b, mlir::Value value, llvm::ArrayRef<int64_t> permutation);
 
 }  // namespace sheaf::train

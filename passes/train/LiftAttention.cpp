@@ -18,7 +18,7 @@ namespace {
 
 using enum HeadDim;
 
-// More mask and scale ops than any exporter writes between the two products.
+// Limit of mask and scale ops between the two products; no exporter writes so many.
 constexpr int maxDepth = 8;
 
 // Something that hides scores: added to them after multiplication by `factor`, or a condition that picks them where it
@@ -44,7 +44,7 @@ bool isMasked(std::optional<double> value, double factor) {
   return value && *value * factor <= maskedBelow;
 }
 
-// Looks from the softmax's operand, or what is in front of it, for the product of queries and keys.
+// Looks from the softmax's operand, or the op before it, for the product of queries and keys.
 bool matchScores(Value value, double factor, Match& match, int depth = 0) {
   value = skipReshapesAndCasts(value);
   Operation* op = value.getDefiningOp();
@@ -110,7 +110,7 @@ std::optional<Extents> extents(Match& match) {
   if (weights.getShape() != scores.getShape() || weights.getRank() != 3) return std::nullopt;
   Extents e{1, weights.getDimSize(0), weights.getDimSize(1), weights.getDimSize(2)};
   if (weights.getNumElements() == 0 || typeOf(match.softmax).getShape().back() != e.columns) return std::nullopt;
-  // The products know only batch x heads together; a value of rank 4 or more around them tells these apart.
+  // The products know only batch x heads together; a value of rank 4 or more around them separates these.
   SmallVector<Value> around{match.softmax.getResult(), match.softmax.getOperand()};
   for (Operation* product : {match.scores.getOperation(), match.result.getOperation()})
     for (Value operand : product->getOperands())
@@ -140,8 +140,8 @@ std::optional<HeadLayout> operandLayout(Value value, bool transposed, const Exte
   return layout;
 }
 
-// Replaces values that the graph itself brings into the order of the attention's result, [B, S, H, E], by reshapes of
-// it.
+// Replaces values that the graph itself transposes into the order of the attention's result, [B, S, H, E], by reshapes
+// of it.
 void replaceReordered(OpBuilder& builder, Value attention, const HeadLayout& old) {
   TensorBuilder b{builder, attention.getLoc()};
   if (old.isOrdered({batch, row, head, column})) {
@@ -290,7 +290,7 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
     visitBackwards(getOperation(), [&](Operation* op) {
       if (auto matmul = dyn_cast<MatMulOp>(op)) lift(matmul);
     });
-    // What the result's replacement left behind comes after the products.
+    // Ops left over from replacing the result come after the products.
     visitBackwards(getOperation(), [](Operation*) {});
     recordLifted(getOperation(), causalCount, "causal attention");
     recordLifted(getOperation(), windowCount, "causal attention over a window", "causal attentions over windows");

@@ -251,7 +251,7 @@ struct LiftCrossEntropy : sheaf::train::impl::LiftCrossEntropyBase<LiftCrossEntr
           CrossEntropyOp::create(builder, op->getLoc(), logits, b.reshape(labels, {rows, 1}), ignoreIndex);
       Value loss = b.reshape(crossEntropy.getLoss(), typeOf(root).getShape());
       if (picked->factor == 1) {
-        // The sign is most often put right behind.
+        // Most graphs negate right after it.
         for (Operation* user : llvm::make_early_inc_range(root.getUsers()))
           if (auto neg = dyn_cast<NegOp>(user)) neg.replaceAllUsesWith(loss);
         root.replaceAllUsesWith(b.neg(loss));

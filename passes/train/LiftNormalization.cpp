@@ -125,7 +125,8 @@ std::optional<Normalization> matchBiased(Value value) {
 Value build(OpBuilder& builder, Operation* root, const Normalization& normalization) {
   TensorBuilder b{builder, root->getLoc()};
   auto type = typeOf(root->getResult(0));
-  // In the wider of the operand's and the result's types: what the graph computed between its casts is no less precise.
+  // In the wider of the operand's and the result's types: what the graph computed between its casts is at least as
+  // precise.
   auto from = typeOf(normalization.operand).getElementType();
   bool widen = from.getIntOrFloatBitWidth() > type.getElementTypeBitWidth();
   Type element = widen ? from : type.getElementType();

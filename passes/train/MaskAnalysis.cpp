@@ -43,7 +43,7 @@ struct Node {
   SmallVector<int, 3> inputs;
   std::array<bool, numHeadDims> varies;  // The dimensions that it or one of its inputs depends on.
   std::array<int64_t, 3> computed;       // The batch, head and row that `row` is of.
-  std::optional<Tensor> values;          // Of an iota that is no line: its numbers.
+  std::optional<Tensor> values;          // The numbers of an iota that is not a line.
   PiecewiseRow row;
 };
 
@@ -123,7 +123,7 @@ class RowEvaluator {
       node.varies[d] = node.strides[d] != 0;
     }
     if (holdsInteger(elementOf(iota), double(size - 1))) return true;
-    // Where its numbers wrap around or are rounded, it is no line.
+    // If its numbers wrap around or are rounded, it is not a line.
     auto values = ConstantEvaluation(iota, {}).run();
     if (failed(values)) return false;
     node.values = values->front().storedElements();
@@ -254,7 +254,7 @@ MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, dou
       for (int64_t row = 0; row < rows; ++row) {
         int64_t begin = 0, first = 0, last = 0;  // What is seen: [first, last).
         for (const Piece& piece : evaluator.evaluate(batch, head, row).pieces()) {
-          // A bias that grows with the distance is no mask.
+          // A bias that grows with the distance is not a mask.
           if (piece.slope != 0) return other;
           bool visible = boolean ? (piece.value != 0) != inverted : piece.value == 0;
           if (!visible && !boolean && !(piece.value * factor <= maskedBelow)) return other;

@@ -16,8 +16,8 @@ struct MaskView {
 // Adding this or less to a score makes its weight vanish; exporters write -1e4, the lowest float or minus infinity.
 inline constexpr double maskedBelow = -1e4;
 
-// Of a mask of `rows` x `columns` (per batch and head) that is added to the scores after multiplication by `factor`, or
-// of a boolean one, true where visible (`inverted`: where not). `other` too if the mask is not made of constants.
+// For a mask of `rows` x `columns` (per batch and head) that is added to the scores after multiplication by `factor`,
+// or of a boolean one, true where visible (`inverted`: where not). `other` too if the mask is not made of constants.
 MaskView classifyMask(const HeadLayout& mask, int64_t rows, int64_t columns, double factor, bool inverted);
 
 }  // namespace sheaf::train

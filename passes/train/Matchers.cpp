@@ -112,7 +112,7 @@ Value matchRowReduction(Value value, ReduceKind kind, int64_t columns) {
     reduced *= type.getDimSize(axis);
     first = std::min(first, axis);
   }
-  // No dimension that stays may lie behind one that goes.
+  // No kept dimension may follow a removed one.
   int64_t trailing = 1;
   for (int64_t size : type.getShape().drop_front(first)) trailing *= size;
   return reduced == columns && trailing == columns ? skipReshapesAndCasts(reduce.getOperand()) : Value();

@@ -1,5 +1,5 @@
-// What the lifting passes share: looking through the ops that exporters put between the ones that matter, reading splat
-// constants, and reporting what was lifted.
+// Shared by the lifting passes: looking through ops that exporters insert, reading splat constants, and reporting what
+// was lifted.
 #pragma once
 
 #include <optional>

@@ -73,8 +73,8 @@ def AddOptimizer : TrainPass<"add-optimizer"> {
   let summary = "declares the optimizer that the updates name";
   let description = [{
     An empty `optimizer` keeps the optimizers that came with the model, and is adamw where there are none. With a value,
-    NAME is sgd, adam or adamw with PyTorch's formulas and defaults, and replaces the model's own. The initial learning
-    rate becomes the module attribute `train.lr`, in f64.
+    NAME is sgd, adam or adamw with PyTorch's formulas and defaults, or lion (Chen et al., 2023), and replaces the model's
+    own. The initial learning rate becomes the module attribute `train.lr`, in f64.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"\"", "NAME[:key=value,...] as on the command line">,
@@ -85,11 +85,11 @@ def MergePads : TrainPass<"merge-pads"> {
   let summary = "writes a sum of zero-padded pieces that tile a tensor as a concatenation";
   let description = [{ The backward of a split: x + 0 is x, so no bit changes but the sign of a zero. }];
 }
-def FuseEpilogues : TrainPass<"fuse-epilogues"> {
+def FuseGemmEpilogues : TrainPass<"fuse-gemm-epilogues"> {
   let summary = "gives matrix products the epilogues of GPU libraries: bias, GELU, its gradient, bias gradients";
   let description = [{
-    A bias and a GELU (in its tanh form) behind a product become `train.matmul_epilogue`, and so does the gradient of
-    that GELU. The gradient of a bias is summed beside that of its weight where no fused kernel would sum it in passing.
+    A bias and a GELU (in its tanh form) after a product become `train.matmul_epilogue`, and so does the gradient of
+    that GELU. The gradient of a bias is summed together with that of its weight unless a fused kernel can sum it at no extra cost.
     Decided before kernels and precision are, since it changes where results are rounded; only plans that name a GPU
     have it, or those that ask for it.
   }];

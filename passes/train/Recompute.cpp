@@ -32,7 +32,7 @@ class Recomputer {
           at = head(ops[i]);
           operand.set(again(operand.get()));
         }
-    // Of a cloned group some results may be unwanted.
+    // Some results of a cloned group may be unused.
     for (Operation* op : llvm::reverse(clones))
       if (op->use_empty()) op->erase();
     return count;
@@ -185,7 +185,7 @@ struct Recompute : sheaf::train::impl::RecomputeBase<Recompute> {
   void runOnOperation() override {
     std::optional<Recomputation> wanted = symbolizeRecomputation(what);
     if (!wanted) {
-      getOperation().emitError() << "recompute: '" << what << "' is none of "
+      getOperation().emitError() << "recompute: '" << what << "' is not one of "
                                  << llvm::join(enumWords<Recomputation>(), ", ");
       return signalPassFailure();
     }

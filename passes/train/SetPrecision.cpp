@@ -92,7 +92,7 @@ class Narrowing {
     return op;
   }
 
-  // What the memory of `v` is wanted as, through ops that keep the type.
+  // The type in which readers need `v` in memory, through ops that keep the type.
   struct Demand {
     bool half = false, single = false, kernel = false;
   };
@@ -141,7 +141,7 @@ class Narrowing {
       if (!rounded) continue;
       OpBuilder builder(op);
       builder.setInsertionPointAfter(lastMember(op));
-      // A column sum is complete only behind its kernel: train-fuse has train.sum_partials round it.
+      // A column sum is complete only after its kernel: train-fuse has train.sum_partials round it.
       Value narrow = convert(builder, v, half, sum ? Attribute() : group);
       for (OpOperand* use : outside) use->set(narrow);
     }
@@ -157,7 +157,7 @@ class Narrowing {
     if (Type element = elementOf(op->getOperand(0)); element == half) retype(op->getResult(0), half);
   }
 
-  // Has the operand in memory as `element`: a constant is converted here, anything else by a kernel of its own.
+  // Gives the operand in memory as `element`: a constant is converted here, anything else by a kernel of its own.
   void demand(OpOperand& operand, Type element) {
     Value v = operand.get();
     if (!(elementOf(v).isF32() || elementOf(v) == half) || elementOf(v) == element) return;

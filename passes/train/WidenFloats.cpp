@@ -1,5 +1,5 @@
-// Has the step compute in f32 where the graph says bf16 or f16: what memory holds is decided later, for all models
-// alike.
+// Makes the step compute in f32 where the graph says bf16 or f16: the types in memory are decided later, in the same
+// way for all models.
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
@@ -47,7 +47,7 @@ struct WidenFloats : sheaf::train::impl::WidenFloatsBase<WidenFloats> {
         if (!widened(constant.getType())) return;
         auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue());
         if (!value) {
-          constant.emitError("a constant of 16-bit floats must stand in the model itself");
+          constant.emitError("the elements of a constant of 16-bit floats must be in the program, not in a resource");
           return signalPassFailure();
         }
         constant.setValueAttr(value.mapValues(Float32Type::get(&getContext()), [](const APFloat& x) {

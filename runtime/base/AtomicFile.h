@@ -1,4 +1,4 @@
-// A file that appears whole or not at all: written beside its place, synced, renamed.
+// A file that appears whole or not at all: written to a temporary file in the same folder, synced, renamed.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Hashes that tell whether a file is still the one that was meant. They detect accidents, not attackers.
+// Hashes that detect a changed file. They detect accidents, not attackers.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sizes of huge pages, for whoever maps memory of its own.
+// Sizes of huge pages, for code that maps its own memory.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ class Parser {
     if (!parseValue(value, 0)) return failure();
     skipSpace();
     if (at_ != text_.size()) {
-      fail("something follows the value");
+      fail("text after the end of the value");
       return failure();
     }
     return value;
@@ -87,7 +87,7 @@ class Parser {
         std::string name;
         if (at_ >= text_.size() || text_[at_] != '"') return fail("expected a member's name");
         if (!parseString(name)) return false;
-        if (!names.insert(name).second) return fail("a member's name stands twice");
+        if (!names.insert(name).second) return fail("a duplicate member name");
         skipSpace();
         if (!accept(':')) return fail("expected ':'");
         Value member;
@@ -154,9 +154,9 @@ class Parser {
   }
 
   bool hex4(uint32_t& unit) {
-    if (text_.size() - at_ < 4) return fail("a short \\u escape");
+    if (text_.size() - at_ < 4) return fail("an incomplete \\u escape");
     auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + at_ + 4, unit, 16);
-    if (error != std::errc() || end != text_.data() + at_ + 4) return fail("a wrong \\u escape");
+    if (error != std::errc() || end != text_.data() + at_ + 4) return fail("an invalid \\u escape");
     at_ += 4;
     return true;
   }
@@ -210,9 +210,9 @@ class Parser {
     if (!hex4(unit)) return false;
     if (unit >= 0xd800 && unit < 0xe000) {
       uint32_t low = 0;
-      if (unit >= 0xdc00 || !accept('\\') || !accept('u')) return fail("half a surrogate pair");
+      if (unit >= 0xdc00 || !accept('\\') || !accept('u')) return fail("an unpaired surrogate");
       if (!hex4(low)) return false;
-      if (low < 0xdc00 || low >= 0xe000) return fail("half a surrogate pair");
+      if (low < 0xdc00 || low >= 0xe000) return fail("an unpaired surrogate");
       unit = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
     }
     appendUtf8(out, unit);
@@ -238,7 +238,7 @@ class Parser {
         return false;
       }
     }
-    return fail("a string without end");
+    return fail("an unterminated string");
   }
 
   std::string_view text_;

@@ -10,7 +10,7 @@
 
 namespace sheaf::comm {
 
-// Raising it wakes everybody who waits for a peer.
+// Raising it wakes every thread that waits for a peer.
 class AbortSignal {
  public:
   bool raised() const { return raised_.load(std::memory_order_acquire); }

@@ -10,7 +10,7 @@
 
 namespace sheaf::comm {
 
-// What one rank brings to a collective: addresses of its operands in memory that all ranks can read.
+// One rank's operands of a collective: addresses of its operands in memory that all ranks can read.
 struct CollectiveBuffers {
   plan::CollectiveOp op = plan::COLLECTIVE_OP_UNSPECIFIED;
   plan::ElementType type = plan::ELEMENT_TYPE_UNSPECIFIED;
@@ -19,7 +19,7 @@ struct CollectiveBuffers {
   std::byte* destination = nullptr;
 };
 
-// Is told each range of a peer's memory before it is read.
+// Called with each range of a peer's memory before it is read.
 using PeerReadListener = std::function<void(const void*, size_t)>;
 
 // All ranks run the same collectives on a communicator in the same order.

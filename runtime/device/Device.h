@@ -38,7 +38,7 @@ struct StepValues {
 class Burst {
  public:
   virtual ~Burst() = default;
-  // Runs them and waits for their end. The seconds that they took by the device's own clock.
+  // Runs them and waits for their end. Returns seconds by the device's own clock.
   virtual Expected<double> run() = 0;
 };
 
@@ -50,7 +50,7 @@ class RankContext {
   // to bound the queue. An error of an earlier instruction (with its label and the rank) may be returned. The
   // instruction must stay alive until synchronize() returns.
   virtual Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues> step) = 0;
-  // The first error so far of any rank, without waiting: for whoever waits for what a failed rank will not deliver.
+  // The first error so far of any rank, without waiting. For threads that wait for a rank that may have failed.
   virtual Status poll() { return {}; }
   // Waits until all issued instructions are done; returns the first error.
   virtual Status synchronize() = 0;
@@ -60,11 +60,11 @@ class RankContext {
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
   virtual uint64_t highestTouchedByte() = 0;
   // For measurements: the instructions, which are run once, ready to be run as a step runs its body. Null if that is
-  // one by one, so that issue() and the host's clock tell as much. A burst goes before its context.
+  // one by one: then issue() and the host's clock give the same time. Destroy a burst before its context.
   virtual Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) {
     return std::unique_ptr<Burst>();
   }
-  // Makes every rank's waits and rendezvous end with an error: this rank cannot go on.
+  // Makes every rank's waits and rendezvous fail with `why`, because this rank cannot go on.
   virtual void abort(const std::string& why) = 0;
 };
 
@@ -82,9 +82,9 @@ struct DeviceOptions {
   // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the
   // plan's products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
   std::string products;
-  // If set: told what is not as it should be, but can be done without.
+  // If set: receives warnings.
   std::function<void(const std::string& text)> warn;
-  // If set: told what was chosen (a name and its value), for the log.
+  // If set: receives what was chosen (a name and its value), for the log.
   std::function<void(const std::string& name, const std::string& value)> note;
 };
 

@@ -9,7 +9,7 @@
 namespace sheaf::exec {
 
 // Target "cpu" is libsheaf_cpu.so, "cuda" libsheaf_cuda.so. It is searched in the folders of SHEAF_LIBRARY_PATH, in
-// ../lib beside the program, and on the system's library path. It stays loaded.
+// ../lib next to the program, and on the system's library path. It stays loaded.
 Expected<Device*> loadDevice(const std::string& target);
 
 }  // namespace sheaf::exec

@@ -20,7 +20,7 @@ class Job {
 
   int64_t process() const { return group_ ? group_->rank() : 0; }
   int64_t processes() const { return group_ ? group_->size() : 1; }
-  // Process 0 logs, tells, and writes what is written once.
+  // Process 0 logs, prints, and writes the files that are written once.
   bool first() const { return process() == 0; }
   // Null in a job of one process.
   comm::ProcessGroup* group() const { return group_.get(); }
@@ -42,7 +42,7 @@ class Job {
   // The same for all: an error if any process has one about the subject, or if they do not ask about the same.
   Status together(const std::string& subject, const Status& mine);
 
-  // Ends this process's part: leaves in order, or tells the others why not. Returns the cause: where another process
+  // Ends this process's part: leaves in order, or sends the others the reason. Returns the cause: where another process
   // was first to fail, that is its error.
   Status end(Status status);
 

@@ -76,8 +76,8 @@ Expected<plan::Schedule> parseSchedule(const std::string& text) {
     else if (name == "min" && parseReal(value, real) && real >= 0 && real <= 1)
       schedule.set_min(real);
     else
-      return Status::error(
-          cat("learning-rate schedule '", text, "': '", item, "' is none of warmup=STEPS, steps=STEPS, min=FRACTION"));
+      return Status::error(cat("learning-rate schedule '", text, "': '", item,
+                               "' is not one of warmup=STEPS, steps=STEPS, min=FRACTION"));
   }
   if (schedule.kind() == plan::Schedule::COSINE && schedule.steps() <= schedule.warmup())
     return Status::error(cat("learning-rate schedule '", text, "': cosine needs steps=S, more than its warmup"));

@@ -1,4 +1,4 @@
-// Votes on whether all processes begin the next step. A vote runs beside the previous step, so that no step waits for
+// Votes on whether all processes begin the next step. A vote runs during the previous step, so that no step waits for
 // it. One process that wants to stop is enough, and all stop after the same step.
 #pragma once
 

@@ -45,8 +45,9 @@ Expected<std::span<const std::byte>> WeightFiles::bytes(const plan::Source& sour
   }
   std::span<const std::byte> all = files_[index].bytes();
   if (source.offset() > all.size() || source.length() > all.size() - source.offset())
-    return Status::error(cat("initial weights: ", files_[index].path(), " has ", all.size(), " bytes, the plan wants ",
-                             source.length(), " at ", source.offset(), "; the file is truncated or another one"));
+    return Status::error(cat("initial weights: ", files_[index].path(), " has ", all.size(), " bytes, the plan reads ",
+                             source.length(), " at ", source.offset(),
+                             "; the file is truncated or not the one that the plan was made from"));
   return all.subspan(source.offset(), source.length());
 }
 

@@ -189,7 +189,7 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
   for (const plan::Parameter& parameter : plan.parameters()) {
     int bucket = static_cast<int>(parameter.bucket()), slot = slotOf(parameter);
     uint64_t size = state.elementBytes(bucket, slot), count = *plan::elementCount(plan::shapeOf(parameter));
-    // A permuted parameter is brought into memory whole; the others pass through in pieces.
+    // A permuted parameter is read into memory whole; the others pass through in pieces.
     uint64_t piece = parameter.permutation_size() ? count : std::min(count, kChunkElements);
     for (uint64_t begin = 0; begin < count; begin += piece) {
       uint64_t now = std::min(piece, count - begin);

@@ -75,9 +75,9 @@ Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, i
 }
 
 Expected<CheckpointWriter> CheckpointWriter::join(const std::string& folder, const std::string& name) {
-  // It comes from another process: a name and no path.
+  // It comes from another process: it must be a name, not a path.
   if (!name.starts_with(kSaving) || name.find('/') != std::string::npos)
-    return Status::error(cat("'", name.substr(0, 100), "' is no folder of a state"));
+    return Status::error(cat("'", name.substr(0, 100), "' is not the name of a saved state's folder"));
   std::error_code error;
   CheckpointWriter writer;
   writer.folder_ = folder;
@@ -111,7 +111,7 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   SHEAF_RETURN_IF_ERROR(writeText(path(kManifest), manifestText(manifest)));
   SHEAF_RETURN_IF_ERROR(syncFolder(temporary_));
   std::string target = folder_ + "/" + name_, aside;
-  // A state of the same step (of an earlier run, say) gives way; it is out of the way but whole until ours is in place.
+  // A state of the same step (of an earlier run, say) is replaced; it is moved aside whole until ours is in place.
   std::error_code error;
   if (fs::exists(target, error)) {
     aside = temporary_ + ".old";
@@ -145,7 +145,7 @@ Status Checkpoint::openFile(const Manifest::File& file, bool verify) {
     int64_t begin = 0;
     if (second == std::string::npos || tensor.shape.size() != 1 ||
         !parseInteger(std::string_view(name).substr(first + 1, second - first - 1), begin) || begin < 0)
-      return Status::error(cat(path, ": tensor '", name.substr(0, 200), "' is no piece of a state"));
+      return Status::error(cat(path, ": tensor '", name.substr(0, 200), "' is not part of a saved state"));
     pieces_[{name.substr(0, first), name.substr(second + 1)}].push_back({static_cast<uint64_t>(begin), tensor.data});
   }
   files_.push_back(std::move(*tensors));

@@ -94,7 +94,7 @@ bool parseFile(const json::Value& value, Manifest::File& file) {
   file.size = static_cast<uint64_t>(reader.integer("size"));
   std::optional<uint64_t> checksum = parseHex(reader.string("checksum"));
   file.checksum = checksum.value_or(0);
-  // The name is joined to the folder's path: it must be a name and no path.
+  // The name is joined to the folder's path: it must be a name, not a path.
   bool plain = !file.name.empty() && file.name[0] != '.' && file.name.find('/') == std::string::npos &&
                file.name.find('\0') == std::string::npos;
   return reader.ok() && checksum && plain;
@@ -135,7 +135,7 @@ Expected<Manifest> parseManifest(std::string_view text) {
   Reader outer(*value);
   std::optional<uint64_t> checksum = parseHex(outer.string("checksum"));
   const json::Value* state = outer.find("state");
-  if (!outer.ok() || !checksum || !state) return Status::error("it is no manifest");
+  if (!outer.ok() || !checksum || !state) return Status::error("it is not a manifest of a saved state");
   // The checksum is of the state as our writer writes it, so that the file's own spacing does not matter.
   if (checksumOf(*state) != *checksum) return Status::error("its checksum does not match");
   Reader reader(*state);

@@ -13,7 +13,7 @@ void ChromeTrace::nameThing(const char* what, int64_t process, int64_t thread, c
 }
 
 void ChromeTrace::add(int64_t process, int64_t thread, const std::string& name, const std::string& kind, double begin,
-                      double duration, json::Object told) {
+                      double duration, json::Object arguments) {
   events_.push_back(json::Object{{"name", name},
                                  {"cat", kind},
                                  {"ph", "X"},
@@ -21,7 +21,7 @@ void ChromeTrace::add(int64_t process, int64_t thread, const std::string& name, 
                                  {"tid", thread},
                                  {"ts", begin},
                                  {"dur", duration},
-                                 {"args", std::move(told)}});
+                                 {"args", std::move(arguments)}});
 }
 
 Status ChromeTrace::write(const std::string& path) && {

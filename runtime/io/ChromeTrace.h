@@ -16,9 +16,9 @@ class ChromeTrace {
   void nameThread(int64_t process, int64_t thread, const std::string& name) {
     nameThing("thread_name", process, thread, name);
   }
-  // Something that ran, in microseconds from any start that they all have; `told` is shown with it.
+  // Something that ran, in microseconds from a common start; `arguments` are shown with it.
   void add(int64_t process, int64_t thread, const std::string& name, const std::string& kind, double begin,
-           double duration, json::Object told);
+           double duration, json::Object arguments);
   Status write(const std::string& path) &&;
 
  private:

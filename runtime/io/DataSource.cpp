@@ -72,7 +72,7 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     if (!same || have[0] == 0) {
       std::string want = "[rows";
       for (int64_t size : shape.subspan(1)) want += cat(", ", size);
-      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan wants ", want, "]"));
+      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan expects ", want, "]"));
     }
     rows.type = array->type;
     rows.data = array->data.data();
@@ -81,7 +81,7 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   rows.target = dataTypeOf(input.type());
   if (!convertible(rows.type, rows.target))
     return Status::error(
-        cat(place, ": its elements are ", nameOf(rows.type), ", the plan wants ", nameOf(rows.target)));
+        cat(place, ": its elements are ", nameOf(rows.type), ", the plan expects ", nameOf(rows.target)));
   rows.rowElements = rowElements;
   rows.rowsPerRank = static_cast<uint64_t>(shape[0]);
   rows.file = argument.file;

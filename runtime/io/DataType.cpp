@@ -180,7 +180,7 @@ Status convert(DataType from, const std::byte* source, DataType to, std::byte* d
   if (from == DataType::Bool) {  // a byte that is neither 0 nor 1 is not a bool; read as what it is stored as
     for (size_t i = 0; i < count; ++i)
       if (source[i] > std::byte{1})
-        return Status::error(cat("element ", i, " is ", static_cast<int>(source[i]), ", which is no bool"));
+        return Status::error(cat("element ", i, " is ", static_cast<int>(source[i]), ", which is not a bool (0 or 1)"));
   }
   return withType(from, [&](auto sample) {
     return withType(to, [&](auto target) {

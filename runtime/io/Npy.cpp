@@ -117,11 +117,11 @@ Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
   if (length > file.size() - begin) return Status::error("the .npy header is truncated");
   HeaderParser header(std::string_view(text + begin, length));
   if (!header.run())
-    return Status::error("the .npy header is not a plain array's (structured and object arrays are not taken)");
+    return Status::error("the .npy header is not a plain array's (structured and object arrays are not supported)");
   std::optional<DataType> type = typeOf(header.type());
   if (!type)
     return Status::error(cat("element type '", header.type().substr(0, 32),
-                             "' is not taken; save little-endian f2, f4, f8, bool or integers"));
+                             "' is not supported; save little-endian f2, f4, f8, bool or integers"));
   if (header.fortran() && header.shape().size() > 1)
     return Status::error("the array is in Fortran order; save numpy.ascontiguousarray of it");
   std::optional<uint64_t> count = plan::elementCount(header.shape());

@@ -47,7 +47,7 @@ Status parseTensor(const std::string& name, const json::Value& value, std::span<
   if (!known) return wrong(name, cat("dtype '", type->string()->substr(0, 32), "' is not known"));
   tensor.type = *known;
   for (const json::Value& size : *shape->array()) {
-    if (!size.integer() || *size.integer() < 0) return wrong(name, "a dimension is no size");
+    if (!size.integer() || *size.integer() < 0) return wrong(name, "a dimension is not a non-negative integer");
     tensor.shape.push_back(*size.integer());
   }
   std::optional<uint64_t> count = plan::elementCount(tensor.shape);
@@ -76,9 +76,9 @@ Expected<Safetensors> Safetensors::parse(std::span<const std::byte> file) {
         cat("not a safetensors file, or truncated: its header claims ", length, " bytes of ", file.size()));
   std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
   Expected<json::Value> header = json::parse(text);
-  if (!header.ok()) return Status::error(cat("the safetensors header is wrong: ", header.status().message()));
+  if (!header.ok()) return Status::error(cat("the safetensors header is not valid: ", header.status().message()));
   const json::Object* object = header->object();
-  if (!object) return Status::error("the safetensors header is no JSON object");
+  if (!object) return Status::error("the safetensors header is not a JSON object");
 
   Safetensors result;
   std::span<const std::byte> data = file.subspan(sizeof length + length);

@@ -38,7 +38,7 @@ Expected<Tokens> parseTokens(std::span<const std::byte> file, std::string_view p
   std::optional<DataType> element = typeNamed(type.empty() ? ending(path) : type);
   if (!element || type == "bin")
     return Status::error(type.empty() ? "the type of the tokens is unknown; append :u8, :u16 or :u32 to the file's name"
-                                      : cat("'", type, "' is no type of tokens; use u8, u16, u32, i32 or i64"));
+                                      : cat("'", type, "' is not a type of tokens; use u8, u16, u32, i32 or i64"));
   Tokens tokens;
   tokens.data = file;
   tokens.type = *element;
@@ -54,7 +54,7 @@ Expected<Tokens> parseTokens(std::span<const std::byte> file, std::string_view p
   }
   size_t bytes = bytesOf(tokens.type);
   if (tokens.data.size() % bytes != 0)
-    return Status::error(cat(tokens.data.size(), " bytes are no whole number of ", nameOf(tokens.type), " tokens"));
+    return Status::error(cat(tokens.data.size(), " bytes are not a whole number of ", nameOf(tokens.type), " tokens"));
   tokens.count = tokens.data.size() / bytes;
   return tokens;
 }

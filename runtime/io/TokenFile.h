@@ -21,7 +21,7 @@ struct Tokens {
 // .u32; .bin is u16). llm.c's header is recognised in any .bin file and overrules the ending.
 Expected<Tokens> parseTokens(std::span<const std::byte> file, std::string_view path, std::string_view type);
 
-// Whether parseTokens knows what to do with a file of this name without being told a type.
+// Whether parseTokens can read a file of this name without a type being given.
 bool looksLikeTokens(std::string_view path);
 
 }  // namespace sheaf::io

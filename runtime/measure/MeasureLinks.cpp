@@ -87,7 +87,7 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
     link.network = network;
     link.source = cat("measured with ", set.ranks, " ranks",
                       options.gpu ? network         ? " over the network"
-                                    : set.processes ? " of one node, the others busy likewise"
+                                    : set.processes ? " of one node, the others equally busy"
                                                     : " that share a GPU"
                                   : cat(" on ", options.cores, " cores"),
                       "; the latency as in a step");
@@ -134,7 +134,7 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
     timer.add(call, copies);
     pairs.push_back(
         {product, collectiveGroup(timer, plan::ALL_GATHER, bytes, n),
-         cat("products of ", call.m, " x ", call.n, " x ", call.k, " beside all-gathers of ", bytesText(bytes))});
+         cat("products of ", call.m, " x ", call.n, " x ", call.k, " during all-gathers of ", bytesText(bytes))});
   };
   if (!options.gpu)
     add(gemmCall(plan::F32, 1536, 384, 1024, false, false), uint64_t{32} << 20, kFootprints, uint64_t{16} << 20);

@@ -40,9 +40,10 @@ Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options);
 Expected<profile::ComputeCost> measureCompute(Device& device, const MeasureOptions& options, const RankSet& set);
 
 // Measures the bandwidth of GEMM epilogues on a GPU and stores it in `cost`.
-Status measureEpilogues(Device& device, const MeasureOptions& options, const RankSet& set, profile::ComputeCost& cost);
+Status measureGemmEpilogues(Device& device, const MeasureOptions& options, const RankSet& set,
+                            profile::ComputeCost& cost);
 
-// Costs of every collective over these ranks, without computation beside it. `network`: the ranks span several nodes.
+// Costs of every collective over these ranks, without concurrent computation. `network`: the ranks span several nodes.
 Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
                                                       bool network);
 

@@ -78,7 +78,7 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
                      : cat("computation with ", set.threads, set.threads == 1 ? " thread" : " threads", " a rank"));
     Expected<profile::ComputeCost> compute = measureCompute(device, options, set);
     if (!compute.ok()) return compute.status();
-    if (options.gpu) SHEAF_RETURN_IF_ERROR(measureEpilogues(device, options, set, *compute));
+    if (options.gpu) SHEAF_RETURN_IF_ERROR(measureGemmEpilogues(device, options, set, *compute));
     data.compute.push_back(std::move(*compute));
   }
   const uint64_t arenaBytes = sets.front().arenaBytes;
@@ -95,9 +95,9 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     for (int64_t ranks : doublings(2, within))
       if (!options.processes || within % ranks == 0) SHEAF_RETURN_IF_ERROR(links(ranks, false));
   if (options.ranks > within) SHEAF_RETURN_IF_ERROR(links(options.ranks, true));
-  tell("computation beside collectives");
-  const Neighbours beside(options, options.gpu && within > 1 ? within : options.ranks, arenaBytes);
-  Expected<Slowdown> slowdown = measureSlowdown(device, options, beside.set());
+  tell("computation during collectives");
+  const Neighbours overlapping(options, options.gpu && within > 1 ? within : options.ranks, arenaBytes);
+  Expected<Slowdown> slowdown = measureSlowdown(device, options, overlapping.set());
   if (!slowdown.ok()) return slowdown.status();
   data.slowdown = slowdown->value;
   data.slowdownSource = slowdown->source;

@@ -1,4 +1,4 @@
-// How library calls are described. Each call of calls/ is a struct with a table beside it, Schema<Call>, whose rows are
+// How library calls are described. Each call of calls/ is a struct with a table, Schema<Call>, whose rows are
 // the call's attributes and operands. Reading calls from a plan, writing them, checking them and their reference page
 // follow from the tables (Library.h); a consumer takes the struct.
 //
@@ -27,7 +27,7 @@ namespace sheaf::plan {
 //   kName      the function's name in a plan
 //   kText      what it computes
 //   kFields    a tuple of Field and List
-//   kOperands  an array of OperandRow, in the plan's order; scratch, if there is any, comes behind them
+//   kOperands  an array of OperandRow, in the plan's order; scratch, if there is any, comes after them
 // The struct may have these functions besides:
 //   Status check() const                 what its attributes must be together; values are within their limits
 //   uint64_t scratchPerThread() const    bytes that a thread of a CPU needs; 0 without it
@@ -38,7 +38,7 @@ struct Schema;
 
 // --- limits of attributes; bounds are inclusive ---
 
-// No size or stride of a sane plan is larger; the product of two sizes still fits into 64 bits.
+// Limits of sizes and strides that the verifier accepts; the product of two sizes still fits into 64 bits.
 inline constexpr int64_t kMaxSize = int64_t{1} << 31, kMaxStride = int64_t{1} << 40;
 
 struct Range {

@@ -26,7 +26,7 @@ class Contents {
         state();
         continue;
       }
-      // What an instruction reads it reads before it writes: an operand may be written in place of another.
+      // An instruction reads before it writes: an operand may be written in place of another.
       const Instruction& instruction = *steps_[current_].instruction;
       Status status;
       forEachOperand(instruction, [&](const Operand& operand) {
@@ -100,7 +100,7 @@ class Contents {
     if (strided) ownParts_[index].insert({operand.offset(), operand.bytes(), operand.shard_stride()});
   }
 
-  // What a call leaves in its scratch is nobody's.
+  // Scratch has no defined contents after the call.
   void spoil(const Operand& operand) {
     ArenaRange range = arenaRange(plan_, operand);
     bytes_.visit(range.begin, range.end, [&](uint64_t, uint64_t, Bytes& bytes) {

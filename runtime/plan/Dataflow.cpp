@@ -37,7 +37,7 @@ class Term {
 constexpr size_t kSettings = 0, kFirstState = 3;
 static_assert(LOSS == 1 && GRADIENT_NORM == 2);
 
-// What the host does by, and how often; without the learning rate.
+// Settings that the host acts on, without the learning rate.
 Term settings(const Plan& plan) {
   const Training& training = plan.training();
   return Term("settings")
@@ -211,7 +211,7 @@ class Interpreter {
       ++result;
       if (operand.access() == READ) return;
       writes(begin(operand), operand.bytes());
-      // Nobody may use what is left in scratch.
+      // Contents of scratch must not be used afterwards.
       const bool scratch = isScratch(instruction, operand);
       fill(begin(operand), operand.bytes(), scratch ? 0 : Term("result").add(term.hash()).add(result).hash(),
            &instruction);

@@ -131,7 +131,7 @@ constexpr Table kTables[] = {
     {"floor", [](const Plan& plan) { return plan.has_floor() ? Hashes{hashOf(plan.floor())} : Hashes(); },
      [](const Plan&, int) { return std::string("the floor of a step's work"); }},
 };
-// Tables and kDigestTables stand in the same order; the last of the latter is `dataflow`.
+// Tables and kDigestTables have the same order; the last of the latter is `dataflow`.
 static_assert(std::size(kTables) + 1 == std::size(kDigestTables));
 static_assert(std::equal(std::begin(kTables), std::end(kTables), std::begin(kDigestTables),
                          [](const Table& table, const DigestTable& digests) { return table.name == digests.name; }));
@@ -189,7 +189,7 @@ Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests) {
 Status requireDigests(const Plan& plan) {
   auto missing = [&](const DigestTable& table) {
     return Status::error(cat("the plan has no digests of its table ", table.name,
-                             ", so that nothing tells whether it is what was compiled; compile the model again, or "
+                             ", so it cannot be checked against what was compiled; compile the model again, or "
                              "state them with `sheaf assemble --redigest`"));
   };
   for (size_t i = 0; i < std::size(kTables); ++i)

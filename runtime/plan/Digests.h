@@ -1,6 +1,6 @@
-// Whether a plan still says what it was compiled to say. Each table carries a digest of every entry, written when the
+// Detects changes of a plan since it was compiled. Each table carries a digest of every entry, written when the
 // plan is made: a plan that was edited, damaged or made from the wrong parts is refused, and the error names table and
-// entry. Digests detect accidents, not attackers: whoever changes a plan can restate them.
+// entry. Digests detect accidents, not attackers: anyone who changes a plan can restate them.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace sheaf::plan {
 
 // Writes the digests of all tables but `dataflow`, which is taken before a plan is scheduled.
 void digestTables(Plan& plan);
-// Writes all digests anew, after an intended edit. The plan must have passed verifyPlan().
+// Computes all digests again, after an intended edit. The plan must have passed verifyPlan().
 void redigest(Plan& plan);
 
 // Whether the digests that the plan carries are those of its tables. Any plan may be given, also one that verifyPlan()
 // has not seen. The error names table and entry, and what to do if the change is intended.
 Status checkTables(const Plan& plan);
-// Likewise of the table `dataflow`.
+// The same for the table `dataflow`.
 Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests);
 
 // Whether no table lacks its digests. The error names the first that does.

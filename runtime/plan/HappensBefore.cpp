@@ -18,8 +18,8 @@ struct WaitGroup {
   std::vector<Wait> waits;
 };
 
-// A record's clock is learnt whole by whoever learns its position in its own stream, so only that position counts.
-// Of two waits that imply each other the first stays.
+// A stream that knows a record's position in its own stream knows the record's whole clock: comparing positions
+// suffices. Of two waits that imply each other the first stays.
 void judge(const WaitGroup& group, std::vector<bool>& needed) {
   for (size_t i = 0; i < group.waits.size(); ++i) {
     const WaitGroup::Wait& wait = group.waits[i];

@@ -36,7 +36,7 @@ class HappensBefore {
 
   // Whether a wait is the only way in which its stream learns that the event has been reached before it issues
   // something else: neither what the stream knew before, nor another wait between the same two instructions implies it.
-  // All waits that are not needed may go at once, and what is left is the transitive reduction of the order.
+  // All waits that are not needed can be removed together; the rest is the transitive reduction of the order.
   bool needed(size_t wait) const { return needed_[wait]; }
 
  private:

@@ -8,7 +8,7 @@
 namespace sheaf::plan {
 namespace {
 
-// What is quoted of a name in a plan.
+// A name from a plan, in quotes and cut to a bounded length.
 std::string quoted(std::string_view name) {
   return cat("'", name.substr(0, 64), "'");
 }

@@ -37,8 +37,8 @@ class Proof {
   }
 
  private:
-  // What a bucket's update works on tells the stage: whole parameters; the rank's part of whole parameters, with the
-  // gradient's part in a whole gradient or on its own; or parameters that are a shard themselves.
+  // The operands of a bucket's update determine its stage: whole parameters; the rank's part of whole parameters, with
+  // the gradient's part in a whole gradient or on its own; or parameters that are a shard themselves.
   Status stage() const {
     if (plan_.ranks() == 1) return {};
     std::string breaks = cat("the plan breaks ZeRO stage ", plan_.zero_stage(), ": ");

@@ -131,7 +131,7 @@ StepWork issuedWork(const Plan& plan) {
     } else if (instruction.has_collective() && !instruction.collective().bucket().empty()) {
       const Collective& collective = instruction.collective();
       const uint64_t bytes = collectiveBytes(plan, collective);
-      // An all-reduce brings every rank the sums.
+      // An all-reduce gives every rank the sums.
       if (collective.op() != ALL_GATHER) work.set_reduced_bytes(work.reduced_bytes() + bytes);
       if (collective.op() != REDUCE_SCATTER) work.set_gathered_bytes(work.gathered_bytes() + bytes);
     }
@@ -145,8 +145,8 @@ Status checkFloor(const Plan& plan) {
   const StepWork issued = issuedWork(plan);
   auto compare = [](uint64_t stated, const std::string& of, uint64_t done) {
     if (stated <= done) return Status();
-    return Status::error(
-        cat("it states ", stated, " ", of, ", and the instructions of a step do with ", done, ", so it is no floor"));
+    return Status::error(cat("it states ", stated, " ", of, ", and the instructions of a step do with ", done,
+                             ", so it is not a floor"));
   };
   for (int i = 0; i < floor.products_size(); ++i) {
     const ProductFlops& products = floor.products(i);

@@ -30,7 +30,7 @@ struct StageNeeds {
 
 struct Summary {
   uint64_t parameters = 0;        // trainable elements: no padding, a tied parameter once
-  uint64_t frozenParameters = 0;  // elements likewise
+  uint64_t frozenParameters = 0;  // frozen elements
   uint64_t peakBytes = 0, libraryBytes = 0;
   std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
   std::vector<Communication> communication;

@@ -66,7 +66,7 @@ json::Value stepWorkJson(const StepWork& work) {
                       {"gathered_bytes", work.gathered_bytes()}};
 }
 
-// The floor beside what the instructions do.
+// The floor next to what the instructions do.
 std::string floorText(const Plan& plan, const Summary& summary) {
   if (!summary.floor) return "\nthe plan states no floor: what a step of its model does at least\n";
   std::string out = "\nwhat a rank does in a step, at least for this model and stage, and by these instructions\n";

@@ -37,7 +37,7 @@ GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transpose
   auto isSmall = [&](int64_t rows, int64_t columns) { return double(rows) * columns * k < kSmallProduct; };
   auto fits = [&](int64_t rows, int64_t columns) { return !half || double(rows) * columns <= kHalfGemmScratch; };
   if (double(m) * n * k < 2 * kSmallProduct && fits(m, n)) return {m, n};
-  // Each tile packs its operands anew: measured on Zen 5, that costs as much as so many more rows and columns, most
+  // Each tile packs its operands again: measured on Zen 5, that costs as much as so many more rows and columns, most
   // where packing transposes. An imbalance counts less than that, because most runs have two threads a rank or four.
   const double packing = transposeB ? 28 : transposeA ? 22 : 12;
   constexpr double kImbalance = 0.3;

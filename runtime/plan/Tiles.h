@@ -37,7 +37,7 @@ constexpr int64_t kSquareSumBlock = 4096;
 
 constexpr int64_t kDeviceAlignment = 256;
 
-// Workspace of one matrix product: what cuBLASLt wants on Hopper and later, less where the result is small.
+// Workspace of one matrix product: what cuBLASLt recommends on Hopper and later, less where the result is small.
 int64_t gemmWorkspace(int64_t m, int64_t n, int64_t batch);
 
 // scatter_add sorts positions by row, in tiles of so many: offsets in bytes of arrays of 32-bit words.

@@ -29,7 +29,7 @@ std::string named(const char* kind, int index, const std::string& name) {
 
 template <ProtoEnum Enum>
 std::string unknown(Enum value) {
-  return cat(static_cast<int>(value), " is none of its values, which are ", listText(words<Enum>()));
+  return cat(static_cast<int>(value), " is not one of its values, which are ", listText(words<Enum>()));
 }
 
 bool isFloat(ElementType type) {
@@ -78,7 +78,7 @@ class TableVerifier {
       std::string what = named("buffer", i, buffer.name());
       if (buffer.kind() < PARAMETERS || buffer.kind() > CONSTANTS) return wrong(what, "its kind is not known");
       if (buffer.offset() % kAlignment != 0)
-        return wrong(what, cat("offset ", buffer.offset(), " is no multiple of ", kAlignment));
+        return wrong(what, cat("offset ", buffer.offset(), " is not a multiple of ", kAlignment));
       if (buffer.bytes() == 0 || buffer.bytes() > kMaxBytes || buffer.offset() > kMaxBytes)
         return wrong(what, cat("its size ", buffer.bytes(), " or offset ", buffer.offset(), " is out of range"));
       top = std::max(top, buffer.offset() + buffer.bytes());
@@ -111,7 +111,7 @@ class TableVerifier {
       const std::string& path = plan_.files(i).path();
       std::string what = named("file", i, path);
       if (path.empty() || path.size() > 4096 || path.find('\0') != std::string::npos)
-        return wrong(what, "its path is no path");
+        return wrong(what, "its path is empty, longer than 4096 bytes or has a null byte");
       if (path[0] == '/') return wrong(what, "its path is absolute; paths are relative to the plan's folder");
       if (plan_.files(i).size() > kMaxBytes) return wrong(what, "its size is out of range");
     }
@@ -142,7 +142,7 @@ class TableVerifier {
     if (bytes > buffer.bytes())
       return wrong(what, cat("its ", name, "has ", buffer.bytes(), " bytes, it needs ", bytes));
     if (sharded && bytes % kAlignment != 0)
-      return wrong(what, cat("a shard of ", bytes, " bytes is no multiple of ", kAlignment));
+      return wrong(what, cat("a shard of ", bytes, " bytes is not a multiple of ", kAlignment));
     if (!storage_.insert(index).second) return wrong(what, cat("its ", name, "holds something else already"));
     return {};
   }

@@ -16,7 +16,7 @@ namespace sheaf::plan {
 // instruction's number, stream and label, and the buffer.
 Status verifyPlan(const Plan& plan);
 
-// A plan's file, verified: enough for whoever only looks at the plan. Errors name the file.
+// A plan's file, verified: enough for programs that only read the plan. Errors name the file.
 Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 
 // Its part for the three instruction lists; the tables must have been verified.

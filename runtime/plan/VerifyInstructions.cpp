@@ -161,11 +161,11 @@ class InstructionVerifier {
 
   Status collective(const Collective& collective) const {
     uint64_t size = elementBytes(collective.type());
-    if (!isKnown(collective.op())) return wrong("it is no known collective");
+    if (!isKnown(collective.op())) return wrong("its collective is unknown");
     if (!isKnown(collective.phase())) return wrong("its phase is not known");
     if (collective.type() != F32 && collective.type() != F64 && collective.type() != BF16 &&
         collective.op() != ALL_GATHER)
-      return wrong(cat("sums of ", word(collective.type()), " are not taken"));
+      return wrong(cat("a collective cannot sum elements of type ", word(collective.type())));
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())
       return wrong(cat("its communicator is ", collective.communicator(), " of ", plan_.communicators()));
@@ -179,8 +179,8 @@ class InstructionVerifier {
     SHEAF_RETURN_IF_ERROR(typed("its source", source, collective.op() == REDUCE_SCATTER ? whole : part, size, READ));
     SHEAF_RETURN_IF_ERROR(
         typed("its destination", destination, collective.op() == ALL_GATHER ? whole : part, size, WRITE));
-    // Peers read the source while this rank writes its destination: they may share bytes only where each rank's part
-    // stands in its own place.
+    // Other ranks read the source while this rank writes its destination: they may share bytes only where each rank's
+    // part is in its own place.
     Range from = range(source), to = range(destination);
     if (from.begin < to.end && to.begin < from.end) {
       bool inPlace = address(source) == address(destination);

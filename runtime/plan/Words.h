@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/Status.h"
-#include "runtime/base/Text.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -71,15 +69,6 @@ std::vector<std::string> words() {
   for (const std::string& word : wordTable<Enum>())
     if (!word.empty()) all.push_back(word);
   return all;
-}
-
-// Reads an option's value. The error names the option and the words that it takes.
-template <ProtoEnum Enum>
-Status parseWord(std::string_view option, std::string_view text, Enum& value) {
-  const std::optional<Enum> known = valueOf<Enum>(text);
-  if (!known) return Status::error(cat(option, " ", text, ": expected one of ", listText(words<Enum>())));
-  value = *known;
-  return {};
 }
 
 }  // namespace sheaf::plan

@@ -21,7 +21,7 @@ double bytesOf(const plan::Instruction& instruction) {
   return bytes;
 }
 
-// Bytes between the rows of a product's operands, which nobody moves.
+// Bytes between the rows of a product's operands, which are not moved.
 double paddingOf(const plan::GemmCall& call) {
   auto between = [](int64_t rows, int64_t leading, int64_t columns) {
     return static_cast<double>(rows) * static_cast<double>(leading - columns);

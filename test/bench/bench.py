@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training speed and memory beside PyTorch, FSDP2, DDP and DeepSpeed, and the distance to what the machine can do.
+"""Training speed and memory against PyTorch, FSDP2, DDP and DeepSpeed, and the distance to what the machine can do.
 
     python3 test/bench/bench.py --tools build/bin [--pytorch VENV/bin/python] [--only REGEX] [--pairs N] [--out FOLDER]
 
@@ -8,8 +8,8 @@ the same machine; a pair's figure is the median of its steps, the result the med
 as shipped, and at its best, which is found first among its ways (eager, compiled, autotuned), memory allocators, and MKL
 with AVX-512 allowed. Nothing else should run meanwhile.
 
-Results are kept in FOLDER/results.jsonl as they come, and a second call goes on where the first one ended; --fresh begins
-anew. The tables are written to FOLDER/benchmarks.md. A part of a step that is faster than its floor is an error: then the
+Results are kept in FOLDER/results.jsonl as they come, and a second call continues where the first one ended; --fresh begins
+again. The tables are written to FOLDER/benchmarks.md. A part of a step that is faster than its floor is an error: then the
 floor is wrong.
 """
 import argparse
@@ -66,7 +66,7 @@ class Duel:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """A setting of ours beside what the machine allows. most: the largest allowed ratio of the step to it; 0: none."""
+    """A setting of ours against what the machine allows. most: the largest allowed ratio of the step to it; 0: none."""
     setting: Setting
     most: float = 0.0
 
@@ -157,9 +157,9 @@ def trial(bench, results, baseline):
             return {"seconds": side.seconds(TRIAL_STEPS)}
         finally:
             side.close()
-    told = results.get(f"trial: {baseline}, {baseline.model}, {baseline.batch} rows", measure)
-    say(f"    trial: {baseline}: " + (f"{told['seconds']:.4f} s" if "seconds" in told else "does not run: " + told["error"].splitlines()[-1]))
-    return told.get("seconds", float("inf"))
+    result = results.get(f"trial: {baseline}, {baseline.model}, {baseline.batch} rows", measure)
+    say(f"    trial: {baseline}: " + (f"{result['seconds']:.4f} s" if "seconds" in result else "does not run: " + result["error"].splitlines()[-1]))
+    return result.get("seconds", float("inf"))
 
 
 def fastest(bench, results, candidates):
@@ -191,11 +191,11 @@ def pairs_of(bench, left, right, pairs, steps):
 def race(bench, results, it):
     shipped = fastest(bench, results, [it.baseline(way) for way in it.shipped]) if len(it.shipped) > 1 else it.baseline(it.shipped[0])
     best = best_baseline(bench, results, it)
-    told = {}
+    result = {}
     for name, baseline in (("shipped", shipped), ("best", best)):
-        told[name] = results.get(f"{it.ours} against {baseline}, {it.pairs} pairs",
+        result[name] = results.get(f"{it.ours} against {baseline}, {it.pairs} pairs",
                                  lambda: {"baseline": str(baseline), **pairs_of(bench, it.ours, baseline, it.pairs, it.steps)})
-    return told
+    return result
 
 
 def gibibytes(count):
@@ -209,8 +209,8 @@ def verdict(value, goal, reached):
 def race_table(rows):
     lines = ["| ours | tokens/s | against | as shipped: tokens/s | ratio | at its best: tokens/s | ratio | goal | memory, GiB: ours | theirs |",
              "|---|---|---|---|---|---|---|---|---|---|"]
-    for it, told in rows:
-        tokens, shipped, best = it.ours.tokens, told["shipped"], told["best"]
+    for it, result in rows:
+        tokens, shipped, best = it.ours.tokens, result["shipped"], result["best"]
         how = best["baseline"].split(", ", 1)[1].removeprefix(it.ours.precision + ", ")
         way = best["baseline"].split(", ")[0].removeprefix("PyTorch ")
         lines.append(f"| {it.ours} | {tokens / best['ours']:,.0f} | {it.system} ({way}; {how}) | {tokens / shipped['other']:,.0f} | "
@@ -221,10 +221,10 @@ def race_table(rows):
 
 def duel_table(rows):
     lines = ["| ours | step, ms | against | step, ms | times | goal: at most | memory, GiB | against |", "|---|---|---|---|---|---|---|---|"]
-    for it, told in rows:
-        times = 1 / told["ratio"]
-        lines.append(f"| {it.ours} | {1e3 * told['ours']:.1f} | {it.other} | {1e3 * told['other']:.1f} | {times:.3f} | "
-                     f"{verdict(times, it.most, times <= it.most)} | {gibibytes(told['memory'][0])} | {gibibytes(told['memory'][1])} |")
+    for it, result in rows:
+        times = 1 / result["ratio"]
+        lines.append(f"| {it.ours} | {1e3 * result['ours']:.1f} | {it.other} | {1e3 * result['other']:.1f} | {times:.3f} | "
+                     f"{verdict(times, it.most, times <= it.most)} | {gibibytes(result['memory'][0])} | {gibibytes(result['memory'][1])} |")
     return lines
 
 
@@ -235,17 +235,17 @@ def measure_floor(bench, setting):
     cores = min(setting.ranks * setting.threads, os.cpu_count())
     for _ in range(FLOOR_ROUNDS):
         steps.append(ours.seconds(3))
-        told = json.loads(bench.tool("../test/bin/sheaf-floor", bench.plan(setting), cores))
-        rates.append(told["rates"])
-        parts, beside = {}, 0
+        result = json.loads(bench.tool("../test/bin/sheaf-floor", bench.plan(setting), cores))
+        rates.append(result["rates"])
+        parts, collectives = {}, 0
         for (index, computes), seconds in ours.instructions(3).items():
             if computes:
-                part = told["demand"][index][0]
+                part = result["demand"][index][0]
                 parts[part] = parts.get(part, 0) + seconds
             else:
-                beside += seconds
-        rounds.append({**parts, "collectives": beside})
-    return {"step": statistics.median(steps), "demand": told["demand"],
+                collectives += seconds
+        rounds.append({**parts, "collectives": collectives})
+    return {"step": statistics.median(steps), "demand": result["demand"],
             "parts": {part: statistics.median(r.get(part, 0) for r in rounds) for part in rounds[0]},
             "rates": {unit: max(r[unit] for r in rates) for unit in rates[0]}}
 
@@ -259,29 +259,29 @@ def floors_of(demand, rates):
 
 
 def floor_table(rows):
-    """The rates are the best of all calibrations, whichever step they lie beside: the machine is one. Collectives have a stream
-    of their own, where they wait for peers most of the time: they are told, but have no share."""
-    rates = {unit: max(told["rates"][unit] for _, _, told in rows) for unit in rows[0][2]["rates"]}
+    """The rates are the best of all calibrations, of any step, because all steps run on one machine. Collectives have a stream
+    of their own, where they wait for other ranks most of the time: they are shown, but have no share."""
+    rates = {unit: max(result["rates"][unit] for _, _, result in rows) for unit in rows[0][2]["rates"]}
     below = []
     lines = [f"Rates: {rates['f32'] / 1e9:,.0f} GFLOP/s in f32, {rates['bf16'] / 1e9:,.0f} in bf16, {rates['bytes'] / 1e9:,.0f} GB/s.", "",
              "| | step, s | floor, s | distance | goal | parts: share of the step (times their own floor) |", "|---|---|---|---|---|---|"]
-    for setting, most, told in rows:
-        floors = floors_of(told["demand"], rates)
+    for setting, most, result in rows:
+        floors = floors_of(result["demand"], rates)
         floor, shares = sum(floors.values()), []
-        whole = sum(seconds for part, seconds in told["parts"].items() if part != "collectives")
-        for part, seconds in sorted(told["parts"].items(), key=lambda p: -p[1]):
+        whole = sum(seconds for part, seconds in result["parts"].items() if part != "collectives")
+        for part, seconds in sorted(result["parts"].items(), key=lambda p: -p[1]):
             times = seconds / floors[part] if floors.get(part, 0) > 0 else 0
             if 0 < times < 1:
                 below.append(f"{setting}: {part} takes {seconds:.5f} s, its floor is {floors[part]:.5f} s")
             if seconds >= 0.01 * whole:
                 goal = PART_GOALS.get(part, 0)
                 missed = f", goal {goal:.1f} MISSED" if times > goal > 0 else ""
-                share = f"{part} {100 * seconds / whole:.0f} %" if part != "collectives" else f"beside it {part} {1e3 * seconds:.0f} ms"
+                share = f"{part} {100 * seconds / whole:.0f} %" if part != "collectives" else f"overlapping {part} {1e3 * seconds:.0f} ms"
                 shares.append(share + (f" ({times:.2f}{missed})" if times else ""))
-        distance = told["step"] / floor
+        distance = result["step"] / floor
         if distance < 1:
-            below.append(f"{setting}: the step takes {told['step']:.5f} s, its floor is {floor:.5f} s")
-        lines.append(f"| {setting} | {told['step']:.4f} | {floor:.4f} | {distance:.2f} | {verdict(distance, most, distance <= most)} | "
+            below.append(f"{setting}: the step takes {result['step']:.5f} s, its floor is {floor:.5f} s")
+        lines.append(f"| {setting} | {result['step']:.4f} | {floor:.4f} | {distance:.2f} | {verdict(distance, most, distance <= most)} | "
                      f"{', '.join(shares)} |")
     return lines, below
 
@@ -318,18 +318,18 @@ def main():
                 say(f"{it}")
                 try:
                     rows.append((it, measure(it)))
-                except RuntimeError as e:  # the others are worth having all the same
+                except RuntimeError as e:  # the others still count
                     failed.append(f"{it}: {e}")
                     say(f"    failed: {e}")
             return rows
 
         if args.pytorch:
-            section("Beside others", measured(map(adjusted, RACES), lambda it: race(bench, results, it)), race_table)
-        section("Beside ourselves", measured(map(adjusted, DUELS), lambda it: results.get(
+            section("Against others", measured(map(adjusted, RACES), lambda it: race(bench, results, it)), race_table)
+        section("Against our other settings", measured(map(adjusted, DUELS), lambda it: results.get(
             f"{it}, {it.pairs} pairs", lambda: pairs_of(bench, it.ours, it.other, it.pairs, it.steps))), duel_table)
         floors = measured(FLOORS, lambda it: results.get(str(it), lambda: measure_floor(bench, it.setting)))
         if floors:
-            lines, below = floor_table([(it.setting, it.most, told) for it, told in floors])
+            lines, below = floor_table([(it.setting, it.most, result) for it, result in floors])
             tables.extend(["### Distance to the floor", "", *lines, ""])
     text = "\n".join([f"{machine()}, revision {results.revision}", "", *tables])
     (out / "benchmarks.md").write_text(text)

@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
   const uint64_t cache = lastCacheBytes();
   json::Object rates{
       {"f32", productRate(dnnl_f32, cores)}, {"bf16", productRate(dnnl_bf16, cores)}, {"bytes", bandwidth(cores)}};
-  json::Object told{{"rates", rates}, {"demand", demandOf(**plan, cache)}};
-  std::printf("%s\n", json::write(told).c_str());
+  json::Object report{{"rates", rates}, {"demand", demandOf(**plan, cache)}};
+  std::printf("%s\n", json::write(report).c_str());
   return 0;
 }

@@ -7,7 +7,7 @@
 Every setting is compiled, predicted with the profile (measured first if none is given), and run N times, interleaved with
 the others; its figure is the median of the runs' median steps. Nothing else should run meanwhile.
 
---kit takes what gpu-kit/run.py has brought from a machine with a GPU: the card's profile, and the steps it measured.
+--kit takes the results of gpu-kit/run.py on a machine with a GPU: the card's profile, and the steps it measured.
 """
 import argparse
 import json
@@ -39,16 +39,16 @@ def measured(bench, setting):
 def report(rows, goal, file):
     """Rows of name, prediction, measured step."""
     print(f"{'':44} {'predicted':>10} {'measured':>10} {'error':>8}")
-    for name, told, taken in rows:
-        predicted = told["step_seconds"]
+    for name, prediction, taken in rows:
+        predicted = prediction["step_seconds"]
         print(f"{name:44} {predicted * 1e3:7.2f} ms {taken * 1e3:7.2f} ms {100 * (predicted / taken - 1):+7.1f} %")
-    errors = [abs(told["step_seconds"] / taken - 1) for _, told, taken in rows]
+    errors = [abs(prediction["step_seconds"] / taken - 1) for _, prediction, taken in rows]
     median = statistics.median(errors)
     print(f"\nmedian error {100 * median:.1f} %, largest {100 * max(errors):.1f} %, goal {100 * goal:.0f} % in the median: "
           f"{'reached' if median <= goal else 'MISSED'}")
     if file:
-        results = [{"setting": name, "predicted": told["step_seconds"], "measured": taken, "simulated": told}
-                   for name, told, taken in rows]
+        results = [{"setting": name, "predicted": prediction["step_seconds"], "measured": taken, "simulated": prediction}
+                   for name, prediction, taken in rows]
         pathlib.Path(file).write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -58,8 +58,8 @@ def predict_kit(bench, folder, file):
         raise RuntimeError(f"{folder} has no card.json and steps.json: gpu-kit/run.py --out FOLDER makes them")
     rows = []
     for step in json.loads(steps.read_text()):
-        told = json.loads(bench.tool("sheaf", "simulate", folder / step["plan"], "--profile", folder / "card.json", "--json"))
-        rows.append((step["name"], told, step["step_seconds"]))
+        prediction = json.loads(bench.tool("sheaf", "simulate", folder / step["plan"], "--profile", folder / "card.json", "--json"))
+        rows.append((step["name"], prediction, step["step_seconds"]))
     if not rows:
         raise RuntimeError(f"{steps} has no step")
     report(rows, KIT_GOAL, file)
@@ -85,9 +85,9 @@ def main():
             bench.tool("sheaf", "profile", "-o", profile, "--ranks", 4)
         cores = json.loads(pathlib.Path(profile).read_text())["cores"]
         chosen = [s for s in settings(cores) if not args.only or re.search(args.only, str(s))]
-        told = {s: json.loads(bench.tool("sheaf", "simulate", bench.plan(s), "--profile", profile, "--json")) for s in chosen}
+        prediction = {s: json.loads(bench.tool("sheaf", "simulate", bench.plan(s), "--profile", profile, "--json")) for s in chosen}
         runs = [{s: measured(bench, s) for s in chosen} for _ in range(args.runs)]
-        report([(str(s) + ("" if s.ranks > 1 else f", ZeRO-{s.zero}"), told[s], statistics.median(run[s] for run in runs))
+        report([(str(s) + ("" if s.ranks > 1 else f", ZeRO-{s.zero}"), prediction[s], statistics.median(run[s] for run in runs))
                 for s in chosen], GOAL, args.json)
     return 0
 

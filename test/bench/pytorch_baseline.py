@@ -102,7 +102,7 @@ def main():
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
         return criterion(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
 
-    # The loss too: its kernels read logits that nobody else wants. FSDP2's blocks are compiled one by one.
+    # The loss too: its kernels read logits that nothing else uses. FSDP2's blocks are compiled one by one.
     criterion = torch.compile(cross_entropy) if way == "fsdp2+compile" else cross_entropy
     if way in ("compile", "ddp+compile"):
         loss_of = torch.compile(loss_of)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A measured step of a GPU beside the GPU's limits: time by kind of instruction, and the part of the roofline it reaches.
+"""A measured step of a GPU compared with the GPU's limits: time by kind of instruction, and the part of the roofline it reaches.
 
     sheaf simulate OUT.plan --profile h100x8 --trace predicted.json     on the machine with the compiler
     sheaf-run OUT.plan --device cuda ... --trace measured.json          on the GPU
@@ -7,7 +7,7 @@
 
 The floor of an instruction is the longer of its flops at the GPU's peak and its bytes at the memory's bandwidth (each
 operand once); its share of the roofline is the floor's part of the time. Instructions of equal kind, size and label but
-for numbers (of layers) are told together. A traced step is issued without a CUDA graph.
+for numbers (of layers) are counted together. A traced step is issued without a CUDA graph.
 """
 import argparse
 import collections
@@ -30,8 +30,8 @@ def gpu_named(text):
 
 def events(path):
     with open(path) as file:
-        told = json.load(file)
-    return [e for e in (told["traceEvents"] if isinstance(told, dict) else told) if e["ph"] == "X"]
+        trace = json.load(file)
+    return [e for e in (trace["traceEvents"] if isinstance(trace, dict) else trace) if e["ph"] == "X"]
 
 
 def table(predicted, measured, limits, skip=2):
@@ -46,7 +46,7 @@ def table(predicted, measured, limits, skip=2):
         args = event["args"]
         if args["instruction"] not in seconds:
             continue
-        # A fused kernel's operations are none of the tensor cores'.
+        # A fused kernel does not use the tensor cores.
         peak = limits.get(args["type"], limits["f32"]) if event["cat"] != "kernel" else limits["f32"]
         size = f"{args['flops'] / 1e9:.1f} GFLOP" if args["flops"] > 1e9 else f"{args['bytes'] / 1e6:.1f} MB"
         row = rows[f"{event['cat']} {re.sub(r'[0-9]+', '*', event['name'])}, {size}"]

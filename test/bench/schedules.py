@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicted steps of large models on machines that are not at hand, beside bound and floor and the schedules of other systems.
+"""Predicted steps of large models on machines that are not present, compared with the bound, the floor and the schedules of other systems.
 
     python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N]
 
@@ -32,26 +32,26 @@ def row(tools, model, machine, precision, rows, folder, kept):
     if done.returncode:
         short = re.search(r"([\d.]+ \w+) \(\d+ bytes\) too much", done.stderr)
         return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | | {seconds:.1f} s |"
-    told = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
+    report = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
     chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
-    fitting = {n: p for n, p in told["baselines"].items() if p["fits"]}
+    fitting = {n: p for n, p in report["baselines"].items() if p["fits"]}
     best = min(fitting.items(), key=lambda p: p[1]["step_seconds"], default=None)
-    fsdp2 = told["baselines"]["fsdp2"]
-    beside = f"{best[0]} {best[1]['step_seconds'] / told['step_seconds']:.2f}" if best else "none fits"
-    step, gib = told["step_seconds"], 1 << 30
+    fsdp2 = report["baselines"]["fsdp2"]
+    best_baseline = f"{best[0]} {best[1]['step_seconds'] / report['step_seconds']:.2f}" if best else "none fits"
+    step, gib = report["step_seconds"], 1 << 30
     # As fast as FSDP2 with no more bytes: the plan itself, or the best one that its bytes allow, if the machine has them or not.
-    within = told
-    if told["peak_bytes"] > fsdp2["peak_bytes"] or not fsdp2["fits"]:
+    within = report
+    if report["peak_bytes"] > fsdp2["peak_bytes"] or not fsdp2["fits"]:
         limited = run(*compiler, "--memory-limit", fsdp2["peak_bytes"])
         within = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout) if limited.returncode == 0 else None
     faster = fsdp2["step_seconds"] / within["step_seconds"] if within else 0
     kept.append(faster >= 1 / 1.001)
     equal = f"{faster:.2f}, {within['peak_bytes'] / gib:.1f}" if within else "does not fit"
-    return (f"| {model.stem} | {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {told['bound_seconds'] * 1e3:,.1f} ({told['bound_by']}) "
-            f"| {100 * (step / told['bound_seconds'] - 1):.1f} % | {told['floor_seconds'] * 1e3:,.1f} ({told['floor_by']}) "
-            f"| {told['peak_bytes'] / gib:.1f} ({told['peak_bytes'] / told['live_bytes']:.3f}) "
+    return (f"| {model.stem} | {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {report['bound_seconds'] * 1e3:,.1f} ({report['bound_by']}) "
+            f"| {100 * (step / report['bound_seconds'] - 1):.1f} % | {report['floor_seconds'] * 1e3:,.1f} ({report['floor_by']}) "
+            f"| {report['peak_bytes'] / gib:.1f} ({report['peak_bytes'] / report['live_bytes']:.3f}) "
             f"| {fsdp2['step_seconds'] / step:.2f}, {fsdp2['peak_bytes'] / gib:.1f}{'' if fsdp2['fits'] else ', too many'} "
-            f"| {equal} | {beside} | {seconds:.1f} s |")
+            f"| {equal} | {best_baseline} | {seconds:.1f} s |")
 
 
 def main():

@@ -114,7 +114,7 @@ class MemoryWatch:
 
 
 class OurSide:
-    """A plan, run anew for every turn."""
+    """A plan, run again for every turn."""
 
     def __init__(self, bench, setting):
         self.bench, self.setting = bench, setting

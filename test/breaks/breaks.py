@@ -288,7 +288,7 @@ def run(args):
     for kind in KINDS:
         tests = sorted({p.test for p in chosen if p.kind == kind})
         if tests:
-            unbroken.update({(kind, test): told for test, told in copy.outcomes(kind, tests).items()})
+            unbroken.update({(kind, test): report for test, report in copy.outcomes(kind, tests).items()})
     print(f"unbroken: built and tested in {time.monotonic() - begin:.0f} s", flush=True)
 
     unnoticed = 0

@@ -1,4 +1,4 @@
-// Compiles the fusions of a small module and runs them in this process, beside the reference evaluator.
+// Compiles the fusions of a small module and runs them in this process, for comparison with the reference evaluator.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@ namespace sheaf::test {
 
 inline constexpr const char* kPipeline = "train-decompose,train-assign-fusions,train-fuse";
 
-// Rows of a length that is no multiple of a vector's may then be padded.
+// Rows of a length that is not a multiple of a vector's may then be padded.
 inline const std::string kPitchPipeline = std::string(kPipeline) + ",train-pitch-rows";
 
 inline std::string withShape(std::string text, int64_t rows, int64_t columns) {

@@ -44,7 +44,7 @@ std::string fusion(const std::string& body, const std::string& result) {
 TEST(Errors, OpsThatAreNoRowProgram) {
   EXPECT_THAT(
       errorsOf(fusion("%v = train.transpose %a [1, 0] : tensor<4x8xf32> -> tensor<8x4xf32>", "tensor<8x4xf32>")),
-      HasSubstr("'train.transpose' op cannot stand in a fusion"));
+      HasSubstr("'train.transpose' op is not allowed in a fusion"));
   EXPECT_THAT(errorsOf(fusion("%w = train.reshape %a : tensor<4x8xf32> -> tensor<8x4xf32>\n"
                               "%v = train.reduce sum %w [1] : tensor<8x4xf32> -> tensor<8x1xf32>",
                               "tensor<8x1xf32>")),

@@ -140,7 +140,7 @@ TEST(GpuKernel, PaddedRowsMoveInVectors) {
   }
 }
 
-TEST(GpuKernel, PaddedRowsBesideDenseOnes) {
+TEST(GpuKernel, PaddedRowsNextToDenseOnes) {
   for (int64_t columns : {1001, 5001}) {
     auto program = checkPadding(withShape(kNormBetweenProducts, 5, columns), 2e-4);
     EXPECT_EQ(program->gpuMapping(0).lanes, 1);

@@ -36,7 +36,7 @@ def expect(condition, message):
 class Case:
     name: str
     run: Callable[[], str | None]  # may return what --verbose shows
-    alone: bool = False  # it measures time or memory, so nothing may run beside it
+    alone: bool = False  # it measures time or memory, so nothing else may run meanwhile
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ class Finished:
 
 
 class Once:
-    """A value computed at most once, whoever asks first; a failure is kept for all who ask."""
+    """A value computed at most once, by the first caller; a failure is kept for all callers."""
 
     def __init__(self):
         self._lock, self._entries = threading.Lock(), {}
@@ -74,7 +74,7 @@ class Once:
 
 
 def has_word(text, word):
-    """Whether the word stands in the text by itself, not as part of another."""
+    """Whether the word occurs in the text by itself, not as part of another."""
     before, after = (r"(?<!\w)" if word[0].isalnum() else ""), (r"(?!\w)" if word[-1].isalnum() else "")
     return re.search(before + re.escape(word) + after, text) is not None
 
@@ -203,9 +203,9 @@ def run_cases(cases, jobs, only, report):
     def run(case):
         begin, outcome, text = time.monotonic(), "passed", ""
         try:
-            # What a case tells is text; one of several steps returns what they returned.
-            told = case.run()
-            text = told if isinstance(told, str) else ""
+            # A case's result is text; one of several steps returns what they returned.
+            result = case.run()
+            text = result if isinstance(result, str) else ""
         except Skip as e:
             outcome, text = "skipped", str(e)
         except Failure as e:

@@ -58,7 +58,7 @@ class Trained:
 
 
 def train(session, config, ranks, zero, steps=None, compile_options=(), run_options=(), gradients=False, repeat=0):
-    """A run from the model's own weights. Runs with the same arguments are made once; `repeat` tells repetitions apart."""
+    """A run from the model's own weights. Runs with the same arguments are made once; `repeat` distinguishes repetitions."""
     steps = steps or session.steps
 
     def run():

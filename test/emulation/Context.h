@@ -1,6 +1,6 @@
-// Where a fiber goes on: its stack and its registers. Blocks of emulated threads switch so often that ucontext's system
-// calls would be most of their time. Sanitizers are told of every switch, and fibers and the one who schedules them
-// take turns: whoever is switched to comes from the other.
+// The saved state of a fiber: its stack and its registers. Blocks of emulated threads switch so often that ucontext's
+// system calls would take most of their time. Every switch is announced to sanitizers. Switches go from the scheduler
+// to a fiber or back, never between fibers.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// Of functions that run on all fibers: ThreadSanitizer, which takes these for threads, is to judge kernels, not what is
-// common to all fibers here.
-#define SHEAF_UNJUDGED __attribute__((no_sanitize("thread")))
+// For functions that run on all fibers: ThreadSanitizer treats fibers as threads and is to check kernels, not the code
+// here that all fibers share.
+#define SHEAF_NO_TSAN __attribute__((no_sanitize("thread")))
 
 // Saves the registers that a function must keep on the stack, and that stack's pointer in *from; goes on where `to` was
 // saved. Known to the file alone that includes this.
@@ -71,10 +71,10 @@ inline void observe(void*) {}
 // order is a race, in whichever order the fibers run.
 class Traces {
  public:
-  SHEAF_UNJUDGED void start(const void*, size_t) { fiber_ = __tsan_create_fiber(0); }
-  SHEAF_UNJUDGED void adopt() { fiber_ = __tsan_get_current_fiber(); }
-  SHEAF_UNJUDGED void end() { __tsan_destroy_fiber(fiber_); }
-  SHEAF_UNJUDGED void leave(Traces& to, bool) { __tsan_switch_to_fiber(to.fiber_, __tsan_switch_to_fiber_no_sync); }
+  SHEAF_NO_TSAN void start(const void*, size_t) { fiber_ = __tsan_create_fiber(0); }
+  SHEAF_NO_TSAN void adopt() { fiber_ = __tsan_get_current_fiber(); }
+  SHEAF_NO_TSAN void end() { __tsan_destroy_fiber(fiber_); }
+  SHEAF_NO_TSAN void leave(Traces& to, bool) { __tsan_switch_to_fiber(to.fiber_, __tsan_switch_to_fiber_no_sync); }
   void arrive(Traces&) {}
 
  private:
@@ -106,7 +106,7 @@ inline void observe(void*) {}
 class Context {
  public:
   // A fiber that begins with entry() on this stack. entry() calls arrive() first and depart() last.
-  SHEAF_UNJUDGED void start(char* stack, size_t bytes, void (*entry)()) {
+  SHEAF_NO_TSAN void start(char* stack, size_t bytes, void (*entry)()) {
     constexpr int kSavedRegisters = 6;
     // As a call of entry() would leave it: the stack's pointer is 8 below a multiple of 16.
     void** pointer = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(stack) + bytes) / 16 * 16);
@@ -117,22 +117,22 @@ class Context {
     traces_.start(stack, bytes);
   }
   // The calling thread itself, which others come back to.
-  SHEAF_UNJUDGED void adopt() { traces_.adopt(); }
+  SHEAF_NO_TSAN void adopt() { traces_.adopt(); }
 
   // Comes back when `other` switches to this one.
-  SHEAF_UNJUDGED void switchTo(Context& other) {
+  SHEAF_NO_TSAN void switchTo(Context& other) {
     traces_.leave(other.traces_, false);
     sheafSwitchStack(&stack_, other.stack_);
     traces_.arrive(other.traces_);
   }
-  SHEAF_UNJUDGED void arrive(Context& from) { traces_.arrive(from.traces_); }
+  SHEAF_NO_TSAN void arrive(Context& from) { traces_.arrive(from.traces_); }
   // Never comes back.
-  SHEAF_UNJUDGED void depart(Context& other) {
+  SHEAF_NO_TSAN void depart(Context& other) {
     traces_.leave(other.traces_, true);
     sheafSwitchStack(&stack_, other.stack_);
   }
   // After it has departed, by another.
-  SHEAF_UNJUDGED void end() { traces_.end(); }
+  SHEAF_NO_TSAN void end() { traces_.end(); }
 
  private:
   void* stack_ = nullptr;

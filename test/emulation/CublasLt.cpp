@@ -32,7 +32,7 @@ struct Operation {
   bool appliesSlope() const { return epilogue == CUBLASLT_EPILOGUE_DGELU; }
   bool sumsA() const { return epilogue == CUBLASLT_EPILOGUE_BGRADA; }
   bool sumsB() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
-  // The real one wants the matrix's columns at multiples of eight elements.
+  // The real one requires the matrix's columns at multiples of eight elements.
   bool supported() const { return !(appliesGelu() || appliesSlope()) || leading % 8 == 0; }
   // Pointers that the epilogue follows must be there.
   bool complete() const {

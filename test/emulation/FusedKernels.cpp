@@ -1,5 +1,5 @@
 // The double's fused kernels: those of the plan's image for the CPU. What a GPU would run is tested elsewhere, in
-// thread blocks; here the plan is, around it. Which image a GPU would take is still decided, and its error told.
+// thread blocks; here the plan is, around it. Which image a GPU would take is still decided, and its error reported.
 #include "runtime/device/cuda/FusedKernels.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The emulated CUDA runtime: device and pinned memory, both of the host. A copy that is not told to wait must be
+// The emulated CUDA runtime: device and pinned memory, both of the host. An asynchronous copy must be
 // between device memory and pinned memory, or within device memory: what a real runtime would stage, or wait for, is
 // an error here. New memory is full of garbage.
 #include <cuda_runtime_api.h>

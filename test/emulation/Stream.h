@@ -35,7 +35,7 @@ struct Record {
   std::condition_variable changed;
   bool reached = false;
   std::chrono::steady_clock::time_point time;
-  // Of a record in a capture, which is no point in time.
+  // Of a record in a capture, which is not a point in time.
   std::shared_ptr<Capture> capture;
   Capture::Position position;
 

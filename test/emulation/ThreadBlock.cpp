@@ -45,13 +45,13 @@ struct Fiber {
   Context context;
   Waits waits = Waits::kNothing;
   Place place;
-  uint64_t value = 0;    // that it brings to an exchange
+  uint64_t value = 0;    // its value in an exchange
   uint64_t barriers[2];  // passed in this block: the block's, and its warp's
 };
 
-// Those who meet at a barrier publish to one place and observe it, at the next barrier another: who has run ahead to
-// the next must not be taken to have been there before.
-struct Meeting {
+// For ThreadSanitizer: the threads of a barrier publish to one mark and observe it, and at the next barrier the other:
+// a thread that has already reached the next barrier must not count as having been ordered before this one.
+struct BarrierMarks {
   char places[2];
   void* at(uint64_t number) { return &places[number % 2]; }
 };
@@ -68,7 +68,7 @@ struct Block {
   const std::function<void(int)>* body = nullptr;
   int threads = 0, current = -1, ended = 0;
   bool closing = false;
-  Meeting block, warp[1024 / kWarp];
+  BarrierMarks block, warp[1024 / kWarp];
   char beginning = 0, end = 0;
 
   ~Block();
@@ -77,12 +77,12 @@ struct Block {
   bool runWarp(int first);
   bool release(int first, int last, Waits kind);
   void wait(Waits kind, const Place& place);
-  void barrier(Waits kind, Meeting& meeting, const Place& place);
+  void barrier(Waits kind, BarrierMarks& marks, const Place& place);
 };
 
 thread_local Block block;
 
-SHEAF_UNJUDGED void live() {
+SHEAF_NO_TSAN void live() {
   Fiber& self = *block.fibers[block.current];
   self.context.arrive(block.scheduler);
   while (!block.closing) {
@@ -96,7 +96,7 @@ SHEAF_UNJUDGED void live() {
   self.context.depart(block.scheduler);
 }
 
-SHEAF_UNJUDGED Block::~Block() {
+SHEAF_NO_TSAN Block::~Block() {
   closing = true;
   for (size_t i = 0; i < made.size(); ++i) {
     enter(static_cast<int>(i));
@@ -104,12 +104,12 @@ SHEAF_UNJUDGED Block::~Block() {
   }
 }
 
-SHEAF_UNJUDGED void Block::enter(int fiber) {
+SHEAF_NO_TSAN void Block::enter(int fiber) {
   current = fiber;
   scheduler.switchTo(fibers[fiber]->context);
 }
 
-SHEAF_UNJUDGED void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
+SHEAF_NO_TSAN void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
   if (current >= 0) die("blocks do not nest");
   if (count < 1 || count > 1024) die("a block has 1 to 1024 threads");
   threads = count;
@@ -145,7 +145,7 @@ SHEAF_UNJUDGED void Block::run(int count, size_t sharedBytes, const std::functio
 }
 
 // Runs those of a warp's threads that can, in one turn; returns whether there were any.
-SHEAF_UNJUDGED bool Block::runWarp(int first) {
+SHEAF_NO_TSAN bool Block::runWarp(int first) {
   const int last = std::min(first + kWarp, threads);
   bool ran = false;
   for (int lane : order.arrange(last - first, lanes)) {
@@ -157,7 +157,7 @@ SHEAF_UNJUDGED bool Block::runWarp(int first) {
 }
 
 // Lets those who wait go on if all do.
-SHEAF_UNJUDGED bool Block::release(int first, int last, Waits kind) {
+SHEAF_NO_TSAN bool Block::release(int first, int last, Waits kind) {
   const Place& place = fibers[first]->place;
   for (int i = first; i < last; ++i) {
     Fiber& fiber = *fibers[i];
@@ -168,15 +168,15 @@ SHEAF_UNJUDGED bool Block::release(int first, int last, Waits kind) {
   return true;
 }
 
-SHEAF_UNJUDGED void Block::wait(Waits kind, const Place& place) {
+SHEAF_NO_TSAN void Block::wait(Waits kind, const Place& place) {
   Fiber& fiber = *fibers[current];
   fiber.waits = kind;
   fiber.place = place;
   fiber.context.switchTo(scheduler);
 }
 
-SHEAF_UNJUDGED void Block::barrier(Waits kind, Meeting& meeting, const Place& place) {
-  void* here = meeting.at(fibers[current]->barriers[kind == Waits::kWarp]++);
+SHEAF_NO_TSAN void Block::barrier(Waits kind, BarrierMarks& marks, const Place& place) {
+  void* here = marks.at(fibers[current]->barriers[kind == Waits::kWarp]++);
   publish(here);
   wait(kind, place);
   observe(here);
@@ -188,32 +188,32 @@ void runBlock(int threads, size_t sharedBytes, const std::function<void(int thre
   block.run(threads, sharedBytes, body);
 }
 
-SHEAF_UNJUDGED int currentThread() {
+SHEAF_NO_TSAN int currentThread() {
   return block.current;
 }
 
-SHEAF_UNJUDGED std::byte* sharedMemory() {
+SHEAF_NO_TSAN std::byte* sharedMemory() {
   return block.sharedBase;
 }
 
-SHEAF_UNJUDGED void blockBarrier(Place place) {
+SHEAF_NO_TSAN void blockBarrier(Place place) {
   if (block.current < 0) die("a barrier outside of a block");
   block.barrier(Waits::kBlock, block.block, place);
 }
 
-SHEAF_UNJUDGED void warpBarrier(Place place) {
+SHEAF_NO_TSAN void warpBarrier(Place place) {
   if (block.current < 0) die("a barrier outside of a block");
   block.barrier(Waits::kWarp, block.warp[block.current / kWarp], place);
 }
 
-SHEAF_UNJUDGED uint64_t warpExchange(uint64_t value, int source, Place place) {
+SHEAF_NO_TSAN uint64_t warpExchange(uint64_t value, int source, Place place) {
   if (source < 0 || source >= kWarp) die("an exchange with a lane that is not in the warp");
   if (block.current < 0) die("an exchange outside of a block");
   int self = block.current, lane = self / kWarp * kWarp + source;
   block.fibers[self]->value = value;
   block.wait(Waits::kWarp, place);
   uint64_t result = lane < block.threads ? block.fibers[lane]->value : value;
-  block.wait(Waits::kWarp, place);  // nobody brings a new value before all have read
+  block.wait(Waits::kWarp, place);  // no thread writes a new value before all have read
   return result;
 }
 

@@ -29,7 +29,7 @@ std::byte* sharedMemory();
 void blockBarrier(Place place = Place::current());
 // Returns when every thread of the warp has called it.
 void warpBarrier(Place place = Place::current());
-// The value that lane `source` of the caller's warp brings to this exchange; every thread of the warp takes part. As on
+// The value that lane `source` of the caller's warp has in this exchange; every thread of the warp takes part. As on
 // a GPU, it orders nothing that the threads do in memory.
 uint64_t warpExchange(uint64_t value, int source, Place place = Place::current());
 

@@ -1,6 +1,6 @@
 // ONNX's own node tests (Debian's libonnx-testdata) as an oracle of the importer and of the reference evaluator that is
 // neither ours nor written with ours in mind: every test whose operators are all in the importer's table must import,
-// evaluate and agree, or stand in the list of exclusions with its reason. Each is tried twice: with its inputs as data,
+// evaluate and agree, or are in the list of exclusions with its reason. Each is tried twice: with its inputs as data,
 // so that the evaluator computes, and with its inputs known, so that the importer folds.
 #include <gtest/gtest.h>
 
@@ -111,7 +111,7 @@ Outcome fail(const std::string& message) {
   return {Outcome::failed, message};
 }
 
-// "" if they agree as ONNX's own runner wants it.
+// "" if they agree as ONNX's own runner requires.
 std::string difference(const Tensor& actual, const Tensor& expected) {
   std::string text;
   llvm::raw_string_ostream out(text);
@@ -136,7 +136,7 @@ std::string difference(const Tensor& actual, const Tensor& expected) {
   return text;
 }
 
-// Imports and evaluates a case once; `imported` tells whether it got as far as that.
+// Imports and evaluates a case once; `imported`: whether the import succeeded.
 Outcome attempt(const Case& test, const fs::path& data, Known known, bool& imported) {
   imported = false;
   MLIRContext context(MLIRContext::Threading::DISABLED);

@@ -87,7 +87,7 @@ struct Field {
   WireFormatLite::WireType type() const { return WireFormatLite::GetTagWireType(tag); }
 };
 
-// Whether a string is such fields and nothing else; most strings that are no messages are not.
+// Whether a string is such fields and nothing else; most strings that are not messages are not.
 std::optional<std::vector<Field>> parseFields(std::string_view message) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
   std::vector<Field> fields;

@@ -27,7 +27,7 @@ constexpr long kShownBytes = 3000;
 
 using Clock = std::chrono::steady_clock;
 
-// What a child tells its parent while it works.
+// What a child reports to its parent while it works.
 struct Progress {
   std::atomic<uint64_t> input;
   std::atomic<int64_t> begin;  // of that input, in the clock's ticks

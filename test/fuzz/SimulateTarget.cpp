@@ -13,8 +13,8 @@
 namespace sheaf::fuzz {
 namespace {
 
-// A step below its bound or floor, or one whose time is no number, is a finding like a crash. A damaged plan may state
-// padding that its kernels do not have, and so bytes that are free in the simulator, but not in the floor.
+// A step below its bound or floor, or one whose time is not a number, is a finding like a crash. A damaged plan may
+// state padding that its kernels do not have, and so bytes that are free in the simulator, but not in the floor.
 void simulate(const plan::Plan& plan, const profile::Profile& machine, bool damaged) {
   schedule::PlanLoop loop = schedule::loopOf(plan, machine);
   schedule::Timeline timeline = schedule::play(loop.loop);

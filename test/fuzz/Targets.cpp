@@ -207,14 +207,14 @@ Target stateTarget(const std::string& corpus) {
             if (!manifest && random.oneIn(2)) {  // the manifest agrees with the mutated file
               for (const Seed& other : *seeds) {
                 if (fs::path(other.path).filename() != "manifest.json") continue;
-                Expected<io::Manifest> told = io::parseManifest(other.bytes);
-                if (!told.ok()) continue;
-                for (auto& file : told->files)
+                Expected<io::Manifest> parsed = io::parseManifest(other.bytes);
+                if (!parsed.ok()) continue;
+                for (auto& file : parsed->files)
                   if (file.name == name) {
                     file.size = bytes.size();
                     file.checksum = xxh64(bytes);
                   }
-                writeWhole(folder + "/" + step + "/manifest.json", io::manifestText(*told));
+                writeWhole(folder + "/" + step + "/manifest.json", io::manifestText(*parsed));
               }
             }
             exec::RunOptions options = mlpRun(corpus, corpus + "/run/mlp.plan");

@@ -30,7 +30,7 @@ OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 
 def compile_plan(tools, kit, name, model, *options):
     path = kit / "plans" / f"{name}.plan"
-    # A plan finds its weights by their place beside it.
+    # A plan finds its weights relative to its own folder.
     graph = kit / "models" / f"{model}.onnx"
     packed = ROOT / "test" / "models" / f"{graph.name}.xz"
     if not graph.exists() and packed.exists():
@@ -47,7 +47,7 @@ def training_jobs(tools, kit):
         config = CONFIGS[name]
         losses = json.loads((kit / "models" / f"{config.reference}.json").read_text())["runs"][f"{config.run}.f64"]["loss"]
         data = [a if a == "--data" else a.replace(str(ROOT / "test" / "models"), "models") for a in data_arguments(config)]
-        # A single row of the MLP's batch of 8 cannot be told from a scalar.
+        # A single row of the MLP's batch of 8 cannot be distinguished from a scalar.
         layouts = [("f32", ranks, stage) for ranks, stage in LAYOUTS if name != "mlp-adamw" or ranks < 8]
         if name != "mlp-adamw":
             layouts += [("bf16", 4, stage) for stage in range(4)]
@@ -114,7 +114,7 @@ def main():
     shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
     for script in ("pytorch_baseline.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)
-    # Compiled: nobody reads them there.
+    # Compiled: they are not read there.
     for name in ("gpt2-124m", "gpt2-1.5b"):
         (kit / "models" / f"{name}.onnx").unlink()
     size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())

@@ -4,7 +4,7 @@ and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` s
 
     python3 run.py [--only tests,training,sanitizer,processes,predict,bench,large] [--out FOLDER] [--device-library FILE]
 
-`large` is GPT-2 1.5B beside PyTorch and is not among the parts that run if none are named.
+`large` is GPT-2 1.5B against PyTorch and is not among the parts that run if none are named.
 
 --device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without
 a GPU.
@@ -37,7 +37,7 @@ PREDICTED_STEPS = 30  # after five that warm up
 
 
 def library_folders():
-    """Where PyPI's packages have the libraries that the loader does not find by itself: beside PyTorch there are no others."""
+    """Where PyPI's packages have the libraries that the loader does not find by itself: only PyTorch installs others."""
     spec, folders = importlib.util.find_spec("nvidia"), []
     for name in ("libcublasLt.so.13", "libnccl.so.2"):
         try:
@@ -276,7 +276,7 @@ def large(runner, jobs):
 
 
 def compare(runner, job, steps, pairs):
-    """A model in bf16 beside PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory; then where the time of
+    """A model in bf16 against PyTorch's torch.compile, interleaved: tokens a second, MFU, peak memory; then where the time of
     a step goes."""
     name, data = job["model"], gpt2_data(runner, job)
     tuned, tokens = runner.out / f"{name}.tuned.txt", job["rows"] * job["tokens"]

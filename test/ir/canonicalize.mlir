@@ -34,7 +34,7 @@ func.func @reshapes(%x: tensor<2x6xf32>) -> (tensor<3x4xf32>, tensor<2x6xf32>) {
   return %b, %c : tensor<3x4xf32>, tensor<2x6xf32>
 }
 
-// A reversal keeps the type but is no identity.
+// A reversal keeps the type but is not an identity.
 // CHECK-LABEL: func.func @slices
 // CHECK-SAME: (%[[X:.*]]: tensor<8xf32>)
 func.func @slices(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<2xf32>, tensor<8xf32>) {

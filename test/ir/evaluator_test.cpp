@@ -88,7 +88,7 @@ TEST_F(EvaluatorTest, RoundsHalves) {
   EXPECT_THAT(result->results[1].f, ElementsAre(1.009765625, INFINITY));
 }
 
-// 2^24 + 1 is no f32 and 2^54 + 2^30 + 1 no f64; 1 + 2^-8 + 2^-30 is a tie of bf16 once it is an f32.
+// 2^24 + 1 is not an f32 and 2^54 + 2^30 + 1 not an f64; 1 + 2^-8 + 2^-30 is a tie of bf16 once it is an f32.
 TEST_F(EvaluatorTest, CastsRoundAsKernelsDo) {
   EvaluatorOptions options;
   options.round = true;

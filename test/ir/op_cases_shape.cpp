@@ -50,7 +50,7 @@ OpCase matmul(const std::string& variant, bool batched, bool transposeA, bool tr
           }};
 }
 
-// %r is the result and, behind it, what comes beside it where there is something.
+// %r is the result, followed by the elements of the second result if there is one.
 OpCase matmulEpilogue(const std::string& epilogue) {
   const size_t m = 2, n = 3, k = 4;
   const bool biased = epilogue.find("bias") == 0, gated = epilogue == "gelu" || epilogue == "bias_gelu",
@@ -72,12 +72,12 @@ OpCase matmulEpilogue(const std::string& epilogue) {
             flat + "\n%r = train.concat %x, %y axis 0 : (tensor<6xf64>, " + flat + ") -> " + all;
   return {"matmul_epilogue", epilogue, inputs, body, two ? all : "tensor<2x3xf64>", [=](const std::vector<Values>& in) {
             auto lhs = [&](size_t i, size_t l) { return in[0][first ? l * m + i : i * k + l]; };
-            Values out, beside;
+            Values out, second;
             for (size_t i = 0; i < m; ++i)
               for (size_t j = 0; j < n; ++j) {
                 double sum = biased ? in[2][j] : 0;
                 for (size_t l = 0; l < k; ++l) sum += lhs(i, l) * in[1][l * n + j];
-                if (gated) beside.push_back(sum);
+                if (gated) second.push_back(sum);
                 const double x = sloped ? in[2][i * n + j] : sum, u = 0.7978845608028654 * (x + 0.044715 * x * x * x),
                              s = 1 / (1 + std::exp(-2 * u));
                 if (gated) sum = x * s;
@@ -87,9 +87,9 @@ OpCase matmulEpilogue(const std::string& epilogue) {
             for (size_t c = 0; summed && c < extra; ++c) {
               double sum = 0;
               for (size_t l = 0; l < k; ++l) sum += first ? lhs(c, l) : in[1][l * n + c];
-              beside.push_back(sum);
+              second.push_back(sum);
             }
-            out.insert(out.end(), beside.begin(), beside.end());
+            out.insert(out.end(), second.begin(), second.end());
             return out;
           }};
 }

@@ -8,7 +8,7 @@ plan.program attributes {floor = {products = {bf17 = 1 : i64}}} {
 
 // -----
 
-// expected-error @below {{floor: 'state' is none of its fields}}
+// expected-error @below {{floor: 'state' is not one of its fields}}
 plan.program attributes {floor = {state = 1 : i64}} {
   %x = plan.buffer "x" activations offset 0 bytes 4
 }

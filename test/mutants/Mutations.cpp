@@ -68,7 +68,7 @@ std::vector<Mutation> deletedRecords(const Plan& plan) {
   return list;
 }
 
-// The next instruction of the same stream that is no event, from i on in steps of `direction`; -1: none.
+// The next instruction of the same stream that is not an event, from i on in steps of `direction`; -1: none.
 int neighbour(const Plan& plan, int s, int i, int direction) {
   const List& list = section(plan, s);
   uint32_t stream = list[i].stream();
@@ -79,7 +79,7 @@ int neighbour(const Plan& plan, int s, int i, int direction) {
 
 // Moves instruction i to position j; those between close up.
 Mutation moved(const Plan& plan, int s, int i, int j) {
-  return {cat(name(plan, s, i), j < i ? " before " : " behind ", name(plan, s, j)), [s, i, j](Plan& p) {
+  return {cat(name(plan, s, i), j < i ? " before " : " after ", name(plan, s, j)), [s, i, j](Plan& p) {
             int step = j < i ? -1 : 1;
             for (int at = i; at != j; at += step) section(p, s).SwapElements(at, at + step);
           }};
@@ -312,7 +312,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"wait deleted", deletedWaits, false},
     {"record deleted", deletedRecords, false},
     {"record before its producer", earlyRecords, false},
-    {"wait behind its consumer", lateWaits, false},
+    {"wait after its consumer", lateWaits, false},
     {"instruction on another stream", otherStreams, true},
     {"buffer moved by its alignment", movedBuffers, true},
     {"buffer on a live one's bytes", sharedBytes, true},

@@ -34,7 +34,7 @@ std::vector<Mutation> repeatedAtTheEnd(const plan::Plan& plan);
 std::vector<Mutation> otherFloors(const plan::Plan& plan);
 std::vector<Mutation> otherDigests(const plan::Plan& plan);
 
-// Memory is declared anew where a mutant moves the topmost byte: it must be the move that is refused.
+// Memory is declared again where a mutant moves the topmost byte: it must be the move that is refused.
 extern const std::vector<MutationKind> kMutationKinds;
 
 }  // namespace sheaf::mutants

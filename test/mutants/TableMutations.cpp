@@ -1,4 +1,4 @@
-// Mutations of what a plan says beside the order and the bytes of its instructions: tables, attributes, images,
+// Mutations of what a plan says besides the order and the bytes of its instructions: tables, attributes, images,
 // digests.
 #include <cmath>
 #include <set>

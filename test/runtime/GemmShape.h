@@ -69,7 +69,7 @@ struct GemmShape {
   }
 };
 
-// Products whose rows are no whole number of vectors, as they are and padded; every operand is one of those.
+// Products whose rows are not a whole number of vectors, dense and padded; every operand is one of those.
 inline std::vector<std::pair<GemmShape, GemmShape>> oddShapes() {
   std::vector<std::pair<GemmShape, GemmShape>> shapes;
   for (GemmShape dense : {GemmShape{96, 263, 129, 2}, GemmShape{64, 1021, 48, 1, false, true}, GemmShape{80, 49, 1021},

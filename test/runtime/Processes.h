@@ -25,7 +25,7 @@ inline comm::Launch launchFor(int64_t rank, int64_t size, uint16_t port, std::ch
   launch.rank = rank;
   launch.size = size;
   launch.localRank = rank;
-  launch.meeting = {"127.0.0.1", port};
+  launch.rendezvous = {"127.0.0.1", port};
   launch.limit = limit;
   return launch;
 }

@@ -133,7 +133,7 @@ TEST(LocalCommunicator, NanPropagates) {
   }
 }
 
-TEST(LocalCommunicator, RanksThatDisagreeAreTold) {
+TEST(LocalCommunicator, RanksThatDisagreeAreNamed) {
   AbortSignal abort;
   LocalCommunicator communicator(2, abort, 8);
   float values[2][4] = {};

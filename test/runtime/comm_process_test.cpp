@@ -59,7 +59,7 @@ TEST(Launcher, Torchrun) {
   EXPECT_EQ(launch->rank, 3);
   EXPECT_EQ(launch->size, 8);
   EXPECT_EQ(launch->localRank, 1);
-  EXPECT_EQ(text(launch->meeting), "node0:29501");
+  EXPECT_EQ(text(launch->rendezvous), "node0:29501");
   EXPECT_EQ(launch->job, "abc");
   EXPECT_EQ(launch->limit, milliseconds(2500));
   auto without = [&](const char* name) {
@@ -85,8 +85,8 @@ TEST(Launcher, Torchrun) {
   EXPECT_THAT(with("SHEAF_RENDEZVOUS", "node1"), HasSubstr("SHEAF_RENDEZVOUS: 'node1' is not host:port"));
   EXPECT_THAT(with("SHEAF_RENDEZVOUS", "::1:5"), HasSubstr("[address]:port"));
   set["SHEAF_RENDEZVOUS"] = "[::1]:77";
-  EXPECT_EQ(launchOf(set)->meeting.host, "::1");
-  EXPECT_EQ(launchOf(set)->meeting.port, 77);
+  EXPECT_EQ(launchOf(set)->rendezvous.host, "::1");
+  EXPECT_EQ(launchOf(set)->rendezvous.port, 77);
 }
 
 TEST(Launcher, OpenMpi) {
@@ -99,16 +99,16 @@ TEST(Launcher, OpenMpi) {
   ASSERT_TRUE(launch.ok()) << launch.status().message();
   EXPECT_EQ(launch->rank, 1);
   EXPECT_EQ(launch->launcher, "Open MPI");
-  EXPECT_EQ(launch->meeting.host, "127.0.0.1");
-  EXPECT_GE(launch->meeting.port, 20000);
-  uint16_t port = launch->meeting.port;
+  EXPECT_EQ(launch->rendezvous.host, "127.0.0.1");
+  EXPECT_GE(launch->rendezvous.port, 20000);
+  uint16_t port = launch->rendezvous.port;
   set["PMIX_NAMESPACE"] = "12346";
-  EXPECT_NE(launchOf(set)->meeting.port, port);
+  EXPECT_NE(launchOf(set)->rendezvous.port, port);
   set["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   EXPECT_THAT(refusal(set), HasSubstr("SHEAF_RENDEZVOUS=host:port"));
   set["MASTER_ADDR"] = "10.0.0.1";
   set["MASTER_PORT"] = "4000";
-  EXPECT_EQ(text(launchOf(set)->meeting), "10.0.0.1:4001");
+  EXPECT_EQ(text(launchOf(set)->rendezvous), "10.0.0.1:4001");
   set.erase("OMPI_COMM_WORLD_RANK");
   EXPECT_THAT(refusal(set), HasSubstr("OMPI_COMM_WORLD_RANK is not"));
 }
@@ -129,16 +129,16 @@ TEST(Launcher, Mpich) {
 }
 
 // Two jobs on one host must not meet on one port. Here this process is its own proxy.
-TEST(Launcher, JobsOfMpichAreToldApartByTheirProxies) {
+TEST(Launcher, JobsOfMpichAreDistinguishedByTheirProxies) {
   int connection[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, connection), 0);
   Variables set{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}};
-  const uint16_t portOfAll = launchOf(set)->meeting.port;
+  const uint16_t portOfAll = launchOf(set)->rendezvous.port;
   EXPECT_EQ(launchOf(set)->job, "");
   set["PMI_FD"] = std::to_string(connection[0]);
   EXPECT_EQ(launchOf(set)->job, "hydra." + std::to_string(getpid()));
-  EXPECT_NE(launchOf(set)->meeting.port, portOfAll);
-  // A proxy a host is no id of a job.
+  EXPECT_NE(launchOf(set)->rendezvous.port, portOfAll);
+  // With one proxy for each host, its id does not identify the job.
   set["MPI_LOCALNRANKS"] = "1";
   set["SHEAF_RENDEZVOUS"] = "10.0.0.1:4000";
   EXPECT_EQ(launchOf(set)->job, "");
@@ -155,7 +155,7 @@ TEST(Launcher, Slurm) {
   EXPECT_EQ(launch->rank, 5);
   EXPECT_EQ(launch->size, 8);
   EXPECT_EQ(launch->job, "9.2");
-  EXPECT_EQ(launch->meeting.host, "10.1.1.1");
+  EXPECT_EQ(launch->rendezvous.host, "10.1.1.1");
   for (auto [list, first] : {std::pair("n1", "n1"),
                              {"n1,n2", "n1"},
                              {"gpu[07-09,12],n1", "gpu07"},
@@ -163,7 +163,7 @@ TEST(Launcher, Slurm) {
                              {"a[12]", "a12"},
                              {"a[12", "a12"}}) {
     set["SLURM_JOB_NODELIST"] = list;
-    EXPECT_EQ(launchOf(set)->meeting.host, first) << list;
+    EXPECT_EQ(launchOf(set)->rendezvous.host, first) << list;
   }
   set["SLURM_STEP_NUM_TASKS"] = "6";
   EXPECT_EQ(launchOf(set)->size, 6);
@@ -210,10 +210,10 @@ TEST(TcpProcessGroup, OtherExchangesAreNamed) {
   });
 }
 
-// Each process watches, and process `culprit` does something; what the others were told.
+// Each process watches, and process `culprit` does something; the reasons that the others get.
 template <typename Deed>
-std::vector<std::string> toldAfter(int64_t culprit, milliseconds limit, Deed deed) {
-  std::vector<std::string> told(3);
+std::vector<std::string> reasonsAfter(int64_t culprit, milliseconds limit, Deed deed) {
+  std::vector<std::string> reasons(3);
   onProcesses(3, limit, [&](TcpProcessGroup& group) {
     std::promise<std::string> heard;
     auto why = heard.get_future();
@@ -222,34 +222,34 @@ std::vector<std::string> toldAfter(int64_t culprit, milliseconds limit, Deed dee
     if (group.rank() == culprit) return deed(group);
     Status status = group.barrier("never");
     ASSERT_EQ(why.wait_for(std::chrono::seconds(15)), std::future_status::ready);
-    told[static_cast<size_t>(group.rank())] = why.get();
-    EXPECT_EQ(status.message(), told[static_cast<size_t>(group.rank())]);
+    reasons[static_cast<size_t>(group.rank())] = why.get();
+    EXPECT_EQ(status.message(), reasons[static_cast<size_t>(group.rank())]);
   });
-  return told;
+  return reasons;
 }
 
-TEST(TcpProcessGroup, ADeathIsToldToAll) {
+TEST(TcpProcessGroup, ADeathIsReportedToAll) {
   for (int64_t culprit : {0, 1, 2}) {
     auto begin = comm::Clock::now();
-    std::vector<std::string> told = toldAfter(culprit, milliseconds(20000), [](TcpProcessGroup&) {});
+    std::vector<std::string> reasons = reasonsAfter(culprit, milliseconds(20000), [](TcpProcessGroup&) {});
     EXPECT_LT(comm::Clock::now() - begin, std::chrono::seconds(10));
     for (int64_t i = 0; i < 3; ++i)
       if (i != culprit) {
-        EXPECT_THAT(told[static_cast<size_t>(i)], AllOf(HasSubstr("process " + std::to_string(culprit) + " ("),
-                                                        HasSubstr("ended without a message")));
+        EXPECT_THAT(reasons[static_cast<size_t>(i)], AllOf(HasSubstr("process " + std::to_string(culprit) + " ("),
+                                                           HasSubstr("ended without a message")));
       }
   }
 }
 
-TEST(TcpProcessGroup, AFailureIsToldToAllInItsWords) {
+TEST(TcpProcessGroup, AFailureIsReportedToAllInItsWords) {
   for (int64_t culprit : {0, 2}) {
-    auto told = toldAfter(culprit, milliseconds(20000), [](TcpProcessGroup& group) {
+    auto reasons = reasonsAfter(culprit, milliseconds(20000), [](TcpProcessGroup& group) {
       group.fail("the disk is full");
       EXPECT_EQ(group.barrier("more").message(), "the disk is full");
     });
     for (int64_t i = 0; i < 3; ++i)
       if (i != culprit) {
-        EXPECT_THAT(told[static_cast<size_t>(i)],
+        EXPECT_THAT(reasons[static_cast<size_t>(i)],
                     AllOf(HasSubstr("process " + std::to_string(culprit) + " ("), HasSubstr("): the disk is full")));
       }
   }
@@ -257,9 +257,9 @@ TEST(TcpProcessGroup, AFailureIsToldToAllInItsWords) {
 
 TEST(TcpProcessGroup, WhoDoesNotComeIsNamed) {
   for (int64_t culprit : {0, 1}) {
-    auto told = toldAfter(culprit, milliseconds(1000),
-                          [](TcpProcessGroup&) { std::this_thread::sleep_for(milliseconds(2500)); });
-    EXPECT_THAT(told[2], AllOf(HasSubstr("never: "), HasSubstr("process " + std::to_string(culprit) + " (")));
+    auto reasons = reasonsAfter(culprit, milliseconds(1000),
+                                [](TcpProcessGroup&) { std::this_thread::sleep_for(milliseconds(2500)); });
+    EXPECT_THAT(reasons[2], AllOf(HasSubstr("never: "), HasSubstr("process " + std::to_string(culprit) + " (")));
   }
 }
 
@@ -298,10 +298,10 @@ TEST(TcpProcessGroup, WhoDoesNotBelongIsRefusedWithTheReason) {
   coordinator.join();
 }
 
-// What a stranger sends to process 0 of a job that waits; the job comes together all the same.
+// Bytes of other programs arrive at process 0 while a job waits; the job still starts.
 void disturb(const std::vector<std::string>& greetings) {
   uint16_t port = freePort();
-  std::vector<comm::Socket> strangers;
+  std::vector<comm::Socket> others;
   auto coordinator = std::async(std::launch::async, [&] {
     auto group = TcpProcessGroup::join(launchFor(0, 2, port, milliseconds(20000)));
     if (group.ok()) {
@@ -313,10 +313,10 @@ void disturb(const std::vector<std::string>& greetings) {
     for (;;) {
       auto socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
       if (!socket.ok()) continue;  // process 0 does not listen yet
-      strangers.push_back(std::move(*socket));
+      others.push_back(std::move(*socket));
       break;
     }
-    ASSERT_EQ(send(strangers.back().descriptor(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
+    ASSERT_EQ(send(others.back().descriptor(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(greeting.size()));
   }
   auto group = TcpProcessGroup::join(launchFor(1, 2, port, milliseconds(9000)));
@@ -330,7 +330,7 @@ std::string frame(uint32_t type, uint32_t size, const std::string& bytes) {
   return std::string(reinterpret_cast<char*>(header), sizeof header) + bytes;
 }
 
-TEST(TcpProcessGroup, StrangersDoNotDisturb) {
+TEST(TcpProcessGroup, OtherConnectionsDoNotDisturb) {
   Numbers numbers(7);
   std::vector<std::string> greetings{"",
                                      "GET / HTTP/1.1\r\n\r\n",
@@ -352,7 +352,7 @@ TEST(TcpProcessGroup, StrangersDoNotDisturb) {
 }
 
 TEST(TcpProcessGroup, GarbageFromAMemberEndsTheJob) {
-  // A member by its greeting that then sends what is no frame, a frame that is too large, one that is not its turn.
+  // A member by its greeting that then sends an invalid frame, a frame that is too large, one that is not its turn.
   for (const std::string& garbage : {std::string("\1\2\3\4garbage garbage garbage"), frame(4, 0x7fffffff, ""),
                                      frame(4, 3, "abc"), frame(5, 0, ""), frame(1, 0, "")}) {
     uint16_t port = freePort();

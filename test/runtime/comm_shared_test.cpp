@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 constexpr milliseconds kLimit(30000);
 constexpr uint64_t kRankBytes = uint64_t{4} << 20;
 
-// One process's part: `local` ranks with kRankBytes each, the state of the rendezvous behind those of process 0.
+// One process's part: `local` ranks with kRankBytes each, the state of the rendezvous after those of process 0.
 struct Node {
   Node(comm::ProcessGroup& group, int64_t local, const AbortSignal& abort) : group(group), local(local) {
     const uint64_t state = group.rank() == 0 ? Rendezvous::stateBytes(local * group.size()) : 0;

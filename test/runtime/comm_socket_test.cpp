@@ -59,7 +59,7 @@ TEST(SocketCommunicator, TheBitsOfTheLocalOne) {
 }
 
 TEST(SocketCommunicator, LargeMessagesFlowBothWays) {
-  // More than the sockets' buffers hold: nobody waits to be read before reading.
+  // More than the sockets' buffers hold: no rank waits to be read before it reads.
   std::vector<Collective> collectives{{plan::ALL_GATHER, plan::F32, 2000000, false},
                                       {plan::REDUCE_SCATTER, plan::F32, 1000000, false},
                                       {plan::ALL_REDUCE, plan::F32, 1000001, true}};

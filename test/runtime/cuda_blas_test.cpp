@@ -102,8 +102,8 @@ TEST_F(Tuning, ErrorsNameTheLine) {
     EXPECT_FALSE(open(false, text));
     EXPECT_THAT(error_, HasSubstr(message));
   };
-  expectError("\n", "table.txt is no table of products: its first line is not \"sheaf-products 1\"");
-  expectError(replaced(table, "sheaf-products 1", "sheaf-products 2"), "is no table of products");
+  expectError("\n", "table.txt is not a table of products: its first line is not \"sheaf-products 1\"");
+  expectError(replaced(table, "sheaf-products 1", "sheaf-products 2"), "is not a table of products");
   expectError(replaced(table, "device ", "gadget "), ", line 3: it must begin with \"device \"");
   expectError("sheaf-products 1\nlibrary 1\n", ", line 3: it must begin with \"device \"");
   expectError(table + "\n",

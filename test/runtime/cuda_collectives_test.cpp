@@ -22,7 +22,7 @@ TEST_F(CudaCollectivesTest, EveryOperationInRankOrder) {
       }
 }
 
-TEST_F(CudaCollectivesTest, RanksThatDisagreeAreTold) {
+TEST_F(CudaCollectivesTest, RanksThatDisagreeAreNamed) {
   PlanBuilder builder;
   uint32_t sum = builder.buffer(64);
   for (uint64_t count : {16, 8})

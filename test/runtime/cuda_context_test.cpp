@@ -33,7 +33,7 @@ void addOutput(PlanBuilder& builder, plan::OutputKind kind, uint32_t buffer, uin
 }
 
 TEST_F(CudaContextTest, EventsOrderStreams) {
-  // Values go round three streams, permuted at each visit: one missing edge and they are wrong sooner or later. The
+  // Values pass through three streams, permuted at each visit: one missing edge and they become wrong. The
   // first wait is for the end of the body before.
   PlanBuilder builder;
   constexpr int64_t kCount = 2000;
@@ -96,7 +96,7 @@ TEST_F(CudaContextTest, WaitsAreForTheLatestRecordBeforeThem) {
   }
 }
 
-// What a step of the plan below reads, and what it tells the host.
+// What a step of the plan below reads, and its outputs to the host.
 struct Exchanged {
   std::mutex mutex;
   std::vector<std::string> outputs;

@@ -209,7 +209,7 @@ TEST(EmulatedNccl, ATableOfProductsIsMadeOnceAndChoosesForAllProcesses) {
   EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("the table of products: "));
 }
 
-TEST(EmulatedNccl, ARankThatDoesNotComeIsToldWithItsPlace) {
+TEST(EmulatedNccl, ARankThatDoesNotComeIsReportedWithItsPlace) {
   PlanBuilder builder;
   builder.plan.set_ranks(2);
   uint32_t sum = builder.buffer(64);
@@ -217,10 +217,9 @@ TEST(EmulatedNccl, ARankThatDoesNotComeIsToldWithItsPlace) {
                      builder.operand(sum, plan::READ_WRITE));
   Processes processes(builder.plan, 2, {}, std::chrono::milliseconds(600));
   Status status = runBodies(builder.plan, processes.contexts[0])[0];
-  EXPECT_EQ(
-      status.message(),
-      "rank 0 has been for 600 ms at body instruction 0 (all_reduce 'collective' on stream communication): another "
-      "rank does not come, or the network does not deliver (SHEAF_TIMEOUT)");
+  EXPECT_EQ(status.message(),
+            "rank 0 has made no progress for 600 ms at body instruction 0 (all_reduce 'collective' on stream "
+            "communication): another rank did not reach it, or the network does not deliver (SHEAF_TIMEOUT)");
   EXPECT_EQ(processes.group.failures(), std::vector<std::string>{status.message()});
 }
 

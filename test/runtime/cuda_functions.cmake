@@ -1,4 +1,4 @@
-# The same library calls on a GPU: cuda_functions_test emulates it, cuda_functions_gpu_test wants one, and skips
+# The same library calls on a GPU: cuda_functions_test emulates it, cuda_functions_gpu_test needs one, and skips
 # with a reason where there is none.
 if(NOT TARGET sheaf_cuda_emulated)
   return()

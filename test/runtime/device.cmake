@@ -10,7 +10,7 @@ function(sheaf_device_test_options name)
 endfunction()
 
 set(SHEAF_LIBRARY_CALL_TESTS
-  device_gemm_test.cpp device_epilogue_test.cpp device_functions_test.cpp device_attention_test.cpp device_convolution_test.cpp
+  device_gemm_test.cpp device_gemm_epilogue_test.cpp device_functions_test.cpp device_attention_test.cpp device_convolution_test.cpp
   device_half_test.cpp)
 sheaf_add_gtest(device_test
   SOURCES device_test.cpp ${SHEAF_LIBRARY_CALL_TESTS}
@@ -25,7 +25,7 @@ sheaf_add_gtest(library_check_test
   SOURCES library_check_test.cpp library_calls_test.cpp ValidCalls.cpp
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 
-# Benchmarks stand beside the tests, and are built with them so that they stay alive; `make bench` runs them.
+# Benchmarks are built with the tests, so that they keep compiling; `make bench` runs them.
 foreach(bench gemm_bench attention_bench collectives_bench)
   add_executable(${bench} ${PROJECT_SOURCE_DIR}/test/bench/${bench}.cpp)
   target_compile_options(${bench} PRIVATE -O2)

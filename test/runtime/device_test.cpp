@@ -10,7 +10,7 @@
 
 #include "test/runtime/DeviceTesting.h"
 
-// Flat, position-independent code: eight bytes that are no kernel, then one that doubles the rows [begin, end) of
+// Flat, position-independent code: eight bytes that are not a kernel, then one that doubles the rows [begin, end) of
 // operand 0 into operand 1, a float a row.
 __asm__(R"(
   .pushsection .rodata
@@ -152,7 +152,7 @@ TEST(Device, OperandsAreAddressedByShard) {
 }
 
 TEST(Device, EventsOrderStreams) {
-  // A value goes round three streams, doubled at each visit: one missing edge and it is wrong sooner or later.
+  // A value passes through three streams, doubled at each visit: one missing edge and it becomes wrong.
   PlanBuilder builder;
   constexpr int64_t kRows = 4096;
   uint32_t buffers[3] = {builder.buffer(kRows * 4), builder.buffer(kRows * 4), builder.buffer(kRows * 4)};
@@ -283,7 +283,7 @@ TEST(Device, QueuesAreLongerThanAStepAndBounded) {
   for (auto& context : contexts) ASSERT_TRUE(context->synchronize().ok());
 }
 
-// A plan in which rank 1's gather fails and rank 0 waits for it in a collective and, behind that, on an event.
+// A plan in which rank 1's gather fails and rank 0 waits for it in a collective and, after that, on an event.
 PlanBuilder failingPlan(uint32_t& indices) {
   PlanBuilder builder;
   uint32_t data = builder.buffer(40), result = builder.buffer(4), sums = builder.buffer(64);

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TrainingPlan;
 
-// At stage 2, with a second input, state, constant and kernel beside the hand-made plan's, so that there is something
+// At stage 2, with a second input, state, constant and kernel besides the hand-made plan's, so that there is something
 // to exchange.
 Plan digested() {
   TrainingPlan made(2, 2, 8);

@@ -201,7 +201,7 @@ TEST(StepLedger, AllRanksEndAfterTheSameStep) {
   EXPECT_EQ(ledger.take(11), nullptr);
 }
 
-TEST(StepLedger, AFailureWakesEverybody) {
+TEST(StepLedger, AFailureWakesAll) {
   exec::StepLedger ledger(ledgerConfig(9, false));
   ledger.take(10), ledger.take(11);
   std::thread waiting([&] { EXPECT_EQ(ledger.take(12), nullptr); });
@@ -248,7 +248,8 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("--device tpu: expected one of cpu, cuda"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of rank, ring"));
-  EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}), HasSubstr("--steps does not go with --measure"));
+  EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}),
+              HasSubstr("--steps cannot be combined with --measure"));
   EXPECT_TRUE(parseCommandLine({"--help"})->given.help);
   EXPECT_TRUE(parseCommandLine({"--version"})->given.version);
 }

@@ -98,7 +98,7 @@ class RunTest : public ::testing::Test {
   Status run(const exec::RunOptions& options) {
     ::testing::internal::CaptureStderr();
     Status status = exec::run(options, interrupted_);
-    told_ = ::testing::internal::GetCapturedStderr();
+    stderr_ = ::testing::internal::GetCapturedStderr();
     return status;
   }
 
@@ -145,7 +145,7 @@ class RunTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::atomic<bool> interrupted_{false};
-  std::string told_;
+  std::string stderr_;
   int plans_ = 0;
 };
 
@@ -301,7 +301,7 @@ TEST_F(RunTest, AnInterruptedRunSavesItsState) {
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(log(false).empty());
   EXPECT_TRUE(std::filesystem::exists(folder_ / "state/step-00000000/manifest.json"));
-  EXPECT_THAT(told_, HasSubstr("interrupted"));
+  EXPECT_THAT(stderr_, HasSubstr("interrupted"));
 }
 
 TEST_F(RunTest, OptionErrors) {

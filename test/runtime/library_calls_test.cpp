@@ -58,7 +58,7 @@ TEST(LibraryCalls, AreTheSameWithTheirDefaultsSpelledOutAndInAnyOrder) {
     EXPECT_EQ(text(call), text(valid.wire()));
   }
   EXPECT_NE(text(with(validCall("gemm").wire(), "batch", 1)), text(validCall("gemm").wire()));
-  // What is no call keeps what it has.
+  // An unknown call keeps its attributes.
   const plan::LibraryCall wrong = with(validCall("gemm").wire(), "colour", 3);
   EXPECT_EQ(plan::canonicalAttributes(wrong).size(), static_cast<size_t>(wrong.attributes_size()));
 }

@@ -73,8 +73,8 @@ TEST(LibraryCheck, OperandsMustBeThereAndDeclareTheirAccess) {
 TEST(LibraryCheck, EpiloguesSuitTheirProducts) {
   using plan::GemmEpilogue;
   auto refused = [](const plan::GemmCall& call) { return check(plan::toWire(call)).message(); };
-  EXPECT_THAT(refused(product(GemmEpilogue::kSumA, false)), HasSubstr("sums a, which is not transposed"));
-  EXPECT_THAT(refused(product(GemmEpilogue::kSumB, true, true)), HasSubstr("sums b, which is transposed"));
+  EXPECT_THAT(refused(product(GemmEpilogue::kSumA, false)), HasSubstr("sums a, which must be transposed"));
+  EXPECT_THAT(refused(product(GemmEpilogue::kSumB, true, true)), HasSubstr("sums b, which must not be transposed"));
   EXPECT_THAT(refused(product(GemmEpilogue::kGelu, false, false, 2)), HasSubstr("has one batch"));
   EXPECT_THAT(refused(product(static_cast<GemmEpilogue>(7), false)),
               HasSubstr("gemm: attribute 'epilogue' is 7, but must be 0 (none), 1 (bias), 2 (gelu), 3 (bias_gelu), "
@@ -164,13 +164,12 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   EXPECT_EQ(check(call).message(), "gemm: it has more than 128 attributes");
   EXPECT_EQ(check(with(gemm, "type", plan::I64)).message(),
             "gemm: attribute 'type' is 5, but must be 1 (f32) or 3 (bf16)");
-  EXPECT_EQ(check(with(with(gemm, "type", plan::BF16), "tf32", 1)).message(),
-            "gemm: only products of f32 are made in TF32");
+  EXPECT_EQ(check(with(with(gemm, "type", plan::BF16), "tf32", 1)).message(), "gemm: TF32 needs operands of type f32");
 
   const plan::LibraryCall attention = validCall("attention").wire();
   EXPECT_EQ(check(with(attention, "g", 3)).message(),
             "attention: attribute 'key_row' is 8, but must be at least 9 (g * d)");
-  EXPECT_EQ(check(with(attention, "h", 3)).message(), "attention: its 3 heads are no multiple of its 2 key heads");
+  EXPECT_EQ(check(with(attention, "h", 3)).message(), "attention: its 3 heads are not a multiple of its 2 key heads");
   EXPECT_EQ(check(with(attention, "scale", 1)).message(), "attention: attribute 'scale' must be a real number");
   EXPECT_EQ(check(with(with(attention, "causal", 0), "window", 3)).message(),
             "attention: only causal attention has a window");
@@ -186,7 +185,7 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   EXPECT_EQ(check(with(call, "element_bytes", 3)).message(),
             "gather: attribute 'element_bytes' is 3, but must be 1, 2, 4 or 8");
   call = validCall("conv").wire();
-  EXPECT_EQ(check(with(call, "groups", 4)).message(), "conv: its 4 and 6 channels are no multiples of its 4 groups");
+  EXPECT_EQ(check(with(call, "groups", 4)).message(), "conv: its 4 and 6 channels are not multiples of its 4 groups");
   call.set_scratch_per_thread(8);
   EXPECT_THAT(check(call).message(), HasSubstr("8 bytes of scratch for each thread, but needs"));
   call.set_function("levitate");
@@ -233,7 +232,7 @@ TEST(LibraryCheck, CopiesStayInTheirOperandsAndDoNotMeet) {
   EXPECT_THAT(check(with(copy, "source_offset", 7)).message(),  // rows go backwards from it
               HasSubstr("its source begins 1 elements before its operand"));
   EXPECT_THAT(check(with(copy, "destination_stride1", 2)).message(),  // columns three long, two apart
-              HasSubstr("two of its elements have one place in the destination"));
+              HasSubstr("two of its elements have the same place in the destination"));
   EXPECT_THAT(check(with(copy, "destination_stride1", 0)).message(), HasSubstr("must be at least 1"));
   EXPECT_EQ(check(with(copy, "rank", 1)).message().substr(0, 35), "copy: it has no attribute 'size1'; ");
   EXPECT_EQ(check(with(copy, "rank", 3)).message(), "copy: attribute 'size2' is missing");

@@ -123,24 +123,24 @@ class FormulaDevice : public Device {
 };
 
 // The processes of a job as threads.
-class Room {
+class SharedState {
  public:
-  explicit Room(int64_t size) : messages(static_cast<size_t>(size)), meeting(size) {}
+  explicit SharedState(int64_t size) : messages(static_cast<size_t>(size)), barrier(size) {}
   std::vector<std::string> messages;
-  std::barrier<> meeting;
+  std::barrier<> barrier;
 };
 
 class ThreadProcess : public comm::ProcessGroup {
  public:
-  ThreadProcess(Room& room, int64_t rank) : room_(room), rank_(rank) {}
+  ThreadProcess(SharedState& shared, int64_t rank) : shared_(shared), rank_(rank) {}
   int64_t rank() const override { return rank_; }
-  int64_t size() const override { return static_cast<int64_t>(room_.messages.size()); }
+  int64_t size() const override { return static_cast<int64_t>(shared_.messages.size()); }
   int64_t localRank() const override { return rank_; }
   Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
-    room_.messages[static_cast<size_t>(rank_)] = message;
-    room_.meeting.arrive_and_wait();
-    std::vector<std::string> all = room_.messages;
-    room_.meeting.arrive_and_wait();
+    shared_.messages[static_cast<size_t>(rank_)] = message;
+    shared_.barrier.arrive_and_wait();
+    std::vector<std::string> all = shared_.messages;
+    shared_.barrier.arrive_and_wait();
     return all;
   }
   void watch(std::function<void(const Status&)>) override {}
@@ -148,7 +148,7 @@ class ThreadProcess : public comm::ProcessGroup {
   Status leave() override { return {}; }
 
  private:
-  Room& room_;
+  SharedState& shared_;
   const int64_t rank_;
 };
 
@@ -256,12 +256,12 @@ TEST(Measure, OneRankHasNoCollectives) {
 TEST(Measure, TellsLinksWithinNodesFromThoseBetweenThem) {
   constexpr int64_t kProcesses = 4;
   const Machine machine{2};
-  Room room(kProcesses);
+  SharedState shared(kProcesses);
   std::vector<std::string> texts(kProcesses);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < kProcesses; ++rank)
     threads.emplace_back([&, rank] {
-      ThreadProcess process(room, rank);
+      ThreadProcess process(shared, rank);
       MeasureOptions options = gpuOptions();
       options.ranks = kProcesses;
       options.ranksPerNode = machine.ranksPerNode;
@@ -291,11 +291,11 @@ TEST(Measure, EndsWhenItIsAskedTo) {
 }
 
 TEST(SubGroup, IsTheNeighboursOfAProcess) {
-  Room room(4);
+  SharedState shared(4);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < 4; ++rank)
     threads.emplace_back([&, rank] {
-      ThreadProcess process(room, rank);
+      ThreadProcess process(shared, rank);
       comm::SubGroup group(process, 2);
       EXPECT_EQ(group.rank(), rank % 2);
       EXPECT_EQ(group.size(), 2);

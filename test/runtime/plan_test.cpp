@@ -75,11 +75,6 @@ TEST(Words, AreThoseOfTheProto) {
   EXPECT_EQ(plan::valueOf<plan::ElementType>("bf16"), plan::BF16);
   for (const char* none : {"", "unspecified", "element_type_unspecified", "BF16", "bf"})
     EXPECT_EQ(plan::valueOf<plan::ElementType>(none), std::nullopt) << none;
-  plan::Training::ReduceOrder order = plan::Training::RANK;
-  EXPECT_TRUE(plan::parseWord("--reduce-order", "ring", order).ok());
-  EXPECT_EQ(order, plan::Training::RING);
-  EXPECT_EQ(plan::parseWord("--reduce-order", "alphabet", order).message(),
-            "--reduce-order alphabet: expected one of rank, ring");
 }
 
 TEST(Verify, TakesEveryStage) {
@@ -166,7 +161,7 @@ const Mutant kMutants[] = {
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
     {"ScalarKind", [](auto& p) { p.mutable_scalars(0)->set_kind(plan::StepScalar::UNSPECIFIED); }, "kind is not known"},
     {"OnNan", [](auto& p) { p.mutable_training()->set_on_nan(plan::Training::OnNan(2)); },
-     "training.on_nan: 2 is none of its values, which are stop, skip"},
+     "training.on_nan: 2 is not one of its values, which are stop, skip"},
     {"ReduceOrder", [](auto& p) { p.mutable_training()->set_reduce_order(plan::Training::ReduceOrder(-1)); },
      "reduce_order"},
     {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::COSINE); },
@@ -210,7 +205,7 @@ const Mutant kMutants[] = {
     {"KernelMoreRows", [](auto& p) { kernel(p).set_rows(kernel(p).rows() + 1); }, "rows"},
     {"KernelBlock", [](auto& p) { kernel(p).set_block(4); }, "blocks of 4"},
     {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
-    {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "no known collective"},
+    {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "its collective is unknown"},
     {"CollectivePhase", [](auto& p) { collective(p).clear_phase(); }, "its phase is not known"},
     {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},
     {"CollectiveOverflow", [](auto& p) { collective(p).set_count(uint64_t{1} << 62); }, "out of range"},
@@ -259,7 +254,7 @@ TEST(Summary, KindsByStage) {
   }
 }
 
-// A plan of buffers of 100, 10 and 1 bytes whose body touches them as told, and whose prologue writes buffer 0.
+// A plan of buffers of 100, 10 and 1 bytes whose body touches them as given, and whose prologue writes buffer 0.
 plan::Plan touching(const std::vector<std::pair<uint32_t, plan::Access>>& accesses) {
   plan::Plan plan;
   plan.set_ranks(1);

@@ -267,10 +267,10 @@ TEST(Induction, WhatThePrologueMakesOfTheNewStateMayBeCarried) {
   p.copy(p.body, "update", p.s, p.a);
   p.copy(p.body, "prefetch", p.t, p.s);
   EXPECT_EQ(p.proof(), "");
-  // Before the update it brings what the first step of a run would not find.
+  // Before the update it holds values that the first step of a run does not find.
   p.plan.mutable_body()->SwapElements(1, 2);
   EXPECT_THAT(p.proof(), AllOf(HasSubstr("'use'"), HasSubstr("buffer 't'"), HasSubstr("with another value")));
-  // Nobody uses what a prefetch at the end of every body leaves, if every body begins with one.
+  // What a prefetch at the end of every body leaves is unused if every body begins with one.
   p.plan.mutable_body()->Add()->CopyFrom(p.plan.prologue(0));
   for (int i = p.body->size() - 1; i > 0; --i) p.body->SwapElements(i, i - 1);
   EXPECT_EQ(p.proof(), "");

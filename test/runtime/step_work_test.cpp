@@ -105,7 +105,7 @@ TEST(StepWork, AFloorIsNoMoreThanWhatInstructionsDo) {
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.set_gathered_bytes(513); }), HasSubstr("513 bytes gathered"));
 }
 
-TEST(StepWork, IsShownBesideWhatInstructionsDo) {
+TEST(StepWork, IsShownNextToWhatInstructionsDo) {
   TrainingPlan made(4, 3, 8);
   EXPECT_THAT(plan::summaryText(made.plan), HasSubstr("the plan states no floor"));
   EXPECT_TRUE(plan::summaryJson(made.plan).object()->find("floor")->isNull());

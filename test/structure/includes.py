@@ -35,7 +35,7 @@ def main():
     table = allowed()
     if not table:
         sys.exit(f"{PAGE} has no table of rooms")
-    wrong = [f"{PAGE}: room '{room}' may include '{other}', which is no room of the table"
+    wrong = [f"{PAGE}: room '{room}' may include '{other}', which is not a room of the table"
              for room, others in table.items() for other in others if other not in table]
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", *SOURCES], capture_output=True, text=True, check=True).stdout
     count = 0

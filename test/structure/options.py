@@ -37,7 +37,7 @@ def main():
             for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", line):
                 count += 1
                 if option not in known:
-                    wrong.append(f"{page.relative_to(root)}:{number}: {option} is no option of sheaf or sheaf-run")
+                    wrong.append(f"{page.relative_to(root)}:{number}: {option} is not an option of sheaf or sheaf-run")
     print("\n".join(wrong) or f"{count} options, all known")
     return 1 if wrong or not count else 0
 

@@ -87,7 +87,7 @@ TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {
   EXPECT_EQ(refusal({"in", "--xyzzyplugh"}), "unknown option --xyzzyplugh; see tool --help");
   EXPECT_EQ(refusal({}), "no INPUT is given; usage: tool INPUT [options]");
   EXPECT_EQ(refusal({"in", "out"}), "one INPUT at a time: 'in' and 'out'");
-  EXPECT_EQ(refusal({"in", "--loud", "--unsafe"}), "--unsafe does not go with --loud; these do: --name");
+  EXPECT_EQ(refusal({"in", "--loud", "--unsafe"}), "--unsafe cannot be combined with --loud; these can: --name");
 }
 
 TEST(Options, RequiredOnesAreAskedFor) {

@@ -67,7 +67,7 @@ class Demo:
         return [o for o in map(json.loads, self.log.read_text().splitlines()) if "event" not in o]
 
     def steps_for(self, seconds):
-        """How many steps take about that long here: the median of a short run tells."""
+        """How many steps take about that long here: by the median of a short run."""
         self.run(8, show=False)
         times = sorted(o["seconds"] for o in self.step_objects()[2:])
         return max(20, round(seconds / times[len(times) // 2]))

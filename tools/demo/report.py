@@ -64,8 +64,8 @@ def memory_rows(stages):
     """Header and rows of the memory table: one rank's bytes at each stage. stages: {stage: inspect's JSON}."""
     header = ["stage", *KINDS, "peak", "libraries"]
     rows = []
-    for stage, told in sorted(stages.items()):
-        memory = told["memory"]
+    for stage, summary in sorted(stages.items()):
+        memory = summary["memory"]
         kinds = [mebibytes(memory["by_kind"].get(k, 0)) for k in KINDS]
         rows.append([str(stage), *kinds, mebibytes(memory["peak_bytes"]), mebibytes(memory["library_bytes"])])
     return header, rows
@@ -75,10 +75,10 @@ def communication_rows(stages):
     """Header and rows: what one rank's collectives carry in a step at each stage."""
     ops = ("all_gather", "reduce_scatter", "all_reduce")
     rows = []
-    for stage, told in sorted(stages.items()):
+    for stage, summary in sorted(stages.items()):
         cells = [str(stage)]
         for op in ops:
-            chosen = [c["bytes"] for c in told["communication"] if c["op"] == op]
+            chosen = [c["bytes"] for c in summary["communication"] if c["op"] == op]
             cells.append(f"{len(chosen)} x, {mebibytes(sum(chosen))}" if chosen else "-")
         rows.append(cells)
     return ["stage", *ops], rows
@@ -98,7 +98,7 @@ def _html_table(header, rows):
 
 def page(chart, stages, facts, commands):
     """The whole report as HTML. facts: (name, value) pairs; commands: what to try next."""
-    told = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in facts)
+    rows = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in facts)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Sheaf: the demo's run</title><style>{STYLE}
 body {{ font-family: sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
@@ -108,7 +108,7 @@ dl {{ display: grid; grid-template-columns: max-content auto; gap: 0.2rem 1rem; 
 pre {{ overflow-x: auto; padding: 0.7rem; border: 1px solid var(--faint); }}
 </style></head><body>
 <h1>A GPT on four ranks with ZeRO-3</h1>
-<dl>{told}</dl>
+<dl>{rows}</dl>
 {chart}
 <h2>Memory of one rank</h2>
 <p>Each kind's largest simultaneous bytes; kinds share the arena, so the peak is less than their sum. Bytes are those of the

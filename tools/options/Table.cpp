@@ -152,7 +152,7 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
     if (!given.has(mode)) continue;
     for (const std::string& name : given.options)
       if (name != mode && std::find(allowed.begin(), allowed.end(), name) == allowed.end())
-        return Status::error(cat(name, " does not go with ", mode, "; these do: ", listText(allowed)));
+        return Status::error(cat(name, " cannot be combined with ", mode, "; these can: ", listText(allowed)));
   }
   return given;
 }

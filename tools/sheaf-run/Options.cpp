@@ -84,8 +84,8 @@ options::Table makeTable() {
         Row::text<&O::gradients>("--dump-gradients", "G.safetensors", "Write the first step's gradients."),
         Row::text<&O::measure>("--measure", "P.json",
                                "With a probe of `sheaf profile --target`: measure the device for `sheaf simulate`."),
-        Row::flag<&O::unproved>(
-            "--unproved", "Also run a plan without digests, of which nothing tells whether it is what was compiled."),
+        Row::flag<&O::unproved>("--unproved",
+                                "Also run a plan without digests, which cannot be checked against what was compiled."),
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};

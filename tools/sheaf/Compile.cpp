@@ -35,7 +35,7 @@ struct CompileOptions : TrainedOptions {
   codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
-  std::string epilogues = "auto", keep = "auto";
+  std::string gemmEpilogues = "auto", keep = "auto";
   bool verbose = false;
 };
 
@@ -111,9 +111,10 @@ options::Table compileTable() {
             "--reduce-order", protoWords<plan::Training::ReduceOrder>(),
             "Order in which GPUs sum over ranks: by rank, whatever the stage and the number of processes, or that of "
             "NCCL's ring. `sheaf-run --reduce-order` overrides it."),
-        Row::word<&O::epilogues>("--epilogues", {"auto", "on", "off"},
-                                 "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
-                                 "before they round; auto: if a target is a GPU.")}},
+        Row::word<&O::gemmEpilogues>(
+            "--gemm-epilogues", {"auto", "on", "off"},
+            "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
+            "before they round; auto: if a target is a GPU.")}},
       {"Machine",
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
@@ -165,7 +166,7 @@ Status complete(CompileOptions& o) {
   if (std::string error; mlir::failed(codegen::checkToolkit(o.targets, error))) return Status::error(error);
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
-  o.pipeline.epilogues = o.epilogues == "on" || (o.epilogues == "auto" && o.pipeline.gpu);
+  o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;

@@ -51,7 +51,7 @@ options::Table fitTable() {
   using Row = options::Rows<O>;
   options::Table table{
       "sheaf fit",
-      "Tells for each ZeRO stage what a training step takes of a rank's memory, and whether that fits.",
+      "Prints for each ZeRO stage the memory that a training step needs on a rank, and whether that fits.",
       {"sheaf fit MODEL.onnx --ranks N --memory SIZE [options]"},
       Row::positional<&O::model>("MODEL.onnx"),
       {},
@@ -63,7 +63,7 @@ options::Table fitTable() {
        {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
             .defaultsTo("")
             .required("how many ranks are there?"),
-        Row::bytes<&O::memory>("--memory", "Memory of a rank.").required("how much has each rank, such as 24GiB?"),
+        Row::bytes<&O::memory>("--memory", "Memory of a rank.").required("how much memory per rank, such as 24GiB?"),
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
@@ -80,7 +80,7 @@ Status complete(FitOptions& o) {
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
   // As `compile --target` does: what calls keep in memory depends on the device.
-  o.pipeline.gpu = o.pipeline.epilogues = machine->isOfGpus();
+  o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
   o.pipeline.cpu = !machine->isOfGpus();
   o.import.optimizer = o.pipeline.optimizer = o.optimizer;
   return {};
@@ -105,7 +105,7 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
 
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
 // -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared: state is shared, the rest is
-// the same on any number of ranks. So a plan for one number tells about the others, and it takes two plans to be sure:
+// the same on any number of ranks. So a plan for one number predicts the others, and two plans confirm the result:
 // one that fits, and one on a rank less that does not. `known`: the plan for the number that was asked for.
 int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const Layout& known) {
   constexpr int64_t kMost = 65536;
@@ -160,15 +160,15 @@ void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
                                 {"step_seconds", stage.best().seconds},
                                 {"without_recompute", layoutJson(stage.plain, o.memory)},
                                 {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
-  json::Object told{{"model", o.model},
+  json::Object root{{"model", o.model},
                     {"ranks", o.import.ranks},
                     {"batch", o.import.batch},
                     {"memory", o.memory},
                     {"precision", train::stringifyPrecision(o.pipeline.precision).str()},
                     {"profile", o.pipeline.profile},
                     {"stages", std::move(list)}};
-  if (fewest > 0) told.set("smallest_ranks", fewest);
-  std::printf("%s\n", json::write(std::move(told), 2).c_str());
+  if (fewest > 0) root.set("smallest_ranks", fewest);
+  std::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 
 void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
@@ -204,7 +204,7 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
         static_cast<long long>(fewest), fewest == 1 ? "" : "s");
   else
     std::printf(
-        "No number of ranks of this size fits: what each rank needs beside its shard is too much; use fewer rows a "
+        "No number of ranks of this size fits: what each rank needs besides its shard is too much; use fewer rows a "
         "rank or shorter ones.\n");
 }
 

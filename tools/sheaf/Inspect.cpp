@@ -46,7 +46,7 @@ Command inspectCommand() {
   table.sections = {
       {"Options",
        {Row::word<&O::format>("--format", {"summary", "text", "json"},
-                              "summary: parameters, memory by kind beside what every stage would keep, and "
+                              "summary: parameters, memory by kind and what every stage would keep, and "
                               "communication; text: the whole plan, which `sheaf assemble` turns back into "
                               "the same bytes; json: the summary for programs.")}}};
   return command(std::move(table), inspect);

@@ -65,7 +65,7 @@ double gap(const Simulation& s) {
   return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
 }
 
-// What any plan of the model at this stage takes at least, beside what these instructions do.
+// What any plan of the model at this stage takes at least, next to what these instructions do.
 std::string floorText(const Simulation& s) {
   if (!s.floor) return "floor: the plan states none";
   std::string text = cat("floor ", secondsText(s.floor->seconds), " (", floorByName(s.floor->by),
@@ -98,9 +98,8 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
                 baseline.seconds / s.timeline.period, bytesText(baseline.bytes).c_str(),
                 baseline.fits ? "" : ", too many", baseline.knobs.c_str());
   if (machine.ranks() != plan.ranks())
-    std::printf(
-        "\nThe plan is for %lld ranks: what is sharded was scaled, the layout of its memory was not made anew.\n",
-        static_cast<long long>(plan.ranks()));
+    std::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
+                static_cast<long long>(plan.ranks()));
 }
 
 void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
@@ -112,7 +111,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                                      {"peak_bytes", baseline.bytes},
                                      {"fits", baseline.fits},
                                      {"knobs", baseline.knobs}});
-  json::Object told{{"profile", machine.name()},
+  json::Object root{{"profile", machine.name()},
                     {"ranks", machine.ranks()},
                     {"zero", static_cast<int64_t>(plan.zero_stage())},
                     {"step_seconds", s.timeline.period},
@@ -137,7 +136,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                     {"live_bytes", s.live},
                     {"memory_limit", s.limit},
                     {"fits", s.peak <= s.limit}};
-  std::printf("%s\n", json::write(std::move(told), 2).c_str());
+  std::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 
 // The last simulated step.
@@ -146,7 +145,7 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
     const plan::Instruction& instruction = plan.body(index);
-    // What it asks of a machine, whichever that is: the distance to a roofline can be told from a measured trace.
+    // The instruction's work on any machine, so that a measured trace shows its distance to the roofline.
     const profile::Work work = profile::workOf(instruction, plan);
     trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),
               s.timeline.begin[op] * 1e6, (s.timeline.end[op] - s.timeline.begin[op]) * 1e6,

@@ -27,7 +27,8 @@ class Collective {
 
   // The destination of a rank.
   void gather(int64_t part) const {
-    // Every rank starts with its own shard and goes round, so that the ranks read from different peers at a time.
+    // Every rank starts with its own shard and continues in rank order, so that ranks read from different peers at a
+    // time.
     for (int64_t i = 0; i < ranks_; ++i) {
       const int64_t peer = (part + i) % ranks_;
       copy(peer, posted_[peer].source, posted_[part].destination + peer * bytes(), bytes());

@@ -45,8 +45,8 @@ class Rendezvous {
   // signal's if the run was aborted, and that a rank has not arrived within the limit.
   Status wait(int64_t rank, const std::function<void()>& last = nullptr);
   // Called by all ranks with the same number of parts, at most one for each rank. Each part is done once, by the first
-  // rank that gets there, preferably the rank of its number; returns when all are done. So a rank whose thread has no
-  // core at the moment keeps nobody waiting. Errors: as wait().
+  // rank that gets there, preferably the rank of its number; returns when all are done. So the others need not wait for
+  // a rank whose thread has no core at the moment. Errors: as wait().
   Status share(int64_t rank, int64_t parts, const std::function<void(int64_t part)>& work);
 
  private:

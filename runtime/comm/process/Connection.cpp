@@ -67,7 +67,7 @@ Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
                  header.type <= static_cast<uint32_t>(FrameType::kHeartbeat);
     if (header.magic != kMagic || !known || header.size > limit) {
       ended_ = true;
-      return Status::error("it does not speak the protocol of sheaf-run");
+      return Status::error("it does not use the protocol of sheaf-run");
     }
     if (received_.size() - at - sizeof header < header.size) break;
     frames.push_back(

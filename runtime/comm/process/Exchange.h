@@ -11,7 +11,7 @@
 
 namespace sheaf::comm {
 
-// Who receives the messages: all processes, process 0, or nobody (the last exchange of a job).
+// Who receives the messages: all processes, process 0, or none (the last exchange of a job).
 enum class ExchangeKind : uint64_t { kAll = 1, kFirst, kLeave };
 
 struct Contribution {

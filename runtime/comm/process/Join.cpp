@@ -64,7 +64,7 @@ class Coordinator {
       : launch_(launch), cancelled_(cancelled), joined_(static_cast<size_t>(launch.size - 1)), hosts_(joined_.size()) {}
 
   Expected<Joined> run() {
-    Expected<Socket> listener = listenOn(launch_.meeting);
+    Expected<Socket> listener = listenOn(launch_.rendezvous);
     if (!listener.ok())
       return Status::error(
           cat("process 0: ", listener.status().message(), "; SHEAF_RENDEZVOUS=host:port names another"));
@@ -113,13 +113,13 @@ class Coordinator {
     if (frames->size() != 1 || !unpack(frames->front(), hello)) return;
     std::string why;
     if (hello.protocol != kProtocol)
-      why = cat("it speaks version ", hello.protocol, " of the protocol, process 0 version ", kProtocol);
+      why = cat("it uses version ", hello.protocol, " of the protocol, process 0 uses version ", kProtocol);
     else if (hello.job != launch_.job.substr(0, kMaxText))
       why = cat("it is of job '", hello.job, "', process 0 of job '", launch_.job, "'");
     else if (hello.size != static_cast<uint64_t>(launch_.size))
       why = cat("its job has ", hello.size, " processes, that of process 0 ", launch_.size);
     else if (hello.rank == 0 || hello.rank >= hello.size)
-      why = cat("it says that it is process ", hello.rank);
+      why = cat("its rank ", hello.rank, " is not one of the job's");
     else if (joined_[hello.rank - 1])
       why = cat("process ", hello.rank, " has already joined from ", hosts_[hello.rank - 1]);
     if (!why.empty()) {
@@ -149,7 +149,7 @@ class Coordinator {
     for (size_t i = 0; i < joined_.size(); ++i)
       if (!joined_[i]) names.push_back(std::to_string(i + 1));
     return Status::error(cat("after ", seconds(launch_.limit), " ", launch_.size - static_cast<int64_t>(missing()),
-                             " of ", launch_.size, " processes have come to ", text(launch_.meeting),
+                             " of ", launch_.size, " processes have joined at ", text(launch_.rendezvous),
                              "; missing: ", listText(names), refused_, " (SHEAF_TIMEOUT changes the limit)"));
   }
 
@@ -197,7 +197,7 @@ class Coordinator {
 Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::function<bool()>& cancelled,
                                         Clock::time_point deadline, std::string& why) {
   std::optional<Joined> none;
-  Expected<Socket> socket = connectTo(launch.meeting, std::min(deadline, Clock::now() + kHelloTime));
+  Expected<Socket> socket = connectTo(launch.rendezvous, std::min(deadline, Clock::now() + kHelloTime));
   if (!socket.ok()) {
     why = socket.status().message();
     return none;
@@ -206,7 +206,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
   connection.send(FrameType::kHello, 0,
                   pack({kProtocol, static_cast<uint64_t>(launch.size), static_cast<uint64_t>(launch.rank), launch.job,
                         hostName()}));
-  why = cat("what listens on ", text(launch.meeting), " is not process 0 of this job");
+  why = cat("what listens on ", text(launch.rendezvous), " is not process 0 of this job");
   if (!connection.flush().ok()) return none;
   while (Clock::now() < deadline) {
     if (cancelled && cancelled()) return gaveUp();
@@ -232,7 +232,7 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
     joined.connections.push_back(std::move(connection));
     return std::optional<Joined>(std::move(joined));
   }
-  why = cat("process 0 at ", text(launch.meeting), " is still waiting for other processes");
+  why = cat("process 0 at ", text(launch.rendezvous), " is still waiting for other processes");
   return none;
 }
 

@@ -96,7 +96,7 @@ Status readNumbers(const Reader& reader, const Variables& names, Launch& launch)
 }
 
 // Hydra (MPICH, Intel MPI) sets no job id. The proxy that starts all processes of a host is at the other end of their
-// connections PMI_FD, so its process id tells jobs on one host apart. Empty for jobs on several hosts, each of which
+// connections PMI_FD, so its process id distinguishes jobs on one host. Empty for jobs on several hosts, each of which
 // has a proxy, and where there is no such connection.
 std::string hydraJob(const Reader& reader, const Variables& names, int64_t size) {
   auto together = reader.integer(names.localSize, 1, kMaxProcesses);
@@ -122,30 +122,30 @@ std::string firstHost(std::string_view list) {
   return host.append(rest.substr(0, rest.find(',')));
 }
 
-Status findMeeting(const Reader& reader, const Variables& names, Launch& launch) {
+Status findRendezvous(const Reader& reader, const Variables& names, Launch& launch) {
   if (const char* text = reader.find("SHEAF_RENDEZVOUS")) {
     Expected<Endpoint> endpoint = parseEndpoint(text);
     if (!endpoint.ok()) return Status::error(cat("SHEAF_RENDEZVOUS: ", endpoint.status().message()));
-    launch.meeting = *endpoint;
+    launch.rendezvous = *endpoint;
     return {};
   }
   bool torchrun = &names == &kLaunchers[0];
   auto port = reader.integer("MASTER_PORT", 1, 65534);
   if (!port.ok()) return port.status();
   if (torchrun && !*port) return Status::error("MASTER_PORT is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
-  launch.meeting.port =
+  launch.rendezvous.port =
       *port ? static_cast<uint16_t>(**port + 1) : static_cast<uint16_t>(kFirstPort + xxh64(launch.job) % kPorts);
   if (const char* host = reader.find("MASTER_ADDR")) {
-    launch.meeting.host = host;
+    launch.rendezvous.host = host;
     return {};
   }
   if (std::string_view(names.launcher) == "Slurm") {
     for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})
-      if (const char* list = reader.find(name); list && launch.meeting.host.empty())
-        launch.meeting.host = firstHost(list);
-    if (const char* host = reader.find("SLURM_LAUNCH_NODE_IPADDR"); host && launch.meeting.host.empty())
-      launch.meeting.host = host;
-    if (!launch.meeting.host.empty()) return {};
+      if (const char* list = reader.find(name); list && launch.rendezvous.host.empty())
+        launch.rendezvous.host = firstHost(list);
+    if (const char* host = reader.find("SLURM_LAUNCH_NODE_IPADDR"); host && launch.rendezvous.host.empty())
+      launch.rendezvous.host = host;
+    if (!launch.rendezvous.host.empty()) return {};
     return Status::error("neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set; set SHEAF_RENDEZVOUS=host:port");
   }
   if (torchrun) return Status::error("MASTER_ADDR is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
@@ -155,7 +155,7 @@ Status findMeeting(const Reader& reader, const Variables& names, Launch& launch)
     return Status::error(cat("the processes are not all on this host (", names.localSize, " is ",
                              *together ? std::to_string(**together) : "not set", ", ", names.size, " is ", launch.size,
                              "); set SHEAF_RENDEZVOUS=host:port, with the first process's host and a free port of it"));
-  launch.meeting.host = "127.0.0.1";
+  launch.rendezvous.host = "127.0.0.1";
   return {};
 }
 
@@ -175,7 +175,7 @@ Expected<Launch> findLaunch(const Environment& environment) {
     if (!there || (names.alsoNeeded && !reader.find(names.alsoNeeded))) continue;
     SHEAF_RETURN_IF_ERROR(readNumbers(reader, names, launch));
     if (launch.job.empty() && !names.job[0]) launch.job = hydraJob(reader, names, launch.size);
-    if (launch.size > 1) SHEAF_RETURN_IF_ERROR(findMeeting(reader, names, launch));
+    if (launch.size > 1) SHEAF_RETURN_IF_ERROR(findRendezvous(reader, names, launch));
     return launch;
   }
   return launch;

@@ -15,8 +15,8 @@ struct Launch {
   int64_t rank = 0, size = 1;  // of this process; number of processes
   int64_t localRank = 0;       // among the processes of this host
   std::string launcher;        // "torchrun", "Open MPI", "MPICH", "Slurm"; empty: none
-  Endpoint meeting;            // where process 0 listens; unused by a job of one process
-  std::string job;             // the launcher's job id, which tells jobs on the same port apart; may be empty
+  Endpoint rendezvous;         // where process 0 listens; unused by a job of one process
+  std::string job;             // the launcher's job id, which distinguishes jobs on the same port; may be empty
   std::chrono::milliseconds limit{300'000};  // SHEAF_TIMEOUT
 };
 
@@ -27,7 +27,7 @@ using Environment = std::function<const char*(const char* name)>;
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
 //   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK
 //   MPICH     PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (Hydra's, and Intel MPI's); its job id is the process id of the proxy
-//             behind PMI_FD
+//             of PMI_FD
 //   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID; only within a step (SLURM_STEP_ID),
 //             because a batch script itself has them as well
 //   PMI       PMI_RANK, PMI_SIZE

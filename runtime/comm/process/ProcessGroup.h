@@ -33,7 +33,7 @@ class ProcessGroup {
   // Calls `lost` from another thread, with the process and the reason, when another process ends without leave() or
   // calls fail(). Every registered function is called at most once.
   virtual void watch(std::function<void(const Status&)> lost) = 0;
-  // Tells the other processes that this one has failed. Its own exchanges fail from then on.
+  // Reports to the other processes that this one has failed. Its own exchanges fail from then on.
   virtual void fail(const std::string& why) = 0;
   // Ends the job in order, together with the other processes.
   virtual Status leave() = 0;

@@ -177,7 +177,7 @@ Expected<std::unique_ptr<SharedMemory>> SharedMemory::create(ProcessGroup& group
   if (!names.ok()) return names.status();
   const auto deadline = Clock::now() + group.limit();
 
-  // Everybody connects to everybody before anybody answers: listeners have room for all.
+  // All processes connect to all before any answers: the listeners' backlogs hold that many.
   std::vector<Descriptor> connections(static_cast<size_t>(processes));
   for (int64_t process = 0; process < processes; ++process) {
     if (process == mine) continue;

@@ -1,4 +1,4 @@
-// Memory that the processes of one host share: each brings a block, and all map all blocks.
+// Memory that the processes of one host share: each owns a block, and all map all blocks.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class SharedMemory {
 // belong to one user. The environment variable SHEAF_HOST, if it is set, replaces it.
 std::string memoryId(const char* sheafHost);
 
-// How many processes in a row share memory, given everybody's memoryId in rank order: the largest number that divides
+// How many consecutive processes share memory, given their memoryIds in rank order: the largest number that divides
 // the job into blocks of processes with equal names.
 int64_t processesPerNode(const std::vector<std::string>& ids);
 

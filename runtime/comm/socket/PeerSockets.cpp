@@ -34,7 +34,7 @@ struct Unknown {
   bool broken = false;
 };
 
-// What each process tells the others.
+// What each process sends to the others.
 struct Address {
   uint64_t secret[2] = {};  // process 0's counts
   uint64_t port = 0;

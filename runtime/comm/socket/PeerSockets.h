@@ -14,8 +14,8 @@ namespace sheaf::comm {
 
 class PeerSockets {
  public:
-  // Every process calls it with the same numbers. Addresses and a secret that keeps strangers out go through the group;
-  // of two processes the later one connects. Ends early with the signal.
+  // Every process calls it with the same numbers. Addresses and a secret that keeps other programs out go through the
+  // group; of two processes the later one connects. Ends early with the signal.
   static Expected<PeerSockets> connect(ProcessGroup& group, int64_t communicators, int64_t ranksPerProcess,
                                        const AbortSignal& abort);
 

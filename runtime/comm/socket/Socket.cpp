@@ -61,7 +61,7 @@ Expected<Socket> connectOnce(const addrinfo& address, Clock::time_point deadline
     getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &failed, &size);
     if (failed) return Status::error(std::strerror(failed));
   }
-  // Where nobody listens on a free port of this host, the kernel may connect the socket with itself.
+  // If nothing listens on a free port of this host, the kernel may connect the socket with itself.
   if (localPort(socket) == ntohs(reinterpret_cast<const sockaddr_in*>(address.ai_addr)->sin_port) &&
       localAddress(socket) == peerAddress(socket))
     return Status::error(std::strerror(ECONNREFUSED));

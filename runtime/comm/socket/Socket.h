@@ -1,4 +1,4 @@
-// TCP sockets as values: what the processes' meeting and their collectives both stand on.
+// TCP sockets as values, for joining a job and for collectives.
 #pragma once
 
 #include <chrono>

@@ -13,10 +13,10 @@
 namespace sheaf::comm {
 namespace {
 
-// What a rank receives at a time. Large enough for a network's bandwidth, small beside a rank's arena.
+// Bytes that a rank receives at a time: enough for a network's bandwidth, little compared with a rank's arena.
 constexpr uint64_t kExchangeBytes = 4 << 20;
 constexpr uint64_t kMinSlotBytes = 4096;
-// Up to here an all-reduce sends everything to everybody: one message's time instead of two.
+// Up to this size an all-reduce sends everything to all ranks: one message's latency instead of two.
 constexpr uint64_t kSmallBytes = 4096;
 
 uint64_t alignedUp(uint64_t bytes) {

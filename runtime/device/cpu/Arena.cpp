@@ -12,11 +12,11 @@ namespace sheaf::cpu {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// What a poisoned arena watches behind its end.
+// Bytes after its end that a poisoned arena watches.
 constexpr uint64_t kWatched = 1 << 20;
 constexpr unsigned char kPattern = 0xA5;
 
-// An empty arena has a page all the same: nothing cannot be mapped.
+// An empty arena has one page, because a mapping cannot be empty.
 uint64_t pages(uint64_t bytes, bool poison) {
   return (std::max<uint64_t>(bytes + (poison ? kWatched : 0), 1) + kPage - 1) / kPage * kPage;
 }

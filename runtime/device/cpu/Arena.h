@@ -11,10 +11,10 @@ namespace sheaf::cpu {
 
 class Arena {
  public:
-  // `bytes` of zeroed memory, page-aligned. With `poison` it holds a pattern instead, and a stretch behind its end that
-  // belongs to no buffer does too.
+  // `bytes` of zeroed memory, page-aligned. With `poison` it holds a pattern instead, and so do the bytes after its
+  // end that belong to no buffer.
   static Expected<std::unique_ptr<Arena>> create(uint64_t bytes, bool poison);
-  // The same in memory of somebody else that is zeroed, page-aligned and has room(bytes, poison).
+  // The same in memory that the caller owns: zeroed, page-aligned, of room(bytes, poison) bytes.
   static std::unique_ptr<Arena> inside(std::byte* memory, uint64_t bytes, bool poison);
   // Bytes of memory that an arena takes; where it is large they begin and end with huge pages.
   static uint64_t room(uint64_t bytes, bool poison);

@@ -53,7 +53,7 @@ void ComputePool::help(int thread) {
     if (stop_) return;
     work(thread);
     if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      // The lock keeps the last helper from slipping between the caller's check and its sleep.
+      // The lock prevents a lost wake-up: the last helper cannot finish between the caller's check and its sleep.
       { std::lock_guard lock(mutex_); }
       finished_.notify_one();
     }

@@ -40,7 +40,7 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
 }
 
 CpuContext::~CpuContext() {
-  // A rank that goes away while its peers wait for it must not leave them waiting.
+  // A rank that is destroyed while its peers wait for it must end their waits.
   bool idle = true;
   for (auto& stream : streams_) idle &= stream->idle();
   if (!idle) abort("the rank was closed while instructions were still running");
@@ -154,7 +154,7 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
     case plan::Instruction::kScalars: {
       const plan::Operand& destination = instruction.scalars().destination();
       if (!work.step || work.step->scalars.size() * sizeof(float) > destination.bytes())
-        return Status::error("the step's scalars do not fit the plan's");
+        return Status::error("the step has another number of scalars than the plan");
       std::memcpy(address(destination), work.step->scalars.data(), work.step->scalars.size() * sizeof(float));
       return Status();
     }
@@ -169,7 +169,7 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
 Status CpuContext::launch(const plan::KernelLaunch& launch, ComputePool& pool) {
   if (launch.kernel() >= world_->kernels->size()) return missing("kernel", launch.kernel());
   KernelEntry entry = world_->kernels->entry(launch.kernel());
-  // Kernels have few operands; what does not fit here would be a plan we did not make.
+  // Kernels have few operands; more than this is not a plan of our compiler.
   constexpr int kMaxOperands = 256;
   void* args[kMaxOperands];
   if (launch.operands_size() > kMaxOperands) return Status::error("a kernel has more than 256 operands");
@@ -212,11 +212,11 @@ Status CpuContext::writeOutput(const Work& work) {
   const std::byte* source = address(output.source());
   double value = 0;
   if (output.output() == plan::GRADIENT_NORM) {
-    if (output.source().bytes() < sizeof(double)) return Status::error("the gradient norm is an f64");
+    if (output.source().bytes() < sizeof(double)) return Status::error("the gradient norm must be one f64");
     std::memcpy(&value, source, sizeof(double));
   } else {
     float single;
-    if (output.source().bytes() < sizeof(float)) return Status::error("the loss is an f32");
+    if (output.source().bytes() < sizeof(float)) return Status::error("the loss must be one f32");
     std::memcpy(&single, source, sizeof(float));
     value = single;
   }

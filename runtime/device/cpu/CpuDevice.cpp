@@ -12,8 +12,8 @@
 namespace sheaf::cpu {
 namespace {
 
-// How often a thread looks before it sleeps: some 20 us where every compute thread has a core of its own, hardly at all
-// where several share one, because then the awaited thread needs the core.
+// How often a thread checks before it sleeps: for about 20 us if every compute thread has a core of its own, a few
+// times if several share one, because then the awaited thread needs the core.
 constexpr int kPatientSpins = 400;
 constexpr int kBriefSpins = 8;
 
@@ -47,7 +47,7 @@ Status makeArenas(const plan::Plan& plan, World& world) {
     const uint64_t local = static_cast<uint64_t>(options.localRanks), ranks = local * world.node->size();
     if (bytes > UINT64_MAX / 4 / local)
       return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
-    // Behind the arenas of the node's first process lie the states of the communicators.
+    // The states of the communicators follow the arenas of the node's first process.
     const uint64_t states = world.node->rank() == 0 ? plan.communicators() * stateBytes(ranks) : 0;
     Expected<std::unique_ptr<comm::SharedMemory>> shared =
         comm::SharedMemory::create(*world.node, room * local + states, world.abort);
@@ -116,9 +116,9 @@ class CpuDevice : public Device {
     int64_t localRanks = options.localRanks > 0 ? options.localRanks : options.ranks;
     if (localRanks != options.ranks && (!options.processes || options.processes->size() * localRanks != options.ranks ||
                                         options.processes->rank() * localRanks != options.firstRank))
-      return Status::error("the processes do not hold the ranks in order, each as many");
+      return Status::error("each process must hold the same number of consecutive ranks, in order");
     if (options.processesPerNode < 1 || options.ranks / localRanks % options.processesPerNode != 0)
-      return Status::error("the nodes do not have as many processes each");
+      return Status::error("every node must have the same number of processes");
     keepLibraryMemory();
     auto world = std::make_shared<World>();
     world->plan = &plan;

@@ -20,7 +20,8 @@ Expected<std::unique_ptr<KernelImages>> KernelImages::load(const plan::Plan& pla
     return Status::error(cat("the plan has kernels for ", plan::targetsText(plan),
                              ", none for the CPU; compile it with --target cpu, or a list of targets with cpu in it"));
   if (plan.kernels_size() == 0) return result;
-  if (image->entries_size() != plan.kernels_size()) return Status::error("the image has not an entry for each kernel");
+  if (image->entries_size() != plan.kernels_size())
+    return Status::error("the image does not have one entry for each kernel");
   SHEAF_RETURN_IF_ERROR(result->map(*image));
   for (int i = 0; i < plan.kernels_size(); ++i) {
     if (image->entries(i).offset() >= image->code().size())

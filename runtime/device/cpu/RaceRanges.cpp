@@ -30,7 +30,7 @@ void declareAccesses(const plan::Instruction& instruction, const AddressOf& addr
     case plan::Instruction::kCall:
       return declareAll(instruction.call().operands());
     case plan::Instruction::kCollective:
-      // In place, source and destination overlap: both are the same thread's, which is no race.
+      // In place, source and destination overlap: both are the same thread's, so it is not a race.
       declare(instruction.collective().source(), false);
       return declare(instruction.collective().destination(), true);
     case plan::Instruction::kInput:

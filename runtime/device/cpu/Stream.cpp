@@ -6,8 +6,8 @@
 namespace sheaf::cpu {
 namespace {
 
-// Far more than the instructions of a step on one stream, so that even a host that issues whole steps rank by rank
-// seldom waits; some 500 KiB if full.
+// Far more than the instructions of a step on one stream, so that a host that issues whole steps rank by rank seldom
+// waits. About 500 KiB if full.
 constexpr size_t kQueueLimit = 8192;
 
 }  // namespace

@@ -8,10 +8,10 @@
 namespace sheaf::cuda {
 namespace {
 
-// What a poisoned arena watches behind its end.
+// Bytes after its end that a poisoned arena watches.
 constexpr uint64_t kWatched = 1 << 20;
 constexpr unsigned char kPattern = 0xA5;
-// NCCL wants what it registers in multiples of this.
+// NCCL registers memory in multiples of this.
 constexpr uint64_t kPage = 4096;
 // Read at a time when the pattern is looked for.
 constexpr uint64_t kChunk = 16 << 20;
@@ -28,7 +28,7 @@ Memory ordinaryMemory() {
 }
 
 uint64_t Arena::allocatedBytes(uint64_t bytes, bool poison) {
-  // An empty arena has a page all the same: nothing cannot be allocated.
+  // An empty arena has one page, because an allocation cannot be empty.
   return (std::max<uint64_t>(bytes + (poison ? kWatched : 0), 1) + kPage - 1) / kPage * kPage;
 }
 

@@ -20,7 +20,7 @@ Memory ordinaryMemory();
 
 class Arena {
  public:
-  // Zeroed. With `poison` it holds a pattern instead, and a stretch behind its end that belongs to no buffer does too.
+  // Zeroed. With `poison` it holds a pattern instead, and so do the bytes after its end that belong to no buffer.
   static Expected<std::unique_ptr<Arena>> create(const Memory& memory, uint64_t bytes, bool poison);
   ~Arena() { memory_.release(data_); }
   Arena(const Arena&) = delete;
@@ -28,7 +28,7 @@ class Arena {
 
   std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
-  // With what poison watches behind the end.
+  // Including the bytes after the end that `poison` watches.
   uint64_t allocated() const { return allocated_; }
   static uint64_t allocatedBytes(uint64_t bytes, bool poison);
 

@@ -18,7 +18,7 @@ Status failed(const char* what, cublasStatus_t status) {
 // Split products add partial results in a fixed order, from the workspace; others add where they meet.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-// Whether an epilogue has a matrix beside c, and a vector.
+// Whether an epilogue has a second matrix, and a vector.
 bool hasMatrix(cublasLtEpilogue_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_DGELU;
@@ -78,7 +78,7 @@ cublasStatus_t Product::describe() {
   status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue, sizeof p.epilogue);
   if (status == CUBLAS_STATUS_SUCCESS && hasMatrix(p.epilogue))
     status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p.n, sizeof p.n);
-  // Algorithms are chosen for pointers that are there; nobody follows these.
+  // The heuristic takes the presence of pointers into account; these are never dereferenced.
   void* const somewhere = reinterpret_cast<void*>(uintptr_t{1} << 20);
   return status == CUBLAS_STATUS_SUCCESS ? point({somewhere, somewhere}) : status;
 }

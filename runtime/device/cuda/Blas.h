@@ -32,8 +32,9 @@ struct ProductShape {
   bool add = false;
   // What is done besides (see EpilogueOperands), with cuBLASLt's a and b exchanged for ours.
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  std::array<int, 3> alignments = {16, 16, 16};  // bytes whose multiples a, b, and c with what is beside it begin at
-  int64_t workspace = 0;                         // bytes
+  std::array<int, 3> alignments = {16, 16,
+                                   16};  // a, b, and c with the epilogue's operands begin at multiples of these bytes
+  int64_t workspace = 0;                 // bytes
 
   // All of it as one word, the name of the shape in a table.
   std::string name() const;

@@ -135,7 +135,7 @@ Status Blas::readTable(std::istream& in) {
   int number = 0;
   auto next = [&] { return ++number, static_cast<bool>(std::getline(in, line)); };
   if (!next() || line != kTitle)
-    return Status::error(cat(path, " is no table of products: its first line is not \"", kTitle, "\""));
+    return Status::error(cat(path, " is not a table of products: its first line is not \"", kTitle, "\""));
   for (const char* word : {"library ", "device ", "processors "}) {
     if (!next() || !line.starts_with(word))
       return Status::error(cat(path, ", line ", number, ": it must begin with \"", word, "\""));

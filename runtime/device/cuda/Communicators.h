@@ -25,7 +25,7 @@ class Communicators {
   virtual ~Communicators() = default;
   // Where the ranks' arenas are to be allocated.
   virtual Memory memory() const { return ordinaryMemory(); }
-  // Told the arenas of this process's ranks, once, before the first collective.
+  // Receives the arenas of this process's ranks, once, before the first collective.
   virtual Status setArenas(const std::vector<std::unique_ptr<Arena>>& arenas) { return {}; }
   // Before they are freed, and after the last collective.
   virtual void releaseArenas() {}

@@ -20,7 +20,7 @@ std::string_view text(Finding finding) {
 
 }  // namespace
 
-// What a step tells the host, on its way there.
+// The slots through which a step's results reach the host.
 struct CudaContext::Delivery {
   CudaContext* context;
   Values step;
@@ -46,7 +46,7 @@ Status CudaContext::open() {
   const DeviceOptions& options = world_->options;
   BlasOptions choices{
       .table = world_->products, .tableName = options.products, .measure = world_->measureProducts && rank() == 0};
-  // All ranks of a process would say the same.
+  // Once a process: all its ranks would log the same.
   if (options.warn && local_ == 0) choices.warn = options.warn;
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
   if (!blas.ok()) return blas.status();
@@ -110,7 +110,7 @@ Status CudaContext::openGraphs() {
 CudaContext::~CudaContext() {
   if (streams_.empty()) return;
   (void)useGpu(world_->gpu.index);
-  // A rank that goes away while its peers wait for it must not leave them waiting.
+  // A rank that is destroyed while its peers wait for it must end their waits.
   if (graphs_) graphs_->dropCapture();
   bool idle = true;
   for (Stream& stream : streams_) idle &= cudaStreamQuery(stream.get()) != cudaErrorNotReady;
@@ -179,7 +179,7 @@ Status CudaContext::synchronize() {
 Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
   if (world_->abort.raised()) return world_->abort.status();
   Entry* entry = table_->find(instruction);
-  if (!entry) return Status::error(cat("rank ", rank(), ": an instruction that is not the plan's"));
+  if (!entry) return Status::error(cat("rank ", rank(), ": the instruction is not in the plan"));
   progress_.setBusy(true);
   if (Status status = perform(*entry, step); !status.ok()) {
     graphs_->dropCapture();
@@ -251,7 +251,7 @@ Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
   }
   const size_t bytes = step ? step->scalars.size() * sizeof(float) : 0;
   if (!step || bytes > instruction.scalars().destination().bytes())
-    return Status::error("the step's scalars do not fit the plan's");
+    return Status::error("the step has another number of scalars than the plan");
   std::memcpy(*slot, step->scalars.data(), bytes);
   return {};
 }

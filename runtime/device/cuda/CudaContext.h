@@ -1,6 +1,6 @@
 // A rank on a GPU: an arena, a CUDA stream for each stream of the plan, and events. The issuing thread enqueues
 // everything in the plan's order. What a step takes from the host is read by that thread when it is issued, up to a
-// step before the GPU wants it.
+// step before the GPU needs it.
 #pragma once
 
 #include <memory>
@@ -79,7 +79,7 @@ class CudaContext : public RankContext {
   DeviceMemory values_;                // the finding, then for each stream the step's number
   std::vector<HostSlots> stepSlots_;   // of each stream
   std::vector<int64_t> stepOnStream_;  // what the stream's step number is or will be
-  // Of the body: what it tells the host, the streams on which it makes library calls, the events that it records.
+  // Of the body: its outputs to the host, the streams on which it makes library calls, the events that it records.
   std::vector<const Entry*> outputs_;
   std::vector<uint32_t> callingStreams_, recordedEvents_;
 

@@ -15,7 +15,7 @@ class LoadedKernels : public FusedKernels {
   Status load(const plan::Plan& plan, const plan::KernelImage& image) {
     target_ = image.target();
     if (image.entries_size() != plan.kernels_size())
-      return Status::error(cat("the image for ", target_, " has not an entry for each kernel"));
+      return Status::error(cat("the image for ", target_, " does not have one entry for each kernel"));
     cudaLibrary_t library = nullptr;
     cudaError_t error = cudaLibraryLoadData(&library, image.code().data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
     SHEAF_RETURN_IF_ERROR(check(error, cat("cannot load the plan's kernels for ", target_).c_str()));

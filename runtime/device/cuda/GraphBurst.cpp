@@ -32,7 +32,7 @@ Status CudaContext::enqueueAll(std::span<const plan::Instruction* const> instruc
   const Values values = std::make_shared<StepValues>();
   for (const plan::Instruction* instruction : instructions) {
     Entry* entry = table_->find(*instruction);
-    if (!entry) return Status::error("an instruction that is not the plan's");
+    if (!entry) return Status::error("the instruction is not in the plan");
     Status status = graphs_->enter(instruction->stream());
     if (status.ok()) status = enqueue(*entry, values);
     if (!status.ok()) return Status::error(cat(plan::describe(*world_->plan, *instruction), ": ", status.message()));

@@ -1,6 +1,6 @@
 // Pinned memory through which the host and a step exchange values. What the host fills for a step must stay as it is
-// until the device has copied it, while the host goes on to the next step: so there are two slots of everything, taken
-// by turns.
+// until the device has copied it, while the host goes on to the next step: so there are two slots of everything, used
+// alternately.
 #pragma once
 
 #include <cstdint>

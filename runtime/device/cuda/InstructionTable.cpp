@@ -7,7 +7,7 @@
 namespace sheaf::cuda {
 namespace {
 
-// An output's value, and beside it what kernels found wrong by then.
+// An output's value, and the first error that kernels have found so far.
 constexpr size_t kOutputBytes = 2 * sizeof(uint64_t);
 // At least every so many instructions of a stream are marked, and every collective: that is where ranks wait for
 // others.
@@ -37,7 +37,7 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
     case plan::Instruction::kOutput: {
       bool norm = instruction.output().output() == plan::GRADIENT_NORM;
       if (instruction.output().source().bytes() < (norm ? sizeof(double) : sizeof(float)))
-        return Status::error(norm ? "the gradient norm is an f64" : "the loss is an f32");
+        return Status::error(norm ? "the gradient norm must be one f64" : "the loss must be one f32");
       hostBytes = kOutputBytes;
       break;
     }

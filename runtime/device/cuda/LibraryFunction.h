@@ -16,7 +16,7 @@ namespace sheaf::cuda {
 
 class Blas;  // a rank's cuBLASLt handle, and the algorithms chosen so far
 
-// What a kernel finds wrong with data: the first finding of a rank is kept, by compare and swap from 0, and read by the
+// Errors in data that kernels find: the first one of a rank is kept, by compare and swap from 0, and read by the
 // host when it synchronizes.
 enum class Finding : uint32_t { kNone = 0, kIndexOutOfRange = 1 };
 

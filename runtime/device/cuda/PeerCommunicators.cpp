@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/cuda/Communicators.h"
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/SumTypes.h"
@@ -17,7 +18,7 @@ namespace {
 class PeerCommunicator {
  public:
   PeerCommunicator(int64_t ranks, comm::AbortSignal& abort)
-      : ranks_(ranks), abort_(abort), posted_(ranks), meetings_(ranks), events_(ranks * 2) {
+      : ranks_(ranks), abort_(abort), posted_(ranks), exchanges_(ranks), events_(ranks * 2) {
     abort_.listen([this] {
       { std::lock_guard lock(mutex_); }
       changed_.notify_all();
@@ -35,7 +36,7 @@ class PeerCommunicator {
         return Status::error("ranks met in different collectives; the plan is not the same on all ranks");
     switch (buffers.op) {
       case plan::ALL_GATHER:
-        // Every rank starts with its own part and goes round, so that the ranks read from different peers at a time.
+        // Every rank starts with its own part and continues in rank order, so that ranks read from different peers.
         for (int64_t i = 0; i < ranks_; ++i) {
           int64_t peer = (rank + i) % ranks_;
           SHEAF_RETURN_IF_ERROR(copy(posted_[peer].source, buffers.destination + peer * buffers.count * width,
@@ -80,12 +81,11 @@ class PeerCommunicator {
     return check(sumInRankOrder(*sumType(any.type), sources, destination, count, stream), "cannot sum over the ranks");
   }
 
-  // Lets the stream go on when every rank's stream has come here. Records alternate between two events: a rank may
-  // come to its next meeting before its peers have told their streams to wait for the record of this one, but not to
-  // the one after that.
+  // A barrier of the ranks' streams. Records alternate between two events: a rank may reach its next barrier before
+  // its peers' streams have been made to wait for the record of this one, but not the barrier after that.
   Status meet(int64_t rank, cudaStream_t stream) {
     if (ranks_ == 1) return {};
-    const uint64_t turn = meetings_[rank]++ % 2;
+    const uint64_t turn = exchanges_[rank]++ % 2;
     Event& mine = events_[rank * 2 + turn];
     if (!mine) {
       Expected<Event> made = makeEvent();
@@ -118,7 +118,7 @@ class PeerCommunicator {
   const int64_t ranks_;
   comm::AbortSignal& abort_;
   std::vector<comm::CollectiveBuffers> posted_;
-  std::vector<uint64_t> meetings_;
+  std::vector<uint64_t> exchanges_;
   std::vector<Event> events_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -18,9 +18,9 @@ class StepGraphs {
   // What is enqueued on any of the streams from begin to end becomes the slot's graph.
   Status beginCapture();
   Status endCapture(int slot);
-  // In a graph that is no slot's.
+  // Into a graph that belongs to no slot.
   Expected<GraphInstance> endCapture();
-  // Ends a capture that went wrong, so that the streams can be used.
+  // Ends a capture that failed, so that the streams can be used.
   void dropCapture();
   bool capturing() const { return capturing_; }
 

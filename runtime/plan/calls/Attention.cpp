@@ -12,7 +12,7 @@ constexpr int64_t kTile = kAttentionQueries * kAttentionKeys;
 
 Status AttentionShape::check() const {
   if (window > 0 && !causal) return Status::error("only causal attention has a window");
-  if (h % g != 0) return Status::error(cat("its ", h, " heads are no multiple of its ", g, " key heads"));
+  if (h % g != 0) return Status::error(cat("its ", h, " heads are not a multiple of its ", g, " key heads"));
   if (mask && ((maskB != 1 && maskB != b) || (maskH != 1 && maskH != h)))
     return Status::error(
         cat("its mask is of ", maskB, " sequences and ", maskH, " heads, but must be of 1 or ", b, " and 1 or ", h));

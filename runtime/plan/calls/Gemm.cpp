@@ -9,11 +9,12 @@ Status GemmCall::check() const {
   if (const int64_t matrix = rowsSpan(m, ldc, n); batch > 1 && strideC < matrix)
     return Status::error(
         cat("attribute 'stride_c' is ", strideC, ", but each of its ", batch, " results takes ", matrix, " elements"));
-  if (tf32 && type != F32) return Status::error("only products of f32 are made in TF32");
+  if (tf32 && type != F32) return Status::error("TF32 needs operands of type f32");
   if (epilogue != GemmEpilogue::kNone && batch > 1) return Status::error("a product with an epilogue has one batch");
   if (epilogue == GemmEpilogue::kSumA && !transposeA)
-    return Status::error("its epilogue sums a, which is not transposed");
-  if (epilogue == GemmEpilogue::kSumB && transposeB) return Status::error("its epilogue sums b, which is transposed");
+    return Status::error("its epilogue sums a, which must be transposed");
+  if (epilogue == GemmEpilogue::kSumB && transposeB)
+    return Status::error("its epilogue sums b, which must not be transposed");
   return Status();
 }
 

@@ -50,7 +50,7 @@ struct Schema<GemmCall> {
       required("m", &GemmCall::m, kSizes, "rows of op(a) and c"),
       required("n", &GemmCall::n, kSizes, "columns of op(b) and c"),
       required("k", &GemmCall::k, kSizes, "columns of op(a), rows of op(b)"),
-      defaulted("batch", &GemmCall::batch, kSizes, "products, one behind the other"),
+      defaulted("batch", &GemmCall::batch, kSizes, "products, one after the other"),
       flag("transpose_a", &GemmCall::transposeA, "a is stored as [k, m]"),
       flag("transpose_b", &GemmCall::transposeB, "b is stored as [n, k]"),
       required("lda", &GemmCall::lda, {[](const GemmCall& c) { return c.columnsA(); }, "a's columns"},

@@ -53,7 +53,7 @@ Status CopyCall::check() const {
             [](const CopyDimension& a, const CopyDimension& b) { return a.destination < b.destination; });
   int64_t covered = 0;
   for (const CopyDimension& d : moving) {
-    if (d.destination <= covered) return Status::error("two of its elements have one place in the destination");
+    if (d.destination <= covered) return Status::error("two of its elements have the same place in the destination");
     covered = saturatingAdd(covered, reach(d, d.destination));
   }
   return Status();

@@ -20,9 +20,9 @@ struct Schema<GatherCall> {
   static constexpr std::string_view kText =
       "result[i, j] = data[i, indices[j]]; an index outside [-rows, rows) is an error.";
   static constexpr auto kFields = std::tuple{
-      required("outer", &Call::outer, kSizes, "the sizes in front of the indexed dimension, multiplied"),
+      required("outer", &Call::outer, kSizes, "the sizes before the indexed dimension, multiplied"),
       required("rows", &Call::rows, kSizes, "the size of the indexed dimension"),
-      required("inner", &Call::inner, kSizes, "the sizes behind it, multiplied"),
+      required("inner", &Call::inner, kSizes, "the sizes after it, multiplied"),
       required("count", &Call::count, kSizes, "indices"),
       required("element_bytes", &Call::elementBytes, kElementBytes, "of data and result"),
       required("index_bytes", &Call::indexBytes, kIndexBytes, "of an index: i32 or i64"),
@@ -58,9 +58,9 @@ struct Schema<ScatterAddCall> {
       "result[i, indices[j]] += update[i, j], from zero, in the order of j; an index outside [-rows, rows) is an "
       "error.";
   static constexpr auto kFields = std::tuple{
-      required("outer", &Call::outer, kSizes, "the sizes in front of the indexed dimension, multiplied"),
+      required("outer", &Call::outer, kSizes, "the sizes before the indexed dimension, multiplied"),
       required("rows", &Call::rows, kSizes, "the size of the indexed dimension"),
-      required("inner", &Call::inner, kSizes, "the sizes behind it, multiplied"),
+      required("inner", &Call::inner, kSizes, "the sizes after it, multiplied"),
       required("count", &Call::count, kSizes, "indices"),
       required("index_bytes", &Call::indexBytes, kIndexBytes, "of an index: i32 or i64"),
       defaulted("type", &Call::type, kFloatTypes, "of update and result"),
@@ -96,7 +96,7 @@ template <>
 struct Schema<CopyCall> {
   using Call = CopyCall;
   static constexpr std::string_view kName = "copy";
-  static constexpr std::string_view kText = "A strided copy. No two elements have one place in the destination.";
+  static constexpr std::string_view kText = "A strided copy. No two elements have the same place in the destination.";
   static constexpr Range kAnyStride{-kMaxStride, kMaxStride};
   static constexpr auto kFields = std::tuple{
       required("element_bytes", &Call::elementBytes, kElementBytes, "of an element"),

@@ -44,9 +44,9 @@ struct Schema<CumSumCall> {
   static constexpr std::string_view kName = "cumsum";
   static constexpr std::string_view kText = "Running sums along a dimension; those of integers wrap.";
   static constexpr auto kFields = std::tuple{
-      required("outer", &Call::outer, kSizes, "the sizes in front of the dimension, multiplied"),
+      required("outer", &Call::outer, kSizes, "the sizes before the dimension, multiplied"),
       required("n", &Call::n, kSizes, "the dimension's size"),
-      required("inner", &Call::inner, kSizes, "the sizes behind it, multiplied"),
+      required("inner", &Call::inner, kSizes, "the sizes after it, multiplied"),
       flag("exclusive", &Call::exclusive, "a sum leaves out its own element"),
       flag("reverse", &Call::reverse, "from the dimension's end"),
       defaulted("type", &Call::type, kCumSumTypes, "of both operands"),

@@ -15,7 +15,7 @@ int64_t rangePixels(const ConvolutionShape& c) {
 
 Status ConvolutionShape::check() const {
   if (c % groups != 0 || o % groups != 0)
-    return Status::error(cat("its ", c, " and ", o, " channels are no multiples of its ", groups, " groups"));
+    return Status::error(cat("its ", c, " and ", o, " channels are not multiples of its ", groups, " groups"));
   return Status();
 }
 

@@ -88,19 +88,19 @@ def retention(session):
     gathers = lambda plan: sum(c["op"] == "all_gather" and c["phase"] != "update" for c in plan["communication"])
     out = session.folder() / "out.plan"
 
-    def told(*options):
+    def compiled(*options):
         session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3, "--profile", "rtx4090x8", *options)
         return session.inspect(out), simulated(session, out, "rtx4090x8")["step_seconds"]
 
-    chosen, fast = told()
-    none, slow = told("--keep", "none")
+    chosen, fast = compiled()
+    none, slow = compiled("--keep", "none")
     expect(fast < 0.95 * slow and gathers(chosen) < gathers(none), f"keeping takes {fast} s, not keeping {slow} s")
     expect(none["buckets"] == chosen["buckets"], "retention changes the buckets")
-    every, all_kept = told("--keep", ".")
+    every, all_kept = compiled("--keep", ".")
     expect(gathers(every) == gathers(chosen) and abs(all_kept / fast - 1) < 1e-3, "there was room for all")
     # Room for some of them only, and for none.
     peaks = [plan["memory"]["peak_bytes"] for plan in (none, chosen)]
-    some, between = told("--memory-limit", (peaks[0] + peaks[1]) // 2)
+    some, between = compiled("--memory-limit", (peaks[0] + peaks[1]) // 2)
     expect(some["memory"]["peak_bytes"] <= (peaks[0] + peaks[1]) // 2, "the limit is not kept")
     expect(gathers(chosen) < gathers(some) < gathers(none) and fast < between < slow, f"{gathers(some)} gathers, {between} s")
     # Without a limit a given stage keeps what it saves.
@@ -111,23 +111,23 @@ def retention(session):
 def baselines(session):
     """Within our bytes no other system's schedule is faster, whatever its knobs; with more bytes none is by 0.5 %."""
     _, plan = compiled(session, "plan")
-    told = simulated(session, plan)
-    expect(set(told["baselines"]) == {"fsdp2", "deepspeed", "deepcompile", "ddp", "eager"}, f"baselines: {sorted(told['baselines'])}")
-    for name, baseline in told["baselines"].items():
+    report = simulated(session, plan)
+    expect(set(report["baselines"]) == {"fsdp2", "deepspeed", "deepcompile", "ddp", "eager"}, f"baselines: {sorted(report['baselines'])}")
+    for name, baseline in report["baselines"].items():
         expect(baseline["fits"] and baseline["knobs"], f"{name}: {baseline}")
-        expect(told["step_seconds"] <= baseline["step_seconds"] * 1.005, f"{name} takes {baseline['step_seconds']}, ours {told['step_seconds']}")
-    within = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--memory-limit", told["peak_bytes"], "--json").out)
+        expect(report["step_seconds"] <= baseline["step_seconds"] * 1.005, f"{name} takes {baseline['step_seconds']}, ours {report['step_seconds']}")
+    within = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--memory-limit", report["peak_bytes"], "--json").out)
     for name, baseline in within["baselines"].items():
-        faster = baseline["step_seconds"] < told["step_seconds"] * (1 - 1e-3)
-        expect(not (baseline["fits"] and faster), f"{name} takes {baseline['step_seconds']} in {baseline['peak_bytes']} bytes, ours {told['step_seconds']}")
+        faster = baseline["step_seconds"] < report["step_seconds"] * (1 - 1e-3)
+        expect(not (baseline["fits"] and faster), f"{name} takes {baseline['step_seconds']} in {baseline['peak_bytes']} bytes, ours {report['step_seconds']}")
 
 
 def fit(session):
     """fit's figures are those of the plans it speaks of."""
     out = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", "100MiB", "--json").out
-    told = json.loads(out)
-    expect([s["stage"] for s in told["stages"]] == [0, 1, 2, 3], "the stages are not 0 to 3")
-    for stage in told["stages"]:
+    report = json.loads(out)
+    expect([s["stage"] for s in report["stages"]] == [0, 1, 2, 3], "the stages are not 0 to 3")
+    for stage in report["stages"]:
         plan, _ = compiled(session, f"fit-{stage['stage']}", "--zero", stage["stage"], "--recompute", "none")
         peak = stage["without_recompute"]["peak_bytes"]
         expect(peak == plan["memory"]["peak_bytes"], f"stage {stage['stage']}: {peak} bytes, the plan has {plan['memory']['peak_bytes']}")
@@ -137,17 +137,17 @@ def fit(session):
         for kind in ("without_recompute", "with_recompute"):
             layout = stage[kind]
             expect(layout["fits"] == (layout["needed_bytes"] <= 100 << 20), f"stage {stage['stage']}, {kind}: fits is {layout['fits']}")
-    expect({s["fits"] for s in told["stages"]} == {True, False}, "100 MiB fit every stage or none")
+    expect({s["fits"] for s in report["stages"]} == {True, False}, "100 MiB fit every stage or none")
     # Room for the arena alone is not enough, and what is needed is.
-    _, smallest = min((s["with_recompute"]["needed_bytes"], s["stage"]) for s in told["stages"])
+    _, smallest = min((s["with_recompute"]["needed_bytes"], s["stage"]) for s in report["stages"])
     for slack, fits in ((0, True), (-1, False)):
-        memory = min(s["with_recompute"]["needed_bytes"] for s in told["stages"]) + slack
+        memory = min(s["with_recompute"]["needed_bytes"] for s in report["stages"]) + slack
         again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--batch", 8, "--memory", memory, "--json").out)
         expect(again["stages"][smallest]["with_recompute"]["fits"] >= fits, f"{memory} bytes: does not fit")
         if not fits:
             layout = again["stages"][smallest]["with_recompute"]
             expect(layout["fits"] == (layout["needed_bytes"] <= memory), f"{memory} bytes: {layout}")
-    ranks = told["smallest_ranks"]
+    ranks = report["smallest_ranks"]
     expect(ranks > 1, "100 MiB fit one rank")
     for n, fits in ((ranks, True), (ranks - 1, False)):
         again = json.loads(session.succeed("sheaf", "fit", MODEL, "--ranks", n, "--batch", 2 * n, "--memory", "100MiB", "--json").out)

@@ -92,8 +92,8 @@ def defaults(session):
     """One rank, stage 0, AdamW with PyTorch's values, the only scalar float output as the loss."""
     where, config = session.folder(), CONFIGS["mlp-adamw"]
     session.succeed("sheaf", "compile", MODELS / "mlp.onnx", "-o", where / "out.plan", "--batch", 8)
-    told = session.inspect(where / "out.plan")
-    expect((told["ranks"], told["zero"]) == (1, 0), f"ranks {told['ranks']}, zero {told['zero']}")
+    report = session.inspect(where / "out.plan")
+    expect((report["ranks"], report["zero"]) == (1, 0), f"ranks {report['ranks']}, zero {report['zero']}")
     session.succeed("sheaf-run", where / "out.plan", *data_arguments(config), "--steps", session.steps, "--log", where / "log")
     expect_reference(config, read_log(where / "log")[0])
 
@@ -214,13 +214,13 @@ def token_file(session):
 
 
 def trace(session):
-    """--trace tells when the instructions of each rank's streams ran; the instructions of a stream do not overlap."""
+    """--trace has the times at which the instructions of each rank's streams ran; the instructions of a stream do not overlap."""
     config, where = CONFIGS["mlp-adamw"], session.folder()
     plan = session.plan("mlp", 2, 3, 8, config.options)
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, "--trace", where / "trace.json")
     events = json.loads((where / "trace.json").read_text())["traceEvents"]
     spans = [e for e in events if e["ph"] == "X"]
-    expect({e["args"]["step"] for e in spans} == set(range(4, 20)), "the trace has not the last 16 steps")
+    expect({e["args"]["step"] for e in spans} == set(range(4, 20)), "the trace does not have the last 16 steps")
     expect({"all_gather", "reduce_scatter", "gemm", "kernel"} <= {e["cat"] for e in spans}, "kinds are missing")
     ends = {}
     for e in spans:
@@ -237,14 +237,14 @@ def summary(session):
     rows = re.findall(r"(?m)^  ([0-3])  +(\S+ \w+)  +(\S+ \w+)  +(\S+ \w+)  +(\S+ \w+)(   <- this plan)?$", text)
     expect([(row[0], bool(row[5])) for row in rows] == [("0", False), ("1", False), ("2", False), ("3", True)], text)
 
-    def near(told, size):
-        number, unit = told.split()
+    def near(report, size):
+        number, unit = report.split()
         size /= {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
-        expect(abs(float(number) - size) <= 0.06 or abs(float(number) - size) < 0.6 <= 60 < size, f"{told} is not {size} {unit}:\n{text}")
+        expect(abs(float(number) - size) <= 0.06 or abs(float(number) - size) < 0.6 <= 60 < size, f"{report} is not {size} {unit}:\n{text}")
 
     for plan, (stage, parameters, gradients, optimizer, total, _) in zip(plans, rows):
-        told = session.inspect(plan)
-        kinds, whole = told["memory"]["by_kind"], 4 * told["parameters"]
+        report = session.inspect(plan)
+        kinds, whole = report["memory"]["by_kind"], 4 * report["parameters"]
         reduced = whole / 4 if int(stage) >= 2 else whole
         near(parameters, kinds["parameters"])
         near(gradients, reduced)
@@ -253,12 +253,12 @@ def summary(session):
 
 
 def verbose(session):
-    """What was decided is told on stderr, and only there."""
+    """Decisions are printed on stderr, and only there."""
     out = session.folder() / "out.plan"
     done = session.succeed("sheaf", "compile", MODELS / "gpt2-tiny.onnx", "-o", out, "--batch", 8, "--verbose")
     expect(not done.out, "stdout is not empty")
     for word in ("trainable", "tied", "gelu", "attention"):
-        expect(word in done.err.lower(), f"--verbose does not speak of `{word}`:\n{done.err[:1500]}")
+        expect(word in done.err.lower(), f"--verbose does not mention `{word}`:\n{done.err[:1500]}")
 
 
 def on_nan(session, policy):

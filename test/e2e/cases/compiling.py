@@ -28,7 +28,7 @@ def compiled(session, name, ranks, batch, *options):
 
 
 def operations(session, name, ranks, batch):
-    """How often each operation stands in the sharded step."""
+    """How often each operation occurs in the sharded step."""
     out = compiled(session, name, ranks, batch, "--compile-to", "zero")
     counts = collections.Counter(OPERATION.findall(out.read_text()))
     os.unlink(out)
@@ -52,8 +52,8 @@ def long_sequences(session):
     per_token = {}
     for length in (2048, 8192, 131072):
         out = compiled(session, "llama-long", 1, 1, "--bind", f"sequence={length}")
-        told = session.inspect(out)
-        expect("lifted 2 causal attentions" in told["decisions"], f"sequences of {length}: {told['decisions']}")
-        per_token[length] = told["memory"]["by_kind"]["activations"] / length
+        report = session.inspect(out)
+        expect("lifted 2 causal attentions" in report["decisions"], f"sequences of {length}: {report['decisions']}")
+        per_token[length] = report["memory"]["by_kind"]["activations"] / length
     expect(max(per_token.values()) <= 1.02 * min(per_token.values()), f"bytes of activations a token: {per_token}")
     return f"{per_token[131072]:,.0f} bytes of activations a token"

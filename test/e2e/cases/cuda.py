@@ -84,7 +84,7 @@ def tf32(session):
     plan = session.plan(config.model, 1, 0, 8, config.options + TARGETS + options)
     where = session.folder()
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", STEPS, "--save", where / "weights.safetensors")
-    own = on_cpu(session, config, 1, 0, STEPS, ("--epilogues", "on"))
+    own = on_cpu(session, config, 1, 0, STEPS, ("--gemm-epilogues", "on"))
     expect(digest(where / "weights.safetensors") == digest(own.weights), "on a CPU, TF32 has other bits than f32")
 
 
@@ -99,7 +99,7 @@ def poison(session):
     run = train(session, config, 2, 3, "--poison")
     expect(results(run) == results(train(session, config, 2, 3)), "--poison changes the result")
     arena = event(run, "arena")
-    expect(0 < arena["highest_touched_byte"] <= arena["peak_bytes"], f"bytes behind the arena were touched: {arena}")
+    expect(0 < arena["highest_touched_byte"] <= arena["peak_bytes"], f"bytes after the arena were touched: {arena}")
     device = event(run, "device")
     expect(device["gpu"] == "Emulated GPU" and device["kernels"] == "cuda:sm_90", f"the log says {device}")
 
@@ -113,7 +113,7 @@ def in_processes(session, ranks, zero, *options, compiled=()):
              "--save", run.weights, *options, environment={"SHEAF_CUDA_LIBRARY": library(session),
                                                            "SHEAF_EMULATED_DEVICES": str(ranks)}) as job:
         codes = job.wait(seconds=120)
-        expect(not any(codes), "\n".join(process.told() for process in job.processes))
+        expect(not any(codes), "\n".join(process.error_text() for process in job.processes))
     run.steps, run.events = read_log(where / "run.jsonl")
     return run
 

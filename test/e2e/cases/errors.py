@@ -1,4 +1,4 @@
-"""What cannot be done gets one short error that says what to do, and leaves nothing behind."""
+"""What cannot be done gets one short error that says what to do, and leaves no files."""
 import os
 import shutil
 
@@ -215,7 +215,7 @@ def old_output_stays(session):
 
 def refused_assembly(session):
     where = session.folder()
-    (where / "plan.mlir").write_text("module { this is no plan }\n")
+    (where / "plan.mlir").write_text("module { this is not a plan }\n")
     done = session.call("sheaf", "assemble", where / "plan.mlir", "-o", where / "out.plan", timeout=30)
     expect_short_error(done, ["plan.mlir"])
     expect_only(where, ["plan.mlir"])

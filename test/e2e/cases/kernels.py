@@ -46,7 +46,7 @@ def assembled(session, name, precision):
 
 def fat_trains(session, name, precision):
     """What a cluster will run, scheduled for it, trains on CPU ranks to PyTorch's losses and to the CPU's own plan's bits."""
-    config, options, steps = CONFIGS[name], ("--precision", precision, "--epilogues", "on"), min(session.steps, 30)
+    config, options, steps = CONFIGS[name], ("--precision", precision, "--gemm-epilogues", "on"), min(session.steps, 30)
     plan = train(session, config, 2, 3, steps, (*options, "--target", "cuda:sm_90,cpu"), ("--device", "cpu"))
     own = train(session, config, 2, 3, steps, options)
     expect(digest(plan.weights) == digest(own.weights), "other weights than the CPU's own plan gives")
@@ -75,7 +75,7 @@ def fat(session):
     folder = session.folder()
     for name, target in (("fat", "cuda:sm_90,cpu"), ("cpu", "cpu")):
         session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", folder / f"{name}.plan", "--batch", 4, "--ranks", 2,
-                        "--zero", 2, "--profile", "cpu", "--epilogues", "on", "--target", target)
+                        "--zero", 2, "--profile", "cpu", "--gemm-epilogues", "on", "--target", target)
         session.succeed("sheaf-run", folder / f"{name}.plan", "--device", "cpu", *data_arguments(CONFIGS["gpt2-tiny"]), "--steps", 3,
                         "--save", folder / f"{name}.safetensors")
     expect(digest(folder / "fat.safetensors") == digest(folder / "cpu.safetensors"), "other weights than the CPU's own plan gives")

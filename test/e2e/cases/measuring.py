@@ -61,8 +61,8 @@ def measured(session, ranks, *options):
 def use(session, path, ranks):
     """What reads profiles reads this one."""
     plan = session.plan("gpt2-tiny", ranks, 0, 8, CONFIGS["gpt2-tiny"].options)
-    told = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", path, "--json").out)
-    expect(0 < told["step_seconds"] < 600, f"a step of {told['step_seconds']} s")
+    report = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", path, "--json").out)
+    expect(0 < report["step_seconds"] < 600, f"a step of {report['step_seconds']} s")
     out = session.folder() / "scheduled.plan"
     model = ROOT / "test" / "models" / "gpt2-tiny.onnx"
     session.succeed("sheaf", "compile", model, "-o", out, "--batch", 8, "--ranks", ranks, "--profile", path)
@@ -88,7 +88,7 @@ def processes(session):
     with Job(session, 2, plan, "--device", "cuda", "--measure", path,
              environment={"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": "2"}) as job:
         codes = job.wait(seconds=600)
-        expect(not any(codes), "\n".join(process.told() for process in job.processes))
+        expect(not any(codes), "\n".join(process.error_text() for process in job.processes))
     machine = check(path, 2)
     expect(machine["ranks_per_node"] == 2 and not any(c.get("network") for c in machine["collectives"]), "one node is not one")
 
@@ -126,7 +126,7 @@ def refused(session):
     run(["training plan", "sheaf profile"], trains, "--measure", where / "a.json")
     run(["cuda:sm_90", "none for --device cpu"], only, "--device", "cpu", "--measure", where / "a.json")
     run(["--measure", "nowhere"], plan, "--device", "cuda", "--measure", where / "nowhere" / "a.json")
-    run(["--steps does not go with --measure"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
+    run(["--steps cannot be combined with --measure"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
     run(["no PLAN is given"], "--measure", where / "a.json", code=2)
     (where / "broken.plan").write_bytes(plan.read_bytes()[:-1])
     run(["truncated"], where / "broken.plan", "--measure", where / "a.json")
@@ -139,13 +139,13 @@ def refused(session):
 
 
 def predict_kit(session):
-    """Predicted beside measured steps, from what the kit for GPU machines brings back."""
+    """Predicted and measured steps, from the results of the kit for GPU machines."""
     where = session.folder()
     (where / "plans").mkdir()
     shutil.copy(session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options), where / "plans" / "a.plan")
     shutil.copy(ROOT / "passes" / "schedule" / "profiles" / "h100x8.json", where / "card.json")
-    told = json.loads(session.succeed("sheaf", "simulate", where / "plans" / "a.plan", "--profile", where / "card.json", "--json").out)
-    (where / "steps.json").write_text(json.dumps([{"name": "a", "plan": "plans/a.plan", "step_seconds": told["step_seconds"] * 1.25}]))
+    report = json.loads(session.succeed("sheaf", "simulate", where / "plans" / "a.plan", "--profile", where / "card.json", "--json").out)
+    (where / "steps.json").write_text(json.dumps([{"name": "a", "plan": "plans/a.plan", "step_seconds": report["step_seconds"] * 1.25}]))
     script = [sys.executable, ROOT / "test" / "bench" / "predict.py", "--tools", session.tools, "--kit"]
     done = subprocess.run([*script, where, "--json", where / "out.json"], capture_output=True, text=True)
     expect(done.returncode == 0 and "-20.0 %" in done.stdout and "MISSED" in done.stdout, done.stdout + done.stderr)

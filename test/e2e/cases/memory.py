@@ -27,8 +27,8 @@ def shares(session, name, zero):
     """As in the ZeRO paper: optimizer state is a quarter from stage 1, gradients at most that from 2, parameters at 3;
     padding under 1 %."""
     config = CONFIGS[name]
-    told = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
-    whole, kinds = 4 * told["parameters"], told["memory"]["by_kind"]
+    report = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
+    whole, kinds = 4 * report["parameters"], report["memory"]["by_kind"]
 
     def share(kind, bytes_whole, divided):
         exact = bytes_whole / (RANKS if divided else 1)
@@ -40,7 +40,7 @@ def shares(session, name, zero):
     # Gradients may take less: storage of one that an update has consumed serves another.
     most = 1.01 * whole / (RANKS if zero >= 2 else 1) + 256
     expect(0 < kinds["gradients"] <= most, f"gradients: {kinds['gradients']} bytes, allowed are {most:.0f}")
-    expect(told["memory"]["peak_bytes"] >= max(kinds.values()), "the peak is below one kind's bytes")
+    expect(report["memory"]["peak_bytes"] >= max(kinds.values()), "the peak is below one kind's bytes")
 
 
 def counted_once(session):
@@ -48,8 +48,8 @@ def counted_once(session):
     for name, expected in (("mlp-adamw", 64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10), ("gpt2-tiny", 834304)):
         config = CONFIGS[name]
         for ranks, zero in ((1, 0), (4, 3)):
-            told = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))["parameters"]
-            expect(told == expected, f"{name}: {told} parameters, PyTorch has {expected}")
+            report = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))["parameters"]
+            expect(report == expected, f"{name}: {report} parameters, PyTorch has {expected}")
 
 
 def communication(session):
@@ -59,13 +59,13 @@ def communication(session):
     expected = {0: {"all_reduce"}, 1: {"all_reduce", "reduce_scatter", "all_gather"}, 2: {"reduce_scatter", "all_gather"},
                 3: {"reduce_scatter", "all_gather"}}
     for zero, allowed in expected.items():
-        told = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
-        large = [c for c in told["communication"] if c["bytes"] > 4096]
+        report = session.inspect(session.plan(config.model, RANKS, zero, 8, config.options))
+        large = [c for c in report["communication"] if c["bytes"] > 4096]
         expect(large, f"stage {zero} has no collectives")
         expect({c["op"] for c in large} <= allowed, f"stage {zero} has {sorted({c['op'] for c in large})}")
-        for entry in told["communication"]:
+        for entry in report["communication"]:
             expect(set(entry) >= {"op", "bucket", "bytes", "phase"}, f"a collective has only {sorted(entry)}")
-        whole = 4 * told["parameters"]
+        whole = 4 * report["parameters"]
         sent = {op: sum(c["bytes"] for c in large if c["op"] == op) / whole for op in ("all_reduce", "reduce_scatter", "all_gather")}
         gathered = {0: (0, 0), 1: (1, 1), 2: (1, 1), 3: (1, 2 + 4 * 256 * 128 / whole)}[zero]
         for op, (least, most) in (("all_reduce", (zero == 0, zero == 0)), ("reduce_scatter", (zero > 0, zero > 0)), ("all_gather", gathered)):
@@ -83,13 +83,13 @@ def touched(session, name, ranks, zero):
         steps, events = read_log(where / "log")
         left[poison] = [(s["loss"], s["grad_norm"]) for s in steps], digest(where / "w")
     expect(left[()] == left[("--poison",)], f"other losses or weights in a poisoned arena: {left}")
-    told, peak = [e for e in events if e["event"] == "arena"], session.inspect(plan)["memory"]["peak_bytes"]
-    expect(len(told) == ranks, f"{len(told)} ranks of {ranks} tell what they touched")
+    report, peak = [e for e in events if e["event"] == "arena"], session.inspect(plan)["memory"]["peak_bytes"]
+    expect(len(report) == ranks, f"{len(report)} ranks of {ranks} tell what they touched")
     text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
     buffers = [(int(m[1]), int(m[2])) for m in re.finditer(r"plan\.buffer .*?offset (\d+) bytes (\d+)", text)]
     expect(buffers, "the text names no buffers")
     top = max(buffers, key=lambda b: b[0] + b[1])
-    for entry in told:
+    for entry in report:
         last = entry["highest_touched_byte"]
         expect(top[0] < last <= peak, f"rank {entry['rank']} touched up to {last}; the topmost buffer begins at {top[0]}, the peak is {peak}")
 

@@ -1,4 +1,4 @@
-"""Rows of odd length are padded in memory, and nothing else changes: a classifier whose widths are no multiples of a
+"""Rows of odd length are padded in memory, and nothing else changes: a classifier whose widths are not multiples of a
 vector's trains as plain loops in f64 say, whatever the ranks, stages and schedule, and leaves the same bits."""
 import functools
 import math

@@ -88,8 +88,8 @@ def gathers(session, name):
     config = CONFIGS[name]
 
     def sent(precision):
-        told = session.inspect(session.plan(config.model, 4, 3, 8, config.options + ("--bucket-size", 65536) + precision))
-        of = {op: sum(c["bytes"] for c in told["communication"] if c["op"] == op and c["bucket"]) for op in ("all_gather", "reduce_scatter")}
+        report = session.inspect(session.plan(config.model, 4, 3, 8, config.options + ("--bucket-size", 65536) + precision))
+        of = {op: sum(c["bytes"] for c in report["communication"] if c["op"] == op and c["bucket"]) for op in ("all_gather", "reduce_scatter")}
         return of["all_gather"], of["reduce_scatter"]
 
     def near(value, expected, what):
@@ -100,7 +100,7 @@ def gathers(session, name):
     (_, single), (half_gather, half), (wide_gather, wide) = sent(()), sent(BF16), sent(WIDE)
     near(half, single / 2, "reductions carry")
     near(wide, single, "reductions in f32 carry")
-    near(wide_gather, half_gather, "gathers beside reductions in f32 carry")
+    near(wide_gather, half_gather, "gathers with reductions in f32 carry")
     for zero in (1, 2):
         whole = [sum(c["bytes"] for c in session.inspect(session.plan(config.model, 4, zero, 8, config.options + p))["communication"]
                      if c["op"] == "all_gather" and c["bucket"]) for p in ((), BF16)]
@@ -181,13 +181,13 @@ def zero_table(session, precision, zero):
     if session.quick:
         raise Skip("a large model")
     plan = session.plan("gpt-7.5b", 64, zero, 64, ("--precision", precision))
-    told = session.inspect(plan)
-    expect(told["parameters"] == PARAMETERS, f"{told['parameters']} parameters")
+    report = session.inspect(plan)
+    expect(report["parameters"] == PARAMETERS, f"{report['parameters']} parameters")
     parameters, gradients, optimizer = BYTES[precision]
     formula = {"parameters": parameters * PARAMETERS / (64 if zero >= 3 else 1),
                "gradients": gradients * PARAMETERS / (64 if zero >= 2 else 1),
                "optimizer": optimizer * PARAMETERS / (64 if zero >= 1 else 1)}
-    kinds = told["memory"]["by_kind"]
+    kinds = report["memory"]["by_kind"]
     for kind in ("parameters", "optimizer"):
         expect(abs(kinds[kind] - formula[kind]) <= 0.01 * formula[kind], f"{kind}: {kinds[kind]} bytes, expected {formula[kind]:.0f}")
     expect(0 < kinds["gradients"] <= 1.01 * formula["gradients"], f"gradients: {kinds['gradients']} bytes, allowed are {formula['gradients']:.0f}")

@@ -68,7 +68,7 @@ class Process:
     err: object
     ended: float = 0
 
-    def told(self):
+    def error_text(self):
         return self.err.read_text(errors="replace")
 
 
@@ -84,11 +84,11 @@ class Job:
         for rank in range(size):
             command = [session.tools / "sheaf-run", *arguments, *(own[rank] if own else ())]
             more = environment(rank) if callable(environment) else environment or {}
-            told = {k: str(v) for k, v in {**variables(launcher, rank, size, port), **more}.items()}
+            given = {k: str(v) for k, v in {**variables(launcher, rank, size, port), **more}.items()}
             err = where / f"err-{rank}"
             with open(err, "wb") as out:
                 self.processes.append(Process(subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
-                                                               stderr=out, env={**os.environ, **told}), err))
+                                                               stderr=out, env={**os.environ, **given}), err))
 
     def __enter__(self):
         return self
@@ -105,18 +105,18 @@ class Job:
         rest = [p for i, p in enumerate(self.processes) if i not in but]
         while any(p.popen.poll() is None for p in rest):
             if time.monotonic() - begin > seconds * self.slowdown:
-                raise Failure(f"no end after {seconds * self.slowdown} s:\n" + "\n".join(p.told() for p in rest))
+                raise Failure(f"no end after {seconds * self.slowdown} s:\n" + "\n".join(p.error_text() for p in rest))
             time.sleep(0.02)
         return [p.popen.returncode for p in rest]
 
     def succeed(self):
         codes = self.wait()
-        expect(not any(codes), f"exits {codes}:\n" + "\n".join(p.told() for p in self.processes))
+        expect(not any(codes), f"exits {codes}:\n" + "\n".join(p.error_text() for p in self.processes))
 
     def until(self, condition, seconds=SECONDS):
         begin = time.monotonic()
         while not condition():
-            expect(time.monotonic() - begin < seconds * self.slowdown, "the job does not get going:\n" + self.processes[0].told())
+            expect(time.monotonic() - begin < seconds * self.slowdown, "the job does not get going:\n" + self.processes[0].error_text())
             time.sleep(0.02)
 
 
@@ -143,9 +143,9 @@ def same_bits(session, count, launcher, stage=STAGE, hosts=""):
                       where / "g", "--trace", where / "trace", "--poison", launcher=launcher,
              environment=lambda rank: {"SHEAF_HOST": hosts[rank]} if hosts else {}) as job:
         job.succeed()
-        expect("loss" in job.processes[0].told(), "process 0 shows no progress")
+        expect("loss" in job.processes[0].error_text(), "process 0 shows no progress")
         for process in job.processes[1:]:
-            expect(not process.told(), f"another process than 0 says\n{process.told()}")
+            expect(not process.error_text(), f"another process than 0 says\n{process.error_text()}")
     expect(digest(where / "w") == digest(expected.weights), "other weights")
     expect(digest(where / "g") == digest(expected.gradients), "other gradients")
     steps, events = read_log(where / "log")
@@ -176,24 +176,24 @@ def mpirun(session, launcher, count, *arguments, options=()):
 @contextlib.contextmanager
 def started(session, launcher, count, *arguments, options=()):
     """A job under way: its launcher's process, and the file with what it and its processes say."""
-    told = session.folder() / "told"
+    log = session.folder() / "output"
     command = list(map(str, mpirun(session, launcher, count, *arguments, options=options)))
-    with open(told, "wb") as out:
+    with open(log, "wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
-        yield process, told
+        yield process, log
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
 
 
-def ended(session, process, told):
+def ended(session, process, log):
     """The exit code of a job's launcher."""
     try:
         return process.wait(SECONDS * session.slowdown)
     except subprocess.TimeoutExpired:
-        raise Failure(f"no end:\n{told.read_text()}") from None
+        raise Failure(f"no end:\n{log.read_text()}") from None
 
 
 def by_mpirun(session, launcher, count):
@@ -213,27 +213,27 @@ def at_once(session, launcher):
     where, expected = session.folder(), whole(session)
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(started(session, launcher, 2, *common(), "--save", where / str(job))) for job in range(4)]
-        for job, (process, told) in enumerate(jobs):
-            expect(ended(session, process, told) == 0, f"job {job} fails:\n{told.read_text()}")
+        for job, (process, log) in enumerate(jobs):
+            expect(ended(session, process, log) == 0, f"job {job} fails:\n{log.read_text()}")
             expect(digest(where / str(job)) == digest(expected.weights), f"job {job} leaves other weights")
 
 
 def mpirun_interrupted(session, launcher):
     """A SIGTERM to the launcher reaches the processes: they save their state, from which the run goes on. Open MPI sends
-    SIGKILL after a second, or after as many as it is told, and calls a job that was interrupted a failure."""
+    SIGKILL after a second, or after the seconds that its option gives, and calls a job that was interrupted a failure."""
     where, openmpi = session.folder(), launcher == "mpirun.openmpi"
     options = ["--mca", "odls_base_sigkill_timeout", 4 * session.slowdown] if openmpi else []
     with started(session, launcher, 2, *common(100000), "--save-state", where / "state", "--log", where / "log",
-                 options=options) as (process, told):
+                 options=options) as (process, log):
         begin = time.monotonic()
         while not running(where / "log")():
-            expect(time.monotonic() - begin < SECONDS * session.slowdown, f"the job does not get going:\n{told.read_text()}")
+            expect(time.monotonic() - begin < SECONDS * session.slowdown, f"the job does not get going:\n{log.read_text()}")
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        code = ended(session, process, told)
-    expect(code == (1 if openmpi else 0), f"exit {code}:\n{told.read_text()}")
+        code = ended(session, process, log)
+    expect(code == (1 if openmpi else 0), f"exit {code}:\n{log.read_text()}")
     done = len(read_log(where / "log")[0])
-    expect((where / "state" / f"step-{done:08}" / "manifest.json").exists(), f"no state is saved:\n{told.read_text()}")
+    expect((where / "state" / f"step-{done:08}" / "manifest.json").exists(), f"no state is saved:\n{log.read_text()}")
     session.succeed("sheaf-run", plan(session), *common(3), "--resume", where / "state", "--save", where / "w")
     expected = train(session, MODEL, RANKS, STAGE, steps=done + 3, repeat=launcher)
     expect(digest(where / "w") == digest(expected.weights), "the run goes on with other bits")
@@ -270,7 +270,7 @@ def damaged_state(session):
         path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
         with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state", "--save", where / "w") as job:
             job.succeed()
-            expect("step-00000004 is not usable" in job.processes[0].told(), job.processes[0].told())
+            expect("step-00000004 is not usable" in job.processes[0].error_text(), job.processes[0].error_text())
         expect(digest(where / "w") == digest(expected.weights), "other weights")
         path.write_bytes(right)
 
@@ -287,7 +287,7 @@ def interrupted(session):
         job.until(running(log))
         job.processes[2].popen.send_signal(signal.SIGTERM)
         job.succeed()
-        expect("interrupted" in job.processes[0].told(), job.processes[0].told())
+        expect("interrupted" in job.processes[0].error_text(), job.processes[0].error_text())
     steps, events = read_log(log)
     done = len(steps)
     expect([e["step"] for e in events if e["event"] == "interrupted"] == [done], f"{done} steps, {events}")
@@ -299,7 +299,7 @@ def interrupted(session):
 
 
 def lost(session, victim, deed, words, environment=None, *arguments):
-    log = session.folder() / "log"
+    log = session.folder() / "output"
     with Job(session, 4, *(arguments or (plan(session),)), *common(100000), "--log", log,
              environment=environment) as job:
         job.until(running(log))
@@ -309,10 +309,10 @@ def lost(session, victim, deed, words, environment=None, *arguments):
         seconds = time.monotonic() - begin
         expect(codes == [1, 1, 1], f"exits {codes}")
         for rank, process in enumerate(job.processes):
-            told = [line for line in process.told().splitlines() if "error" in line]
+            errors = [line for line in process.error_text().splitlines() if "error" in line]
             if rank != victim:
-                expect(len(told) == 1 and f"process {victim} (" in told[0] and words in told[0],
-                       f"process {rank} says\n{process.told()}")
+                expect(len(errors) == 1 and f"process {victim} (" in errors[0] and words in errors[0],
+                       f"process {rank} says\n{process.error_text()}")
     return f"the others end after {seconds:.1f} s"
 
 
@@ -352,7 +352,7 @@ def refused(session, words, *arguments, own):
         expect(codes == [1, 1], f"exits {codes}")
         for process in job.processes:
             for word in words:
-                expect(word in process.told(), f"`{word}` is not in\n{process.told()}")
+                expect(word in process.error_text(), f"`{word}` is not in\n{process.error_text()}")
 
 
 def different_starts(session):
@@ -367,7 +367,7 @@ def different_starts(session):
     session.succeed("sheaf-run", one, *common(1), "--save", weights)
     refused(session, ["--weights of", "--weights not given"], one, *common(), own=[["--weights", weights], []])
     with Job(session, 3, one, *common()) as job:
-        expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].told(), job.processes[1].told())
+        expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].error_text(), job.processes[1].error_text())
 
 
 def not_finite(session):
@@ -375,13 +375,13 @@ def not_finite(session):
     state = session.folder() / "state"
     with Job(session, 4, plan(session), *common(50), "--lr", "1e30", "--save-state", state) as job:
         expect(job.wait() == [1] * 4, "no error")
-        steps = {re.search(r"step (\d+): the loss", p.told()).group(1) for p in job.processes}
+        steps = {re.search(r"step (\d+): the loss", p.error_text()).group(1) for p in job.processes}
         expect(len(steps) == 1, f"it is noticed at steps {steps}")
     expect(not state.exists(), "a state is saved")
 
 
 def one_fails(session):
-    """An error of one process is everybody's, in its words."""
+    """An error of one process is reported by all, in its words."""
     refused(session, ["no-such-file"], plan(session), *common(), own=[[], ["--weights", "no-such-file"]])
 
 
@@ -390,8 +390,8 @@ def one_rank_fails(session):
         codes = job.wait()
         expect(codes == [1, 1], f"exits {codes}")
         for process in job.processes:
-            expect("rank 3: " in process.told() and "row 23" in process.told(), process.told())
-        expect("process 1 (" in job.processes[0].told(), job.processes[0].told())
+            expect("rank 3: " in process.error_text() and "row 23" in process.error_text(), process.error_text())
+        expect("process 1 (" in job.processes[0].error_text(), job.processes[0].error_text())
 
 
 def broken_labels(session):

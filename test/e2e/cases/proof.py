@@ -56,10 +56,10 @@ def run_refuses(session):
     where, lines = session.folder(), text_of(session, "mlp-adamw", 0)
     at = next(i for i, line in enumerate(lines) if "plan.wait" in line)
     plan = assemble(session, where, lines[:at] + lines[at + 1:])
-    told = session.call("sheaf-run", plan, "--data", "x=none.npy", "--data", "labels=none.npy", "--steps", 1)
-    expect(told.code == 1, f"exit code {told.code}")
-    expect("may race" in told.err or "may deadlock" in told.err or "not written" in told.err, told.err[:300])
-    expect("none.npy" not in told.err, told.err[:300])
+    result = session.call("sheaf-run", plan, "--data", "x=none.npy", "--data", "labels=none.npy", "--steps", 1)
+    expect(result.code == 1, f"exit code {result.code}")
+    expect("may race" in result.err or "may deadlock" in result.err or "not written" in result.err, result.err[:300])
+    expect("none.npy" not in result.err, result.err[:300])
 
 
 def attacks(session):
@@ -145,8 +145,8 @@ def unproved(session):
         expect(len(without) == len(lines) - 1, f"no line with the digests of {table}")
         plan = assemble(session, where, without)
         refused(session, plan, table, f"no digests of its table {table},", "--redigest")
-        told = session.call("sheaf-run", plan, *run, "--unproved")
-        expect(told.code == 0 and f"warning: the plan has no digests of its table {table}" in told.err, told.err)
+        result = session.call("sheaf-run", plan, *run, "--unproved")
+        expect(result.code == 0 and f"warning: the plan has no digests of its table {table}" in result.err, result.err)
     edited = [re.sub(r'(plan.scalar +one_minus_lr_times) 1.0+e-02', r"\1 1.0", line) for line in lines]
-    told = session.call("sheaf-run", assemble(session, where, edited), *run, "--unproved")
-    expect(told.code == 1 and "(table scalars, entry 0)" in told.err, told.err)
+    result = session.call("sheaf-run", assemble(session, where, edited), *run, "--unproved")
+    expect(result.code == 1 and "(table scalars, entry 0)" in result.err, result.err)

@@ -1,4 +1,4 @@
-"""The simulator: what `sheaf simulate` tells of plans on machines, what `sheaf profile` measures, and what both refuse."""
+"""The simulator: what `sheaf simulate` predicts of plans on machines, what `sheaf profile` measures, and what both refuse."""
 import json
 import re
 
@@ -43,20 +43,20 @@ def simulate(session, plan, *options):
 
 def simulated(session, machine, ranks, zero):
     plan = plan_of(session, ranks, zero)
-    told = simulate(session, plan, "--profile", machine)
-    expect(told["bound_by"] in KINDS, f"bound by {told['bound_by']}")
-    expect(0 < told["bound_seconds"] <= told["step_seconds"] * (1 + 1e-9), f"bound {told['bound_seconds']}, step {told['step_seconds']}")
-    expect(told["bound_seconds"] >= max(told["bounds"].values()), "the bound is not the largest of its terms")
-    expect(told["floor_by"] in FLOORS and told["floor_seconds"] == max(told["floors"].values()), f"floors {told['floors']}")
-    expect(0 < told["floor_seconds"] <= told["bound_seconds"] * (1 + 1e-9), f"floor {told['floor_seconds']}, bound {told['bound_seconds']}")
-    expect((told["floors"]["communication"] > 0) == (ranks > 1), f"a floor of communication on {ranks} ranks: {told['floors']}")
-    expect(told["peak_bytes"] == session.inspect(plan)["memory"]["peak_bytes"], f"peak {told['peak_bytes']}")
-    exposed = told["step_seconds"] - told["compute_seconds"]
-    expect(abs(told["exposed_communication_seconds"] - exposed) < 1e-9, f"exposed {told['exposed_communication_seconds']}")
-    total = sum(told["seconds_by_kind"].values())
-    expect(total >= told["compute_seconds"] + told["communication_seconds"] - 1e-9, "the parts do not add up")
+    report = simulate(session, plan, "--profile", machine)
+    expect(report["bound_by"] in KINDS, f"bound by {report['bound_by']}")
+    expect(0 < report["bound_seconds"] <= report["step_seconds"] * (1 + 1e-9), f"bound {report['bound_seconds']}, step {report['step_seconds']}")
+    expect(report["bound_seconds"] >= max(report["bounds"].values()), "the bound is not the largest of its terms")
+    expect(report["floor_by"] in FLOORS and report["floor_seconds"] == max(report["floors"].values()), f"floors {report['floors']}")
+    expect(0 < report["floor_seconds"] <= report["bound_seconds"] * (1 + 1e-9), f"floor {report['floor_seconds']}, bound {report['bound_seconds']}")
+    expect((report["floors"]["communication"] > 0) == (ranks > 1), f"a floor of communication on {ranks} ranks: {report['floors']}")
+    expect(report["peak_bytes"] == session.inspect(plan)["memory"]["peak_bytes"], f"peak {report['peak_bytes']}")
+    exposed = report["step_seconds"] - report["compute_seconds"]
+    expect(abs(report["exposed_communication_seconds"] - exposed) < 1e-9, f"exposed {report['exposed_communication_seconds']}")
+    total = sum(report["seconds_by_kind"].values())
+    expect(total >= report["compute_seconds"] + report["communication_seconds"] - 1e-9, "the parts do not add up")
     if ranks == 1:
-        expect(told["communication_seconds"] < 0.1 * told["step_seconds"], "one rank communicates")
+        expect(report["communication_seconds"] < 0.1 * report["step_seconds"], "one rank communicates")
 
 
 def text(session):
@@ -75,12 +75,12 @@ def floor_of_models(session):
     the scores that the gradient of attention computes again."""
     for name, config in CONFIGS.items():
         for ranks, zero in ((1, 0), (2, 0), (2, 1), (4, 2), (4, 3)):
-            told = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))
-            floor, issued = told["floor"], told["issued"]
+            report = session.inspect(session.plan(config.model, ranks, zero, 8, config.options))
+            floor, issued = report["floor"], report["issued"]
             where = f"{name} on {ranks} ranks at stage {zero}: {floor}, {issued}"
             # The parameters of these models are f32; AdamW and momentum keep states, plain SGD none.
-            whole = 4 * (told["parameters"] + told["frozen_parameters"])
-            trained = 4 * told["parameters"]
+            whole = 4 * (report["parameters"] + report["frozen_parameters"])
+            trained = 4 * report["parameters"]
             states = floor["state_bytes"] * (ranks if zero else 1) / trained
             expect(abs(states - round(states)) < 1e-3 and round(states) in (3, 5, 7), f"{states} words of state an element: {where}")
             gathered = 0 if ranks == 1 else whole if zero == 3 else trained
@@ -125,9 +125,9 @@ def recomputation(session):
     expect(first["floor"] == second["floor"], f"floors {first['floor']} and {second['floor']}")
     more = second["issued"]["products"]["f32"] / first["issued"]["products"]["f32"]
     expect(1.2 < more < 1.4, f"recomputing everything multiplies products by {more}")
-    told = [simulate(session, p, "--profile", "cpu") for p in (plain, again)]
-    expect(told[0]["floor_seconds"] == told[1]["floor_seconds"], "the floor moves")
-    gaps = [t["bound_seconds"] / t["floor_seconds"] for t in told]
+    report = [simulate(session, p, "--profile", "cpu") for p in (plain, again)]
+    expect(report[0]["floor_seconds"] == report[1]["floor_seconds"], "the floor moves")
+    gaps = [t["bound_seconds"] / t["floor_seconds"] for t in report]
     expect(gaps[1] > 1.1 * gaps[0] >= 1.1, f"bounds of {gaps} times the floor")
     # Where plans are compared, the compiler tells it, too.
     summary = session.succeed("sheaf", "inspect", plain).out
@@ -144,8 +144,8 @@ def no_floor(session):
     (where / "none.mlir").write_text(less)
     session.succeed("sheaf", "assemble", where / "none.mlir", "-o", where / "none.plan")
     session.succeed("sheaf", "verify", where / "none.plan")
-    told = simulate(session, where / "none.plan", "--profile", "cpu")
-    expect(told["floor_seconds"] is None and told["floor_by"] is None and told["floors"] is None, f"{told}")
+    report = simulate(session, where / "none.plan", "--profile", "cpu")
+    expect(report["floor_seconds"] is None and report["floor_by"] is None and report["floors"] is None, f"{report}")
     out = session.succeed("sheaf", "simulate", where / "none.plan", "--profile", "cpu").out
     expect("floor: the plan states none" in out, out)
     expect(session.inspect(where / "none.plan")["floor"] is None, "inspect makes up a floor")
@@ -163,10 +163,10 @@ def other_ranks(session):
 
 def memory_limit(session):
     plan = plan_of(session, 4, 3)
-    told = simulate(session, plan, "--profile", "h100x8")
-    expect(told["fits"] and told["memory_limit"] == 80_000_000_000, f"limit {told['memory_limit']}")
-    told = simulate(session, plan, "--profile", "h100x8", "--memory-limit", "1MiB")
-    expect(not told["fits"] and told["memory_limit"] == 1 << 20, f"limit {told['memory_limit']}")
+    report = simulate(session, plan, "--profile", "h100x8")
+    expect(report["fits"] and report["memory_limit"] == 80_000_000_000, f"limit {report['memory_limit']}")
+    report = simulate(session, plan, "--profile", "h100x8", "--memory-limit", "1MiB")
+    expect(not report["fits"] and report["memory_limit"] == 1 << 20, f"limit {report['memory_limit']}")
     out = session.succeed("sheaf", "simulate", plan, "--profile", "h100x8", "--memory-limit", "1MiB").out
     expect("too much for 1.0 MiB" in out, out)
 
@@ -199,7 +199,7 @@ def edited_profile(session):
 
 
 def measured(session):
-    """A profile measured here tells about the right time for a step measured here (test/bench/predict.py says how near)."""
+    """A profile measured here predicts about the right time for a step measured here (test/bench/predict.py prints the error)."""
     where = session.folder()
     done = session.succeed("sheaf", "profile", "-o", where / "here.json", "--ranks", 2, "--threads-per-rank", 1, timeout=600)
     expect(not done.out, f"stdout has {done.out[:200]}")
@@ -208,11 +208,11 @@ def measured(session):
     rate = max(g["rate"] for c in machine["compute"] for g in c["gemm"])
     expect(1e8 < rate < 1e13, f"matrix products at {rate} flops a second")
     plan = plan_of(session, 2, 3)
-    told = simulate(session, plan, "--profile", where / "here.json")["step_seconds"]
+    report = simulate(session, plan, "--profile", where / "here.json")["step_seconds"]
     session.succeed("sheaf-run", plan, *data_arguments(CONFIGS["gpt2-tiny"]), "--steps", 50, "--threads-per-rank", 1, "--log", where / "log")
     took = min(step["seconds"] for step in read_log(where / "log")[0])
-    expect(session.slowdown > 1 or took / 3 < told < took * 3, f"a step of {told} s is predicted, the fastest took {took} s")
-    return f"predicted {1e3 * told:.2f} ms, measured {1e3 * took:.2f} ms"
+    expect(session.slowdown > 1 or took / 3 < report < took * 3, f"a step of {report} s is predicted, the fastest took {took} s")
+    return f"predicted {1e3 * report:.2f} ms, measured {1e3 * took:.2f} ms"
 
 
 REFUSED = {

@@ -8,8 +8,8 @@ plan.program attributes {ranks = 1 : i64, events = 4 : i64} {
   %z = plan.buffer "z" activations offset 512 bytes 256
   plan.prologue {
   }
-  // The consumer waits for both producers: the second record tells of the first. The step's first wait is needed from the
-  // second round on. Nobody waits for event 3.
+  // The consumer waits for both producers: the second record implies the first. The step's first wait is needed from the
+  // second round on. Nothing waits for event 3.
   // CHECK: plan.body
   // CHECK-NEXT: plan.wait [[READ:[0-9]+]] stream 0 "consumer"
   // CHECK-NEXT: plan.call "zero" {{.*}} "first"

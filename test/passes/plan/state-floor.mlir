@@ -8,7 +8,7 @@
 // Products: forward 2 * 4 * 8 * 16 in f32, and of the weight's gradient as many; one of [4, 16] x [16, 8] in TF32.
 // bf16: the batched product 2 * 2 * 4 * 4 * 8 = 512; attention of 2 x 3 heads over 5 queries and keys, of which a causal
 // mask leaves 15 scores: 2 * 2 * 3 * 15 * (8 + 8) = 2880, twice that backward; with a window of 2 keys over 3 queries and
-// 5 keys, 6 scores of 6 heads: 2 * 6 * 6 * 16 = 1152. A product that nobody uses is not needed.
+// 5 keys, 6 scores of 6 heads: 2 * 6 * 6 * 16 = 1152. A product without a use is not needed.
 // Convolutions: 2 * (2 images of 4 x 6 x 6) * (3 x 3 of 2 channels, 2 groups) = 10368 each, f32.
 // CHECK: train.floor = {gathered_bytes = [[GATHERED]] : i64, products = {bf16 = 10304 : i64, f32 = 33152 : i64, tf32 = 1024 : i64}, reduced_bytes = [[REDUCED]] : i64, state_bytes = [[STATE]] : i64}
 

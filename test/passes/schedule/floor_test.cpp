@@ -1,4 +1,4 @@
-// The floor of a model's step on a machine, beside the bound of a plan's instructions.
+// The floor of a model's step on a machine, compared with the bound of a plan's instructions.
 #include "passes/schedule/Floor.h"
 
 #include <gtest/gtest.h>

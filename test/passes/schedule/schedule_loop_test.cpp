@@ -165,7 +165,7 @@ TEST(Bound, IsTheLargestOfItsTerms) {
   EXPECT_DOUBLE_EQ(first.communication, 2);
   EXPECT_DOUBLE_EQ(first.seconds, 4);
   EXPECT_STREQ(boundByName(first.by), "compute");
-  EXPECT_DOUBLE_EQ(play(compute).period, 9);  // the host's part is no bound of a schedule, but takes its time
+  EXPECT_DOUBLE_EQ(play(compute).period, 9);  // the host's part does not bound a schedule, but takes its time
 
   const Bound second = boundOf(loopFor({{Unit::kCompute, 0, 1}, {Unit::kLink, 1, 5}}), {});
   EXPECT_STREQ(boundByName(second.by), "communication");
@@ -175,7 +175,7 @@ TEST(Bound, IsTheLargestOfItsTerms) {
   EXPECT_STREQ(boundByName(third.by), "cycle");
 }
 
-TEST(Bound, WhatRunsBesideNoTransferCountsWithThem) {
+TEST(Bound, WhatOverlapsNoTransferCountsWithThem) {
   // Two gathers, computation that needs both, a reduction of each half of its result, and all over again.
   const Loop loop = loopFor(
       {{Unit::kLink, 1, 2}, {Unit::kLink, 1, 2}, {Unit::kCompute, 0, 1}, {Unit::kLink, 1, 3}, {Unit::kLink, 1, 3}});
@@ -183,7 +183,7 @@ TEST(Bound, WhatRunsBesideNoTransferCountsWithThem) {
   const Bound bound = boundOf(loop, data);
   EXPECT_DOUBLE_EQ(bound.communication, 11);
   EXPECT_DOUBLE_EQ(bound.cycle, 6);
-  // If the second gather may run beside it, the other transfers still cannot.
+  // If the second gather may overlap it, the other transfers still cannot.
   const std::vector<Dependence> fewer{{0, 2, 0}, {2, 3, 0}, {2, 4, 0}, {3, 0, 1}, {4, 0, 1}};
   EXPECT_DOUBLE_EQ(boundOf(loop, fewer).communication, 10);
 }

@@ -17,7 +17,7 @@ namespace {
 struct Instance {
   StepModel model;
   BaselineStep baseline;
-  uint64_t limit = 0;  // of the bytes that gathers bring: some of them always fit
+  uint64_t limit = 0;  // of gathered bytes: the largest bucket always fits
 };
 
 class Builder {
@@ -205,7 +205,7 @@ TEST(Schedule, IsNearTheOptimumUnderAMemoryLimit) {
 // that needs the room.
 StepModel gatheredTwice() {
   StepModel model;
-  model.buffers = {{0, true}, {100}, {100}, {100}, {10}};  // shard, what either gather brings, scratch, activation
+  model.buffers = {{0, true}, {100}, {100}, {100}, {10}};  // shard, two gathered buckets, scratch, activation
   auto add = [&](Node::Kind kind, double seconds, std::vector<Access> accesses) {
     Node node;
     node.kind = kind, node.seconds = seconds, node.accesses = std::move(accesses);
@@ -228,7 +228,7 @@ StepModel gatheredTwice() {
 
 TEST(Bound, UnderALimitCountsWhatItForces) {
   const StepModel model = gatheredTwice();
-  // Beside 110 bytes in use the first gather's 100 cannot stay, but for 40 of them, nor can the second's come.
+  // With 110 bytes in use only 40 of the first gather's 100 bytes can stay, and the second's do not fit.
   const MemoryBound effect = memoryBoundOf(model, model.dependences, 150);
   EXPECT_DOUBLE_EQ(effect.forced[3], 1.2);
   EXPECT_EQ(effect.forced[0], 0);

@@ -1,7 +1,7 @@
 // Which ops become one kernel.
 // RUN: sheaf-opt %s --train-assign-fusions --split-input-file | FileCheck %s
 
-// A row reduction stays with what it reduces and with what uses it; the matrix product is nobody's.
+// A row reduction stays with what it reduces and with what uses it; the matrix product belongs to no kernel.
 // CHECK-LABEL: @rows
 func.func @rows(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> tensor<4x8xf32> {
   // CHECK: train.exp %{{.*}} {train.group = 0 : i64}
@@ -36,7 +36,7 @@ func.func @no_cycle(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
 
 // -----
 
-// What only the backward pass wants of a forward value is computed there, not kept.
+// What only the backward pass needs of a forward value is computed there, not kept.
 // CHECK-LABEL: @mask
 func.func @mask(%x: tensor<8x8xf32>, %w: tensor<8x8xf32>) -> tensor<8x8xf32> {
   // CHECK: %[[R:.*]] = train.relu %{{.*}} {train.group = 0 : i64}
@@ -80,7 +80,7 @@ func.func @across_rows(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
 
 // -----
 
-// Broadcasts are cloned into each kernel; one that a library call wants is a kernel by itself.
+// Broadcasts are cloned into each kernel; one that a library call reads is a kernel by itself.
 // CHECK-LABEL: @broadcasts
 func.func @broadcasts(%x: tensor<8x4xf32>, %b: tensor<1x4xf32>) -> (tensor<8x4xf32>, tensor<8x8xf32>) {
   // CHECK: %[[B:.*]] = train.broadcast %{{.*}} {train.group = 0 : i64}

@@ -92,7 +92,7 @@ func.func @leading(%x: tensor<2x4x8xf32>) -> tensor<1x4x8xf32> {
 
 // -----
 
-// A dimension in the middle changes places with the one behind it.
+// A dimension in the middle changes places with the one after it.
 // CHECK-LABEL: @middle
 func.func @middle(%x: tensor<2x4x8xf32>) -> tensor<2x1x8xf32> {
   // CHECK: %[[T:.*]] = train.transpose %{{.*}} [0, 2, 1]
@@ -117,7 +117,7 @@ func.func @whole(%x: tensor<64x128xf32>) -> tensor<1x1xf32> {
 
 // -----
 
-// A maximum over columns is no sum of partial results: it is turned into rows.
+// A maximum over columns is not a sum of partial results: it is turned into rows.
 // CHECK-LABEL: @column_maximum
 func.func @column_maximum(%x: tensor<4x8xf32>) -> tensor<1x8xf32> {
   // CHECK: %[[T:.*]] = train.transpose %{{.*}} [1, 0]

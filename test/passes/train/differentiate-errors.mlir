@@ -60,7 +60,7 @@ module {
   func.func @step() {
     %w = train.read @w : tensor<f32>
     train.loss %w : tensor<f32>
-    // expected-error @+1 {{'train.update' op stands in a step that is yet to be differentiated}}
+    // expected-error @+1 {{'train.update' op is already in the step that is to be differentiated}}
     train.update @w by @optimizer, %w : tensor<f32>
     return
   }

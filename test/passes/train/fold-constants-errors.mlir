@@ -13,7 +13,7 @@ func.func @gather() -> tensor<1xf32> {
 
 func.func @mean() -> tensor<1x2xf32> {
   %a = train.constant dense<> : tensor<0x2xf32>
-  // expected-error @+1 {{'train.reduce' op takes the mean of nothing}}
+  // expected-error @+1 {{'train.reduce' op takes the mean of no elements}}
   %c = train.reduce mean %a [0] : tensor<0x2xf32> -> tensor<1x2xf32>
   return %c : tensor<1x2xf32>
 }

@@ -1,4 +1,4 @@
-// Ops on constants are evaluated; splats stay splats; what is no function of constants stays.
+// Ops on constants are evaluated; splats stay splats; other ops stay.
 // RUN: sheaf-opt %s -train-fold-constants -split-input-file | FileCheck %s
 
 // A causal mask, from running indices.

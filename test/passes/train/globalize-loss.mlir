@@ -35,7 +35,7 @@ module attributes {train.ranks = 4 : i64} {
 
 // -----
 
-// One row a rank: a reduction over the batch is no identity for being over one element. It is the row, as a term.
+// One row a rank: a reduction over the batch is not an identity, although it is over one element. It is the row, as a term.
 // CHECK-LABEL: @step
 // CHECK-NOT: train.reduce
 // CHECK: %[[Q:.*]] = train.constant dense<1.250000e-01>

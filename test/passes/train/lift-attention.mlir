@@ -297,7 +297,7 @@ func.func @masks(%q: tensor<2x3x8xf32>, %k: tensor<2x2x8xf32>) -> (tensor<2x3x8x
 
 // -----
 
-// A softmax between two linear layers is no attention.
+// A softmax between two linear layers is not attention.
 // CHECK-NOT: train.decisions
 // CHECK-LABEL: func.func @linear_layers
 // CHECK-NOT: train.attention

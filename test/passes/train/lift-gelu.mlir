@@ -59,7 +59,7 @@ func.func @tanh(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> tensor<4x8xf32> {
 
 // -----
 
-// 0.5 + 0.5 tanh(0.79788 x (1 + 0.044715 x x)), and x behind a reshape.
+// 0.5 + 0.5 tanh(0.79788 x (1 + 0.044715 x x)), and x after a reshape.
 // CHECK-LABEL: func.func @tanh_factored
 // CHECK-SAME: (%[[X:.*]]: tensor<32xf32>)
 func.func @tanh_factored(%x: tensor<32xf32>) -> tensor<4x8xf32> {

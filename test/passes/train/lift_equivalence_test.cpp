@@ -1,5 +1,5 @@
 // What the lifting passes make of the modules of their lit tests computes what these computed before, by the reference
-// evaluator in f64. The passes read constants to within the digits that exporters write, hence the tolerance.
+// evaluator in f64. The passes read constants to within the digits that exporters write, so there is a tolerance.
 #include <gtest/gtest.h>
 
 #include <cmath>

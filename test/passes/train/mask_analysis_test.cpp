@@ -197,14 +197,14 @@ TEST(MaskAnalysis, AgreesWithAllElements) {
     auto layout = HeadLayout::of(
         mask, {{HeadDim::batch, batch}, {HeadDim::head, heads}, {HeadDim::row, rows}, {HeadDim::column, columns}});
     ASSERT_TRUE(layout);
-    MaskView told = classifyMask(*layout, rows, columns, factor, inverted);
+    MaskView view = classifyMask(*layout, rows, columns, factor, inverted);
     if (masks.size() > 30) continue;  // it gives up on long expressions
     MaskView expected = classify(masks.evaluate(mask), factor, inverted);
     ++seen[expected.visibility];
     windows += expected.window > 0;
-    if (told != expected) mask.getParentRegion()->getParentOp()->dump();
-    ASSERT_EQ(int(told.visibility), int(expected.visibility)) << "mask " << i;
-    ASSERT_EQ(told.window, expected.window) << "mask " << i;
+    if (view != expected) mask.getParentRegion()->getParentOp()->dump();
+    ASSERT_EQ(int(view.visibility), int(expected.visibility)) << "mask " << i;
+    ASSERT_EQ(view.window, expected.window) << "mask " << i;
   }
   EXPECT_GT(seen[Visibility::all], 100);
   EXPECT_GT(seen[Visibility::causal], 300);
@@ -263,9 +263,9 @@ TEST(MaskAnalysis, PositionsInNarrowTypes) {
     mlir::Value mask = entry.first(masks, masks.ops());
     auto layout = HeadLayout::of(
         mask, {{HeadDim::batch, 1}, {HeadDim::head, 1}, {HeadDim::row, kLength}, {HeadDim::column, kLength}});
-    MaskView told = classifyMask(*layout, kLength, kLength, 1, /*inverted=*/false);
-    EXPECT_EQ(int(told.visibility), int(entry.second)) << "case " << i;
-    EXPECT_EQ(told, classify(masks.evaluate(mask), 1, false)) << "case " << i;
+    MaskView view = classifyMask(*layout, kLength, kLength, 1, /*inverted=*/false);
+    EXPECT_EQ(int(view.visibility), int(entry.second)) << "case " << i;
+    EXPECT_EQ(view, classify(masks.evaluate(mask), 1, false)) << "case " << i;
   }
 }
 

@@ -5,7 +5,7 @@
 // RUN: sheaf-opt %s --train-recompute="what=all every=1 segments=0" | FileCheck %s --check-prefix=NONE
 // RUN: not sheaf-opt %s --train-recompute="what=some" 2>&1 | FileCheck %s --check-prefix=BAD
 
-// BAD: error: recompute: 'some' is none of none, kernels, all
+// BAD: error: recompute: 'some' is not one of none, kernels, all
 
 module {
   train.parameter @a : tensor<8x32xf32> {trainable = true}

@@ -95,7 +95,7 @@ func.func @step() {
 
 // -----
 
-// A product with an epilogue takes and gives bf16, its bias and what is beside its result too.
+// A product with an epilogue takes and gives bf16, and so do its bias and its second result.
 
 // CHECK-LABEL: func.func @step
 // CHECK: train.matmul_epilogue bias_gelu {{.*}} : (tensor<8x64xbf16>, tensor<64x64xbf16>, tensor<64xbf16>) -> (tensor<8x64xbf16>, tensor<8x64xbf16>)

@@ -1,4 +1,4 @@
-// At stage 3 a bucket is gathered anew where too many others are used in between, and never inside a fusion.
+// At stage 3 a bucket is gathered again where too many others are used in between, and never inside a fusion.
 // RUN: sheaf-opt %s -zero-form-buckets="stage=3 bucket-bytes=1" -zero-gather-parameters | FileCheck %s
 
 module attributes {train.ranks = 2 : i64} {

@@ -56,7 +56,7 @@ class AttentionGrad : public LibraryFunction {
     float* scores;     // [kQueries, kKeys]
     float* gradients;  // of the scores
     float* delta;      // [s]: the dot product of result and gradient of each query
-    // Of a bf16 call only, in f32: tiles, and the gradients of the head at hand while they grow.
+    // Of a bf16 call only, in f32: tiles, and the accumulators of the current head's gradients.
     float *queryTile, *gradientTile, *keyTile, *valueTile, *queryGradient, *keyGradient, *valueGradient;
   };
 
@@ -100,7 +100,7 @@ class AttentionGrad : public LibraryFunction {
     for (int64_t i = 0; i < queryHeads; ++i) {
       const Head at = head(invocation, batch, group * queryHeads + i, group, scratch);
       for (int64_t row = 0; row < p.s; ++row) {
-        // The tiles are free as yet: each holds a row.
+        // The tiles are still unused: each holds a row here.
         const auto result = p.load(invocation, result_, at.result + row * p.resultRow, 0, 1, p.e, scratch.valueTile);
         const auto gradient =
             p.load(invocation, gradient_, at.gradient + row * gradientRow_, 0, 1, p.e, scratch.gradientTile);

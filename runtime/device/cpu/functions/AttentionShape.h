@@ -19,7 +19,7 @@ struct AttentionShape : plan::AttentionShape {
   int64_t keyLimit(int64_t begin, int64_t rows) const {
     return causal ? std::clamp<int64_t>(begin + rows + t - s, 0, t) : t;
   }
-  // The keys in front of this one are seen neither by the query nor by later ones.
+  // The keys before this one are seen neither by this query nor by later ones.
   int64_t firstKey(int64_t query) const { return window ? std::max<int64_t>(query + t - s + 1 - window, 0) : 0; }
   // Of the keys [begin, begin + keys) the query sees [first, first + count), counted from `begin`.
   struct Seen {

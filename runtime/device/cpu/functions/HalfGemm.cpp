@@ -54,7 +54,7 @@ class Product {
     if (primitive_) dnnl_primitive_destroy(primitive_);
   }
 
-  // False if oneDNN cannot, or wants more scratch.
+  // False if oneDNN cannot, or needs more scratch.
   bool make(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, int64_t ldc, size_t scratch) {
     auto describe = [](dnnl_memory_desc_t& to, int64_t rows, int64_t columns, Matrix matrix) {
       const dnnl_dims_t sizes = {rows, columns};

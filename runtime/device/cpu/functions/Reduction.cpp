@@ -146,7 +146,7 @@ class GradientNorm : public LibraryFunction {
     float* scalars = invocation.operand<float>(plan::kOperand<Call, "scalars">);
     double scale = 1;
     if (const float* maximum = invocation.operand<float>(maxNorm_)) {
-      // torch.nn.utils.clip_grad_norm_; a norm that is no number gives a scale that is none.
+      // torch.nn.utils.clip_grad_norm_; a norm that is NaN gives a scale that is NaN.
       scale = double(*maximum) / (norm + 1e-6);
       if (scale > 1) scale = 1;
     }

@@ -45,7 +45,7 @@ cublasLtEpilogue_t cublasEpilogue(GemmEpilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// The epilogue by a kernel of ours, behind a plain product.
+// The epilogue by our own kernel, after a plain product.
 template <typename T>
 Status finish(const Invocation& invocation, GemmEpilogue epilogue, const Places& places, const ProductShape& p) {
   T *c = invocation.operand<T>(places.c), *vector = invocation.operand<T>(places.vector),

@@ -14,7 +14,7 @@ constexpr int64_t kMostHeadWidth = 256;
 // Queries and keys together: distances between them are numbers of 32 bits.
 constexpr int64_t kMostTokens = INT32_MAX;
 
-// Rows of an operand lie `row` elements apart, the heads of a token side by side, the batches behind each other.
+// Rows of an operand lie `row` elements apart, the heads of a token next to each other, batches one after the other.
 struct HeadRows {
   void* data;
   int64_t row;

@@ -1,4 +1,4 @@
-// A sign of life from a stream.
+// Reports a stream's progress to the host.
 #pragma once
 
 #include <cuda_runtime_api.h>

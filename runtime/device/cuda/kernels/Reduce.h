@@ -15,7 +15,7 @@ inline constexpr int kMaxListedRanks = 128;
 // Where each rank's elements are: at addresses of their own, or one after the other.
 struct RankSources {
   int ranks = 0;
-  const std::byte* first = nullptr;  // if set: rank r's elements are r * stride bytes behind it
+  const std::byte* first = nullptr;  // if set: rank r's elements are at first + r * stride bytes
   uint64_t stride = 0;
   const std::byte* listed[kMaxListedRanks] = {};
 

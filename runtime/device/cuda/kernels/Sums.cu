@@ -93,7 +93,7 @@ __global__ void normKernel(const double* partials, int64_t ranks, int64_t bucket
   const double root = sqrt(total);
   double scale = 1;
   if (maximum) {
-    // torch.nn.utils.clip_grad_norm_; a norm that is no number gives a scale that is none.
+    // torch.nn.utils.clip_grad_norm_; a norm that is NaN gives a scale that is NaN.
     scale = static_cast<double>(*maximum) / (root + 1e-6);
     if (scale > 1) scale = 1;
   }

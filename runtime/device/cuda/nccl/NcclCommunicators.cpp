@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/base/Text.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/SumTypes.h"
@@ -176,7 +177,7 @@ class NcclCommunicators : public cuda::Communicators {
                         stream);
       });
     std::byte* scratch = scratch_[{communicator, streamIndex}].get();
-    if (!scratch) return Status::error("a sum that is not the plan's");
+    if (!scratch) return Status::error("the sum is not in the plan");
     return sums_.enqueue(buffers, *type, scratch, stream, [&](const std::function<Transfer(uint64_t)>& transfer) {
       return exchange(each, stream, transfer);
     });
@@ -259,7 +260,7 @@ class NcclCommunicators : public cuda::Communicators {
     return call(each, "exchange the terms of a sum", [&] {
       ncclResult_t result = api_.groupStart();
       for (uint64_t i = 0; i < ranks_; ++i) {
-        // Everyone begins with another peer.
+        // Every rank begins with another peer.
         const uint64_t peer = (self() + i) % ranks_;
         const Transfer transfer = transferWith(peer);
         if (transfer.sendBytes > 0 && usable(result))
@@ -279,7 +280,7 @@ class NcclCommunicators : public cuda::Communicators {
   Status asyncError() {
     for (Communicator& each : communicators_) {
       std::unique_lock lock(each.mutex, std::try_to_lock);
-      if (!lock || !each.comm) continue;  // whoever has it looks at its errors
+      if (!lock || !each.comm) continue;  // the holder of the lock checks its errors
       ncclResult_t result = ncclSuccess;
       if (api_.commGetAsyncError(each.comm, &result) == ncclSuccess && usable(result)) continue;
       return Status::error(cat("NCCL failed: ", api_.getErrorString(result), " (", api_.getLastError(each.comm), ")"));

@@ -31,9 +31,10 @@ Status Watchdog::look() {
     since_ = now;
   }
   if (now - since_ < options_.timeLimit) return {};
-  return Status::error(
-      cat("rank ", rank_, " has been for ", secondsText(std::chrono::duration<double>(options_.timeLimit).count()),
-          " at ", progress_.text(), ": another rank does not come, or the network does not deliver (SHEAF_TIMEOUT)"));
+  return Status::error(cat("rank ", rank_, " has made no progress for ",
+                           secondsText(std::chrono::duration<double>(options_.timeLimit).count()), " at ",
+                           progress_.text(),
+                           ": another rank did not reach it, or the network does not deliver (SHEAF_TIMEOUT)"));
 }
 
 void Watchdog::watch() {

@@ -1,4 +1,4 @@
-// A thread that sees when a run stands still or must end, and ends what waits.
+// A thread that detects a run that makes no progress or must end, and ends all waits.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Products take over biases, GELUs and their gradients, and sums of gradients that no kernel makes in passing.
-// RUN: sheaf-opt %s --train-fuse-epilogues --split-input-file | FileCheck %s
+// Products take over biases, GELUs and their gradients, and sums of gradients that no kernel computes at no extra cost.
+// RUN: sheaf-opt %s --train-fuse-gemm-epilogues --split-input-file | FileCheck %s
 
 // CHECK: module attributes {train.decisions = ["matrix products with an epilogue: 2"]}
 // CHECK-LABEL: @step
@@ -24,7 +24,7 @@ func.func @step(%a: tensor<8x5xf32>, %w: tensor<5x6xf32>, %b: tensor<6xf32>) -> 
 
 // -----
 
-// A GELU without a bias; the gradient of one; and the bias gradient beside the weight's, once the gradient is a
+// A GELU without a bias; the gradient of one; and the bias gradient together with the weight's, once the gradient is a
 // product's own.
 // CHECK-LABEL: @backward
 // CHECK: %[[G:.*]], %[[U:.*]] = train.matmul_epilogue gelu %arg0, %arg1 :
@@ -56,7 +56,7 @@ func.func @transposed(%g: tensor<8x7xf32>, %v: tensor<7x6xf32>, %a: tensor<8x5xf
 
 // -----
 
-// What stays: the erf form; a product with another user; a sum that a kernel makes in passing; a bias of rows.
+// What stays: the erf form; a product with another user; a sum that a kernel computes at no extra cost; a bias of rows.
 // CHECK-LABEL: @others
 // CHECK-NOT: train.matmul_epilogue
 // CHECK: return

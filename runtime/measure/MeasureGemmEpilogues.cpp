@@ -6,7 +6,8 @@
 
 namespace sheaf::measure {
 
-Status measureEpilogues(Device& device, const MeasureOptions& options, const RankSet& set, profile::ComputeCost& cost) {
+Status measureGemmEpilogues(Device& device, const MeasureOptions& options, const RankSet& set,
+                            profile::ComputeCost& cost) {
   InstructionTimer timer(device, options, set, set.arenaBytes, plan::Plan());
   struct Pair {
     plan::GemmCall gelu;

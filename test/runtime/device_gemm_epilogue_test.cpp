@@ -64,29 +64,20 @@ class GemmEpilogueTest : public ::testing::TestWithParam<EpilogueCase> {
     Numbers numbers(1);
     const std::vector<T> a = stored<T>(numbers, s.strideA()), b = stored<T>(numbers, s.strideB());
     const std::vector<T> side = stored<T>(numbers, biased ? s.n : sloped ? s.m * s.n : 0);
-    const size_t beside = gated                             ? s.m * s.n
-                          : epilogue == GemmEpilogue::kSumA ? s.m
-                          : epilogue == GemmEpilogue::kSumB ? s.n
-                                                            : 0;
+    const size_t secondElements = gated                             ? s.m * s.n
+                                  : epilogue == GemmEpilogue::kSumA ? s.m
+                                  : epilogue == GemmEpilogue::kSumB ? s.n
+                                                                    : 0;
     plan::GemmCall call = s.call(std::is_same_v<T, float> ? plan::F32 : plan::BF16);
     call.epilogue = epilogue;
-    std::vector<T> c, also;
-    for (int threads : {1, 2, 5}) {
-      std::vector<Argument> arguments{Argument::input(a), Argument::input(b)};
-      if (!side.empty()) arguments.push_back(Argument::input(side));
-      const size_t result = arguments.size();
-      arguments.push_back(Argument::output<T>(s.strideC(), T(0x7fc0)));
-      if (beside > 0) arguments.push_back(Argument::output<T>(beside, T(0x7fc0)));
-      CallOptions options;
-      options.threads = threads;
-      Status status = runCall(call, arguments, options);
-      ASSERT_TRUE(status.ok()) << status.message();
-      auto values = arguments[result].template values<T>();
-      auto others = beside > 0 ? arguments[result + 1].template values<T>() : std::vector<T>();
-      if (threads == 1) c = values, also = others;
-      ASSERT_EQ(values, c) << threads << " threads";
-      ASSERT_EQ(others, also) << threads << " threads";
-    }
+    std::vector<Argument> arguments{Argument::input(a), Argument::input(b)};
+    if (!side.empty()) arguments.push_back(Argument::input(side));
+    const size_t result = arguments.size();
+    arguments.push_back(Argument::output<T>(s.strideC(), T(0x7fc0)));
+    if (secondElements > 0) arguments.push_back(Argument::output<T>(secondElements, T(0x7fc0)));
+    ASSERT_EQ(runOnThreads(call, arguments).message(), "");
+    const auto c = arguments[result].template values<T>();
+    const auto also = secondElements > 0 ? arguments[result + 1].template values<T>() : std::vector<T>();
     for (int64_t i = 0; i < s.m; ++i)
       for (int64_t j = 0; j < s.n; ++j) {
         double sum = 0, size = 0;
@@ -110,7 +101,7 @@ class GemmEpilogueTest : public ::testing::TestWithParam<EpilogueCase> {
         ASSERT_NEAR(real(c[s.atC(0, i, j)]), sum, error + 1e-6) << where;
       }
     if (epilogue != GemmEpilogue::kSumA && epilogue != GemmEpilogue::kSumB) return;
-    for (size_t i = 0; i < beside; ++i) {
+    for (size_t i = 0; i < secondElements; ++i) {
       double sum = 0, size = 0;
       for (int64_t l = 0; l < s.k; ++l) {
         const double x = epilogue == GemmEpilogue::kSumA ? real(a[s.atA(0, i, l)]) : real(b[s.atB(0, l, i)]);
@@ -130,7 +121,7 @@ TEST_P(GemmEpilogueTest, MatchesLoopsInBf16) {
 
 std::vector<EpilogueCase> epilogueCases() {
   std::vector<EpilogueCase> cases;
-  // The second is one whose rows no GPU library takes beside a GELU; the third has elements between its rows.
+  // The second is one whose rows no GPU library takes with a GELU; the third has elements between its rows.
   for (GemmEpilogue e : {GemmEpilogue::kBias, GemmEpilogue::kGelu, GemmEpilogue::kBiasGelu, GemmEpilogue::kGeluGrad,
                          GemmEpilogue::kSumA, GemmEpilogue::kSumB})
     for (GemmShape shape : {GemmShape{64, 520, 96}, GemmShape{37, 61, 130},

@@ -3,7 +3,7 @@ from cases.precision import BF16, expect_near
 from harness import Case, digest, expect
 from training import CONFIGS, expect_gradients, expect_other_instructions, expect_reference, train
 
-ON = ("--epilogues", "on")
+ON = ("--gemm-epilogues", "on")
 # A model, and how many of its products get an epilogue: bias and GELU of each layer forward, GELU's gradient and two sums
 # backward; only the biases before ReLUs and the loss; llama has none.
 PRODUCTS = {"mlp-adamw": 3, "gpt2-tiny": 28, "gpt2-tiny-optimized": 28, "gpt2-tiny-logits": 28, "llama-tiny": 0}
@@ -11,12 +11,12 @@ PRODUCTS = {"mlp-adamw": 3, "gpt2-tiny": 28, "gpt2-tiny-optimized": 28, "gpt2-ti
 
 def cases(session):
     for name in PRODUCTS:
-        yield Case(f"epilogues/loss/{name}", lambda n=name: loss(session, n))
+        yield Case(f"gemm-epilogues/loss/{name}", lambda n=name: loss(session, n))
     for precision in ((), BF16):
         where = "bf16" if precision else "f32"
-        yield Case(f"epilogues/stages/{where}", lambda p=precision: stages(session, p))
-        yield Case(f"epilogues/ways/{where}", lambda p=precision: ways(session, p))
-    yield Case("epilogues/off", lambda: off(session))
+        yield Case(f"gemm-epilogues/stages/{where}", lambda p=precision: stages(session, p))
+        yield Case(f"gemm-epilogues/ways/{where}", lambda p=precision: ways(session, p))
+    yield Case("gemm-epilogues/off", lambda: off(session))
 
 
 def loss(session, name):
@@ -62,8 +62,8 @@ def ways(session, precision):
 def off(session):
     """Without a GPU among the targets there are none unless they are asked for."""
     folder = session.folder()
-    for name, options in (("usual", ()), ("off", ("--epilogues", "off"))):
+    for name, options in (("usual", ()), ("off", ("--gemm-epilogues", "off"))):
         session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", folder / name, "--batch", 8,
                         "--compile-to", "train", *options)
     expect((folder / "usual").read_text() == (folder / "off").read_text(), "a CPU's plan has epilogues")
-    expect("matmul_epilogue" not in (folder / "usual").read_text(), "--epilogues off has epilogues")
+    expect("matmul_epilogue" not in (folder / "usual").read_text(), "--gemm-epilogues off has epilogues")

@@ -1,8 +1,8 @@
 // Gives matrix products the epilogues that their library functions have.
 //
-// Forward, a bias and a GELU behind a product; backward, the gradient of that GELU, and the gradient of a bias, which
-// sums what the gradient of its weight multiplies. What a fused kernel computes anyway beside other things (the sum of
-// a gradient that it has just made, say) stays there.
+// Forward, a bias and a GELU after a product; backward, the gradient of that GELU, and the gradient of a bias, which
+// sums what the gradient of its weight multiplies. What a fused kernel can compute at no extra cost (the sum of
+// a gradient that it produces, say) stays there.
 #include "ir/Train/RowPitches.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -11,7 +11,7 @@
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
-#define GEN_PASS_DEF_FUSEEPILOGUES
+#define GEN_PASS_DEF_FUSEGEMMEPILOGUES
 #include "passes/train/Passes.h.inc"
 }  // namespace sheaf::train
 
@@ -20,7 +20,7 @@ using namespace sheaf::train;
 
 namespace {
 
-// Calls `visit` for every use of a value, behind reshapes that keep the columns.
+// Calls `visit` for every use of a value, also through reshapes that keep the columns.
 void forUses(Value v, function_ref<void(OpOperand&)> visit) {
   for (OpOperand& use : v.getUses()) {
     auto reshape = dyn_cast<ReshapeOp>(use.getOwner());
@@ -47,7 +47,7 @@ class Epilogues {
     return llvm::count_if(products(), [&](MatMulOp product) { return forward(product) || geluGradient(product); });
   }
 
-  // How many sum an operand besides.
+  // How many also sum an operand.
   int64_t sums() {
     return llvm::count_if(products(), [&](MatMulOp product) {
       return (!product.getTransposeB() && sum(product, product.getRhs(), MatMulEpilogue::sum_rhs)) ||
@@ -74,7 +74,7 @@ class Epilogues {
     old.getDefiningOp()->erase();
   }
 
-  // matmul, bias, GELU: what is there of them, behind the product itself.
+  // The ops that follow the product: bias and GELU, if there are any.
   bool forward(MatMulOp product) {
     Value before = product.getResult(), bias;
     AddOp add;
@@ -110,7 +110,7 @@ class Epilogues {
     return true;
   }
 
-  // The sum of the rows of an operand, if it is wanted and no kernel makes it in passing.
+  // The sum of the rows of an operand, if it is used and no kernel computes it at no extra cost.
   bool sum(MatMulOp product, Value operand, MatMulEpilogue epilogue) {
     Value matrix = withoutReshapes(operand);
     if (!isa_and_nonnull<MatMulOp, MatMulEpilogueOp, AttentionGradOp, ConcatOp, TransposeOp>(matrix.getDefiningOp()))
@@ -136,7 +136,7 @@ class Epilogues {
   Block& block;
 };
 
-struct FuseEpilogues : sheaf::train::impl::FuseEpiloguesBase<FuseEpilogues> {
+struct FuseGemmEpilogues : sheaf::train::impl::FuseGemmEpiloguesBase<FuseGemmEpilogues> {
   using Base::Base;
 
   void runOnOperation() override {
@@ -148,7 +148,7 @@ struct FuseEpilogues : sheaf::train::impl::FuseEpiloguesBase<FuseEpilogues> {
       visitBackwards(getOperation(), [](Operation*) {});
     };
     forBlocks(&Epilogues::results);
-    // The gradient of a GELU is now a product's own: no kernel sums it in passing.
+    // The gradient of a GELU is now part of a product, so no kernel can sum it at no extra cost.
     forBlocks(&Epilogues::sums);
     if (fused > 0) recordDecision(getOperation(), "matrix products with an epilogue: " + Twine(fused));
   }
