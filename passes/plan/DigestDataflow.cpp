@@ -27,7 +27,7 @@ struct DigestDataflow : sheaf::plan_ir::impl::DigestDataflowBase<DigestDataflow>
       OpBuilder builder = OpBuilder::atBlockBegin(&block);
       for (auto prologue : block.getOps<PrologueOp>()) builder.setInsertionPoint(prologue);
       SmallVector<Attribute> entries;
-      for (uint64_t digest : sheaf::plan::followDataflow(*plan).digests)
+      for (uint64_t digest : sheaf::plan::followDataflow(sheaf::plan::Places(*plan)).digests)
         entries.push_back(builder.getStringAttr(sheaf::hexText(digest)));
       DigestsOp::create(builder, program.getLoc(), "dataflow", builder.getArrayAttr(entries));
     }

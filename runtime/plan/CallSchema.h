@@ -170,6 +170,18 @@ int64_t bytesOf(Width width, const Call& call) {
   return 1;
 }
 
+// Runs of `width` elements, repeated along each dimension: `count` times, `step` elements apart. No dimensions: one
+// run.
+struct Runs {
+  struct Dimension {
+    int64_t count, step;
+  };
+  std::vector<Dimension> dimensions;
+  int64_t width;
+};
+// For an operand whose bytes are written to its end, however many there are.
+inline constexpr int64_t kWhole = INT64_MAX;
+
 template <typename Call>
 struct OperandRow {
   std::string_view name;
@@ -178,6 +190,7 @@ struct OperandRow {
   int64_t (*elements)(const Call&);        // from the operand's begin to the last that is accessed; saturating
   std::string_view text;                   // its shape
   bool (*present)(const Call&) = nullptr;  // of an optional operand
+  Runs (*written)(const Call&) = nullptr;  // of one that is not written densely from its begin to `elements`
 
   constexpr bool isIn(const Call& call) const { return !present || present(call); }
 };

@@ -1,12 +1,7 @@
 #include "runtime/plan/Contents.h"
 
-#include <map>
-#include <set>
-#include <tuple>
-
 #include "runtime/base/Text.h"
 #include "runtime/plan/ByteMap.h"
-#include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
 namespace {
@@ -15,51 +10,45 @@ constexpr int kNobody = -1;
 
 class Contents {
  public:
-  explicit Contents(const Unrolled& steps) : steps_(steps), plan_(steps.plan()) {}
+  Contents(const Unrolled& steps, const Places& places)
+      : steps_(steps), plan_(steps.plan()), places_(places), written_(places.spaces()) {}
 
   Status run() {
     state();
     for (current_ = 0; current_ < steps_.size(); ++current_) {
       if (steps_.isHost(current_)) {
-        bytes_.clear();
-        ownParts_.clear();
+        arena_.clear();
         state();
         continue;
       }
-      // An instruction reads before it writes: an operand may be written in place of another.
-      const Instruction& instruction = *steps_[current_].instruction;
-      Status status;
-      forEachOperand(instruction, [&](const Operand& operand) {
-        if (status.ok() && operand.access() != WRITE && !isScratch(instruction, operand)) status = read(operand);
-      });
-      SHEAF_RETURN_IF_ERROR(status);
-      forEachOperand(instruction, [&](const Operand& operand) {
-        if (isScratch(instruction, operand))
-          spoil(operand);
-        else if (operand.access() != READ)
-          write(operand);
-      });
+      // What an instruction reads it reads before it writes: of its own, no result lies on an operand but in place.
+      const std::vector<Place>& list = places_.of(*steps_[current_].instruction);
+      for (const Place& place : list)
+        if (place.reads && !place.scratch) SHEAF_RETURN_IF_ERROR(read(place));
+      for (const Place& place : list)
+        if (place.writes) write(place);
     }
     return {};
   }
 
  private:
-  struct Bytes {
-    int owner = kNobody;   // the buffer through which every rank has written them
+  // Bytes of the arena belong to the buffer through which they were last accessed for writing: to all of the operand's,
+  // so that a buffer loses what it has where another one writes in its gaps, and the reverse.
+  struct Owner {
+    int buffer = kNobody;
     int writer = kNobody;  // the step that wrote last
-    int parts = kNobody;   // the buffer through which ranks have written parts of their own here
   };
-  // A part of a buffer that every rank has written at a place of its own: offset, bytes, stride.
-  using OwnPart = std::tuple<uint64_t, uint64_t, uint64_t>;
 
-  const Buffer& buffer(const Operand& operand) const { return plan_.buffers(static_cast<int>(operand.buffer())); }
+  const Buffer& buffer(uint32_t index) const { return plan_.buffers(static_cast<int>(index)); }
 
   // Parameters, states and constants are there before the first step.
   void state() {
     auto fill = [&](uint32_t index) {
-      const Buffer& b = plan_.buffers(static_cast<int>(index));
-      bytes_.visit(b.offset(), b.offset() + b.bytes(),
-                   [&](uint64_t, uint64_t, Bytes& bytes) { bytes.owner = static_cast<int>(index); });
+      const uint64_t begin = buffer(index).offset(), bytes = buffer(index).bytes();
+      arena_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Owner& owner) {
+        owner = {static_cast<int>(index), kNobody};
+      });
+      mark(places_.spacesOf(index), places_.blocks(index, 0, bytes), true);
     };
     for (const Bucket& bucket : plan_.buckets()) {
       fill(bucket.parameter_buffer());
@@ -68,68 +57,72 @@ class Contents {
     for (const Constant& constant : plan_.constants()) fill(constant.buffer());
   }
 
-  Status read(const Operand& operand) {
-    if (ownPartsCover(operand)) return {};
+  void mark(Places::Spaces spaces, const std::vector<Block>& blocks, bool written) {
+    for (size_t space = spaces.begin; space < spaces.end; ++space)
+      for (const Block& block : blocks)
+        written_[space].visit(block, [&](const Block&, bool& known) { known = written; });
+  }
+
+  Status read(const Place& place) {
     Status status;
-    ArenaRange range = arenaRange(plan_, operand);
-    int index = static_cast<int>(operand.buffer());
-    bytes_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, const Bytes& bytes) {
-      if (!status.ok() || bytes.owner == index) return;
-      const Buffer& from = buffer(operand);
-      status = Status::error(cat("the plan reads what was not written: ", steps_.name(current_), " reads bytes [",
-                                 begin - from.offset(), ", ", end - from.offset(), ") of buffer '",
-                                 from.name().substr(0, 120), "' ([", begin, ", ", end, ") of the arena), which ",
-                                 bytes.writer == kNobody ? "nothing has written"
-                                 : bytes.parts == index  ? cat(steps_.name(bytes.writer), " has written in part")
-                                                         : cat(steps_.name(bytes.writer), " has overwritten")));
+    const int index = static_cast<int>(place.buffer);
+    int writer = kNobody;
+    ArenaRange range = arenaRange(plan_, *place.operand);
+    arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, const Owner& owner) {
+      writer = owner.writer;
+      if (!status.ok() || owner.buffer == index) return;
+      status =
+          wrong(place, begin - buffer(place.buffer).offset(), end - buffer(place.buffer).offset(),
+                owner.writer == kNobody ? "nothing has written" : cat(steps_.name(owner.writer), " has overwritten"));
     });
+    const Places::Spaces spaces = places_.spacesOf(place);
+    for (size_t space = spaces.begin; space < spaces.end; ++space)
+      for (const Block& block : place.whole)
+        written_[space].visit(block, [&](const Block& piece, bool written) {
+          if (!status.ok() || written) return;
+          const uint64_t begin = places_.firstByte(place.buffer, piece);
+          status = wrong(place, begin, begin + piece.width,
+                         writer == kNobody ? "nothing has written" : cat(steps_.name(writer), " has written in part"));
+        });
     return status;
   }
 
-  void write(const Operand& operand) {
-    int index = static_cast<int>(operand.buffer());
-    bool strided = operand.shard_stride() != 0;
-    ArenaRange range = arenaRange(plan_, operand);
-    bytes_.visit(range.begin, range.end, [&](uint64_t, uint64_t, Bytes& bytes) {
-      // Own parts of a buffer whose bytes another buffer takes are gone.
-      if (bytes.parts != kNobody && bytes.parts != index) ownParts_.erase(bytes.parts);
-      // A rank that writes its own part leaves the others' as they were.
-      bool kept = !strided || bytes.owner == index;
-      bytes = {kept ? index : kNobody, static_cast<int>(current_), strided || bytes.parts == index ? index : kNobody};
-    });
-    if (strided) ownParts_[index].insert({operand.offset(), operand.bytes(), operand.shard_stride()});
+  Status wrong(const Place& place, uint64_t begin, uint64_t end, const std::string& why) const {
+    const uint64_t base = buffer(place.buffer).offset();
+    const Instruction& reader = *steps_[current_].instruction;
+    const size_t operand = static_cast<size_t>(&place - places_.of(reader).data());
+    return Status::error(cat("the plan reads what was not written: ", steps_.name(current_), " reads bytes [", begin,
+                             ", ", end, ") of buffer '", buffer(place.buffer).name().substr(0, 120), "' ([",
+                             base + begin, ", ", base + end, ") of the arena) as ", Places::name(reader, operand),
+                             ", which ", why));
   }
 
-  // Scratch has no defined contents after the call.
-  void spoil(const Operand& operand) {
-    ArenaRange range = arenaRange(plan_, operand);
-    bytes_.visit(range.begin, range.end, [&](uint64_t, uint64_t, Bytes& bytes) {
-      if (bytes.parts != kNobody) ownParts_.erase(bytes.parts);
-      bytes = {kNobody, static_cast<int>(current_), kNobody};
+  void write(const Place& place) {
+    const uint64_t base = buffer(place.buffer).offset();
+    // What a call leaves in its scratch is nobody's.
+    const int index = place.scratch ? kNobody : static_cast<int>(place.buffer);
+    ArenaRange range = arenaRange(plan_, *place.operand);
+    arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, Owner& owner) {
+      // Of what the buffer has lost, or never had, nothing is written.
+      if (index != kNobody && owner.buffer != index)
+        mark(places_.spacesOf(place.buffer), places_.blocks(place.buffer, begin - base, end - base), false);
+      owner = {index, static_cast<int>(current_)};
     });
-  }
-
-  // Whether the rank's own part was written as such: consecutive parts of the same stride count together.
-  bool ownPartsCover(const Operand& operand) const {
-    auto parts = ownParts_.find(static_cast<int>(operand.buffer()));
-    if (operand.shard_stride() == 0 || parts == ownParts_.end()) return false;
-    uint64_t at = operand.offset();
-    for (auto [offset, bytes, stride] : parts->second)
-      if (stride == operand.shard_stride() && offset <= at) at = std::max(at, offset + bytes);
-    return at >= operand.offset() + operand.bytes();
+    if (index != kNobody) mark(places_.spacesOf(place), place.written, true);
   }
 
   const Unrolled& steps_;
   const Plan& plan_;
+  const Places& places_;
   size_t current_ = 0;
-  ByteMap<Bytes> bytes_;
-  std::map<int, std::set<OwnPart>> ownParts_;  // by buffer
+  ByteMap<Owner> arena_;
+  std::vector<BlockMap<bool>> written_;  // of each space, where the arena's bytes are the buffer's
 };
 
 }  // namespace
 
-Status checkContents(const Unrolled& steps) {
-  return Contents(steps).run();
+Status checkContents(const Unrolled& steps, const Places& places) {
+  return Contents(steps, places).run();
 }
 
 }  // namespace sheaf::plan

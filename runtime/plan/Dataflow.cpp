@@ -6,10 +6,8 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/ByteMap.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
-#include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan {
 namespace {
@@ -50,17 +48,18 @@ Term settings(const Plan& plan) {
       .add(training.reduce_order());
 }
 
-// Executes one rank. Addresses are linear in the rank, so the first and the last rank stand for all.
+// Executes all ranks at once. A value is a function of the rank; equal terms are equal functions. What a rank finds in
+// its own part of a buffer and what it finds in those of others are followed in a space each (Places.h).
 class Interpreter {
  public:
   // What is observed is added to `observed`, by its entry.
-  Interpreter(const Plan& plan, uint64_t rank, std::vector<Term>& observed)
-      : plan_(plan), rank_(rank), observed_(observed) {
-    uint64_t top = 0;
-    for (const Buffer& buffer : plan_.buffers()) {
-      bases_.push_back(top);
-      top += buffer.bytes();
-    }
+  Interpreter(const Places& places, std::vector<Term>& observed)
+      : places_(places),
+        plan_(places.plan()),
+        values_(places.spaces()),
+        observed_(observed),
+        written_(places.spaces()),
+        live_(places.spaces()) {
     for (const Bucket& bucket : plan_.buckets()) {
       state(bucket.parameter_buffer(), Term("parameters").add(bucket.name()));
       for (const State& s : bucket.states()) state(s.buffer(), Term("state").add(bucket.name()).add(s.name()));
@@ -72,9 +71,8 @@ class Interpreter {
   Status run() {
     section(plan_.prologue(), step_);
     findLive_ = true;
-    ++round_;
     section(plan_.body(), step_);
-    ByteMap<Value> left = values_;
+    const Values left = values_;
     section(plan_.epilogue(), step_);
     host();
     findLive_ = false;
@@ -83,14 +81,18 @@ class Interpreter {
   }
 
  private:
-  // Bytes of a value: the byte at `origin` is its first.
+  // Bytes of a value. The byte at `origin` of the space is its first, or, of a value of the rank's own part, the byte
+  // at column `origin` of each row.
   struct Value {
     uint64_t hash = 0;  // 0: nothing has been written
     uint64_t origin = 0;
-    int round = 0;                        // in which it was written
+    bool own = false;
     const Instruction* writer = nullptr;  // null: there before the run
-    bool operator==(const Value& other) const { return hash == other.hash && origin == other.origin; }
+    bool operator==(const Value& other) const {
+      return hash == other.hash && origin == other.origin && own == other.own;
+    }
   };
+  using Values = std::vector<BlockMap<Value>>;  // by space
 
   // Bytes that body, epilogue or host read before any of them has written them.
   struct Live {
@@ -98,52 +100,128 @@ class Interpreter {
     const Instruction* reader = nullptr;  // the first; null: the host
   };
 
+  // Columns of some rows that hold one value.
+  struct Run {
+    Value value;
+    uint64_t column, width;
+    bool operator==(const Run& other) const = default;
+  };
+
+  // A list of what bytes hold, in the order of their addresses, as a term that does not depend on how they were cut.
+  class ContentsTerm {
+   public:
+    explicit ContentsTerm(uint64_t period) : period_(period) {}
+    // Rows that all hold the same runs.
+    void add(uint64_t row, uint64_t rows, const std::vector<Run>& runs) {
+      if (rows == 0) return;
+      if (runs.size() == 1 && runs[0].width == period_ && !runs[0].value.own)
+        return addDense(runs[0].value, row * period_, rows * period_);
+      if (rows > 1) {
+        finish();
+        term_.add("rows").add(rows).add(period_).add(static_cast<uint64_t>(runs.size()));
+      }
+      for (const Run& run : runs) {
+        addDense(run.value, (run.value.own ? 0 : row * period_) + run.column, run.width);
+        if (rows > 1) finish();
+      }
+    }
+    uint64_t hash() {
+      finish();
+      return term_.hash();
+    }
+
+   private:
+    void addDense(const Value& value, uint64_t begin, uint64_t width) {
+      if (width_ > 0 && value == value_ && begin == begin_ + width_) {
+        width_ += width;
+        return;
+      }
+      finish();
+      value_ = value;
+      begin_ = begin;
+      width_ = width;
+    }
+    void finish() {
+      if (width_ == 0) return;
+      term_.add(value_.hash).add(value_.hash ? begin_ - value_.origin : 0).add(width_).add(uint64_t{value_.own});
+      width_ = 0;
+    }
+
+    const uint64_t period_;
+    Term term_{"contents"};
+    Value value_;  // of a run that may go on
+    uint64_t begin_ = 0, width_ = 0;
+  };
+
+  uint64_t bytesOf(uint32_t buffer) const { return plan_.buffers(static_cast<int>(buffer)).bytes(); }
+
   void state(uint32_t buffer, Term term) {
     term.add(static_cast<uint64_t>(states_.size()));
     states_.push_back(buffer);
-    fill(bases_[buffer], plan_.buffers(static_cast<int>(buffer)).bytes(), term.hash(), nullptr);
+    fill(places_.spacesOf(buffer), places_.blocks(buffer, 0, bytesOf(buffer)), {term.hash(), 0, false, nullptr});
   }
 
-  void fill(uint64_t begin, uint64_t bytes, uint64_t hash, const Instruction* writer) {
-    values_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Value& value) {
-      value = {hash, begin, round_, writer};
-    });
+  void fill(Places::Spaces spaces, const std::vector<Block>& blocks, const Value& value) {
+    for (size_t space = spaces.begin; space < spaces.end; ++space)
+      for (const Block& block : blocks) values_[space].visit(block, [&](const Block&, Value& bytes) { bytes = value; });
   }
 
-  uint64_t begin(const Operand& operand) const {
-    return bases_[operand.buffer()] + operand.offset() + rank_ * operand.shard_stride();
-  }
-
-  // Adds what [begin, begin + bytes) holds, run by run of one value, however it was cut. Values of rounds before
-  // `since` count as not written.
-  void addContents(uint64_t begin, uint64_t bytes, int since, Term& term) {
-    Value run;
-    uint64_t from = begin;
-    auto finish = [&](uint64_t until) {
-      if (until > from) term.add(run.hash).add(run.hash ? from - run.origin : 0).add(until - from);
-    };
-    values_.visit(begin, begin + bytes, [&](uint64_t at, uint64_t, const Value& value) {
-      Value seen = value.round < since ? Value() : value;
-      if (at != begin && seen == run) return;
-      finish(at);
-      run = seen;
-      from = at;
-    });
-    finish(begin + bytes);
-  }
-
-  void reads(uint64_t begin, uint64_t bytes, const Instruction* reader) {
-    if (!findLive_) return;
-    written_.visit(begin, begin + bytes, [&](uint64_t from, uint64_t to, bool written) {
-      if (written) return;
-      live_.visit(from, to, [&](uint64_t, uint64_t, Live& bytes) {
-        if (!bytes.live) bytes = {true, reader};
+  // What blocks of a buffer hold in a space.
+  uint64_t contentsOf(uint32_t buffer, size_t space, const std::vector<Block>& blocks) {
+    ContentsTerm term(places_.period(buffer));
+    for (const Block& block : blocks) {
+      uint64_t first = block.row, current = block.row;  // of the rows that hold `held`; the one that `next` is of
+      std::vector<Run> held, next;
+      auto endRow = [&] {
+        if (next != held) {
+          term.add(first, current - first, held);
+          first = current;
+          held = next;
+        }
+        next.clear();
+      };
+      values_[space].visit(block, [&](const Block& piece, const Value& value) {
+        if (piece.row != current) {
+          endRow();
+          current = piece.row;
+        }
+        if (!next.empty() && next.back().value == value)
+          next.back().width += piece.width;
+        else
+          next.push_back({value, piece.column, piece.width});
       });
-    });
+      endRow();
+      term.add(first, block.row + block.rows - first, held);
+    }
+    return term.hash();
   }
 
-  void writes(uint64_t begin, uint64_t bytes) {
-    if (findLive_) written_.visit(begin, begin + bytes, [](uint64_t, uint64_t, bool& written) { written = true; });
+  // Adds what blocks of a buffer hold in its spaces: once, if a rank finds in its own part what it finds in others'.
+  void addContents(uint32_t buffer, Places::Spaces spaces, const std::vector<Block>& blocks, Term& term) {
+    const uint64_t others = contentsOf(buffer, spaces.begin, blocks);
+    term.add(others);
+    if (spaces.end - spaces.begin < 2) return;
+    if (const uint64_t own = contentsOf(buffer, spaces.end - 1, blocks); own != others) term.add("own part").add(own);
+  }
+
+  void reads(Places::Spaces spaces, const std::vector<Block>& blocks, const Instruction* reader) {
+    if (!findLive_) return;
+    for (size_t space = spaces.begin; space < spaces.end; ++space)
+      for (const Block& block : blocks)
+        written_[space].visit(block, [&](const Block& piece, bool written) {
+          if (written) return;
+          live_[space].visit(piece, [&](const Block&, Live& bytes) {
+            if (!bytes.live) bytes = {true, reader};
+          });
+        });
+  }
+
+  void writes(const Place& place) {
+    if (!findLive_) return;
+    const Places::Spaces spaces = places_.spacesOf(place);
+    for (size_t space = spaces.begin; space < spaces.end; ++space)
+      for (const Block& block : place.written)
+        written_[space].visit(block, [](const Block&, bool& written) { written = true; });
   }
 
   // What an instruction does, apart from where; `step`: whose inputs and scalars it gets.
@@ -151,7 +229,7 @@ class Interpreter {
     Term term(instructionKind(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
-        addKernel(instruction.kernel().kernel(), term.add(instruction.updates_bucket()));
+        addKernel(instruction.kernel(), term.add(instruction.updates_bucket()));
         break;
       case Instruction::kCall:
         for (const Attribute& attribute : canonicalAttributes(instruction.call())) {
@@ -180,12 +258,23 @@ class Interpreter {
     return term;
   }
 
-  // A kernel is known by what it was compiled from, if that is stated, so that it may be at another index.
-  void addKernel(uint32_t index, Term& term) const {
+  // A kernel is known by what it was compiled from, if that is stated, so that it may be at another index; and by which
+  // results it writes in place of which operands, for not every kernel may.
+  void addKernel(const KernelLaunch& launch, Term& term) const {
+    const uint32_t index = launch.kernel();
     const bool listed = index < static_cast<uint32_t>(plan_.kernels_size());
     const Kernel& kernel = listed ? plan_.kernels(static_cast<int>(index)) : Kernel::default_instance();
     term.add(kernel.program() ? kernel.program() : index);
     term.add(static_cast<uint64_t>(kernel.rows())).add(static_cast<uint64_t>(kernel.block()));
+    for (const Operand& result : launch.operands()) {
+      if (result.access() != WRITE) continue;
+      for (int i = 0; i < launch.operands_size(); ++i)
+        if (const Operand& o = launch.operands(i); o.access() == READ && o.buffer() == result.buffer() &&
+                                                   o.offset() == result.offset() &&
+                                                   o.shard_stride() == result.shard_stride())
+          term.add("in place of").add(static_cast<uint64_t>(i));
+      term.add("result");
+    }
   }
 
   void section(const List& list, uint64_t step) {
@@ -195,99 +284,94 @@ class Interpreter {
 
   void execute(const Instruction& instruction, uint64_t step) {
     Term term = operation(instruction, step);
-    forEachOperand(instruction, [&](const Operand& operand) {
-      if (isScratch(instruction, operand)) return;
-      term.add(operand.access()).add(operand.bytes());
-      // A call may leave bytes of what it writes as they were: rows of a concatenation, say. What an earlier round has
-      // left in a buffer that does not persist is not used.
-      const bool persistent = plan_.buffers(static_cast<int>(operand.buffer())).persistent();
-      const bool read = operand.access() != WRITE || (instruction.has_call() && persistent);
-      if (read) reads(begin(operand), operand.bytes(), &instruction);
-      if (read || instruction.has_call()) addContents(begin(operand), operand.bytes(), read ? 0 : round_, term);
-    });
+    const std::vector<Place>& places = places_.of(instruction);
+    for (const Place& place : places) {
+      if (place.scratch) continue;
+      term.add(place.operand->access()).add(place.operand->bytes());
+      if (!place.reads) continue;
+      if (place.own) term.add("part of a rank").add(places_.period(place.buffer));
+      reads(places_.spacesOf(place), place.whole, &instruction);
+      addContents(place.buffer, places_.spacesOf(place), place.whole, term);
+    }
     if (instruction.has_output()) observed_[static_cast<size_t>(instruction.output().output())].add(term.hash());
     uint64_t result = 0;
-    forEachOperand(instruction, [&](const Operand& operand) {
+    for (const Place& place : places) {
       ++result;
-      if (operand.access() == READ) return;
-      writes(begin(operand), operand.bytes());
-      // Contents of scratch must not be used afterwards.
-      const bool scratch = isScratch(instruction, operand);
-      fill(begin(operand), operand.bytes(), scratch ? 0 : Term("result").add(term.hash()).add(result).hash(),
-           &instruction);
-    });
+      if (!place.writes) continue;
+      writes(place);
+      // Nobody may use what is left in scratch.
+      const uint64_t hash = place.scratch ? 0 : Term("result").add(term.hash()).add(result).hash();
+      fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.own, &instruction});
+    }
   }
 
   // The host sees all state, and leaves nothing else.
   void host() {
-    ByteMap<Value> kept;
+    Values kept(values_.size());
     std::swap(kept, values_);
     for (size_t i = 0; i < states_.size(); ++i) {
       const uint32_t buffer = states_[i];
-      uint64_t begin = bases_[buffer], bytes = plan_.buffers(static_cast<int>(buffer)).bytes();
-      kept.visit(begin, begin + bytes, [&](uint64_t from, uint64_t to, const Value& value) {
-        values_.visit(from, to, [&](uint64_t, uint64_t, Value& copy) { copy = value; });
-      });
-      reads(begin, bytes, nullptr);
-      addContents(begin, bytes, 0, observed_[std::min(kFirstState + i, observed_.size() - 1)]);
+      const Places::Spaces spaces = places_.spacesOf(buffer);
+      const std::vector<Block> whole = places_.blocks(buffer, 0, bytesOf(buffer));
+      for (size_t space = spaces.begin; space < spaces.end; ++space) values_[space] = kept[space];
+      reads(spaces, whole, nullptr);
+      addContents(buffer, spaces, whole, observed_[std::min(kFirstState + i, observed_.size() - 1)]);
     }
   }
 
   // Whether the live bytes hold the same after a body as after the prologue of a run that starts from what it left.
-  Status compare(ByteMap<Value>& left) {
+  Status compare(Values left) {
     Status status;
-    live_.forEach([&](uint64_t begin, uint64_t end, const Live& live) {
-      if (!live.live) return;
-      left.visit(begin, end, [&](uint64_t from, uint64_t to, const Value& body) {
-        values_.visit(from, to, [&](uint64_t at, uint64_t until, const Value& prologue) {
-          if (status.ok() && !(body == prologue)) status = differs(live, at, until, body, prologue);
+    for (uint32_t buffer = 0; buffer < static_cast<uint32_t>(plan_.buffers_size()); ++buffer) {
+      const Places::Spaces spaces = places_.spacesOf(buffer);
+      for (size_t space = spaces.begin; space < spaces.end; ++space)
+        live_[space].forEach([&](const Block& block, const Live& live) {
+          if (!live.live) return;
+          left[space].visit(block, [&](const Block& piece, const Value& body) {
+            values_[space].visit(piece, [&](const Block& at, const Value& prologue) {
+              if (status.ok() && !(body == prologue)) status = differs(live, buffer, at, body, prologue);
+            });
+          });
         });
-      });
-    });
+    }
     return status;
   }
 
-  Status differs(const Live& live, uint64_t begin, uint64_t end, const Value& body, const Value& prologue) const {
-    auto buffer = std::upper_bound(bases_.begin(), bases_.end(), begin) - bases_.begin() - 1;
-    const uint64_t base = bases_[static_cast<size_t>(buffer)];
+  Status differs(const Live& live, uint32_t buffer, const Block& at, const Value& body, const Value& prologue) const {
     auto from = [&](const Value& value) {
       return value.writer ? cat("from ", describe(plan_, *value.writer))
                           : std::string(value.hash ? "as the run begins with them" : "not written");
     };
+    const uint64_t begin = places_.firstByte(buffer, at);
     return Status::error(cat("later steps do not compute what the first one does: ",
                              live.reader ? describe(plan_, *live.reader) : "the host after the epilogue",
-                             " reads bytes [", begin - base, ", ", end - base, ") of buffer '",
+                             " reads bytes [", begin, ", ", begin + at.width, ") of buffer '",
                              plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120),
                              "', and in a later step they are ", from(body), ", in the first step of a run ",
                              from(prologue), ", with another value"));
   }
 
+  const Places& places_;
   const Plan& plan_;
-  const uint64_t rank_;
   const uint64_t step_ = 1;
-  std::vector<uint64_t> bases_;  // of each buffer in a space where none shares bytes
   std::vector<uint32_t> states_;
-  int round_ = 0;  // bodies begun
-  ByteMap<Value> values_;
+  Values values_;
   std::vector<Term>& observed_;
   bool findLive_ = false;
-  ByteMap<bool> written_;
-  ByteMap<Live> live_;
+  std::vector<BlockMap<bool>> written_;
+  std::vector<BlockMap<Live>> live_;
 };
 
 }  // namespace
 
-Dataflow followDataflow(const Plan& plan) {
-  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+Dataflow followDataflow(const Places& places) {
+  const Plan& plan = places.plan();
   size_t states = 0;
   for (const Bucket& bucket : plan.buckets()) states += 1 + static_cast<size_t>(bucket.states_size());
   std::vector<Term> observed(kFirstState + states + 1, Term("observed"));
   observed[kSettings] = settings(plan);
   Dataflow result;
-  for (uint64_t rank = 0; rank < ranks; rank += std::max<uint64_t>(ranks - 1, 1)) {
-    Status induction = Interpreter(plan, rank, observed).run();
-    if (result.induction.ok()) result.induction = induction;
-  }
+  result.induction = Interpreter(places, observed).run();
   for (const Term& term : observed) result.digests.push_back(term.hash());
   return result;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Places.h"
 
 namespace sheaf::plan {
 
@@ -22,10 +22,10 @@ struct Dataflow {
   Status induction;
 };
 
-// Executes prologue, body, epilogue, host, prologue on symbolic values, in issue order, every buffer in an address
-// space of its own. For plans that verifyPlan() has accepted; the result means something if checkContents() accepts the
-// plan, too.
-Dataflow followDataflow(const Plan& plan);
+// Executes prologue, body, epilogue, host, prologue on symbolic values, in issue order, on all ranks at once, every
+// buffer in an address space of its own. For plans that verifyPlan() has accepted; the result means something if
+// checkOperands() and checkContents() accept the plan, too.
+Dataflow followDataflow(const Places& places);
 
 // The text of an optimizer without its learning rate, which the plan may be run with another of.
 std::string withoutLearningRate(std::string optimizer);

@@ -166,7 +166,7 @@ void digestTables(Plan& plan) {
 
 void redigest(Plan& plan) {
   digestTables(plan);
-  state(plan, kDataflow, followDataflow(plan).digests);
+  state(plan, kDataflow, followDataflow(Places(plan)).digests);
 }
 
 Status checkTables(const Plan& plan) {

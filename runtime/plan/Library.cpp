@@ -236,6 +236,23 @@ std::vector<OperandNeed> operandsOf(const AnyCall& any) {
       any);
 }
 
+std::vector<Runs> writtenRuns(const AnyCall& any) {
+  return std::visit(
+      []<typename Call>(const Call& call) {
+        std::vector<Runs> all;
+        for (const OperandRow<Call>& row : Schema<Call>::kOperands) {
+          if (!row.isIn(call)) continue;
+          Runs runs = row.written ? row.written(call) : Runs{{}, row.elements(call)};
+          const int64_t bytes = bytesOf(row.width, call);
+          runs.width = saturatingMultiply(runs.width, bytes);
+          for (Runs::Dimension& d : runs.dimensions) d.step = saturatingMultiply(d.step, bytes);
+          all.push_back(std::move(runs));
+        }
+        return all;
+      },
+      any);
+}
+
 uint64_t scratchPerThread(const AnyCall& any) {
   return std::visit(
       [](const auto& call) -> uint64_t {

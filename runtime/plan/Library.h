@@ -48,6 +48,10 @@ struct OperandNeed {
 };
 std::vector<OperandNeed> operandsOf(const AnyCall& call);
 
+// The bytes that a call writes of each of its operands if it writes the operand at all: all of them, always. Counts are
+// of bytes; widths may reach beyond the operand's end, and stop there.
+std::vector<Runs> writtenRuns(const AnyCall& call);
+
 // Scratch bytes one thread needs to run the call; 0 for most.
 uint64_t scratchPerThread(const AnyCall& call);
 

@@ -10,6 +10,8 @@
 #include "runtime/plan/Contents.h"
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/Operands.h"
+#include "runtime/plan/Places.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
@@ -23,15 +25,19 @@ namespace {
 class Proof {
  public:
   explicit Proof(const Plan& plan)
-      : plan_(plan), steps_(plan), order_(steps_.issued(), static_cast<uint32_t>(plan.streams_size()), plan.events()) {}
+      : plan_(plan),
+        steps_(plan),
+        places_(plan),
+        order_(steps_.issued(), static_cast<uint32_t>(plan.streams_size()), plan.events()) {}
 
   Status run() const {
     SHEAF_RETURN_IF_ERROR(checkTables(plan_));
     SHEAF_RETURN_IF_ERROR(stage());
     SHEAF_RETURN_IF_ERROR(events());
     SHEAF_RETURN_IF_ERROR(communicators());
+    SHEAF_RETURN_IF_ERROR(checkOperands(places_));
     SHEAF_RETURN_IF_ERROR(races());
-    SHEAF_RETURN_IF_ERROR(checkContents(steps_));
+    SHEAF_RETURN_IF_ERROR(checkContents(steps_, places_));
     SHEAF_RETURN_IF_ERROR(dataflow());
     return memory();
   }
@@ -160,7 +166,7 @@ class Proof {
   }
 
   Status dataflow() const {
-    Dataflow dataflow = followDataflow(plan_);
+    Dataflow dataflow = followDataflow(places_);
     SHEAF_RETURN_IF_ERROR(dataflow.induction);
     return checkDataflow(plan_, dataflow.digests);
   }
@@ -178,6 +184,7 @@ class Proof {
 
   const Plan& plan_;
   const Unrolled steps_;
+  const Places places_;
   const HappensBefore order_;
 };
 

@@ -12,6 +12,7 @@ namespace sheaf::plan {
 
 // Proves, for a plan that verifyPlan() has accepted:
 //   race-free      any two accesses to the same bytes, one of them a write, are ordered by happens-before
+//   apart          no instruction writes a result on its own operands, but in place where it may
 //   initialised    every byte read was written before through the same buffer, or is state, weight or constant
 //   deadlock-free  every wait has a record to wait for somewhere, and every communicator has one total order
 //   stage-true     a rank holds what its stage says, and between steps no more than its stage allows

@@ -183,12 +183,14 @@ class InstructionVerifier {
     // part is in its own place.
     Range from = range(source), to = range(destination);
     if (from.begin < to.end && to.begin < from.end) {
+      const bool many = ranks_ > 1;
       bool inPlace = address(source) == address(destination);
-      if (collective.op() == ALL_GATHER) inPlace &= source.shard_stride() == part && destination.shard_stride() == 0;
-      if (collective.op() == REDUCE_SCATTER)
+      if (many && collective.op() == ALL_GATHER)
+        inPlace &= source.shard_stride() == part && destination.shard_stride() == 0;
+      if (many && collective.op() == REDUCE_SCATTER)
         inPlace &= destination.shard_stride() == part && source.shard_stride() == 0;
-      if (collective.op() == ALL_REDUCE) inPlace &= source.shard_stride() == destination.shard_stride();
-      if (!inPlace && ranks_ > 1) return wrong("its source and destination overlap without being in place");
+      if (many && collective.op() == ALL_REDUCE) inPlace &= source.shard_stride() == destination.shard_stride();
+      if (!inPlace) return wrong("its source and destination overlap without being in place");
     }
     return {};
   }

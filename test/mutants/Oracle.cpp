@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <span>
 #include <sstream>
 
 namespace sheaf::mutants {
@@ -104,7 +105,79 @@ struct Access {
   uint64_t begin, end;
   uint32_t buffer;
   bool reads, writes, scratch;
+  std::vector<std::pair<uint64_t, uint64_t>> runs;  // what is written of it; empty: all
 };
+
+int64_t attributeOf(const plan::LibraryCall& call, const std::string& name, int64_t otherwise) {
+  for (const plan::Attribute& a : call.attributes())
+    if (a.name() == name) return a.integer();
+  return otherwise;
+}
+
+// What a call writes of its operand `index` where it leaves gaps, each run by itself, from the operand's begin.
+const std::vector<std::pair<uint64_t, uint64_t>>& runsOf(const plan::LibraryCall& call, size_t index) {
+  static std::map<std::pair<std::string, size_t>, std::vector<std::pair<uint64_t, uint64_t>>> known;
+  auto [entry, isNew] = known.try_emplace({call.SerializeAsString(), index});
+  std::vector<std::pair<uint64_t, uint64_t>>& runs = entry->second;
+  if (!isNew) return runs;
+  auto get = [&](const std::string& name, int64_t otherwise = 0) { return attributeOf(call, name, otherwise); };
+  const int64_t width = get("type", plan::F32) == plan::BF16 ? 2 : 4;
+  auto add = [&](int64_t at, int64_t elements, int64_t bytes) {
+    const auto begin = static_cast<uint64_t>(at * bytes), end = static_cast<uint64_t>((at + elements) * bytes);
+    if (!runs.empty() && runs.back().second == begin)
+      runs.back().second = end;
+    else
+      runs.emplace_back(begin, end);
+  };
+  std::vector<size_t> results;
+  for (int i = 0; i < call.operands_size(); ++i)
+    if (call.operands(i).access() == plan::WRITE) results.push_back(static_cast<size_t>(i));
+  const size_t result = static_cast<size_t>(std::find(results.begin(), results.end(), index) - results.begin());
+  if (call.function() == "copy" && result == 0 && !get("zero")) {
+    std::vector<int64_t> starts{0};
+    for (int64_t d = 0; d < get("rank"); ++d) {
+      std::vector<int64_t> next;
+      for (int64_t start : starts)
+        for (int64_t i = 0; i < get("size" + std::to_string(d)); ++i)
+          next.push_back(start + i * get("destination_stride" + std::to_string(d)));
+      starts = std::move(next);
+    }
+    std::sort(starts.begin(), starts.end());
+    for (int64_t start : starts) add(start, 1, get("element_bytes"));
+  } else if (call.function() == "gemm" && result == 0) {
+    const int64_t n = get("n"), ldc = get("ldc");
+    // Rows of no whole number of vectors may be padded by up to a thirty-second; the padding belongs to the row.
+    const bool padded = n * width % 16 != 0 && (ldc - n) * 32 <= n;
+    for (int64_t b = 0; b < get("batch", 1); ++b)
+      for (int64_t i = 0; i < get("m"); ++i) add(b * get("stride_c") + i * ldc, padded ? ldc : n, width);
+  } else if (call.function() == "attention" && result == 0) {
+    for (int64_t i = 0; i < get("b") * get("s"); ++i) add(i * get("result_row"), get("h") * get("e"), width);
+  } else if (call.function() == "attention_grad" && result < 3) {
+    const int64_t tokens = get("b") * get(result == 0 ? "s" : "t");
+    const int64_t row = get(result == 0   ? "query_gradient_row"
+                            : result == 1 ? "key_gradient_row"
+                                          : "value_gradient_row");
+    const int64_t token = get(result == 0 ? "h" : "g") * get(result == 2 ? "e" : "d");
+    for (int64_t i = 0; i < tokens; ++i) add(i * row, token, width);
+  }
+  return runs;
+}
+
+bool meet(uint64_t begin, uint64_t end, uint64_t from, uint64_t to) {
+  return begin < to && from < end;
+}
+
+// Which operands of a kernel are at one place, one of them written.
+std::string sharedPlaces(const Instruction& instruction) {
+  std::string text;
+  const auto& list = instruction.kernel().operands();
+  for (int i = 0; i < list.size(); ++i)
+    for (int j = 0; j < i; ++j)
+      if (list[i].buffer() == list[j].buffer() && list[i].offset() == list[j].offset() &&
+          list[i].shard_stride() == list[j].shard_stride() && list[i].access() != list[j].access())
+        text += ", " + std::to_string(j) + " is " + std::to_string(i);
+  return text;
+}
 
 }  // namespace
 
@@ -121,7 +194,7 @@ class Unfolding {
       round += *part == 'B';
       const auto& list = *part == 'P' ? plan.prologue() : *part == 'B' ? plan.body() : plan.epilogue();
       for (int i = 0; i < list.size(); ++i) {
-        std::string operation = operationOf(list[i]);
+        std::string operation = operationOf(list[i]) + sharedPlaces(list[i]);
         // A prologue gets what the body after it gets.
         if (dependsOnStep(list[i])) operation += " in step " + std::to_string(round + (*part == 'P'));
         nodes_.push_back({&list[i], list[i].stream(), round, oracle.intern(operation), *part, i});
@@ -143,11 +216,31 @@ class Unfolding {
     return "";
   }
 
+  // No instruction writes on bytes that it has for something else as well.
+  std::string apart(int64_t rank) const {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].instruction || nodes_[i].instruction->has_collective()) continue;
+      const std::vector<Access> list = accesses(i, rank);
+      for (const Access& a : list)
+        for (const Access& b : list) {
+          if (&a == &b || !a.writes || !meet(a.begin, a.end, b.begin, b.end)) continue;
+          const bool inPlace = a.buffer == b.buffer && a.begin == b.begin && a.end == b.end && a.reads != b.reads;
+          if (nodes_[i].instruction->has_kernel() && inPlace) continue;
+          if (a.buffer == b.buffer && nodes_[i].instruction->has_call() && !runsMeet(a, b)) continue;
+          return name(i) + " writes on its own operand";
+        }
+    }
+    return "";
+  }
+
   // Runs one rank on symbolic values; collects what is observed.
   std::string run(int64_t rank, Oracle::Observed& observed) {
     std::vector<uint64_t> cuts;
     for (size_t i = 0; i < nodes_.size(); ++i)
-      for (const Access& a : accesses(i, rank)) cuts.insert(cuts.end(), {a.begin, a.end});
+      for (const Access& a : accesses(i, rank)) {
+        cuts.insert(cuts.end(), {a.begin, a.end});
+        for (auto [begin, end] : a.runs) cuts.insert(cuts.end(), {begin, end});
+      }
     const std::vector<State> all = states();
     for (const State& state : all) {
       Access a = wholeBuffer(state.buffer);
@@ -156,20 +249,21 @@ class Unfolding {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     std::vector<Cell> cells(cuts.size());
-    auto range = [&](const Access& a) {
+    auto places = [&](uint64_t begin, uint64_t end) {
       auto at = [&](uint64_t address) {
         return static_cast<size_t>(std::lower_bound(cuts.begin(), cuts.end(), address) - cuts.begin());
       };
-      return std::pair(at(a.begin), at(a.end));
+      return std::pair(at(begin), at(end));
     };
+    auto range = [&](const Access& a) { return places(a.begin, a.end); };
     // Appends what the bytes hold, in maximal runs of one value; returns whether all of it was written as this buffer.
-    auto contents = [&](const Access& a, int64_t since, Oracle::Term& term) {
+    auto contents = [&](const Access& a, Oracle::Term& term) {
       bool complete = true;
       auto [first, last] = range(a);
       const Cell nothing;
       const Cell* previous = nullptr;
       for (size_t c = first; c < last; ++c) {
-        bool mine = cells[c].value && cells[c].buffer == a.buffer && cells[c].round >= since;
+        bool mine = cells[c].value && cells[c].buffer == a.buffer;
         const Cell* cell = mine ? &cells[c] : &nothing;
         complete &= mine;
         if (previous && previous->value == cell->value && previous->origin == cell->origin) continue;
@@ -178,11 +272,15 @@ class Unfolding {
       }
       return complete;
     };
-    auto fill = [&](const Access& a, int64_t value, int64_t round) {
-      auto [first, last] = range(a);
-      std::fill(cells.begin() + first, cells.begin() + last, Cell{value, a.begin, a.buffer, round});
+    auto fill = [&](const Access& a, int64_t value) {
+      auto write = [&](uint64_t begin, uint64_t end) {
+        auto [first, last] = places(begin, end);
+        std::fill(cells.begin() + first, cells.begin() + last, Cell{value, a.begin, a.buffer});
+      };
+      if (a.runs.empty()) write(a.begin, a.end);
+      for (auto [begin, end] : a.runs) write(begin, end);
     };
-    for (const State& state : all) fill(wholeBuffer(state.buffer), oracle_.intern(state.name), 0);
+    for (const State& state : all) fill(wholeBuffer(state.buffer), oracle_.intern(state.name));
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       std::vector<Access> list = accesses(i, rank);
@@ -192,7 +290,7 @@ class Unfolding {
         for (const State& state : all) {
           Access whole = wholeBuffer(state.buffer);
           Oracle::Term term{oracle_.intern("the host sees " + state.name)};
-          contents(whole, 0, term);
+          contents(whole, term);
           observed.states.back().push_back(oracle_.intern(std::move(term)));
           auto [first, last] = range(whole);
           std::copy(cells.begin() + first, cells.begin() + last, kept.begin() + first);
@@ -205,16 +303,12 @@ class Unfolding {
       for (const Access& a : list) {
         if (a.scratch) continue;
         term.push_back(-1);
-        // A call may leave bytes of its result as this step, or an earlier one, has written them.
-        bool persistent = plan_.buffers(static_cast<int>(a.buffer)).persistent();
-        if (a.reads && !contents(a, 0, term)) return name(i) + " reads what was not written";
-        if (!a.reads && node.instruction->has_call()) contents(a, persistent ? 0 : node.round, term);
+        if (a.reads && !contents(a, term)) return name(i) + " reads what was not written";
       }
       int64_t value = oracle_.intern(term);
       if (node.instruction->has_output()) observed.outputs.push_back(value);
       for (size_t k = 0; k < list.size(); ++k)
-        if (list[k].writes)
-          fill(list[k], list[k].scratch ? 0 : oracle_.intern(Oracle::Term{-2, value, int64_t(k)}), node.round);
+        if (list[k].writes) fill(list[k], list[k].scratch ? 0 : oracle_.intern(Oracle::Term{-2, value, int64_t(k)}));
     }
     std::sort(observed.outputs.begin(), observed.outputs.end());
     return "";
@@ -232,8 +326,20 @@ class Unfolding {
     int64_t value = 0;
     uint64_t origin = 0;
     uint32_t buffer = 0;
-    int64_t round = 0;
   };
+
+  static bool runsMeet(const Access& a, const Access& b) {
+    const std::pair<uint64_t, uint64_t> wholes[] = {{a.begin, a.end}, {b.begin, b.end}};
+    std::span<const std::pair<uint64_t, uint64_t>> x(a.runs), y(b.runs);
+    if (x.empty()) x = {wholes, 1};
+    if (y.empty()) y = {wholes + 1, 1};
+    // Runs are in order of their addresses.
+    for (size_t i = 0, j = 0; i < x.size() && j < y.size();) {
+      if (meet(x[i].first, x[i].second, y[j].first, y[j].second)) return true;
+      x[i].second <= y[j].first ? ++i : ++j;
+    }
+    return false;
+  }
 
   std::string name(size_t i) const {
     const Node& n = nodes_[i];
@@ -250,7 +356,7 @@ class Unfolding {
 
   Access wholeBuffer(uint32_t index) const {
     const plan::Buffer& b = plan_.buffers(static_cast<int>(index));
-    return {b.offset(), b.offset() + b.bytes(), index, false, true, false};
+    return {b.offset(), b.offset() + b.bytes(), index, false, true, false, {}};
   }
 
   struct State {
@@ -284,7 +390,10 @@ class Unfolding {
       const plan::LibraryCall& call = instruction->call();
       bool scratch = (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && o == operands.back();
       list.push_back(
-          {begin, begin + o->bytes(), o->buffer(), o->access() != plan::WRITE, o->access() != plan::READ, scratch});
+          {begin, begin + o->bytes(), o->buffer(), o->access() != plan::WRITE, o->access() != plan::READ, scratch, {}});
+      if (instruction->has_call() && o->access() == plan::WRITE)
+        for (auto [first, last] : runsOf(call, list.size() - 1))
+          list.back().runs.emplace_back(begin + first, std::min(begin + last, list.back().end));
     }
     return list;
   }
@@ -383,7 +492,8 @@ Verdict Oracle::judge(const Plan& mutant) {
     if (verdict.fault.empty()) verdict.fault = unfolding.order(verdict.conflicts);
     for (int64_t rank = 0; rank < original_.ranks() && verdict.fault.empty(); ++rank) {
       Observed observed;
-      verdict.fault = unfolding.run(rank, observed);
+      verdict.fault = unfolding.apart(rank);
+      if (verdict.fault.empty()) verdict.fault = unfolding.run(rank, observed);
       if (verdict.fault.empty() && observed != *all) verdict.fault = "outputs or states have other values";
       verdict.values += observed.outputs.size();
       for (const auto& states : observed.states) verdict.values += states.size();
@@ -404,7 +514,8 @@ std::string faultOfManySteps(const Plan& plan, int steps) {
   if (fault.empty()) fault = several.order(conflicts);
   for (int64_t rank = 0; rank < plan.ranks() && fault.empty(); ++rank) {
     Oracle::Observed first, second;
-    fault = one.run(rank, first);
+    fault = one.apart(rank);
+    if (fault.empty()) fault = one.run(rank, first);
     if (fault.empty()) fault = several.run(rank, second);
     if (fault.empty() && (first.outputs != second.outputs || first.states.back() != second.states.back()))
       fault = "a run of many steps leaves other values than as many runs of one";

@@ -50,6 +50,28 @@ struct SmallPlan {
       operand.set_access(access);
     }
   }
+  void kernel(List* list, const char* label, std::vector<std::pair<uint32_t, plan::Access>> accesses,
+              uint64_t stride = 0) {
+    call(list, label, 0, std::move(accesses), stride);
+    const google::protobuf::RepeatedPtrField<plan::Operand> operands = list->rbegin()->call().operands();
+    *list->rbegin()->mutable_kernel()->mutable_operands() = operands;
+  }
+  // Copies 128 bytes to every second element of 8 bytes: the even ones, or the odd ones.
+  void alternate(List* list, const char* label, uint32_t from, uint32_t to, bool odd) {
+    call(list, label, 0, {{from, READ}, {to, WRITE}});
+    plan::LibraryCall& copy = *list->rbegin()->mutable_call();
+    for (auto [name, value] : {std::pair("element_bytes", 8),
+                               {"rank", 1},
+                               {"size0", 16},
+                               {"source_stride0", 1},
+                               {"destination_stride0", 2}}) {
+      copy.add_attributes()->set_name(name);
+      copy.mutable_attributes()->rbegin()->set_integer(value);
+    }
+    copy.mutable_operands(0)->set_bytes(128);
+    copy.mutable_operands(1)->set_bytes(248);
+    copy.mutable_operands(1)->set_offset(odd ? 8 : 0);
+  }
   void record(List* list, uint32_t stream, uint32_t event) {
     list->Add()->set_stream(stream);
     list->rbegin()->mutable_record()->set_event(event);
@@ -140,6 +162,144 @@ TEST(Proof, ARanksOwnPartIsWrittenForThatRankOnly) {
   EXPECT_THAT(p.proof(), AllOf(HasSubstr("'all of it'"), HasSubstr("has written in part")));
 }
 
+TEST(Proof, NoResultLiesOnAnOperandOfItsInstruction) {
+  SmallPlan p;
+  p.call(p.body, "writer", 0, {{0, WRITE}});
+  p.call(p.body, "both", 0, {{0, READ}, {1, WRITE}});
+  EXPECT_EQ(p.proof(), "");
+  SmallPlan shared(p), twice(p);
+  shared.plan.mutable_buffers(1)->set_offset(128);
+  EXPECT_THAT(shared.proof(), AllOf(HasSubstr("body instruction 1 (copy 'both' on stream a)"),
+                                    HasSubstr("writes operand 1 in buffer 'y' on bytes [128, 256) of the arena"),
+                                    HasSubstr("its operand 0 in buffer 'x'")));
+  twice.call(twice.body, "twice", 0, {{0, READ}, {2, WRITE}, {1, WRITE}});
+  twice.plan.mutable_buffers(2)->set_offset(256);
+  EXPECT_THAT(twice.proof(), AllOf(HasSubstr("'twice'"), HasSubstr("operand 2"), HasSubstr("operand 1")));
+}
+
+// A kernel may write in place, which its digest says; at other bytes of the same buffer it may not, and a call neither.
+TEST(Proof, InPlaceIsTheSamePlaceOfAKernel) {
+  SmallPlan p;
+  p.kernel(p.body, "writer", {{0, WRITE}});
+  p.kernel(p.body, "in place", {{0, READ}, {0, WRITE}});
+  EXPECT_EQ(p.proof(), "");
+  SmallPlan shifted(p), call(p);
+  shifted.body->Mutable(1)->mutable_kernel()->mutable_operands(0)->set_bytes(128);
+  EXPECT_THAT(shifted.proof(), AllOf(HasSubstr("'in place'"), HasSubstr("writes operand 1 in buffer 'x'")));
+  call.call(call.body, "call", 0, {{0, READ}, {0, WRITE}});
+  EXPECT_THAT(call.proof(), AllOf(HasSubstr("'call'"), HasSubstr("writes operand 1 in buffer 'x'")));
+  SmallPlan apart;
+  apart.plan.add_buckets()->set_parameter_buffer(2);
+  apart.kernel(apart.body, "writer", {{0, WRITE}});
+  apart.kernel(apart.body, "result", {{0, READ}, {1, WRITE}});
+  apart.kernel(apart.body, "state", {{1, READ}, {2, WRITE}});
+  plan::redigest(apart.plan);
+  EXPECT_EQ(apart.proof(), "");
+  apart.body->Mutable(1)->mutable_kernel()->mutable_operands(1)->set_buffer(0);
+  apart.body->Mutable(2)->mutable_kernel()->mutable_operands(0)->set_buffer(0);
+  EXPECT_THAT(apart.proof(), HasSubstr("table dataflow"));
+}
+
+TEST(Proof, ARanksOwnPartStaysInIt) {
+  SmallPlan p;
+  p.call(p.body, "own part", 0, {{0, WRITE}}, 64);
+  EXPECT_EQ(p.proof(), "");
+  p.body->Mutable(0)->mutable_call()->mutable_operands(0)->set_offset(8);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'own part'"), HasSubstr("operand 0 is no part of buffer 'x'"),
+                               HasSubstr("64 bytes at 8 + rank * 64 reach into the next rank's part")));
+  SmallPlan q;
+  q.call(q.body, "halves", 0, {{0, WRITE}}, 128);
+  q.call(q.body, "quarters", 0, {{0, WRITE}}, 64);
+  EXPECT_THAT(q.proof(),
+              AllOf(HasSubstr("'quarters'"), HasSubstr("parts of 64 bytes, another operand into parts of 128")));
+}
+
+// The first and the last rank write their parts anew, those between do not.
+TEST(Proof, RanksInTheMiddleCount) {
+  SmallPlan p;
+  p.plan.set_ranks(4);
+  p.plan.add_buckets()->set_parameter_buffer(2);
+  auto part = [&](const char* label, uint64_t begin, uint64_t end) {
+    p.kernel(p.body, label, {{0, WRITE}});
+    p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_offset(begin);
+    p.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_bytes(end - begin);
+  };
+  part("middle", 64, 192);
+  part("first", 0, 64);
+  part("last", 192, 256);
+  p.kernel(p.body, "state", {{0, READ}, {2, WRITE}});
+  plan::redigest(p.plan);
+  EXPECT_EQ(p.proof(), "");
+  p.call(p.body, "zero", 0, {{0, WRITE}}, 64);
+  p.body->rbegin()->mutable_call()->set_function("zero");
+  p.body->SwapElements(4, 3), p.body->SwapElements(3, 2), p.body->SwapElements(2, 1);
+  EXPECT_THAT(p.proof(), HasSubstr("(table dataflow, entry 3) does not come from the same operations"));
+  p.body->SwapElements(1, 0);  // before all of them it changes nothing
+  EXPECT_EQ(p.proof(), "");
+}
+
+TEST(Proof, AStridedWriteLeavesItsGapsAsTheyWere) {
+  SmallPlan p;
+  p.plan.add_constants()->set_buffer(1);
+  p.alternate(p.body, "even", 1, 0, false);
+  p.alternate(p.body, "odd", 1, 0, true);
+  p.kernel(p.body, "reader", {{0, READ}, {2, WRITE}});
+  EXPECT_EQ(p.proof(), "");
+  p.body->Mutable(2)->mutable_kernel()->mutable_operands(0)->set_bytes(240);
+  SmallPlan late(p), early(p);
+  late.body->SwapElements(1, 2);  // what it reads the step before has written, but nothing before the first
+  EXPECT_THAT(late.proof(), AllOf(HasSubstr("body instruction 1 (kernel 'reader' on stream a) reads bytes [8, 16)"),
+                                  HasSubstr("buffer 'x'"), HasSubstr("as operand 0"), HasSubstr("'even'"),
+                                  HasSubstr("has written in part")));
+  // Another buffer takes the bytes, and the second copy does not bring back what the first has written there.
+  plan::Buffer& thief = *early.plan.add_buffers();
+  thief.set_name("thief");
+  thief.set_bytes(128);
+  early.kernel(early.body, "thief", {{3, WRITE}});
+  early.body->rbegin()->mutable_kernel()->mutable_operands(0)->set_bytes(128);
+  early.body->SwapElements(3, 2), early.body->SwapElements(2, 1);
+  early.body->Mutable(3)->mutable_kernel()->mutable_operands(0)->set_offset(8);
+  EXPECT_THAT(early.proof(), AllOf(HasSubstr("'reader' on stream a) reads bytes [16, 24) of buffer 'x'"),
+                                   HasSubstr("'odd' on stream a) has written in part")));
+}
+
+// Two calls share a buffer where their runs do not meet, and not where they do.
+TEST(Proof, OneCallsResultsMayTakeTurnsInABuffer) {
+  SmallPlan p;
+  p.call(p.body, "attention", 0,
+         {{2, READ}, {2, READ}, {2, READ}, {2, READ}, {2, READ}, {2, READ}, {0, WRITE}, {0, WRITE}, {0, WRITE}});
+  p.plan.add_constants()->set_buffer(2);
+  plan::LibraryCall& call = *p.body->Mutable(0)->mutable_call();
+  call.set_function("attention_grad");
+  for (auto [name, value] : {std::pair("b", 1),
+                             {"s", 4},
+                             {"t", 4},
+                             {"h", 1},
+                             {"g", 1},
+                             {"d", 1},
+                             {"e", 1},
+                             {"query_row", 1},
+                             {"key_row", 1},
+                             {"value_row", 1},
+                             {"result_row", 1},
+                             {"gradient_row", 1},
+                             {"query_gradient_row", 3},
+                             {"key_gradient_row", 3},
+                             {"value_gradient_row", 3}}) {
+    call.add_attributes()->set_name(name);
+    call.mutable_attributes()->rbegin()->set_integer(value);
+  }
+  call.add_attributes()->set_name("scale");
+  call.mutable_attributes()->rbegin()->set_real(1);
+  for (int i = 0; i < 3; ++i) {
+    call.mutable_operands(6 + i)->set_offset(static_cast<uint64_t>(4 * i));
+    call.mutable_operands(6 + i)->set_bytes(40);
+  }
+  EXPECT_EQ(p.proof(), "");
+  call.mutable_operands(8)->set_offset(4);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("writes operand 8 (value_gradient)"), HasSubstr("operand 7 (key_gradient)")));
+}
+
 TEST(Proof, CollectivesOfACommunicatorNeedOneOrder) {
   SmallPlan p;
   auto collective = [&](const char* label, uint32_t stream, uint32_t buffer) {
@@ -199,9 +359,9 @@ TEST(Dataflow, ChangesWithWhatIsComputedOnly) {
   EXPECT_THAT(other.proof(), HasSubstr("(table dataflow, entry 3) does not come from the same operations"));
   SmallPlan inPlace;
   inPlace.plan.add_buckets()->set_parameter_buffer(2);
-  inPlace.call(inPlace.body, "double", 0, {{2, READ}, {2, WRITE}});
+  inPlace.kernel(inPlace.body, "double", {{2, READ}, {2, WRITE}});
   inPlace.call(inPlace.body, "use", 0, {{2, READ}, {0, WRITE}});
-  inPlace.call(inPlace.body, "add", 0, {{2, READ}, {0, READ}, {2, WRITE}});
+  inPlace.kernel(inPlace.body, "add", {{2, READ}, {0, READ}, {2, WRITE}});
   plan::redigest(inPlace.plan);
   EXPECT_EQ(inPlace.proof(), "");
   inPlace.plan.mutable_body()->SwapElements(0, 1);
@@ -235,11 +395,8 @@ struct CarryingPlan : SmallPlan {
     plan.add_constants()->set_buffer(c);
     plan.add_constants()->set_buffer(d);
   }
-  // A kernel, which writes all of its operand; a call could leave bytes as they were.
   void copy(List* list, const char* label, uint32_t to, uint32_t from) {
-    call(list, label, 0, {{from, READ}, {to, WRITE}});
-    google::protobuf::RepeatedPtrField<plan::Operand> operands = list->rbegin()->call().operands();
-    *list->rbegin()->mutable_kernel()->mutable_operands() = operands;
+    kernel(list, label, {{from, READ}, {to, WRITE}});
   }
 };
 
@@ -252,7 +409,7 @@ TEST(Induction, AChangeOfTheThirdStepOnIsRefused) {
   plan::redigest(p.plan);
   EXPECT_EQ(p.proof(), "");
   p.copy(p.body, "t=d", p.t, p.d);
-  EXPECT_EQ(plan::checkDataflow(p.plan, plan::followDataflow(p.plan).digests).message(), "");
+  EXPECT_EQ(plan::checkDataflow(p.plan, plan::followDataflow(plan::Places(p.plan)).digests).message(), "");
   EXPECT_THAT(p.proof(),
               AllOf(HasSubstr("later steps do not compute what the first one does"),
                     HasSubstr("body instruction 1 (kernel 'a=t' on stream a) reads bytes [0, 256) of buffer 't'"),
@@ -301,6 +458,18 @@ TEST(Induction, CoversTheEpilogueTheHostAndPartsOfBuffers) {
   EXPECT_THAT(changing.proof(), AllOf(HasSubstr("'a=s'"), HasSubstr("buffer 's'")));
 }
 
+// What is left in the gaps of a strided write, an earlier step has written.
+TEST(Induction, CoversTheGapsOfStridedWrites) {
+  CarryingPlan p;
+  p.copy(p.prologue, "t=c", p.t, p.c);
+  p.alternate(p.body, "even", p.c, p.t, false);
+  p.copy(p.body, "s=t", p.s, p.t);
+  EXPECT_EQ(p.proof(), "");
+  p.alternate(p.body, "odd", p.d, p.t, true);
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'s=t'"), HasSubstr("reads bytes [8, 16) of buffer 't'"),
+                               HasSubstr("body instruction 2 (copy 'odd' on stream a)"), HasSubstr("another value")));
+}
+
 TEST(Induction, HoldsForEveryRank) {
   CarryingPlan p;
   p.call(p.prologue, "own part", 0, {{p.c, READ}, {p.t, WRITE}}, 128);
@@ -309,7 +478,7 @@ TEST(Induction, HoldsForEveryRank) {
   EXPECT_EQ(p.proof(), "");
   // Rank 0 reads the same; rank 1 does not.
   p.body->Mutable(1)->mutable_call()->mutable_operands(0)->set_shard_stride(0);
-  EXPECT_THAT(p.proof(), HasSubstr("bytes [128, 256) of buffer 't'"));
+  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'use'"), HasSubstr("of buffer 't'"), HasSubstr("with another value")));
 }
 
 // A prologue gets the rows of the step that follows it, a body those of its own: it cannot fetch the next step's.

@@ -68,6 +68,9 @@ inline constexpr auto kAttentionFields = std::tuple{
 constexpr int64_t tokensSpan(const AttentionShape& c, int64_t tokens, int64_t row, int64_t width) {
   return rowsSpan(product({c.b, tokens}), row, width);
 }
+inline Runs tokenRuns(const AttentionShape& c, int64_t tokens, int64_t row, int64_t width) {
+  return {{{product({c.b, tokens}), row}}, width};
+}
 constexpr int64_t logSumExpElements(const AttentionShape& c) {
   return product({c.b, c.h, c.s});
 }
@@ -109,7 +112,7 @@ struct Schema<AttentionCall> {
       kValueOperand<Call>,
       kMaskOperand<Call>,
       {"result", WRITE, Width::kType, [](const Call& c) { return tokensSpan(c, c.s, c.resultRow, c.resultToken()); },
-       "[b, s, h, e]"},
+       "[b, s, h, e]", nullptr, [](const Call& c) { return tokenRuns(c, c.s, c.resultRow, c.resultToken()); }},
       {"log_sum_exp", WRITE, Width::kF32, [](const Call& c) { return logSumExpElements(c); }, "[b, h, s]"},
   });
 };
@@ -144,11 +147,14 @@ struct Schema<AttentionGradCall> {
        "[b, s, h, e]"},
       kMaskOperand<Call>,
       {"query_gradient", WRITE, Width::kType,
-       [](const Call& c) { return tokensSpan(c, c.s, c.queryGradientRow, c.queryToken()); }, "[b, s, h, d]"},
+       [](const Call& c) { return tokensSpan(c, c.s, c.queryGradientRow, c.queryToken()); }, "[b, s, h, d]", nullptr,
+       [](const Call& c) { return tokenRuns(c, c.s, c.queryGradientRow, c.queryToken()); }},
       {"key_gradient", WRITE, Width::kType,
-       [](const Call& c) { return tokensSpan(c, c.t, c.keyGradientRow, c.keyToken()); }, "[b, t, g, d]"},
+       [](const Call& c) { return tokensSpan(c, c.t, c.keyGradientRow, c.keyToken()); }, "[b, t, g, d]", nullptr,
+       [](const Call& c) { return tokenRuns(c, c.t, c.keyGradientRow, c.keyToken()); }},
       {"value_gradient", WRITE, Width::kType,
-       [](const Call& c) { return tokensSpan(c, c.t, c.valueGradientRow, c.valueToken()); }, "[b, t, g, e]"},
+       [](const Call& c) { return tokensSpan(c, c.t, c.valueGradientRow, c.valueToken()); }, "[b, t, g, e]", nullptr,
+       [](const Call& c) { return tokenRuns(c, c.t, c.valueGradientRow, c.valueToken()); }},
   });
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/plan/CallSchema.h"
+#include "runtime/plan/RowPitch.h"
 
 namespace sheaf::plan {
 
@@ -30,6 +31,8 @@ struct GemmCall {
 
   bool addsBias() const { return epilogue == GemmEpilogue::kBias || epilogue == GemmEpilogue::kBiasGelu; }
   bool appliesGelu() const { return epilogue == GemmEpilogue::kGelu || epilogue == GemmEpilogue::kBiasGelu; }
+  // Elements of a row of c with its padding, if ldc is what a row of n elements is padded to (RowPitch.h).
+  int64_t paddedRowC() const { return ldc == rowPitch(n, static_cast<int64_t>(elementBytes(type))) ? ldc : n; }
   bool sums() const { return epilogue == GemmEpilogue::kSumA || epilogue == GemmEpilogue::kSumB; }
 
   Status check() const;
@@ -82,7 +85,11 @@ struct Schema<GemmCall> {
        },
        "[m, n]", [](const GemmCall& c) { return c.epilogue == GemmEpilogue::kGeluGrad; }},
       {"c", WRITE, Width::kType,
-       [](const GemmCall& c) { return rowsSpan(c.batch, c.strideC, rowsSpan(c.m, c.ldc, c.n)); }, "[batch, m, n]"},
+       [](const GemmCall& c) { return rowsSpan(c.batch, c.strideC, rowsSpan(c.m, c.ldc, c.n)); }, "[batch, m, n]",
+       nullptr,
+       [](const GemmCall& c) {
+         return Runs{{{c.batch, c.strideC}, {c.m, c.ldc}}, c.paddedRowC()};
+       }},
       {"saved_gelu_input", WRITE, Width::kType,
        [](const GemmCall& c) {
          return product({c.m, c.n});

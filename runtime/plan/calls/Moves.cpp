@@ -36,6 +36,13 @@ int64_t CopyCall::destinationElements() const {
   return saturatingAdd(last, 1);
 }
 
+Runs CopyCall::destinationRuns() const {
+  if (zero) return {{}, kWhole};
+  Runs runs{{}, 1};
+  for (const CopyDimension& d : dimensions) runs.dimensions.push_back({d.size, d.destination});
+  return runs;
+}
+
 Status CopyCall::check() const {
   int64_t below = 0;
   std::vector<CopyDimension> moving;

@@ -89,6 +89,7 @@ struct CopyCall {
   // Elements of each operand from its begin to the last that is accessed.
   int64_t sourceElements() const;
   int64_t destinationElements() const;
+  Runs destinationRuns() const;
   Status check() const;
 };
 
@@ -114,7 +115,8 @@ struct Schema<CopyCall> {
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"source", READ, Width::kElementBytes, [](const Call& c) { return c.sourceElements(); }, "strided"},
-      {"destination", WRITE, Width::kElementBytes, [](const Call& c) { return c.destinationElements(); }, "strided"},
+      {"destination", WRITE, Width::kElementBytes, [](const Call& c) { return c.destinationElements(); }, "strided",
+       nullptr, [](const Call& c) { return c.destinationRuns(); }},
   });
 };
 
@@ -126,7 +128,10 @@ struct Schema<ZeroCall> {
   static constexpr std::string_view kText = "Sets all bytes of its operand to zero.";
   static constexpr auto kFields = std::tuple{};
   static constexpr auto kOperands = std::to_array<OperandRow<ZeroCall>>({
-      {"destination", WRITE, Width::kByte, [](const ZeroCall&) { return int64_t{0}; }, "any bytes"},
+      {"destination", WRITE, Width::kByte, [](const ZeroCall&) { return int64_t{0}; }, "any bytes", nullptr,
+       [](const ZeroCall&) {
+         return Runs{{}, kWhole};
+       }},
   });
 };
 

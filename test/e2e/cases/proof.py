@@ -14,6 +14,9 @@ def cases(session):
             yield Case(f"proof/mutants/{name}/zero-{zero}", lambda n=name, z=zero: mutants(session, n, z))
     yield Case("proof/run-refuses", lambda: run_refuses(session))
     yield Case("proof/attacks", lambda: attacks(session))
+    yield Case("proof/attacks/results-on-operands", lambda: results_on_operands(session))
+    yield Case("proof/attacks/ranks-parts", lambda: ranks_parts(session))
+    yield Case("proof/attacks/gaps", lambda: gaps(session))
     yield Case("proof/freedoms", lambda: freedoms(session))
     yield Case("proof/unproved", lambda: unproved(session))
 
@@ -113,6 +116,55 @@ def attacks(session):
             continue
         expect(redigested.code == 0, f"{name}: {redigested.err}")
         session.succeed("sheaf", "verify", plan)
+
+
+def moved(text, buffer, offset):
+    """The text with a buffer at another place of the arena."""
+    edited = re.sub(rf'(plan.buffer "{re.escape(buffer)}" \w+ offset )\d+', rf"\g<1>{offset}", text)
+    expect(edited != text, f"buffer {buffer} does not move")
+    top = max(int(at) + int(size) for at, size in re.findall(r'plan.buffer ".*" \w+ offset (\d+) bytes (\d+)', edited))
+    return re.sub(r"by_kind = {[^}]*}", "by_kind = {}", re.sub(r"peak_bytes = \d+", f"peak_bytes = {top}", edited))
+
+
+def results_on_operands(session):
+    """A product whose result covers what it multiplies, in bytes that nothing else uses at the time."""
+    where, text = session.folder(), "\n".join(text_of(session, "mlp-adamw", 0, ranks=1))
+    product = re.search(r'plan.call "gemm" .*\(r %([\w.]+)\[.*w %bucket0.gradients\[', text)
+    onto = re.search(rf'plan.buffer "{re.escape(product[1])}" .*offset (\d+)', text)
+    plan = assemble(session, where, moved(text, "bucket0.gradients", int(onto[1]) - 38912).split("\n"))
+    refused(session, plan, "gemm", "(gemm 'node_linear' on stream compute)",
+            "writes operand 2 (c) in buffer 'bucket0.gradients'", f"operand 0 (a) in buffer '{product[1]}' lies")
+
+
+def ranks_parts(session):
+    """Zeros at places that the first and the last rank may do without, and those between may not."""
+    where, lines = session.folder(), text_of(session, "mlp-adamw", 1)
+    at = lines.index(next(line for line in lines if "plan.wait 3 stream 0" in line)) + 1
+    for place, words in (("70016 : 40960 + rank * 20480", ("(zero on stream", "operand 0 (destination)", "'bucket1.gradients'",
+                                                           "reach into the next rank's part")),
+                         ("0 : 20480 + rank * 20480", ("into ranks' parts of 20480 bytes, another operand into parts of",))):
+        zeros = f'      plan.call "zero" {{}}(w %bucket1.gradients[{place}]) stream 0 ""'
+        refused(session, assemble(session, where, lines[:at] + [zeros] + lines[at:]), place, *words)
+
+
+def gaps(session):
+    """What a strided copy leaves out is what it was: another buffer's, or what the step before has left."""
+    where, text = session.folder(), "\n".join(text_of(session, "llama-tiny", 0, ranks=1))
+    name = "node_scaled_dot_product_attention"
+    second, reader, between = re.search(
+        rf'(.*plan.call "copy" .*w %{name}.2\[64 : .*\n)(.*plan.launch .*r %{name}.2\[.*\n)((?:.*\n)*?.*w %{name}.6\[.*\n)', text).groups()
+    words = ("reads what was not written", f"of buffer '{name}.2'", "as operand 3")
+    plan = assemble(session, where, text.replace(second + reader, reader + second).split("\n"))
+    session.succeed("sheaf", "assemble", where / "mutant.mlir", "-o", plan, "--redigest")
+    refused(session, plan, "the step before", *words)
+    # The copy's buffer and another one, alone at the top of the arena, while both are in use.
+    text = text.replace(second + reader + between, between + second + reader)
+    top = (int(re.search(r"peak_bytes = (\d+)", text)[1]) + 127) // 128 * 128
+    size = {b: int(re.search(rf'plan.buffer "{name}.{b}" .* bytes (\d+)', text)[1]) for b in (1, 2, 4)}
+    apart = moved(moved(moved(text, f"{name}.2", top), f"{name}.1", top + size[2]), f"{name}.4", top + size[2] + size[1])
+    session.succeed("sheaf", "verify", assemble(session, where, apart.split("\n")))
+    shared = moved(apart, f"{name}.4", top + 128)
+    refused(session, assemble(session, where, shared.split("\n")), "another buffer", *words)
 
 
 def refused(session, plan, name, *words):

@@ -1,0 +1,97 @@
+#include "runtime/plan/Operands.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Unrolled.h"
+
+namespace sheaf::plan {
+namespace {
+
+class Operands {
+ public:
+  explicit Operands(const Places& places) : places_(places), plan_(places.plan()) {}
+
+  Status run() {
+    SHEAF_RETURN_IF_ERROR(section("prologue", plan_.prologue()));
+    SHEAF_RETURN_IF_ERROR(section("body", plan_.body()));
+    return section("epilogue", plan_.epilogue());
+  }
+
+ private:
+  Status section(std::string_view name, const google::protobuf::RepeatedPtrField<Instruction>& list) {
+    section_ = name;
+    for (index_ = 0; index_ < list.size(); ++index_) {
+      instruction_ = &list.Get(index_);
+      const std::vector<Place>& places = places_.of(*instruction_);
+      for (size_t i = 0; i < places.size(); ++i) {
+        SHEAF_RETURN_IF_ERROR(parts(places[i], i));
+        for (size_t j = 0; j < i; ++j) SHEAF_RETURN_IF_ERROR(pair(places[j], j, places[i], i));
+      }
+    }
+    return {};
+  }
+
+  Status wrong(const std::string& why) const {
+    return Status::error(cat("the plan is not proved: ", describe(plan_, section_, index_, *instruction_), ": ", why));
+  }
+
+  std::string name(size_t operand) const { return Places::name(*instruction_, operand); }
+  std::string bufferName(const Place& place) const {
+    return cat("buffer '", plan_.buffers(static_cast<int>(place.buffer)).name().substr(0, 120), "'");
+  }
+
+  Status parts(const Place& place, size_t index) const {
+    const Operand& operand = *place.operand;
+    if (place.own && operand.offset() + operand.bytes() > operand.shard_stride())
+      return wrong(cat(name(index), " is no part of ", bufferName(place), " that is the rank's own: ", operand.bytes(),
+                       " bytes at ", operand.offset(), " + rank * ", operand.shard_stride(),
+                       " reach into the next rank's part"));
+    if (place.own && operand.shard_stride() != places_.period(place.buffer))
+      return wrong(cat(name(index), " divides ", bufferName(place), " into ranks' parts of ", operand.shard_stride(),
+                       " bytes, another operand into parts of ", places_.period(place.buffer)));
+    if (place.scattered)
+      return wrong(cat(name(index), " is written in more pieces than are followed: its rows in ", bufferName(place),
+                       " do not repeat as those of other operands there do"));
+    return {};
+  }
+
+  Status pair(const Place& a, size_t first, const Place& b, size_t second) const {
+    if (!a.writes && !b.writes) return {};
+    const ArenaRange x = arenaRange(plan_, *a.operand), y = arenaRange(plan_, *b.operand);
+    const uint64_t begin = std::max(x.begin, y.begin), end = std::min(x.end, y.end);
+    if (begin >= end || (a.buffer == b.buffer && apart(a, b))) return {};
+    const bool secondWrites = b.writes;
+    return wrong(cat("it writes ", name(secondWrites ? second : first), " in ", bufferName(secondWrites ? b : a),
+                     " on bytes [", begin, ", ", end, ") of the arena, where its ", name(secondWrites ? first : second),
+                     " in ", bufferName(secondWrites ? a : b), " lies"));
+  }
+
+  // Whether two operands in one buffer may meet there as they do, one of them written.
+  bool apart(const Place& a, const Place& b) const {
+    if (instruction_->has_collective()) return true;
+    const Operand &x = *a.operand, &y = *b.operand;
+    if (instruction_->has_kernel())
+      return x.access() != y.access() && x.access() != READ_WRITE && y.access() != READ_WRITE &&
+             x.offset() == y.offset() && x.bytes() == y.bytes() && x.shard_stride() == y.shard_stride();
+    return Places::disjoint(a.writes ? a.written : a.whole, b.writes ? b.written : b.whole) &&
+           (!a.reads || Places::disjoint(a.whole, b.written)) && (!b.reads || Places::disjoint(b.whole, a.written));
+  }
+
+  const Places& places_;
+  const Plan& plan_;
+  std::string_view section_;
+  int index_ = 0;
+  const Instruction* instruction_ = nullptr;
+};
+
+}  // namespace
+
+Status checkOperands(const Places& places) {
+  return Operands(places).run();
+}
+
+}  // namespace sheaf::plan

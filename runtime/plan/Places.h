@@ -1,0 +1,117 @@
+// Which bytes of their buffers a plan's instructions read and write, exactly: with the gaps that strided calls leave,
+// and by rank where a rank has a part of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/plan/ByteMap.h"
+#include "runtime/plan/CallSchema.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+// Bytes of a space (below) whose addresses are row * period + column: `rows` rows from `row` on, and of each `width`
+// bytes from `column` on. In a space without a period all bytes are in row 0.
+struct Block {
+  uint64_t row, rows, column, width;
+};
+
+// What is known of the bytes of a space. Pieces are cut where visited blocks begin and end, in rows and in columns, so
+// that strided accesses of one period cut few, however many rows they have.
+template <typename T>
+class BlockMap {
+ public:
+  // Calls visit(block, value) for the pieces of `block` in order of rows, then columns; it may change the value.
+  template <typename Visit>
+  void visit(const Block& block, Visit visit) {
+    rows_.visit(block.row, block.row + block.rows, [&](uint64_t row, uint64_t rowEnd, ByteMap<T>& columns) {
+      columns.visit(block.column, block.column + block.width, [&](uint64_t column, uint64_t columnEnd, T& value) {
+        visit(Block{row, rowEnd - row, column, columnEnd - column}, value);
+      });
+    });
+  }
+  template <typename Visit>
+  void forEach(Visit visit) const {
+    rows_.forEach([&](uint64_t row, uint64_t rowEnd, const ByteMap<T>& columns) {
+      columns.forEach([&](uint64_t column, uint64_t columnEnd, const T& value) {
+        visit(Block{row, rowEnd - row, column, columnEnd - column}, value);
+      });
+    });
+  }
+
+ private:
+  ByteMap<ByteMap<T>> rows_;
+};
+
+// Bytes that an operand accesses in its buffer.
+struct Place {
+  const Operand* operand;
+  uint32_t buffer;
+  bool reads, writes, scratch;
+  bool own;                    // each rank accesses a part of its own: row r of the blocks is rank r's
+  std::vector<Block> whole;    // all bytes of the operand: what it reads
+  std::vector<Block> written;  // those of them that it writes, if it writes
+  bool scattered;              // it writes too many pieces, which `written` does not list
+};
+
+class Places {
+ public:
+  // For plans whose operands lie in their buffers. The plan must outlive the object.
+  explicit Places(const Plan& plan);
+
+  const Plan& plan() const { return plan_; }
+
+  // The operands of an instruction of the plan, in order.
+  const std::vector<Place>& of(const Instruction& instruction) const;
+
+  // A buffer has one space. If ranks access parts of their own in it, it has a second one: the first holds what a rank
+  // finds in the parts of others, the second what it finds in its own. An operand that is at the same place on every
+  // rank stands in both, a rank's own part in the second alone.
+  struct Spaces {
+    size_t begin, end;
+  };
+  size_t spaces() const { return spaces_; }
+  Spaces spacesOf(uint32_t buffer) const;
+  Spaces spacesOf(const Place& place) const;
+
+  // Bytes [begin, end) of a buffer in its spaces.
+  std::vector<Block> blocks(uint32_t buffer, uint64_t begin, uint64_t end) const;
+  // The first byte of a block in its buffer.
+  uint64_t firstByte(uint32_t buffer, const Block& block) const {
+    return block.row * buffers_[buffer].period + block.column;
+  }
+  uint64_t period(uint32_t buffer) const { return buffers_[buffer].period; }
+
+  // "operand 4 (c)"
+  static std::string name(const Instruction& instruction, size_t operand);
+
+  // Whether no byte is in both; blocks of one buffer.
+  static bool disjoint(const std::vector<Block>& a, const std::vector<Block>& b);
+
+ private:
+  struct BufferSpaces {
+    size_t first = 0;
+    bool own = false;
+    uint64_t period = 0;  // 0: none
+  };
+  using Written = std::vector<Runs>;  // by operand
+
+  Written writtenBy(const Instruction& instruction) const;
+  void findPeriods(const std::vector<std::pair<const Instruction*, Written>>& all);
+  std::vector<Place> placesOf(const Instruction& instruction, const Written& written) const;
+  void addRuns(uint32_t buffer, uint64_t begin, const Runs& runs, size_t dimension, uint64_t end,
+               std::vector<Block>& list) const;
+  void addRows(uint32_t buffer, uint64_t begin, uint64_t count, uint64_t width, uint64_t end,
+               std::vector<Block>& list) const;
+
+  const Plan& plan_;
+  std::vector<BufferSpaces> buffers_;
+  size_t spaces_ = 0;
+  std::unordered_map<const Instruction*, std::vector<Place>> places_;
+};
+
+}  // namespace sheaf::plan
