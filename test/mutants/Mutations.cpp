@@ -274,6 +274,69 @@ std::vector<Mutation> otherStrides(const Plan& plan) {
   return list;
 }
 
+// A call before instruction `at` of the body, on its stream, and what it writes.
+Mutation inserted(const Plan& plan, int at, const plan::LibraryCall& call, const std::string& what) {
+  return {cat(what, " before ", name(plan, 1, at)), [at, call](Plan& p) {
+            Instruction& instruction = *p.add_body();
+            instruction.set_stream(p.body(at).stream());
+            *instruction.mutable_call() = call;
+            for (int i = p.body_size() - 1; i > at; --i) p.mutable_body()->SwapElements(i, i - 1);
+          }};
+}
+
+void attribute(plan::LibraryCall& call, const char* name, int64_t value) {
+  plan::Attribute& attribute = *call.add_attributes();
+  attribute.set_name(name);
+  attribute.set_integer(value);
+}
+
+// Before each access to a buffer: ranks' parts of it set to zero, which do or do not meet, and every second element of
+// what is accessed overwritten with a parameter.
+std::vector<Mutation> stridedWrites(const Plan& plan) {
+  std::vector<Mutation> list;
+  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  for (int i = 0; i < plan.body_size(); ++i)
+    plan::forEachOperand(plan.body(i), [&](const Operand& o) {
+      const Buffer& buffer = plan.buffers(static_cast<int>(o.buffer()));
+      auto zero = [&](uint64_t offset, uint64_t bytes, uint64_t stride) {
+        if (ranks == 1 || bytes == 0 || offset + bytes + stride * (ranks - 1) > buffer.bytes()) return;
+        plan::LibraryCall call;
+        call.set_function("zero");
+        Operand& part = *call.add_operands();
+        part = o;
+        part.set_offset(offset), part.set_bytes(bytes), part.set_shard_stride(stride);
+        part.set_access(plan::WRITE);
+        list.push_back(
+            inserted(plan, i, call, cat("zeros in '", buffer.name(), "' at ", offset, " + rank * ", stride)));
+      };
+      const uint64_t part = buffer.bytes() / ranks / 8 * 8;
+      zero(0, part, part);
+      zero(part / 2, part, part);
+      zero(0, part, part / 2);
+      zero(o.offset(), o.bytes() / ranks, o.bytes() / ranks);
+      if (o.bytes() < 16 || o.bytes() % 8 != 0 || o.offset() % 4 != 0 || o.shard_stride() > 0) return;
+      for (uint64_t half : {0, 4}) {
+        plan::LibraryCall call;
+        call.set_function("copy");
+        attribute(call, "element_bytes", 4);
+        attribute(call, "rank", 1);
+        attribute(call, "size0", static_cast<int64_t>(o.bytes() / 8));
+        attribute(call, "source_stride0", 0);
+        attribute(call, "destination_stride0", 2);
+        Operand& source = *call.add_operands();
+        source.set_buffer(plan.buckets(0).parameter_buffer());
+        source.set_bytes(4);
+        source.set_access(plan::READ);
+        Operand& destination = *call.add_operands();
+        destination = o;
+        destination.set_offset(o.offset() + half), destination.set_bytes(o.bytes() - 4);
+        destination.set_access(plan::WRITE);
+        list.push_back(inserted(plan, i, call, cat("every second element of '", buffer.name(), "'")));
+      }
+    });
+  return list;
+}
+
 // A collective of another count, alone and with operands that fit it.
 std::vector<Mutation> otherCounts(const Plan& plan) {
   std::vector<Mutation> list;
@@ -322,6 +385,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"operand's offset or size changed", otherBytes, true},
     {"shard stride changed", otherStrides, true},
     {"collective's count changed", otherCounts, true},
+    {"strided write inserted", stridedWrites, true},
     {"another stage declared", otherStages, false},
     {"operand in another buffer", otherBuffers, true},
     {"instruction repeated at the end", repeatedAtTheEnd, true},
