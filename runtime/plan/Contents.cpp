@@ -99,7 +99,7 @@ class Contents {
 
   void write(const Place& place) {
     const uint64_t base = buffer(place.buffer).offset();
-    // What a call leaves in its scratch is nobody's.
+    // Scratch has no defined contents after the call.
     const int index = place.scratch ? kNobody : static_cast<int>(place.buffer);
     ArenaRange range = arenaRange(plan_, *place.operand);
     arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, Owner& owner) {

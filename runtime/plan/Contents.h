@@ -8,8 +8,8 @@
 namespace sheaf::plan {
 
 // Checks that every byte read was written before through the same buffer, or is state or a constant. After the host has
-// had the arena only state and constants are left. The error names the reader, the bytes and who has overwritten them.
-// For plans that checkOperands() accepts.
+// used the arena only state and constants are defined. The error names the reader, the bytes and who has overwritten
+// them. For plans that checkOperands() accepts.
 Status checkContents(const Unrolled& steps, const Places& places);
 
 }  // namespace sheaf::plan

@@ -299,7 +299,7 @@ class Interpreter {
       ++result;
       if (!place.writes) continue;
       writes(place);
-      // Nobody may use what is left in scratch.
+      // Contents of scratch must not be used afterwards.
       const uint64_t hash = place.scratch ? 0 : Term("result").add(term.hash()).add(result).hash();
       fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.own, &instruction});
     }

@@ -47,7 +47,7 @@ class Operands {
   Status parts(const Place& place, size_t index) const {
     const Operand& operand = *place.operand;
     if (place.own && operand.offset() + operand.bytes() > operand.shard_stride())
-      return wrong(cat(name(index), " is no part of ", bufferName(place), " that is the rank's own: ", operand.bytes(),
+      return wrong(cat(name(index), " is not within the rank's own part of ", bufferName(place), ": ", operand.bytes(),
                        " bytes at ", operand.offset(), " + rank * ", operand.shard_stride(),
                        " reach into the next rank's part"));
     if (place.own && operand.shard_stride() != places_.period(place.buffer))

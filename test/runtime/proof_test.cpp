@@ -205,8 +205,9 @@ TEST(Proof, ARanksOwnPartStaysInIt) {
   p.call(p.body, "own part", 0, {{0, WRITE}}, 64);
   EXPECT_EQ(p.proof(), "");
   p.body->Mutable(0)->mutable_call()->mutable_operands(0)->set_offset(8);
-  EXPECT_THAT(p.proof(), AllOf(HasSubstr("'own part'"), HasSubstr("operand 0 is no part of buffer 'x'"),
-                               HasSubstr("64 bytes at 8 + rank * 64 reach into the next rank's part")));
+  EXPECT_THAT(p.proof(),
+              AllOf(HasSubstr("'own part'"), HasSubstr("operand 0 is not within the rank's own part of buffer 'x'"),
+                    HasSubstr("64 bytes at 8 + rank * 64 reach into the next rank's part")));
   SmallPlan q;
   q.call(q.body, "halves", 0, {{0, WRITE}}, 128);
   q.call(q.body, "quarters", 0, {{0, WRITE}}, 64);
@@ -214,7 +215,7 @@ TEST(Proof, ARanksOwnPartStaysInIt) {
               AllOf(HasSubstr("'quarters'"), HasSubstr("parts of 64 bytes, another operand into parts of 128")));
 }
 
-// The first and the last rank write their parts anew, those between do not.
+// The first and the last rank write their parts again, those between do not.
 TEST(Proof, RanksInTheMiddleCount) {
   SmallPlan p;
   p.plan.set_ranks(4);
@@ -251,7 +252,7 @@ TEST(Proof, AStridedWriteLeavesItsGapsAsTheyWere) {
   EXPECT_THAT(late.proof(), AllOf(HasSubstr("body instruction 1 (kernel 'reader' on stream a) reads bytes [8, 16)"),
                                   HasSubstr("buffer 'x'"), HasSubstr("as operand 0"), HasSubstr("'even'"),
                                   HasSubstr("has written in part")));
-  // Another buffer takes the bytes, and the second copy does not bring back what the first has written there.
+  // Another buffer takes the bytes, and what the first copy has written there stays lost.
   plan::Buffer& thief = *early.plan.add_buffers();
   thief.set_name("thief");
   thief.set_bytes(128);
