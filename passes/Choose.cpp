@@ -9,6 +9,7 @@
 #include "passes/schedule/Floor.h"
 #include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
+#include "passes/zero/Passes.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
@@ -30,8 +31,6 @@ constexpr double kWorthRoom = 0.02;
 constexpr int kRetentions = 4;
 // Tries to lay a plan out within a limit that its live bytes respect.
 constexpr int kLayouts = 3;
-// As zero-form-buckets chooses.
-constexpr int64_t kMostBucketBytes = 64 << 20;
 
 bool better(const Candidate& a, const Candidate& b) {
   if (a.fits != b.fits) return a.fits;
@@ -50,7 +49,7 @@ int64_t leastBucketBytes(const profile::Profile& machine) {
   auto seconds = [&](int64_t size) {
     return machine.seconds(profile::Transfer{plan::ALL_GATHER, static_cast<uint64_t>(size), machine.ranks()});
   };
-  while (bytes < kMostBucketBytes && seconds(bytes) < kLatencies * seconds(1)) bytes *= 2;
+  while (bytes < zero::kMostBucketBytes && seconds(bytes) < kLatencies * seconds(1)) bytes *= 2;
   return bytes;
 }
 

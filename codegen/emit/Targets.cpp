@@ -31,27 +31,24 @@ static LogicalResult parseTarget(StringRef text, KernelTarget& target, std::stri
   return failure(failed(createGpuTargetMachine(target.architecture, error)));
 }
 
-FailureOr<std::vector<KernelTarget>> parseTargets(StringRef text, std::string& error) {
+Expected<std::vector<KernelTarget>> parseTargets(const std::string& text) {
   std::vector<KernelTarget> result;
   for (StringRef name : llvm::split(text, ',')) {
     KernelTarget target;
-    if (failed(parseTarget(name.trim(), target, error))) return failure();
-    if (llvm::any_of(result, [&](const KernelTarget& other) { return other.name == target.name; })) {
-      error = "the target '" + target.name + "' is named twice";
-      return failure();
-    }
+    std::string error;
+    if (failed(parseTarget(name.trim(), target, error))) return Status::error(error);
+    if (llvm::any_of(result, [&](const KernelTarget& other) { return other.name == target.name; }))
+      return Status::error("the target '" + target.name + "' is named twice");
     result.push_back(target);
   }
   return result;
 }
 
-LogicalResult checkToolkit(const KernelTargets& targets, std::string& error) {
+Status checkToolkit(const KernelTargets& targets) {
+  std::string error;
   for (const KernelTarget& target : targets.list)
-    if (target.isGpu() && failed(findToolkit(error))) {
-      error = "--target " + target.name + " " + error;
-      return failure();
-    }
-  return success();
+    if (target.isGpu() && failed(findToolkit(error))) return Status::error("--target " + target.name + " " + error);
+  return {};
 }
 
 }  // namespace sheaf::codegen

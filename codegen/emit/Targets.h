@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llvm/ADT/StringRef.h"
-#include "mlir/Support/LLVM.h"
+#include "runtime/base/Status.h"
 
 namespace sheaf::codegen {
 
@@ -24,9 +23,9 @@ struct KernelTargets {
   bool hasGpu() const;
 };
 
-// "cpu,cuda:sm_90". An unknown target or one named twice is an error, described in `error`.
-mlir::FailureOr<std::vector<KernelTarget>> parseTargets(llvm::StringRef text, std::string& error);
-// Whether this machine has what GPU targets need besides the compiler itself; otherwise `error` says what is missing.
-mlir::LogicalResult checkToolkit(const KernelTargets& targets, std::string& error);
+// "cpu,cuda:sm_90". An unknown target or one named twice is an error.
+Expected<std::vector<KernelTarget>> parseTargets(const std::string& text);
+// An error if this machine lacks what GPU targets need besides the compiler itself; it says what is missing.
+Status checkToolkit(const KernelTargets& targets);
 
 }  // namespace sheaf::codegen

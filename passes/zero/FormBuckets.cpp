@@ -58,7 +58,8 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
           {parameter, type.getElementType(), optimizers.lookup(parameter.getSymNameAttr()), type.getNumElements()});
       total += type.getNumElements() * type.getElementTypeBitWidth() / 8;
     }
-    int64_t limit = bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, leastBytes, 64 << 20);
+    int64_t limit =
+        bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, leastBytes, zero::kMostBucketBytes);
 
     int64_t ranks = zero::ranksOf(module), count = 0;
     // Members of different kinds interleave (frozen and trained layers), so each kind has a bucket of its own open.

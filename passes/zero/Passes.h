@@ -8,6 +8,9 @@
 #include "passes/StepModule.h"
 
 namespace sheaf::zero {
+
+// Of a bucket whose size zero-form-buckets chooses.
+constexpr int64_t kMostBucketBytes = 64 << 20;
 #define GEN_PASS_DECL
 #include "passes/zero/Passes.h.inc"
 #define GEN_PASS_REGISTRATION

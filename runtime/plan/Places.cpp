@@ -190,8 +190,8 @@ void Places::addRuns(uint32_t buffer, uint64_t begin, const Runs& runs, size_t d
 void Places::addRows(uint32_t buffer, uint64_t begin, uint64_t count, uint64_t width, uint64_t end,
                      std::vector<Block>& list) const {
   const uint64_t period = buffers_[buffer].period;
-  while (count > 0 && begin + (count - 1) * period >= end) --count;
-  if (count == 0) return;
+  if (begin >= end || count == 0) return;
+  if (period > 0) count = std::min(count, (end - begin - 1) / period + 1);
   const uint64_t last = end - (begin + (count - 1) * period);  // bytes that the last one may have
   if (period == 0) {
     list.push_back({0, 1, begin, std::min(width, last)});

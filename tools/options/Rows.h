@@ -63,15 +63,14 @@ struct Rows {
 
   template <auto... Path>
   static Option integer(std::string name, std::string syntax, int64_t least, int64_t most, std::string help) {
-    const bool any = least == INT64_MIN && most == INT64_MAX;
-    std::string range = any ? "" : most == INT64_MAX ? cat(least, " or more") : cat(least, " to ", most);
-    std::string takes = cat("an integer",
-                            any                 ? ""
-                            : most == INT64_MAX ? " of at least "
-                                                : " from ",
-                            any                 ? ""
-                            : most == INT64_MAX ? cat(least)
-                                                : range);
+    std::string range, takes = "an integer";
+    if (most < INT64_MAX) {
+      range = cat(least, " to ", most);
+      takes += cat(" from ", range);
+    } else if (least > INT64_MIN) {
+      range = cat(least, " or more");
+      takes += cat(" of at least ", least);
+    }
     Option row = parsed<Path...>(
         std::move(name), std::move(syntax), takes, std::move(help),
         [least, most, expected = cat("expected ", takes)](const std::string& text) -> Expected<int64_t> {

@@ -52,13 +52,6 @@ options::Words<std::optional<train::Recomputation>> recomputations() {
   return words;
 }
 
-Expected<std::vector<codegen::KernelTarget>> parseTargets(const std::string& text) {
-  std::string error;
-  mlir::FailureOr<std::vector<codegen::KernelTarget>> targets = codegen::parseTargets(text, error);
-  if (mlir::failed(targets)) return Status::error(error);
-  return std::move(*targets);
-}
-
 options::Table compileTable() {
   using O = CompileOptions;
   using Import = frontend::ImportOptions;
@@ -120,7 +113,7 @@ options::Table compileTable() {
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
             "What kernels are compiled for: cpu, cuda:sm_NN from sm_80 on, or several, as in "
             "cpu,cuda:sm_80,cuda:sm_90. The plan runs on the first unless `sheaf-run --device` says otherwise.",
-            parseTargets)
+            codegen::parseTargets)
             .defaultsTo("cpu"),
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
@@ -163,7 +156,7 @@ options::Table compileTable() {
 Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
   o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
-  if (std::string error; mlir::failed(codegen::checkToolkit(o.targets, error))) return Status::error(error);
+  SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);

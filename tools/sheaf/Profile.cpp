@@ -44,20 +44,13 @@ struct ProfileOptions {
   codegen::KernelTargets targets;
 };
 
-Expected<std::vector<codegen::KernelTarget>> parseTargets(const std::string& text) {
-  std::string error;
-  mlir::FailureOr<std::vector<codegen::KernelTarget>> list = codegen::parseTargets(text, error);
-  if (mlir::failed(list)) return Status::error(error);
-  return std::move(*list);
-}
-
 int profile(ProfileOptions& o, const options::Given& given) {
   const bool probe = given.has("--target");
   if (probe && given.has("--threads-per-rank"))
     return misuse("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
   if (given.has("--cpu") && !probe)
     return misuse("--cpu is for --target: this machine is measured with its own kernels");
-  if (std::string error; mlir::failed(codegen::checkToolkit(o.targets, error))) return fail(error);
+  if (Status status = codegen::checkToolkit(o.targets); !status.ok()) return fail(status.message());
   if (probe) return writeProbe(o.targets, std::max<int64_t>(o.ranks, 1), o.output);
   measure::MeasureOptions options = exec::thisMachine(o.output);
   if (o.ranks > 0) options.ranks = o.ranks;
@@ -94,7 +87,7 @@ Command profileCommand() {
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
             "Make a probe for these targets, as of `sheaf compile`: cuda:sm_90, or cpu,cuda:sm_80,cuda:sm_90.",
-            parseTargets),
+            codegen::parseTargets),
         Row::text<&O::targets, &codegen::KernelTargets::cpu>("--cpu", "NAME",
                                                              "Processor for the target cpu, as of `sheaf compile`.")}}};
   return command(std::move(table), profile);
