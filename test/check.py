@@ -2,6 +2,8 @@
 """Everything `make test` runs after the build: format check, lit, GoogleTest, end to end; then the counts of all three.
 
     python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e]
+
+A test that is skipped has failed, unless test/skips.py allows that here.
 """
 import argparse
 import json
@@ -12,6 +14,8 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree
+
+from skips import Machine, is_allowed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ("format", "lit", "gtest", "e2e")
@@ -60,6 +64,19 @@ def formatted():
     return result.returncode == 0
 
 
+def skipped(build, kind, skips):
+    """The counts of skipped tests, given as pairs of name and reason: those that may not be skipped here have failed."""
+    machine = Machine(build, bool(cache_entry(build, "SHEAF_SANITIZE")))
+    counts = Counts()
+    for name, reason in skips:
+        if is_allowed(kind, name, reason, machine):
+            counts.skipped += 1
+            continue
+        print(f"{name} was skipped{f': {reason}' if reason else ''}; test/skips.py does not allow that here", flush=True)
+        counts.failed += 1
+    return counts
+
+
 def failed_with(code, counts, what):
     """A program that reports no failure and yet exits nonzero has failed: a sanitizer's finding at exit, say."""
     if code and not counts.failed:
@@ -76,10 +93,11 @@ def lit(build, jobs, environment, results):
     if not report.exists():
         print("lit left no report", flush=True)
         return Counts(failed=1)
-    codes = [t["code"] for t in json.loads(report.read_text())["tests"]]
-    skipped = sum(c in ("UNSUPPORTED", "SKIPPED", "EXCLUDED") for c in codes)
-    passed = sum(c in ("PASS", "XFAIL") for c in codes)
-    return failed_with(code, Counts(passed, len(codes) - skipped - passed, skipped), "lit")
+    tests = json.loads(report.read_text())["tests"]
+    skips = [(t["name"], "") for t in tests if t["code"] in ("UNSUPPORTED", "SKIPPED", "EXCLUDED")]
+    passed = sum(t["code"] in ("PASS", "XFAIL") for t in tests)
+    ran = failed_with(code, Counts(passed, len(tests) - len(skips) - passed), "lit")
+    return sum_of([ran, skipped(build, "lit", skips)])
 
 
 def report_of(test):
@@ -88,22 +106,26 @@ def report_of(test):
     return next((pathlib.Path(a[len(option):]) for a in test.get("command", []) if a.startswith(option)), None)
 
 
-def cases_of(report):
-    """What a GoogleTest's report says of its cases."""
+def cases_of(report, skips):
+    """The counts of a GoogleTest's report without its skipped cases, which are appended to `skips`."""
     summary = json.loads(report.read_text())
-    cases = [c for suite in summary["testsuites"] for c in suite["testsuite"]]
-    skipped = sum(c["result"] in ("SKIPPED", "SUPPRESSED") for c in cases)
+    cases = [(f"{report.stem}/{suite['name']}.{c['name']}", c["result"])
+             for suite in summary["testsuites"] for c in suite["testsuite"]]
+    found = [(name, "") for name, result in cases if result in ("SKIPPED", "SUPPRESSED")]
+    skips += found
     failed = summary["failures"] + summary["errors"]
-    return Counts(len(cases) - failed - skipped, failed, skipped)
+    return Counts(len(cases) - failed - len(found), failed)
 
 
-def verdict_of(test, verdict):
+def verdict_of(test, verdict, skips):
     """The counts of one ctest entry: the cases of its report, and a failure more where ctest's own verdict is worse than
-    the report. verdict: its testcase in ctest's JUnit file, or None if there is none."""
+    the report. verdict: its testcase in ctest's JUnit file, or None if there is none. What was skipped is added to
+    `skips`."""
     name, report = test["name"], report_of(test)
     status = "missing" if verdict is None else verdict.get("status")
     if status == "disabled":
-        return Counts(skipped=1)
+        skips.append((name, "disabled"))
+        return Counts()
     if status not in ("run", "fail"):
         print(f"{name} did not run", flush=True)
         return Counts(failed=1)
@@ -112,12 +134,13 @@ def verdict_of(test, verdict):
     if not report.exists():
         print(f"{name} left no report", flush=True)
         return Counts(failed=1)
-    counts = cases_of(report)
+    before = len(skips)
+    counts = cases_of(report, skips)
     if status == "fail" and not counts.failed:
         why = verdict.find("failure")
         print(f"{name} failed, and no case of it: {'' if why is None else why.get('message')}", flush=True)
         counts.failed += 1
-    if not counts.passed + counts.failed + counts.skipped:
+    if not counts.passed + counts.failed + len(skips) - before:
         print(f"{name} has no cases", flush=True)
         counts.failed += 1
     return counts
@@ -136,7 +159,9 @@ def gtest(build, jobs, environment, results):
     verdicts = {}
     if junit.exists():
         verdicts = {case.get("name"): case for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase")}
-    return failed_with(code, sum_of(verdict_of(test, verdicts.get(test["name"])) for test in listed), "ctest")
+    skips = []
+    ran = failed_with(code, sum_of([verdict_of(test, verdicts.get(test["name"]), skips) for test in listed]), "ctest")
+    return sum_of([ran, skipped(build, "GoogleTest", skips)])
 
 
 def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py"):
@@ -150,12 +175,13 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
         print("the end-to-end tests left no report", flush=True)
         return Counts(failed=1)
     summary = json.loads(report.read_text())
-    counts = Counts(summary["passed"], summary["failed"], summary["skipped"])
-    lost = summary["cases"] - counts.passed - counts.failed - counts.skipped
+    counts = Counts(summary["passed"], summary["failed"])
+    lost = summary["cases"] - counts.passed - counts.failed - len(summary["skips"])
     if lost:
         print(f"{lost} end-to-end tests did not run", flush=True)
         counts.failed += lost
-    return failed_with(code, counts, "test/e2e/run.py")
+    skips = [(skip["case"], skip["message"]) for skip in summary["skips"]]
+    return sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
 
 
 def main():

@@ -9,17 +9,19 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import check  # noqa: E402
+import skips  # noqa: E402
 
 
 def gtest_report(*results):
     """A GoogleTest report of cases with these results: COMPLETED, FAILED, SKIPPED or SUPPRESSED."""
     cases = [{"name": f"Case{i}", "result": "COMPLETED" if r == "FAILED" else r} for i, r in enumerate(results)]
     return {"tests": len(cases), "failures": results.count("FAILED"), "errors": 0,
-            "testsuites": [{"testsuite": cases}] if cases else []}
+            "testsuites": [{"name": "Suite", "testsuite": cases}] if cases else []}
 
 
 class Scratch(unittest.TestCase):
@@ -33,6 +35,10 @@ class Scratch(unittest.TestCase):
         self.results = self.build / "test" / "results"
         self.environment = check.test_environment(self.build)
         self.tests = []
+        # In scratch builds, what may be skipped says so.
+        patch = unittest.mock.patch.object(check, "is_allowed", lambda kind, name, reason, _: "allowed" in f"{name} {reason}")
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def script(self, path, text):
         path.parent.mkdir(exist_ok=True)
@@ -63,9 +69,24 @@ class CTest(Scratch):
         return self.results_of(check.gtest)
 
     def test_reports_are_counted(self):
-        self.add("a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
-        self.add("b", gtest_report("COMPLETED", "SUPPRESSED"))
+        self.add("allowed_a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
+        self.add("allowed_b", gtest_report("COMPLETED", "SUPPRESSED"))
         self.assertEqual(self.counts(), ((3, 0, 2), ""))
+
+    def test_skips_that_are_not_allowed(self):
+        self.add("a", gtest_report("COMPLETED", "SKIPPED"))
+        counts, out = self.counts()
+        self.assertEqual(counts, (1, 1, 0))
+        self.assertIn("a/Suite.Case1 was skipped; test/skips.py does not allow that here", out)
+
+    def test_everything_is_skipped(self):
+        self.add("a", gtest_report("SKIPPED", "SKIPPED"))
+        self.add("b", gtest_report("SUPPRESSED"))
+        self.assertEqual(self.counts()[0], (0, 3, 0))
+
+    def test_disabled_entries(self):
+        self.add("a", gtest_report("COMPLETED"), properties="DISABLED TRUE")
+        self.assertEqual(self.counts(), ((0, 1, 0), "a was skipped: disabled; test/skips.py does not allow that here\n"))
 
     def test_failed_cases(self):
         self.add("a", gtest_report("COMPLETED", "FAILED", "FAILED"), code=1)
@@ -129,14 +150,15 @@ class CTest(Scratch):
 
 
 class Lit(Scratch):
-    def counts(self, codes, exit_code):
+    def counts(self, codes, exit_code, name="a"):
         text = "" if codes is None else (
-            f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'code': c} for c in codes]})!r})\n")
+            f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'name': name, 'code': c} for c in codes]})!r})\n")
         self.script(self.build / "bin" / "lit", f"{text}raise SystemExit({exit_code})\n")
         return self.results_of(check.lit)
 
     def test_codes(self):
-        self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0), ((3, 0, 1), ""))
+        self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0, "allowed"), ((3, 0, 1), ""))
+        self.assertEqual(self.counts(["PASS", "UNSUPPORTED"], 0)[0], (1, 1, 0))
         self.assertEqual(self.counts(["PASS", "FAIL", "XPASS", "UNRESOLVED", "TIMEOUT"], 1)[0], (1, 4, 0))
 
     def test_exit_code(self):
@@ -151,13 +173,55 @@ class EndToEnd(Scratch):
         return self.results_of(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
 
     def test_exit_code(self):
-        whole = {"cases": 3, "passed": 2, "failed": 0, "skipped": 1}
+        whole = {"cases": 3, "passed": 2, "failed": 0, "skips": [{"case": "proof/a", "message": "allowed"}]}
         self.assertEqual(self.counts(whole, 0), ((2, 0, 1), ""))
         self.assertEqual(self.counts(whole, 1)[0], (2, 1, 1))
+
+    def test_skips_that_are_not_allowed(self):
+        whole = {"cases": 3, "passed": 2, "failed": 0, "skips": [{"case": "proof/mutants/mlp", "message": "sheaf-mutants is not built"}]}
+        counts, out = self.counts(whole, 0)
+        self.assertEqual(counts, (2, 1, 0))
+        self.assertIn("proof/mutants/mlp was skipped: sheaf-mutants is not built; test/skips.py does not allow", out)
         self.assertEqual(self.counts(None, 0)[0], (0, 1, 0))
 
     def test_cases_that_did_not_run(self):
-        self.assertEqual(self.counts({"cases": 5, "passed": 2, "failed": 0, "skipped": 1}, 0)[0], (2, 2, 1))
+        self.assertEqual(self.counts({"cases": 5, "passed": 2, "failed": 0, "skips": [{"case": "a", "message": "allowed"}]}, 0)[0], (2, 2, 1))
+
+
+class Skips(unittest.TestCase):
+    """The list itself, on machines that have everything and nothing."""
+
+    def setUp(self):
+        class Double(skips.Machine):
+            def __init__(self, there, sanitized=False):
+                super().__init__(pathlib.Path("/nowhere"), sanitized)
+                self.__dict__.update({has: lambda: there for has in ("has_gpu", "has_ptxas", "builds_emulated_device")})
+
+        self.whole, self.bare, self.sanitized = Double(True), Double(False), Double(True, sanitized=True)
+
+    def test_gpu(self):
+        for name in ("cuda_gpu_test/CudaContextTest.EventsOrderStreams", "cuda_functions_gpu_test/Gpu.IsThere"):
+            self.assertTrue(skips.is_allowed("GoogleTest", name, "", self.bare))
+            self.assertFalse(skips.is_allowed("GoogleTest", name, "", self.whole))
+
+    def test_toolkit(self):
+        words = "no ptxas of a CUDA toolkit from 12.8 on is here"
+        self.assertTrue(skips.is_allowed("end to end", "kernels/assembled/mlp", words, self.bare))
+        self.assertFalse(skips.is_allowed("end to end", "kernels/assembled/mlp", words, self.whole))
+
+    def test_sanitizers(self):
+        words = "instrumented tools would take long"
+        self.assertTrue(skips.is_allowed("end to end", "kernels/assembled/gpt2-124m", words, self.sanitized))
+        self.assertFalse(skips.is_allowed("end to end", "kernels/assembled/gpt2-124m", words, self.bare))
+
+    def test_what_a_build_always_has(self):
+        for machine in (self.whole, self.bare, self.sanitized):
+            for name, words in (("proof/mutants/mlp-adamw/zero-0", "sheaf-mutants is not built"),
+                                ("fuzzing/plan", "sheaf-fuzz is not built"),
+                                ("processes/mpirun", "there is no mpirun.mpich: Debian's packages openmpi-bin and mpich have them")):
+                self.assertFalse(skips.is_allowed("end to end", name, words, machine), name)
+            self.assertFalse(skips.is_allowed("GoogleTest", "runtime_test/Proof.ARace", "", machine))
+            self.assertFalse(skips.is_allowed("lit", "sheaf :: ir/plan-text.mlir", "", machine))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ constexpr uint64_t kAlignment = 64;
 struct Job {
   RowProgram program;
   std::string symbol;
+  KernelOperands operands;
   FlatImage image;
   std::string error;
 };
@@ -32,7 +33,7 @@ void compileJobs(MutableArrayRef<Job> jobs, std::atomic<size_t>& next, const Cpu
   for (size_t i; (i = next++) < jobs.size();) {
     Job& job = jobs[i];
     OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context.get()));
-    emitRowKernel(job.program, job.symbol, *module);
+    job.operands = emitRowKernel(job.program, job.symbol, *module);
     SmallVector<char, 0> object;
     if (failed(compileKernels(*module, *machine, object, job.error))) continue;
     FailureOr<FlatImage> image = flattenObject(StringRef(object.data(), object.size()), job.error);
@@ -56,7 +57,7 @@ FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::
   for (size_t program : distinct->programOf) symbols.push_back(distinct->symbols[program]);
   std::vector<Job> jobs;
   for (auto [program, symbol] : llvm::zip(distinct->programs, distinct->symbols))
-    jobs.push_back({program, symbol, {}, {}});
+    jobs.push_back({program, symbol, {}, {}, {}});
 
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
@@ -65,13 +66,14 @@ FailureOr<CpuImage> compileFusions(ArrayRef<FusionOp> fusions, std::vector<std::
   if (!jobs.empty()) compileJobs(jobs, next, *target);
   for (std::thread& thread : threads) thread.join();
 
-  CpuImage image{{}, target->cpu, target->features, {}};
+  CpuImage image{{}, target->cpu, target->features, {}, {}};
   for (Job& job : jobs) {
     auto entry = job.image.entries.find(job.symbol);
     if (entry == job.image.entries.end())
       return job.program.fusion.emitOpError("cannot be compiled for the CPU: ") << job.error, failure();
     image.code.resize(llvm::alignTo(image.code.size(), kAlignment));
     image.entries[job.symbol] = image.code.size() + entry->second;
+    image.operands[job.symbol] = std::move(job.operands);
     image.code += job.image.code;
   }
   return image;

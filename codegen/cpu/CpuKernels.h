@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/fusion/KernelOperands.h"
 #include "ir/Train/TrainDialect.h"
 
 namespace sheaf::codegen {
@@ -26,6 +27,7 @@ struct CpuImage {
   std::string cpu;                          // what it was compiled for
   std::vector<std::string> features;        // instruction sets the machine must have, by LLVM's names
   std::map<std::string, uint64_t> entries;  // offset of each kernel in `code`
+  std::map<std::string, KernelOperands> operands;  // what each kernel does with them
 };
 
 // Compiles the fusions; `symbols` receives, for each, the name of its kernel in `entries`. Fusions that are the same

@@ -22,9 +22,10 @@ class RowKernel : RowEmitter {
  public:
   RowKernel(const RowProgram& program, ArithBuilder& arith) : RowEmitter(program, arith, {kLanes, false}) {}
 
-  void emit(Value arguments, Value begin, Value end);
+  KernelOperands emit(LLVM::LLVMFuncOp function, Value arguments, Value begin, Value end);
 
  private:
+  void emitLoops(Value begin, Value end);
   void emitFlat(Value begin, Value end);
   void emitRows(Value begin, Value end, Value partialRow);
   void emitRow(Value row, Value partialRow);
@@ -183,7 +184,7 @@ void RowKernel::emitFlat(Value begin, Value end) {
   });
 }
 
-void RowKernel::emit(Value arguments, Value begin, Value end) {
+KernelOperands RowKernel::emit(LLVM::LLVMFuncOp function, Value arguments, Value begin, Value end) {
   FusionOp fusion = program.fusion;
   auto pointer = LLVM::LLVMPointerType::get(a.b.getContext());
   auto bufferAt = [&](size_t i, Type type, int64_t pitch) {
@@ -196,7 +197,11 @@ void RowKernel::emit(Value arguments, Value begin, Value end) {
     operands.push_back(bufferAt(i, type, program.operandPitches[i]));
   for (auto [i, type] : llvm::enumerate(fusion.getResultTypes()))
     results.push_back(bufferAt(fusion.getNumOperands() + i, type, program.resultPitches[i]));
+  emitLoops(begin, end);
+  return operandsOf(program, function, operands, results);
+}
 
+void RowKernel::emitLoops(Value begin, Value end) {
   if (program.flat) return emitFlat(begin, end);
   if (!program.hasColumnPartials) return emitRows(begin, end, {});
   forLoop(begin, end, program.block, {}, [&](Value first, ValueRange) {
@@ -210,7 +215,7 @@ void RowKernel::emit(Value arguments, Value begin, Value end) {
 
 }  // namespace
 
-void emitRowKernel(const RowProgram& program, StringRef symbol, ModuleOp module) {
+KernelOperands emitRowKernel(const RowProgram& program, StringRef symbol, ModuleOp module) {
   MLIRContext* context = module.getContext();
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   Location loc = UnknownLoc::get(context);
@@ -226,8 +231,10 @@ void emitRowKernel(const RowProgram& program, StringRef symbol, ModuleOp module)
   Block* entry = function.addEntryBlock(builder);
   builder.setInsertionPointToStart(entry);
   ArithBuilder arith(builder, loc);
-  RowKernel(program, arith).emit(entry->getArgument(0), entry->getArgument(1), entry->getArgument(2));
+  KernelOperands operands =
+      RowKernel(program, arith).emit(function, entry->getArgument(0), entry->getArgument(1), entry->getArgument(2));
   LLVM::ReturnOp::create(builder, loc, ValueRange{});
+  return operands;
 }
 
 }  // namespace sheaf::codegen

@@ -35,7 +35,7 @@ void emitJobs(ArrayRef<Job*> jobs, std::atomic<size_t>& next, int architecture) 
     auto kernels = gpu::GPUModuleOp::create(builder, module->getLoc(), "kernels");
     GpuEmission emission;
     emission.oneBlockSuffices = job.spilled;
-    emitGpuRowKernel(*job.program, job.kernel.mapping, emission, job.kernel.symbol, kernels);
+    job.kernel.operands = emitGpuRowKernel(*job.program, job.kernel.mapping, emission, job.kernel.symbol, kernels);
     FailureOr<std::string> ptx = compileToPtx(kernels, *machine, job.error);
     job.ptx = succeeded(ptx) ? *ptx : "";
   }
@@ -92,7 +92,7 @@ FailureOr<CudaImage> compileCudaKernels(ArrayRef<FusionOp> fusions, const CudaTa
 
   std::vector<Job> jobs;
   for (auto [program, symbol] : llvm::zip(distinct->programs, distinct->symbols))
-    jobs.push_back({&program, {symbol, {}, 0, {}}, false, {}, {}});
+    jobs.push_back({&program, {symbol, {}, {}, 0, {}}, false, {}, {}});
   SmallVector<Job*> all, pending;
   for (Job& job : jobs) all.push_back(&job);
   pending = all;

@@ -11,6 +11,7 @@
 
 #include "codegen/cuda/Mapping.h"
 #include "codegen/cuda/Toolkit.h"
+#include "codegen/fusion/KernelOperands.h"
 #include "ir/Train/TrainDialect.h"
 
 namespace sheaf::codegen {
@@ -22,6 +23,7 @@ struct CudaTargetOptions {
 
 struct CudaKernel {
   std::string symbol;
+  KernelOperands operands;  // what it does with them
   Mapping mapping;
   int pressure = 0;  // of the mapping
   KernelUsage usage;

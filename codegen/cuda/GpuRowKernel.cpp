@@ -23,6 +23,9 @@ class GpuRowKernel : RowEmitter {
 
   void emit(ValueRange parameters);
   int64_t sharedBytes() const { return threads.sharedBytes(); }
+  KernelOperands operandsOf(gpu::GPUFuncOp function) const {
+    return codegen::operandsOf(program, function, operands, results);
+  }
 
  private:
   // A chunk of the columns that a thread does. Where it lies beyond the row it stands at the row's first columns
@@ -369,8 +372,8 @@ void GpuRowKernel::emit(ValueRange parameters) {
 
 }  // namespace
 
-void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission, StringRef symbol,
-                      gpu::GPUModuleOp module) {
+KernelOperands emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission,
+                                StringRef symbol, gpu::GPUModuleOp module) {
   MLIRContext* context = module.getContext();
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   Location loc = UnknownLoc::get(context);
@@ -392,15 +395,17 @@ void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const G
   GpuRowKernel kernel(program, mapping, arith, shared);
   kernel.emit(function.getArguments());
   gpu::ReturnOp::create(builder, loc);
+  KernelOperands operands = kernel.operandsOf(function);
 
   if (!kernel.sharedBytes()) {
     shared.erase();
-    return;
+    return operands;
   }
   builder.setInsertionPoint(function);
   auto bytes = LLVM::LLVMArrayType::get(builder.getI8Type(), kernel.sharedBytes());
   LLVM::GlobalOp::create(builder, loc, bytes, /*isConstant=*/false, LLVM::Linkage::Internal, sharedName, Attribute(),
                          /*alignment=*/128, kSharedSpace);
+  return operands;
 }
 
 }  // namespace sheaf::codegen

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "codegen/cuda/Mapping.h"
-#include "codegen/fusion/RowProgram.h"
+#include "codegen/fusion/KernelOperands.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
 namespace sheaf::codegen {
@@ -22,8 +22,9 @@ struct GpuEmission {
 };
 
 // Appends the kernel `symbol` to a module of another context, in which arith, gpu, llvm, math, scf and vector are
-// loaded; shared memory of a block is a global next to it, `symbol`_shared.
-void emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission,
-                      llvm::StringRef symbol, mlir::gpu::GPUModuleOp module);
+// loaded; shared memory of a block is a global next to it, `symbol`_shared. Returns what the kernel does with its
+// operands.
+KernelOperands emitGpuRowKernel(const RowProgram& program, const Mapping& mapping, const GpuEmission& emission,
+                                llvm::StringRef symbol, mlir::gpu::GPUModuleOp module);
 
 }  // namespace sheaf::codegen

@@ -10,15 +10,23 @@ namespace {
 
 using Fusions = SmallVector<train::FusionOp>;
 
-// Appends the image of all kernels for the CPU; `symbols` receives the name of each.
+// Of each fusion.
+struct Compiled {
+  std::vector<std::string> symbols;
+  std::vector<KernelOperands> operands;
+};
+
+// Appends the image of all kernels for the CPU.
 LogicalResult compileForCpu(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
-                            const KernelTargets& targets, std::vector<std::string>& symbols,
-                            std::vector<std::string>& notes) {
-  FailureOr<CpuImage> image = compileFusions(fusions, symbols, {targets.cpu, targets.threads});
+                            const KernelTargets& targets, Compiled& compiled, std::vector<std::string>& notes) {
+  FailureOr<CpuImage> image = compileFusions(fusions, compiled.symbols, {targets.cpu, targets.threads});
   if (failed(image)) return failure();
   SmallVector<StringRef> features(image->features.begin(), image->features.end());
   SmallVector<int64_t> offsets, none(fusions.size(), 0);
-  for (const std::string& symbol : symbols) offsets.push_back(static_cast<int64_t>(image->entries.at(symbol)));
+  for (auto [symbol, operands] : llvm::zip(compiled.symbols, compiled.operands)) {
+    offsets.push_back(static_cast<int64_t>(image->entries.at(symbol)));
+    operands.join(image->operands.at(symbol));
+  }
   plan_ir::ImageOp::create(builder, program.getLoc(), "cpu", image->cpu, builder.getStrArrayAttr(features), offsets,
                            none, none, image->code);
   notes.push_back(
@@ -27,14 +35,15 @@ LogicalResult compileForCpu(plan_ir::ProgramOp program, OpBuilder& builder, cons
 }
 
 LogicalResult compileForGpu(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
-                            const KernelTarget& target, unsigned threads, std::vector<std::string>& symbols,
+                            const KernelTarget& target, unsigned threads, Compiled& compiled,
                             std::vector<std::string>& notes) {
   FailureOr<CudaImage> image = compileCudaKernels(fusions, {target.architecture, threads});
   if (failed(image)) return failure();
   SmallVector<int64_t> none(fusions.size(), 0), grids, blocks;
-  symbols.clear();
-  for (size_t kernel : image->kernelOf) {
-    symbols.push_back(image->kernels[kernel].symbol);
+  compiled.symbols.clear();
+  for (auto [kernel, operands] : llvm::zip(image->kernelOf, compiled.operands)) {
+    compiled.symbols.push_back(image->kernels[kernel].symbol);
+    operands.join(image->kernels[kernel].operands);
     grids.push_back(image->kernels[kernel].mapping.grid);
     blocks.push_back(image->kernels[kernel].mapping.threads());
   }
@@ -68,13 +77,15 @@ LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& ta
   if (kernels.empty()) return success();
   OpBuilder builder(kernels.front());
   // The same names on every target: they are those of the distinct fusions.
-  std::vector<std::string> symbols;
+  Compiled compiled{{}, std::vector<KernelOperands>(fusions.size())};
   for (const KernelTarget& target : targets.list)
-    if (failed(target.isGpu() ? compileForGpu(program, builder, fusions, target, targets.threads, symbols, notes)
-                              : compileForCpu(program, builder, fusions, targets, symbols, notes)))
+    if (failed(target.isGpu() ? compileForGpu(program, builder, fusions, target, targets.threads, compiled, notes)
+                              : compileForCpu(program, builder, fusions, targets, compiled, notes)))
       return failure();
-  for (auto [kernel, symbol] : llvm::zip(kernels, symbols)) {
+  for (auto [kernel, symbol, operands] : llvm::zip(kernels, compiled.symbols, compiled.operands)) {
     kernel.setSymbol(symbol);
+    kernel.setAccess(operands.access);
+    kernel.setInPlace(operands.inPlace);
     kernel.getFusion().getBlocks().clear();
   }
   return success();

@@ -19,7 +19,9 @@ mlir::LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTarge
 // Finds the program's files, whose paths are relative to `modelFolder`, records size and hash of those that exist and
 // makes their paths relative to the folder of `planPath`. Values that lie in no file (computed while importing) are
 // written to `planPath`.data; `wroteData` says whether there were any. The caller removes that file if it fails later.
+// Then every initial byte of parameters and constants is read, on so many threads, and hashed; with no threads, none
+// is.
 mlir::LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelFolder,
-                                 const std::string& planPath, bool& wroteData);
+                                 const std::string& planPath, unsigned hashThreads, bool& wroteData);
 
 }  // namespace sheaf::codegen

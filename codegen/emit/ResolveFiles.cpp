@@ -1,10 +1,13 @@
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "codegen/emit/Emit.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Hash.h"
+#include "runtime/base/MappedFile.h"
 
 using namespace mlir;
 namespace fs = std::filesystem;
@@ -34,15 +37,65 @@ LogicalResult appendBytes(Operation* op, ElementsAttr value, std::string& out) {
   return success();
 }
 
+// A piece of initial bytes, and where its hash goes.
+struct Piece {
+  std::span<const std::byte> bytes;
+  int64_t* hash;
+};
+
+void hashPieces(ArrayRef<Piece> pieces, unsigned threads) {
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i; (i = next++) < pieces.size();) *pieces[i].hash = static_cast<int64_t>(xxh64(pieces[i].bytes));
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min<size_t>(threads, pieces.size()); ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+}
+
+// Appends hashes to the sources of parameters and constants that lie in files that exist.
+LogicalResult hashSources(plan_ir::ProgramOp program, ArrayRef<fs::path> paths, unsigned threads) {
+  std::vector<MappedFile> files(paths.size());
+  std::vector<std::pair<Operation*, SmallVector<int64_t>>> sources;
+  std::error_code ignored;
+  for (Operation& op : program.getBody().front()) {
+    auto source = op.getAttrOfType<DenseI64ArrayAttr>("source");
+    if (!source || source.size() != 3 || source[0] >= static_cast<int64_t>(paths.size())) continue;
+    MappedFile& file = files[source[0]];
+    if (file.path().empty() && fs::file_size(paths[source[0]], ignored) > 0 && !ignored) {
+      Expected<MappedFile> opened = MappedFile::open(paths[source[0]].string());
+      if (!opened.ok()) return op.emitError(opened.status().message());
+      file = std::move(*opened);
+    }
+    const uint64_t size = file.bytes().size(), begin = source[1], length = source[2];
+    if (begin > size || length > size - begin) continue;  // the file is not there, or another one
+    sources.emplace_back(&op, llvm::to_vector(source.asArrayRef()));
+    sources.back().second.resize(3 + llvm::divideCeil(length, kSourceHashBytes));
+  }
+  std::vector<Piece> pieces;
+  for (auto& [op, numbers] : sources) {
+    auto bytes = files[numbers[0]].bytes().subspan(numbers[1], numbers[2]);
+    for (size_t i = 3; i < numbers.size(); ++i) {
+      const size_t begin = (i - 3) * kSourceHashBytes;
+      pieces.push_back({bytes.subspan(begin, std::min<size_t>(bytes.size() - begin, kSourceHashBytes)), &numbers[i]});
+    }
+  }
+  hashPieces(pieces, threads);
+  for (auto& [op, numbers] : sources) op->setAttr("source", DenseI64ArrayAttr::get(op->getContext(), numbers));
+  return success();
+}
+
 }  // namespace
 
 LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelFolder, const std::string& planPath,
-                           bool& wroteData) {
+                           unsigned hashThreads, bool& wroteData) {
   wroteData = false;
   std::error_code ignored;
   fs::path planFolder = fs::absolute(planPath, ignored).lexically_normal().parent_path();
   Block& block = program.getBody().front();
   int64_t files = 0;
+  SmallVector<fs::path> paths;
   Operation* lastFile = nullptr;
   auto describe = [&](plan_ir::FileOp file, const fs::path& where) {
     uint64_t size = fs::file_size(where, ignored), hash = 0;
@@ -50,6 +103,7 @@ LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelF
     if (size)
       if (auto head = llvm::MemoryBuffer::getFileSlice(where.string(), std::min<uint64_t>(size, kFileHashBytes), 0))
         hash = fileHash(std::as_bytes(std::span((*head)->getBufferStart(), (*head)->getBufferSize())));
+    paths.push_back(where);
     fs::path relative = where.lexically_proximate(planFolder);
     file.setPath(relative.generic_string());
     file.setSize(size);
@@ -73,7 +127,8 @@ LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelF
   for (Operation& op : block)
     if (auto value = op.getAttrOfType<ElementsAttr>("value"))
       if (isa<plan_ir::ConstantOp, plan_ir::ParameterOp>(op) && failed(append(&op, value))) return failure();
-  if (data.empty()) return success();
+  auto hashed = [&] { return hashThreads ? hashSources(program, paths, hashThreads) : success(); };
+  if (data.empty()) return hashed();
 
   std::string path = planPath + ".data";
   auto write = [&]() -> Status {
@@ -87,7 +142,7 @@ LogicalResult resolveFiles(plan_ir::ProgramOp program, const std::string& modelF
   OpBuilder builder(program.getContext());
   lastFile ? builder.setInsertionPointAfter(lastFile) : builder.setInsertionPointToStart(&block);
   describe(plan_ir::FileOp::create(builder, program.getLoc(), "", int64_t(0), int64_t(0)), fs::absolute(path, ignored));
-  return success();
+  return hashed();
 }
 
 }  // namespace sheaf::codegen

@@ -33,7 +33,9 @@ struct Reader {
   SmallVector<int64_t> source(const Message& message) {
     if (!message.has_source()) return {};
     const plan::Source& from = message.source();
-    return {int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
+    SmallVector<int64_t> numbers{int64_t(from.file()), int64_t(from.offset()), int64_t(from.length())};
+    for (uint64_t hash : from.hashes()) numbers.push_back(static_cast<int64_t>(hash));
+    return numbers;
   }
 
   ElementTypeAttr typeOrNone(plan::ElementType type) {
@@ -132,7 +134,7 @@ void Reader::declarations() {
   }
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
-                     int64_t(k.operations()), int64_t(k.padding()),
+                     list(k.operand_access()), list(k.in_place()), int64_t(k.operations()), int64_t(k.padding()),
                      k.program() ? builder.getStringAttr(hexText(k.program())) : StringAttr());
   for (const plan::DigestTable& table : plan::kDigestTables) {
     const plan::DigestTable::List& list = (plan.digests().*table.get)();

@@ -9,20 +9,27 @@
 using namespace mlir;
 using namespace sheaf::plan_ir;
 
+static ParseResult parseAccess(OpAsmParser& parser, int64_t& access) {
+  StringRef keyword;
+  SMLoc where = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword)) return failure();
+  access = keyword == "r" ? kRead : keyword == "w" ? kWrite : keyword == "rw" ? kReadWrite : 0;
+  return access ? success() : ParseResult(parser.emitError(where, "expected r, w or rw"));
+}
+
+static StringRef accessWord(int64_t access) {
+  return access == kRead ? "r" : access == kWrite ? "w" : "rw";
+}
+
 // `r %x[0 : 4096 + rank * 1024], w %y[0 : 16]`
 static ParseResult parseOperands(OpAsmParser& parser, SmallVectorImpl<OpAsmParser::UnresolvedOperand>& buffers,
                                  DenseI64ArrayAttr& offsets, DenseI64ArrayAttr& bytes, DenseI64ArrayAttr& strides,
                                  DenseI64ArrayAttr& access) {
   SmallVector<int64_t> o, b, s, a;
   auto one = [&]() -> ParseResult {
-    StringRef keyword;
-    SMLoc where = parser.getCurrentLocation();
-    int64_t offset, size, stride = 0;
-    if (parser.parseKeyword(&keyword)) return failure();
-    int64_t mode = keyword == "r" ? kRead : keyword == "w" ? kWrite : keyword == "rw" ? kReadWrite : 0;
-    if (!mode) return parser.emitError(where, "expected r, w or rw");
-    if (parser.parseOperand(buffers.emplace_back()) || parser.parseLSquare() || parser.parseInteger(offset) ||
-        parser.parseColon() || parser.parseInteger(size))
+    int64_t mode, offset, size, stride = 0;
+    if (parseAccess(parser, mode) || parser.parseOperand(buffers.emplace_back()) || parser.parseLSquare() ||
+        parser.parseInteger(offset) || parser.parseColon() || parser.parseInteger(size))
       return failure();
     if (succeeded(parser.parseOptionalPlus()))
       if (parser.parseKeyword("rank") || parser.parseStar() || parser.parseInteger(stride)) return failure();
@@ -43,12 +50,36 @@ static void printOperands(OpAsmPrinter& printer, Operation*, OperandRange buffer
                           DenseI64ArrayAttr bytes, DenseI64ArrayAttr strides, DenseI64ArrayAttr access) {
   for (unsigned i = 0; i < buffers.size(); ++i) {
     if (i) printer << ", ";
-    printer << (access[i] == kRead ? "r " : access[i] == kWrite ? "w " : "rw ");
+    printer << accessWord(access[i]) << ' ';
     printer.printOperand(buffers[i]);
     printer << "[" << offsets[i] << " : " << bytes[i];
     if (strides[i]) printer << " + rank * " << strides[i];
     printer << "]";
   }
+}
+
+// `access [r, r, w] in_place [0, 1, 1]`; each is left out where it says nothing.
+static ParseResult parseKernelAccess(OpAsmParser& parser, DenseI64ArrayAttr& access, DenseI64ArrayAttr& inPlace) {
+  SmallVector<int64_t> a, p;
+  auto list = AsmParser::Delimiter::Square;
+  if (succeeded(parser.parseOptionalKeyword("access")) &&
+      parser.parseCommaSeparatedList(list, [&] { return parseAccess(parser, a.emplace_back()); }))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("in_place")) &&
+      parser.parseCommaSeparatedList(list, [&] { return parser.parseInteger(p.emplace_back()); }))
+    return failure();
+  access = parser.getBuilder().getDenseI64ArrayAttr(a);
+  inPlace = parser.getBuilder().getDenseI64ArrayAttr(p);
+  return success();
+}
+
+static void printKernelAccess(OpAsmPrinter& printer, Operation*, DenseI64ArrayAttr access, DenseI64ArrayAttr inPlace) {
+  if (!access.empty()) {
+    printer << "access [";
+    llvm::interleaveComma(access.asArrayRef(), printer, [&](int64_t one) { printer << accessWord(one); });
+    printer << "]";
+  }
+  if (!inPlace.empty()) printer << (access.empty() ? "" : " ") << "in_place [" << inPlace.asArrayRef() << "]";
 }
 
 // A list of instructions, which may be empty.

@@ -88,6 +88,7 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
   let summary = "a named tensor in a bucket, and where its initial bytes lie";
+  let description = [{ `source`: file, offset, length, then the hash of each piece; empty if there are no initial bytes. }];
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, DenseI64ArrayAttr:$permutation,
       UnitAttr:$trainable, I64Attr:$bucket, I64Attr:$offset, DenseI64ArrayAttr:$source, OptionalAttr<Plan_ElementType>:$source_type);
   let assemblyFormat = [{ $name `` $type $shape (`trainable` $trainable^)? `bucket` $bucket `at` $offset
@@ -95,7 +96,7 @@ def Plan_ParameterOp : Plan_Op<"parameter"> {
 }
 
 def Plan_ConstantOp : Plan_Op<"constant"> {
-  let summary = "a buffer filled from a file ([file, offset, length]) before the first step";
+  let summary = "a buffer filled from a file before the first step; `source` is that of a parameter";
   let description = [{ Before emission the bytes stand in the attribute `value` and `source` is empty. }];
   let arguments = (ins Plan_BufferType:$buffer, DenseI64ArrayAttr:$source, OptionalAttr<ElementsAttr>:$value);
   let assemblyFormat = "$buffer `source` $source attr-dict";
@@ -125,13 +126,15 @@ def Plan_ImageOp : Plan_Op<"image"> {
 def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let summary = "a kernel and the bytes it accesses of each operand";
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
-    `operations`: what it computes over all rows, in additions. `padding`: how many of the bytes lie between rows.
-    `program`: a hash of the fusion, by which `dataflow` knows the kernel. }];
-  let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block,
-      DenseI64ArrayAttr:$operand_bytes, DefaultValuedAttr<I64Attr, "0">:$operations,
+    `access`: what its code does with each operand, known once it is compiled. `in_place`: operands of one number other
+    than 0 may have one address. `operations`: what it computes over all rows, in additions. `padding`: how many of the
+    bytes lie between rows. `program`: a hash of the fusion, by which `dataflow` knows the kernel. }];
+  let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block, DenseI64ArrayAttr:$operand_bytes,
+      DenseI64ArrayAttr:$access, DenseI64ArrayAttr:$in_place, DefaultValuedAttr<I64Attr, "0">:$operations,
       DefaultValuedAttr<I64Attr, "0">:$padding, OptionalAttr<StrAttr>:$program);
   let regions = (region AnyRegion:$fusion);
-  let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes attr-dict-with-keyword ($fusion^)?";
+  let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes custom<KernelAccess>($access, $in_place) "
+      "attr-dict-with-keyword ($fusion^)?";
 }
 
 def Plan_DigestsOp : Plan_Op<"digests"> {

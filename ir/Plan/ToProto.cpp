@@ -32,11 +32,12 @@ struct Writer {
 
   template <typename Field>
   void source(ArrayRef<int64_t> from, Field* to) {
-    if (from.size() != 3) return;
+    if (from.size() < 3) return;
     plan::Source* source = to->mutable_source();
     source->set_file(from[0]);
     source->set_offset(from[1]);
     source->set_length(from[2]);
+    for (int64_t hash : from.drop_front(3)) source->add_hashes(static_cast<uint64_t>(hash));
   }
 
   LogicalResult declaration(Operation* op);
@@ -143,6 +144,8 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_rows(k.getRows());
         out->set_block(k.getBlock());
         for (int64_t bytes : k.getOperandBytes()) out->add_operand_bytes(bytes);
+        for (int64_t access : k.getAccess()) out->add_operand_access(static_cast<plan::Access>(access));
+        for (int64_t number : k.getInPlace()) out->add_in_place(static_cast<uint32_t>(number));
         out->set_operations(k.getOperations());
         out->set_padding(k.getPadding());
         uint64_t program = 0;

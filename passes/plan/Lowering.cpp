@@ -125,10 +125,10 @@ void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, String
   if (fresh) {
     SmallVector<int64_t> bytes;
     for (const Operand& operand : operands) bytes.push_back(operand.bytes);
-    auto kernel =
-        KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(), int64_t(fusion.getRows()),
-                         int64_t(fusion.getBlock()), bytes, train::fusionOperations(fusion),
-                         train::paddingBytes(fusion), head.getStringAttr(hexText(xxh64(text))));
+    auto kernel = KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(),
+                                   int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes, ArrayRef<int64_t>(),
+                                   ArrayRef<int64_t>(), train::fusionOperations(fusion), train::paddingBytes(fusion),
+                                   head.getStringAttr(hexText(xxh64(text))));
     Block* block = head.createBlock(&kernel.getFusion());
     SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
     block->addArguments(fusion->getOperandTypes(), locations);

@@ -37,6 +37,9 @@ inline uint64_t fileHash(std::span<const std::byte> file) {
   return xxh64(file.first(std::min(file.size(), kFileHashBytes)));
 }
 
+// plan.proto's Source.hashes are of pieces of so many bytes.
+inline constexpr uint64_t kSourceHashBytes = uint64_t{16} << 20;
+
 // A finaliser that spreads every bit of its argument over the result (splitmix64).
 inline uint64_t mixBits(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;

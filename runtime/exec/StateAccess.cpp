@@ -140,6 +140,12 @@ Status StateAccess::writeValues(int bucket, uint64_t begin, plan::ElementType ty
   return exact == kParameters ? Status() : into(exact);
 }
 
+bool StateAccess::holds(int bucket, uint64_t begin, uint64_t end) const {
+  if (!place(bucket, kParameters).sharded) return true;
+  const uint64_t shard = plan_.buckets(bucket).elements() / ranksOf(plan_);
+  return begin < (firstRank_ + ranks_.size()) * shard && end > firstRank_ * shard;
+}
+
 Status StateAccess::writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const {
   uint64_t size = elementBytes(bucket, slot);
   std::vector<std::byte> zeros(std::min<uint64_t>((end - begin) * size, 1 << 20));

@@ -44,6 +44,9 @@ class StateAccess {
   // Writes values of any float type into the parameters (rounded) and into the master weights, if there are any.
   Status writeValues(int bucket, uint64_t begin, plan::ElementType type, std::span<const std::byte> values) const;
 
+  // Whether a rank of this process holds any of the elements [begin, end), as parameters or as master weights.
+  bool holds(int bucket, uint64_t begin, uint64_t end) const;
+
   plan::ElementType elementType(int bucket, int slot) const;
   uint64_t elementBytes(int bucket, int slot) const;
   const plan::Plan& plan() const { return plan_; }

@@ -30,12 +30,14 @@ Expected<MappedFile> WeightFiles::open(const plan::File& file) const {
     return Status::error(cat("initial weights: ", path, " has ", mapped->bytes().size(),
                              " bytes, the plan was made from ", file.size(), "; compile again or restore the file"));
   if (fileHash(mapped->bytes()) != file.hash())
-    return Status::error(
-        cat("initial weights: ", path, " has changed since the plan was made; compile again or restore the file"));
+    return Status::error(cat("initial weights: ", path, " has changed since the plan was made: its first ",
+                             bytesText(std::min<uint64_t>(file.size(), kFileHashBytes)),
+                             " have another hash; compile again or restore the file"));
   return mapped;
 }
 
-Expected<std::span<const std::byte>> WeightFiles::bytes(const plan::Source& source) {
+Expected<std::span<const std::byte>> WeightFiles::bytes(
+    const plan::Source& source, const std::function<bool(uint64_t begin, uint64_t end)>& reads) {
   size_t index = source.file();
   if (!opened_[index]) {
     Expected<MappedFile> file = open(plan_.files(static_cast<int>(index)));
@@ -48,7 +50,16 @@ Expected<std::span<const std::byte>> WeightFiles::bytes(const plan::Source& sour
     return Status::error(cat("initial weights: ", files_[index].path(), " has ", all.size(), " bytes, the plan reads ",
                              source.length(), " at ", source.offset(),
                              "; the file is truncated or not the one that the plan was made from"));
-  return all.subspan(source.offset(), source.length());
+  std::span<const std::byte> bytes = all.subspan(source.offset(), source.length());
+  for (int i = 0; i < source.hashes_size(); ++i) {
+    const uint64_t begin = static_cast<uint64_t>(i) * kSourceHashBytes;
+    const uint64_t end = std::min(begin + kSourceHashBytes, source.length());
+    if (reads(begin, end) && xxh64(bytes.subspan(begin, end - begin)) != source.hashes(i))
+      return Status::error(cat("initial weights: ", files_[index].path(),
+                               " has changed since the plan was made: its bytes [", source.offset() + begin, ", ",
+                               source.offset() + end, ") have another hash; compile again or restore the file"));
+  }
+  return bytes;
 }
 
 }  // namespace sheaf::exec

@@ -1,6 +1,7 @@
 // The files of a plan's initial weights.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +18,10 @@ class WeightFiles {
   // whole path, then the file name.
   WeightFiles(const plan::Plan& plan, std::string planFolder, std::string weightsFolder);
 
-  // The bytes of a source. Maps the file at first use; its size and the hash of its head must be those in the plan.
-  Expected<std::span<const std::byte>> bytes(const plan::Source& source);
+  // The bytes of a source. Maps the file at first use; its size and the hash of its head must be those in the plan, if
+  // it states them. So must be the hash of each piece [begin, end) of the source of which `reads` says that it is read.
+  Expected<std::span<const std::byte>> bytes(const plan::Source& source,
+                                             const std::function<bool(uint64_t begin, uint64_t end)>& reads);
 
  private:
   Expected<MappedFile> open(const plan::File& file) const;

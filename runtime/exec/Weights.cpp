@@ -121,7 +121,8 @@ Status clearPadding(const StateAccess& state, bool states) {
 
 Status loadConstants(const StateAccess& state, WeightFiles& files) {
   for (const plan::Constant& constant : state.plan().constants()) {
-    Expected<std::span<const std::byte>> bytes = files.bytes(constant.source());
+    Expected<std::span<const std::byte>> bytes =
+        files.bytes(constant.source(), [](uint64_t, uint64_t) { return true; });
     if (!bytes.ok()) return bytes.status();
     SHEAF_RETURN_IF_ERROR(state.writeBuffer(constant.buffer(), *bytes));
   }
@@ -161,10 +162,13 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
       SHEAF_RETURN_IF_ERROR(loadNamed(state, parameter, *tensor));
       continue;
     }
-    Expected<std::span<const std::byte>> bytes = files.bytes(parameter.source());
+    const int bucket = static_cast<int>(parameter.bucket());
+    const uint64_t size = plan::elementBytes(plan::sourceType(parameter));
+    Expected<std::span<const std::byte>> bytes = files.bytes(parameter.source(), [&](uint64_t begin, uint64_t end) {
+      return state.holds(bucket, parameter.offset() + begin / size, parameter.offset() + end / size);
+    });
     if (!bytes.ok()) return Status::error(cat("parameter '", parameter.name(), "': ", bytes.status().message()));
-    SHEAF_RETURN_IF_ERROR(state.writeValues(static_cast<int>(parameter.bucket()), parameter.offset(),
-                                            plan::sourceType(parameter), *bytes));
+    SHEAF_RETURN_IF_ERROR(state.writeValues(bucket, parameter.offset(), plan::sourceType(parameter), *bytes));
   }
   return {};
 }

@@ -76,10 +76,11 @@ class ComputeMeasurement {
     return group;
   }
 
-  void addOperand(plan::KernelLaunch& launch, uint64_t bytes, const plan::SampleKernel& sample, size_t i) {
-    const int place = sample.placeOf[i];
-    plan::Operand operand = place < 0 ? timer_.place(bytes, sample.access[i]) : launch.operands(place);
-    operand.set_access(sample.access[i]);
+  void addOperand(plan::KernelLaunch& launch, const plan::Kernel& kernel, const plan::SampleKernel& sample, int i) {
+    const int place = sample.placeOf[static_cast<size_t>(i)];
+    const plan::Access access = kernel.operand_access(i);
+    plan::Operand operand = place < 0 ? timer_.place(kernel.operand_bytes(i), access) : launch.operands(place);
+    operand.set_access(access);
     *launch.add_operands() = operand;
   }
 
@@ -109,8 +110,7 @@ class ComputeMeasurement {
         launch->set_kernel(static_cast<uint32_t>(sample.kernel));
         launch->set_rows(kernel.rows());
         launch->set_block(kernel.block());
-        for (int i = 0; i < kernel.operand_bytes_size(); ++i)
-          addOperand(*launch, kernel.operand_bytes(i), sample, static_cast<size_t>(i));
+        for (int i = 0; i < kernel.operand_bytes_size(); ++i) addOperand(*launch, kernel, sample, i);
         timer_.add(std::move(instruction));
       }
     }

@@ -187,15 +187,16 @@ Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests) {
 }
 
 Status requireDigests(const Plan& plan) {
-  auto missing = [&](const DigestTable& table) {
-    return Status::error(cat("the plan has no digests of its table ", table.name,
-                             ", so it cannot be checked against what was compiled; compile the model again, or "
-                             "state them with `sheaf assemble --redigest`"));
-  };
+  std::vector<std::string> missing;
   for (size_t i = 0; i < std::size(kTables); ++i)
     if ((plan.digests().*kDigestTables[i].get)().empty() && !kTables[i].hashes(plan).empty())
-      return missing(kDigestTables[i]);
-  return plan.digests().dataflow().empty() ? missing(kDataflow) : Status();
+      missing.push_back(kDigestTables[i].name);
+  if (plan.digests().dataflow().empty()) missing.push_back(kDataflow.name);
+  if (missing.empty()) return {};
+  return Status::error(cat("the plan has no digests of its table", missing.size() > 1 ? "s " : " ",
+                           listText(missing, std::size(kDigestTables)),
+                           ", so it cannot be checked against what was compiled; compile the model again, or "
+                           "state them with `sheaf assemble --redigest`"));
 }
 
 }  // namespace sheaf::plan

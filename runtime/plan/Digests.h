@@ -22,7 +22,7 @@ Status checkTables(const Plan& plan);
 // The same for the table `dataflow`.
 Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests);
 
-// Whether no table lacks its digests. The error names the first that does.
+// Whether no table lacks its digests. The error names all that do.
 Status requireDigests(const Plan& plan);
 
 }  // namespace sheaf::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan {
@@ -32,7 +33,7 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
       Operand* operand = launch->add_operands();
       operand->set_offset(place < 0 ? end : launch->operands(place).offset());
       operand->set_bytes(kernel.operand_bytes(i));
-      operand->set_access(sample.access[static_cast<size_t>(i)]);
+      operand->set_access(kernel.operand_access(i));
       if (place < 0) end = aligned(end + kernel.operand_bytes(i));
     }
     bytes = std::max(bytes, end);
@@ -46,6 +47,7 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
   whole->set_access(WRITE);
   plan.mutable_memory()->set_peak_bytes(bytes);
   plan.mutable_memory()->set_library_bytes(libraryBytes(plan));
+  declareMemoryByKind(plan);
 }
 
 bool isProbe(const Plan& plan) {
@@ -61,9 +63,8 @@ std::vector<SampleKernel> samplesOf(const Plan& probe) {
     if (!instruction.has_kernel()) continue;
     const KernelLaunch& launch = instruction.kernel();
     const Kernel& kernel = probe.kernels(static_cast<int>(launch.kernel()));
-    SampleKernel sample{static_cast<int>(launch.kernel()), {}, {}};
+    SampleKernel sample{static_cast<int>(launch.kernel()), {}};
     for (int i = 0; i < launch.operands_size(); ++i) {
-      sample.access.push_back(launch.operands(i).access());
       int place = -1;
       for (int earlier = 0; earlier < i && place < 0; ++earlier)
         if (sample.placeOf[static_cast<size_t>(earlier)] < 0 &&

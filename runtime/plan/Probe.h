@@ -12,9 +12,7 @@ namespace sheaf::plan {
 // A kernel to be measured: of the probe's, launched over all its rows.
 struct SampleKernel {
   int kernel = 0;
-  // Of its operands, whose sizes are Kernel.operand_bytes; results, which come last, are written. An operand may lie
-  // where an earlier one does: the index of that one, or -1.
-  std::vector<Access> access;
+  // Of its operands: the index of an earlier one where it lies in place of that, or -1.
   std::vector<int> placeOf;
 };
 

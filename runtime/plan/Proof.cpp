@@ -171,9 +171,8 @@ class Proof {
     return checkDataflow(plan_, dataflow.digests);
   }
 
-  // What is declared of the kinds of memory, if anything is; the peak is a matter of the tables.
+  // What is declared of the kinds of memory; the peak, and that no kind is missing, is a matter of the tables.
   Status memory() const {
-    if (plan_.memory().by_kind().empty()) return {};
     std::map<BufferKind, uint64_t> kinds = memoryByKind(plan_);
     for (const KindBytes& declared : plan_.memory().by_kind())
       if (uint64_t held = kinds[declared.kind()]; held != declared.bytes())

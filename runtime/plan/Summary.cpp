@@ -129,6 +129,15 @@ std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan) {
   return Liveness(plan).run();
 }
 
+void declareMemoryByKind(Plan& plan) {
+  plan.mutable_memory()->clear_by_kind();
+  for (const auto& [kind, bytes] : memoryByKind(plan)) {
+    KindBytes* held = plan.mutable_memory()->add_by_kind();
+    held->set_kind(kind);
+    held->set_bytes(bytes);
+  }
+}
+
 Summary summarize(const Plan& plan) {
   Summary summary;
   for (const Parameter& parameter : plan.parameters())

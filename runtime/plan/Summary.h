@@ -43,6 +43,8 @@ struct Summary {
 // prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
 // a persistent one always. All seven kinds are present. The plan must be verified.
 std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan);
+// Writes them into the plan's table.
+void declareMemoryByKind(Plan& plan);
 
 Summary summarize(const Plan& plan);
 

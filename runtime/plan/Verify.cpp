@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
@@ -86,6 +87,14 @@ class TableVerifier {
     if (plan_.memory().peak_bytes() != top)
       return wrong("memory.peak_bytes",
                    cat("declared are ", plan_.memory().peak_bytes(), " bytes, the topmost buffer ends at ", top));
+    std::set<int> declared;
+    for (const KindBytes& kind : plan_.memory().by_kind())
+      if (!declared.insert(kind.kind()).second)
+        return wrong("memory.by_kind", cat("the bytes of ", word(kind.kind()), " are declared twice"));
+    for (const Buffer& buffer : plan_.buffers())
+      if (!declared.contains(buffer.kind()))
+        return wrong("memory.by_kind", cat("no bytes of ", word(buffer.kind()), " are declared, and buffer '",
+                                           buffer.name().substr(0, 120), "' has some"));
 
     std::vector<int> order(static_cast<size_t>(plan_.buffers_size()));
     std::iota(order.begin(), order.end(), 0);
@@ -126,6 +135,9 @@ class TableVerifier {
         (file.size() != 0 && source.offset() + source.length() > file.size()))
       return wrong(what, cat("its source, ", source.length(), " bytes at ", source.offset(), ", lies outside file '",
                              file.path(), "' of ", file.size()));
+    const uint64_t pieces = (source.length() + kSourceHashBytes - 1) / kSourceHashBytes;
+    if (source.hashes_size() > 0 && static_cast<uint64_t>(source.hashes_size()) != pieces)
+      return wrong(what, cat("its source has hashes of ", source.hashes_size(), " pieces, it consists of ", pieces));
     return {};
   }
 
@@ -301,6 +313,18 @@ class TableVerifier {
   Status kernels() {
     if (plan_.kernels_size() > 0 && plan_.images_size() == 0)
       return wrong("images", cat("there is none for the plan's ", plan_.kernels_size(), " kernels"));
+    for (int i = 0; i < plan_.kernels_size(); ++i) {
+      const Kernel& kernel = plan_.kernels(i);
+      const std::string what = named("kernel", i, kernel.symbol());
+      if (kernel.operand_access_size() != kernel.operand_bytes_size())
+        return wrong(what, cat("it states what it does with ", kernel.operand_access_size(), " of its ",
+                               kernel.operand_bytes_size(), " operands; compile the model again"));
+      for (int access : kernel.operand_access())
+        if (access < READ || access > READ_WRITE) return wrong(what, "an operand has no access");
+      if (kernel.in_place_size() != 0 && kernel.in_place_size() != kernel.operand_bytes_size())
+        return wrong(what, cat("it states of ", kernel.in_place_size(), " of its ", kernel.operand_bytes_size(),
+                               " operands which may have one address"));
+    }
     std::set<std::string> targets;
     for (int i = 0; i < plan_.images_size(); ++i) {
       const KernelImage& image = plan_.images(i);

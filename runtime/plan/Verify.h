@@ -22,4 +22,8 @@ Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 // Its part for the three instruction lists; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);
 
+// Whether a launch, whose operands have been found in the arena, does with each what its kernel does, and gives one
+// address only to operands for which the kernel allows that. The error names kernel and operand.
+Status checkLaunch(const Plan& plan, const KernelLaunch& launch);
+
 }  // namespace sheaf::plan

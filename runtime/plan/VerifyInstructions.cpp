@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,7 +34,12 @@ class InstructionVerifier {
  public:
   explicit InstructionVerifier(const Plan& plan)
       : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())), devices_(devicesOf(plan)) {
-    for (const Bucket& bucket : plan.buckets()) buckets_.insert(bucket.name());
+    for (uint32_t update = 1; const Bucket& bucket : plan.buckets()) {
+      buckets_.insert(bucket.name());
+      updateOf_[bucket.parameter_buffer()] = update;
+      if (bucket.master()) updateOf_[bucket.states(0).buffer()] = update;
+      ++update;
+    }
     updated_.resize(static_cast<size_t>(plan.buckets_size()));
   }
 
@@ -144,6 +150,20 @@ class InstructionVerifier {
         return wrong(cat("operand ", i, " does not start at a multiple of the ", alignment,
                          " bytes that a GPU loads and stores at a time"));
     }
+    if (Status status = checkLaunch(plan_, launch); !status.ok()) return wrong(status.message());
+    return updatesDeclared(launch);
+  }
+
+  // Who changes parameters is declared to: what holds for updates is shown of those.
+  Status updatesDeclared(const KernelLaunch& launch) const {
+    for (const Operand& operand : launch.operands()) {
+      if (operand.access() == READ) continue;
+      auto updates = updateOf_.find(operand.buffer());
+      if (updates != updateOf_.end() && updates->second != instruction_->updates_bucket())
+        return wrong(cat("it writes the parameters of bucket '",
+                         plan_.buckets(static_cast<int>(updates->second - 1)).name(),
+                         "' and is not declared as its update"));
+    }
     return {};
   }
 
@@ -235,6 +255,7 @@ class InstructionVerifier {
   const uint64_t ranks_;
   const Devices devices_;
   std::set<std::string> buckets_;
+  std::map<uint32_t, uint32_t> updateOf_;  // from a buffer of parameters to `updates_bucket` of who writes it
   std::set<int> outputs_;
   std::vector<bool> updated_;
   std::string_view section_;

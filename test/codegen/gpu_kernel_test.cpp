@@ -38,6 +38,42 @@ std::string ptxOf(Program& program, int architecture) {
   return succeeded(ptx) ? *ptx : "";
 }
 
+// What the code of a program's one kernel does with its operands, the same on both targets.
+codegen::KernelOperands operandsOf(Program& program) {
+  auto distinct = codegen::distinctPrograms(program.fusions);
+  EXPECT_EQ(distinct->programs.size(), 1u);
+  std::unique_ptr<mlir::MLIRContext> context = codegen::createGpuContext();
+  mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(context.get()));
+  mlir::OpBuilder builder = mlir::OpBuilder::atBlockEnd(module->getBody());
+  auto kernels = mlir::gpu::GPUModuleOp::create(builder, module->getLoc(), "kernels");
+  const codegen::RowProgram& one = distinct->programs.front();
+  const codegen::KernelOperands gpu =
+      codegen::emitGpuRowKernel(one, codegen::chooseMapping(one, 0), {}, "kernel", kernels);
+  const codegen::KernelOperands& cpu = program.image.operands.begin()->second;
+  EXPECT_EQ(cpu.access, gpu.access);
+  EXPECT_EQ(cpu.inPlace, gpu.inPlace);
+  return cpu;
+}
+
+// A fusion's operands are in order of first use: the bias before x, the factor of weight decay before the parameters.
+TEST(KernelOperands, AreWhatTheCodeLoadsAndStores) {
+  using List = llvm::SmallVector<int64_t>;
+  constexpr int64_t kRead = 1, kWrite = 2;
+  for (int64_t columns : {33, 768, 5000}) {
+    SCOPED_TRACE("columns " + std::to_string(columns));
+    Program bias(withShape(kBiasGelu, 64, columns), kPipeline);
+    EXPECT_EQ(operandsOf(bias).access, (List{kRead, kRead, kWrite}));
+    EXPECT_EQ(operandsOf(bias).inPlace, (List{0, 1, 1}));
+    // Its sums of columns are cleared before they are added to, and lie where nothing else does.
+    Program sums(withShape(kGeluBackward, 64, columns), kPipeline);
+    EXPECT_EQ(operandsOf(sums).access, (List{kRead, kRead, kWrite, kWrite}));
+    EXPECT_EQ(operandsOf(sums).inPlace, (List{1, 1, 1, 0}));
+  }
+  Program update(withShape(kAdamW, 37, 1000), kPipeline);
+  EXPECT_EQ(operandsOf(update).access, (List{kRead, kRead, kRead, kRead, kRead, kRead, kRead, kWrite, kWrite, kWrite}));
+  EXPECT_EQ(operandsOf(update).inPlace, (List{0, 1, 1, 1, 1, 0, 0, 1, 1, 1}));
+}
+
 // Rows within a part of a warp, a warp, several warps, and in rounds; with whole vectors, and without.
 TEST(GpuKernel, RowsOfEveryLength) {
   for (int64_t columns :

@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer steps and configurations, for instrumented tools")
     parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
-    parser.add_argument("--json", help="write the counts and the failures there")
+    parser.add_argument("--json", help="write the counts, the failures and the skips there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
@@ -45,11 +45,13 @@ def main():
         print("\n".join(case.name for case in cases))
         return 0
 
-    failures = []
+    failures, skips = [], []
 
     def report(case, outcome, text, seconds):
         if outcome == "failed":
             failures.append({"case": case.name, "message": text})
+        if outcome == "skipped":
+            skips.append({"case": case.name, "message": text})
         if args.verbose or outcome != "passed":
             print(f"{outcome:>8}  {case.name}  ({seconds:.1f} s)", flush=True)
             if text:
@@ -59,7 +61,7 @@ def main():
     counts = run_cases(cases, args.jobs, args.only, report)
     print(f"end to end: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({**counts, "failures": failures}))
+        pathlib.Path(args.json).write_text(json.dumps({**counts, "failures": failures, "skips": skips}))
     return 1 if counts["failed"] else 0
 
 

@@ -22,6 +22,10 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
   plan.scalar one_minus_lr_times 0.01
   // CHECK: plan.kernel "k" rows 4 block 2 bytes [64, 64]
   plan.kernel "k" rows 4 block 2 bytes [64, 64]
+  // CHECK: plan.kernel "l" rows 4 block 2 bytes [64, 64, 64] access [r, rw, w] in_place [1, 0, 1] attributes {operations = 9 : i64}
+  plan.kernel "l" rows 4 block 2 bytes [64, 64, 64] access [r, rw, w] in_place [1, 0, 1] attributes {operations = 9 : i64}
+  // CHECK: plan.kernel "m" rows 4 block 2 bytes [64] access [w]
+  plan.kernel "m" rows 4 block 2 bytes [64] access [w]
   plan.prologue {
   }
   plan.body {

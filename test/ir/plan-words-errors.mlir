@@ -26,3 +26,10 @@ plan.program {
 // expected-error @below {{'pray' is not one of stop, skip}}
 plan.program attributes {training = {on_nan = #plan<on_nan pray>}} {
 }
+
+// -----
+
+plan.program {
+  // expected-error @below {{expected r, w or rw}}
+  plan.kernel "k" rows 4 block 2 bytes [64] access [x]
+}

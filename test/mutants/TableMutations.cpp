@@ -205,6 +205,10 @@ std::vector<Mutation> otherFiles(const Plan& plan) {
     p.mutable_constants(i)->set_buffer(p.constants(j).buffer());
     p.mutable_constants(j)->set_buffer(first);
   });
+  m.each(plan.parameters_size(), "other hash of parameter", [](Plan& p, int i) {
+    plan::Source& source = *p.mutable_parameters(i)->mutable_source();
+    source.hashes_size() ? source.set_hashes(0, source.hashes(0) ^ 1) : source.add_hashes(1);
+  });
   m.each(plan.constants_size(), "other bytes of constant", [](Plan& p, int i) {
     plan::Source& source = *p.mutable_constants(i)->mutable_source();
     source.set_length(source.length() - 1);
@@ -221,6 +225,18 @@ std::vector<Mutation> otherKernels(const Plan& plan) {
   });
   m.each(plan.kernels_size(), "another program of kernel",
          [](Plan& p, int i) { p.mutable_kernels(i)->set_program(p.kernels(i).program() + 1); });
+  for (int i = 0; i < plan.kernels_size(); ++i)
+    for (int operand = 0; operand < plan.kernels(i).operand_access_size(); ++operand) {
+      const std::string of = cat(" of operand ", operand, " of kernel ", i);
+      m.add("another access" + of, [i, operand](Plan& p) {
+        plan::Kernel& kernel = *p.mutable_kernels(i);
+        kernel.set_operand_access(operand, kernel.operand_access(operand) == plan::READ ? plan::WRITE : plan::READ);
+      });
+      m.add("another place" + of, [i, operand](Plan& p) {
+        plan::Kernel& kernel = *p.mutable_kernels(i);
+        kernel.set_in_place(operand, kernel.in_place(operand) + 1);
+      });
+    }
   m.instructions([](Maker& m, const Instruction& instruction, const std::string& name, const auto& at) {
     if (!instruction.has_kernel()) return;
     for (int k = 0; k < m.plan.kernels_size(); ++k)
@@ -335,6 +351,15 @@ std::vector<Mutation> repeatedAtTheEnd(const Plan& plan) {
         const Instruction again = p.body(i);
         *p.add_body() = again;
         p.mutable_body(p.body_size() - 1)->clear_updates_bucket();
+      });
+  // With such a declaration it seems to change nothing.
+  for (int i = 0; i < plan.body_size(); ++i)
+    if (plan.body(i).has_kernel())
+      m.add(cat(plan::describe(plan, "body", i, plan.body(i)), " again, and declared to read only"), [i](Plan& p) {
+        Instruction again = p.body(i);
+        again.clear_updates_bucket();
+        for (Operand& operand : *again.mutable_kernel()->mutable_operands()) operand.set_access(plan::READ);
+        *p.add_body() = again;
       });
   return m.list;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -81,6 +82,7 @@ class TrainingPlan {
     step(static_cast<uint64_t>(batch / ranks));
     plan.mutable_memory()->set_peak_bytes(end_);
     plan.mutable_memory()->set_library_bytes(sheaf::plan::libraryBytes(plan));
+    sheaf::plan::declareMemoryByKind(plan);
   }
 
   sheaf::plan::Plan plan;
@@ -172,6 +174,7 @@ class TrainingPlan {
     kernel->set_rows(static_cast<int64_t>((stage_ >= 1 ? shard : whole) / sizeof(float)));
     kernel->set_block(8);
     for (int i = 0; i < 4; ++i) kernel->add_operand_bytes(i == 3 ? sizeof(float) : stage_ >= 1 ? shard : whole);
+    for (int i = 0; i < 4; ++i) kernel->add_operand_access(i % 2 ? sheaf::plan::READ : sheaf::plan::READ_WRITE);
     sheaf::plan::KernelImage* image = plan.add_images();
     image->set_target("cpu");
     image->add_entries();

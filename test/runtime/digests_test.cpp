@@ -48,9 +48,11 @@ Plan digested() {
     constant.mutable_source()->set_offset(plan.constants_size() * 64);
     constant.mutable_source()->set_length(64);
   }
-  plan::State& state = *plan.mutable_buckets(0)->add_states();
-  state.set_name("variance");
-  state.set_buffer(place("variance", plan::OPTIMIZER, true));
+  for (const char* name : {"variance", "average"}) {
+    plan::State& state = *plan.mutable_buckets(0)->add_states();
+    state.set_name(name);
+    state.set_buffer(place(name, plan::OPTIMIZER, true));
+  }
   // Another kernel, of which the plan launches both.
   *plan.add_kernels() = plan.kernels(0);
   plan.mutable_kernels(0)->set_program(11);
@@ -64,13 +66,17 @@ Plan digested() {
       plan::Instruction second = plan.body(i);
       second.clear_updates_bucket();
       second.mutable_kernel()->set_kernel(1);
-      second.mutable_kernel()->mutable_operands(0)->set_access(plan::READ);
-      second.mutable_kernel()->mutable_operands(2)->set_buffer(state.buffer());
+      for (int operand : {0, 2}) {
+        plan::Operand& changed = *second.mutable_kernel()->mutable_operands(operand);
+        changed.set_buffer(plan.buckets(0).states(1 + operand / 2).buffer());
+        changed.clear_shard_stride();
+      }
       *plan.add_body() = second;
       // Before the record that lets the next step have the inputs.
       plan.mutable_body()->SwapElements(plan.body_size() - 1, plan.body_size() - 2);
       break;
     }
+  plan::declareMemoryByKind(plan);
   plan::redigest(plan);
   return plan;
 }
@@ -156,6 +162,13 @@ const Change kAttacks[] = {
      "kernel 'decay' (table kernels, entry 0)"},
     {"LaunchOfAnotherKernel", [](Plan& p) { p.mutable_body(p.body_size() - 2)->mutable_kernel()->set_kernel(0); },
      "what a step makes of the state 'variance' of bucket 'all' (table dataflow, entry 5)"},
+    {"KernelInPlace",
+     [](Plan& p) {
+       for (int i = 0; i < 4; ++i) p.mutable_kernels(1)->add_in_place(1);
+     },
+     "kernel 'decay' (table kernels, entry 1)"},
+    {"InitialBytesHash", [](Plan& p) { p.mutable_parameters(1)->mutable_source()->add_hashes(7); },
+     "parameter 'b' (table parameters, entry 1)"},
     {"KernelEntryElsewhere", [](Plan& p) { p.mutable_images(0)->mutable_entries(1)->set_offset(0); },
      "kernel 'update' in image 'cpu' (table kernel_entries, entry 0)"},
     {"KernelEntriesExchanged", [](Plan& p) { p.mutable_images(0)->mutable_entries()->SwapElements(0, 1); },
@@ -245,8 +258,11 @@ TEST(Digests, APlanWithoutThemIsReadOnlyIfThatIsAccepted) {
   Plan plan = digested();
   plan.clear_digests();
   ASSERT_TRUE(plan::writePlan(folder / "a.plan", plan).ok());
-  EXPECT_THAT(plan::readProvedPlan(folder / "a.plan").status().message(),
-              AllOf(HasSubstr("a.plan: "), HasSubstr("no digests of its table training")));
+  EXPECT_THAT(
+      plan::readProvedPlan(folder / "a.plan").status().message(),
+      AllOf(HasSubstr("a.plan: "),
+            HasSubstr("no digests of its tables training, scalars, inputs, files, buckets, parameters, constants, "
+                      "kernels, kernel_entries, images, floor, dataflow, so it cannot")));
   EXPECT_TRUE(plan::readProvedPlan(folder / "a.plan", plan::Undigested::kAccepted).ok());
 }
 

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <thread>
 
+#include "runtime/base/Hash.h"
 #include "runtime/exec/StepLedger.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/exec/WeightFiles.h"
 #include "runtime/exec/Weights.h"
 #include "test/runtime/TrainingPlan.h"
 #include "tools/sheaf-run/Options.h"
@@ -41,6 +43,43 @@ TEST(StepScalars, EveryKind) {
               ElementsAre(0.25f, f(lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))), f(1 - std::pow(0.9, 3)),
                           f(std::sqrt(1 - std::pow(0.999, 3))), 3.f, 0.f, 2.f));
   EXPECT_EQ(exec::stepScalars(plan, lr, 1)[7], 1.f);
+}
+
+// Initial bytes of three pieces: those that are read must have the hashes that the plan states.
+TEST(WeightFiles, HashesOfThePiecesThatAreRead) {
+  testing::TemporaryFolder folder;
+  constexpr uint64_t kOffset = 100, kLength = 2 * kSourceHashBytes + 5000;
+  std::string file(kOffset + kLength + 50, '\0');
+  for (size_t i = 0; i < file.size(); i += 1000) file[i] = static_cast<char>(i / 1000);
+  plan::Plan plan;
+  plan.add_files()->set_path("weights.bin");
+  plan.mutable_files(0)->set_size(file.size());
+  plan.mutable_files(0)->set_hash(fileHash(std::as_bytes(std::span(file))));
+  plan::Source source;
+  source.set_offset(kOffset);
+  source.set_length(kLength);
+  for (uint64_t begin = 0; begin < kLength; begin += kSourceHashBytes)
+    source.add_hashes(
+        xxh64(std::string_view(file).substr(kOffset + begin, std::min(kSourceHashBytes, kLength - begin))));
+  ASSERT_EQ(source.hashes_size(), 3);
+  // The error for a file with one byte changed (0: none), if only the pieces from `from` on are read.
+  auto errorOf = [&](size_t changed, uint64_t from) {
+    std::string damaged = file;
+    if (changed > 0) damaged[changed] ^= 4;
+    testing::writeFile(folder / "weights.bin", damaged);
+    exec::WeightFiles files(plan, folder.path(), "");
+    return files.bytes(source, [&](uint64_t begin, uint64_t) { return begin >= from; }).status().message();
+  };
+  EXPECT_EQ(errorOf(0, 0), "");
+  EXPECT_THAT(errorOf(60000, 0),
+              HasSubstr("has changed since the plan was made: its first 64.0 KiB have another hash"));
+  EXPECT_THAT(errorOf(kOffset + kSourceHashBytes - 1, 0),
+              HasSubstr("has changed since the plan was made: its bytes [100, 16777316) have another hash"));
+  EXPECT_THAT(errorOf(kOffset + kLength - 1, 0), HasSubstr("its bytes [33554532, 33559532) have another hash"));
+  EXPECT_EQ(errorOf(kOffset + kSourceHashBytes - 1, kSourceHashBytes), "");
+  EXPECT_THAT(errorOf(kOffset + kSourceHashBytes, kSourceHashBytes), HasSubstr("its bytes [16777316, 33554532)"));
+  // Bytes of no parameter are not checked.
+  EXPECT_EQ(errorOf(kOffset + kLength, 0), "");
 }
 
 TEST(LearningRate, WarmsUpAndFalls) {

@@ -156,6 +156,22 @@ const Mutant kMutants[] = {
      "no state that could hold"},
     {"GradientType", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::I64); }, "gradients are of type i64"},
     {"GradientBytes", [](auto& p) { p.mutable_buckets(0)->set_gradient_type(plan::F64); }, "its gradient has"},
+    {"SourceHashes",
+     [](auto& p) {
+       for (int i = 0; i < 2; ++i) p.mutable_parameters(1)->mutable_source()->add_hashes(7);
+     },
+     "parameter 1 'b': its source has hashes of 2 pieces, it consists of 1"},
+    {"MemoryByKindMissing", [](auto& p) { p.mutable_memory()->clear_by_kind(); },
+     "memory.by_kind: no bytes of parameters are declared, and buffer 'parameters' has some"},
+    {"MemoryKindMissing",
+     [](auto& p) {
+       auto& kinds = *p.mutable_memory()->mutable_by_kind();
+       for (int i = 0; i < kinds.size(); ++i)
+         if (kinds[i].kind() == plan::ACTIVATIONS) kinds.DeleteSubrange(i, 1);
+     },
+     "memory.by_kind: no bytes of activations are declared"},
+    {"MemoryKindTwice", [](auto& p) { *p.mutable_memory()->add_by_kind() = p.memory().by_kind(0); },
+     "the bytes of parameters are declared twice"},
     {"BucketBuffer", [](auto& p) { p.mutable_buckets(0)->set_parameter_buffer(99); }, "99"},
     {"BucketTooLarge", [](auto& p) { p.mutable_buckets(0)->set_elements(256); }, "it needs 512"},
     {"StateSharesBuffer", [](auto& p) { p.mutable_buckets(0)->mutable_states(0)->set_buffer(0); }, "kind optimizer"},
@@ -200,6 +216,27 @@ const Mutant kMutants[] = {
     {"OperandAccess", [](auto& p) { kernel(p).mutable_operands(0)->clear_access(); }, "no access"},
     {"KernelOperands", [](auto& p) { kernel(p).mutable_operands()->RemoveLast(); }, "takes 4 operands, not 3"},
     {"KernelBytes", [](auto& p) { kernel(p).mutable_operands(2)->set_bytes(128); }, "uses 256"},
+    {"KernelAccessLess", [](auto& p) { kernel(p).mutable_operands(2)->set_access(plan::READ); },
+     "(kernel 'update all' on stream compute): operand 2 is declared as read, kernel 'update' has it read and written"},
+    {"KernelAccessMore", [](auto& p) { kernel(p).mutable_operands(1)->set_access(plan::READ_WRITE); },
+     "operand 1 is declared as read and written, kernel 'update' has it read"},
+    {"KernelAccessUnread", [](auto& p) { kernel(p).mutable_operands(0)->set_access(plan::WRITE); },
+     "operand 0 is declared as written, kernel 'update' has it read and written"},
+    {"KernelWithoutAccess", [](auto& p) { p.mutable_kernels(0)->clear_operand_access(); },
+     "kernel 0 'update': it states what it does with 0 of its 4 operands; compile the model again"},
+    {"KernelAccessUnknown", [](auto& p) { p.mutable_kernels(0)->set_operand_access(3, plan::Access(4)); },
+     "an operand has no access"},
+    {"KernelInPlaceCount", [](auto& p) { p.mutable_kernels(0)->add_in_place(1); }, "of 1 of its 4 operands"},
+    {"KernelInPlace", [](auto& p) { kernel(p).mutable_operands(1)->set_buffer(kernel(p).operands(2).buffer()); },
+     "operand 2 is written where operand 1 lies, and kernel 'update' does not allow that"},
+    {"KernelInPlaceOfOthers",
+     [](auto& p) {
+       for (uint32_t number : {1u, 2u, 1u, 0u}) p.mutable_kernels(0)->add_in_place(number);
+       kernel(p).mutable_operands(1)->set_buffer(kernel(p).operands(2).buffer());
+     },
+     "operand 2 is written where operand 1 lies"},
+    {"KernelWritesTwice", [](auto& p) { kernel(p).mutable_operands(0)->set_buffer(kernel(p).operands(2).buffer()); },
+     "operand 0 is written where operand 2 lies"},
     {"KernelIndex", [](auto& p) { kernel(p).set_kernel(1); }, "kernel is 1"},
     {"KernelRows", [](auto& p) { kernel(p).set_rows(-1); }, "rows"},
     {"KernelMoreRows", [](auto& p) { kernel(p).set_rows(kernel(p).rows() + 1); }, "rows"},
@@ -221,12 +258,28 @@ const Mutant kMutants[] = {
      },
      "overlap"},
     {"UpdateBucket", [](auto& p) { first(p, plan::Instruction::kKernel).set_updates_bucket(2); }, "bucket 1 of 1"},
+    {"UpdateNotDeclared", [](auto& p) { first(p, plan::Instruction::kKernel).clear_updates_bucket(); },
+     "it writes the parameters of bucket 'all' and is not declared as its update"},
+    {"UpdateTwiceUndeclared",
+     [](auto& p) {
+       *p.add_body() = first(p, plan::Instruction::kKernel);
+       p.mutable_body(p.body_size() - 1)->clear_updates_bucket();
+     },
+     "and is not declared as its update"},
     {"UpdateTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kKernel); }, "twice"},
     {"LossTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kOutput); }, "twice"},
     {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = first(p, plan::Instruction::kOutput); }, "body only"},
 };
 INSTANTIATE_TEST_SUITE_P(Verify, Mutants, ::testing::ValuesIn(kMutants),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// The kernel's code then reads an element of operand 1 before it writes that of operand 2.
+TEST(Verify, AKernelMayWriteInPlaceWhatItAllows) {
+  TrainingPlan made(2, 3, 8);
+  for (uint32_t number : {0u, 1u, 1u, 0u}) made.plan.mutable_kernels(0)->add_in_place(number);
+  kernel(made.plan).mutable_operands(1)->set_buffer(kernel(made.plan).operands(2).buffer());
+  EXPECT_EQ(plan::verifyPlan(made.plan).message(), "");
+}
 
 TEST(Verify, NamesTheInstruction) {
   TrainingPlan made(2, 3, 8);

@@ -36,7 +36,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto";
-  bool verbose = false;
+  bool verbose = false, noWeightHashes = false;
 };
 
 // The shipped profile that is nearest to the device a plan is for.
@@ -79,7 +79,12 @@ options::Table compileTable() {
             options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
             "well; auto: the stage with the shortest predicted step of those that fit."),
-        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout.")}},
+        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout."),
+        Row::flag<&O::noWeightHashes>(
+            "--no-weight-hashes",
+            "Do not read the files of initial weights, which takes as long as copying them. Of each the plan then "
+            "states "
+            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
         Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE",
@@ -233,16 +238,13 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (o.verbose)
     for (const std::string& note : notes) std::fprintf(stderr, "sheaf: %s\n", note.c_str());
   std::string folder = fs::path(o.model).parent_path().string();
-  if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, wroteData))) return reported;
+  const unsigned hashThreads = o.noWeightHashes ? 0 : o.targets.threads;
+  if (mlir::failed(codegen::resolveFiles(program, folder.empty() ? "." : folder, o.output, hashThreads, wroteData)))
+    return reported;
   mlir::FailureOr<plan::Plan> plan = plan_ir::toProto(program);
   if (mlir::failed(plan)) return reported;
-  plan::Memory& memory = *plan->mutable_memory();
-  memory.set_library_bytes(plan::libraryBytes(*plan));
-  for (const auto& [kind, bytes] : plan::memoryByKind(*plan)) {
-    plan::KindBytes* held = memory.add_by_kind();
-    held->set_kind(kind);
-    held->set_bytes(bytes);
-  }
+  plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
+  plan::declareMemoryByKind(*plan);
   plan::digestTables(*plan);
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);

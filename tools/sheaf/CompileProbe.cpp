@@ -26,14 +26,12 @@ uint64_t bytesOf(mlir::Type type) {
 // Results lie where the first operands of their type that no other result took do, if the fusion reads these at the
 // index it writes.
 plan::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
-  plan::SampleKernel sample{kernel, {}, {}};
-  sample.access.assign(fusion->getNumOperands(), plan::READ);
+  plan::SampleKernel sample{kernel, {}};
   sample.placeOf.assign(fusion->getNumOperands(), -1);
   std::vector<int64_t> free(fusion.getElementwise().begin(), fusion.getElementwise().end());
   for (mlir::Type type : fusion.getResultTypes()) {
     auto at = std::find_if(free.begin(), free.end(),
                            [&](int64_t i) { return inPlace && fusion.getOperands()[i].getType() == type; });
-    sample.access.push_back(plan::WRITE);
     sample.placeOf.push_back(at == free.end() ? -1 : static_cast<int>(*at));
     if (at != free.end()) free.erase(at);
   }
@@ -42,9 +40,10 @@ plan::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
 
 using Fusions = std::vector<train::FusionOp>;
 
-// Append the image of all kernels; `symbols` receives the name of each, the same for every target.
+// Append the image of all kernels. `symbols` receives the name of each, the same for every target; `operands` are
+// joined with what each does with them.
 bool addCpuImage(const Fusions& fusions, const codegen::KernelTargets& targets, std::vector<std::string>& symbols,
-                 plan::Plan& probe) {
+                 std::vector<codegen::KernelOperands>& operands, plan::Plan& probe) {
   mlir::FailureOr<codegen::CpuImage> image = codegen::compileFusions(fusions, symbols, {targets.cpu, targets.threads});
   if (mlir::failed(image)) return false;
   plan::KernelImage* out = probe.add_images();
@@ -52,12 +51,15 @@ bool addCpuImage(const Fusions& fusions, const codegen::KernelTargets& targets, 
   out->set_cpu(image->cpu);
   for (const std::string& feature : image->features) out->add_features(feature);
   out->set_code(image->code);
-  for (const std::string& symbol : symbols) out->add_entries()->set_offset(image->entries.at(symbol));
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    out->add_entries()->set_offset(image->entries.at(symbols[i]));
+    operands[i].join(image->operands.at(symbols[i]));
+  }
   return true;
 }
 
 bool addGpuImage(const Fusions& fusions, const codegen::KernelTarget& target, unsigned threads,
-                 std::vector<std::string>& symbols, plan::Plan& probe) {
+                 std::vector<std::string>& symbols, std::vector<codegen::KernelOperands>& operands, plan::Plan& probe) {
   mlir::FailureOr<codegen::CudaImage> image = codegen::compileCudaKernels(fusions, {target.architecture, threads});
   if (mlir::failed(image)) return false;
   plan::KernelImage* out = probe.add_images();
@@ -67,6 +69,7 @@ bool addGpuImage(const Fusions& fusions, const codegen::KernelTarget& target, un
   symbols.clear();
   for (size_t index : image->kernelOf) {
     const codegen::CudaKernel& kernel = image->kernels[index];
+    operands[symbols.size()].join(kernel.operands);
     symbols.push_back(kernel.symbol);
     plan::KernelEntry* entry = out->add_entries();
     entry->set_grid(static_cast<uint32_t>(kernel.mapping.grid));
@@ -102,9 +105,10 @@ bool compileProbe(const codegen::KernelTargets& targets, int64_t ranks, plan::Pl
     modules.push_back(std::move(module));
   }
   std::vector<std::string> symbols;
+  std::vector<codegen::KernelOperands> operands(fusions.size());
   for (const codegen::KernelTarget& target : targets.list)
-    if (!(target.isGpu() ? addGpuImage(fusions, target, targets.threads, symbols, probe)
-                         : addCpuImage(fusions, targets, symbols, probe)))
+    if (!(target.isGpu() ? addGpuImage(fusions, target, targets.threads, symbols, operands, probe)
+                         : addCpuImage(fusions, targets, symbols, operands, probe)))
       return false;
   for (size_t i = 0; i < fusions.size(); ++i) {
     plan::Kernel* kernel = probe.add_kernels();
@@ -112,6 +116,8 @@ bool compileProbe(const codegen::KernelTargets& targets, int64_t ranks, plan::Pl
     kernel->set_rows(fusions[i].getRows());
     kernel->set_block(fusions[i].getBlock());
     kernel->set_operations(train::fusionOperations(fusions[i]));
+    for (int64_t access : operands[i].access) kernel->add_operand_access(static_cast<plan::Access>(access));
+    for (int64_t number : operands[i].inPlace) kernel->add_in_place(static_cast<uint32_t>(number));
     for (mlir::Type type : fusions[i]->getOperandTypes()) kernel->add_operand_bytes(bytesOf(type));
     for (mlir::Type type : fusions[i]->getResultTypes()) kernel->add_operand_bytes(bytesOf(type));
   }

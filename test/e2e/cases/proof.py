@@ -19,6 +19,9 @@ def cases(session):
     yield Case("proof/attacks/gaps", lambda: gaps(session))
     yield Case("proof/freedoms", lambda: freedoms(session))
     yield Case("proof/unproved", lambda: unproved(session))
+    yield Case("proof/kernel-access", lambda: kernel_access(session))
+    yield Case("proof/memory-kinds", lambda: memory_kinds(session))
+    yield Case("proof/damaged-weights", lambda: damaged_weights(session))
 
 
 def proved(session, name, ranks, zero):
@@ -123,7 +126,7 @@ def moved(text, buffer, offset):
     edited = re.sub(rf'(plan.buffer "{re.escape(buffer)}" \w+ offset )\d+', rf"\g<1>{offset}", text)
     expect(edited != text, f"buffer {buffer} does not move")
     top = max(int(at) + int(size) for at, size in re.findall(r'plan.buffer ".*" \w+ offset (\d+) bytes (\d+)', edited))
-    return re.sub(r"by_kind = {[^}]*}", "by_kind = {}", re.sub(r"peak_bytes = \d+", f"peak_bytes = {top}", edited))
+    return re.sub(r"peak_bytes = \d+", f"peak_bytes = {top}", edited)
 
 
 def results_on_operands(session):
@@ -199,6 +202,67 @@ def unproved(session):
         refused(session, plan, table, f"no digests of its table {table},", "--redigest")
         result = session.call("sheaf-run", plan, *run, "--unproved")
         expect(result.code == 0 and f"warning: the plan has no digests of its table {table}" in result.err, result.err)
+    result = session.call("sheaf-run", assemble(session, where, [l for l in lines if "plan.digests" not in l]), *run, "--unproved")
+    expect(result.code == 0, result.err)
+    tables = re.findall(r'plan.digests "(\w+)"', "\n".join(lines))
+    expect(len(tables) > 8 and f"no digests of its tables {', '.join(tables)}, so it" in result.err, result.err)
     edited = [re.sub(r'(plan.scalar +one_minus_lr_times) 1.0+e-02', r"\1 1.0", line) for line in lines]
     result = session.call("sheaf-run", assemble(session, where, edited), *run, "--unproved")
     expect(result.code == 1 and "(table scalars, entry 0)" in result.err, result.err)
+
+
+def kernel_access(session):
+    """An instruction declares what its kernel does: nothing else is taken, with the digests of before and with new ones."""
+    where, lines = session.folder(), text_of(session, "mlp-adamw", 0, ranks=1)
+    at = next(i for i, line in enumerate(lines) if "plan.launch" in line and "updates_bucket" in line)
+    update = re.sub(r" \{updates_bucket = \d+ : i64\}", "", lines[at])
+    kernel = re.search(r"launch kernel (\d+)", update)[1]
+    attacks = {
+        # What it writes seems to be read, so that nothing seems to come of it; then the update runs twice.
+        "read": (lines[:at + 1] + [re.sub(r"\bw %", "r %", update)] + lines[at + 1:],
+                 f"is declared as read, kernel 'fusion_{kernel}' has it written"),
+        "written": (lines[:at + 1] + [update] + lines[at + 1:], "and is not declared as its update"),
+        "more": (lines[:at] + [re.sub(r"\br %", "rw %", lines[at], count=1)] + lines[at + 1:],
+                 f"operand 0 is declared as read and written, kernel 'fusion_{kernel}' has it read"),
+    }
+    for name, (edited, words) in attacks.items():
+        refused(session, assemble(session, where, edited), name, "body instruction", "kernel 'update ", words)
+        result = session.call("sheaf", "assemble", where / "mutant.mlir", "-o", where / "mutant.plan", "--redigest")
+        expect(result.code == 1 and words in result.err, f"{name}, digests restated: exit code {result.code}\n{result.err}")
+    # The kernel's own statement is one of the plan's tables.
+    access = next(i for i, line in enumerate(lines) if f'plan.kernel "fusion_{kernel}"' in line)
+    edited = lines[:access] + [lines[access].replace(", w]", ", r]", 1)] + lines[access + 1:]
+    refused(session, assemble(session, where, edited), "statement", f"kernel 'fusion_{kernel}' (table kernels, entry {kernel})")
+
+
+def memory_kinds(session):
+    """The bytes of every kind of buffer are declared."""
+    where, text = session.folder(), "\n".join(text_of(session, "mlp-adamw", 0, ranks=1))
+    for pattern, new in ((r"by_kind = \{[^}]*\}", "by_kind = {}"), (r"optimizer = \d+ : i64, ", "")):
+        edited = re.sub(pattern, new, text, count=1)
+        expect(edited != text, "the text is not changed")
+        refused(session, assemble(session, where, edited.split("\n")), new, "memory.by_kind: no bytes of")
+
+
+def damaged_weights(session):
+    """A byte of initial weights anywhere in their file, if the file was there when the plan was made."""
+    # A folder deeper than the plan's, from which the plan's path does not lead to the model.
+    config, where = CONFIGS["mlp-adamw"], session.folder() / "weights"
+    where.mkdir()
+    plan, whole = session.plan(config.model, 4, 3, 8, config.options), session.graph(config.model).read_bytes()
+    run = [*data_arguments(config), "--steps", 1, "--weights-dir", where]
+    file = where / session.graph(config.model).name
+    file.write_bytes(whole)
+    session.succeed("sheaf-run", plan, *run)
+    for at in (100000, 300000):
+        damaged = bytearray(whole)
+        damaged[at] ^= 64
+        damaged[at + 1] ^= 64
+        file.write_bytes(damaged)
+        result = session.call("sheaf-run", plan, *run)
+        expect(result.code == 1 and "has changed since the plan was made: its bytes [" in result.err, f"{at}: exit code {result.code}\n{result.err}")
+    # Without the hashes it is not noticed, and the plan says so.
+    blind = session.folder() / "blind.plan"
+    session.succeed("sheaf", "compile", session.graph(config.model), "-o", blind, "--ranks", 4, "--zero", 3, "--batch", 8,
+                    *config.options, "--no-weight-hashes")
+    session.succeed("sheaf-run", blind, *run)

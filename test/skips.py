@@ -1,0 +1,64 @@
+"""The tests that may be skipped, and where. Any other skip fails `make test`: what was not run has shown nothing."""
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from typing import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What tests find here: `build` is the build folder, `sanitized` whether its tools are instrumented."""
+    build: pathlib.Path
+    sanitized: bool
+
+    def has_gpu(self):
+        return any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+
+    def has_ptxas(self):
+        """ptxas of a CUDA toolkit from 12.8 on, where codegen/cuda/Toolkit.cpp looks for it."""
+        named = next((os.environ[v] for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)), None)
+        folders = [f"{named}/bin"] if named else ["/usr/local/cuda/bin", os.environ.get("PATH", "")]
+        ptxas = shutil.which("ptxas", path=os.pathsep.join(folders))
+        if not ptxas:
+            return False
+        shown = subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
+        version = re.search(r"release (\d+)\.(\d+)", shown)
+        return version is not None and (int(version[1]), int(version[2])) >= (12, 8)
+
+    def builds_emulated_device(self):
+        return "libsheaf_cuda_emulated.so" in (self.build / "build.ninja").read_text()
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowed:
+    kind: str  # GoogleTest, lit or end to end
+    tests: str  # matches the whole name: BINARY/SUITE.CASE, lit's name, or the end-to-end case's
+    where: Callable[[Machine], bool]
+    reason: str = ""  # part of the reason that the test gives; the reports of GoogleTest and lit have none
+
+
+ALLOWED = (
+    # There is no GPU.
+    Allowed("GoogleTest", r"cuda_gpu_test/.*", lambda m: not m.has_gpu()),
+    Allowed("GoogleTest", r"cuda_functions_gpu_test/Gpu\.IsThere", lambda m: not m.has_gpu()),
+    # cuBLASLt chooses an algorithm by the whole shape, so that rows do depend on how many there are.
+    Allowed("GoogleTest", r"cuda_functions_(gpu_)?test(_order_\w+)?/HalfGemm\.ARowDoesNotDependOnHowManyThereAre",
+            lambda m: True),
+    # There is no toolkit to compile for GPUs with.
+    Allowed("GoogleTest", r"codegen_gpu_kernel_test/GpuKernel\.ImagesDoNotDependOnThreads", lambda m: not m.has_ptxas()),
+    Allowed("end to end", r".*", lambda m: not m.has_ptxas(), "no ptxas of a CUDA toolkit"),
+    # The emulated device is built where CUDA's headers are.
+    Allowed("end to end", r"cuda/.*", lambda m: not m.builds_emulated_device(), "libsheaf_cuda_emulated.so is not built"),
+    Allowed("end to end", r"processes/.*", lambda m: not m.builds_emulated_device(), "no emulated CUDA device"),
+    # Instrumented tools are slow, keep shadow memory of their own and need their sanitizer's library.
+    Allowed("end to end", r"(kernels|precision)/.*", lambda m: m.sanitized, "instrumented tools would take long|a large model"),
+    Allowed("end to end", r"memory/.*", lambda m: m.sanitized, "shadow memory"),
+    Allowed("end to end", r"dist/.*", lambda m: m.sanitized, "their sanitizer's library"),
+)
+
+
+def is_allowed(kind, test, reason, machine, entries=ALLOWED):
+    return any(e.kind == kind and re.fullmatch(e.tests, test) and re.search(e.reason, reason) and e.where(machine) for e in entries)
