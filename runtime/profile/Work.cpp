@@ -31,6 +31,12 @@ double paddingOf(const plan::GemmCall& call) {
   return elements * static_cast<double>(call.batch) * static_cast<double>(plan::elementBytes(call.type));
 }
 
+// Bytes of the rows of a table that a gather does not read. With an index for each row or more it may read all.
+double unreadBytes(const plan::GatherCall& call) {
+  return static_cast<double>(call.outer) * static_cast<double>(std::max<int64_t>(call.rows - call.count, 0)) *
+         static_cast<double>(call.inner) * static_cast<double>(call.elementBytes);
+}
+
 Work convolutionWork(const plan::ConvolutionShape& call) {
   Work work =
       gemmWork(plan::F32, call.o / call.groups, call.oh * call.ow, call.patch(), call.n * call.groups, false, false);
@@ -110,21 +116,22 @@ Work workOf(const plan::AnyCall& any) {
 
 Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
   Work work;
-  double padding = 0;
+  double unmoved = 0;  // bytes of operands that are not moved
   switch (instruction.kind_case()) {
     case plan::Instruction::kKernel:
       work.kind = Work::Kind::kKernel;
       if (instruction.kernel().kernel() < static_cast<uint32_t>(plan.kernels_size())) {
         const plan::Kernel& kernel = plan.kernels(static_cast<int>(instruction.kernel().kernel()));
         work.flops = static_cast<double>(std::max<int64_t>(kernel.operations(), 0));
-        padding = static_cast<double>(kernel.padding());
+        unmoved = static_cast<double>(kernel.padding());
       }
       break;
     case plan::Instruction::kCall:
       work.kind = Work::Kind::kOther;
       if (const Expected<plan::AnyCall> call = plan::parseCall(instruction.call()); call.ok()) {
         work = workOf(*call);
-        if (const auto* gemm = std::get_if<plan::GemmCall>(&*call)) padding = paddingOf(*gemm);
+        if (const auto* gemm = std::get_if<plan::GemmCall>(&*call)) unmoved = paddingOf(*gemm);
+        if (const auto* gather = std::get_if<plan::GatherCall>(&*call)) unmoved = unreadBytes(*gather);
       }
       break;
     case plan::Instruction::kInput:
@@ -135,7 +142,7 @@ Work workOf(const plan::Instruction& instruction, const plan::Plan& plan) {
     default:
       return work;
   }
-  work.bytes = std::max(bytesOf(instruction) - padding, 0.0);
+  work.bytes = std::max(bytesOf(instruction) - unmoved, 0.0);
   return work;
 }
 

@@ -260,7 +260,9 @@ def floors_of(demand, rates):
 
 def floor_table(rows):
     """The rates are the best of all calibrations, of any step, because all steps run on one machine. Collectives have a stream
-    of their own, where they wait for other ranks most of the time: they are shown, but have no share."""
+    of their own, where they wait for other ranks most of the time: they are shown, but have no share. Where ranks share cores,
+    a part may run while the others wait, with more than its share of cores, bandwidth and cache; then only the whole step has
+    a floor that it cannot be below."""
     rates = {unit: max(result["rates"][unit] for _, _, result in rows) for unit in rows[0][2]["rates"]}
     below = []
     lines = [f"Rates: {rates['f32'] / 1e9:,.0f} GFLOP/s in f32, {rates['bf16'] / 1e9:,.0f} in bf16, {rates['bytes'] / 1e9:,.0f} GB/s.", "",
@@ -271,7 +273,7 @@ def floor_table(rows):
         whole = sum(seconds for part, seconds in result["parts"].items() if part != "collectives")
         for part, seconds in sorted(result["parts"].items(), key=lambda p: -p[1]):
             times = seconds / floors[part] if floors.get(part, 0) > 0 else 0
-            if 0 < times < 1:
+            if 0 < times < 1 and setting.ranks * setting.threads <= os.cpu_count():
                 below.append(f"{setting}: {part} takes {seconds:.5f} s, its floor is {floors[part]:.5f} s")
             if seconds >= 0.01 * whole:
                 goal = PART_GOALS.get(part, 0)

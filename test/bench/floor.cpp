@@ -56,7 +56,7 @@ json::Array demandOf(const plan::Plan& plan, uint64_t cacheBytes) {
     const bool product = work.kind == profile::Work::Kind::kGemm || work.kind == profile::Work::Kind::kAttention ||
                          work.kind == profile::Work::Kind::kConvolution;
     double bytes = traffic[static_cast<size_t>(i)];
-    // Of a table from which rows are gathered, and of padded rows, less is read than the operand has.
+    // Of padded rows less is read than the operand has.
     if (work.bytes > 0) bytes = std::min(bytes, work.bytes);
     demand.push_back(json::Array{partOf(instruction), ranks * (product ? work.flops : 0),
                                  work.type == plan::BF16 ? "bf16" : "f32", ranks * bytes});

@@ -44,6 +44,23 @@ TEST(Work, OfAProductIsItsFlopsAndOperands) {
   EXPECT_EQ(gemmWork(plan::F32, 4, 8, 16, 2, false, true).bytes, work.bytes);
 }
 
+TEST(Work, OfAGatherIsTheRowsThatItReads) {
+  // Ten rows of a table of 1,000 rows of 64 floats.
+  plan::GatherCall gather;
+  gather.outer = 1, gather.rows = 1000, gather.inner = 64, gather.count = 10, gather.elementBytes = 4,
+  gather.indexBytes = 8;
+  auto bytes = [&] {
+    const auto table = static_cast<uint64_t>(gather.rows) * 256, rows = static_cast<uint64_t>(gather.count) * 256;
+    return workOfCall(plan::toWire(gather),
+                      {operandOf(table, plan::READ), operandOf(static_cast<uint64_t>(gather.count) * 8, plan::READ),
+                       operandOf(rows, plan::WRITE)})
+        .bytes;
+  };
+  EXPECT_EQ(bytes(), 10 * 256 + 10 * 8 + 10 * 256);
+  gather.count = 3000;
+  EXPECT_EQ(bytes(), 1000 * 256 + 3000 * 8 + 3000 * 256);
+}
+
 TEST(Work, OfACallThatIsNoneIsItsBytes) {
   plan::LibraryCall call = plan::toWire(plan::GemmCall{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 16, .ldc = 8});
   call.mutable_attributes(0)->set_integer(-4);
