@@ -13,9 +13,22 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = 16 << 20;
 
+// Names that profiles had when each was of a number of ranks.
+struct FormerName {
+  const char *name, *now;
+  int64_t ranks;
+};
+constexpr FormerName kFormerNames[] = {
+    {"h100x8", "h100", 8}, {"h100x64", "h100", 64}, {"a100x8", "a100", 8}, {"rtx4090x8", "rtx4090", 8}};
+
 }  // namespace
 
 Expected<profile::Profile> loadProfile(const std::string& nameOrPath) {
+  for (const FormerName& former : kFormerNames) {
+    if (nameOrPath != former.name) continue;
+    Expected<profile::Profile> machine = loadProfile(former.now);
+    return machine.ok() ? machine->withRanks(former.ranks) : machine;
+  }
   for (const ProfileText& shipped : profileTexts())
     if (nameOrPath == shipped.name) return profile::Profile::parse(shipped.text, cat("profile ", nameOrPath));
   struct stat info {};

@@ -120,8 +120,8 @@ Expected<Profile> Profile::withRanks(int64_t ranks) const {
       std::any_of(data_.links.begin(), data_.links.end(), [](const LinkCost& link) { return link.network; });
   if (nodes(ranks) > 1 && !network)
     return Status::error(cat("profile ", data_.name, " is one node of ", data_.ranksPerNode,
-                             " ranks and knows no network, so it ", "cannot say what ", ranks,
-                             " ranks do; take one of a cluster, such as h100x64"));
+                             " ranks and knows no network, so it cannot say what ", ranks,
+                             " ranks do; take one with a network, such as h100"));
   return other;
 }
 

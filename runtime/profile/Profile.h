@@ -97,7 +97,7 @@ double seconds(const ComputeCost& costs, const Work& work);
 struct ProfileData {
   std::string name, description;
   int64_t ranks = 1;
-  int64_t ranksPerNode = 1;
+  int64_t ranksPerNode = 1;  // how many reach each other without the network
   int64_t cores = 0;         // shared by the ranks; 0: each rank has a device of its own
   uint64_t memoryBytes = 0;  // of a rank's device, or of the machine whose cores the ranks share
   std::string memorySource;

@@ -189,7 +189,9 @@ class ProfileReader {
       fail("sheaf_profile", cat("this version reads profiles of format ", kFormat, "; `sheaf profile` makes one"));
     p.name = text(root, "", "name");
     p.description = root.find("description") ? text(root, "", "description") : "";
-    p.ranks = integer(root, "", "ranks", 1, kMaxRanks);
+    // A type of machine has no number of ranks of its own: it counts as one node until withRanks().
+    const bool isType = !root.find("ranks") && root.find("ranks_per_node");
+    p.ranks = integer(root, "", isType ? "ranks_per_node" : "ranks", 1, kMaxRanks);
     p.ranksPerNode = integerOr(root, "", "ranks_per_node", 1, kMaxRanks, p.ranks);
     p.cores = integerOr(root, "", "cores", 1, kMaxRanks, 0);
     // Ranks that share the cores of a machine are all on one node.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A measured step of a GPU compared with the GPU's limits: time by kind of instruction, and the part of the roofline it reaches.
 
-    sheaf simulate OUT.plan --profile h100x8 --trace predicted.json     on the machine with the compiler
+    sheaf simulate OUT.plan --profile h100 --trace predicted.json     on the machine with the compiler
     sheaf-run OUT.plan --device cuda ... --trace measured.json          on the GPU
     python3 test/bench/roofline.py predicted.json measured.json --gpu H100
 

@@ -15,15 +15,15 @@ import subprocess
 import tempfile
 
 MODELS = ("gpt2-124m", "llama-3-8b", "gpt-7.5b", "llama-2-13b", "llama-2-70b")
-MACHINES = {"h100x8": 8, "h100x64": 64, "rtx4090x8": 8}
+MACHINES = (("h100", 8), ("h100", 64), ("rtx4090", 8), ("gb200", 72))  # profile, ranks
 
 
 def run(*command):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True)
 
 
-def row(tools, model, machine, precision, rows, folder, kept):
-    ranks, plan = MACHINES[machine], pathlib.Path(folder) / "plan"
+def row(tools, model, machine, ranks, precision, rows, folder, kept):
+    plan = pathlib.Path(folder) / "plan"
     compiler = (tools / "sheaf", "compile", model, "-o", plan, "--ranks", ranks, "--batch", ranks * rows, "--precision", precision,
                 "--profile", machine)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -31,7 +31,7 @@ def row(tools, model, machine, precision, rows, folder, kept):
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     if done.returncode:
         short = re.search(r"([\d.]+ \w+) \(\d+ bytes\) too much", done.stderr)
-        return f"| {model.stem} | {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | | {seconds:.1f} s |"
+        return f"| {model.stem} | {ranks} {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | | {seconds:.1f} s |"
     report = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
     chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
     fitting = {n: p for n, p in report["baselines"].items() if p["fits"]}
@@ -47,7 +47,7 @@ def row(tools, model, machine, precision, rows, folder, kept):
     faster = fsdp2["step_seconds"] / within["step_seconds"] if within else 0
     kept.append(faster >= 1 / 1.001)
     equal = f"{faster:.2f}, {within['peak_bytes'] / gib:.1f}" if within else "does not fit"
-    return (f"| {model.stem} | {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {report['bound_seconds'] * 1e3:,.1f} ({report['bound_by']}) "
+    return (f"| {model.stem} | {ranks} {machine} | {chosen[10:].split('; ')[0]} | {step * 1e3:,.1f} | {report['bound_seconds'] * 1e3:,.1f} ({report['bound_by']}) "
             f"| {100 * (step / report['bound_seconds'] - 1):.1f} % | {report['floor_seconds'] * 1e3:,.1f} ({report['floor_by']}) "
             f"| {report['peak_bytes'] / gib:.1f} ({report['peak_bytes'] / report['live_bytes']:.3f}) "
             f"| {fsdp2['step_seconds'] / step:.2f}, {fsdp2['peak_bytes'] / gib:.1f}{'' if fsdp2['fits'] else ', too many'} "
@@ -67,12 +67,12 @@ def main():
     kept = []
     with tempfile.TemporaryDirectory(prefix="sheaf-schedules-") as folder:
         for model in MODELS:
-            for machine in MACHINES:
-                if args.only and not re.search(args.only, f"{model} {machine}"):
+            for machine, ranks in MACHINES:
+                if args.only and not re.search(args.only, f"{model} {ranks} {machine}"):
                     continue
                 path = pathlib.Path(args.models) / f"{model}.onnx"
                 if path.exists():
-                    print(row(pathlib.Path(args.tools), path, machine, args.precision, args.rows, folder, kept), flush=True)
+                    print(row(pathlib.Path(args.tools), path, machine, ranks, args.precision, args.rows, folder, kept), flush=True)
     print(f"\nWithin the bytes of FSDP2's schedule the step is no slower than it: {sum(kept)} of {len(kept)}.")
 
 

@@ -3,6 +3,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "test/emulation/Kernels.h"
 #include "test/emulation/Stream.h"
@@ -15,8 +18,29 @@ int fromEnvironment(const char* name, int otherwise) {
   return value ? std::atoi(value) : otherwise;
 }
 
+// The machine's devices that this process sees, as CUDA_VISIBLE_DEVICES lists them: an index that is not one ends the
+// list (CUDA Programming Guide, "CUDA Environment Variables"). A variable of its own, because the host's own GPUs have
+// nothing to do with these.
+std::vector<int> visibleDevices() {
+  const int count = fromEnvironment("SHEAF_EMULATED_DEVICES", 1);
+  const char* listed = std::getenv("SHEAF_EMULATED_VISIBLE_DEVICES");
+  std::vector<int> devices;
+  if (!listed) {
+    for (int i = 0; i < count; ++i) devices.push_back(i);
+    return devices;
+  }
+  std::istringstream text(listed);
+  for (std::string one; std::getline(text, one, ',');) {
+    char* end = nullptr;
+    const long index = std::strtol(one.c_str(), &end, 10);
+    if (one.empty() || *end || index < 0 || index >= count) break;
+    devices.push_back(static_cast<int>(index));
+  }
+  return devices;
+}
+
 int devices() {
-  return fromEnvironment("SHEAF_EMULATED_DEVICES", 1);
+  return static_cast<int>(visibleDevices().size());
 }
 
 // Of the emulated GPU: 90 is that of an H100.
@@ -143,6 +167,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= devices()) return cudaErrorInvalidDevice;
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
+  properties->uuid.bytes[0] = static_cast<char>(visibleDevices()[static_cast<size_t>(device)]);
   properties->major = architecture() / 10;
   properties->minor = architecture() % 10;
   properties->multiProcessorCount = 4;

@@ -61,9 +61,9 @@ def training_jobs(tools, kit):
 
 def bench_job(tools, kit, name, rows, layers, width, parameters):
     plan = compile_plan(tools, kit, name, name, "--batch", rows, "--zero", 0, "--precision", "bf16", "--target", "cuda:sm_90",
-                        "--optimizer", OPTIMIZER, "--profile", "h100x8")
+                        "--optimizer", OPTIMIZER, "--profile", "h100")
     predicted = f"plans/{name}.predicted.json"
-    subprocess.run([tools / "sheaf", "simulate", kit / plan, "--profile", "h100x8", "--trace", kit / predicted], check=True,
+    subprocess.run([tools / "sheaf", "simulate", kit / plan, "--profile", "h100", "--trace", kit / predicted], check=True,
                    stdout=subprocess.DEVNULL)
     text = subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "text"], check=True, capture_output=True,
                           text=True).stdout

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,8 +16,12 @@ namespace sheaf::testing {
 
 class ThreadGroup {
  public:
+  // Each has an emulated GPU of its own.
   explicit ThreadGroup(int64_t size, std::chrono::milliseconds limit = std::chrono::seconds(300))
-      : size_(size), limit_(limit), messages_(static_cast<size_t>(size)) {}
+      : size_(size), limit_(limit), messages_(static_cast<size_t>(size)) {
+    setenv("SHEAF_EMULATED_DEVICES", std::to_string(size).c_str(), 1);
+  }
+  ~ThreadGroup() { unsetenv("SHEAF_EMULATED_DEVICES"); }
 
   std::unique_ptr<comm::ProcessGroup> member(int64_t rank) { return std::make_unique<Member>(*this, rank); }
   // What members said with fail().
@@ -32,7 +37,7 @@ class ThreadGroup {
     int64_t rank() const override { return rank_; }
     int64_t size() const override { return group_.size_; }
     std::chrono::milliseconds limit() const override { return group_.limit_; }
-    int64_t localRank() const override { return 0; }  // they share the GPU
+    Expected<int64_t> localRank() const override { return rank_; }
     Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
       return group_.allGather(rank_, message);
     }

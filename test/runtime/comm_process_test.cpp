@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -87,6 +88,21 @@ TEST(Launcher, Torchrun) {
   set["SHEAF_RENDEZVOUS"] = "[::1]:77";
   EXPECT_EQ(launchOf(set)->rendezvous.host, "::1");
   EXPECT_EQ(launchOf(set)->rendezvous.port, 77);
+}
+
+// Ranks on CPUs do without, so it is an error only where the number is asked for.
+TEST(Launcher, NoLocalRankIsNotTheFirst) {
+  const Variables torchrun{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+  auto launch = launchOf(torchrun);
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_FALSE(launch->localRank.has_value());
+  EXPECT_THAT(requireLocalRank(*launch).status().message(),
+              AllOf(StartsWith("LOCAL_RANK is not set; "), HasSubstr("LOCAL_RANK (torchrun)"),
+                    HasSubstr("OMPI_COMM_WORLD_LOCAL_RANK (Open MPI)"), HasSubstr("MPI_LOCALRANKID (MPICH)"),
+                    HasSubstr("SLURM_LOCALID (Slurm)")));
+  Variables more = torchrun;
+  more["LOCAL_RANK"] = "1";
+  EXPECT_EQ(*requireLocalRank(*launchOf(more)), 1);
 }
 
 TEST(Launcher, OpenMpi) {

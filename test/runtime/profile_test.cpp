@@ -204,7 +204,23 @@ TEST(Profile, KnowsNodesAndNetworks) {
   EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 8000, 8}), 4e-6 + 3e-5 + 7000 / 1e8, 1e-12);
   EXPECT_TRUE(p.withRanks(64).ok());
   EXPECT_THAT(made(profileText(kLinks)).withRanks(5).status().message(),
-              AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("h100x64")));
+              AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("such as h100")));
+}
+
+TEST(Profile, OfATypeOfMachineIsGoodForAnyNumberOfNodes) {
+  const std::string links =
+      R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+          {"op": "any", "network": true, "latency": 0, "network_hop": 1e-5, "bandwidth": 1e8, "source": ""}])";
+  std::string text = profileText(links, R"("ranks_per_node": 2, )");
+  text.replace(text.find(R"("ranks": 4, )"), 12, "");
+  const Profile p = made(text);
+  EXPECT_EQ(p.ranks(), 2);
+  EXPECT_EQ(p.withRanks(64)->ranks(), 64);
+  // A node needs no network, and several do.
+  const std::string node = R"([{"op": "any", "latency": 0, "bandwidth": 1e9, "source": ""}])";
+  text = profileText(node, R"("ranks_per_node": 2, )");
+  text.replace(text.find(R"("ranks": 4, )"), 12, "");
+  EXPECT_FALSE(made(text).withRanks(64).ok());
 }
 
 TEST(Profile, SharesTheCoresOfOneMachine) {

@@ -13,7 +13,7 @@ import sys
 OTHERS = {
     "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--no-python"),
     "mpirun": ("--bind-to", "--mca", "--allow-run-as-root", "--oversubscribe"),
-    "srun": ("--ntasks",),
+    "srun": ("--ntasks", "--gpus-per-task"),
     "test/check.py": ("--build", "--only"),
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),

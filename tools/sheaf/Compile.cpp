@@ -41,9 +41,11 @@ struct CompileOptions : TrainedOptions {
 
 // The shipped profile that is nearest to the device a plan is for.
 const char* usualProfile(const codegen::KernelTarget& target) {
-  constexpr int kAda = 89, kHopper = 90;
+  constexpr int kAda = 89, kHopper = 90, kBlackwell = 100, kBlackwellOfGraphicsCards = 120;
   if (!target.isGpu()) return "cpu";
-  return target.architecture >= kHopper ? "h100x8" : target.architecture == kAda ? "rtx4090x8" : "a100x8";
+  const int architecture = target.architecture;
+  if (architecture >= kBlackwellOfGraphicsCards || architecture == kAda) return "rtx4090";
+  return architecture >= kBlackwell ? "gb200" : architecture >= kHopper ? "h100" : "a100";
 }
 
 options::Words<std::optional<train::Recomputation>> recomputations() {
@@ -129,7 +131,7 @@ options::Table compileTable() {
       {"Memory and schedule; nothing has to be set",
        {Row::text<&O::profile>(
             "--profile", "NAME|FILE",
-            "Machine to schedule for: a shipped profile, or a file made by `sheaf profile`. Its memory "
+            "Type of machine to schedule for: a shipped profile, or a file made by `sheaf profile`. Its memory "
             "is the limit if --memory-limit is not given.")
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")

@@ -89,7 +89,8 @@ Status readNumbers(const Reader& reader, const Variables& names, Launch& launch)
   launch.launcher = names.launcher;
   launch.size = **size;
   launch.rank = **rank;
-  launch.localRank = local->value_or(0);
+  launch.localRank = *local;
+  launch.localRankName = names.localRank;
   for (const char* name : names.job)
     if (const char* value = reader.find(name)) launch.job += cat(launch.job.empty() ? "" : ".", value);
   return {};
@@ -179,6 +180,16 @@ Expected<Launch> findLaunch(const Environment& environment) {
     return launch;
   }
   return launch;
+}
+
+Expected<int64_t> requireLocalRank(const Launch& launch) {
+  if (launch.localRank) return *launch.localRank;
+  std::string known;
+  for (const Variables& names : kLaunchers)
+    if (known.find(names.localRank) == std::string::npos)
+      known += cat(known.empty() ? "" : ", ", names.localRank, " (", names.launcher, ")");
+  return Status::error(cat(launch.localRankName.empty() ? "a local rank" : launch.localRankName,
+                           " is not set; launchers number the processes of a host with ", known));
 }
 
 }  // namespace sheaf::comm

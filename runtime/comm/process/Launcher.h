@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "runtime/base/Status.h"
@@ -12,11 +13,12 @@
 namespace sheaf::comm {
 
 struct Launch {
-  int64_t rank = 0, size = 1;  // of this process; number of processes
-  int64_t localRank = 0;       // among the processes of this host
-  std::string launcher;        // "torchrun", "Open MPI", "MPICH", "Slurm"; empty: none
-  Endpoint rendezvous;         // where process 0 listens; unused by a job of one process
-  std::string job;             // the launcher's job id, which distinguishes jobs on the same port; may be empty
+  int64_t rank = 0, size = 1;        // of this process; number of processes
+  std::optional<int64_t> localRank;  // among the processes of this host; empty: the launcher does not say
+  std::string localRankName;         // the variable that says it
+  std::string launcher;              // "torchrun", "Open MPI", "MPICH", "Slurm"; empty: none
+  Endpoint rendezvous;               // where process 0 listens; unused by a job of one process
+  std::string job;                   // the launcher's job id, which distinguishes jobs on the same port; may be empty
   std::chrono::milliseconds limit{300'000};  // SHEAF_TIMEOUT
 };
 
@@ -34,5 +36,8 @@ using Environment = std::function<const char*(const char* name)>;
 // Process 0 listens on SHEAF_RENDEZVOUS (host:port), else on MASTER_ADDR and port MASTER_PORT + 1 (torchrun's agent
 // uses MASTER_PORT), else on the first host of the job at a port derived from the job id.
 Expected<Launch> findLaunch(const Environment& environment);
+
+// Launch::localRank, or an error that names the variables of all launchers.
+Expected<int64_t> requireLocalRank(const Launch& launch);
 
 }  // namespace sheaf::comm

@@ -18,8 +18,9 @@ class ProcessGroup {
   virtual ~ProcessGroup() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  // Index of this process among those of its host; selects its GPU.
-  virtual int64_t localRank() const = 0;
+  // Index of this process among those of its host; selects its GPU. An error that names the variables to set, where the
+  // launcher does not say.
+  virtual Expected<int64_t> localRank() const = 0;
   // The messages of all processes, in rank order. `what` names the exchange in errors and must be the same everywhere.
   // An error, never a hang, if a process has ended or does not arrive within the time limit.
   virtual Expected<std::vector<std::string>> allGather(const std::string& message, const std::string& what) = 0;

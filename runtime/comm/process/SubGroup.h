@@ -21,7 +21,7 @@ class SubGroup : public ProcessGroup {
 
   int64_t rank() const override { return (job_.rank() - first_) / stride_; }
   int64_t size() const override { return size_; }
-  int64_t localRank() const override { return job_.localRank(); }
+  Expected<int64_t> localRank() const override { return job_.localRank(); }
   Expected<std::vector<std::string>> allGather(const std::string& message, const std::string& what) override {
     Expected<std::vector<std::string>> all = job_.allGather(message, what);
     if (!all.ok()) return all;

@@ -30,7 +30,7 @@ class TcpProcessGroup : public ProcessGroup {
 
   int64_t rank() const override { return launch_.rank; }
   int64_t size() const override { return launch_.size; }
-  int64_t localRank() const override { return launch_.localRank; }
+  Expected<int64_t> localRank() const override { return requireLocalRank(launch_); }
   Expected<std::vector<std::string>> allGather(const std::string& message, const std::string& what) override;
   Expected<std::vector<std::string>> gather(const std::string& message, const std::string& what) override;
   void watch(std::function<void(const Status&)> lost) override;

@@ -55,9 +55,11 @@ Status checkMemory(const World& world) {
 }
 
 Status openWorld(World& world) {
-  Expected<Gpu> gpu = openGpu(world.options.processes ? world.options.processes->localRank() : 0);
+  const bool several = world.localRanks < world.options.ranks;
+  Expected<Gpu> gpu = openGpu(world.options.processes);
   if (!gpu.ok()) return gpu.status();
   world.gpu = *gpu;
+  if (several) SHEAF_RETURN_IF_ERROR(requireOwnGpus(world.gpu, *world.options.processes));
   Expected<std::unique_ptr<FusedKernels>> kernels = FusedKernels::load(*world.plan, world.gpu);
   if (!kernels.ok()) return kernels.status();
   world.kernels = std::move(*kernels);
@@ -66,7 +68,7 @@ Status openWorld(World& world) {
     if (!progress.ok()) return progress.status();
     world.progress.push_back(std::move(*progress));
   }
-  if (world.localRanks == world.options.ranks) {
+  if (!several) {
     world.communicators = makePeerCommunicators(*world.plan, world.localRanks, world.abort);
   } else {
     auto communicators = nccl::makeCommunicators(*world.plan, world.options, world.abort, *world.progress[0]);
@@ -143,7 +145,7 @@ class CudaDevice : public Device {
   Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
     // A plan's gathers and its reductions.
     constexpr uint32_t kUsualCommunicators = 2;
-    Expected<Gpu> gpu = openGpu(processes ? processes->localRank() : 0);
+    Expected<Gpu> gpu = openGpu(processes);
     if (!gpu.ok()) return gpu.status();
     const uint64_t taken = plan::cudaLibraryBytes(kUsualCommunicators, processes != nullptr);
     return DeviceFacts{gpu->name, gpu->freeBytes > taken ? gpu->freeBytes - taken : 0};

@@ -1,11 +1,30 @@
 #include "runtime/device/cuda/Gpu.h"
 
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
 #include "runtime/device/cuda/Check.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
 
-Expected<Gpu> openGpu(int64_t localProcess) {
+Expected<int> chooseGpu(int visible, const comm::ProcessGroup* processes) {
+  // A launcher that shows every process its own GPU only (srun --gpus-per-task=1) leaves one to each.
+  if (visible == 1 || !processes || processes->size() == 1) return 0;
+  Expected<int64_t> local = processes->localRank();
+  if (!local.ok())
+    return Status::error(cat(visible,
+                             " GPUs are visible, and nothing says which is this process's: ", local.status().message(),
+                             "; or let every process see its own GPU only (CUDA_VISIBLE_DEVICES, srun "
+                             "--gpus-per-task=1)"));
+  if (*local < visible) return static_cast<int>(*local);
+  return Status::error(cat("process ", *local, " of this host finds ", visible,
+                           " GPUs; start at most one process a GPU, or let every process see its own GPU only "
+                           "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)"));
+}
+
+Expected<Gpu> openGpu(const comm::ProcessGroup* processes) {
   int driver = 0, count = 0;
   cudaError_t error = cudaDriverGetVersion(&driver);
   if (error == cudaSuccess && driver > 0) error = cudaGetDeviceCount(&count);
@@ -17,23 +36,36 @@ Expected<Gpu> openGpu(int64_t localProcess) {
                                                     : "the CUDA driver finds no device",
                              "; a plan that was also compiled for the CPU runs with --device cpu"));
   }
-  if (localProcess >= count)
-    return Status::error(cat("process ", localProcess, " of this machine finds ", count, count == 1 ? " GPU" : " GPUs",
-                             "; start one process a GPU (CUDA_VISIBLE_DEVICES may hide "
-                             "some)"));
+  Expected<int> index = chooseGpu(count, processes);
+  if (!index.ok()) return index.status();
   Gpu gpu;
-  // A launcher that shows every process its own GPU only leaves one to each.
-  gpu.index = static_cast<int>(localProcess);
+  gpu.index = *index;
   SHEAF_RETURN_IF_ERROR(useGpu(gpu.index));
   cudaDeviceProp properties;
   SHEAF_RETURN_IF_ERROR(check(cudaGetDeviceProperties(&properties, gpu.index), "cannot ask for the GPU's properties"));
   gpu.architecture = properties.major * 10 + properties.minor;
   gpu.name = properties.name;
+  gpu.id.assign(properties.uuid.bytes, sizeof properties.uuid.bytes);
   size_t free = 0, total = 0;
   SHEAF_RETURN_IF_ERROR(check(cudaMemGetInfo(&free, &total), "cannot open the GPU"));
   gpu.freeBytes = free;
   gpu.totalBytes = total;
   return gpu;
+}
+
+Status requireOwnGpus(const Gpu& gpu, comm::ProcessGroup& processes) {
+  const char *host = std::getenv("NCCL_HOSTID"), *shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const std::string mine = shared && std::string_view(shared) != "0" ? "" : cat(gpu.id, host ? host : "");
+  Expected<std::vector<std::string>> all = processes.allGather(mine, "the GPUs of the processes");
+  if (!all.ok()) return all.status();
+  for (size_t i = 0; i < all->size(); ++i)
+    for (size_t j = i + 1; j < all->size(); ++j)
+      if (!(*all)[i].empty() && (*all)[i] == (*all)[j])
+        return Status::error(cat(processes.describe(static_cast<int64_t>(i)), " and ",
+                                 processes.describe(static_cast<int64_t>(j)), " have the same GPU (", gpu.name,
+                                 "); start one process a GPU, and let each see all GPUs of its host or its own only "
+                                 "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)"));
+  return {};
 }
 
 Status useGpu(int index) {

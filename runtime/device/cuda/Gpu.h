@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/base/Status.h"
+#include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::cuda {
@@ -13,12 +14,21 @@ struct Gpu {
   int index = 0;
   int architecture = 0;  // 90 for sm_90
   std::string name;
+  std::string id;                          // differs from that of every other GPU
   uint64_t freeBytes = 0, totalBytes = 0;  // of its memory; free when it was opened
 };
 
-// The GPU of the process with this number among those of its host, made this thread's. One clear error if there is no
-// driver, no GPU, or fewer GPUs than processes.
-Expected<Gpu> openGpu(int64_t localProcess);
+// The index of this process's GPU among the `visible` ones (at least one): the only one, or that of the process's
+// number on its host. `processes`: of the job; null: this is the only one, which takes the first GPU. An error names
+// what to set, where the launcher does not say the number or there are fewer GPUs than processes.
+Expected<int> chooseGpu(int visible, const comm::ProcessGroup* processes);
+
+// This process's GPU, made this thread's. One clear error if there is no driver, no GPU, or chooseGpu() finds none.
+Expected<Gpu> openGpu(const comm::ProcessGroup* processes);
+
+// An error in all processes if two of them have opened the same GPU. They may where NCCL's variables put them on
+// different hosts (NCCL_HOSTID) or let ranks share GPUs (NCCL_MULTI_RANK_GPU_ENABLE).
+Status requireOwnGpus(const Gpu& gpu, comm::ProcessGroup& processes);
 
 // Makes it the calling thread's GPU.
 Status useGpu(int index);

@@ -46,11 +46,11 @@ def ways(config, ranks):
     gathered, other buckets, another machine's costs."""
     small, whole = ("--bucket-size", 4096), ("--bucket-size", "64MiB")
     if config.name.startswith(("mlp", "cnn")):
-        vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100x8"), ("--profile", "rtx4090x8")]
+        vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100"), ("--profile", "rtx4090")]
         return vectors if ranks > 1 else [small]
     recompute = ("--recompute", "all")
     return [recompute, small, whole, small + recompute] if ranks == 1 else [
-        recompute, ("--keep", "."), ("--profile", "h100x8"), ("--profile", "h100x8", "--prefetch", 0), whole, small + ("--keep", ".")]
+        recompute, ("--keep", "."), ("--profile", "h100"), ("--profile", "h100", "--prefetch", 0), whole, small + ("--keep", ".")]
 
 
 def schedules(session, config, ranks):

@@ -89,8 +89,8 @@ def retention(session):
     out = session.folder() / "out.plan"
 
     def compiled(*options):
-        session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3, "--profile", "rtx4090x8", *options)
-        return session.inspect(out), simulated(session, out, "rtx4090x8")["step_seconds"]
+        session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3, "--profile", "rtx4090", *options)
+        return session.inspect(out), simulated(session, out, "rtx4090")["step_seconds"]
 
     chosen, fast = compiled()
     none, slow = compiled("--keep", "none")

@@ -48,7 +48,7 @@ def ways(session, precision):
     """Nothing that only decides when something is computed changes a bit."""
     config, steps = CONFIGS["gpt2-tiny"], min(session.steps, 30)
     expected = digest(train(session, config, 2, 0, steps, (*precision, *ON)).weights)
-    made = (("--recompute", "all"), ("--keep", "."), ("--profile", "h100x8"), ("--profile", "h100x8", "--prefetch", 0))
+    made = (("--recompute", "all"), ("--keep", "."), ("--profile", "h100"), ("--profile", "h100", "--prefetch", 0))
     expect_other_instructions(session, {" ".join(map(str, options)): session.plan(
         config.model, 2, 3, 8, (*config.options, *precision, *ON, *options)) for options in ((), *made)})
     for options in made:

@@ -6,6 +6,7 @@ from harness import Case, Skip, digest, expect, expect_short_error
 from training import CONFIGS, data_arguments, expect_reference, train
 
 GPUS = "cuda:sm_80,cuda:sm_90,cuda:sm_100"
+MACHINES = {"cuda:sm_80": "a100", "cuda:sm_89": "rtx4090", "cuda:sm_90": "h100", "cuda:sm_100": "gb200", "cuda:sm_120": "rtx4090"}
 MODELS = {  # name: options
     "mlp": ["--batch", 16],
     "gpt2-tiny": ["--batch", 4],
@@ -25,6 +26,8 @@ def cases(session):
             yield Case(f"kernels/fat-trains/{name}/{precision}", lambda n=name, p=precision: fat_trains(session, n, p))
     yield Case("kernels/same-bytes", lambda: same(session))
     yield Case("kernels/scratch", lambda: scratch(session))
+    for target, machine in MACHINES.items():
+        yield Case(f"kernels/machine-of/{target}", lambda t=target, m=machine: machine_of(session, t, m))
     yield Case("kernels/no-toolkit", lambda: without_toolkit(session))
     for name, (target, word) in ERRORS.items():
         yield Case(f"kernels/error/{name}", lambda t=target, w=word: error(session, t, w))
@@ -52,6 +55,15 @@ def fat_trains(session, name, precision):
     expect(digest(plan.weights) == digest(own.weights), "other weights than the CPU's own plan gives")
     if precision == "f32":
         expect_reference(config, plan.steps)
+
+
+def machine_of(session, target, machine):
+    """Without --profile the machine is that of the target, with as many nodes as it takes."""
+    config, out = CONFIGS["gpt2-tiny"], session.folder() / "out.plan"
+    session.succeed("sheaf", "compile", session.graph(config.model), "-o", out, "--batch", 144, "--ranks", 144, "--zero", 3,
+                    "--target", target, *config.options)
+    schedule = [d for d in session.inspect(out)["decisions"] if d.startswith("schedule: ")]
+    expect(len(schedule) == 1 and f"predicted on {machine}: " in schedule[0], f"{schedule}")
 
 
 def scratch(session):

@@ -143,7 +143,7 @@ def predict_kit(session):
     where = session.folder()
     (where / "plans").mkdir()
     shutil.copy(session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options), where / "plans" / "a.plan")
-    shutil.copy(ROOT / "passes" / "schedule" / "profiles" / "h100x8.json", where / "card.json")
+    shutil.copy(ROOT / "passes" / "schedule" / "profiles" / "h100.json", where / "card.json")
     report = json.loads(session.succeed("sheaf", "simulate", where / "plans" / "a.plan", "--profile", where / "card.json", "--json").out)
     (where / "steps.json").write_text(json.dumps([{"name": "a", "plan": "plans/a.plan", "step_seconds": report["step_seconds"] * 1.25}]))
     script = [sys.executable, ROOT / "test" / "bench" / "predict.py", "--tools", session.tools, "--kit"]

@@ -139,7 +139,7 @@ def trains(session, ranks, zero):
 
 def schedules(session):
     _, weights_left = train(session, 2, 0)
-    made = ((3,), (3, "--prefetch", 0), (3, "--profile", "h100x8"), (3, "--bucket-size", 4096), (2,), (2, "--profile", "h100x8"))
+    made = ((3,), (3, "--prefetch", 0), (3, "--profile", "h100"), (3, "--bucket-size", 4096), (2,), (2, "--profile", "h100"))
     expect_other_instructions(session, {" ".join(map(str, options)): compiled(session, 2, *options) for options in made})
     for options in made:
         expect(digest(train(session, 2, *options)[1]) == digest(weights_left), f"{options} leaves other weights")

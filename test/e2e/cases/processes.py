@@ -41,6 +41,10 @@ def cases(session):
         yield Case(f"processes/hosts-{hosts}", lambda h=hosts: same_bits(session, 4, "torchrun", hosts=h))
     yield Case("processes/gpus", lambda: gpus(session))
     yield Case("processes/gpu-killed", lambda: gpu_killed(session))
+    for launcher in ("torchrun", "srun"):
+        yield Case(f"processes/one-gpu-each-by-{launcher}", lambda v=launcher: one_gpu_each(session, v))
+    yield Case("processes/gpu-unknown", lambda: gpu_unknown(session))
+    yield Case("processes/gpu-of-two", lambda: gpu_of_two(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
     yield Case("processes/one-fails", lambda: one_fails(session))
@@ -340,6 +344,46 @@ def gpus(session):
     expect(digest(where / "one") == digest(where / "four"), "other weights")
     expect(losses(read_log(where / "one.log")[0]) == losses(read_log(where / "four.log")[0]), "other losses")
     session.succeed("sheaf-run", plan(session), *common(1), "--resume", where / "state")
+
+
+def on_gpus(session, launcher, **more):
+    """A short job on GPUs; `more` are variables of its processes, by rank if they are functions."""
+    return Job(session, RANKS, fat_plan(session), *common(2), "--device", "cuda", launcher=launcher,
+               environment=lambda rank: {**emulated(session), **{k: v(rank) if callable(v) else v for k, v in more.items()}})
+
+
+def one_gpu_each(session, launcher):
+    """A launcher that shows every process its own GPU only leaves one to each, whatever the process's number on its host."""
+    with on_gpus(session, launcher, SHEAF_EMULATED_VISIBLE_DEVICES=lambda rank: RANKS - 1 - rank) as job:
+        job.succeed()
+
+
+def expect_all_refuse(job, *words):
+    codes = job.wait()
+    expect(codes == [1] * RANKS, f"exits {codes}")
+    text = job.processes[0].error_text()
+    for word in words:
+        expect(word in text, f"`{word}` is not in\n{text}")
+
+
+def gpu_unknown(session):
+    """Where several GPUs are visible, no process takes the first one by default: the error names what launchers set."""
+    for launcher, name in (("torchrun", "LOCAL_RANK"), ("srun", "SLURM_LOCALID"), ("mpirun", "OMPI_COMM_WORLD_LOCAL_RANK")):
+        with on_gpus(session, launcher, **{name: ""}) as job:
+            expect_all_refuse(job, "4 GPUs are visible", f"{name} is not set", "LOCAL_RANK (torchrun)", "SLURM_LOCALID (Slurm)",
+                              "MPI_LOCALRANKID (MPICH)", "--gpus-per-task=1")
+    with on_gpus(session, "torchrun", LOCAL_RANK="", SHEAF_EMULATED_VISIBLE_DEVICES=lambda rank: rank) as job:
+        job.succeed()  # with one visible GPU there is nothing to choose
+
+
+def gpu_of_two(session):
+    """Two processes never share a GPU, unless NCCL_HOSTID says that they are on different hosts."""
+    with on_gpus(session, "torchrun", SHEAF_EMULATED_DEVICES="1") as job:
+        expect_all_refuse(job, "process 0 (", "process 1 (", "have the same GPU", "one process a GPU")
+    with on_gpus(session, "torchrun", SHEAF_EMULATED_DEVICES="2") as job:
+        expect_all_refuse(job, "of this host finds 2 GPUs", "one process a GPU")
+    with on_gpus(session, "torchrun", SHEAF_EMULATED_DEVICES="1", NCCL_HOSTID=lambda rank: f"rank-{rank}") as job:
+        job.succeed()
 
 
 def gpu_killed(session):

@@ -3,15 +3,16 @@ import json
 import re
 
 from formats import read_log
-from harness import Case, expect
+from harness import ROOT, Case, expect
 from training import CONFIGS, data_arguments
 
 KINDS = ("compute", "communication", "cycle", "memory")
 FLOORS = ("products", "state", "communication")
+MACHINES = {"h100": 8, "a100": 8, "rtx4090": 8, "gb200": 72}  # ranks of a node
 
 
 def cases(session):
-    for profile in ("cpu", "h100x8", "a100x8", "rtx4090x8"):
+    for profile in ("cpu", "h100", "a100", "rtx4090", "gb200"):
         for ranks, zero in ((1, 0), (4, 0), (4, 1), (4, 2), (4, 3)):
             yield Case(f"simulating/{profile}/ranks-{ranks}/zero-{zero}",
                        lambda p=profile, r=ranks, z=zero: simulated(session, p, r, z))
@@ -21,6 +22,10 @@ def cases(session):
     yield Case("simulating/floor-recomputation", lambda: recomputation(session))
     yield Case("simulating/floor-not-stated", lambda: no_floor(session))
     yield Case("simulating/other-ranks", lambda: other_ranks(session))
+    for machine in MACHINES:
+        yield Case(f"simulating/machines/{machine}", lambda m=machine: any_number_of_nodes(session, m))
+    yield Case("simulating/former-names", lambda: former_names(session))
+    yield Case("simulating/no-network", lambda: no_network(session))
     yield Case("simulating/memory-limit", lambda: memory_limit(session))
     yield Case("simulating/edited-profile", lambda: edited_profile(session))
     yield Case("simulating/profile", lambda: measured(session), alone=True)
@@ -60,7 +65,7 @@ def simulated(session, machine, ranks, zero):
 
 
 def text(session):
-    out = session.succeed("sheaf", "simulate", plan_of(session, 4, 3), "--profile", "h100x8").out
+    out = session.succeed("sheaf", "simulate", plan_of(session, 4, 3), "--profile", "h100").out
     first = out.splitlines()[0]
     expect(first.startswith("step ") and " bound " in first and " gap " in first, first)
     second = out.splitlines()[1]
@@ -155,19 +160,46 @@ def no_floor(session):
 def other_ranks(session):
     """More ranks: more hops for a collective, smaller shards."""
     plan = plan_of(session, 4, 3)
-    few, many = (simulate(session, plan, "--profile", "h100x64", "--ranks", n) for n in (2, 64))
+    few, many = (simulate(session, plan, "--profile", "h100", "--ranks", n) for n in (2, 64))
     expect((few["ranks"], many["ranks"]) == (2, 64), "other ranks than asked for")
     expect(few["communication_seconds"] < many["communication_seconds"], "more ranks communicate faster")
     expect(few["peak_bytes"] > many["peak_bytes"], "more ranks hold no less")
 
 
+def any_number_of_nodes(session, machine):
+    """A profile is of a type of machine: one node of it, and many, of which each collective's hops are between some."""
+    plan, per_node = plan_of(session, 4, 3), MACHINES[machine]
+    one, two, many = (simulate(session, plan, "--profile", machine, "--ranks", per_node * nodes) for nodes in (1, 2, 64))
+    expect([r["ranks"] for r in (one, two, many)] == [per_node, 2 * per_node, 64 * per_node], "other ranks than asked for")
+    expect(one["communication_seconds"] < two["communication_seconds"] < many["communication_seconds"],
+           f"{[r['communication_seconds'] for r in (one, two, many)]} s of communication on 1, 2 and 64 nodes")
+
+
+def former_names(session):
+    """Names that profiles had when each was of a number of ranks."""
+    plan = plan_of(session, 4, 3)
+    for former, name, ranks in (("h100x8", "h100", 8), ("h100x64", "h100", 64), ("a100x8", "a100", 8), ("rtx4090x8", "rtx4090", 8)):
+        expect(simulate(session, plan, "--profile", former, "--ranks", ranks) == simulate(session, plan, "--profile", name, "--ranks", ranks),
+               f"{former} is not {name}")
+
+
+def no_network(session):
+    """A node that was measured by itself cannot tell what several do."""
+    path = session.folder() / "node.json"
+    machine = json.loads((ROOT / "passes" / "schedule" / "profiles" / "h100.json").read_text())
+    machine["collectives"] = [c for c in machine["collectives"] if not c.get("network")]
+    path.write_text(json.dumps(machine))
+    simulate(session, plan_of(session, 4, 3), "--profile", path, "--ranks", 8)
+    refused(session, ("--profile", path, "--ranks", 16), ["one node of 8", "knows no network", "such as h100"])
+
+
 def memory_limit(session):
     plan = plan_of(session, 4, 3)
-    report = simulate(session, plan, "--profile", "h100x8")
+    report = simulate(session, plan, "--profile", "h100")
     expect(report["fits"] and report["memory_limit"] == 80_000_000_000, f"limit {report['memory_limit']}")
-    report = simulate(session, plan, "--profile", "h100x8", "--memory-limit", "1MiB")
+    report = simulate(session, plan, "--profile", "h100", "--memory-limit", "1MiB")
     expect(not report["fits"] and report["memory_limit"] == 1 << 20, f"limit {report['memory_limit']}")
-    out = session.succeed("sheaf", "simulate", plan, "--profile", "h100x8", "--memory-limit", "1MiB").out
+    out = session.succeed("sheaf", "simulate", plan, "--profile", "h100", "--memory-limit", "1MiB").out
     expect("too much for 1.0 MiB" in out, out)
 
 
@@ -216,14 +248,13 @@ def measured(session):
 
 
 REFUSED = {
-    "no-profile": ((), ["--profile", "h100x8", "sheaf profile"], 2),
-    "unknown-profile": (("--profile", "h100x88"), ["h100x88", "did you mean h100x8"]),
+    "no-profile": ((), ["--profile", "h100", "sheaf profile"], 2),
+    "unknown-profile": (("--profile", "h1000"), ["h1000", "did you mean h100?"]),
     "missing-file": (("--profile", "nowhere/p.json"), ["nowhere/p.json"]),
     "folder": (("--profile", "/"), ["not a file"]),
-    "no-network": (("--profile", "h100x8", "--ranks", "16"), ["h100x8", "one node of 8", "h100x64"]),
-    "ranks": (("--profile", "h100x8", "--ranks", "0"), ["--ranks"], 2),
-    "limit": (("--profile", "h100x8", "--memory-limit", "much"), ["--memory-limit", "24GiB"], 2),
-    "option": (("--profil", "h100x8"), ["did you mean --profile?"], 2),
+    "ranks": (("--profile", "h100", "--ranks", "0"), ["--ranks"], 2),
+    "limit": (("--profile", "h100", "--memory-limit", "much"), ["--memory-limit", "24GiB"], 2),
+    "option": (("--profil", "h100"), ["did you mean --profile?"], 2),
 }
 
 PROFILES = {
@@ -264,7 +295,7 @@ def refused_profile(session, content, words):
 def refused_plan(session):
     path = session.folder() / "p.plan"
     path.write_bytes(plan_of(session, 4, 3).read_bytes()[:-1])
-    expect_error(session.call("sheaf", "simulate", path, "--profile", "h100x8"), ["p.plan"])
+    expect_error(session.call("sheaf", "simulate", path, "--profile", "h100"), ["p.plan"])
 
 
 def refused_measuring(session, options, words, code=1):

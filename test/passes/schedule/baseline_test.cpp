@@ -323,7 +323,7 @@ TEST(BaselineStep, ComputesWeightGradientsAsAutogradDoes) {
   compute({kAgain, kFirst}, kGradient);       // the weight gradient, put off
   collective(plan::REDUCE_SCATTER, kGradient, kShard);
   compute({kShard, kParameters}, kParameters);  // the update
-  const profile::Profile machine = *loadProfile("h100x8")->withRanks(2);
+  const profile::Profile machine = *loadProfile("h100")->withRanks(2);
   const BaselineStep step = baselineStepOf(plan, machine, modelOf(plan, machine));
   EXPECT_THAT(step.compute, SizeIs(6));
   ASSERT_THAT(step.parameters, SizeIs(1));

@@ -58,7 +58,7 @@ class Steps {
     *c.mutable_destination() = operand(to, plan::WRITE);
     return *this;
   }
-  PlanLoop loop() const { return loopOf(plan, *loadProfile("h100x8")->withRanks(2)); }
+  PlanLoop loop() const { return loopOf(plan, *loadProfile("h100")->withRanks(2)); }
 
   plan::Plan plan;
 
@@ -123,7 +123,7 @@ TEST(PlanLoop, ReadsPartsOfWhatWasWritten) {
 
 TEST(PlanLoop, OtherNumbersOfRanksChangeSharesOnly) {
   testing::TrainingPlan made(2, 3, 8);
-  const profile::Profile machine = *loadProfile("h100x8");
+  const profile::Profile machine = *loadProfile("h100");
   const uint64_t peak = made.plan.memory().peak_bytes();
   EXPECT_EQ(peakBytes(made.plan, 2), peak);
   // Parameters and momentum: a half of 512 bytes each on two ranks, an eighth on eight.
@@ -144,7 +144,7 @@ TEST(PlanLoop, PlansAtEveryStageArePlayed) {
   for (int64_t ranks : {1, 2, 4})
     for (int stage = 0; stage <= 3; ++stage) {
       testing::TrainingPlan made(ranks, stage, 8);
-      const PlanLoop loop = loopOf(made.plan, *loadProfile("h100x8")->withRanks(ranks));
+      const PlanLoop loop = loopOf(made.plan, *loadProfile("h100")->withRanks(ranks));
       const Timeline timeline = play(loop.loop);
       const Bound bound = boundOf(loop.loop, dataDependences(made.plan, loop));
       EXPECT_GT(bound.seconds, 0);
