@@ -142,16 +142,16 @@ def kill_one(runner, run):
     log.unlink(missing_ok=True)
     started = start(runner, run)
     begin = time.monotonic()
-    while time.monotonic() - begin < 120 and all(p.poll() is None for p in started):
-        if log.exists() and log.read_text().count('"loss"') >= 5:
-            break
+    going = False
+    while not going and time.monotonic() - begin < 120 and all(p.poll() is None for p in started):
         time.sleep(0.1)
+        going = log.exists() and log.read_text().count('"loss"') >= 5
     started[-1].kill()
     begin = time.monotonic()
     others = ended(started[:-1], timeout=60)
     started[-1].communicate()
-    runner.check(f"processes/{run.name}", all(code == 1 and "error" in text for text, code in others),
-                 f"the others ended after {time.monotonic() - begin:.1f} s: {others[0][0].strip()[-200:]}")
+    runner.check(f"processes/{run.name}", going and all(code == 1 and "error" in text for text, code in others),
+                 f"{'' if going else 'the job did not get going; '}the others ended after {time.monotonic() - begin:.1f} s: {others[0][0].strip()[-200:]}")
 
 
 def processes(runner, jobs):
