@@ -11,8 +11,10 @@ import argparse
 import json
 import lzma
 import pathlib
+import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -20,11 +22,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "e2e"), str(ROOT / "tools")]
 
 import dist  # noqa: E402
+import onnxwriter as onnx  # noqa: E402
+from formats import write_npy  # noqa: E402
 from training import CONFIGS, data_arguments  # noqa: E402
 
 TARGET = "cuda:sm_90,cuda:sm_80,cpu"
 TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny", "mistral-tiny")
 LAYOUTS = [(1, 0), (1, 3)] + [(ranks, stage) for ranks in (2, 4, 8) for stage in range(4)]
+# What ranks with a GPU each train: messages as large as those of real models, which the small ones never send.
+NATIVE = [("mlp-wide", "f32", stage) for stage in range(4)] + [("gpt2-mini", "bf16", stage) for stage in (1, 3)]
+NATIVE_RANKS = (2, 4, 8)
+LEAST_BUCKET, WIDTHS = 8 << 20, {"f32": 4, "bf16": 2}  # bytes; of an element
+BUCKETS = {"mlp-wide": "8MiB", "gpt2-mini": "11MiB"}
+WIDE, ROWS = (256, 8192), 800  # of mlp-wide: widths of its layers; of its data
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 
 
@@ -59,23 +69,77 @@ def training_jobs(tools, kit):
                    "data": data, "losses": losses}
 
 
+def write_mlp_wide(kit):
+    """Four layers of 8 MiB in f32, whose products are small. Its weights are references, and written where it runs."""
+    narrow, wide = WIDE
+    shapes = [(narrow, wide), (wide, narrow), (narrow, wide), (wide, narrow)]
+    nodes, value = [], "x"
+    for layer, _ in enumerate(shapes):
+        nodes.append(onnx.node("MatMul", [value, f"w{layer}"], [f"h{layer}"]))
+        value = f"h{layer}"
+        if layer + 1 < len(shapes):
+            nodes.append(onnx.node("Relu", [value], [f"r{layer}"]))
+            value = f"r{layer}"
+    nodes.append(onnx.node("SoftmaxCrossEntropyLoss", [value, "labels"], ["loss"]))
+    (kit / "models" / "mlp-wide.onnx").write_bytes(onnx.model(
+        nodes, [onnx.value("x", onnx.FLOAT, ["N", narrow]), onnx.value("labels", onnx.INT64, ["N"])],
+        [onnx.value("loss", onnx.FLOAT, [])],
+        [onnx.weight(f"w{layer}", shape, location="mlp-wide.weights") for layer, shape in enumerate(shapes)]))
+    generator = random.Random(0)
+    write_npy(kit / "models" / "mlp-wide.x.npy", "<f4", (ROWS, narrow),
+              struct.pack(f"<{ROWS * narrow}f", *(generator.gauss(0, 1) for _ in range(ROWS * narrow))))
+    write_npy(kit / "models" / "mlp-wide.labels.npy", "<i8", (ROWS,),
+              struct.pack(f"<{ROWS}q", *(generator.randrange(narrow) for _ in range(ROWS))))
+    return ["--data", "x=models/mlp-wide.x.npy", "--data", "labels=models/mlp-wide.labels.npy"]
+
+
+def write_text(kit):
+    generator = random.Random(0)
+    tokens = ROWS * 256 + 1
+    (kit / "models" / "gpt2-mini.u16").write_bytes(struct.pack(f"<{tokens}H", *(generator.randrange(256) for _ in range(tokens))))
+    return ["--data", "input_ids,labels=models/gpt2-mini.u16"]
+
+
+def native_jobs(tools, kit, targets=TARGET, ranks=NATIVE_RANKS, chosen=tuple(NATIVE)):
+    """Jobs of ranks with a GPU each. Every bucket has at least LEAST_BUCKET bytes."""
+    data = {"mlp-wide": write_mlp_wide(kit), "gpt2-mini": write_text(kit)}
+    for count in ranks:
+        for model, precision, stage in chosen:
+            label = f"native-{model}-{precision}-{count}-zero{stage}"
+            plan = compile_plan(tools, kit, label, model, "--batch", 8, "--ranks", count, "--zero", stage, "--precision", precision,
+                                "--target", targets, "--bucket-size", BUCKETS[model], "--optimizer", OPTIMIZER)
+            report = json.loads(subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "json"], check=True,
+                                               capture_output=True, text=True).stdout)
+            least = min(bucket["elements"] * WIDTHS[bucket["type"]] for bucket in report["buckets"])
+            if least < LEAST_BUCKET:
+                raise RuntimeError(f"a bucket of {plan} has {least} bytes, not {LEAST_BUCKET}")
+            yield {"name": label, "model": model, "precision": precision, "ranks": count, "stage": stage, "plan": plan,
+                   "data": data[model], "weights": weights_of(tools, kit / plan), "least_bucket_bytes": least}
+
+
+def weights_of(tools, plan):
+    """Names and shapes of a plan's weights, as the file of weights has them."""
+    text = subprocess.run([tools / "sheaf", "inspect", plan, "--format", "text"], check=True, capture_output=True, text=True).stdout
+    weights = []
+    for weight, shape, order in re.findall(r'plan\.parameter "([^"]*)" \w+ \[([^\]]*)\].* permutation \[([^\]]*)\]', text):
+        shape, order = [int(n) for n in shape.split(",")], [int(n) for n in order.split(",") if n]
+        named = list(shape)
+        for here, there in enumerate(order):
+            named[there] = shape[here]
+        weights.append({"name": weight, "shape": named})
+    if not weights:
+        raise RuntimeError(f"the text of {plan} names no weights")
+    return weights
+
+
 def bench_job(tools, kit, name, rows, layers, width, parameters):
     plan = compile_plan(tools, kit, name, name, "--batch", rows, "--zero", 0, "--precision", "bf16", "--target", "cuda:sm_90",
                         "--optimizer", OPTIMIZER, "--profile", "h100")
     predicted = f"plans/{name}.predicted.json"
     subprocess.run([tools / "sheaf", "simulate", kit / plan, "--profile", "h100", "--trace", kit / predicted], check=True,
                    stdout=subprocess.DEVNULL)
-    text = subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "text"], check=True, capture_output=True,
-                          text=True).stdout
-    weights = []
-    for weight, shape, order in re.findall(r'plan\.parameter "([^"]*)" "\w+" \[([^\]]*)\].* permutation \[([^\]]*)\]', text):
-        shape, order = [int(n) for n in shape.split(",")], [int(n) for n in order.split(",") if n]
-        named = list(shape)
-        for here, there in enumerate(order):
-            named[there] = shape[here]
-        weights.append({"name": weight, "shape": named})
     return {"plan": plan, "predicted": predicted, "model": name, "rows": rows, "tokens": 1024, "vocabulary": 50257,
-            "weights": weights, "layers": layers, "width": width, "parameters": parameters}
+            "weights": weights_of(tools, kit / plan), "layers": layers, "width": width, "parameters": parameters}
 
 
 def probe(tools, kit):
@@ -105,21 +169,26 @@ def main():
     for config in map(CONFIGS.get, TRAINED):
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
             shutil.copy(ROOT / "test" / "models" / file, kit / "models")
-    jobs = list(training_jobs(tools, kit))
+    jobs, native = list(training_jobs(tools, kit)), list(native_jobs(tools, kit))
     (kit / "jobs.json").write_text(json.dumps({
         "training": jobs,
+        "native": native,
         "bench": {"gpt2-124m": bench_job(tools, kit, "gpt2-124m", 16, 12, 768, 124_439_808),
                   "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)},
         "probe": probe(tools, kit)}))
-    shutil.copy(pathlib.Path(__file__).with_name("run.py"), kit)
+    for script in ("run.py", "job_runs.py", "weights.py"):
+        shutil.copy(pathlib.Path(__file__).with_name(script), kit)
     for script in ("pytorch_baseline.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)
     # Compiled: they are not read there.
-    for name in ("gpt2-124m", "gpt2-1.5b"):
+    for name in ("gpt2-124m", "gpt2-1.5b", "gpt2-mini", "mlp-wide"):
         (kit / "models" / f"{name}.onnx").unlink()
     size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())
-    print(f"{kit}: {len(jobs)} plans, {size / 2**20:.0f} MiB")
+    print(f"{kit}: {len(jobs) + len(native)} plans, {size / 2**20:.0f} MiB")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RuntimeError as e:
+        sys.exit(f"kit: {e}")

@@ -3,8 +3,13 @@
 and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` says how near the simulator is with it.
 
     python3 run.py [--only tests,training,sanitizer,processes,predict,bench,large] [--out FOLDER] [--device-library FILE]
+                   [--gpus N] [--dry-run]
 
 `large` is GPT-2 1.5B against PyTorch and is not among the parts that run if none are named.
+
+`processes` takes what there is. On one GPU each rank is a process, and NCCL takes each for a host of its own. On several, ranks have a
+GPU each, as in training: with windows and without, in rank order and in NCCL's ring, with buckets of 8 MiB and more; their bits are
+compared with those of ranks that share one GPU. --gpus N uses N of them. --dry-run prints what `processes` would start, as JSON.
 
 --device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without
 a GPU.
@@ -16,11 +21,8 @@ import importlib.util
 import json
 import os
 import pathlib
-import random
 import shutil
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,10 +30,10 @@ import threading
 import time
 
 import roofline
+from job_runs import KIT, LOSS_WITHIN, off_by, print_runs, processes  # noqa: F401, a part of PARTS
+from weights import write_tokens, write_weights
 
-KIT = pathlib.Path(__file__).resolve().parent
 PARTS = ("tests", "training", "sanitizer", "processes", "predict", "bench")  # and "large", which takes longer
-LOSS_WITHIN = {"f32": 2e-5, "bf16": 3e-3}
 REPEATS = 10
 PREDICTED_STEPS = 30  # after five that warm up
 
@@ -48,9 +50,25 @@ def library_folders():
     return folders
 
 
+def visible_gpus(library):
+    """How the GPUs that this process sees are called in CUDA_VISIBLE_DEVICES."""
+    if library:
+        return [str(i) for i in range(int(os.environ.get("SHEAF_EMULATED_DEVICES", "1")))]
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True)
+    except OSError:
+        return ["0"]
+    return done.stdout.split() if done.returncode == 0 and done.stdout.split() else ["0"]
+
+
 class Runner:
-    def __init__(self, out, library):
+    def __init__(self, out, library, gpus):
         self.out, self.results, self.failed = out, {}, []
+        self.gpus = gpus
+        # What CUDA calls the variable that says which GPUs a process sees; the emulated one has its own.
+        self.visible = "SHEAF_EMULATED_VISIBLE_DEVICES" if library else "CUDA_VISIBLE_DEVICES"
         path = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p] + library_folders()
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(path), "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
         self.environment["SHEAF_DEVICE_LIBRARY"] = str(library or KIT / "runtime" / "lib" / "libsheaf_cuda.so")
@@ -83,10 +101,6 @@ class Runner:
         digest = hashlib.sha256(weights.read_bytes()).hexdigest()
         weights.unlink()
         return [e["loss"] for e in lines if "loss" in e], digest, ""
-
-
-def off_by(losses, expected):
-    return max(abs(a - b) for a, b in zip(losses, expected)) if losses else float("inf")
 
 
 def device(runner):
@@ -133,50 +147,6 @@ def sanitizer(runner, jobs):
         runner.check(f"sanitizer/{check}", code == 0, "" if code == 0 else text[-800:])
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def start_processes(runner, job, count, steps, name, *options):
-    """One process a rank, as torchrun would start them. On one card NCCL takes each for a host of its own."""
-    port, started = free_port(), []
-    for rank in range(count):
-        environment = {**runner.environment, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0",
-                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}"}
-        command = [KIT / "runtime" / "bin" / "sheaf-run", KIT / job["plan"], "--device", "cuda", *job["data"],
-                   "--steps", steps, "--log", runner.out / f"{name}.jsonl", *options]
-        started.append(subprocess.Popen(list(map(str, command)), cwd=KIT, env=environment, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True))
-    return started
-
-
-def processes(runner, jobs):
-    for count in (2, 4):
-        job = next(j for j in jobs["training"] if j["name"] == f"gpt2-tiny-f32-{count}-zero3")
-        name = f"processes-{count}"
-        ended = [(p.communicate(timeout=200)[1], p.returncode) for p in start_processes(runner, job, count, 30, name)]
-        log = runner.out / f"{name}.jsonl"
-        losses = [e["loss"] for e in map(json.loads, log.read_text().splitlines()) if "loss" in e] if log.exists() else []
-        worst = off_by(losses, job["losses"])
-        why = next((text[-400:] for text, code in ended if code), f"loss off by {worst:.1e}")
-        runner.check(f"processes/{count}", worst <= LOSS_WITHIN["f32"] and not any(code for _, code in ended), why)
-    job = next(j for j in jobs["training"] if j["name"] == "gpt2-tiny-f32-2-zero3")
-    started = start_processes(runner, job, 2, 1_000_000, "killed")
-    time.sleep(15)
-    started[1].kill()
-    begin = time.monotonic()
-    try:
-        text = started[0].communicate(timeout=60)[1]
-        runner.check("processes/killed", started[0].returncode == 1 and "error" in text,
-                     f"the other ended after {time.monotonic() - begin:.1f} s: {text.strip()[-200:]}")
-    except subprocess.TimeoutExpired:
-        started[0].kill()
-        runner.check("processes/killed", False, "the other process went on")
-    started[1].communicate()
-
-
 class MemoryUsed(threading.Thread):
     """The most memory of the GPU in use since the start, beyond what was in use then."""
 
@@ -202,32 +172,6 @@ class MemoryUsed(threading.Thread):
         self.ended.set()
         self.join()
         return self.most
-
-
-def write_weights(path, weights):
-    """Random weights by name, f32: N(0, 0.02), and ones and zeros where they belong to a norm or a bias."""
-    import numpy
-    generator, header, arrays, offset = numpy.random.default_rng(0), {}, [], 0
-    for weight in weights:
-        shape = weight["shape"]
-        if len(shape) > 1:
-            values = generator.standard_normal(shape, dtype=numpy.float32) * numpy.float32(0.02)
-        else:
-            values = numpy.full(shape, 0 if weight["name"].endswith("bias") else 1, numpy.float32)
-        header[weight["name"]] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + values.nbytes]}
-        offset += values.nbytes
-        arrays.append(values)
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for values in arrays:
-            file.write(values.tobytes())
-
-
-def write_tokens(path, rows, tokens, vocabulary):
-    generator = random.Random(0)
-    with open(path, "wb") as file:
-        file.write(struct.pack(f"<{rows * tokens + 1}H", *(generator.randrange(vocabulary) for _ in range(rows * tokens + 1))))
 
 
 def gpt2_data(runner, job):
@@ -346,10 +290,21 @@ def main():
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--device-library", type=pathlib.Path)
+    parser.add_argument("--gpus", type=int, help="use so many of the GPUs that this process sees")
+    parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
     out = (args.out or pathlib.Path(tempfile.mkdtemp(prefix="sheaf-gpu-"))).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    runner, jobs = Runner(out, args.device_library and args.device_library.resolve()), json.loads((KIT / "jobs.json").read_text())
+    library = args.device_library and args.device_library.resolve()
+    gpus = visible_gpus(library)
+    if args.gpus is not None and args.dry_run:
+        gpus = [str(i) for i in range(args.gpus)]
+    elif args.gpus is not None and not 0 < args.gpus <= len(gpus):
+        parser.error(f"--gpus {args.gpus}: there are {len(gpus)}")
+    runner, jobs = Runner(out, library, gpus[:args.gpus]), json.loads((KIT / "jobs.json").read_text())
+    if args.dry_run:
+        print_runs(runner, jobs)
+        return 0
     device(runner)
     for part in args.only.split(","):
         begin = time.monotonic()

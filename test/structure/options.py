@@ -18,7 +18,7 @@ OTHERS = {
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),
     "test/bench/*.py": ("--pairs", "--fresh", "--nice", "--models", "--kit"),
-    "tools of the kit for GPU machines": ("--out",),
+    "tools of the kit for GPU machines": ("--out", "--gpus", "--dry-run"),
     "sha256sum": ("--check",),
     "lit": ("--filter",),
     "GoogleTest": ("--gtest_filter",),

@@ -11,7 +11,7 @@ namespace sheaf::cuda {
 
 Expected<int> chooseGpu(int visible, const comm::ProcessGroup* processes) {
   // A launcher that shows every process its own GPU only (srun --gpus-per-task=1) leaves one to each.
-  if (visible == 1 || !processes || processes->size() == 1) return 0;
+  if (visible == 1 || !processes) return 0;
   Expected<int64_t> local = processes->localRank();
   if (!local.ok())
     return Status::error(cat(visible,
