@@ -44,8 +44,11 @@ Expected<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<World
 Status CudaContext::open() {
   const plan::Plan& plan = *world_->plan;
   const DeviceOptions& options = world_->options;
-  BlasOptions choices{
-      .table = world_->products, .tableName = options.products, .measure = world_->measureProducts && rank() == 0};
+  // Products are measured in the arena, which nothing is in yet: next to a large model there is no room for them.
+  BlasOptions choices{.table = world_->products,
+                      .tableName = options.products,
+                      .measure = world_->measureProducts && rank() == 0,
+                      .bench = {arena_.data(), arena_.allocated()}};
   // Once a process: all its ranks would log the same.
   if (options.warn && local_ == 0) choices.warn = options.warn;
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
@@ -54,6 +57,7 @@ Status CudaContext::open() {
   auto table = InstructionTable::create(plan, rank(), arena_, *blas_);
   if (!table.ok()) return table.status();
   table_ = std::move(*table);
+  if (choices.measure) SHEAF_RETURN_IF_ERROR(arena_.clear());
   int least = 0, greatest = 0;
   SHEAF_RETURN_IF_ERROR(check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cannot ask for priorities"));
   for (int i = 0; i < std::max(plan.streams_size(), 1); ++i) {
