@@ -11,8 +11,6 @@ namespace sheaf::cuda {
 namespace {
 
 constexpr int64_t kUnknownStep = std::numeric_limits<int64_t>::min();
-// Bodies that are issued one by one before one is captured: the first use of a library may do what a capture forbids.
-constexpr int64_t kBodiesBeforeGraphs = 1;
 
 std::string_view text(Finding finding) {
   return finding == Finding::kIndexOutOfRange ? "an index is out of range" : "a kernel found its data wrong";
@@ -213,7 +211,7 @@ Status CudaContext::beginBody(const StepValues* step) {
   SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
   const bool hooks = step && (step->onInstruction || step->onGradient);
   const bool graphs = world_->options.graphs && world_->communicators->capturable();
-  if (!graphs || hooks || bodies_ <= kBodiesBeforeGraphs) {
+  if (!graphs || hooks || bodies_ <= kRunsBeforeGraphs) {
     mode_ = Mode::kDirect;
     return {};
   }
