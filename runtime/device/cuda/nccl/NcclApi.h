@@ -9,6 +9,7 @@
 // compiled with: the field CTAPolicy is in the configuration from 2.27 on.
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
 #define NCCL_CTA_POLICY_ZERO 0x02
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 #endif
 
 namespace sheaf::nccl {
