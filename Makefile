@@ -6,6 +6,9 @@ PREFIX   ?= /usr/local
 PYTORCH  ?=
 RUNS     ?= 200000
 BENCH    ?=
+# Folders of other versions' nccl.h (tools/nccl_headers.py), and a CUDA toolkit 12.8 or 12.9 for the kit.
+NCCL_HEADERS ?=
+CUDA12   ?= $(firstword $(wildcard /usr/local/cuda-12.8 /usr/local/cuda-12.9))
 
 # Paths inside the project do not count for ccache: another clone finds what this one compiled.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -23,13 +26,14 @@ endif
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
-	@echo "           PYTORCH=/path/to/venv/bin/python (bench), BENCH='options of test/bench/bench.py'"
+	@echo "           PYTORCH=/path/to/venv/bin/python (bench), BENCH='options of test/bench/bench.py',"
+	@echo "           CUDA12=DIR (kit: also for drivers before 580, by the toolkit 12.8 or 12.9 in DIR)"
 
 setup: ## install what is missing (apt; root or sudo)
 	@tools/setup.sh
 
 configured: setup
-	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE
+	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE $(if $(NCCL_HEADERS),-DSHEAF_NCCL_HEADERS=$(NCCL_HEADERS))
 
 build: configured ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf sheaf-run sheaf-opt sheaf_cpu
@@ -72,7 +76,10 @@ dist: build ## build/sheaf-runtime-VERSION-linux-x86_64.tar.xz: sheaf-run and it
 
 kit: build ## build/gpu-kit: tests and benchmarks for a machine with a GPU, to be carried there (needs a CUDA toolkit here)
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test
-	@python3 test/gpu/kit.py --build $(folder) --out build/gpu-kit
+	@if [ -n "$(CUDA12)" ]; then \
+	  cmake --preset $(preset) -B build/cuda12 -Wno-dev --log-level=NOTICE -DSHEAF_NVCC=$(CUDA12)/bin/nvcc && \
+	  cmake --build build/cuda12 --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test; fi
+	@python3 test/gpu/kit.py --build $(folder) $(if $(CUDA12),--cuda12 build/cuda12 --toolkit $(CUDA12)) --out build/gpu-kit
 
 install: build ## into PREFIX
 	@cmake --install $(folder) --prefix $(PREFIX)

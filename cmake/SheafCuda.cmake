@@ -1,8 +1,10 @@
 # CUDA: libsheaf_cuda.so and its double for tests need a toolkit of version 12.8 or later (nvcc, cuBLASLt, and NCCL's
-# header; NCCL itself is loaded at run time). Without one, CUDA devices and their tests are left out. CMAKE's own CUDA
-# language is not used: it needs a whole toolkit in the usual places, where a few packages suffice.
+# header of version 2.27 or later; NCCL itself is loaded at run time). Without one, CUDA devices and their tests are left
+# out. CMAKE's own CUDA language is not used: it needs a whole toolkit in the usual places, where a few packages suffice.
 option(SHEAF_CUDA "Build CUDA devices and their tests if there is a toolkit" ON)
 set(SHEAF_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "What our own kernels are compiled for; the last one as PTX, too")
+
+set(SHEAF_NCCL_HEADERS "" CACHE PATH "Folders of other versions' nccl.h, which our use of NCCL is compiled with as well (tools/nccl_headers.py)")
 
 set(SHEAF_CUDA_TOOLKIT OFF)  # whether there is one
 if(SHEAF_CUDA)
@@ -21,6 +23,13 @@ if(SHEAF_CUDA)
     set(missing "")
     if(SHEAF_CUDA_VERSION VERSION_LESS 12.8)
       list(APPEND missing "a version of at least 12.8 (it is ${SHEAF_CUDA_VERSION})")
+    endif()
+    if(SHEAF_NCCL_INCLUDE)
+      file(STRINGS ${SHEAF_NCCL_INCLUDE}/nccl.h version REGEX "^#define NCCL_M(AJOR|INOR) ")
+      string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" version "${version}")
+      if(version VERSION_LESS 2.27)
+        list(APPEND missing "nccl.h of version 2.27 or later (${SHEAF_NCCL_INCLUDE} has ${version})")
+      endif()
     endif()
     foreach(part SHEAF_CUDA_INCLUDE SHEAF_NCCL_INCLUDE SHEAF_CUDART_LIBRARY SHEAF_CUBLASLT_LIBRARY)
       if(NOT ${part})

@@ -1,6 +1,7 @@
 // Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
@@ -14,6 +15,7 @@ using namespace sheaf::plan_ir;
 namespace {
 
 using sheaf::plan::kAlignment;
+using sheaf::plan::kDeviceAlignment;
 
 // First and last access of a buffer on each stream, as positions in the first two bodies; -1: none. A buffer is written
 // before it is read, so what comes before the first write of a body belongs to the life that began in the body before.
@@ -66,21 +68,29 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       return (before(a, b, 0) && before(b, a, bodyLength)) || (before(b, a, 0) && before(a, b, bodyLength));
     };
 
+    // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
+    llvm::DenseSet<Value> deviceScratch;
+    program.walk([&](CallOp call) {
+      if (call.getDeviceScratch() > 0 && !call.getBuffers().empty()) deviceScratch.insert(call.getBuffers().back());
+    });
+    auto aligned = [&](int64_t offset, BufferOp buffer) -> int64_t {
+      return llvm::alignTo(offset, deviceScratch.contains(buffer.getResult()) ? kDeviceAlignment : kAlignment);
+    };
+
     SmallVector<BufferOp> buffers(program.getBody().front().getOps<BufferOp>());
-    int64_t top = 0, peak = 0;  // peak is the last byte in use, top the next aligned one
+    int64_t peak = 0;  // the last byte in use
     Builder builder(program.getContext());
     auto place = [&](BufferOp buffer, int64_t offset) {
       buffer.setOffset(offset);
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
-      top = llvm::alignTo(peak, kAlignment);
     };
     SmallVector<BufferOp> shared;
     for (BufferOp buffer : buffers)
       if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
-        place(buffer, top);
+        place(buffer, aligned(peak, buffer));
       else
         shared.push_back(buffer);
-    int64_t floor = top;
+    const int64_t floor = peak;
     llvm::stable_sort(shared, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
 
     struct Placed {
@@ -90,10 +100,10 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     SmallVector<Placed> placed;  // sorted by begin
     for (BufferOp buffer : shared) {
       const Lifetime& life = lifetimes[buffer.getResult()];
-      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = floor;
+      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = aligned(floor, buffer);
       for (const Placed& other : placed) {
         if (other.begin >= at + size) break;
-        if (other.end > at && !mayShare(life, *other.life)) at = other.end;
+        if (other.end > at && !mayShare(life, *other.life)) at = aligned(other.end, buffer);
       }
       place(buffer, at);
       Placed mine{at, at + size, &life};

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::measure {
@@ -55,8 +56,9 @@ size_t InstructionTimer::group(uint64_t footprint) {
   return groups_.size() - 1;
 }
 
-plan::Operand InstructionTimer::place(uint64_t bytes, plan::Access access) {
+plan::Operand InstructionTimer::place(uint64_t bytes, plan::Access access, uint64_t alignment) {
   const uint64_t limit = std::min(groups_.back().footprint, arenaBytes_);
+  cursor_ = (cursor_ + alignment - 1) / alignment * alignment;
   if (cursor_ + bytes > limit) cursor_ = 0;
   plan::Operand operand;
   operand.set_offset(cursor_);
@@ -81,7 +83,7 @@ void InstructionTimer::add(const plan::AnyCall& call, int copies) {
     wire.set_scratch_per_thread(plan::scratchPerThread(call));
     if (gpu_) wire.set_device_scratch(plan::deviceScratch(call));
     if (const uint64_t bytes = std::max(wire.scratch_per_thread() * plan_.max_threads(), wire.device_scratch()))
-      *wire.add_operands() = place(bytes, plan::READ_WRITE);
+      *wire.add_operands() = place(bytes, plan::READ_WRITE, plan::kDeviceAlignment);
     add(std::move(instruction));
   }
 }

@@ -25,7 +25,7 @@ class InstructionTimer {
   // cache level of that size.
   size_t group(uint64_t footprint);
   // Reserves bytes for an operand of the next instruction.
-  plan::Operand place(uint64_t bytes, plan::Access access);
+  plan::Operand place(uint64_t bytes, plan::Access access, uint64_t alignment = plan::kAlignment);
   // Adds an instruction, whose operands have been placed, to the latest group.
   void add(plan::Instruction instruction, uint32_t stream = kCompute);
   // Adds a library call `copies` times, each with operands and scratch of its own.

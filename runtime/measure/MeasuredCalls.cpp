@@ -1,7 +1,7 @@
 #include "runtime/measure/MeasuredCalls.h"
 
 #include "runtime/plan/RowPitch.h"
-#include "runtime/plan/Types.h"
+#include "runtime/plan/Tiles.h"
 
 namespace sheaf::measure {
 
@@ -56,7 +56,8 @@ uint64_t operandBytes(const plan::AnyCall& call) {
 }
 
 uint64_t gpuScratch(const plan::AnyCall& call) {
-  return plan::aligned(plan::deviceScratch(call));
+  const uint64_t bytes = plan::deviceScratch(call);
+  return bytes > 0 ? bytes + plan::kDeviceAlignment : 0;
 }
 
 plan::GemmCall gemmCall(plan::ElementType type, int64_t m, int64_t n, int64_t k, bool transposeA, bool transposeB,

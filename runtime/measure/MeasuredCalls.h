@@ -29,7 +29,7 @@ struct MeasuredShapes {
 };
 const MeasuredShapes& measuredShapes(bool gpu);
 
-// Bytes of a call's operands without scratch, and of its scratch on a GPU.
+// Bytes of a call's operands without scratch, and of its scratch on a GPU with what aligning it takes at most.
 uint64_t operandBytes(const plan::AnyCall& call);
 uint64_t gpuScratch(const plan::AnyCall& call);
 

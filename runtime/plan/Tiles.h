@@ -33,7 +33,8 @@ int64_t convPixels(int64_t patch, int64_t pixels);
 // square_sum adds up blocks of so many elements.
 constexpr int64_t kSquareSumBlock = 4096;
 
-// --- on a GPU: what calls keep in their device scratch, at multiples of kDeviceAlignment ---
+// --- on a GPU: what calls keep in their device scratch, which starts at a multiple of kDeviceAlignment bytes, as each
+// of its parts does. cuBLASLt refuses workspaces that start elsewhere (CUDA's manual of cuBLAS, cublasLtMatmul()). ---
 
 constexpr int64_t kDeviceAlignment = 256;
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
@@ -172,6 +173,12 @@ class InstructionVerifier {
     for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
     if (Status status = checkLibraryCall(call, plan_.max_threads(), devices_); !status.ok())
       return wrong(status.message());
+    if (call.device_scratch() == 0) return {};
+    const Operand& scratch = call.operands(call.operands_size() - 1);
+    if (const uint64_t at = address(scratch); at % kDeviceAlignment != 0 || scratch.shard_stride() != 0)
+      return wrong(cat("its scratch on a GPU starts at byte ", at, " of the arena",
+                       scratch.shard_stride() ? " and depends on the rank" : "", ", but must start at a multiple of ",
+                       kDeviceAlignment, ": compile the model again"));
     return {};
   }
 

@@ -47,6 +47,7 @@ struct Fiber {
   Place place;
   uint64_t value = 0;    // its value in an exchange
   uint64_t barriers[2];  // passed in this block: the block's, and its warp's
+  AsyncCopies copies;
 };
 
 // For ThreadSanitizer: the threads of a barrier publish to one mark and observe it, and at the next barrier the other:
@@ -125,6 +126,8 @@ SHEAF_NO_TSAN void Block::run(int count, size_t sharedBytes, const std::function
     Fiber& fiber = *fibers[i];
     fiber.waits = Waits::kNothing;
     fiber.barriers[0] = fiber.barriers[1] = 0;
+    fiber.copies.underWay.clear();
+    fiber.copies.groups = 0;
   }
   scheduler.adopt();
   publish(&beginning);
@@ -204,6 +207,15 @@ SHEAF_NO_TSAN void blockBarrier(Place place) {
 SHEAF_NO_TSAN void warpBarrier(Place place) {
   if (block.current < 0) die("a barrier outside of a block");
   block.barrier(Waits::kWarp, block.warp[block.current / kWarp], place);
+}
+
+void refuse(const char* what) {
+  die(what);
+}
+
+SHEAF_NO_TSAN AsyncCopies& asyncCopies() {
+  if (block.current < 0) die("an asynchronous copy outside of a block");
+  return block.fibers[block.current]->copies;
 }
 
 SHEAF_NO_TSAN uint64_t warpExchange(uint64_t value, int source, Place place) {

@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <source_location>
+#include <vector>
 
 namespace sheaf::emulation {
 
@@ -32,5 +34,50 @@ void warpBarrier(Place place = Place::current());
 // The value that lane `source` of the caller's warp has in this exchange; every thread of the warp takes part. As on
 // a GPU, it orders nothing that the threads do in memory.
 uint64_t warpExchange(uint64_t value, int source, Place place = Place::current());
+
+// Ends the program with a message.
+[[noreturn]] void refuse(const char* what);
+
+// Copies that the current thread has started and not waited for, in the order in which they were started. Each belongs
+// to a group, which commitCopies() closes; the last one may still be open.
+struct AsyncCopies {
+  static constexpr size_t kBytes = 16;
+  static constexpr int kGarbage = 0xCB;
+  struct Copy {
+    void* to;
+    const void* from;  // null for zeros
+    int group;
+  };
+  std::vector<Copy> underWay;
+  int groups = 0;  // closed
+};
+AsyncCopies& asyncCopies();
+
+// As cp.async: copies 16 bytes, or zeros if there is no source, some time before the thread's wait for the copy
+// returns. Until then the destination holds garbage. The source is read as late as it may be. What other threads of the
+// block see of it a barrier after the wait decides, as with any store.
+inline void copyAsync(void* shared, const void* source) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(source);
+  if (bits % AsyncCopies::kBytes != 0) refuse("an asynchronous copy is not aligned to its 16 bytes");
+  AsyncCopies& copies = asyncCopies();
+  std::memset(shared, AsyncCopies::kGarbage, AsyncCopies::kBytes);
+  copies.underWay.push_back({shared, source, copies.groups});
+}
+inline void commitCopies() {
+  ++asyncCopies().groups;
+}
+// Returns when at most `pending` of the closed groups are under way: the latest ones.
+inline void awaitCopies(int pending) {
+  AsyncCopies& copies = asyncCopies();
+  size_t done = 0;
+  for (; done < copies.underWay.size() && copies.underWay[done].group < copies.groups - pending; ++done) {
+    const AsyncCopies::Copy& copy = copies.underWay[done];
+    if (copy.from)
+      std::memcpy(copy.to, copy.from, AsyncCopies::kBytes);
+    else
+      std::memset(copy.to, 0, AsyncCopies::kBytes);
+  }
+  copies.underWay.erase(copies.underWay.begin(), copies.underWay.begin() + static_cast<ptrdiff_t>(done));
+}
 
 }  // namespace sheaf::emulation

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -77,6 +79,53 @@ TEST(ThreadBlock, SharedMemoryBeginsAsGarbage) {
     });
 }
 
+// Sixteen bytes of a warp's copies: two groups of one copy a thread, and one that is not closed.
+struct Copied {
+  alignas(16) std::array<uint8_t, 16> bytes[3][kWarp];
+};
+
+TEST(ThreadBlock, CopiesDeliverGarbageUntilTheyAreAwaited) {
+  Copied source;
+  for (int i = 0; i < 3; ++i)
+    for (int thread = 0; thread < kWarp; ++thread)
+      source.bytes[i][thread].fill(static_cast<uint8_t>(16 * i + thread % 16));
+  std::array<uint8_t, 16> garbage, zeros{};
+  garbage.fill(0xCB);
+  for (int block = 0; block < 2; ++block)  // what one block leaves under way is not the next one's
+    runBlock(kWarp, sizeof(Copied), [&](int thread) {
+      Copied& shared = *reinterpret_cast<Copied*>(sharedMemory());
+      auto expect = [&](int i, const std::array<uint8_t, 16>& bytes) {
+        EXPECT_EQ(shared.bytes[i][thread], bytes) << i;
+      };
+      copyAsync(&shared.bytes[0][thread], &source.bytes[0][thread]);
+      commitCopies();
+      copyAsync(&shared.bytes[1][thread], thread % 2 ? &source.bytes[1][thread] : nullptr);
+      commitCopies();
+      copyAsync(&shared.bytes[2][thread], &source.bytes[2][thread]);
+      for (int i = 0; i < 3; ++i) expect(i, garbage);
+      awaitCopies(2);
+      expect(0, garbage);
+      awaitCopies(1);
+      expect(0, source.bytes[0][thread]);
+      expect(1, garbage);
+      awaitCopies(0);
+      expect(1, thread % 2 ? source.bytes[1][thread] : zeros);
+      expect(2, garbage);
+    });
+}
+
+TEST(ThreadBlock, CopiesReadTheirSourceWhenTheyAreAwaited) {
+  alignas(16) std::array<uint8_t, 16> source{1}, seen{};
+  runBlock(1, 16, [&](int) {
+    copyAsync(sharedMemory(), source.data());
+    commitCopies();
+    source[0] = 2;
+    awaitCopies(0);
+    std::memcpy(seen.data(), sharedMemory(), seen.size());
+  });
+  EXPECT_EQ(seen[0], 2);
+}
+
 #ifdef __SANITIZE_THREAD__
 // In whichever order the threads run: even if it is the right one.
 TEST(ThreadBlockDeath, AMissingBarrierIsARace) {
@@ -129,6 +178,8 @@ TEST(ThreadBlockDeath, ThreadsThatDoNotMeet) {
   EXPECT_DEATH(runBlock(64, 0, apart),
                "threads meet at different places: .*thread_block_test.cpp:[0-9]+ and .*thread_block_test.cpp:[0-9]+");
   EXPECT_DEATH(blockBarrier(), "a barrier outside of a block");
+  EXPECT_DEATH(runBlock(1, 32, [](int) { copyAsync(sharedMemory() + 8, nullptr); }), "not aligned to its 16 bytes");
+  EXPECT_DEATH(awaitCopies(0), "an asynchronous copy outside of a block");
   EXPECT_DEATH(inOrder("sideways", [] { mirrored(true); }), "it takes turns, ahead, reversed or a seed");
 }
 

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Packs what a machine with a GPU needs to run the `gpu` tests and benchmarks: the runtime, test programs, plans, data.
 
-    python3 test/gpu/kit.py --build build/release --out build/gpu-kit
+    python3 test/gpu/kit.py --build build/release [--cuda12 build/cuda12 --toolkit /usr/local/cuda-12.8] --out build/gpu-kit
 
 There, with a driver, cuBLAS and Python 3 (PyTorch for the comparison), and neither MLIR nor ONNX nor this tree:
 
     python3 gpu-kit/run.py
+
+What CUDA 13 builds needs a driver of version 580 or later. With --cuda12 the kit has the device and the tests as CUDA 12.8
+builds them, too, and plans whose kernels its ptxas made: drivers from 525 on take those, and newer ones.
 """
 import argparse
 import json
 import lzma
+import os
 import pathlib
 import random
 import re
@@ -152,9 +156,13 @@ def probe(tools, kit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--cuda12", type=pathlib.Path, help="a build with CUDA 12.8 or 12.9")
+    parser.add_argument("--toolkit", type=pathlib.Path, help="that toolkit")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
     kit, tools = args.out, args.build / "bin"
+    if args.toolkit:
+        os.environ["CUDA_HOME"] = str(args.toolkit)  # whose ptxas compiles the plans' kernels
     shutil.rmtree(kit, ignore_errors=True)
     for folder in ("plans", "models", "tests"):
         (kit / folder).mkdir(parents=True)
@@ -163,9 +171,17 @@ def main():
     folder.rename(kit / "runtime")
     if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
         sys.exit("kit: the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
-    for test in sorted((args.build / "test" / "bin").glob("cuda*_gpu_test")):
-        shutil.copy(test, kit / "tests")
-        subprocess.run(["strip", kit / "tests" / test.name], check=True)
+    for build, folder in ((args.build, "cuda13"), (args.cuda12, "cuda12")):
+        if not build:
+            continue
+        (kit / "tests" / folder).mkdir()
+        for test in sorted((build / "test" / "bin").glob("cuda*_gpu_test")):
+            shutil.copy(test, kit / "tests" / folder)
+            subprocess.run(["strip", kit / "tests" / folder / test.name], check=True)
+    if args.cuda12:
+        (kit / "runtime" / "lib" / "cuda12").mkdir()
+        shutil.copy(args.cuda12 / "lib" / "libsheaf_cuda.so", kit / "runtime" / "lib" / "cuda12")
+        subprocess.run(["strip", kit / "runtime" / "lib" / "cuda12" / "libsheaf_cuda.so"], check=True)
     for config in map(CONFIGS.get, TRAINED):
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
             shutil.copy(ROOT / "test" / "models" / file, kit / "models")

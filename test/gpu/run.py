@@ -38,10 +38,32 @@ REPEATS = 10
 PREDICTED_STEPS = 30  # after five that warm up
 
 
-def library_folders():
+OLDEST_DRIVER_OF_CUDA_13 = 580
+
+
+def cuda_build(driver):
+    """The kit's build for a driver, "cuda13" or "cuda12", by the driver's version as nvidia-smi writes it."""
+    major = int(driver.split(".")[0]) if driver.split(".")[0].isdigit() else OLDEST_DRIVER_OF_CUDA_13
+    if major >= OLDEST_DRIVER_OF_CUDA_13:
+        return "cuda13"
+    if not (KIT / "tests" / "cuda12").exists():
+        sys.exit(f"run.py: the driver is {driver}; CUDA 13 needs {OLDEST_DRIVER_OF_CUDA_13} or later. Build the kit where CUDA "
+                 "12.8 is installed, too (make kit CUDA12=/usr/local/cuda-12.8), or update the driver")
+    return "cuda12"
+
+
+def driver_version():
+    try:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def library_folders(build):
     """Where PyPI's packages have the libraries that the loader does not find by itself: only PyTorch installs others."""
     spec, folders = importlib.util.find_spec("nvidia"), []
-    for name in ("libcublasLt.so.13", "libnccl.so.2"):
+    for name in (f"libcublasLt.so.{build[-2:]}", "libnccl.so.2"):
         try:
             ctypes.CDLL(name)
         except OSError:
@@ -69,7 +91,10 @@ class Runner:
         self.gpus = gpus
         # What CUDA calls the variable that says which GPUs a process sees; the emulated one has its own.
         self.visible = "SHEAF_EMULATED_VISIBLE_DEVICES" if library else "CUDA_VISIBLE_DEVICES"
-        path = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p] + library_folders()
+        self.build = cuda_build("" if library else driver_version())
+        if self.build == "cuda12":
+            library = KIT / "runtime" / "lib" / "cuda12" / "libsheaf_cuda.so"
+        path = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p] + library_folders(self.build)
         self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(path), "SHEAF_LIBRARY_PATH": str(KIT / "runtime" / "lib")}
         self.environment["SHEAF_DEVICE_LIBRARY"] = str(library or KIT / "runtime" / "lib" / "libsheaf_cuda.so")
         if library:
@@ -112,7 +137,7 @@ def device(runner):
 
 
 def tests(runner, jobs):
-    for test in sorted((KIT / "tests").iterdir()):
+    for test in sorted((KIT / "tests" / runner.build).iterdir()):
         code, text = runner.call([test, "--gtest_brief=1"])
         last = [line for line in text.splitlines() if "PASSED" in line or "FAILED" in line or "SKIPPED" in line]
         runner.check(f"tests/{test.name}", code == 0, " ".join(last[-2:]) if code == 0 else text[-1500:])

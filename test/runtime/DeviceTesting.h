@@ -17,6 +17,8 @@
 #include "runtime/base/Text.h"
 #include "runtime/device/Device.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/Tiles.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 #include "test/runtime/Numbers.h"
 
@@ -54,11 +56,12 @@ class PlanBuilder {
     plan.set_events(16);
   }
 
-  uint32_t buffer(uint64_t bytes) {
+  uint32_t buffer(uint64_t bytes, uint64_t alignment = plan::kAlignment) {
     plan::Buffer* buffer = plan.add_buffers();
+    end_ = (end_ + alignment - 1) / alignment * alignment;
     buffer->set_offset(end_);
     buffer->set_bytes(bytes);
-    end_ += (bytes + 127) / 128 * 128;
+    end_ += plan::aligned(bytes);
     plan.mutable_memory()->set_peak_bytes(end_);
     return plan.buffers_size() - 1;
   }
@@ -95,7 +98,7 @@ class PlanBuilder {
     wire.set_scratch_per_thread(plan::scratchPerThread(call));
     wire.set_device_scratch(plan::deviceScratch(call));
     const uint64_t scratch = std::max(wire.scratch_per_thread() * plan.max_threads(), wire.device_scratch());
-    if (scratch > 0) *wire.add_operands() = operand(buffer(scratch), plan::READ_WRITE);
+    if (scratch > 0) *wire.add_operands() = operand(buffer(scratch, plan::kDeviceAlignment), plan::READ_WRITE);
     *instruction(label, stream).mutable_call() = std::move(wire);
   }
 

@@ -15,6 +15,7 @@
 
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Summary.h"
+#include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -112,7 +113,9 @@ class TrainingPlan {
     sheaf::plan::Buffer* buffer = plan.add_buffers();
     buffer->set_name(name);
     buffer->set_kind(kind);
-    buffer->set_offset((end_ + 127) / 128 * 128);
+    // Scratch on a GPU must start there; nothing else minds.
+    buffer->set_offset((end_ + sheaf::plan::kDeviceAlignment - 1) / sheaf::plan::kDeviceAlignment *
+                       sheaf::plan::kDeviceAlignment);
     buffer->set_bytes(bytes);
     buffer->set_persistent(persistent);
     end_ = buffer->offset() + bytes;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "runtime/device/cuda/Blas.h"
 
 namespace sheaf::cuda {
@@ -13,9 +15,14 @@ using ::testing::IsEmpty;
 
 class Tuning : public ::testing::Test {
  protected:
-  std::unique_ptr<Blas> open(bool measure, const std::string& table = "") {
+  static constexpr size_t kBenchBytes = 2 << 20;
+  void SetUp() override { ASSERT_EQ(cudaMalloc(&memory_, kBenchBytes), cudaSuccess); }
+  void TearDown() override { cudaFree(memory_); }
+
+  std::unique_ptr<Blas> open(bool measure, const std::string& table = "", size_t benchBytes = kBenchBytes) {
     BlasOptions options;
     options.measure = measure;
+    options.bench = {static_cast<std::byte*>(memory_), benchBytes};
     options.table = table;
     options.tableName = "table.txt";
     options.warn = [this](const std::string& what) { warnings_.push_back(what); };
@@ -42,6 +49,7 @@ class Tuning : public ::testing::Test {
 
   std::string error_;
   std::vector<std::string> warnings_;
+  void* memory_ = nullptr;
 };
 
 TEST_F(Tuning, WhatWasMeasuredIsChosenAgain) {
@@ -56,6 +64,26 @@ TEST_F(Tuning, WhatWasMeasuredIsChosenAgain) {
   EXPECT_EQ(choose(*again), table);
   EXPECT_EQ(again->hash(), measured->hash());
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(Tuning, MeasuresInTheMemoryThatItIsGiven) {
+  // A workspace, a c of 140 bytes, and a and b of less than 128 each, which may share theirs.
+  for (const auto& [more, suffices] : {std::pair<size_t, bool>{512, true}, {384, true}, {256, false}}) {
+    const size_t bytes = (1 << 20) + more;
+    warnings_.clear();
+    std::memset(static_cast<std::byte*>(memory_) + bytes, 0x77, kBenchBytes - bytes);
+    auto blas = open(true, "", bytes);
+    ASSERT_TRUE(blas) << error_;
+    const std::string table = choose(*blas);
+    if (suffices)
+      EXPECT_THAT(warnings_, IsEmpty()) << bytes;
+    else
+      EXPECT_THAT(warnings_, ::testing::Contains(HasSubstr("no memory to measure the product f32,nn,m5,n7,k3")))
+          << bytes;
+    EXPECT_EQ(table.find(" 0 ") == std::string::npos, suffices) << table;
+    for (size_t i = bytes; i < kBenchBytes; ++i)
+      ASSERT_EQ(static_cast<std::byte*>(memory_)[i], std::byte{0x77}) << "byte " << i << " of " << bytes;
+  }
 }
 
 TEST_F(Tuning, TheHashTellsOtherChoices) {

@@ -209,6 +209,38 @@ TEST(EmulatedNccl, ATableOfProductsIsMadeOnceAndChoosesForAllProcesses) {
   EXPECT_THAT(cudaOpenError(builder.plan, alone), HasSubstr("the table of products: "));
 }
 
+// The arena of a large model leaves no room for a second copy of its largest product.
+TEST(EmulatedGpu, ProductsAreMeasuredInTheArena) {
+  constexpr int64_t kApart = 70 << 20;  // elements between the two rows of a: more than what CUDA's libraries are left
+  PlanBuilder builder;
+  std::vector<plan::Operand> operands;
+  for (auto [count, access] : {std::pair{kApart + 1, plan::READ}, {int64_t{1}, plan::READ}, {int64_t{2}, plan::WRITE}})
+    operands.push_back(builder.operand(builder.buffer(static_cast<uint64_t>(4 * count)), access));
+  builder.call(plan::GemmCall{.m = 2, .n = 1, .k = 1, .lda = kApart, .ldb = 1, .ldc = 1}, operands, "product");
+  const uint64_t arena = builder.plan.memory().peak_bytes();
+  Variable memory("SHEAF_EMULATED_MEMORY", std::to_string(arena + (258 << 20)).c_str());
+  for (bool poison : {false, true}) {
+    const std::string table = ::testing::TempDir() + "measured-in-the-arena.txt";
+    std::filesystem::remove(table);
+    std::vector<std::string> warnings;
+    DeviceOptions options;
+    options.products = table;
+    options.poison = poison;
+    options.warn = [&](const std::string& what) { warnings.push_back(what); };
+    Contexts contexts = openCuda(builder.plan, options);
+    ASSERT_EQ(contexts.size(), 1u);
+    EXPECT_THAT(warnings, ::testing::IsEmpty());
+    EXPECT_THAT(textOf(table), AllOf(HasSubstr("f32,nn,m2,n1,k1,"), ::testing::Not(HasSubstr(" 0 "))));
+    // Nothing of it is left.
+    for (uint64_t at : {uint64_t{0}, uint64_t{4 * kApart}, arena - 4}) {
+      std::byte left[4];
+      ASSERT_TRUE(contexts[0]->read(at, left).ok());
+      EXPECT_EQ(left[0], poison ? std::byte{0xA5} : std::byte{0}) << "byte " << at;
+    }
+    EXPECT_EQ(contexts[0]->highestTouchedByte(), 0u);
+  }
+}
+
 TEST(EmulatedNccl, ARankThatDoesNotComeIsReportedWithItsPlace) {
   PlanBuilder builder;
   builder.plan.set_ranks(2);

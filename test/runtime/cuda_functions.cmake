@@ -29,12 +29,12 @@ if(TARGET sheaf_cuda)
   set_tests_properties(cuda_functions_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)
 endif()
 
-# cuBLASLt's choices, over the emulated one.
+# cuBLASLt's choices, over the emulated one, and the rules of that one.
 include(${PROJECT_SOURCE_DIR}/runtime/device/cuda/sources.cmake)
 set(emulation ${PROJECT_SOURCE_DIR}/test/emulation)
 set(device ${PROJECT_SOURCE_DIR}/runtime/device/cuda)
 sheaf_add_gtest(cuda_blas_test
-  SOURCES cuda_blas_test.cpp ${device}/Blas.cpp ${device}/BlasTuning.cpp ${emulation}/CublasLt.cpp
+  SOURCES cuda_blas_test.cpp cuda_cublaslt_test.cpp ${device}/Blas.cpp ${device}/BlasTuning.cpp ${emulation}/CublasLt.cpp
           ${emulation}/Runtime.cpp ${emulation}/Capture.cpp ${emulation}/Memory.cpp ${emulation}/ThreadBlock.cpp
           ${emulation}/WarpOrder.cpp
   LIBS SheafBase)

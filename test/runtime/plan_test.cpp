@@ -242,6 +242,23 @@ const Mutant kMutants[] = {
     {"KernelMoreRows", [](auto& p) { kernel(p).set_rows(kernel(p).rows() + 1); }, "rows"},
     {"KernelBlock", [](auto& p) { kernel(p).set_block(4); }, "blocks of 4"},
     {"CallFunction", [](auto& p) { first(p, plan::Instruction::kCall).mutable_call()->set_function("exec"); }, "exec"},
+    // cuBLASLt's workspace: see kDeviceAlignment.
+    {"ScratchAlignmentOnAGpu",
+     [](auto& p) {
+       for (plan::Instruction& instruction : *p.mutable_body()) {
+         if (!instruction.has_call() || instruction.call().device_scratch() == 0) continue;
+         plan::Operand& scratch = *instruction.mutable_call()->mutable_operands()->rbegin();
+         plan::Buffer* buffer = p.add_buffers();
+         *buffer = p.buffers(static_cast<int>(scratch.buffer()));
+         buffer->set_offset(plan::aligned(p.memory().peak_bytes()) / 256 * 256 + 384);
+         scratch.set_buffer(static_cast<uint32_t>(p.buffers_size() - 1));
+         p.mutable_memory()->set_peak_bytes(buffer->offset() + buffer->bytes());
+         return;
+       }
+     },
+     "body instruction 6 (gemm 'gemm' on stream compute): its scratch on a GPU starts at byte 1054592 of the arena, "
+     "but "
+     "must start at a multiple of 256: compile the model again"},
     {"CollectiveOp", [](auto& p) { collective(p).set_op(plan::CollectiveOp(9)); }, "its collective is unknown"},
     {"CollectivePhase", [](auto& p) { collective(p).clear_phase(); }, "its phase is not known"},
     {"CollectiveCount", [](auto& p) { collective(p).set_count(63); }, "it needs 252"},

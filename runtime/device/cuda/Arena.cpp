@@ -39,8 +39,12 @@ Expected<std::unique_ptr<Arena>> Arena::create(const Memory& memory, uint64_t by
     return Status::error(cat(data.status().message(), ", an arena of ", bytesText(bytes),
                              "; use more ranks, a higher ZeRO stage or a smaller batch"));
   std::unique_ptr<Arena> arena(new Arena(memory, *data, bytes, allocated, poison));
-  SHEAF_RETURN_IF_ERROR(fill(*data, poison ? kPattern : 0, allocated));
+  SHEAF_RETURN_IF_ERROR(arena->clear());
   return arena;
+}
+
+Status Arena::clear() {
+  return fill(data_, poison_ ? kPattern : 0, allocated_);
 }
 
 Status Arena::checkRange(uint64_t offset, uint64_t bytes) const {

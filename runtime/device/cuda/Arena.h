@@ -32,6 +32,8 @@ class Arena {
   uint64_t allocated() const { return allocated_; }
   static uint64_t allocatedBytes(uint64_t bytes, bool poison);
 
+  // As it was when it was created.
+  Status clear();
   Status read(uint64_t offset, std::span<std::byte> host) const;
   Status write(uint64_t offset, std::span<const std::byte> host);
   // 1 + the highest byte that no longer holds the pattern; 0 without poison or if none was touched.

@@ -18,17 +18,16 @@ Status failed(const char* what, cublasStatus_t status) {
 // Split products add partial results in a fixed order, from the workspace; others add where they meet.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
-// Whether an epilogue has a second matrix, and a vector.
-bool hasMatrix(cublasLtEpilogue_t epilogue) {
+}  // namespace
+
+bool ProductShape::hasMatrix() const {
   return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
-bool hasVector(cublasLtEpilogue_t epilogue) {
+bool ProductShape::hasVector() const {
   return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
-
-}  // namespace
 
 std::string ProductShape::name() const {
   return cat(half   ? "bf16"
@@ -76,19 +75,20 @@ cublasStatus_t Product::describe() {
   matrix(&result_, p.m, p.n, p.ldc, p.strideC);
   if (status != CUBLAS_STATUS_SUCCESS || p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return status;
   status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue, sizeof p.epilogue);
-  if (status == CUBLAS_STATUS_SUCCESS && hasMatrix(p.epilogue))
+  if (status == CUBLAS_STATUS_SUCCESS && p.hasMatrix())
     status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p.n, sizeof p.n);
-  // The heuristic takes the presence of pointers into account; these are never dereferenced.
-  void* const somewhere = reinterpret_cast<void*>(uintptr_t{1} << 20);
+  // The heuristic takes the presence and the alignment of these pointers into account, and never dereferences them:
+  // they must not promise more than the operands keep.
+  void* const somewhere = reinterpret_cast<void*>((uintptr_t{1} << 20) + static_cast<uintptr_t>(p.alignments[2]));
   return status == CUBLAS_STATUS_SUCCESS ? point({somewhere, somewhere}) : status;
 }
 
 cublasStatus_t Product::point(const EpilogueOperands& others) const {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-  if (hasVector(shape_.epilogue))
+  if (shape_.hasVector())
     status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &others.vector,
                                             sizeof others.vector);
-  if (hasMatrix(shape_.epilogue) && status == CUBLAS_STATUS_SUCCESS)
+  if (shape_.hasMatrix() && status == CUBLAS_STATUS_SUCCESS)
     status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &others.matrix,
                                             sizeof others.matrix);
   return status;
@@ -182,7 +182,11 @@ Expected<std::optional<Blas::Choice>> Blas::choose(const Product& product) {
                                             return candidate.state != CUBLAS_STATUS_SUCCESS;
                                           }) -
                            candidates);
-  const bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0);
+  // That an epilogue is not to be had with such a product is said in several ways: no algorithm, NOT_SUPPORTED, or
+  // INVALID_VALUE where an attribute of the epilogue breaks a rule, such as the leading dimension of its matrix. A
+  // product that is wrong in itself is refused again without the epilogue.
+  const bool none = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+                    (status == CUBLAS_STATUS_SUCCESS && count == 0);
   if (none && shape.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return std::optional<Choice>();
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     return failed(("no algorithm for the product " + name).c_str(),

@@ -36,6 +36,9 @@ struct ProductShape {
                                    16};  // a, b, and c with the epilogue's operands begin at multiples of these bytes
   int64_t workspace = 0;                 // bytes
 
+  // Whether the epilogue has a vector, and a second matrix: see EpilogueOperands.
+  bool hasVector() const;
+  bool hasMatrix() const;
   // All of it as one word, the name of the shape in a table.
   std::string name() const;
 };
@@ -74,6 +77,8 @@ class Product {
 struct BlasOptions {
   std::string table, tableName;  // the text of a table to choose from, or empty; its name in messages
   bool measure = false;          // measure the candidates of each shape that the table lacks, and choose the fastest
+  // Device memory that measurements may overwrite, at a multiple of plan::kDeviceAlignment bytes.
+  std::span<std::byte> bench;
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
@@ -85,8 +90,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // Chooses an algorithm; null if there is none with the epilogue. With BlasOptions.measure this runs the product,
-  // in memory of its own.
+  // Chooses an algorithm; null if there is none with the epilogue. With BlasOptions.measure this runs the product, in
+  // BlasOptions.bench.
   Expected<std::unique_ptr<const Product>> product(const ProductShape& shape);
 
   // What was chosen so far, as the text of a table: "sheaf-products 1", a line each "library", "device" and

@@ -6,6 +6,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/device/cuda/Blas.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
 namespace {
@@ -36,11 +37,11 @@ bool parse(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
   return true;
 }
 
-// Device memory, a stream and two events for measurements; freed at the end.
+// A stream and two events for measurements, and memory that they may overwrite.
 class Bench {
  public:
+  explicit Bench(std::span<std::byte> memory) : memory_(memory) {}
   ~Bench() {
-    for (void* address : buffers_) cudaFree(address);
     for (cudaEvent_t event : events_)
       if (event) cudaEventDestroy(event);
     if (stream_) cudaStreamDestroy(stream_);
@@ -50,14 +51,23 @@ class Bench {
            cudaEventCreateWithFlags(&events_[0], cudaEventDefault) == cudaSuccess &&
            cudaEventCreateWithFlags(&events_[1], cudaEventDefault) == cudaSuccess;
   }
-  // Filled with small numbers, in f32 and in bf16; null if there is not enough memory.
+  // The next bytes, filled with small numbers, in f32 and in bf16; null if there are not enough. The first ones are as
+  // aligned as the memory, the others as buffers of a plan.
   std::byte* buffer(int64_t bytes) {
-    void* address = nullptr;
-    if (cudaMalloc(&address, std::max<int64_t>(bytes, 1)) != cudaSuccess) return nullptr;
-    buffers_.push_back(address);
     constexpr int kSmall = 0x3c;
-    if (cudaMemsetAsync(address, kSmall, bytes, stream_) != cudaSuccess) return nullptr;
-    return static_cast<std::byte*>(address);
+    if (bytes < 0 || static_cast<uint64_t>(bytes) > memory_.size() - used_) return nullptr;
+    std::byte* const begin = memory_.data() + used_;
+    used_ = std::min<uint64_t>(plan::aligned(used_ + static_cast<uint64_t>(bytes)), memory_.size());
+    if (bytes > 0 && cudaMemsetAsync(begin, kSmall, static_cast<size_t>(bytes), stream_) != cudaSuccess) return nullptr;
+    return begin;
+  }
+  // The same for what is only read. Operands may overlap in a plan's arena, so that there is not room for each: then
+  // one lies on the largest of the others.
+  std::byte* input(int64_t bytes) {
+    std::byte* const own = buffer(bytes);
+    if (!own) return bytes <= largestBytes_ ? largest_ : nullptr;
+    if (bytes > largestBytes_) largest_ = own, largestBytes_ = bytes;
+    return own;
   }
   // The least of some runs; negative if one fails.
   template <typename Run>
@@ -78,9 +88,12 @@ class Bench {
   }
 
  private:
+  const std::span<std::byte> memory_;
+  uint64_t used_ = 0;
+  std::byte* largest_ = nullptr;  // of what is read
+  int64_t largestBytes_ = 0;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t events_[2] = {};
-  std::vector<void*> buffers_;
 };
 
 }  // namespace
@@ -92,18 +105,21 @@ Expected<Blas::Choice> Blas::fastest(const Product& product,
   auto bytes = [&](int64_t rows, int64_t columns, int64_t row, int64_t stride) {
     return ((p.batch - 1) * stride + (rows - 1) * row + columns) * width;
   };
-  Bench bench;
-  std::byte *a = nullptr, *b = nullptr, *c = nullptr, *workspace = nullptr;
+  Bench bench(options_.bench);
+  if (!bench.open()) return Status::error("no stream or event to measure matrix products with");
+  std::byte* const workspace = bench.buffer(p.workspace);
+  std::byte* const c = bench.buffer(bytes(p.m, p.n, p.ldc, p.strideC));
   EpilogueOperands others;
-  if (bench.open()) {
-    a = bench.buffer(bytes(p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA));
-    b = bench.buffer(bytes(p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB));
-    c = bench.buffer(bytes(p.m, p.n, p.ldc, p.strideC));
-    workspace = bench.buffer(p.workspace);
-    if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-      others = {bench.buffer(std::max(p.m, p.n) * width), bench.buffer(p.m * p.n * width)};
-  }
-  if (!a || !b || !c || !workspace || (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !(others.vector && others.matrix))) {
+  if (p.hasVector()) others.vector = bench.buffer(std::max(p.m, p.n) * width);
+  if (p.hasMatrix()) others.matrix = bench.buffer(p.m * p.n * width);
+  const int64_t bytesA = bytes(p.transposeA ? p.k : p.m, p.transposeA ? p.m : p.k, p.lda, p.strideA),
+                bytesB = bytes(p.transposeB ? p.n : p.k, p.transposeB ? p.k : p.n, p.ldb, p.strideB);
+  // The larger one first: the other one may share its memory.
+  std::byte *a = nullptr, *b = nullptr;
+  if (bytesA >= bytesB) a = bench.input(bytesA);
+  b = bench.input(bytesB);
+  if (bytesA < bytesB) a = bench.input(bytesA);
+  if (!a || !b || !c || !workspace || (p.hasVector() && !others.vector) || (p.hasMatrix() && !others.matrix)) {
     options_.warn(cat("no memory to measure the product ", p.name(), ": cuBLASLt's own choice is used"));
     return Choice{candidates[0].algo, 0};
   }

@@ -11,8 +11,6 @@ namespace sheaf::cuda {
 namespace {
 
 constexpr int64_t kUnknownStep = std::numeric_limits<int64_t>::min();
-// Bodies that are issued one by one before one is captured: the first use of a library may do what a capture forbids.
-constexpr int64_t kBodiesBeforeGraphs = 1;
 
 std::string_view text(Finding finding) {
   return finding == Finding::kIndexOutOfRange ? "an index is out of range" : "a kernel found its data wrong";
@@ -44,8 +42,11 @@ Expected<std::unique_ptr<CudaContext>> CudaContext::create(std::shared_ptr<World
 Status CudaContext::open() {
   const plan::Plan& plan = *world_->plan;
   const DeviceOptions& options = world_->options;
-  BlasOptions choices{
-      .table = world_->products, .tableName = options.products, .measure = world_->measureProducts && rank() == 0};
+  // Products are measured in the arena, which nothing is in yet: next to a large model there is no room for them.
+  BlasOptions choices{.table = world_->products,
+                      .tableName = options.products,
+                      .measure = world_->measureProducts && rank() == 0,
+                      .bench = {arena_.data(), arena_.allocated()}};
   // Once a process: all its ranks would log the same.
   if (options.warn && local_ == 0) choices.warn = options.warn;
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
@@ -54,6 +55,7 @@ Status CudaContext::open() {
   auto table = InstructionTable::create(plan, rank(), arena_, *blas_);
   if (!table.ok()) return table.status();
   table_ = std::move(*table);
+  if (choices.measure) SHEAF_RETURN_IF_ERROR(arena_.clear());
   int least = 0, greatest = 0;
   SHEAF_RETURN_IF_ERROR(check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cannot ask for priorities"));
   for (int i = 0; i < std::max(plan.streams_size(), 1); ++i) {
@@ -209,7 +211,7 @@ Status CudaContext::beginBody(const StepValues* step) {
   SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
   const bool hooks = step && (step->onInstruction || step->onGradient);
   const bool graphs = world_->options.graphs && world_->communicators->capturable();
-  if (!graphs || hooks || bodies_ <= kBodiesBeforeGraphs) {
+  if (!graphs || hooks || bodies_ <= kRunsBeforeGraphs) {
     mode_ = Mode::kDirect;
     return {};
   }

@@ -33,6 +33,11 @@ class CudaContext : public RankContext {
 
  private:
   using Values = std::shared_ptr<const StepValues>;
+  // How often instructions are issued one by one before they are captured. The first use of a library may do what a
+  // capture forbids. And NCCL's gathers by copy engines, from 2.28.3 to 2.30.7 at least, begin when a flag of each peer
+  // has a value that they count up from 1, and in a graph always 1 (src/ce_coll.cc, ncclPrepUCSync): after exactly one
+  // gather outside of a graph the flags still have its 1, and the first gather of a graph would not wait for its peers.
+  static constexpr int64_t kRunsBeforeGraphs = 2;
   // How a step's body is issued.
   enum class Mode { kDirect, kCapture, kLaunch };
   struct Delivery;

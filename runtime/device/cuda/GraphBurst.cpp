@@ -44,9 +44,10 @@ Expected<std::unique_ptr<Burst>> CudaContext::prepare(std::span<const plan::Inst
   if (!world_->options.graphs || !world_->communicators->capturable()) return std::unique_ptr<Burst>();
   SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   progress_.setBusy(true);
-  // The first use of a library may do what a capture forbids.
-  SHEAF_RETURN_IF_ERROR(enqueueAll(instructions));
-  SHEAF_RETURN_IF_ERROR(synchronize());
+  for (int64_t i = 0; i < kRunsBeforeGraphs; ++i) {
+    SHEAF_RETURN_IF_ERROR(enqueueAll(instructions));
+    SHEAF_RETURN_IF_ERROR(synchronize());
+  }
   SHEAF_RETURN_IF_ERROR(graphs_->beginCapture());
   if (Status status = enqueueAll(instructions); !status.ok()) {
     graphs_->dropCapture();

@@ -122,14 +122,15 @@ inline uint32_t packHalves(float low, float high) {
 }
 
 inline void copyAsync(void* shared, const void* global, bool there) {
-  if (there)
-    std::memcpy(shared, global, 16);
-  else
-    std::memset(shared, 0, 16);
+  emulation::copyAsync(shared, there ? global : nullptr);
 }
-inline void commitCopies() {}
+inline void commitCopies() {
+  emulation::commitCopies();
+}
 template <int kPending>
-void awaitCopies() {}
+void awaitCopies() {
+  emulation::awaitCopies(kPending);
+}
 
 #else
 

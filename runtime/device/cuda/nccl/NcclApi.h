@@ -5,6 +5,13 @@
 
 #include "runtime/base/Status.h"
 
+// Known from 2.28 on. What the library takes is decided by its own version, not by that of the header that this was
+// compiled with: the field CTAPolicy is in the configuration from 2.27 on.
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
+#define NCCL_CTA_POLICY_ZERO 0x02
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096
+#endif
+
 namespace sheaf::nccl {
 
 struct Api {
