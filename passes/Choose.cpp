@@ -88,7 +88,8 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     if (choices.wholeMemory) {
       // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
       const plan::RankMemory memory =
-          machine.isOfGpus() ? plan::gpuRankMemory(*plan, plan->ranks() > 1, true) : plan::cpuRankMemory(*plan);
+          machine.isOfGpus() ? plan::gpuRankMemory(*plan, plan->ranks() > 1, true, machine.nodes(plan->ranks()) > 1)
+                             : plan::cpuRankMemory(*plan);
       candidate.besides = memory.total() - candidate.bytes;
     }
     const uint64_t needed = candidate.bytes + candidate.besides;

@@ -82,6 +82,11 @@ struct DeviceOptions {
   // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the
   // plan's products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
   std::string products;
+  // If set: called once, from any thread, when the run is aborted: it ends, and nothing more can be saved.
+  std::function<void()> aborted;
+  // If set: called at most once, from any thread, some seconds later if the device cannot be made to end what it does.
+  // Contexts may then never close: the process must report `why` and end without them.
+  std::function<void(const std::string& why)> abandon;
   // If set: receives warnings.
   std::function<void(const std::string& text)> warn;
   // If set: receives what was chosen (a name and its value), for the log.

@@ -38,8 +38,8 @@ std::string baseName(const std::string& path) {
 
 class Measurer {
  public:
-  Measurer(const RunOptions& options, const std::atomic<bool>& interrupted, Job& job)
-      : options_(options), interrupted_(interrupted), job_(job) {}
+  Measurer(const RunOptions& options, RunControl& control, Job& job)
+      : options_(options), control_(control), job_(job) {}
 
   Status execute() {
     SHEAF_RETURN_IF_ERROR(readProbe());
@@ -47,7 +47,11 @@ class Measurer {
     Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
     if (measured_.gpu) SHEAF_RETURN_IF_ERROR(describeGpus(**device));
-    measured_.goOn = [this] { return interrupted_ ? Status::error("interrupted: nothing is written") : Status(); };
+    measured_.goOn = [this] {
+      return control_.interrupted ? Status::error("interrupted: nothing is written") : Status();
+    };
+    measured_.aborted = [this] { control_.aborting = true; };
+    measured_.abandon = control_.abandon;
     if (job_.first())
       measured_.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
     Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);
@@ -148,7 +152,7 @@ class Measurer {
   }
 
   const RunOptions& options_;
-  const std::atomic<bool>& interrupted_;
+  RunControl& control_;
   Job& job_;
   std::string target_;
   uint64_t hash_ = 0;
@@ -175,10 +179,10 @@ Status writeProfile(const profile::Profile& profile, AtomicFile& file) {
   return written.ok() ? file.commit() : written;
 }
 
-Status measure(const RunOptions& options, const std::atomic<bool>& interrupted) {
-  Expected<std::unique_ptr<Job>> job = Job::join(interrupted);
+Status measure(const RunOptions& options, RunControl& control) {
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted);
   if (!job.ok()) return job.status();
-  return (*job)->end(Measurer(options, interrupted, **job).execute());
+  return (*job)->end(Measurer(options, control, **job).execute());
 }
 
 }  // namespace sheaf::exec

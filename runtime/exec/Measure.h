@@ -19,6 +19,6 @@ Status writeProfile(const profile::Profile& profile, AtomicFile& file);
 
 // Measures with the probe plan options.plan and writes the profile options.measure. Under a launcher, all processes of
 // the job measure together.
-Status measure(const RunOptions& options, const std::atomic<bool>& interrupted);
+Status measure(const RunOptions& options, RunControl& control);
 
 }  // namespace sheaf::exec

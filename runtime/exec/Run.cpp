@@ -64,8 +64,7 @@ Status checkMemory(const plan::Plan& plan, const Job& job) {
 
 class Run {
  public:
-  Run(const RunOptions& options, const std::atomic<bool>& interrupted, Job& job)
-      : options_(options), interrupted_(interrupted), job_(job) {}
+  Run(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {}
 
   Status execute() {
     SHEAF_RETURN_IF_ERROR(readFiles());
@@ -143,8 +142,7 @@ class Run {
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
     const plan::Schedule& schedule = training_.schedule();
     std::vector<std::string> facts{
-        cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)),
-        cat("--steps ", options_.steps),
+        cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", options_.steps),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
             ")"),
         cat("--lr-schedule ", plan::word(schedule.kind()), ":warmup=", schedule.warmup(), ",steps=", schedule.steps(),
@@ -153,15 +151,12 @@ class Run {
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
         cat("--resume ", given(options_.resume)),
         cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
-        cat("--save ", given(options_.save)),
-        cat("--save-state ", given(options_.saveState)),
-        cat("--save-every ", options_.saveEvery),
-        cat("--dump-gradients ", given(options_.gradients)),
-        cat("--poison ", options_.poison ? "given" : "not given"),
-        cat("--device ", target_),
-        cat("--reduce-order ", plan::word(reduceOrder())),
-        cat("--tuned ", given(options_.tuned)),
-        cat(options_.graphs ? "no " : "", "--no-graphs")};
+        cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
+        cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
+        // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
+        cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
+        cat("--device ", target_), cat("--reduce-order ", plan::word(reduceOrder())),
+        cat("--tuned ", given(options_.tuned)), cat(options_.graphs ? "no " : "", "--no-graphs")};
     for (const std::string& line : data_->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());
@@ -194,6 +189,8 @@ class Run {
                  .graphs = options_.graphs,
                  .reduceOrder = reduceOrder(),
                  .products = options_.tuned,
+                 .aborted = [this] { control_.aborting = true; },
+                 .abandon = [this](const std::string& why) { abandon(why); },
                  .warn = [&](const std::string& text) { warnings_.push_back(text); },
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
@@ -212,6 +209,12 @@ class Run {
     progress_.emplace(*plan_, position_.step, options_.steps, job_.first());
     for (const std::string& warning : warnings_) warn(warning);
     return {};
+  }
+
+  // From another thread, while this one waits for the device.
+  void abandon(const std::string& why) {
+    logError(Status::error(why));
+    if (control_.abandon) control_.abandon(why);
   }
 
   void warn(const std::string& text) {
@@ -242,7 +245,7 @@ class Run {
                      .samples = position_.samples,
                      .gradients = gradients_ ? &*gradients_ : nullptr,
                      .trace = trace_ ? &*trace_ : nullptr,
-                     .interrupted = &interrupted_,
+                     .interrupted = &control_.interrupted,
                      .firstRank = job_.firstRank(),
                      .processes = job_.group()});
     int64_t end = position_.step + options_.steps;
@@ -356,7 +359,7 @@ class Run {
   }
 
   const RunOptions& options_;
-  const std::atomic<bool>& interrupted_;
+  RunControl& control_;
   Job& job_;
   std::unique_ptr<plan::Plan> plan_;
   plan::Training training_;
@@ -384,10 +387,10 @@ Status checkTuning(const RunOptions& options, std::string_view device) {
   return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
 }
 
-Status run(const RunOptions& options, const std::atomic<bool>& interrupted) {
-  Expected<std::unique_ptr<Job>> job = Job::join(interrupted);
+Status run(const RunOptions& options, RunControl& control) {
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted);
   if (!job.ok()) return job.status();
-  Run run(options, interrupted, **job);
+  Run run(options, control, **job);
   Status status = (*job)->end(run.execute());
   if (!status.ok()) run.logError(status);
   return status;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,8 +43,18 @@ inline plan::Undigested undigested(const RunOptions& options) {
 // Whether --tuned means something to this device.
 Status checkTuning(const RunOptions& options, std::string_view device);
 
-// `interrupted` asks for an orderly end after the step under way. What a launcher says in the environment makes it one
-// process's part of a job: see Job.h.
-Status run(const RunOptions& options, const std::atomic<bool>& interrupted);
+// Between a run and its program.
+struct RunControl {
+  // Set by the program: asks for an orderly end after the step under way.
+  std::atomic<bool> interrupted{false};
+  // Set by the run: it has failed and only ends. It saves nothing, so a signal need not wait.
+  std::atomic<bool> aborting{false};
+  // Called at most once, from any thread, if a run that has failed cannot end because the device does not let go: to
+  // report `why` and end the process.
+  std::function<void(const std::string& why)> abandon;
+};
+
+// What a launcher says in the environment makes it one process's part of a job: see Job.h.
+Status run(const RunOptions& options, RunControl& control);
 
 }  // namespace sheaf::exec

@@ -46,6 +46,8 @@ DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
   device.graphs = options.graphs;
   device.reduceOrder = options.reduceOrder;
   device.products = options.products;
+  device.aborted = options.aborted;
+  device.abandon = options.abandon;
   device.processes = set.processes;
   if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;
   return device;

@@ -34,6 +34,8 @@ struct MeasureOptions {
   bool graphs = true;  // as in DeviceOptions
   plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
   std::string products;  // as there; the file must exist
+  std::function<void()> aborted;
+  std::function<void(const std::string& why)> abandon;
 };
 
 // In a job of several processes, all of them call this together and get the same profile.

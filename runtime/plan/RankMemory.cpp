@@ -10,11 +10,25 @@ namespace sheaf::plan {
 namespace {
 
 constexpr uint64_t kCudaLibraryBytes = 256 << 20;
+// NCCL's communicator without connections, and with NVLink's multicast buffers.
 constexpr uint64_t kCommunicatorBytes = 256 << 20;
+// A GPU's buffers for one channel to and from another GPU. It receives into one for each protocol (LL 0.5 MiB, LL128
+// 4.7 MiB, Simple 4 MiB), and both directions are rounded up to 2 MiB (NCCL 2.28.9: src/init.cc, computeBuffSizes;
+// src/transport/p2p.cc, p2pSendSetup and p2pRecvSetup, CUDA_IPC_MIN).
+constexpr uint64_t kConnectionBytes = 12 << 20;
+// Most channels of a ring, and between two GPUs of a node (H100: 24 or 32).
+constexpr uint64_t kChannels = 32;
+
 // A GPU's arena is allocated in whole pages; an empty one has a page.
 constexpr uint64_t kPage = 4096;
 // Parts of a sum are multiples of this many elements.
 constexpr uint64_t kPartMultiple = 64;
+
+// Channels between every two GPUs of a job (src/graph/paths.cc, ncclTopoComputeP2pChannels and ncclTopoGetNchannels).
+uint64_t channelsBetween(uint64_t ranks, bool severalNodes) {
+  if (!severalNodes) return kChannels;
+  return 2 * ranks > 4 * kChannels ? 1 : 2;
+}
 
 }  // namespace
 
@@ -22,8 +36,13 @@ RankMemory cpuRankMemory(const Plan& plan, uint64_t exchange) {
   return {plan.memory().peak_bytes(), std::max(plan.memory().library_bytes(), libraryBytes(plan)), exchange};
 }
 
-uint64_t cudaLibraryBytes(uint32_t communicators, bool processes) {
-  return kCudaLibraryBytes + (processes ? communicators * kCommunicatorBytes : 0);
+uint64_t cudaLibraryBytes() {
+  return kCudaLibraryBytes;
+}
+
+uint64_t ncclLibraryBytes(const NcclUse& use, uint64_t ranks, bool severalNodes) {
+  return kCommunicatorBytes + (use.collectives ? kChannels * kConnectionBytes : 0) +
+         (use.exchanges ? (ranks - 1) * channelsBetween(ranks, severalNodes) * kConnectionBytes : 0);
 }
 
 uint64_t largestSumPart(uint64_t count, uint64_t ranks) {
@@ -37,19 +56,27 @@ uint64_t collectedBytes(const Collective& collective, uint64_t ranks) {
   return ranks * aligned(largestSumPart(count, ranks) * width);
 }
 
-RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder) {
+RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, bool severalNodes) {
   RankMemory memory;
   memory.arena = (std::max<uint64_t>(plan.memory().peak_bytes(), 1) + kPage - 1) / kPage * kPage;
-  memory.libraries = cudaLibraryBytes(plan.communicators(), processes);
-  if (!processes || !inRankOrder) return memory;
+  memory.libraries = cudaLibraryBytes();
+  if (!processes) return memory;
+  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+  std::map<uint32_t, NcclUse> uses;
   // Collectives of one communicator and stream follow each other and share their scratch.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratch;
   for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
     for (const Instruction& instruction : *section) {
       if (!instruction.has_collective()) continue;
-      uint64_t& bytes = scratch[{instruction.collective().communicator(), instruction.stream()}];
-      bytes = std::max(bytes, collectedBytes(instruction.collective(), static_cast<uint64_t>(plan.ranks())));
+      const Collective& collective = instruction.collective();
+      const bool exchanged = inRankOrder && collective.op() != ALL_GATHER;
+      NcclUse& use = uses[collective.communicator()];
+      (exchanged ? use.exchanges : use.collectives) = true;
+      if (!exchanged) continue;
+      uint64_t& bytes = scratch[{collective.communicator(), instruction.stream()}];
+      bytes = std::max(bytes, collectedBytes(collective, ranks));
     }
+  for (const auto& [communicator, use] : uses) memory.libraries += ncclLibraryBytes(use, ranks, severalNodes);
   for (const auto& [place, bytes] : scratch) memory.exchange += bytes;
   return memory;
 }

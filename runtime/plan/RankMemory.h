@@ -17,13 +17,22 @@ struct RankMemory {
 // On a CPU: what oneDNN packs. `exchange`: see comm::exchangeBytes; 0 where all ranks are in one process.
 RankMemory cpuRankMemory(const Plan& plan, uint64_t exchange = 0);
 
-// What CUDA's libraries allocate besides: kernels, graphs, cuBLASLt's buffers; and NCCL's for each communicator, if the
-// ranks are processes of their own. Estimates on the safe side.
-uint64_t cudaLibraryBytes(uint32_t communicators, bool processes);
+// What CUDA's libraries allocate on a GPU besides NCCL: kernels, graphs, cuBLASLt's buffers. An estimate on the safe
+// side.
+uint64_t cudaLibraryBytes();
+
+// What a communicator of NCCL is used for.
+struct NcclUse {
+  bool collectives = false;  // NCCL's own: gathers, sums in ring order
+  bool exchanges = false;    // sends of every rank to every other one, for sums in rank order
+};
+// What NCCL allocates for a communicator, an estimate on the safe side (see RankMemory.cpp); the runtime measures it
+// before it sizes arenas. `severalNodes`: not all GPUs are in one machine.
+uint64_t ncclLibraryBytes(const NcclUse& use, uint64_t ranks, bool severalNodes);
 
 // On a GPU. `processes`: each rank is a process with a GPU of its own; else all share one process. `inRankOrder`: sums
 // over ranks are added in rank order, for which each rank collects the others' terms.
-RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder);
+RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, bool severalNodes);
 
 // Bytes in which a rank collects the terms of a sum over `ranks` ranks; 0 for an all-gather.
 uint64_t collectedBytes(const Collective& collective, uint64_t ranks);

@@ -123,6 +123,8 @@ class Profile {
   // Whether each rank has a device of its own. Otherwise the ranks share the cores of one machine.
   bool isOfGpus() const { return data_.cores == 0; }
   int64_t ranks() const { return data_.ranks; }
+  // Machines that so many ranks take.
+  int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }
   // Memory of one rank: its device's, or its share of the machine's.
   uint64_t memoryBytes() const {
     return data_.cores > 0 ? data_.memoryBytes / static_cast<uint64_t>(data_.ranks) : data_.memoryBytes;
@@ -142,7 +144,6 @@ class Profile {
   double bestLinkBandwidth(int64_t ranks) const;  // bytes/s that a rank sends in a collective over so many ranks
 
  private:
-  int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }
   // The entry whose number of threads is nearest to that of a rank.
   const ComputeCost& compute() const;
   // Threads of all ranks per core; at least 1.

@@ -1,12 +1,57 @@
-// The emulated CUDA runtime: graphs captured from streams. A graph's tasks run one after the other.
+// The emulated CUDA runtime: graphs captured from streams.
 #include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <random>
 
 #include "test/emulation/Stream.h"
 
 using sheaf::emulation::Capture;
 using sheaf::emulation::inCapture;
 using sheaf::emulation::inHostFunction;
-using sheaf::emulation::Task;
+
+namespace sheaf::emulation {
+
+// One node after the other, the next one drawn from those whose predecessors are done. Nodes that wait for other GPUs
+// run on threads of their own: on a GPU, too, they do not hold up the rest.
+void Capture::run() const {
+  static std::atomic<uint32_t> launches{0};
+  std::mt19937 random(launches++);
+  std::vector<size_t> missing(nodes.size()), ready;
+  std::vector<std::vector<size_t>> next(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    missing[i] = nodes[i].after.size();
+    for (size_t before : nodes[i].after) next[before].push_back(i);
+    if (missing[i] == 0) ready.push_back(i);
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::thread> waiting;
+  auto perform = [&](size_t i) {
+    nodes[i].task();
+    std::lock_guard lock(mutex);
+    for (size_t each : next[i])
+      if (--missing[each] == 0) ready.push_back(each);
+    changed.notify_one();
+  };
+  for (size_t begun = 0; begun < nodes.size(); ++begun) {
+    size_t chosen;
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return !ready.empty(); });
+      std::swap(ready[random() % ready.size()], ready.back());
+      chosen = ready.back();
+      ready.pop_back();
+    }
+    if (nodes[chosen].waits)
+      waiting.emplace_back(perform, chosen);
+    else
+      perform(chosen);
+  }
+  for (std::thread& thread : waiting) thread.join();
+}
+
+}  // namespace sheaf::emulation
 
 struct CUgraph_st {
   std::shared_ptr<Capture> capture;
@@ -59,9 +104,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* instance, cudaGraph_t graph, u
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream) {
-  return sheaf::emulation::enqueue(stream, [capture = instance->capture] {
-    for (const Task& task : capture->tasks) task();
-  });
+  return sheaf::emulation::enqueue(stream, [capture = instance->capture] { capture->run(); });
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

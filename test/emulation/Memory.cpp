@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "test/emulation/Memory.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::emulation {
@@ -17,8 +18,8 @@ constexpr size_t kAlignment = 4096;
 
 struct Memory {
   std::mutex mutex;
-  std::map<const std::byte*, size_t> device, pinned;  // address and bytes
-  size_t used = 0;                                    // on the device
+  std::map<const std::byte*, size_t> device, shareable, pinned;  // address and bytes
+  size_t used = 0;                                               // on the device
 
   static bool has(const std::map<const std::byte*, size_t>& ranges, const void* address, size_t bytes) {
     const std::byte* begin = static_cast<const std::byte*>(address);
@@ -29,7 +30,7 @@ struct Memory {
   }
   bool onDevice(const void* address, size_t bytes) {
     std::lock_guard lock(mutex);
-    return has(device, address, bytes);
+    return has(device, address, bytes) || has(shareable, address, bytes);
   }
   bool isPinned(const void* address, size_t bytes) {
     std::lock_guard lock(mutex);
@@ -83,6 +84,37 @@ bool rightPlaces(const void* to, const void* from, size_t bytes, cudaMemcpyKind 
 }
 
 }  // namespace
+
+bool takeDeviceMemory(size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  if (bytes > total() - std::min(total(), memory().used)) return false;
+  memory().used += bytes;
+  return true;
+}
+
+void giveDeviceMemory(size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  memory().used -= bytes;
+}
+
+cudaError_t allocateShareable(void** address, size_t bytes) {
+  if (restricted()) return cudaErrorNotPermitted;
+  if (!takeDeviceMemory(bytes)) return cudaErrorMemoryAllocation;
+  std::lock_guard lock(memory().mutex);
+  return allocate(memory().shareable, address, bytes);
+}
+
+cudaError_t releaseShareable(void* address) {
+  std::lock_guard lock(memory().mutex);
+  return release(memory().shareable, address, &memory().used);
+}
+
+const std::byte* shareableAllocation(const void* address, size_t bytes) {
+  std::lock_guard lock(memory().mutex);
+  if (!Memory::has(memory().shareable, address, bytes)) return nullptr;
+  return std::prev(memory().shareable.upper_bound(static_cast<const std::byte*>(address)))->first;
+}
+
 }  // namespace sheaf::emulation
 
 using namespace sheaf::emulation;
@@ -99,11 +131,9 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
   if (restricted()) return cudaErrorNotPermitted;
+  if (!takeDeviceMemory(bytes)) return cudaErrorMemoryAllocation;
   std::lock_guard lock(memory().mutex);
-  if (bytes > total() - std::min(total(), memory().used)) return cudaErrorMemoryAllocation;
-  cudaError_t error = allocate(memory().device, address, bytes);
-  if (!error) memory().used += bytes;
-  return error;
+  return allocate(memory().device, address, bytes);
 }
 
 cudaError_t cudaFree(void* address) {

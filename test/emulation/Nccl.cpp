@@ -1,178 +1,44 @@
-// The emulated NCCL, between threads or processes of one machine: messages go through mailboxes in memory that they
-// share, a file that the unique id names and that loses its name when all have joined. As with the real one, calls of
-// communicators that do not block are accepted at once and done later, and what is received and sent in a group happens
-// together.
+// The emulated NCCL: its communicators' lives. As with the real one, calls of communicators that do not block are
+// accepted at once and done later, and nothing but a poll says when.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
-#include <mutex>
-#include <string>
 #include <thread>
-#include <vector>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/cuda/nccl/NcclApi.h"
-#include "test/emulation/Stream.h"
+#include "test/emulation/Memory.h"
+#include "test/emulation/NcclComm.h"
 
 namespace sheaf::emulation {
 namespace {
 
-// From one rank to another, a piece of a message at a time.
-struct Mailbox {
-  static constexpr size_t kPiece = (64 << 10) - 8;
-  std::atomic<uint64_t> filled;  // bytes; 0 when the receiver has taken them
-  char piece[kPiece];
-};
+constexpr size_t kCommunicatorBytes = 16 << 20;  // without connections
 
-// What the ranks share, zeroed in the beginning; the mailboxes follow.
-struct Shared {
-  std::atomic<int> joined;
-  alignas(4096) Mailbox mailboxes[];
-};
-
-}  // namespace
-}  // namespace sheaf::emulation
-
-struct ncclComm {
-  std::string path;
-  int rank = 0, ranks = 0;
-  sheaf::emulation::Shared* shared = nullptr;
-  size_t sharedBytes = 0;
-  std::atomic<bool> aborted = false;
-  std::mutex mutex;  // one exchange at a time
-
-  sheaf::emulation::Mailbox& mailbox(int from, int to) const { return shared->mailboxes[from * ranks + to]; }
-};
-
-namespace sheaf::emulation {
-namespace {
-
-struct Message {
-  ncclComm* comm;
-  cudaStream_t stream;
-  bool send;
-  int peer;
-  char* address;
-  size_t bytes;
-};
-
-thread_local int groupDepth = 0;
-thread_local std::vector<Message> group;
-
-constexpr size_t kTypeBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-
-// Moves the message's next piece if that is possible now.
-bool progress(Message& m) {
-  Mailbox& mailbox = m.send ? m.comm->mailbox(m.comm->rank, m.peer) : m.comm->mailbox(m.peer, m.comm->rank);
-  const uint64_t filled = mailbox.filled.load(std::memory_order_acquire);
-  if (m.send == (filled > 0)) return false;
-  const size_t bytes = m.send ? std::min(m.bytes, Mailbox::kPiece) : filled;
-  if (m.send)
-    std::memcpy(mailbox.piece, m.address, bytes);
-  else
-    std::memcpy(m.address, mailbox.piece, std::min(bytes, m.bytes));
-  mailbox.filled.store(m.send ? bytes : 0, std::memory_order_release);
-  m.address += bytes;
-  m.bytes -= std::min(bytes, m.bytes);
-  return true;
+std::chrono::milliseconds delay(const char* name) {
+  const char* value = std::getenv(name);
+  return std::chrono::milliseconds(value ? std::atoi(value) : 0);
 }
 
-void perform(std::vector<Message> messages) {
-  ncclComm& comm = *messages[0].comm;
-  std::lock_guard lock(comm.mutex);
-  while (!comm.aborted) {
-    bool moved = false, done = true;
-    for (Message& m : messages) {
-      if (m.bytes > 0) moved |= progress(m);
-      done &= m.bytes == 0;
-    }
-    if (done) return;
-    if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
+// Windows of all communicators of the process: their memory must not be freed.
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::pair<const ncclComm*, const char*>> windows;
+
+  void remove(const ncclComm* comm, const char* begin) {
+    std::lock_guard lock(mutex);
+    std::erase_if(windows, [&](auto& each) { return each.first == comm && (!begin || each.second == begin); });
   }
-}
-
-ncclResult_t add(Message message) {
-  if (message.peer < 0 || message.peer >= message.comm->ranks) return ncclInvalidArgument;
-  group.push_back(message);
-  return ncclSuccess;
-}
-
-ncclResult_t groupStart() {
-  ++groupDepth;
-  return ncclSuccess;
-}
-
-ncclResult_t groupEnd() {
-  if (groupDepth == 0) return ncclInvalidUsage;
-  if (--groupDepth > 0 || group.empty()) return ncclSuccess;
-  std::vector<Message> messages;
-  messages.swap(group);
-  if (enqueue(messages[0].stream, [messages] { perform(messages); }) != cudaSuccess) return ncclUnhandledCudaError;
-  return ncclInProgress;
-}
-
-ncclResult_t send(const void* address, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                  cudaStream_t stream) {
-  return add({comm, stream, true, peer, static_cast<char*>(const_cast<void*>(address)), count * kTypeBytes[type]});
-}
-
-ncclResult_t recv(void* address, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return add({comm, stream, false, peer, static_cast<char*>(address), count * kTypeBytes[type]});
-}
-
-ncclResult_t allGather(const void* source, void* destination, size_t count, ncclDataType_t type, ncclComm_t comm,
-                       cudaStream_t stream) {
-  const size_t bytes = count * kTypeBytes[type];
-  groupStart();
-  for (int peer = 0; peer < comm->ranks; ++peer) {
-    send(source, count, type, peer, comm, stream);
-    recv(static_cast<char*>(destination) + static_cast<size_t>(peer) * bytes, count, type, peer, comm, stream);
-  }
-  return groupEnd();
-}
-
-// Element i's terms are added as a ring would: each part begins at another rank. Only f32, which the tests need.
-ncclResult_t ringSum(const void* source, void* destination, size_t first, size_t count, size_t all, ncclDataType_t type,
-                     ncclComm_t comm, cudaStream_t stream) {
-  if (type != ncclFloat32) return ncclInvalidArgument;
-  auto task = [=] {
-    std::vector<std::vector<float>> terms(static_cast<size_t>(comm->ranks), std::vector<float>(all));
-    std::vector<Message> messages;
-    for (int peer = 0; peer < comm->ranks; ++peer) {
-      messages.push_back(
-          {comm, stream, true, peer, static_cast<char*>(const_cast<void*>(source)), all * sizeof(float)});
-      char* place = reinterpret_cast<char*>(terms[static_cast<size_t>(peer)].data());
-      messages.push_back({comm, stream, false, peer, place, all * sizeof(float)});
-    }
-    perform(messages);
-    const size_t ranks = terms.size(), part = (all + ranks - 1) / ranks;
-    for (size_t i = first; i < first + count; ++i) {
-      const size_t begin = i / part + 1;
-      float sum = terms[begin % ranks][i];
-      for (size_t k = 1; k < ranks; ++k) sum += terms[(begin + k) % ranks][i];
-      static_cast<float*>(destination)[i - first] = sum;
-    }
-  };
-  return enqueue(stream, task) == cudaSuccess ? ncclInProgress : ncclUnhandledCudaError;
-}
-
-ncclResult_t reduceScatter(const void* source, void* destination, size_t count, ncclDataType_t type, ncclRedOp_t,
-                           ncclComm_t comm, cudaStream_t stream) {
-  const size_t ranks = static_cast<size_t>(comm->ranks);
-  return ringSum(source, destination, static_cast<size_t>(comm->rank) * count, count, count * ranks, type, comm,
-                 stream);
-}
-
-ncclResult_t allReduce(const void* source, void* destination, size_t count, ncclDataType_t type, ncclRedOp_t,
-                       ncclComm_t comm, cudaStream_t stream) {
-  return ringSum(source, destination, 0, count, count, type, comm, stream);
+};
+Registry& registry() {
+  static Registry& registry = *new Registry;
+  return registry;
 }
 
 ncclResult_t getUniqueId(ncclUniqueId* id) {
@@ -207,40 +73,84 @@ ncclResult_t commInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, in
   made->path = id.internal;
   made->rank = rank;
   made->ranks = ranks;
+  made->ctaPolicy = config->CTAPolicy;
   if (!map(*made)) return ncclSystemError;
+  if (!takeDeviceMemory(kCommunicatorBytes)) return ncclUnhandledCudaError;
+  made->deviceBytes = kCommunicatorBytes;
   if (made->shared->joined.fetch_add(1) + 1 == ranks) unlink(made->path.c_str());
   *comm = made.release();
-  return ncclInProgress;
+  return begin(*comm, [comm = *comm] { return comm->shared->joined == comm->ranks ? ncclSuccess : ncclInProgress; });
 }
 
 ncclResult_t commGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  *result = comm->shared->joined == comm->ranks ? ncclSuccess : ncclInProgress;
+  Use use(comm, "ncclCommGetAsyncError");
+  if (comm->pending) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // as the real one waits for its thread to end
+    *result = comm->asked ? comm->pending() : ncclInProgress;
+    comm->asked = true;
+    if (*result == ncclInProgress) return ncclSuccess;
+    comm->pending = nullptr;
+    comm->error = *result;
+  }
+  *result = comm->error;
   return ncclSuccess;
 }
 
-ncclResult_t commFinalize(ncclComm_t) {
-  return ncclSuccess;
+ncclResult_t commFinalize(ncclComm_t comm) {
+  Use use(comm, "ncclCommFinalize");
+  if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
+  return begin(comm, [comm] { return comm->graphs == 0 ? ncclSuccess : ncclInProgress; });
+}
+
+void dropMemory(ncclComm& comm) {
+  registry().remove(&comm, nullptr);
+  comm.windows.clear();
+  giveDeviceMemory(comm.deviceBytes);
 }
 
 ncclResult_t commDestroy(ncclComm_t comm) {
+  if (!comm) return ncclSuccess;
+  {
+    Use use(comm, "ncclCommDestroy");
+    if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
+  }
+  awaitKernels(comm->rank);
+  dropMemory(*comm);
   munmap(comm->shared, comm->sharedBytes);
   delete comm;
   return ncclSuccess;
 }
 
+// Blocks until the graphs that captured the communicator are gone, and, when it frees memory, until the GPU is idle.
 // Its tasks may still look at it: it stays.
 ncclResult_t commAbort(ncclComm_t comm) {
   static std::mutex mutex;
   static auto& aborted = *new std::vector<ncclComm_t>;
+  if (!comm) return ncclSuccess;
+  Use use(comm, "ncclCommAbort");
   comm->aborted = true;
+  comm->pending = nullptr;
   if (comm->shared->joined < comm->ranks) unlink(comm->path.c_str());
+  while (comm->graphs > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  awaitKernels(comm->rank);
+  std::this_thread::sleep_for(delay("SHEAF_EMULATED_NCCL_ABORT"));
+  dropMemory(*comm);
   std::lock_guard lock(mutex);
   aborted.push_back(comm);
   return ncclSuccess;
 }
 
 const char* getErrorString(ncclResult_t result) {
-  return result == ncclSuccess ? "no error" : "an emulated error";
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    default:
+      return "an emulated error";
+  }
 }
 
 const char* getLastError(ncclComm_t) {
@@ -248,24 +158,88 @@ const char* getLastError(ncclComm_t) {
 }
 
 ncclResult_t memAlloc(void** address, size_t bytes) {
-  return cudaMalloc(address, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  return allocateShareable(address, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t memFree(void* address) {
-  return cudaFree(address) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  {
+    std::lock_guard lock(registry().mutex);
+    for (auto& [comm, begin] : registry().windows)
+      if (begin == address) violated("memory is freed that is still registered as a window");
+  }
+  return releaseShareable(address) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-ncclResult_t commWindowRegister(ncclComm_t, void* address, size_t bytes, ncclWindow_t* window, int) {
-  if (reinterpret_cast<uintptr_t>(address) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return ncclInvalidArgument;
-  *window = static_cast<ncclWindow_t>(address);
-  return ncclSuccess;
+// From 2.28 on it returns success at once: that it is done, and its handle written, only a poll says.
+ncclResult_t commWindowRegister(ncclComm_t comm, void* address, size_t bytes, ncclWindow_t* window, int flags) {
+  Use use(comm, "ncclCommWindowRegister");
+  if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
+  const std::byte* base = shareableAllocation(address, bytes);
+  if (!base) return ncclUnhandledCudaError;
+  if ((static_cast<std::byte*>(address) - base) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) return ncclInvalidArgument;
+  ++comm->shared->registrations;
+  const int all = ++comm->registrations * comm->ranks;
+  const auto done = std::chrono::steady_clock::now() + delay("SHEAF_EMULATED_NCCL_REGISTRATION");
+  const ncclResult_t begun = begin(comm, [=]() -> ncclResult_t {
+    if (comm->shared->registrations < all || std::chrono::steady_clock::now() < done) return ncclInProgress;
+    const char* begin = static_cast<const char*>(address);
+    comm->windows.push_back({begin, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0});
+    std::lock_guard lock(registry().mutex);
+    registry().windows.emplace_back(comm, begin);
+    *window = static_cast<ncclWindow_t>(address);
+    return ncclSuccess;
+  });
+  const char* version = std::getenv("SHEAF_EMULATED_NCCL");
+  return version && std::string_view(version) == "2.27" ? begun : ncclSuccess;
 }
 
-ncclResult_t commWindowDeregister(ncclComm_t, ncclWindow_t) {
+ncclResult_t commWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  Use use(comm, "ncclCommWindowDeregister");
+  if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
+  const char* begin = reinterpret_cast<const char*>(window);
+  if (std::erase_if(comm->windows, [&](const Window& each) { return each.begin == begin; }) == 0)
+    return ncclInvalidArgument;
+  registry().remove(comm, begin);
   return ncclSuccess;
 }
 
 }  // namespace
+
+void report(const std::string& rule) {
+  std::fprintf(stderr, "emulated NCCL: %s\n", rule.c_str());
+}
+
+void violated(const std::string& rule) {
+  report(rule);
+  std::abort();
+}
+
+Use::Use(ncclComm* comm, const char* function) : comm_(comm) {
+  if (comm->inside.exchange(true))
+    violated(cat(function, " is called while another thread is in the same communicator"));
+}
+
+ncclResult_t ready(const ncclComm& comm) {
+  if (comm.pending) {
+    report("a communicator is used before the previous call is done");
+    return ncclInvalidArgument;
+  }
+  return comm.error;
+}
+
+ncclResult_t begin(ncclComm* comm, std::function<ncclResult_t()> job) {
+  comm->pending = std::move(job);
+  comm->asked = false;
+  return ncclInProgress;
+}
+
+bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symmetric) {
+  const char* begin = static_cast<const char*>(address);
+  return std::any_of(comm.windows.begin(), comm.windows.end(), [&](const Window& each) {
+    return each.begin <= begin && begin + bytes <= each.begin + each.bytes && (each.symmetric || !symmetric);
+  });
+}
+
 }  // namespace sheaf::emulation
 
 namespace sheaf::nccl {

@@ -68,12 +68,15 @@ void Record::wait() {
   changed.wait(lock, [this] { return reached; });
 }
 
-cudaError_t enqueue(cudaStream_t stream, Task task) {
+cudaError_t enqueue(cudaStream_t stream, Task task, bool waits) {
   if (inHostFunction) return cudaErrorNotPermitted;
   if (!stream) return cudaErrorInvalidResourceHandle;  // the default stream is not for work that overlaps
   if (std::shared_ptr<Capture>& capture = stream->capture) {
-    capture->tasks.push_back(std::move(task));
-    capture->joined[stream][stream] = capture->tasks.size();
+    Capture::Position& known = capture->joined[stream];
+    Capture::Node node{std::move(task), {}, waits};
+    for (auto [other, done] : known) node.after.push_back(done - 1);
+    capture->nodes.push_back(std::move(node));
+    known[stream] = capture->nodes.size();
     return cudaSuccess;
   }
   stream->push(std::move(task));

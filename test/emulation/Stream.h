@@ -18,15 +18,23 @@ namespace sheaf::emulation {
 
 using Task = std::function<void()>;
 
-// A capture under way, later a graph: its tasks in the order in which they were captured, which respects all of its
-// edges, so it is the order in which they run, too. What the order does not show is checked: that every stream that
-// joined the capture is waited for by the stream that began it.
+// A capture under way, later a graph. Its nodes run in a random order that respects its edges: what a stream's order or
+// an event does not order is not ordered. What edges do not show is checked: that every stream that joined the capture
+// is waited for by the stream that began it.
 struct Capture {
+  struct Node {
+    Task task;
+    std::vector<size_t> after;  // nodes with smaller indices
+    bool waits;                 // for other GPUs, while other nodes go on
+  };
   using Position = std::map<cudaStream_t, size_t>;  // how far each stream's work is known to be done
-  std::vector<Task> tasks;
+  std::vector<Node> nodes;
   cudaStream_t origin = nullptr;
   std::map<cudaStream_t, Position> joined;
-  bool invalid = false;
+  // Released when the graph, all of its instances and their launches are gone (cudaUserObject).
+  std::vector<std::shared_ptr<void>> held;
+
+  void run() const;
 };
 
 // One record of an event. The event itself is the latest one.
@@ -52,8 +60,8 @@ inline bool restricted() {
   return inHostFunction || inCapture;
 }
 
-// Appends work to the stream, or to its capture.
-cudaError_t enqueue(cudaStream_t stream, Task task);
+// Appends work to the stream, or to its capture. `waits`: it may wait for other GPUs.
+cudaError_t enqueue(cudaStream_t stream, Task task, bool waits = false);
 
 }  // namespace sheaf::emulation
 

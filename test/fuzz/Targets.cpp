@@ -71,8 +71,8 @@ exec::RunOptions mlpRun(const std::string& corpus, const std::string& plan) {
 }
 
 void runQuietly(const exec::RunOptions& options) {
-  std::atomic<bool> interrupted{false};
-  (void)exec::run(options, interrupted);
+  exec::RunControl control;
+  (void)exec::run(options, control);
 }
 
 void put(std::string& out, uint64_t value, int bytes) {

@@ -4,7 +4,7 @@ if(NOT TARGET sheaf_cuda_emulated)
   return()
 endif()
 sheaf_add_gtest(cuda_test
-  SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp
+  SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp cuda_nccl_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
 

@@ -9,23 +9,13 @@
 #include <thread>
 
 #include "test/runtime/CudaCollectives.h"
-#include "test/runtime/ThreadGroup.h"
+#include "test/runtime/CudaProcesses.h"
 
 namespace sheaf::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// A variable of the environment, while the object lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 TEST(EmulatedGpu, MachinesThatCannotRunAPlan) {
   PlanBuilder builder;
@@ -38,9 +28,10 @@ TEST(EmulatedGpu, MachinesThatCannotRunAPlan) {
     Variable little("SHEAF_EMULATED_MEMORY", "200000000");
     DeviceOptions options;
     options.ranks = 2;
-    EXPECT_THAT(cudaOpenError(builder.plan, options),
-                HasSubstr("the run needs 2 x 1.0 MiB for arenas, 0 B to exchange sums and about 256 MiB for CUDA's "
-                          "libraries; Emulated GPU has 191 MiB free of 191 MiB"));
+    EXPECT_THAT(
+        cudaOpenError(builder.plan, options),
+        HasSubstr("the run needs 2 x 1.0 MiB for arenas and about 256 MiB for CUDA's libraries; Emulated GPU has "
+                  "191 MiB free of 191 MiB"));
   }
   for (const char* target : {"cuda:sm_100", "cuda:sm_90", "cpu"}) {
     builder.plan.add_images()->set_target(target);
@@ -55,39 +46,29 @@ TEST(EmulatedGpu, MachinesThatCannotRunAPlan) {
             "--target cuda:sm_86 or an older one");
 }
 
-// The ranks of a plan, each with a device, a GPU and a thread of its own, as in processes.
-class Processes {
- public:
-  Processes(const plan::Plan& plan, int64_t ranks, DeviceOptions options = {},
-            std::chrono::milliseconds limit = std::chrono::seconds(300))
-      : group(ranks, limit), contexts(static_cast<size_t>(ranks)) {
-    for (int64_t rank = 0; rank < ranks; ++rank) members.push_back(group.member(rank));
-    onEach([&](size_t rank) {
-      DeviceOptions mine = options;
-      mine.ranks = ranks;
-      mine.firstRank = static_cast<int64_t>(rank);
-      mine.localRanks = 1;
-      mine.processes = members[rank].get();
-      contexts[rank] = openCuda(plan, mine);
-    });
+// What a graph does not order runs in any order, step by step: a missing wait shows.
+TEST(EmulatedGpu, GraphsOrderOnlyWhatTheirEdgesOrder) {
+  PlanBuilder builder;
+  const uint32_t step = builder.buffer(8), seen = builder.buffer(8);
+  // seen = step; step = the other buffer: the copies are on two streams without an event between them.
+  const uint32_t other = builder.buffer(8);
+  auto copy = [&](uint32_t from, uint32_t to, uint32_t stream) {
+    builder.call(plan::CopyCall{.elementBytes = 1, .dimensions = {{8, 1, 1}}},
+                 {builder.operand(from, plan::READ), builder.operand(to, plan::WRITE)}, "copy", stream);
+  };
+  copy(other, step, 0);
+  copy(step, seen, 1);
+  Contexts contexts = openCuda(builder.plan);
+  ASSERT_EQ(contexts.size(), 1u);
+  int old = 0;
+  for (double value = 1; value <= 40; ++value) {
+    writeBuffer(*contexts[0], builder.plan, other, std::vector<double>{value});
+    expectOk(runBodies(builder.plan, contexts));
+    old += readBuffer<double>(*contexts[0], builder.plan, seen)[0] != value;
   }
-  ~Processes() {
-    // Closing is something they do together.
-    onEach([&](size_t rank) { contexts[rank].clear(); });
-  }
-
-  template <typename Body>
-  void onEach(Body body) {
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < contexts.size(); ++rank) threads.emplace_back([&body, rank] { body(rank); });
-    for (std::thread& thread : threads) thread.join();
-  }
-  RankContext& rank(size_t rank) { return *contexts[rank][0]; }
-
-  ThreadGroup group;
-  std::vector<std::unique_ptr<comm::ProcessGroup>> members;
-  std::vector<Contexts> contexts;
-};
+  EXPECT_GT(old, 5) << "the order of the capture is kept";
+  EXPECT_LT(old, 35);
+}
 
 TEST(EmulatedNccl, EveryOperationInRankOrder) {
   for (plan::ElementType type : {plan::F32, plan::BF16, plan::F64})

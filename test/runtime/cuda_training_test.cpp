@@ -48,7 +48,7 @@ class CudaTrainingTest : public ::testing::Test {
     options.save = folder_ / "saved";
     if (change) change(options);
     ::testing::internal::CaptureStderr();
-    Status status = exec::run(options, interrupted_);
+    Status status = exec::run(options, control_);
     (void)::testing::internal::GetCapturedStderr();
     EXPECT_TRUE(status.ok()) << status.message();
     std::string left;
@@ -59,7 +59,7 @@ class CudaTrainingTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::atomic<bool> interrupted_ = false;
+  exec::RunControl control_;
 };
 
 TEST_F(CudaTrainingTest, SameBitsAtEveryStageOnAnyRanks) {

@@ -97,7 +97,7 @@ class RunTest : public ::testing::Test {
 
   Status run(const exec::RunOptions& options) {
     ::testing::internal::CaptureStderr();
-    Status status = exec::run(options, interrupted_);
+    Status status = exec::run(options, control_);
     stderr_ = ::testing::internal::GetCapturedStderr();
     return status;
   }
@@ -144,7 +144,7 @@ class RunTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::atomic<bool> interrupted_{false};
+  exec::RunControl control_;
   std::string stderr_;
   int plans_ = 0;
 };
@@ -294,7 +294,7 @@ TEST_F(RunTest, AnErrorOfARankEndsTheRunWithItsPlace) {
 }
 
 TEST_F(RunTest, AnInterruptedRunSavesItsState) {
-  interrupted_ = true;
+  control_.interrupted = true;
   exec::RunOptions stopped = options(plan(2, 1), 5);
   stopped.saveState = folder_ / "state";
   Status status = run(stopped);

@@ -6,6 +6,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
@@ -365,6 +366,20 @@ TEST(Summary, CommunicationOfTheBody) {
   EXPECT_EQ(list[1].bytes, 4u);
   EXPECT_EQ(list[2].op, plan::REDUCE_SCATTER);
   EXPECT_EQ(list[2].bytes, 512u);
+}
+
+TEST(RankMemory, NcclTakesMemoryForEveryGpuItSendsTo) {
+  plan::Plan plan = TrainingPlan(8, 2, 8).plan;  // one communicator that gathers and sums
+  auto mebibytes = [&](bool processes, bool inRankOrder, bool severalNodes) {
+    return plan::gpuRankMemory(plan, processes, inRankOrder, severalNodes).libraries >> 20;
+  };
+  constexpr uint64_t kCuda = 256, kCommunicator = 256, kRing = 32 * 12;
+  EXPECT_EQ(mebibytes(false, true, false), kCuda);
+  EXPECT_EQ(mebibytes(true, true, false), kCuda + kCommunicator + kRing + 7 * 32 * 12);
+  EXPECT_EQ(mebibytes(true, true, true), kCuda + kCommunicator + kRing + 7 * 2 * 12);
+  EXPECT_EQ(mebibytes(true, false, false), kCuda + kCommunicator + kRing);
+  plan.set_ranks(512);
+  EXPECT_EQ(mebibytes(true, true, true), kCuda + kCommunicator + kRing + 511 * 12);
 }
 
 TEST(Summary, StagesFollowTheZeroArithmetic) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -9,19 +11,23 @@
 
 namespace {
 
-std::atomic<bool> interrupted{false};
+sheaf::exec::RunControl control;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-// The first signal asks for an orderly end, a second one like it ends the program at once. (Launchers add a SIGTERM of
-// theirs to the terminal's SIGINT.)
+// The first signal asks for an orderly end, a second one like it ends the program at once, as does the first one if the
+// run has failed. (Launchers add a SIGTERM of theirs to the terminal's SIGINT.)
 void onSignal(int signal) {
-  interrupted = true;
+  control.interrupted = true;
   std::signal(signal, SIG_DFL);
+  if (control.aborting) std::raise(signal);
 }
 
 constexpr int kMaxErrorLines = 12;
 
+// Once: a run that is abandoned may still report its own error.
 void printError(const std::string& message) {
+  static std::atomic<bool> printed{false};
+  if (printed.exchange(true)) return;
   std::string text = "sheaf-run: error: " + message;
   int lines = 0;
   for (size_t i = 0; i < text.size(); ++i)
@@ -46,8 +52,12 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, onSignal);
   // Writing into a closed pipe is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
+  control.abandon = [](const std::string& why) {
+    printError(why);
+    _exit(1);
+  };
   const auto run = line->run.measure.empty() ? sheaf::exec::run : sheaf::exec::measure;
-  if (sheaf::Status status = run(line->run, interrupted); !status.ok()) {
+  if (sheaf::Status status = run(line->run, control); !status.ok()) {
     printError(status.message());
     return 1;
   }

@@ -124,6 +124,7 @@ class CpuDevice : public Device {
     world->plan = &plan;
     world->options = options;
     world->options.localRanks = localRanks;
+    if (options.aborted) world->abort.listen(options.aborted);
     bool ownCores = options.ranks * options.threadsPerRank <= std::thread::hardware_concurrency();
     world->spins = ownCores ? kPatientSpins : kBriefSpins;
     Expected<std::unique_ptr<KernelImages>> kernels = KernelImages::load(plan);

@@ -35,22 +35,26 @@ Status checkOptions(const DeviceOptions& options, int64_t localRanks) {
   return {};
 }
 
-// Known before the first step, and before anything is allocated.
+// Known before the first step, and before arenas are allocated. What NCCL needs is allocated already: it depends on the
+// machine and on NCCL's version.
 Status checkMemory(const World& world) {
   const plan::Plan& plan = *world.plan;
   const uint64_t arena = Arena::allocatedBytes(arenaBytes(plan), world.options.poison);
-  const uint64_t scratch = world.communicators->scratchBytes();
-  const bool several = world.options.ranks > world.localRanks;
-  const uint64_t libraries = plan::cudaLibraryBytes(plan.communicators(), several);
-  const uint64_t free = world.gpu.freeBytes;
+  const uint64_t libraries = plan::cudaLibraryBytes();
+  size_t free = 0, total = 0;
+  SHEAF_RETURN_IF_ERROR(check(cudaMemGetInfo(&free, &total), "cannot ask for the GPU's memory"));
   // Each term is compared by itself first: a plan may say anything.
   if (arena <= free / static_cast<uint64_t>(world.localRanks) &&
-      static_cast<uint64_t>(world.localRanks) * arena + scratch + libraries <= free)
+      static_cast<uint64_t>(world.localRanks) * arena + libraries <= free)
     return {};
+  const bool several = world.options.ranks > world.localRanks;
+  const uint64_t taken = world.gpu.freeBytes - std::min<uint64_t>(world.gpu.freeBytes, free);
   return Status::error(cat("the run needs ", world.localRanks > 1 ? cat(world.localRanks, " x ") : "", bytesText(arena),
-                           " for arenas, ", bytesText(scratch), " to exchange sums and about ", bytesText(libraries),
-                           " for CUDA's libraries; ", world.gpu.name, " has ", bytesText(free), " free of ",
-                           bytesText(world.gpu.totalBytes),
+                           " for arenas and about ", bytesText(libraries), " for CUDA's libraries; ", world.gpu.name,
+                           " has ", bytesText(free), " free of ", bytesText(total),
+                           several ? cat(", after NCCL's communicators took ", bytesText(taken), ", ",
+                                         bytesText(world.communicators->scratchBytes()), " of them to exchange sums")
+                                   : "",
                            "; use more ranks, a higher ZeRO stage or a smaller batch"));
 }
 
@@ -143,11 +147,15 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
 class CudaDevice : public Device {
  public:
   Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
-    // A plan's gathers and its reductions.
-    constexpr uint32_t kUsualCommunicators = 2;
     Expected<Gpu> gpu = openGpu(processes);
     if (!gpu.ok()) return gpu.status();
-    const uint64_t taken = plan::cudaLibraryBytes(kUsualCommunicators, processes != nullptr);
+    uint64_t taken = plan::cudaLibraryBytes();
+    if (processes) {
+      // A plan's communicators: one gathers, one exchanges sums.
+      const uint64_t ranks = static_cast<uint64_t>(processes->size());
+      taken += plan::ncclLibraryBytes({.collectives = true}, ranks, false) +
+               plan::ncclLibraryBytes({.exchanges = true}, ranks, false);
+    }
     return DeviceFacts{gpu->name, gpu->freeBytes > taken ? gpu->freeBytes - taken : 0};
   }
 
@@ -157,6 +165,7 @@ class CudaDevice : public Device {
     world->plan = &plan;
     world->options = options;
     world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
+    if (options.aborted) world->abort.listen(options.aborted);
     SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
     if (options.processes)
       options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {

@@ -3,7 +3,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTIO
 set(SHEAF_CUDA_SOURCES
   Arena.cpp CudaContext.cpp CudaDevice.cpp GraphBurst.cpp Gpu.cpp InstructionClock.cpp InstructionTable.cpp
   PeerCommunicators.cpp Progress.cpp StepGraphs.cpp
-  nccl/ExchangedSums.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
+  nccl/Communicator.cpp nccl/ExchangedSums.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
   ${SHEAF_CUDA_FUNCTION_SOURCES})
 # Only in the real library: the double has others in test/emulation.
 set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp nccl/NcclApi.cpp)

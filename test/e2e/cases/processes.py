@@ -45,6 +45,7 @@ def cases(session):
         yield Case(f"processes/one-gpu-each-by-{launcher}", lambda v=launcher: one_gpu_each(session, v))
     yield Case("processes/gpu-unknown", lambda: gpu_unknown(session))
     yield Case("processes/gpu-of-two", lambda: gpu_of_two(session))
+    yield Case("processes/gpu-abandoned", lambda: gpu_abandoned(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
     yield Case("processes/one-fails", lambda: one_fails(session))
@@ -390,6 +391,26 @@ def gpu_killed(session):
     return lost(session, 2, signal.SIGKILL, "ended without a message", emulated(session), fat_plan(session), "--device", "cuda")
 
 
+def gpu_abandoned(session):
+    """A process whose GPU does not let go ends after some seconds, with its error; a SIGTERM ends it at once."""
+    log = session.folder() / "log"
+    with Job(session, RANKS, fat_plan(session), *common(100000), "--device", "cuda", "--log", log,
+             environment={**emulated(session), "SHEAF_EMULATED_NCCL_ABORT": 600000}) as job:
+        job.until(running(log))
+        job.processes[2].popen.send_signal(signal.SIGKILL)
+        time.sleep(1)
+        job.processes[1].popen.send_signal(signal.SIGTERM)
+        expect(job.processes[1].popen.wait(timeout=2 * session.slowdown) == -signal.SIGTERM, "a SIGTERM does not end a process that is aborting")
+        codes = job.wait(but=(1, 2), seconds=15)
+        expect(codes == [1, 1], f"exits {codes}")
+        for rank in (0, 3):
+            errors = [line for line in job.processes[rank].error_text().splitlines() if "error" in line]
+            expect(len(errors) == 1 and "process 2 (" in errors[0] and "cannot be ended" in errors[0],
+                   f"process {rank} says\n{job.processes[rank].error_text()}")
+    messages = [e["message"] for e in read_log(log)[1] if e["event"] == "error"]
+    expect(any("cannot be ended" in message for message in messages), f"the log says {messages}")
+
+
 def refused(session, words, *arguments, own):
     with Job(session, 2, *arguments, own=own) as job:
         codes = job.wait()
@@ -410,6 +431,8 @@ def different_starts(session):
     weights = session.folder() / "w"
     session.succeed("sheaf-run", one, *common(1), "--save", weights)
     refused(session, ["--weights of", "--weights not given"], one, *common(), own=[["--weights", weights], []])
+    trace = session.folder() / "trace.json"
+    refused(session, ["--trace given", "--trace not given"], one, *common(), own=[["--trace", trace], []])
     with Job(session, 3, one, *common()) as job:
         expect(job.wait() == [1, 1, 1] and "start 1, 2 or 4" in job.processes[1].error_text(), job.processes[1].error_text())
 

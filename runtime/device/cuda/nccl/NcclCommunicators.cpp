@@ -1,18 +1,20 @@
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/cuda/Resources.h"
 #include "runtime/device/cuda/SumTypes.h"
+#include "runtime/device/cuda/nccl/Communicator.h"
 #include "runtime/device/cuda/nccl/ExchangedSums.h"
 #include "runtime/device/cuda/nccl/NcclApi.h"
 #include "runtime/device/cuda/nccl/Watchdog.h"
@@ -22,9 +24,9 @@
 namespace sheaf::nccl {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kCopyEngineVersion = 22800;
+// NCCL's aborts, once nothing waits on the GPU, take far less.
+constexpr std::chrono::milliseconds kAbortGrace{5'000};
 
 ncclDataType_t dataType(cuda::SumType type) {
   switch (type) {
@@ -62,45 +64,35 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   ~NcclCommunicators() override {
-    watchdog_.reset();
     if (link_) {
       std::lock_guard lock(link_->mutex);
       link_->lost = nullptr;
     }
-    for (Communicator& each : communicators_) {
-      if (!each.comm) continue;
-      if (abort_.raised() || !finish(api_.commFinalize(each.comm), each, "close a communicator").ok())
-        (void)api_.commAbort(each.comm);
-      else
-        (void)api_.commDestroy(each.comm);
-    }
+    if (abort_.raised()) abortAll();
+    for (auto& each : communicators_) each->close();
+    joinAborts();
+    watchdog_.reset();
+    joinAborts();  // of those that the watchdog has begun since
   }
 
-  Status open(const cuda::Progress& progress) {
+  Status open(cuda::Progress& progress) {
     watchProcesses(progress);
-    communicators_ = std::vector<Communicator>(plan_.communicators());
-    Expected<std::vector<ncclUniqueId>> ids = shareIds();
-    if (!ids.ok()) return ids.status();
-    std::vector<bool> gathersOnly(plan_.communicators(), true);
+    communicators_.resize(plan_.communicators());
+    uses_.resize(plan_.communicators());
+    for (auto& each : communicators_) each = std::make_unique<Communicator>(api_, abort_, options_.processes->limit());
     forEachCollective([&](const plan::Instruction& instruction) {
       const plan::Collective& collective = instruction.collective();
-      if (collective.communicator() >= gathersOnly.size() || collective.op() == plan::ALL_GATHER) return;
-      gathersOnly[collective.communicator()] = false;
+      if (collective.communicator() >= communicators_.size()) return;
+      Uses& uses = uses_[collective.communicator()];
+      (collective.op() == plan::ALL_GATHER ? uses.gathers : uses.sums) = true;
+      if (collective.op() == plan::ALL_GATHER) return;
       if (options_.reduceOrder == plan::Training::RING) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
       bytes = std::max(bytes, sums_.scratchBytes(collective));
     });
-    for (size_t i = 0; i < communicators_.size(); ++i) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      // Gathers by copy engines leave the GPU's processors to the computation.
-      copyEngines_ |= windows_ && gathersOnly[i] && api_.version >= kCopyEngineVersion;
-      if (windows_ && gathersOnly[i] && api_.version >= kCopyEngineVersion) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-      Communicator& each = communicators_[i];
-      SHEAF_RETURN_IF_ERROR(finish(api_.commInitRankConfig(&each.comm, static_cast<int>(ranks_), (*ids)[i],
-                                                           static_cast<int>(options_.firstRank), &config),
-                                   each, "join the other processes"));
-    }
+    bool any = false;
+    for (size_t i = 0; i < uses_.size(); ++i) any |= hasWindows(i);
+    windows_ = any;
     watchdog_.emplace(options_.firstRank, progress, abort_,
                       WatchdogOptions{.timeLimit = options_.processes->limit(),
                                       .errors = [this] { return asyncError(); },
@@ -108,8 +100,31 @@ class NcclCommunicators : public cuda::Communicators {
                                           [this](const std::string& why) {
                                             options_.processes->fail(why);
                                             abortAll();
-                                          }});
-    return {};
+                                          },
+                                      .grace = std::min(kAbortGrace, options_.processes->limit()),
+                                      .abandon = options_.abandon});
+    Expected<std::vector<ncclUniqueId>> ids = shareIds();
+    if (!ids.ok()) return ids.status();
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      // Gathers by copy engines leave the GPU's processors to the computation.
+      const bool copyEngines = hasWindows(i) && api_.version >= kCopyEngineVersion;
+      copyEngines_ |= copyEngines;
+      if (copyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+      SHEAF_RETURN_IF_ERROR(
+          communicators_[i]->open(static_cast<int>(ranks_), (*ids)[i], static_cast<int>(options_.firstRank), config));
+    }
+    for (auto& [key, bytes] : scratchBytes_) {
+      auto scratch = cuda::Arena::create(memory(), bytes, false);
+      if (!scratch.ok()) return Status::error(cat("to exchange sums: ", scratch.status().message()));
+      scratch_[key] = std::move(*scratch);
+    }
+    progress.setBusy(true);
+    Status status = warmUp();
+    progress.setBusy(false);
+    if (!status.ok()) return status;
+    // A buffer's memory is free when no other process has it mapped.
+    return options_.processes->barrier("that NCCL is prepared");
   }
 
   cuda::Memory memory() const override {
@@ -124,22 +139,15 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   Status setArenas(const std::vector<std::unique_ptr<cuda::Arena>>& arenas) override {
-    for (auto& [key, bytes] : scratchBytes_) {
-      Expected<cuda::DeviceMemory> scratch = cuda::makeDeviceMemory(bytes, "cannot allocate memory to exchange sums");
-      if (!scratch.ok()) return scratch.status();
-      scratch_[key] = std::move(*scratch);
-    }
-    if (!windows_) return {};
-    for (Communicator& each : communicators_)
-      SHEAF_RETURN_IF_ERROR(finish(api_.commWindowRegister(each.comm, arenas[0]->data(), arenas[0]->allocated(),
-                                                           &each.window, NCCL_WIN_COLL_SYMMETRIC),
-                                   each, "register the arena (SHEAF_NCCL_WINDOWS=0 runs without)"));
-    return {};
+    return setWindows(arenas[0].get());
   }
 
   void releaseArenas() override {
-    for (Communicator& each : communicators_)
-      if (each.comm && each.window && !abort_.raised()) (void)api_.commWindowDeregister(each.comm, each.window);
+    if (!abort_.raised()) (void)setWindows(nullptr);
+    if (!abort_.raised()) return;
+    // Aborted communicators let go of the arena when they have ended.
+    abortAll();
+    joinAborts();
   }
 
   uint64_t scratchBytes() const override {
@@ -151,7 +159,7 @@ class NcclCommunicators : public cuda::Communicators {
   bool capturable() const override { return true; }
 
   void describe(const std::function<void(const std::string&, const std::string&)>& note) const override {
-    note("nccl", cat(api_.version / 10000, ".", api_.version / 100 % 100, ".", api_.version % 100));
+    note("nccl", versionText());
     note("reduce_order", plan::word(options_.reduceOrder));
     note("windows", windows_ ? "on" : "off");
     note("copy_engine_gathers", copyEngines_ ? "where NCCL can" : "off");
@@ -162,25 +170,24 @@ class NcclCommunicators : public cuda::Communicators {
                  uint32_t streamIndex) override {
     if (communicator >= communicators_.size())
       return Status::error(cat("communicator ", communicator, " is not in the plan"));
-    Communicator& each = communicators_[communicator];
+    Communicator& each = *communicators_[communicator];
     const uint64_t width = plan::elementBytes(buffers.type);
     const std::optional<cuda::SumType> type = cuda::sumType(buffers.type);
     if (buffers.op == plan::ALL_GATHER)
-      return call(each, "gather", [&] {
-        return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, each.comm, stream);
+      return each.call("gather", [&](ncclComm_t comm) {
+        return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, comm, stream);
       });
     if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
     if (options_.reduceOrder == plan::Training::RING)
-      return call(each, "sum", [&] {
+      return each.call("sum", [&](ncclComm_t comm) {
         auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
-        return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, each.comm,
-                        stream);
+        return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, comm, stream);
       });
-    std::byte* scratch = scratch_[{communicator, streamIndex}].get();
+    const auto& scratch = scratch_[{communicator, streamIndex}];
     if (!scratch) return Status::error("the sum is not in the plan");
-    return sums_.enqueue(buffers, *type, scratch, stream, [&](const std::function<Transfer(uint64_t)>& transfer) {
-      return exchange(each, stream, transfer);
-    });
+    return sums_.enqueue(
+        buffers, *type, scratch->data(), stream,
+        [&](const std::function<Transfer(uint64_t)>& transfer) { return exchange(each, stream, transfer); });
   }
 
  private:
@@ -189,15 +196,6 @@ class NcclCommunicators : public cuda::Communicators {
     std::mutex mutex;
     std::function<void(const Status&)> lost;
   };
-  struct Communicator {
-    ncclComm_t comm = nullptr;
-    ncclWindow_t window = nullptr;
-    std::mutex mutex;  // between the thread that issues and the watchdog
-
-    Communicator() = default;
-    Communicator(const Communicator&) = delete;
-  };
-
   // From the beginning: NCCL's own start waits for all processes.
   void watchProcesses(const cuda::Progress& progress) {
     link_ = std::make_shared<Link>();
@@ -218,56 +216,112 @@ class NcclCommunicators : public cuda::Communicators {
         if (instruction.has_collective()) visit(instruction);
   }
 
+  std::string versionText() const {
+    return cat(api_.version / 10000, ".", api_.version / 100 % 100, ".", api_.version % 100);
+  }
+
+  // Process 0's ids, if all processes have the same NCCL and use it in the same way.
   Expected<std::vector<ncclUniqueId>> shareIds() {
     std::vector<ncclUniqueId> ids(communicators_.size());
-    std::string mine;
+    const std::string kind = cat("NCCL ", versionText(), windows_ ? " with" : " without", " windows");
+    std::string mine = kind + "\n";
     if (options_.firstRank == 0) {
       for (ncclUniqueId& id : ids)
         if (ncclResult_t result = api_.getUniqueId(&id); result != ncclSuccess)
           return Status::error(cat("NCCL cannot start: ", api_.getErrorString(result)));
-      mine.assign(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ncclUniqueId));
+      mine.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ncclUniqueId));
     }
     Expected<std::vector<std::string>> all = options_.processes->allGather(mine, "NCCL's ids");
     if (!all.ok()) return all.status();
-    if (all->empty() || all->front().size() != ids.size() * sizeof(ncclUniqueId))
+    auto kindOf = [](const std::string& message) { return message.substr(0, message.find('\n')); };
+    const std::string& first = all->front();
+    for (size_t process = 1; process < all->size(); ++process)
+      if (kindOf((*all)[process]) != kindOf(first))
+        return Status::error(cat("the processes do not run the same: ", options_.processes->describe(0), " has ",
+                                 kindOf(first), ", ", options_.processes->describe(static_cast<int64_t>(process)),
+                                 " has ", kindOf((*all)[process]).substr(0, 100), " (SHEAF_NCCL_WINDOWS)"));
+    const size_t bytes = ids.size() * sizeof(ncclUniqueId);
+    if (first.size() != kind.size() + 1 + bytes)
       return Status::error("process 0 sent no ids for NCCL; the plan is not the same in all processes");
-    std::memcpy(ids.data(), all->front().data(), all->front().size());
+    std::memcpy(ids.data(), first.data() + kind.size() + 1, bytes);
     return ids;
   }
 
-  // Waits until NCCL has taken a call: it does not block, so it says so later.
-  Status finish(ncclResult_t result, Communicator& each, const char* what) {
-    const auto deadline = Clock::now() + options_.processes->limit();
-    while (result == ncclInProgress) {
-      if (abort_.raised()) return abort_.status();
-      if (Clock::now() > deadline) return Status::error(cat("NCCL could not ", what, " in time"));
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-      if (api_.commGetAsyncError(each.comm, &result) != ncclSuccess) result = ncclInternalError;
-    }
-    if (result == ncclSuccess) return {};
-    return Status::error(cat("NCCL cannot ", what, ": ", api_.getErrorString(result), " (",
-                             each.comm ? api_.getLastError(each.comm) : "", ")"));
+  // Windows let copy engines gather. NCCL sums what lies in windows in an order of its own, whatever algorithm is asked
+  // for, and its sends between GPUs of a node hang when only one side's buffer is registered: a communicator that sums
+  // has none.
+  bool hasWindows(size_t communicator) const {
+    return windows_ && uses_[communicator].gathers && !uses_[communicator].sums;
   }
 
-  template <typename Function>
-  Status call(Communicator& each, const char* what, Function function) {
-    std::lock_guard lock(each.mutex);
-    if (!each.comm) return abort_.status();
-    return finish(function(), each, what);
+  Status setWindows(const cuda::Arena* memory) {
+    for (size_t i = 0; i < communicators_.size(); ++i)
+      if (hasWindows(i))
+        SHEAF_RETURN_IF_ERROR(
+            communicators_[i]->setWindow(memory ? memory->data() : nullptr, memory ? memory->allocated() : 0));
+    return {};
+  }
+
+  // Exchanges every message of the plan once.
+  Status warmUp() {
+    using Message = std::tuple<uint32_t, uint32_t, int, int, uint64_t>;
+    std::set<Message> seen;
+    std::vector<const plan::Instruction*> messages;
+    uint64_t largest = 0;
+    forEachCollective([&](const plan::Instruction& instruction) {
+      const plan::Collective& c = instruction.collective();
+      if (!seen.emplace(c.communicator(), instruction.stream(), c.op(), c.type(), c.count()).second) return;
+      messages.push_back(&instruction);
+      largest = std::max(largest, c.count() * plan::elementBytes(c.type()) * (c.op() == plan::ALL_REDUCE ? 1 : ranks_));
+    });
+    if (messages.empty()) return {};
+    auto buffer = cuda::Arena::create(memory(), largest, false);
+    if (!buffer.ok()) return Status::error(cat("to prepare NCCL: ", buffer.status().message()));
+    cudaStream_t made = nullptr;
+    SHEAF_RETURN_IF_ERROR(
+        cuda::check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cannot create a stream"));
+    const cuda::Stream stream(made);
+    Status status = setWindows(buffer->get());
+    if (status.ok()) status = exchangeAll(messages, (*buffer)->data(), made);
+    if (status.ok()) status = setWindows(nullptr);
+    if (status.ok()) return {};
+    // Buffer and stream cannot go while something waits on the GPU.
+    abort_.raise(Status::error(cat("NCCL could not be prepared: ", status.message())));
+    abortAll();
+    joinAborts();
+    return abort_.status();
+  }
+
+  Status exchangeAll(const std::vector<const plan::Instruction*>& messages, std::byte* memory, cudaStream_t stream) {
+    for (const plan::Instruction* message : messages) {
+      const plan::Collective& c = message->collective();
+      const bool gather = c.op() == plan::ALL_GATHER;
+      // In place: a rank's part is where a gather puts it and where a reduce-scatter leaves its sum.
+      std::byte* own = memory;
+      if (c.op() != plan::ALL_REDUCE) own += self() * c.count() * plan::elementBytes(c.type());
+      SHEAF_RETURN_IF_ERROR(enqueue(0, c.communicator(),
+                                    {c.op(), c.type(), c.count(), gather ? own : memory, gather ? memory : own}, stream,
+                                    message->stream()));
+    }
+    // The watchdog aborts if another rank does not come.
+    cudaError_t state;
+    while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady && !abort_.raised())
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    SHEAF_RETURN_IF_ERROR(abort_.status());
+    return cuda::check(state, "the GPU failed");
   }
 
   Status exchange(Communicator& each, cudaStream_t stream, const std::function<Transfer(uint64_t)>& transferWith) {
-    return call(each, "exchange the terms of a sum", [&] {
+    return each.call("exchange the terms of a sum", [&](ncclComm_t comm) {
       ncclResult_t result = api_.groupStart();
       for (uint64_t i = 0; i < ranks_; ++i) {
         // Every rank begins with another peer.
         const uint64_t peer = (self() + i) % ranks_;
         const Transfer transfer = transferWith(peer);
         if (transfer.sendBytes > 0 && usable(result))
-          result = api_.send(transfer.send, transfer.sendBytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+          result = api_.send(transfer.send, transfer.sendBytes, ncclUint8, static_cast<int>(peer), comm, stream);
         if (transfer.receiveBytes > 0 && usable(result))
-          result =
-              api_.recv(transfer.receive, transfer.receiveBytes, ncclUint8, static_cast<int>(peer), each.comm, stream);
+          result = api_.recv(transfer.receive, transfer.receiveBytes, ncclUint8, static_cast<int>(peer), comm, stream);
       }
       const ncclResult_t ended = api_.groupEnd();
       return usable(result) ? ended : result;
@@ -275,26 +329,27 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   uint64_t self() const { return static_cast<uint64_t>(options_.firstRank); }
-  static bool usable(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
   Status asyncError() {
-    for (Communicator& each : communicators_) {
-      std::unique_lock lock(each.mutex, std::try_to_lock);
-      if (!lock || !each.comm) continue;  // the holder of the lock checks its errors
-      ncclResult_t result = ncclSuccess;
-      if (api_.commGetAsyncError(each.comm, &result) == ncclSuccess && usable(result)) continue;
-      return Status::error(cat("NCCL failed: ", api_.getErrorString(result), " (", api_.getLastError(each.comm), ")"));
-    }
+    for (auto& each : communicators_) SHEAF_RETURN_IF_ERROR(each->error());
     return {};
   }
 
-  // Ends what waits on the GPU for other processes.
+  // Ends what waits on the GPU for other processes. All communicators at once: one's abort waits for its graphs, which
+  // wait for kernels of the others.
   void abortAll() {
-    for (Communicator& each : communicators_) {
-      std::lock_guard lock(each.mutex);
-      if (each.comm) (void)api_.commAbort(each.comm);
-      each.comm = nullptr;
+    std::lock_guard lock(abortsMutex_);
+    if (aborting_) return;
+    aborting_ = true;
+    for (auto& each : communicators_) aborts_.emplace_back([communicator = each.get()] { communicator->abort(); });
+  }
+  void joinAborts() {
+    std::vector<std::thread> begun;
+    {
+      std::lock_guard lock(abortsMutex_);
+      begun.swap(aborts_);
     }
+    for (std::thread& each : begun) each.join();
   }
 
   const Api& api_;
@@ -304,10 +359,19 @@ class NcclCommunicators : public cuda::Communicators {
   const ExchangedSums sums_;
   comm::AbortSignal& abort_;
   bool windows_ = false, copyEngines_ = false;
-  std::vector<Communicator> communicators_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  struct Uses {
+    bool gathers = false, sums = false;
+  };
+  std::vector<Uses> uses_;  // what the plan does with each communicator
   // Of each communicator on each stream, so that two never use the same at a time.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratchBytes_;
-  std::map<std::pair<uint32_t, uint32_t>, cuda::DeviceMemory> scratch_;
+  // In the same kind of memory as the arena: in graphs NCCL registers the buffers of sends by itself where their kind
+  // allows it, and both sides must agree.
+  std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<cuda::Arena>> scratch_;
+  std::mutex abortsMutex_;
+  std::vector<std::thread> aborts_;
+  bool aborting_ = false;
   std::shared_ptr<Link> link_;
   std::optional<Watchdog> watchdog_;
 };
@@ -315,8 +379,7 @@ class NcclCommunicators : public cuda::Communicators {
 }  // namespace
 
 Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
-                                                                 comm::AbortSignal& abort,
-                                                                 const cuda::Progress& progress) {
+                                                                 comm::AbortSignal& abort, cuda::Progress& progress) {
   Expected<const Api*> api = loadNccl();
   if (!api.ok()) return api.status();
   // Bits that do not change from run to run.

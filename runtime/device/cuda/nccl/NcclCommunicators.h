@@ -13,9 +13,9 @@
 namespace sheaf::nccl {
 
 // Made by all processes together. `progress` is this rank's: a watchdog ends the run when it stands still for
-// the processes' time limit, or when NCCL meets an error.
+// the processes' time limit, or when NCCL meets an error. Every message of the plan has been exchanged once when this
+// returns: NCCL allocates what a message needs at its first use, and that memory is now taken.
 Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Plan& plan, const DeviceOptions& options,
-                                                                 comm::AbortSignal& abort,
-                                                                 const cuda::Progress& progress);
+                                                                 comm::AbortSignal& abort, cuda::Progress& progress);
 
 }  // namespace sheaf::nccl

@@ -43,7 +43,11 @@ void Watchdog::watch() {
     if (!abort_.raised())
       if (Status status = look(); !status.ok()) abort_.raise(std::move(status));
     if (!abort_.raised()) continue;
-    options_.end(abort_.status().message());
+    const std::string why = abort_.status().message();
+    options_.end(why);
+    if (!stopped_.wait_for(lock, options_.grace, [this] { return stop_; }) && options_.abandon)
+      options_.abandon(cat(why, "; what runs on the GPU cannot be ended (after ",
+                           secondsText(std::chrono::duration<double>(options_.grace).count()), ")"));
     return;
   }
 }

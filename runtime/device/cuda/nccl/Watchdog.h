@@ -1,4 +1,4 @@
-// A thread that detects a run that makes no progress or must end, and ends all waits.
+// A thread that detects a run that makes no progress or must end, and ends all waits, the process if nothing else does.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,10 @@ struct WatchdogOptions {
   std::chrono::milliseconds interval{100};
   std::chrono::milliseconds timeLimit{300'000};
   std::function<Status()> errors;               // asked every interval
-  std::function<void(const std::string&)> end;  // called once, when the run was aborted or must be
+  std::function<void(const std::string&)> end;  // called once, when the run was aborted or must be; must not wait
+  // How long after end() the watchdog may still exist, and what is called when it does: something cannot be ended.
+  std::chrono::milliseconds grace{0};
+  std::function<void(const std::string&)> abandon;
 };
 
 class Watchdog {

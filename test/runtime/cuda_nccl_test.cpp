@@ -1,0 +1,209 @@
+// What NCCL's rules demand of the device, with a double that enforces them (docs/cuda-emulation.md).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+
+#include "test/runtime/CudaCollectives.h"
+#include "test/runtime/CudaProcesses.h"
+
+namespace sheaf::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Ends the test program if what it guards hangs.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::seconds seconds)
+      : thread_([this, seconds] {
+          std::unique_lock lock(mutex_);
+          if (over_.wait_for(lock, seconds, [this] { return done_; })) return;
+          std::fprintf(stderr, "the test hangs\n");
+          _exit(1);
+        }) {}
+  ~Deadline() {
+    {
+      std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// A gather on one communicator, then a sum on the other, on one stream, as the compiler makes them.
+PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  const uint32_t gathered = builder.buffer(2 * 4 * count), terms = builder.buffer(2 * 4 * count);
+  plan::Operand own = builder.operand(gathered, plan::READ_WRITE), part = builder.operand(terms, plan::READ_WRITE);
+  for (plan::Operand* each : {&own, &part}) each->set_bytes(4 * count), each->set_shard_stride(4 * count);
+  builder.collective(plan::ALL_GATHER, plan::F32, count, own, builder.operand(gathered, plan::READ_WRITE));
+  if (sum == plan::REDUCE_SCATTER)
+    builder.collective(sum, plan::F32, count, builder.operand(terms, plan::READ_WRITE), part, 1);
+  else
+    builder.collective(sum, plan::F32, 2 * count, builder.operand(terms, plan::READ_WRITE),
+                       builder.operand(terms, plan::READ_WRITE), 1);
+  return builder;
+}
+
+// A send hangs if one side's buffer is registered and the other's is not. A window is registered; in a graph, all
+// memory is that other GPUs can map.
+TEST(NcclRules, BothSidesOfASendAreRegisteredOrNeither) {
+  Deadline deadline(std::chrono::seconds(60));
+  Variable none("NCCL_P2P_LL_THRESHOLD", "0");  // as if all messages were larger than 512 KiB
+  for (const char* windows : {"1", "0"})
+    for (bool graphs : {false, true})
+      for (plan::CollectiveOp sum : {plan::REDUCE_SCATTER, plan::ALL_REDUCE}) {
+        SCOPED_TRACE(std::string(windows) + (graphs ? " graphs" : " one by one") + std::to_string(sum));
+        Variable wanted("SHEAF_NCCL_WINDOWS", windows);
+        PlanBuilder builder = gatherAndSum(sum, 20000);
+        DeviceOptions options;
+        options.graphs = graphs;
+        Processes processes(builder.plan, 2, options, std::chrono::seconds(3));
+        if (::testing::Test::HasFailure()) return;
+        processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+        if (::testing::Test::HasFailure()) return;
+      }
+}
+
+// Sums of what lies in symmetric windows are the switch's, whatever NCCL_ALGO says: exact here, where the ring's is 0.
+TEST(NcclRules, SumsInRingOrderAreTheRings) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(3);
+  const uint32_t gathered = builder.buffer(3 * 128), sum = builder.buffer(4);
+  plan::Operand own = builder.operand(gathered, plan::READ_WRITE);
+  own.set_bytes(128), own.set_shard_stride(128);
+  builder.collective(plan::ALL_GATHER, plan::F32, 32, own, builder.operand(gathered, plan::READ_WRITE));
+  builder.collective(plan::ALL_REDUCE, plan::F32, 1, builder.operand(sum, plan::READ_WRITE),
+                     builder.operand(sum, plan::READ_WRITE), 1);
+  DeviceOptions options;
+  options.reduceOrder = plan::Training::RING;
+  Processes processes(builder.plan, 3, options);
+  const float terms[3] = {1e8f, 1, -1e8f};
+  for (size_t rank = 0; rank < 3; ++rank)
+    writeBuffer(processes.rank(rank), builder.plan, sum, std::vector<float>{terms[rank]});
+  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
+  EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), std::vector<float>{0});
+}
+
+// The call returns long before the window exists, from 2.28 on with success, and only one thread may ask whether it
+// does.
+TEST(NcclRules, RegistrationsAreWaitedForByOneThread) {
+  Deadline deadline(std::chrono::seconds(60));
+  Variable slow("SHEAF_EMULATED_NCCL_REGISTRATION", "300");
+  for (const char* version : {"2.28", "2.27"}) {
+    SCOPED_TRACE(version);
+    Variable emulated("SHEAF_EMULATED_NCCL", version);
+    CollectivePlan plan(plan::F32, 2, 4096);
+    Processes processes(plan.builder.plan, 2);
+    if (::testing::Test::HasFailure()) continue;
+    std::vector<RankContext*> all{&processes.rank(0), &processes.rank(1)};
+    expectCollectives(plan, all, [&] {
+      processes.onEach([&](size_t rank) { expectOk(runBodies(plan.builder.plan, processes.contexts[rank], 4)); });
+    });
+  }
+}
+
+// An abort returns when the graphs are gone that captured the communicator, and they wait for all communicators.
+TEST(NcclRules, AllCommunicatorsAreAbortedAtOnce) {
+  Deadline deadline(std::chrono::seconds(30));
+  Variable noCopyEngines("SHEAF_NCCL_WINDOWS", "0");
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  Processes processes(builder.plan, 2, {}, std::chrono::milliseconds(600));
+  if (::testing::Test::HasFailure()) return;
+  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+  EXPECT_THAT(runBodies(builder.plan, processes.contexts[0])[0].message(),
+              HasSubstr("has made no progress for 600 ms"));
+}
+
+// Copy engines that gather wait for the other GPUs, aborted or not: the process is given up, after a bounded time.
+TEST(NcclRulesDeathTest, AGatherThatCannotBeAbortedEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (bool graphs : {false, true})
+    EXPECT_EXIT(
+        {
+          Deadline deadline(std::chrono::seconds(30));
+          PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+          DeviceOptions options;
+          options.graphs = graphs;
+          options.abandon = [](const std::string& why) {
+            std::fprintf(stderr, "abandoned: %s\n", why.c_str());
+            _exit(7);
+          };
+          Processes processes(builder.plan, 2, options, std::chrono::milliseconds(600));
+          processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+          (void)runBodies(builder.plan, processes.contexts[0]);
+          _exit(2);
+        },
+        ::testing::ExitedWithCode(7), "abandoned: rank 0 has made no progress for 600 ms.*cannot be ended");
+}
+
+// The errors with which two processes end.
+std::vector<std::string> openErrors(std::array<const plan::Plan*, 2> plans) {
+  ThreadGroup group(2, std::chrono::seconds(2));
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<comm::ProcessGroup> member = group.member(rank);
+      DeviceOptions options;
+      options.ranks = 2;
+      options.firstRank = rank;
+      options.localRanks = 1;
+      options.processes = member.get();
+      errors[static_cast<size_t>(rank)] = cudaOpenError(*plans[static_cast<size_t>(rank)], options);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(NcclRules, ProcessesUseNcclInTheSameWay) {
+  Deadline deadline(std::chrono::seconds(60));
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64), sums;
+  sums.plan.set_ranks(2);  // no gathers, so no windows
+  for (const std::string& error : openErrors({&builder.plan, &sums.plan}))
+    EXPECT_THAT(error, AllOf(HasSubstr("process 0 has NCCL"), HasSubstr("with windows, process 1 has NCCL"),
+                             HasSubstr("without windows (SHEAF_NCCL_WINDOWS)")));
+}
+
+// NCCL allocates buffers for a connection at its first use: 384 MiB here for the one of each of the two ranks, which
+// share an emulated GPU's memory.
+TEST(NcclRules, MemoryThatNcclTakesLaterIsCounted) {
+  Deadline deadline(std::chrono::seconds(60));
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  builder.plan.set_communicators(1);
+  const uint32_t sum = builder.buffer(100 << 20);
+  builder.collective(plan::ALL_REDUCE, plan::F32, 16, builder.operand(sum, plan::READ_WRITE),
+                     builder.operand(sum, plan::READ_WRITE));
+  {
+    Variable memory("SHEAF_EMULATED_MEMORY", "734003200");  // 700 MiB
+    // One rank finds no memory, the other one waits for it.
+    const std::vector<std::string> errors = openErrors({&builder.plan, &builder.plan});
+    EXPECT_THAT(errors, Contains(HasSubstr("NCCL could not be prepared: NCCL cannot exchange the terms of a sum")));
+    EXPECT_THAT(errors, Not(Contains("")));
+  }
+  Variable memory("SHEAF_EMULATED_MEMORY", "1153433600");  // 1,100 MiB
+  for (const std::string& error : openErrors({&builder.plan, &builder.plan}))
+    EXPECT_THAT(error,
+                HasSubstr("the run needs 100 MiB for arenas and about 256 MiB for CUDA's libraries; Emulated GPU "
+                          "has 300 MiB free of 1.1 GiB, after NCCL's communicators took 800 MiB"));
+}
+
+}  // namespace
+}  // namespace sheaf::testing
