@@ -47,7 +47,9 @@ class Measurer {
     Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
     if (measured_.gpu) SHEAF_RETURN_IF_ERROR(describeGpus(**device));
-    measured_.goOn = [this] { return interrupted_ ? Status::error("interrupted: nothing is written") : Status(); };
+    measured_.checkInterrupt = [this] {
+      return interrupted_ ? Status::error("interrupted: nothing is written") : Status();
+    };
     if (job_.first())
       measured_.progress = [](const std::string& what) { std::fprintf(stderr, "sheaf-run: %s\n", what.c_str()); };
     Expected<profile::Profile> profile = measure::measureMachine(**device, measured_);

@@ -44,12 +44,11 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder) {
   if (!processes || !inRankOrder) return memory;
   // Collectives of one communicator and stream follow each other and share their scratch.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratch;
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const Instruction& instruction : *section) {
-      if (!instruction.has_collective()) continue;
-      uint64_t& bytes = scratch[{instruction.collective().communicator(), instruction.stream()}];
-      bytes = std::max(bytes, collectedBytes(instruction.collective(), static_cast<uint64_t>(plan.ranks())));
-    }
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_collective()) return;
+    uint64_t& bytes = scratch[{instruction.collective().communicator(), instruction.stream()}];
+    bytes = std::max(bytes, collectedBytes(instruction.collective(), static_cast<uint64_t>(plan.ranks())));
+  });
   for (const auto& [place, bytes] : scratch) memory.exchange += bytes;
   return memory;
 }
