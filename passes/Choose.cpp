@@ -152,9 +152,9 @@ class Chooser {
     if (failed(plan)) return failure();
     schedule::PlanLoop loop = schedule::loopOf(*plan, machine_);
     std::vector<schedule::Dependence> data = schedule::dataDependences(*plan, loop);
-    schedule::MemoryBound effect =
+    schedule::MemoryBound memory =
         schedule::memoryBoundOf(schedule::modelOf(*plan, machine_), data, choices_.memoryLimit);
-    schedule::Bound bound = schedule::boundOf(loop.loop, data, &effect);
+    schedule::Bound bound = schedule::boundOf(loop.loop, data, &memory);
     best_->bound = bound.seconds;
     best_->boundBy = schedule::boundByName(bound.by);
     return mlir::success();

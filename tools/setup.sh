@@ -11,6 +11,7 @@ packages=(
   libprotobuf-dev protobuf-compiler                       # the plan's and ONNX's format
   libxxhash-dev                                           # hashes of files (header only)
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
+  libonnx-testdata                                        # tests: ONNX's own node tests
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
   openmpi-bin mpich                                       # tests: their mpirun starts processes
 )

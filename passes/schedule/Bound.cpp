@@ -107,14 +107,14 @@ double longestCycle(std::span<const Op> ops, std::span<const Dependence> depende
   return ratio;
 }
 
-Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* effect) {
+Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* memory) {
   const std::vector<Dependence> order = orderOfRounds(loop, data);
-  if (!effect) return termsOf(loop, order, {});
+  if (!memory) return termsOf(loop, order, {});
   Loop free = loop;
-  for (size_t i = 0; i < free.ops.size(); ++i) free.ops[i].seconds -= effect->forced[i];
+  for (size_t i = 0; i < free.ops.size(); ++i) free.ops[i].seconds -= memory->forced[i];
   Bound bound = termsOf(free, order, {});
   bound.memory = termsOf(loop, order, [&](uint32_t transfer, uint32_t computation) {
-                   return !effect->excluded[transfer].empty() && effect->excluded[transfer][computation];
+                   return !memory->excluded[transfer].empty() && memory->excluded[transfer][computation];
                  }).seconds;
   if (bound.memory > bound.seconds * (1 + 1e-9)) bound.seconds = bound.memory, bound.by = BoundBy::kMemory;
   bound.seconds = std::max(bound.seconds, bound.memory);

@@ -27,8 +27,8 @@ struct Bound {
 };
 
 // `data`: dependences that every schedule respects; see dataDependences. Besides, stream 0 finishes a round before it
-// begins the next. `effect`: of a memory limit on the same ops; null: no limit.
-Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* effect = nullptr);
+// begins the next. `memory`: what a memory limit forces on the same ops; null: no limit.
+Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* memory = nullptr);
 
 // The largest ratio of seconds to distance over the cycles of the dependences (maximum cycle ratio); 0 without a cycle.
 double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences);

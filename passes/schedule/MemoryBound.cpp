@@ -61,9 +61,9 @@ struct Use {
   uint32_t node, round;
 };
 
-class Lives {
+class Lifetimes {
  public:
-  Lives(const StepModel& model, std::span<const Dependence> data)
+  Lifetimes(const StepModel& model, std::span<const Dependence> data)
       : model_(model),
         count_(model.nodes.size()),
         uses_(model.buffers.size()),
@@ -129,7 +129,7 @@ struct Regather {
 
 class Regathers {
  public:
-  Regathers(const StepModel& model, const Lives& lives) : model_(model), lives_(lives) {
+  Regathers(const StepModel& model, const Lifetimes& lifetimes) : model_(model), lifetimes_(lifetimes) {
     std::vector<uint32_t> gathers;
     for (uint32_t i = 0; i < model.nodes.size(); ++i)
       if (model.nodes[i].kind == Node::Kind::kGather && model.nodes[i].accesses.size() == 2) gathers.push_back(i);
@@ -173,30 +173,30 @@ class Regathers {
 
   void consider(uint32_t first, uint32_t second) {
     // The parameters must not change between the two.
-    for (const Use& use : lives_.uses(source(first).buffer)) {
+    for (const Use& use : lifetimes_.uses(source(first).buffer)) {
       bool within = first < second ? first < use.node && use.node < second : first < use.node || use.node < second;
       for (const Access& access : model_.nodes[use.node].accesses)
         if (within && access.write && access.buffer == source(first).buffer) return;
     }
     const uint32_t kept = destination(first).buffer, again = destination(second).buffer;
     if (kept == again || model_.buffers[kept].persistent || model_.buffers[again].persistent) return;
-    std::vector<Use> uses = lives_.uses(kept);
-    for (Use use : lives_.uses(again)) {
+    std::vector<Use> uses = lifetimes_.uses(kept);
+    for (Use use : lifetimes_.uses(again)) {
       use.round += second < first;
       if (use.round > 1) return;
       uses.push_back(use);
     }
     Regather found{second, std::min(model_.buffers[kept].bytes, model_.buffers[again].bytes),
                    Nodes(model_.nodes.size())};
-    lives_.between(uses).visit([&](uint32_t node) {
-      if (!lives_.alive(kept, node) && !lives_.alive(again, node)) found.between.add(node);
+    lifetimes_.between(uses).visit([&](uint32_t node) {
+      if (!lifetimes_.alive(kept, node) && !lifetimes_.alive(again, node)) found.between.add(node);
     });
     found_.push_back(std::move(found));
   }
 
   template <typename Visit>
   void atNode(uint32_t node, uint64_t limit, Visit visit) const {
-    uint64_t room = limit - std::min(limit, lives_.bytes()[node]);
+    uint64_t room = limit - std::min(limit, lifetimes_.bytes()[node]);
     for (const Regather& again : found_) {
       if (!again.between.has(node)) continue;
       const uint64_t stays = std::min(room, again.bytes);
@@ -207,7 +207,7 @@ class Regathers {
   }
 
   const StepModel& model_;
-  const Lives& lives_;
+  const Lifetimes& lifetimes_;
   std::vector<Regather> found_;  // by seconds saved per byte, the most first
 };
 
@@ -215,9 +215,9 @@ class Regathers {
 
 MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> data, uint64_t limit) {
   const size_t count = model.nodes.size();
-  MemoryBound effect{std::vector<std::vector<bool>>(count), std::vector<double>(count, 0)};
-  Lives lives(model, data);
-  if (count == 0 || *std::max_element(lives.bytes().begin(), lives.bytes().end()) > limit) return effect;
+  MemoryBound memory{std::vector<std::vector<bool>>(count), std::vector<double>(count, 0)};
+  Lifetimes lifetimes(model, data);
+  if (count == 0 || *std::max_element(lifetimes.bytes().begin(), lifetimes.bytes().end()) > limit) return memory;
   for (uint32_t transfer = 0; transfer < count; ++transfer) {
     if (model.nodes[transfer].unit != Unit::kLink) continue;
     std::vector<uint32_t> own;
@@ -226,16 +226,16 @@ MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> da
     std::sort(own.begin(), own.end());
     own.erase(std::unique(own.begin(), own.end()), own.end());
     for (uint32_t node = 0; node < count; ++node) {
-      uint64_t bytes = lives.bytes()[node];
+      uint64_t bytes = lifetimes.bytes()[node];
       for (uint32_t buffer : own)
-        if (!lives.alive(buffer, node)) bytes += model.buffers[buffer].bytes;
+        if (!lifetimes.alive(buffer, node)) bytes += model.buffers[buffer].bytes;
       if (bytes <= limit) continue;
-      if (effect.excluded[transfer].empty()) effect.excluded[transfer].resize(count);
-      effect.excluded[transfer][node] = true;
+      if (memory.excluded[transfer].empty()) memory.excluded[transfer].resize(count);
+      memory.excluded[transfer][node] = true;
     }
   }
-  effect.forced = Regathers(model, lives).forced(limit);
-  return effect;
+  memory.forced = Regathers(model, lifetimes).forced(limit);
+  return memory;
 }
 
 }  // namespace sheaf::schedule

@@ -51,9 +51,7 @@ profile::Work scaledWork(const plan::Instruction& instruction, const plan::Plan&
 }
 
 profile::Transfer transferOf(const plan::Collective& collective, const plan::Plan& plan, int64_t ranks) {
-  const uint64_t own = collective.count() * plan::elementBytes(collective.type());
-  const uint64_t parts = collective.op() == plan::ALL_REDUCE ? 1 : static_cast<uint64_t>(plan.ranks());
-  return {collective.op(), own * parts, ranks};
+  return {collective.op(), plan::collectiveBytes(plan, collective), ranks};
 }
 
 // Progress of a stream: its latest op that is known to be done, and that op's round.

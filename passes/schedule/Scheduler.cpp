@@ -142,9 +142,9 @@ class Search {
     bound_ = std::max(compute + link * model_.slowdown / (1 + model_.slowdown), link);
     if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
     const bool limited = options_.memoryLimit > 0;
-    const MemoryBound effect =
+    const MemoryBound memory =
         limited ? memoryBoundOf(model_, model_.dependences, options_.memoryLimit) : MemoryBound{};
-    bound_ = boundOf(loop_, model_.dependences, limited ? &effect : nullptr).seconds;
+    bound_ = boundOf(loop_, model_.dependences, limited ? &memory : nullptr).seconds;
   }
 
   bool done(const Scheduled& scheduled) const {

@@ -25,86 +25,17 @@ struct Hyperparameter {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// PyTorch's names and defaults, but for betas, which are two keys here; Lion's are its authors'.
-ArrayRef<Hyperparameter> hyperparametersOf(StringRef optimizer) {
-  static const Hyperparameter sgd[] = {{"lr", 1e-3, 0, kInfinity},
-                                       {"momentum", 0, 0, kInfinity},
-                                       {"nesterov", 0, 0, 2},
-                                       {"weight_decay", 0, 0, kInfinity},
-                                       {"dampening", 0, 0, kInfinity}};
-  static const Hyperparameter adam[] = {{"lr", 1e-3, 0, kInfinity},
-                                        {"beta1", 0.9, 0, 1},
-                                        {"beta2", 0.999, 0, 1},
-                                        {"eps", 1e-8, 0, kInfinity},
-                                        {"weight_decay", 0, 0, kInfinity}};
-  static const Hyperparameter adamw[] = {{"lr", 1e-3, 0, kInfinity},
-                                         {"beta1", 0.9, 0, 1},
-                                         {"beta2", 0.999, 0, 1},
-                                         {"eps", 1e-8, 0, kInfinity},
-                                         {"weight_decay", 1e-2, 0, kInfinity}};
-  static const Hyperparameter lion[] = {
-      {"lr", 1e-4, 0, kInfinity}, {"beta1", 0.9, 0, 1}, {"beta2", 0.99, 0, 1}, {"weight_decay", 0, 0, kInfinity}};
-  if (optimizer == "sgd") return sgd;
-  if (optimizer == "adam") return adam;
-  if (optimizer == "adamw") return adamw;
-  if (optimizer == "lion") return lion;
-  return {};
-}
+struct Rule;
+class RegionBuilder;
+// Builds an optimizer's update from elementwise ops.
+using Build = void (*)(RegionBuilder& b, const Rule& rule, Value parameter, Value gradient);
 
 // A parsed NAME[:key=value,...].
 struct Rule {
-  std::string name;
+  Build build;
   llvm::StringMap<double> values;
   double operator[](StringRef key) const { return values.lookup(key); }
 };
-
-FailureOr<double> parseValue(StringRef text) {
-  if (text == "true") return 1.0;
-  if (text == "false") return 0.0;
-  double value;
-  // StringRef takes "nan" and the like as well as numbers.
-  if (text.getAsDouble(value) || !std::isfinite(value)) return failure();
-  return value;
-}
-
-FailureOr<Rule> parseRule(StringRef text, function_ref<InFlightDiagnostic()> emitError) {
-  auto [name, settings] = text.split(':');
-  ArrayRef<Hyperparameter> known = hyperparametersOf(name);
-  if (known.empty()) return emitError() << "unknown optimizer '" << name << "': take sgd, adam, adamw or lion";
-  Rule rule{name.str(), {}};
-  for (const Hyperparameter& h : known) rule.values[h.key] = h.value;
-
-  SmallVector<StringRef> parts;
-  if (text.contains(':')) settings.split(parts, ',');
-  llvm::StringSet<> seen;
-  for (StringRef part : parts) {
-    auto [key, value] = part.split('=');
-    auto h = llvm::find_if(known, [key = key](const Hyperparameter& h) { return h.key == key; });
-    if (h == known.end()) {
-      InFlightDiagnostic error = emitError() << "optimizer " << name << " has no '" << key << "': it takes ";
-      llvm::interleave(
-          known, [&](const Hyperparameter& h) { error << h.key; }, [&] { error << ", "; });
-      return error;
-    }
-    if (!seen.insert(key).second) return emitError() << "optimizer " << name << ": '" << key << "' is given twice";
-    FailureOr<double> number = parseValue(value);
-    bool isSwitch = h->key == "nesterov";
-    if (failed(number) || *number < h->low || *number >= h->high || (isSwitch && *number != 0 && *number != 1)) {
-      InFlightDiagnostic error = emitError() << "optimizer " << name << ": '" << key << "' is '" << value << "', not ";
-      if (isSwitch)
-        error << "true or false";
-      else if (h->high == 1)
-        error << "a number of at least 0 and less than 1";
-      else
-        error << "a number of at least 0";
-      return error;
-    }
-    rule.values[key] = *number;
-  }
-  if (rule["nesterov"] != 0 && (rule["momentum"] <= 0 || rule["dampening"] != 0))
-    return emitError() << "optimizer sgd: nesterov needs a momentum greater than 0 and no dampening";
-  return rule;
-}
 
 // Builds the region of a train.optimizer. States are declared before the first scalar, whose arguments follow theirs.
 class RegionBuilder {
@@ -165,7 +96,8 @@ void buildSgd(RegionBuilder& b, const Rule& rule, Value parameter, Value gradien
 }
 
 // torch.optim.Adam, and AdamW, which decays the parameter instead of adding to the gradient.
-void buildAdam(RegionBuilder& b, const Rule& rule, bool decoupled, Value parameter, Value gradient) {
+template <bool decoupled>
+void buildAdam(RegionBuilder& b, const Rule& rule, Value parameter, Value gradient) {
   TensorBuilder& t = b.t;
   double beta1 = rule["beta1"], beta2 = rule["beta2"], decay = rule["weight_decay"];
   Value m = b.state("exp_avg"), v = b.state("exp_avg_sq");
@@ -196,6 +128,90 @@ void buildLion(RegionBuilder& b, const Rule& rule, Value parameter, Value gradie
   Value direction = t.make<SignOp>(average.getType(), average);
   m = t.fma(b.scalar(ScalarKind::constant, 1 - rule["beta2"]), difference, m);
   b.finish({t.fma(b.scalar(ScalarKind::lr_times, -1), direction, parameter), m});
+}
+
+// PyTorch's names and defaults, but for betas, which are two keys here; Lion's are its authors'.
+constexpr Hyperparameter kSgd[] = {{"lr", 1e-3, 0, kInfinity},
+                                   {"momentum", 0, 0, kInfinity},
+                                   {"nesterov", 0, 0, 2},
+                                   {"weight_decay", 0, 0, kInfinity},
+                                   {"dampening", 0, 0, kInfinity}};
+constexpr Hyperparameter kAdam[] = {{"lr", 1e-3, 0, kInfinity},
+                                    {"beta1", 0.9, 0, 1},
+                                    {"beta2", 0.999, 0, 1},
+                                    {"eps", 1e-8, 0, kInfinity},
+                                    {"weight_decay", 0, 0, kInfinity}};
+constexpr Hyperparameter kAdamW[] = {{"lr", 1e-3, 0, kInfinity},
+                                     {"beta1", 0.9, 0, 1},
+                                     {"beta2", 0.999, 0, 1},
+                                     {"eps", 1e-8, 0, kInfinity},
+                                     {"weight_decay", 1e-2, 0, kInfinity}};
+constexpr Hyperparameter kLion[] = {
+    {"lr", 1e-4, 0, kInfinity}, {"beta1", 0.9, 0, 1}, {"beta2", 0.99, 0, 1}, {"weight_decay", 0, 0, kInfinity}};
+
+struct Optimizer {
+  StringRef name;
+  ArrayRef<Hyperparameter> hyperparameters;
+  Build build;
+};
+const Optimizer kOptimizers[] = {
+    {"sgd", kSgd, buildSgd},
+    {"adam", kAdam, buildAdam<false>},
+    {"adamw", kAdamW, buildAdam<true>},
+    {"lion", kLion, buildLion},
+};
+
+FailureOr<double> parseValue(StringRef text) {
+  if (text == "true") return 1.0;
+  if (text == "false") return 0.0;
+  double value;
+  // StringRef takes "nan" and the like as well as numbers.
+  if (text.getAsDouble(value) || !std::isfinite(value)) return failure();
+  return value;
+}
+
+FailureOr<Rule> parseRule(StringRef text, function_ref<InFlightDiagnostic()> emitError) {
+  auto [name, settings] = text.split(':');
+  const Optimizer* optimizer = llvm::find_if(kOptimizers, [name = name](const Optimizer& o) { return o.name == name; });
+  if (optimizer == std::end(kOptimizers)) {
+    InFlightDiagnostic error = emitError() << "unknown optimizer '" << name << "': take one of ";
+    llvm::interleaveComma(ArrayRef(kOptimizers), error, [&](const Optimizer& o) { error << o.name; });
+    return error;
+  }
+  ArrayRef<Hyperparameter> known = optimizer->hyperparameters;
+  Rule rule{optimizer->build, {}};
+  for (const Hyperparameter& h : known) rule.values[h.key] = h.value;
+
+  SmallVector<StringRef> parts;
+  if (text.contains(':')) settings.split(parts, ',');
+  llvm::StringSet<> seen;
+  for (StringRef part : parts) {
+    auto [key, value] = part.split('=');
+    auto h = llvm::find_if(known, [key = key](const Hyperparameter& h) { return h.key == key; });
+    if (h == known.end()) {
+      InFlightDiagnostic error = emitError() << "optimizer " << name << " has no '" << key << "': it takes ";
+      llvm::interleave(
+          known, [&](const Hyperparameter& h) { error << h.key; }, [&] { error << ", "; });
+      return error;
+    }
+    if (!seen.insert(key).second) return emitError() << "optimizer " << name << ": '" << key << "' is given twice";
+    FailureOr<double> number = parseValue(value);
+    bool isSwitch = h->key == "nesterov";
+    if (failed(number) || *number < h->low || *number >= h->high || (isSwitch && *number != 0 && *number != 1)) {
+      InFlightDiagnostic error = emitError() << "optimizer " << name << ": '" << key << "' is '" << value << "', not ";
+      if (isSwitch)
+        error << "true or false";
+      else if (h->high == 1)
+        error << "a number of at least 0 and less than 1";
+      else
+        error << "a number of at least 0";
+      return error;
+    }
+    rule.values[key] = *number;
+  }
+  if (rule["nesterov"] != 0 && (rule["momentum"] <= 0 || rule["dampening"] != 0))
+    return emitError() << "optimizer sgd: nesterov needs a momentum greater than 0 and no dampening";
+  return rule;
 }
 
 // Multiplies the gradient by the clip scale, and keeps parameter and states where the gradient norm is not finite.
@@ -268,12 +284,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     auto scalarType = RankedTensorType::get({}, builder.getF32Type());
     Value parameter = body.addArgument(scalarType, op.getLoc()), gradient = body.addArgument(scalarType, op.getLoc());
     RegionBuilder region(op);
-    if (rule->name == "sgd")
-      buildSgd(region, *rule, parameter, gradient);
-    else if (rule->name == "lion")
-      buildLion(region, *rule, parameter, gradient);
-    else
-      buildAdam(region, *rule, rule->name == "adamw", parameter, gradient);
+    rule->build(region, *rule, parameter, gradient);
     module->setAttr("train.lr", builder.getF64FloatAttr((*rule)["lr"]));
     return success();
   }

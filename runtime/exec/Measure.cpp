@@ -47,7 +47,7 @@ class Measurer {
     Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
     if (measured_.gpu) SHEAF_RETURN_IF_ERROR(describeGpus(**device));
-    measured_.goOn = [this] {
+    measured_.checkInterrupt = [this] {
       return control_.interrupted ? Status::error("interrupted: nothing is written") : Status();
     };
     measured_.aborted = [this] { control_.aborting = true; };

@@ -18,7 +18,7 @@ Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options) {
   RankSet set{options.processes ? 1 : options.ranks, 1, options.processes};
   constexpr uint64_t kMost = 64 << 20;
   InstructionTimer timer(device, options, set, 2 * kMost, plan::Plan());
-  Reach reach(true);
+  SizeLimit limit(true);
   double bytes = 0, seconds = 0;
   std::vector<std::pair<size_t, uint64_t>> groups;
   for (uint64_t size = 64 << 10; size <= kMost; size *= 4) {
@@ -29,13 +29,13 @@ Expected<RankSet> gpuRanks(Device& device, const MeasureOptions& options) {
   SHEAF_RETURN_IF_ERROR(timer.open());
   for (const auto& [group, size] : groups) {
     bytes = 2 * static_cast<double>(size);
-    if (!reach.takes(bytes)) break;
+    if (!limit.allows(bytes)) break;
     Expected<double> taken = timer.seconds(group);
     if (!taken.ok()) return taken.status();
-    reach.took(bytes, seconds = *taken);
+    limit.record(bytes, seconds = *taken);
   }
   const double most = static_cast<double>(std::min(kMostArena, options.memoryBytes / 2));
-  const double within = std::min(std::max(kLongest * bytes / seconds, double{kLeastArena}), most);
+  const double within = std::min(std::max(kLongestSeconds * bytes / seconds, double{kLeastArena}), most);
   set.arenaBytes = static_cast<uint64_t>(within) / plan::kAlignment * plan::kAlignment;
   return set;
 }

@@ -17,14 +17,15 @@ namespace {
 
 // Seconds of a repetition: long compared with starting it and, on a CPU, short compared with bursts of other load.
 constexpr double kRepetition = 1e-3, kGpuRepetition = 4e-3;
-constexpr int kMostTimes = 2000;
-constexpr size_t kLeastRepetitions = 12, kFewestRepetitions = 3;
+constexpr int kMostPerRepetition = 2000;  // times that a group is issued
+// The least repetitions; the second if they are slow on a GPU.
+constexpr size_t kRepetitions = 12, kRepetitionsWhenSlow = 3;
 // Least and most seconds of measuring a group. A GPU's clock follows its power draw with some 10 ms of delay.
 constexpr double kLeastSeconds = 0.02, kGpuLeastSeconds = 0.05, kMostSeconds = 0.5;
 // Two repetitions agree if they differ by less than this part.
 constexpr double kAgree = 0.02;
 // Repetitions slower than the fastest by more than this fraction count as disturbed by other load.
-constexpr double kUsual = 0.15;
+constexpr double kDisturbed = 0.15;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -36,7 +37,7 @@ InstructionTimer::InstructionTimer(Device& device, const MeasureOptions& options
                                    uint64_t arenaBytes, const plan::Plan& kernels)
     : device_(device),
       options_(deviceOptions(options, set)),
-      goOn_(options.goOn),
+      checkInterrupt_(options.checkInterrupt),
       gpu_(options.gpu),
       arenaBytes_(arenaBytes) {
   *plan_.mutable_kernels() = kernels.kernels();
@@ -174,7 +175,7 @@ Status InstructionTimer::combine(Timing& taken) const {
 }
 
 Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
-  if (goOn_) SHEAF_RETURN_IF_ERROR(goOn_());
+  if (checkInterrupt_) SHEAF_RETURN_IF_ERROR(checkInterrupt_());
   const size_t ranks = contexts_.size();
   std::barrier start(static_cast<ptrdiff_t>(ranks));
   std::vector<double> begin(ranks), end(ranks);
@@ -201,14 +202,14 @@ Expected<InstructionTimer::Timing> InstructionTimer::measure(const Run& run) {
 
 // Times vary little on a GPU, so long instructions need fewer repetitions there.
 bool InstructionTimer::tooFew(size_t repetitions, size_t least, double seconds) const {
-  return repetitions < (gpu_ && seconds > kMostSeconds ? kFewestRepetitions : least);
+  return repetitions < (gpu_ && seconds > kMostSeconds ? kRepetitionsWhenSlow : least);
 }
 
 Expected<double> InstructionTimer::undisturbed(const std::vector<Run>& runs) {
   std::vector<double> seconds;
   double first = HUGE_VAL, second = HUGE_VAL, sum = 0;
   const double least = gpu_ ? kGpuLeastSeconds : kLeastSeconds;
-  while (tooFew(seconds.size(), kLeastRepetitions, sum) || sum < least ||
+  while (tooFew(seconds.size(), kRepetitions, sum) || sum < least ||
          (second > first * (1 + kAgree) && sum < kMostSeconds)) {
     Expected<Timing> taken = measure(runs[seconds.size() % runs.size()]);
     if (!taken.ok()) return taken.status();
@@ -220,14 +221,14 @@ Expected<double> InstructionTimer::undisturbed(const std::vector<Run>& runs) {
   std::sort(seconds.begin(), seconds.end());
   // Nothing else runs on a GPU; its times vary only with its clock.
   if (runs.front().bursts.front()) return seconds[seconds.size() / 2];
-  const auto disturbed = std::upper_bound(seconds.begin(), seconds.end(), first * (1 + kUsual));
+  const auto disturbed = std::upper_bound(seconds.begin(), seconds.end(), first * (1 + kDisturbed));
   return seconds[static_cast<size_t>(disturbed - seconds.begin()) / 2];
 }
 
 Expected<double> InstructionTimer::quantileOfAll(const Run& run, double quantile) {
   std::vector<double> seconds;
   double sum = 0;
-  while (tooFew(seconds.size(), 3 * kLeastRepetitions, sum) || sum < kLeastSeconds) {
+  while (tooFew(seconds.size(), 3 * kRepetitions, sum) || sum < kLeastSeconds) {
     Expected<Timing> taken = measure(run);
     if (!taken.ok()) return taken.status();
     seconds.push_back(taken->all);
@@ -252,7 +253,7 @@ Expected<int> InstructionTimer::timesOf(const Group& group) {
     once = std::min(once, taken->fastest);
   }
   const double repetition = gpu_ ? kGpuRepetition : kRepetition;
-  return static_cast<int>(std::clamp(repetition / std::max(once, 1e-9), 0.0, double{kMostTimes}));
+  return static_cast<int>(std::clamp(repetition / std::max(once, 1e-9), 0.0, double{kMostPerRepetition}));
 }
 
 Expected<double> InstructionTimer::seconds(size_t index) {

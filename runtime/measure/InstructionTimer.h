@@ -83,7 +83,7 @@ class InstructionTimer {
 
   Device& device_;
   const DeviceOptions options_;
-  const std::function<Status()> goOn_;
+  const std::function<Status()> checkInterrupt_;
   const bool gpu_;
   uint64_t arenaBytes_, cursor_ = 0;
   plan::Plan plan_;

@@ -77,7 +77,7 @@ class ComputeMeasurement {
   }
 
   void addOperand(plan::KernelLaunch& launch, const plan::Kernel& kernel, const plan::SampleKernel& sample, int i) {
-    const int place = sample.placeOf[static_cast<size_t>(i)];
+    const int place = sample.sharesWith[static_cast<size_t>(i)];
     const plan::Access access = kernel.operand_access(i);
     plan::Operand operand = place < 0 ? timer_.place(kernel.operand_bytes(i), access) : launch.operands(place);
     operand.set_access(access);
@@ -98,7 +98,7 @@ class ComputeMeasurement {
       for (int i = 0; i < kernel.operand_bytes_size(); ++i) {
         bytes += static_cast<double>(kernel.operand_bytes(i));
         largest = std::max(largest, kernel.operand_bytes(i));
-        if (sample.placeOf[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
+        if (sample.sharesWith[static_cast<size_t>(i)] < 0) span += kernel.operand_bytes(i) + 128;
       }
       const int copies = copiesOf(span);
       if (copies == 0 || span > timer_.arenaBytes()) continue;
@@ -128,12 +128,12 @@ class ComputeMeasurement {
     };
     std::map<uint64_t, Size> sizes;
     std::vector<std::pair<const KernelGroup*, double>> taken;
-    Reach reach(options_.gpu);
+    SizeLimit limit(options_.gpu);
     for (const KernelGroup& g : groups) {
-      if (!reach.takes(g.bytes)) break;
+      if (!limit.allows(g.bytes)) break;
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
-      reach.took(g.bytes, *seconds);
+      limit.record(g.bytes, *seconds);
       taken.emplace_back(&g, *seconds);
       sizes[g.largest].bytes += g.bytes;
       sizes[g.largest].rates.push_back(g.bytes / *seconds);
@@ -187,12 +187,12 @@ class ComputeMeasurement {
 
   Status fitMoves(const std::vector<MoveGroup>& groups) {
     cost_.moves.points.clear();
-    Reach reach(options_.gpu);
+    SizeLimit limit(options_.gpu);
     for (const MoveGroup& g : groups) {
-      if (!reach.takes(g.bytes)) break;
+      if (!limit.allows(g.bytes)) break;
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
-      reach.took(g.bytes, *seconds);
+      limit.record(g.bytes, *seconds);
       cost_.moves.points.emplace_back(g.bytes, g.bytes / *seconds);
     }
     cost_.movesSource = how_ + ": copies of every second 128 bytes";
@@ -222,13 +222,13 @@ class ComputeMeasurement {
     if (options_.gpu)
       std::stable_sort(groups.begin(), groups.end(),
                        [](const auto& a, const auto& b) { return a.work.flops < b.work.flops; });
-    Reach reach(options_.gpu);
+    SizeLimit limit(options_.gpu);
     std::vector<Timed> timed;
     for (const ProductGroup& g : groups) {
-      if (!reach.takes(g.work.flops)) break;
+      if (!limit.allows(g.work.flops)) break;
       Expected<double> seconds = secondsOf(g.group);
       if (!seconds.ok()) return seconds.status();
-      reach.took(g.work.flops, *seconds);
+      limit.record(g.work.flops, *seconds);
       timed.emplace_back(g.work, *seconds);
     }
     // Products so short that a GPU is bound by launching them say nothing about its rate. The last is kept in any case.

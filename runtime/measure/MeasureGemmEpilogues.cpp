@@ -26,14 +26,14 @@ Status measureGemmEpilogues(Device& device, const MeasureOptions& options, const
     pairs.push_back({gelu, groups[0], groups[1]});
   }
   SHEAF_RETURN_IF_ERROR(timer.open());
-  Reach reach(true);
+  SizeLimit limit(true);
   for (const Pair& pair : pairs) {
     const profile::Work work = profile::gemmWork(pair.gelu);
-    if (!reach.takes(work.flops)) break;
+    if (!limit.allows(work.flops)) break;
     Expected<double> without = timer.seconds(pair.without), with = timer.seconds(pair.with);
     if (!without.ok()) return without.status();
     if (!with.ok()) return with.status();
-    reach.took(work.flops, *with);
+    limit.record(work.flops, *with);
     // The largest product is the most reliable. An epilogue that overlaps fully with the multiplications takes no time.
     const double more = *with - *without;
     cost.epilogues = more > 0 ? work.epilogueBytes / more : 0;

@@ -95,7 +95,7 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
     double before = 0;
     for (const Case& c : sizes) {
       // Four times the bytes take at most four times as long; sizes that would take too long are extrapolated.
-      if (options.gpu && link.bandwidth.points.size() >= 2 && 4 * before > kLongest) break;
+      if (options.gpu && link.bandwidth.points.size() >= 2 && 4 * before > kLongestSeconds) break;
       Expected<double> seconds = timer.secondsOfAll(c.group, kTypical);
       if (!seconds.ok()) return seconds.status();
       before = *seconds;
@@ -153,7 +153,7 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
   std::vector<double> once;
   std::string name;
   for (const Pair& pair : pairs) {
-    if (!once.empty() && 64 * std::max(once[0], once[1]) > kLongest) break;
+    if (!once.empty() && 64 * std::max(once[0], once[1]) > kLongestSeconds) break;
     groups = {pair.product, pair.gather};
     once.clear();
     name = pair.name;

@@ -17,19 +17,19 @@ struct RankSet {
 DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set);
 
 // Instructions that take longer than this on a GPU are not measured but extrapolated, so that a measurement takes about
-// a minute on fast and slow devices alike. Seconds.
-inline constexpr double kLongest = 15e-3;
+// a minute on fast and slow devices alike.
+inline constexpr double kLongestSeconds = 15e-3;
 
-// Decides, for work of increasing size, whether the next size is still to be measured, from the time of the last one.
-class Reach {
+// For work of increasing size: whether the next size would still take at most kLongestSeconds, by the last one's time.
+class SizeLimit {
  public:
-  explicit Reach(bool limited) : limited_(limited) {}
-  bool takes(double work) const { return !limited_ || taken_ < 2 || seconds_ * work / work_ <= kLongest; }
-  void took(double work, double seconds) { work_ = work, seconds_ = seconds, ++taken_; }
+  explicit SizeLimit(bool limited) : limited_(limited) {}
+  bool allows(double work) const { return !limited_ || measured_ < 2 || seconds_ * work / work_ <= kLongestSeconds; }
+  void record(double work, double seconds) { work_ = work, seconds_ = seconds, ++measured_; }
 
  private:
   const bool limited_;
-  int taken_ = 0;
+  int measured_ = 0;
   double work_ = 1, seconds_ = 0;
 };
 

@@ -20,7 +20,7 @@ struct MeasureOptions {
   plan::Plan kernels;  // kernels and images
   std::vector<plan::SampleKernel> samples;
   std::function<void(const std::string& what)> progress;
-  std::function<Status()> goOn;  // optional; called between repetitions; an error ends the measurement
+  std::function<Status()> checkInterrupt;  // optional; called between repetitions; an error ends the measurement
 
   // On CPUs the ranks share the cores. Collectives are measured for the powers of two below this number and for it.
   int64_t ranks = 1;

@@ -14,7 +14,7 @@ namespace {
 
 using List = google::protobuf::RepeatedPtrField<Instruction>;
 
-// A term under construction: an ordered list of numbers.
+// Hashes a term, an ordered list of numbers, incrementally. Terms are compared by their hashes.
 class Term {
  public:
   explicit Term(std::string_view name) { add(name); }
@@ -86,10 +86,10 @@ class Interpreter {
   struct Value {
     uint64_t hash = 0;  // 0: nothing has been written
     uint64_t origin = 0;
-    bool own = false;
+    bool rankPart = false;
     const Instruction* writer = nullptr;  // null: there before the run
     bool operator==(const Value& other) const {
-      return hash == other.hash && origin == other.origin && own == other.own;
+      return hash == other.hash && origin == other.origin && rankPart == other.rankPart;
     }
   };
   using Values = std::vector<BlockMap<Value>>;  // by space
@@ -114,14 +114,14 @@ class Interpreter {
     // Rows that all hold the same runs.
     void add(uint64_t row, uint64_t rows, const std::vector<Run>& runs) {
       if (rows == 0) return;
-      if (runs.size() == 1 && runs[0].width == period_ && !runs[0].value.own)
+      if (runs.size() == 1 && runs[0].width == period_ && !runs[0].value.rankPart)
         return addDense(runs[0].value, row * period_, rows * period_);
       if (rows > 1) {
         finish();
         term_.add("rows").add(rows).add(period_).add(static_cast<uint64_t>(runs.size()));
       }
       for (const Run& run : runs) {
-        addDense(run.value, (run.value.own ? 0 : row * period_) + run.column, run.width);
+        addDense(run.value, (run.value.rankPart ? 0 : row * period_) + run.column, run.width);
         if (rows > 1) finish();
       }
     }
@@ -143,7 +143,7 @@ class Interpreter {
     }
     void finish() {
       if (width_ == 0) return;
-      term_.add(value_.hash).add(value_.hash ? begin_ - value_.origin : 0).add(width_).add(uint64_t{value_.own});
+      term_.add(value_.hash).add(value_.hash ? begin_ - value_.origin : 0).add(width_).add(uint64_t{value_.rankPart});
       width_ = 0;
     }
 
@@ -289,9 +289,9 @@ class Interpreter {
       if (place.scratch) continue;
       term.add(place.operand->access()).add(place.operand->bytes());
       if (!place.reads) continue;
-      if (place.own) term.add("part of a rank").add(places_.period(place.buffer));
-      reads(places_.spacesOf(place), place.whole, &instruction);
-      addContents(place.buffer, places_.spacesOf(place), place.whole, term);
+      if (place.rankPart) term.add("part of a rank").add(places_.period(place.buffer));
+      reads(places_.spacesOf(place), place.accessed, &instruction);
+      addContents(place.buffer, places_.spacesOf(place), place.accessed, term);
     }
     if (instruction.has_output()) observed_[static_cast<size_t>(instruction.output().output())].add(term.hash());
     uint64_t result = 0;
@@ -301,7 +301,7 @@ class Interpreter {
       writes(place);
       // Contents of scratch must not be used afterwards.
       const uint64_t hash = place.scratch ? 0 : Term("result").add(term.hash()).add(result).hash();
-      fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.own, &instruction});
+      fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.rankPart, &instruction});
     }
   }
 
@@ -340,15 +340,14 @@ class Interpreter {
   Status differs(const Live& live, uint32_t buffer, const Block& at, const Value& body, const Value& prologue) const {
     auto from = [&](const Value& value) {
       return value.writer ? cat("from ", describe(plan_, *value.writer))
-                          : std::string(value.hash ? "as the run begins with them" : "not written");
+                          : std::string(value.hash ? "from the initial state" : "not written");
     };
     const uint64_t begin = places_.firstByte(buffer, at);
-    return Status::error(cat("later steps do not compute what the first one does: ",
+    return Status::error(cat("a later step computes something else than the first: ",
                              live.reader ? describe(plan_, *live.reader) : "the host after the epilogue",
                              " reads bytes [", begin, ", ", begin + at.width, ") of buffer '",
-                             plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120),
-                             "', and in a later step they are ", from(body), ", in the first step of a run ",
-                             from(prologue), ", with another value"));
+                             shortName(plan_.buffers(static_cast<int>(buffer)).name()), "': in later steps ",
+                             from(body), ", in the first step of a run ", from(prologue)));
   }
 
   const Places& places_;
@@ -384,18 +383,18 @@ std::string withoutLearningRate(std::string optimizer) {
 }
 
 std::string dataflowEntry(const Plan& plan, int i) {
-  if (i == kSettings) return "the training's settings";
+  if (i == kSettings) return "the configuration of the training (ranks, batch, optimizer, clipping, seed)";
   if (i == LOSS) return "the loss";
   if (i == GRADIENT_NORM) return "the gradient norm";
   int state = static_cast<int>(kFirstState);
   for (const Bucket& bucket : plan.buckets()) {
-    std::string of = cat(" of bucket '", bucket.name().substr(0, 120), "'");
-    if (i == state) return cat("what a step makes of the parameters", of);
+    std::string of = cat(" of bucket '", shortName(bucket.name()), "'");
+    if (i == state) return cat("the update of the parameters", of);
     if (i <= state + bucket.states_size())
-      return cat("what a step makes of the state '", bucket.states(i - state - 1).name().substr(0, 120), "'", of);
+      return cat("the updated state '", shortName(bucket.states(i - state - 1).name()), "'", of);
     state += 1 + bucket.states_size();
   }
-  return "what a step leaves in the constants";
+  return "the content of the constants after a step";
 }
 
 }  // namespace sheaf::plan

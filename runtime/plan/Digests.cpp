@@ -96,7 +96,7 @@ Hashes kernelEntryHashes(const Plan& plan) {
 }
 
 std::string quoted(const char* kind, const std::string& name) {
-  return cat(kind, " '", name.substr(0, 120), "'");
+  return cat(kind, " '", shortName(name), "'");
 }
 
 std::string kernelEntryName(const Plan& plan, int i) {
@@ -182,7 +182,7 @@ Status checkTables(const Plan& plan) {
 Status checkDataflow(const Plan& plan, const std::vector<uint64_t>& digests) {
   if (plan.digests().dataflow().empty()) return {};
   return compare(kDataflow.name, plan.digests().dataflow(), digests,
-                 "does not come from the same operations on the same bytes as when it was compiled",
+                 "is computed by other operations or from other bytes than when it was compiled",
                  [&](int entry) { return dataflowEntry(plan, entry); });
 }
 

@@ -9,17 +9,15 @@
 
 namespace sheaf::plan {
 
-// The order in which analyses unroll the loop that a plan is: every part follows every part that may precede it in a
-// run. P·B·E shows a run of one step, the host between two runs saves, loads or evaluates, and P·B·B·E shows the steady
-// state. Nothing but state survives the host, so the second run starts like the first, and one walk covers both
-// sequences.
+// The walk that analyses use. It contains every pair of consecutive parts of a run: P B, B B, B E, E host, host P. The
+// host saves, loads or evaluates; only state survives it.
 enum class Part { kPrologue, kBody, kEpilogue, kHost };
 inline constexpr Part kUnrolled[] = {Part::kPrologue, Part::kBody, Part::kEpilogue, Part::kHost, Part::kPrologue,
                                      Part::kBody,     Part::kBody, Part::kEpilogue, Part::kHost};
 
 struct IssuedInstruction {
-  // kHost: the host touches state. It stands on the first stream and starts when that stream has come so far; it issues
-  // what follows only after all streams have drained.
+  // kHost: the host reads and writes state. It runs on stream 0 after what was issued there before; it issues what
+  // follows only after all streams have drained.
   enum Kind { kOther, kRecord, kWait, kHost };
   uint32_t stream = 0;
   Kind kind = kOther;
@@ -34,9 +32,9 @@ class HappensBefore {
   // Whether instruction a is complete before instruction b starts. A wait is complete when its event is.
   bool ordered(size_t a, size_t b) const { return position_[a] <= clock(b)[sequence_[a].stream] && a != b; }
 
-  // Whether a wait is the only way in which its stream learns that the event has been reached before it issues
-  // something else: neither what the stream knew before, nor another wait between the same two instructions implies it.
-  // All waits that are not needed can be removed together; the rest is the transitive reduction of the order.
+  // Whether deleting this wait would lose an order: neither what its stream waited for before nor another wait between
+  // the same two instructions implies it. All waits that are not needed can be deleted together; the rest is the
+  // transitive reduction of the order.
   bool needed(size_t wait) const { return needed_[wait]; }
 
  private:

@@ -21,13 +21,13 @@ class LaunchCheck {
     for (int i = 0; i < launch_.operands_size(); ++i)
       if (launch_.operands(i).access() != kernel_.operand_access(i))
         return Status::error(cat("operand ", i, " is declared as ", accessText(launch_.operands(i).access()),
-                                 ", kernel '", kernel_.symbol().substr(0, 120), "' has it ",
+                                 ", kernel '", shortName(kernel_.symbol()), "' has it ",
                                  accessText(kernel_.operand_access(i))));
     for (int i = 0; i < launch_.operands_size(); ++i)
       for (int other = 0; other < launch_.operands_size(); ++other)
         if (kernel_.operand_access(i) != READ && other != i && overlap(i, other) && !inPlace(i, other))
           return Status::error(cat("operand ", i, " is written where operand ", other, " lies, and kernel '",
-                                   kernel_.symbol().substr(0, 120), "' does not allow that"));
+                                   shortName(kernel_.symbol()), "' does not allow that"));
     return {};
   }
 

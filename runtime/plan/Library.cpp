@@ -274,18 +274,17 @@ uint64_t deviceScratch(const AnyCall& any) {
 uint64_t libraryBytes(const Plan& plan) {
   // Instructions of a stream run one after the other, each on at most max_threads threads; streams run together.
   std::vector<uint64_t> most(static_cast<size_t>(std::max(plan.streams_size(), 1)), 0);
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const Instruction& instruction : *section) {
-      if (!instruction.has_call() || instruction.stream() >= most.size()) continue;
-      const Expected<AnyCall> parsed = parseCall(instruction.call());
-      if (!parsed.ok()) continue;
-      std::visit(
-          [&](const auto& call) {
-            uint64_t& bytes = most[instruction.stream()];
-            if constexpr (requires { call.packingBytes(); }) bytes = std::max(bytes, call.packingBytes());
-          },
-          *parsed);
-    }
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_call() || instruction.stream() >= most.size()) return;
+    const Expected<AnyCall> parsed = parseCall(instruction.call());
+    if (!parsed.ok()) return;
+    std::visit(
+        [&](const auto& call) {
+          uint64_t& bytes = most[instruction.stream()];
+          if constexpr (requires { call.packingBytes(); }) bytes = std::max(bytes, call.packingBytes());
+        },
+        *parsed);
+  });
   uint64_t sum = 0;
   for (uint64_t bytes : most) sum += bytes;
   return sum * std::max<uint32_t>(plan.max_threads(), 1);

@@ -48,8 +48,8 @@ struct OperandNeed {
 };
 std::vector<OperandNeed> operandsOf(const AnyCall& call);
 
-// The bytes that a call writes of each of its operands if it writes the operand at all: all of them, always. Counts are
-// of bytes; widths may reach beyond the operand's end, and stop there.
+// For each operand, the bytes that the call always writes if the operand is a result. Counts are in bytes; runs that
+// reach beyond the operand end there.
 std::vector<Runs> writtenRuns(const AnyCall& call);
 
 // Scratch bytes one thread needs to run the call; 0 for most.

@@ -10,7 +10,7 @@ namespace {
 
 Status checkOperand(const Operand& operand, const OperandNeed& need, const std::string& place) {
   if (need.bytes >= static_cast<uint64_t>(INT64_MAX))
-    return Status::error(cat(place, " has ", operand.bytes(), " bytes, but far more are accessed"));
+    return Status::error(cat(place, " has ", operand.bytes(), " bytes, but the call accesses 2^63 or more"));
   if (operand.bytes() < need.bytes)
     return Status::error(cat(place, " has ", operand.bytes(), " bytes, but ", need.bytes, " are accessed"));
   const uint64_t width = static_cast<uint64_t>(need.width);

@@ -12,11 +12,8 @@
 namespace sheaf::plan {
 namespace {
 
-// Pieces of an operand that do not repeat with its buffer's period.
-constexpr int64_t kMostPieces = int64_t{1} << 12;
-
 // The same bytes with as few dimensions as possible, the outermost first.
-Runs simplified(Runs runs) {
+Runs simplifiedRuns(Runs runs) {
   std::erase_if(runs.dimensions, [](const Runs::Dimension& d) { return d.count <= 1 || d.step <= 0; });
   std::stable_sort(runs.dimensions.begin(), runs.dimensions.end(),
                    [](const Runs::Dimension& a, const Runs::Dimension& b) { return a.step > b.step; });
@@ -52,13 +49,13 @@ bool meet(const Block& a, const Block& b) {
 
 Places::Places(const Plan& plan) : plan_(plan), buffers_(static_cast<size_t>(plan.buffers_size())) {
   std::vector<std::pair<const Instruction*, Written>> all;
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const Instruction& instruction : *section)
-      if (!instruction.has_record() && !instruction.has_wait()) all.emplace_back(&instruction, writtenBy(instruction));
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_record() && !instruction.has_wait()) all.emplace_back(&instruction, writtenBy(instruction));
+  });
   findPeriods(all);
   for (BufferSpaces& buffer : buffers_) {
     buffer.first = spaces_;
-    spaces_ += buffer.own ? 2 : 1;
+    spaces_ += buffer.rankParts ? 2 : 1;
   }
   places_.reserve(all.size());
   for (const auto& [instruction, written] : all) places_.emplace(instruction, placesOf(*instruction, written));
@@ -72,12 +69,12 @@ const std::vector<Place>& Places::of(const Instruction& instruction) const {
 
 Places::Spaces Places::spacesOf(uint32_t buffer) const {
   const BufferSpaces& b = buffers_[buffer];
-  return {b.first, b.first + (b.own ? 2 : 1)};
+  return {b.first, b.first + (b.rankParts ? 2 : 1)};
 }
 
 Places::Spaces Places::spacesOf(const Place& place) const {
   Spaces spaces = spacesOf(place.buffer);
-  if (place.own) spaces.begin = spaces.end - 1;
+  if (place.rankPart) spaces.begin = spaces.end - 1;
   return spaces;
 }
 
@@ -91,7 +88,7 @@ Places::Written Places::writtenBy(const Instruction& instruction) const {
   if (!instruction.has_call()) return written;
   const Expected<AnyCall> call = parseCall(instruction.call());
   if (!call.ok()) return written;
-  for (Runs& runs : writtenRuns(*call)) written.push_back(simplified(std::move(runs)));
+  for (Runs& runs : writtenRuns(*call)) written.push_back(simplifiedRuns(std::move(runs)));
   return written;
 }
 
@@ -103,7 +100,7 @@ void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written
     forEachOperand(*instruction, [&, &written = written](const Operand& operand) {
       BufferSpaces& buffer = buffers_[operand.buffer()];
       if (operand.shard_stride() > 0 && plan_.ranks() > 1) {
-        buffer.own = true;
+        buffer.rankParts = true;
         buffer.period = std::max(buffer.period, operand.shard_stride());
       }
       if (i < written.size() && operand.access() != READ)
@@ -117,7 +114,7 @@ void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written
   for (size_t b = 0; b < buffers_.size(); ++b) {
     int64_t most = 0;
     for (auto [step, count] : repeats[b])
-      if (!buffers_[b].own && count > most) {
+      if (!buffers_[b].rankParts && count > most) {
         most = count;
         buffers_[b].period = static_cast<uint64_t>(step);
       }
@@ -128,32 +125,32 @@ std::vector<Place> Places::placesOf(const Instruction& instruction, const Writte
   std::vector<Place> list;
   const uint64_t ranks = static_cast<uint64_t>(plan_.ranks());
   forEachOperand(instruction, [&](const Operand& operand) {
-    const bool own = operand.shard_stride() > 0 && ranks > 1;
+    const bool rankPart = operand.shard_stride() > 0 && ranks > 1;
     Place place{&operand,
                 operand.buffer(),
                 operand.access() != WRITE,
                 operand.access() != READ,
                 isScratch(instruction, operand),
-                own,
+                rankPart,
                 {},
                 {},
                 false};
     const uint64_t begin = operand.offset(), end = begin + operand.bytes();
     auto everyRank = [&](const Runs& runs, std::vector<Block>& blocks) {
       // Parts of the ranks are `stride` apart: rows of their buffer, unless it has another period.
-      if (own && (operand.shard_stride() != buffers_[operand.buffer()].period || end > operand.shard_stride())) {
+      if (rankPart && (operand.shard_stride() != buffers_[operand.buffer()].period || end > operand.shard_stride())) {
         place.scattered = true;
         return;
       }
       addRuns(operand.buffer(), begin, runs, 0, end, blocks);
-      if (own)
+      if (rankPart)
         for (Block& block : blocks) block.rows = ranks;
     };
     const Runs dense{{}, static_cast<int64_t>(operand.bytes())};
-    everyRank(dense, place.whole);
+    everyRank(dense, place.accessed);
     if (place.writes) {
       const Runs& runs = list.size() < written.size() && !place.scratch ? written[list.size()] : dense;
-      if (pieces(runs, own ? 0 : buffers_[operand.buffer()].period) > kMostPieces)
+      if (pieces(runs, rankPart ? 0 : buffers_[operand.buffer()].period) > kMostPieces)
         place.scattered = true;
       else
         everyRank(runs, place.written);

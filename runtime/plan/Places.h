@@ -47,15 +47,18 @@ class BlockMap {
   ByteMap<ByteMap<T>> rows_;
 };
 
+// The most pieces of an operand that do not repeat with its buffer's period.
+inline constexpr int64_t kMostPieces = 4096;
+
 // Bytes that an operand accesses in its buffer.
 struct Place {
   const Operand* operand;
   uint32_t buffer;
   bool reads, writes, scratch;
-  bool own;                    // each rank accesses a part of its own: row r of the blocks is rank r's
-  std::vector<Block> whole;    // all bytes of the operand: what it reads
-  std::vector<Block> written;  // those of them that it writes, if it writes
-  bool scattered;              // it writes too many pieces, which `written` does not list
+  bool rankPart;                // the address depends on the rank: row r of the blocks is what rank r accesses
+  std::vector<Block> accessed;  // all bytes of the operand
+  std::vector<Block> written;   // those of them that it writes, if it writes
+  bool scattered;               // too many pieces to list: blocks are incomplete, and OperandOverlap refuses the plan
 };
 
 class Places {
@@ -68,9 +71,9 @@ class Places {
   // The operands of an instruction of the plan, in order.
   const std::vector<Place>& of(const Instruction& instruction) const;
 
-  // A buffer has one space. If ranks access parts of their own in it, it has a second one: the first holds what a rank
-  // finds in the parts of others, the second what it finds in its own. An operand that is at the same place on every
-  // rank stands in both, a rank's own part in the second alone.
+  // A buffer has one space, or two if any operand's address depends on the rank: the first tells what a rank finds in
+  // other ranks' parts, the second what it finds in its own. An operand with one address for all ranks is in both; a
+  // rank's part only in the second.
   struct Spaces {
     size_t begin, end;
   };
@@ -95,8 +98,8 @@ class Places {
  private:
   struct BufferSpaces {
     size_t first = 0;
-    bool own = false;
-    uint64_t period = 0;  // 0: none
+    bool rankParts = false;  // some operand's address depends on the rank
+    uint64_t period = 0;     // 0: none
   };
   using Written = std::vector<Runs>;  // by operand
 

@@ -29,7 +29,7 @@ void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& sampl
     launch->set_block(kernel.block());
     uint64_t end = 0;
     for (int i = 0; i < kernel.operand_bytes_size(); ++i) {
-      const int place = sample.placeOf[static_cast<size_t>(i)];
+      const int place = sample.sharesWith[static_cast<size_t>(i)];
       Operand* operand = launch->add_operands();
       operand->set_offset(place < 0 ? end : launch->operands(place).offset());
       operand->set_bytes(kernel.operand_bytes(i));
@@ -67,11 +67,11 @@ std::vector<SampleKernel> samplesOf(const Plan& probe) {
     for (int i = 0; i < launch.operands_size(); ++i) {
       int place = -1;
       for (int earlier = 0; earlier < i && place < 0; ++earlier)
-        if (sample.placeOf[static_cast<size_t>(earlier)] < 0 &&
+        if (sample.sharesWith[static_cast<size_t>(earlier)] < 0 &&
             launch.operands(earlier).offset() == launch.operands(i).offset() &&
             kernel.operand_bytes(earlier) == kernel.operand_bytes(i))
           place = earlier;
-      sample.placeOf.push_back(place);
+      sample.sharesWith.push_back(place);
     }
     samples.push_back(std::move(sample));
   }

@@ -12,14 +12,15 @@ namespace sheaf::plan {
 // A kernel to be measured: of the probe's, launched over all its rows.
 struct SampleKernel {
   int kernel = 0;
-  // Of its operands: the index of an earlier one where it lies in place of that, or -1.
-  std::vector<int> placeOf;
+  // By operand: the index of an earlier operand at the same address, or -1. Sizes are Kernel.operand_bytes; results
+  // come last.
+  std::vector<int> sharesWith;
 };
 
 // Makes a plan that has kernels and images, and is to run on so many ranks, a probe.
 void makeProbe(Plan& plan, int64_t ranks, const std::vector<SampleKernel>& samples);
 
-// Whether a plan computes nothing but kernels on memory that holds nothing.
+// Whether a plan is a probe: one `zero` call, then kernels only; no inputs, buckets or constants.
 bool isProbe(const Plan& plan);
 
 // Of a probe.

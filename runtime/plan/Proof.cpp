@@ -7,10 +7,10 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/AccessHistory.h"
-#include "runtime/plan/Contents.h"
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
-#include "runtime/plan/Operands.h"
+#include "runtime/plan/InitialisedReads.h"
+#include "runtime/plan/OperandOverlap.h"
 #include "runtime/plan/Places.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Summary.h"
@@ -26,18 +26,18 @@ class Proof {
  public:
   explicit Proof(const Plan& plan)
       : plan_(plan),
-        steps_(plan),
+        sequence_(plan),
         places_(plan),
-        order_(steps_.issued(), static_cast<uint32_t>(plan.streams_size()), plan.events()) {}
+        order_(sequence_.issued(), static_cast<uint32_t>(plan.streams_size()), plan.events()) {}
 
   Status run() const {
     SHEAF_RETURN_IF_ERROR(checkTables(plan_));
     SHEAF_RETURN_IF_ERROR(stage());
     SHEAF_RETURN_IF_ERROR(events());
     SHEAF_RETURN_IF_ERROR(communicators());
-    SHEAF_RETURN_IF_ERROR(checkOperands(places_));
+    SHEAF_RETURN_IF_ERROR(checkOperandOverlap(places_));
     SHEAF_RETURN_IF_ERROR(races());
-    SHEAF_RETURN_IF_ERROR(checkContents(steps_, places_));
+    SHEAF_RETURN_IF_ERROR(checkInitialisedReads(sequence_, places_));
     SHEAF_RETURN_IF_ERROR(dataflow());
     return memory();
   }
@@ -76,12 +76,12 @@ class Proof {
   // A wait for an event that nothing records would order nothing.
   Status events() const {
     std::set<uint32_t> recorded;
-    for (const IssuedInstruction& step : steps_.issued())
-      if (step.kind == IssuedInstruction::kRecord) recorded.insert(step.event);
-    for (size_t i = 0; i < steps_.size(); ++i)
-      if (const IssuedInstruction& step = steps_.issued()[i];
-          step.kind == IssuedInstruction::kWait && !recorded.contains(step.event))
-        return Status::error(cat("the plan is not proved: ", steps_.name(i), " waits for event ", step.event,
+    for (const IssuedInstruction& issued : sequence_.issued())
+      if (issued.kind == IssuedInstruction::kRecord) recorded.insert(issued.event);
+    for (size_t i = 0; i < sequence_.size(); ++i)
+      if (const IssuedInstruction& issued = sequence_.issued()[i];
+          issued.kind == IssuedInstruction::kWait && !recorded.contains(issued.event))
+        return Status::error(cat("the plan is refused: ", sequence_.name(i), " waits for event ", issued.event,
                                  ", which nothing records"));
     return {};
   }
@@ -90,9 +90,9 @@ class Proof {
   // and since waits look back in issue order, the first instruction that is not complete on all ranks can always go on.
   Status communicators() const {
     std::map<uint32_t, size_t> latest;
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      if (steps_.isHost(i) || !steps_[i].instruction->has_collective()) continue;
-      auto [entry, first] = latest.try_emplace(steps_[i].instruction->collective().communicator(), i);
+    for (size_t i = 0; i < sequence_.size(); ++i) {
+      if (sequence_.isHost(i) || !sequence_[i].instruction->has_collective()) continue;
+      auto [entry, first] = latest.try_emplace(sequence_[i].instruction->collective().communicator(), i);
       if (first) continue;
       if (!order_.ordered(entry->second, i))
         return Status::error(cat("the plan may deadlock: ranks may meet in ", both(entry->second, i),
@@ -106,18 +106,18 @@ class Proof {
   Status races() const {
     AccessHistory history;
     Status status;
-    auto access = [&](size_t step, uint32_t buffer, ArenaRange range, bool write) {
+    auto access = [&](size_t entry, uint32_t buffer, ArenaRange range, bool write) {
       if (!status.ok()) return;
       auto conflict = [&](size_t earlier, uint64_t begin, uint64_t end) {
-        if (status.ok() && !order_.ordered(earlier, step)) status = race(earlier, step, buffer, begin, end, write);
+        if (status.ok() && !order_.ordered(earlier, entry)) status = race(earlier, entry, buffer, begin, end, write);
       };
       if (write)
-        history.write(range.begin, range.end, step, conflict);
+        history.write(range.begin, range.end, entry, conflict);
       else
-        history.read(range.begin, range.end, step, steps_.issued()[step].stream, conflict);
+        history.read(range.begin, range.end, entry, sequence_.issued()[entry].stream, conflict);
     };
-    for (size_t i = 0; i < steps_.size() && status.ok(); ++i) {
-      if (steps_.isHost(i)) {
+    for (size_t i = 0; i < sequence_.size() && status.ok(); ++i) {
+      if (sequence_.isHost(i)) {
         // It saves, and may load, what lives from step to step.
         for (int b = 0; b < plan_.buffers_size(); ++b)
           if (const Buffer& buffer = plan_.buffers(b); buffer.persistent())
@@ -125,7 +125,7 @@ class Proof {
         history.forget();
         continue;
       }
-      forEachOperand(*steps_[i].instruction, [&](const Operand& operand) {
+      forEachOperand(*sequence_[i].instruction, [&](const Operand& operand) {
         access(i, operand.buffer(), arenaRange(plan_, operand), operand.access() != READ);
       });
     }
@@ -139,15 +139,13 @@ class Proof {
                              missing(earlier, later)));
   }
 
-  std::string bufferName(uint32_t buffer) const {
-    return plan_.buffers(static_cast<int>(buffer)).name().substr(0, 120);
-  }
+  std::string bufferName(uint32_t buffer) const { return shortName(plan_.buffers(static_cast<int>(buffer)).name()); }
 
   // What the earlier instruction does with the bytes, and as which buffer if it is another.
   std::string accessOf(size_t earlier, uint32_t buffer, uint64_t begin, uint64_t end) const {
     bool writes = false;
     std::string other;
-    forEachOperand(*steps_[earlier].instruction, [&](const Operand& operand) {
+    forEachOperand(*sequence_[earlier].instruction, [&](const Operand& operand) {
       ArenaRange range = arenaRange(plan_, operand);
       if (range.begin >= end || begin >= range.end) return;
       writes |= operand.access() != READ;
@@ -157,12 +155,12 @@ class Proof {
   }
 
   std::string both(size_t earlier, size_t later) const {
-    bool before = steps_[earlier].round < steps_[later].round && steps_[earlier].part == steps_[later].part;
-    return cat(steps_.name(earlier), before ? " of the step before" : "", " and ", steps_.name(later));
+    bool before = sequence_[earlier].step < sequence_[later].step && sequence_[earlier].part == sequence_[later].part;
+    return cat(sequence_.name(earlier), before ? " of the step before" : "", " and ", sequence_.name(later));
   }
   std::string missing(size_t earlier, size_t later) const {
-    return cat("stream ", steps_.streamName(later), " must wait before the second for an event that stream ",
-               steps_.streamName(earlier), " records after the first");
+    return cat("stream ", sequence_.streamName(later), " must wait before the second for an event that stream ",
+               sequence_.streamName(earlier), " records after the first");
   }
 
   Status dataflow() const {
@@ -182,7 +180,7 @@ class Proof {
   }
 
   const Plan& plan_;
-  const Unrolled steps_;
+  const Unrolled sequence_;
   const Places places_;
   const HappensBefore order_;
 };

@@ -65,17 +65,16 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, boo
   std::map<uint32_t, NcclUse> uses;
   // Collectives of one communicator and stream follow each other and share their scratch.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratch;
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const Instruction& instruction : *section) {
-      if (!instruction.has_collective()) continue;
-      const Collective& collective = instruction.collective();
-      const bool exchanged = inRankOrder && collective.op() != ALL_GATHER;
-      NcclUse& use = uses[collective.communicator()];
-      (exchanged ? use.exchanges : use.collectives) = true;
-      if (!exchanged) continue;
-      uint64_t& bytes = scratch[{collective.communicator(), instruction.stream()}];
-      bytes = std::max(bytes, collectedBytes(collective, ranks));
-    }
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_collective()) return;
+    const Collective& collective = instruction.collective();
+    const bool exchanged = inRankOrder && collective.op() != ALL_GATHER;
+    NcclUse& use = uses[collective.communicator()];
+    (exchanged ? use.exchanges : use.collectives) = true;
+    if (!exchanged) return;
+    uint64_t& bytes = scratch[{collective.communicator(), instruction.stream()}];
+    bytes = std::max(bytes, collectedBytes(collective, ranks));
+  });
   for (const auto& [communicator, use] : uses) memory.libraries += ncclLibraryBytes(use, ranks, severalNodes);
   for (const auto& [place, bytes] : scratch) memory.exchange += bytes;
   return memory;

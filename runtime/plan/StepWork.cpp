@@ -145,13 +145,13 @@ Status checkFloor(const Plan& plan) {
   const StepWork issued = issuedWork(plan);
   auto compare = [](uint64_t stated, const std::string& of, uint64_t done) {
     if (stated <= done) return Status();
-    return Status::error(cat("it states ", stated, " ", of, ", and the instructions of a step do with ", done,
-                             ", so it is not a floor"));
+    return Status::error(
+        cat("it states ", stated, " ", of, ", more than the ", done, " of the plan's own instructions"));
   };
   for (int i = 0; i < floor.products_size(); ++i) {
     const ProductFlops& products = floor.products(i);
     if (!isKnown(products.type()) || (products.tf32() && products.type() != F32))
-      return Status::error(cat("its products ", i, " are of no type that products have"));
+      return Status::error(cat("entry ", i, " of its products has a type in which there are no matrix products"));
     if (i > 0 && !(orderOf(floor.products(i - 1)) < orderOf(products)))
       return Status::error(cat("its products of ", productWord(products), " are given twice or out of order"));
     SHEAF_RETURN_IF_ERROR(compare(products.flops(), cat("flops of ", productWord(products), " products"),

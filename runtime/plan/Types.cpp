@@ -64,6 +64,10 @@ std::string targetsText(const Plan& plan) {
   return text;
 }
 
+std::string indexError(std::string_view what, uint64_t index, int64_t count) {
+  return cat(what, " index ", index, " is out of range: the plan has ", count);
+}
+
 std::string instructionKind(const Instruction& instruction) {
   switch (instruction.kind_case()) {
     case Instruction::kKernel:
@@ -90,7 +94,7 @@ std::string instructionKind(const Instruction& instruction) {
 
 std::string describe(const Plan& plan, std::string_view section, int index, const Instruction& instruction) {
   std::string text = cat(section, " instruction ", index, " (", instructionKind(instruction));
-  if (!instruction.label().empty()) text += cat(" '", instruction.label().substr(0, 120), "'");
+  if (!instruction.label().empty()) text += cat(" '", shortName(instruction.label()), "'");
   if (instruction.stream() < static_cast<uint32_t>(plan.streams_size()))
     text += cat(" on stream ", plan.streams(static_cast<int>(instruction.stream())).substr(0, 40));
   return text + ")";

@@ -52,6 +52,13 @@ const KernelImage* imageFor(const Plan& plan, std::string_view device);
 // "cpu, cuda:sm_90"
 std::string targetsText(const Plan& plan);
 
+// Calls visit(instruction) for every instruction: of the prologue, the body, the epilogue.
+template <typename Visit>
+void forEachInstruction(const Plan& plan, Visit visit) {
+  for (const auto* part : {&plan.prologue(), &plan.body(), &plan.epilogue()})
+    for (const Instruction& instruction : *part) visit(instruction);
+}
+
 // Calls visit(operand) for every operand of an instruction, in order.
 template <typename Visit>
 void forEachOperand(const Instruction& instruction, Visit visit) {
@@ -81,6 +88,19 @@ void forEachOperand(const Instruction& instruction, Visit visit) {
       break;
   }
 }
+
+// Whether the last operand of a call is its scratch.
+inline bool hasScratch(const LibraryCall& call) {
+  return (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && call.operands_size() > 0;
+}
+
+// A name for a message: those of untrusted plans may be long.
+inline std::string shortName(const std::string& name) {
+  return name.substr(0, 120);
+}
+
+// "its stream index 3 is out of range: the plan has 2"
+std::string indexError(std::string_view what, uint64_t index, int64_t count);
 
 // "kernel", "gemm", "all_gather", "record", ...: what kind of instruction it is, in a word.
 std::string instructionKind(const Instruction& instruction);

@@ -15,31 +15,31 @@ IssuedInstruction issue(const Instruction& instruction) {
 }  // namespace
 
 Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
-  int round = 0;
+  int step = 0;
   for (Part part : kUnrolled) {
     if (part == Part::kHost) {
-      steps_.push_back({nullptr, part, 0, round});
+      sequence_.push_back({nullptr, part, 0, step});
       issued_.push_back({0, IssuedInstruction::kHost, 0});
       continue;
     }
-    round += part == Part::kBody;
+    step += part == Part::kBody;
     const auto& list = part == Part::kPrologue ? plan.prologue() : part == Part::kBody ? plan.body() : plan.epilogue();
     for (int i = 0; i < list.size(); ++i) {
-      steps_.push_back({&list.Get(i), part, i, round});
+      sequence_.push_back({&list.Get(i), part, i, step});
       issued_.push_back(issue(list.Get(i)));
     }
   }
 }
 
-std::string Unrolled::name(size_t step) const {
-  const Step& s = steps_[step];
-  if (!s.instruction) return cat("the host after the epilogue (on stream ", streamName(step), ")");
-  const char* section = s.part == Part::kPrologue ? "prologue" : s.part == Part::kBody ? "body" : "epilogue";
-  return describe(plan_, section, s.index, *s.instruction);
+std::string Unrolled::name(size_t entry) const {
+  const Entry& e = sequence_[entry];
+  if (!e.instruction) return cat("the host after the epilogue (on stream ", streamName(entry), ")");
+  const char* section = e.part == Part::kPrologue ? "prologue" : e.part == Part::kBody ? "body" : "epilogue";
+  return describe(plan_, section, e.index, *e.instruction);
 }
 
-std::string Unrolled::streamName(size_t step) const {
-  return plan_.streams(static_cast<int>(issued_[step].stream)).substr(0, 40);
+std::string Unrolled::streamName(size_t entry) const {
+  return plan_.streams(static_cast<int>(issued_[entry].stream)).substr(0, 40);
 }
 
 }  // namespace sheaf::plan

@@ -1,10 +1,11 @@
-// A plan's instructions in the order in which kUnrolled runs them.
+// The instructions of the run P B E host P B B E host (kUnrolled in HappensBefore.h), in issue order.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "runtime/plan/HappensBefore.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -14,26 +15,26 @@ class Unrolled {
   // The plan must outlive the object.
   explicit Unrolled(const Plan& plan);
 
-  struct Step {
+  struct Entry {
     const Instruction* instruction;  // null: the host
     Part part;
     int index;  // in its part
-    int round;  // how many bodies have begun
+    int step;   // how many bodies have begun
   };
 
   const Plan& plan() const { return plan_; }
-  size_t size() const { return steps_.size(); }
-  const Step& operator[](size_t step) const { return steps_[step]; }
-  bool isHost(size_t step) const { return !steps_[step].instruction; }
+  size_t size() const { return sequence_.size(); }
+  const Entry& operator[](size_t entry) const { return sequence_[entry]; }
+  bool isHost(size_t entry) const { return !sequence_[entry].instruction; }
   // Streams and events, for HappensBefore.
   const std::vector<IssuedInstruction>& issued() const { return issued_; }
   // "body instruction 12 (gemm 'h.0.mlp' on stream compute)"
-  std::string name(size_t step) const;
-  std::string streamName(size_t step) const;
+  std::string name(size_t entry) const;
+  std::string streamName(size_t entry) const;
 
  private:
   const Plan& plan_;
-  std::vector<Step> steps_;
+  std::vector<Entry> sequence_;
   std::vector<IssuedInstruction> issued_;
 };
 
@@ -51,8 +52,7 @@ inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
 // Whether an operand is the scratch of its library call. What is in it is the business of the call alone.
 inline bool isScratch(const Instruction& instruction, const Operand& operand) {
   const LibraryCall& call = instruction.call();
-  const bool has = call.scratch_per_thread() > 0 || call.device_scratch() > 0;
-  return instruction.has_call() && has && call.operands_size() > 0 && &operand == &*call.operands().rbegin();
+  return instruction.has_call() && hasScratch(call) && &operand == &*call.operands().rbegin();
 }
 
 }  // namespace sheaf::plan

@@ -25,7 +25,7 @@ Status wrong(const std::string& what, const std::string& why) {
 }
 
 std::string named(const char* kind, int index, const std::string& name) {
-  return cat(kind, " ", index, " '", name.substr(0, 120), "'");
+  return cat(kind, " ", index, " '", shortName(name), "'");
 }
 
 template <ProtoEnum Enum>
@@ -61,7 +61,8 @@ class TableVerifier {
     if (plan_.zero_stage() < 0 || plan_.zero_stage() > 3)
       return wrong("zero_stage", cat(plan_.zero_stage(), " is not between 0 and 3"));
     if (plan_.batch() < 1 || plan_.batch() > int64_t{1} << 40 || plan_.batch() % plan_.ranks() != 0)
-      return wrong("batch", cat(plan_.batch(), " does not divide by ", plan_.ranks(), " ranks"));
+      return wrong("batch", cat(plan_.batch(), " is not a positive multiple of the ", plan_.ranks(),
+                                " ranks, or is above 2^40"));
     if (plan_.max_threads() < 1 || plan_.max_threads() > kMaxThreads)
       return wrong("max_threads", cat(plan_.max_threads(), " is not between 1 and ", kMaxThreads));
     if (plan_.streams_size() < 1 || plan_.streams_size() > static_cast<int>(kMaxStreams))
@@ -94,7 +95,7 @@ class TableVerifier {
     for (const Buffer& buffer : plan_.buffers())
       if (!declared.contains(buffer.kind()))
         return wrong("memory.by_kind", cat("no bytes of ", word(buffer.kind()), " are declared, and buffer '",
-                                           buffer.name().substr(0, 120), "' has some"));
+                                           shortName(buffer.name()), "' has some"));
 
     std::vector<int> order(static_cast<size_t>(plan_.buffers_size()));
     std::iota(order.begin(), order.end(), 0);
@@ -129,7 +130,7 @@ class TableVerifier {
 
   Status source(const std::string& what, const Source& source) {
     if (source.file() >= static_cast<uint32_t>(plan_.files_size()))
-      return wrong(what, cat("its source is file ", source.file(), " of ", plan_.files_size()));
+      return wrong(what, indexError("its source file", source.file(), plan_.files_size()));
     const File& file = plan_.files(static_cast<int>(source.file()));
     if (source.offset() > kMaxBytes || source.length() > kMaxBytes ||
         (file.size() != 0 && source.offset() + source.length() > file.size()))
@@ -145,7 +146,7 @@ class TableVerifier {
   Status storage(const std::string& what, uint32_t index, BufferKind kind, uint64_t elements, uint64_t size,
                  bool sharded) {
     if (index >= static_cast<uint32_t>(plan_.buffers_size()))
-      return wrong(what, cat("its buffer is ", index, " of ", plan_.buffers_size()));
+      return wrong(what, indexError("its buffer", index, plan_.buffers_size()));
     const Buffer& buffer = plan_.buffers(static_cast<int>(index));
     std::string name = cat("buffer '", buffer.name(), "' ");
     if (!buffer.persistent() || buffer.kind() != kind)
@@ -168,10 +169,13 @@ class TableVerifier {
         return wrong(what, "its name is empty or taken");
       if (!isFloat(bucket.type())) return wrong(what, cat("its type is ", word(bucket.type())));
       if (bucket.elements() == 0 || bucket.elements() > kMaxBytes || bucket.elements() % ranks_ != 0)
-        return wrong(what, cat(bucket.elements(), " elements do not divide by ", ranks_, " ranks"));
+        return wrong(what, cat(bucket.elements(), " elements are not a positive multiple of the ", ranks_,
+                               " ranks, or are above 2^50"));
       if (ranks_ > 1 && bucket.trainable() && bucket.states_size() > 0 &&
           bucket.states_sharded() != (plan_.zero_stage() >= 1))
-        return wrong(what, cat("stage ", plan_.zero_stage(), " does not hold its optimizer state like this"));
+        return wrong(what, cat("stage ", plan_.zero_stage(),
+                               plan_.zero_stage() >= 1 ? " shards optimizer state, this bucket's is whole"
+                                                       : " keeps optimizer state whole, this bucket's is sharded"));
       if (ranks_ > 1 && bucket.parameters_sharded() && plan_.zero_stage() < 3)
         return wrong(what, cat("stage ", plan_.zero_stage(), " does not shard parameters"));
       if (!isFloat(gradientType(bucket)))
@@ -187,7 +191,7 @@ class TableVerifier {
                                     elementBytes(bucket.type()), bucket.parameters_sharded()));
       std::set<std::string> states;
       for (const State& state : bucket.states()) {
-        std::string whatState = cat(what, ", state '", state.name().substr(0, 120), "'");
+        std::string whatState = cat(what, ", state '", shortName(state.name()), "'");
         if (state.name().empty() || state.name() == "parameter" || state.name().find('/') != std::string::npos ||
             !states.insert(state.name()).second)
           return wrong(whatState, "its name is empty, taken or has a '/' in it");
@@ -207,7 +211,7 @@ class TableVerifier {
       if (parameter.name().empty() || !names.insert(parameter.name()).second)
         return wrong(what, "its name is empty or taken");
       if (parameter.bucket() >= static_cast<uint32_t>(plan_.buckets_size()))
-        return wrong(what, cat("its bucket is ", parameter.bucket(), " of ", plan_.buckets_size()));
+        return wrong(what, indexError("its bucket", parameter.bucket(), plan_.buckets_size()));
       const Bucket& bucket = plan_.buckets(static_cast<int>(parameter.bucket()));
       if (parameter.type() != bucket.type() || parameter.trainable() != bucket.trainable())
         return wrong(what, "its type or trainability is not its bucket's");
@@ -248,7 +252,7 @@ class TableVerifier {
     std::vector<int64_t> sorted(parameter.permutation().begin(), parameter.permutation().end());
     std::sort(sorted.begin(), sorted.end());
     for (size_t i = 0; i < sorted.size(); ++i)
-      if (sorted[i] != static_cast<int64_t>(i)) return wrong(what, "its permutation is none");
+      if (sorted[i] != static_cast<int64_t>(i)) return wrong(what, "its permutation does not list each dimension once");
     if (parameter.permutation_size() != parameter.shape_size())
       return wrong(what, "its permutation does not fit its shape");
     return {};
@@ -259,7 +263,7 @@ class TableVerifier {
       const Constant& constant = plan_.constants(i);
       std::string what = cat("constant ", i);
       if (constant.buffer() >= static_cast<uint32_t>(plan_.buffers_size()))
-        return wrong(what, cat("its buffer is ", constant.buffer(), " of ", plan_.buffers_size()));
+        return wrong(what, indexError("its buffer", constant.buffer(), plan_.buffers_size()));
       const Buffer& buffer = plan_.buffers(static_cast<int>(constant.buffer()));
       if (!buffer.persistent() || buffer.kind() != CONSTANTS)
         return wrong(what, cat("buffer '", buffer.name(), "' is not a persistent buffer of constants"));
@@ -282,8 +286,8 @@ class TableVerifier {
       if (!count || *count == 0 || input.shape_size() == 0)
         return wrong(what, cat("its shape is ", shapeText(shapeOf(input))));
       if (input.shape(0) != plan_.batch() / plan_.ranks())
-        return wrong(what, cat("a rank has ", input.shape(0), " rows of it, and ", plan_.batch() / plan_.ranks(),
-                               " of the batch"));
+        return wrong(what, cat("it has ", input.shape(0), " rows on a rank, the batch gives a rank ",
+                               plan_.batch() / plan_.ranks()));
     }
     return {};
   }

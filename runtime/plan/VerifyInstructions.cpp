@@ -10,6 +10,7 @@
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Unrolled.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
 
@@ -20,10 +21,6 @@ constexpr int kMaxOperands = 256;
 constexpr int64_t kMaxRows = int64_t{1} << 48;
 // What a GPU loads or stores at a time.
 constexpr uint64_t kVectorBytes = 16;
-
-struct Range {  // of the arena, all ranks' operands together
-  uint64_t begin, end;
-};
 
 // Those of the plan's images; the CPU if it has none.
 Devices devicesOf(const Plan& plan) {
@@ -67,21 +64,17 @@ class InstructionVerifier {
   uint64_t address(const Operand& operand) const {
     return plan_.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();
   }
-  Range range(const Operand& operand) const {
-    uint64_t begin = address(operand);
-    return {begin, begin + operand.bytes() + operand.shard_stride() * (ranks_ - 1)};
-  }
 
   Status operand(const char* name, int index, const Operand& operand) const {
     std::string what = index < 0 ? name : cat(name, " ", index);
     if (operand.buffer() >= static_cast<uint32_t>(plan_.buffers_size()))
-      return wrong(cat(what, " is in buffer ", operand.buffer(), " of ", plan_.buffers_size()));
+      return wrong(indexError(cat(what, "'s buffer"), operand.buffer(), plan_.buffers_size()));
     const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
     if (operand.access() < READ || operand.access() > READ_WRITE) return wrong(cat(what, " has no access"));
     if (operand.offset() > kMaxBytes || operand.bytes() > kMaxBytes || operand.shard_stride() > kMaxBytes / ranks_ ||
         operand.offset() + operand.bytes() + operand.shard_stride() * (ranks_ - 1) > buffer.bytes())
       return wrong(cat(what, ", ", operand.bytes(), " bytes at ", operand.offset(), " + rank * ",
-                       operand.shard_stride(), ", lies outside buffer '", buffer.name().substr(0, 120), "' of ",
+                       operand.shard_stride(), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
     return {};
   }
@@ -99,7 +92,7 @@ class InstructionVerifier {
 
   Status instruction(const Instruction& instruction) {
     if (instruction.stream() >= static_cast<uint32_t>(plan_.streams_size()))
-      return wrong(cat("its stream is ", instruction.stream(), " of ", plan_.streams_size()));
+      return wrong(indexError("its stream", instruction.stream(), plan_.streams_size()));
     SHEAF_RETURN_IF_ERROR(update(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
@@ -122,12 +115,12 @@ class InstructionVerifier {
       case Instruction::KIND_NOT_SET:
         break;
     }
-    return wrong("it does nothing");
+    return wrong("it has no kind");
   }
 
   Status kernel(const KernelLaunch& launch) const {
     if (launch.kernel() >= static_cast<uint32_t>(plan_.kernels_size()))
-      return wrong(cat("its kernel is ", launch.kernel(), " of ", plan_.kernels_size()));
+      return wrong(indexError("its kernel", launch.kernel(), plan_.kernels_size()));
     const Kernel& kernel = plan_.kernels(static_cast<int>(launch.kernel()));
     if (launch.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
     if (launch.operands_size() != kernel.operand_bytes_size())
@@ -183,7 +176,7 @@ class InstructionVerifier {
   }
 
   Status event(uint32_t event) const {
-    return event < plan_.events() ? Status() : wrong(cat("its event is ", event, " of ", plan_.events()));
+    return event < plan_.events() ? Status() : wrong(indexError("its event", event, plan_.events()));
   }
 
   Status collective(const Collective& collective) const {
@@ -195,11 +188,11 @@ class InstructionVerifier {
       return wrong(cat("a collective cannot sum elements of type ", word(collective.type())));
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())
-      return wrong(cat("its communicator is ", collective.communicator(), " of ", plan_.communicators()));
+      return wrong(indexError("its communicator", collective.communicator(), plan_.communicators()));
     if (collective.count() == 0 || collective.count() > kMaxBytes / ranks_ / size)
       return wrong(cat(collective.count(), " elements are out of range"));
     if (!collective.bucket().empty() && !buckets_.count(collective.bucket()))
-      return wrong(cat("its bucket '", collective.bucket().substr(0, 120), "' is not in the plan"));
+      return wrong(cat("its bucket '", shortName(collective.bucket()), "' is not in the plan"));
     uint64_t part = collective.count() * size, whole = part * ranks_;
     const Operand& source = collective.source();
     const Operand& destination = collective.destination();
@@ -208,7 +201,7 @@ class InstructionVerifier {
         typed("its destination", destination, collective.op() == ALL_GATHER ? whole : part, size, WRITE));
     // Other ranks read the source while this rank writes its destination: they may share bytes only where each rank's
     // part is in its own place.
-    Range from = range(source), to = range(destination);
+    const ArenaRange from = arenaRange(plan_, source), to = arenaRange(plan_, destination);
     if (from.begin < to.end && to.begin < from.end) {
       const bool many = ranks_ > 1;
       bool inPlace = address(source) == address(destination);
@@ -224,7 +217,7 @@ class InstructionVerifier {
 
   Status input(const ReadInput& read) const {
     if (read.input() >= static_cast<uint32_t>(plan_.inputs_size()))
-      return wrong(cat("its input is ", read.input(), " of ", plan_.inputs_size()));
+      return wrong(indexError("its input", read.input(), plan_.inputs_size()));
     const Input& input = plan_.inputs(static_cast<int>(read.input()));
     uint64_t size = elementBytes(input.type());
     return typed("its destination", read.destination(), *elementCount(shapeOf(input)) * size, size, WRITE);
@@ -242,7 +235,7 @@ class InstructionVerifier {
     uint32_t update = instruction.updates_bucket();
     if (update == 0) return {};
     if (update > static_cast<uint32_t>(plan_.buckets_size()))
-      return wrong(cat("it updates bucket ", update - 1, " of ", plan_.buckets_size()));
+      return wrong(indexError("its updated bucket", update - 1, plan_.buckets_size()));
     const Bucket& bucket = plan_.buckets(static_cast<int>(update - 1));
     if (section_ != "body" || updated_[update - 1])
       return wrong(cat("bucket '", bucket.name(), "' is updated twice, or outside the body"));

@@ -182,7 +182,7 @@ double Profile::bestMemoryBandwidth() const {
 }
 
 template <typename Visit>
-void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const {
+void Profile::forEachLink(plan::CollectiveOp op, int64_t ranks, Visit visit) const {
   const bool network = nodes(ranks) > 1;
   auto fits = [&](const LinkCost& link) {
     return link.network == network && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
@@ -200,18 +200,18 @@ void Profile::forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) cons
       visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / static_cast<double>(ranks) : 1);
 }
 
-double Profile::wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const {
+double Profile::latencyOf(const LinkCost& link, plan::CollectiveOp op, int64_t ranks) const {
   const double between = static_cast<double>(nodes(ranks) - 1), within = static_cast<double>(ranks - 1) - between;
-  return way.latency + (op == plan::ALL_REDUCE ? 2 : 1) * (within * way.hop + between * way.networkHop);
+  return link.latency + (op == plan::ALL_REDUCE ? 2 : 1) * (within * link.hop + between * link.networkHop);
 }
 
 double Profile::seconds(const Transfer& transfer) const {
   if (transfer.ranks <= 1) return compute().overhead;
   const double bytes = static_cast<double>(transfer.bytes), part = bytes / static_cast<double>(transfer.ranks);
   double least = HUGE_VAL;
-  forEachWay(transfer.op, transfer.ranks, [&](const LinkCost& way, double scale) {
-    least = std::min(least, wayLatency(way, transfer.op, transfer.ranks) +
-                                sentOf(transfer.op, transfer.ranks) * bytes / (way.bandwidth.at(part) * scale));
+  forEachLink(transfer.op, transfer.ranks, [&](const LinkCost& link, double scale) {
+    least = std::min(least, latencyOf(link, transfer.op, transfer.ranks) +
+                                sentOf(transfer.op, transfer.ranks) * bytes / (link.bandwidth.at(part) * scale));
   });
   return least;
 }
@@ -219,8 +219,8 @@ double Profile::seconds(const Transfer& transfer) const {
 double Profile::bestLinkBandwidth(int64_t ranks) const {
   double best = 0;
   for (const plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
-    forEachWay(op, ranks, [&](const LinkCost& way, double scale) {
-      for (const auto& [size, bandwidth] : way.bandwidth.points) best = std::max(best, bandwidth * scale);
+    forEachLink(op, ranks, [&](const LinkCost& link, double scale) {
+      for (const auto& [size, bandwidth] : link.bandwidth.points) best = std::max(best, bandwidth * scale);
     });
   return best;
 }

@@ -150,8 +150,8 @@ class Profile {
   double share() const;
   // Calls visit(entry, scale) for the entries that fit best; their bandwidth is to be multiplied by `scale`.
   template <typename Visit>
-  void forEachWay(plan::CollectiveOp op, int64_t ranks, Visit visit) const;
-  double wayLatency(const LinkCost& way, plan::CollectiveOp op, int64_t ranks) const;
+  void forEachLink(plan::CollectiveOp op, int64_t ranks, Visit visit) const;
+  double latencyOf(const LinkCost& link, plan::CollectiveOp op, int64_t ranks) const;
 
   ProfileData data_;
 };

@@ -141,7 +141,7 @@ ncclResult_t add(const void* address, size_t count, ncclDataType_t type, int pee
 }
 
 // Element i's terms are added as a ring would: each part begins at another rank. If all lies in symmetric windows, the
-// switch adds them, in an order that nobody knows: here without rounding between. Only f32, which the tests need.
+// switch adds them, in an unspecified order: here without rounding between. Only f32, which the tests need.
 ncclResult_t sum(const char* function, const void* source, void* destination, size_t first, size_t count, size_t all,
                  ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   Use use(comm, function);

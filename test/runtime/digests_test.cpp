@@ -161,7 +161,7 @@ const Change kAttacks[] = {
     {"KernelsExchanged", [](Plan& p) { p.mutable_kernels()->SwapElements(0, 1); },
      "kernel 'decay' (table kernels, entry 0)"},
     {"LaunchOfAnotherKernel", [](Plan& p) { p.mutable_body(p.body_size() - 2)->mutable_kernel()->set_kernel(0); },
-     "what a step makes of the state 'variance' of bucket 'all' (table dataflow, entry 5)"},
+     "the updated state 'variance' of bucket 'all' (table dataflow, entry 5)"},
     {"KernelInPlace",
      [](Plan& p) {
        for (int i = 0; i < 4; ++i) p.mutable_kernels(1)->add_in_place(1);

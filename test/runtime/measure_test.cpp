@@ -210,8 +210,8 @@ TEST(Probe, IsAPlanThatIsVerifiedAndProved) {
   const std::vector<plan::SampleKernel> samples = plan::samplesOf(plan);
   ASSERT_EQ(samples.size(), static_cast<size_t>(plan.kernels_size()));
   EXPECT_EQ(samples[1].kernel, 1);
-  EXPECT_EQ(samples[1].placeOf, (std::vector<int>{-1, 0}));
-  EXPECT_EQ(samples[2].placeOf, (std::vector<int>{-1, -1}));
+  EXPECT_EQ(samples[1].sharesWith, (std::vector<int>{-1, 0}));
+  EXPECT_EQ(samples[2].sharesWith, (std::vector<int>{-1, -1}));
 }
 
 TEST(Probe, IsNothingThatTrains) {
@@ -288,7 +288,7 @@ TEST(Measure, TellsLinksWithinNodesFromThoseBetweenThem) {
 
 TEST(Measure, EndsWhenItIsAskedTo) {
   MeasureOptions options = gpuOptions();
-  options.goOn = [] { return Status::error("enough"); };
+  options.checkInterrupt = [] { return Status::error("enough"); };
   FormulaDevice device({});
   EXPECT_EQ(measureMachine(device, options).status().message(), "enough");
 }

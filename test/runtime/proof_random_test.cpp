@@ -5,9 +5,9 @@
 
 #include <random>
 
-#include "runtime/plan/Contents.h"
 #include "runtime/plan/Dataflow.h"
-#include "runtime/plan/Operands.h"
+#include "runtime/plan/InitialisedReads.h"
+#include "runtime/plan/OperandOverlap.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Unrolled.h"
 #include "test/mutants/Oracle.h"
@@ -162,7 +162,8 @@ TEST(RandomPlans, WhatTheInductionRefusesIsMostlyWrong) {
   for (uint32_t seed = 0; seed < 90000; ++seed) {
     const Plan plan = RandomPlan(seed, 1).plan;
     const plan::Places places(plan);
-    if (!plan::checkOperands(places).ok() || !plan::checkContents(plan::Unrolled(plan), places).ok()) continue;
+    if (!plan::checkOperandOverlap(places).ok() || !plan::checkInitialisedReads(plan::Unrolled(plan), places).ok())
+      continue;
     if (plan::followDataflow(places).induction.ok()) continue;
     ++refused;
     confirmed += !mutants::faultOfManySteps(plan, kSteps).empty();

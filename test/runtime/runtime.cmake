@@ -3,7 +3,7 @@
 sheaf_add_gtest(runtime_test
   SOURCES
     digests_test.cpp exec_parts_test.cpp exec_run_test.cpp happens_before_test.cpp io_checkpoint_test.cpp io_data_test.cpp io_formats_test.cpp plan_test.cpp
-    proof_test.cpp step_work_test.cpp
+    proof_places_test.cpp proof_test.cpp step_work_test.cpp
     ${PROJECT_SOURCE_DIR}/tools/sheaf-run/Options.cpp
   LIBS SheafExec SheafOptions)
 add_dependencies(runtime_test sheaf_cpu)
@@ -14,7 +14,9 @@ sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 
 # The proof against runs of many steps.
-sheaf_add_gtest(proof_random_test SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp LIBS SheafPlan)
+sheaf_add_gtest(proof_random_test
+  SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp ${PROJECT_SOURCE_DIR}/test/mutants/OracleInstructions.cpp
+  LIBS SheafPlan)
 
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)

@@ -92,15 +92,16 @@ TEST(StepWork, AFloorIsNoMoreThanWhatInstructionsDo) {
   };
   EXPECT_EQ(refused([](plan::StepWork& floor) { floor.mutable_products(0)->set_flops(512); }), "");
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.mutable_products(0)->set_flops(513); }),
-              AllOf(HasSubstr("the plan is wrong: floor: it states 513 flops of f32 products"), HasSubstr("with 512")));
+              AllOf(HasSubstr("the plan is wrong: floor: it states 513 flops of f32 products"),
+                    HasSubstr("more than the 512 of the plan's own instructions")));
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.mutable_products(0)->set_tf32(true); }),
               HasSubstr("of tf32 products"));
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.mutable_products(0)->set_type(plan::ElementType(77)); }),
-              HasSubstr("products 0 are of no type"));
+              HasSubstr("entry 0 of its products has a type"));
   EXPECT_THAT(refused([](plan::StepWork& floor) { *floor.add_products() = floor.products(0); }),
               HasSubstr("products of f32 are given twice"));
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.set_state_bytes(645); }),
-              AllOf(HasSubstr("645 bytes that updates read and write"), HasSubstr("with 644")));
+              AllOf(HasSubstr("645 bytes that updates read and write"), HasSubstr("more than the 644 of")));
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.set_reduced_bytes(513); }), HasSubstr("513 bytes reduced"));
   EXPECT_THAT(refused([](plan::StepWork& floor) { floor.set_gathered_bytes(513); }), HasSubstr("513 bytes gathered"));
 }

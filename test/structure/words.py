@@ -67,7 +67,6 @@ ALLOWED = {
         "test/runtime/device_attention_test.cpp": "a distance between tokens",
     },
     "nobody|somebody|everybody|whoever|whosoever": {
-        "runtime/plan/Contents.cpp": "kNobody, a writer that does not exist",
         "test/runtime/io_formats_test.cpp": "a published test vector of XXH64",
     },
 }

@@ -92,7 +92,7 @@ TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {
 
 TEST(Options, RequiredOnesAreAskedFor) {
   Table asking = table();
-  asking.sections[0].options[0].question = "how many are there?";
+  asking.sections[0].options[0].whenMissing = "how many are there?";
   for (const Arguments& without : {Arguments{"in"}, Arguments{"in", "--name", "this", "--size", "1KiB"}}) {
     Settings settings;
     EXPECT_EQ(asking.parse(without, &settings).status().message(), "--count N is missing: how many are there?");
@@ -116,7 +116,7 @@ TEST(Options, HelpHasSyntaxRangeAndDefault) {
   EXPECT_THAT(help, HasSubstr("  --rate X                How fast. (above 0; default: as fast as it goes)\n"));
   EXPECT_THAT(help, HasSubstr("  --color red|green       Which. (default: green)\n"));
   EXPECT_THAT(help, HasSubstr("  --label TEXT            A label. (may be given several times)\n"));
-  EXPECT_THAT(help, HasSubstr("  --loud                  Make noise. (goes with --name)\n"));
+  EXPECT_THAT(help, HasSubstr("  --loud                  Make noise. (may be combined only with --name)\n"));
   EXPECT_THAT(help, HasSubstr("  --unsafe                Take risks.\n"));
   EXPECT_THAT(help, Not(HasSubstr("--version")));
   EXPECT_THAT(table().markdown(), HasSubstr("| `--color red\\|green` | Which. | default: green |\n"));

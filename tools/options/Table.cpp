@@ -25,10 +25,11 @@ std::string synopsis(const Option& option) {
 std::string facts(const Table& table, const Option& option) {
   std::string text = option.range;
   auto add = [&](const std::string& fact) { text += (text.empty() ? "" : "; ") + fact; };
-  if (!option.question.empty()) add("required");
+  if (!option.whenMissing.empty()) add("required");
   if (!option.fallback.empty()) add("default: " + option.fallback);
   if (option.repeats) add("may be given several times");
-  if (auto mode = table.modes.find(option.name); mode != table.modes.end()) add("goes with " + listText(mode->second));
+  if (auto mode = table.modes.find(option.name); mode != table.modes.end())
+    add("may be combined only with " + listText(mode->second));
   return text;
 }
 
@@ -146,8 +147,8 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
   if (!positional.syntax.empty() && positional.text(target).empty())
     return Status::error(cat("no ", positional.syntax, " is given; usage: ", usage.front()));
   for (const Option& row : rows)
-    if (!row.question.empty() && !given.has(row.name))
-      return Status::error(cat(synopsis(row), " is missing: ", row.question));
+    if (!row.whenMissing.empty() && !given.has(row.name))
+      return Status::error(cat(synopsis(row), " is missing: ", row.whenMissing));
   for (const auto& [mode, allowed] : modes) {
     if (!given.has(mode)) continue;
     for (const std::string& name : given.options)

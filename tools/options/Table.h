@@ -15,20 +15,20 @@ using Arguments = std::vector<std::string>;
 
 // One row: an option, and where its value goes. Rows.h makes them.
 struct Option {
-  std::string name;      // "--ranks"
-  std::string syntax;    // what stands for its value in help, as in "N"; empty: a flag
-  std::string takes;     // the values that it takes, as in "an integer from 1 to 65536"
-  std::string range;     // the same where help is to say so, as in "1 to 65536"; empty: the syntax says it
-  std::string fallback;  // the default, as help shows it; empty: there is none
-  std::string help;      // a sentence or two
-  std::string question;  // not empty: the option is required, and this is what its absence leaves open
-  bool repeats = false;  // may be given more than once
+  std::string name;         // "--ranks"
+  std::string syntax;       // what stands for its value in help, as in "N"; empty: a flag
+  std::string takes;        // the values that it takes, as in "an integer from 1 to 65536"
+  std::string range;        // the same where help is to say so, as in "1 to 65536"; empty: the syntax says it
+  std::string fallback;     // the default, as help shows it; empty: there is none
+  std::string help;         // a sentence or two
+  std::string whenMissing;  // not empty: the option is required; the end of the error if it is missing
+  bool repeats = false;     // may be given more than once
   // Reads a value into the table's target; a flag gets an empty text. Errors say what was expected, not where.
   std::function<Status(void* target, const std::string& text)> set;
 
   // Replaces the default that help shows: for a value that stands for a choice made later.
   Option&& defaultsTo(std::string text) && { return fallback = std::move(text), std::move(*this); }
-  Option&& required(std::string text) && { return question = std::move(text), std::move(*this); }
+  Option&& required(std::string text) && { return whenMissing = std::move(text), std::move(*this); }
 };
 
 struct Section {

@@ -27,12 +27,12 @@ uint64_t bytesOf(mlir::Type type) {
 // index it writes.
 plan::SampleKernel sampleOf(train::FusionOp fusion, int kernel, bool inPlace) {
   plan::SampleKernel sample{kernel, {}};
-  sample.placeOf.assign(fusion->getNumOperands(), -1);
+  sample.sharesWith.assign(fusion->getNumOperands(), -1);
   std::vector<int64_t> free(fusion.getElementwise().begin(), fusion.getElementwise().end());
   for (mlir::Type type : fusion.getResultTypes()) {
     auto at = std::find_if(free.begin(), free.end(),
                            [&](int64_t i) { return inPlace && fusion.getOperands()[i].getType() == type; });
-    sample.placeOf.push_back(at == free.end() ? -1 : static_cast<int>(*at));
+    sample.sharesWith.push_back(at == free.end() ? -1 : static_cast<int>(*at));
     if (at != free.end()) free.erase(at);
   }
   return sample;

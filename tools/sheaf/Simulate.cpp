@@ -46,8 +46,8 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   const std::vector<Dependence> data = dataDependences(plan, loop);
   // What a limit forces is known of the plan's own number of ranks, whose bytes it has.
   const bool limited = result.peak <= result.limit && machine.ranks() == plan.ranks();
-  const MemoryBound effect = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
-  result.bound = boundOf(loop.loop, data, limited ? &effect : nullptr);
+  const MemoryBound memory = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
+  result.bound = boundOf(loop.loop, data, limited ? &memory : nullptr);
   result.floor = floorOf(plan, machine);
   result.live = liveBytes(model, orderOf(model));
   for (size_t op = 0; op < loop.instructions.size(); ++op)

@@ -27,16 +27,14 @@ uint64_t alignedUp(uint64_t bytes) {
 uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, int64_t nodes) {
   const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
   uint64_t need = 0;
-  auto look = [&](const plan::Instruction& instruction) {
+  plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
     const plan::Collective& collective = instruction.collective();
     if (!instruction.has_collective() || collective.communicator() != communicator) return;
     uint64_t bytes = collective.count() * comm::elementBytes(collective.type());
     if (collective.op() == plan::REDUCE_SCATTER) need = std::max(need, bytes);
     if (collective.op() == plan::ALL_REDUCE)
       need = std::max(need, bytes <= kSmallBytes ? bytes : bytes / ranks + comm::elementBytes(collective.type()));
-  };
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()})
-    for (const plan::Instruction& instruction : *section) look(instruction);
+  });
   const uint64_t others = ranks - ranks / static_cast<uint64_t>(nodes);
   return alignedUp(std::min(need, std::max(kExchangeBytes / std::max<uint64_t>(others, 1), kMinSlotBytes)));
 }

@@ -24,15 +24,16 @@ uint64_t arenaBytes(const plan::Plan& plan) {
 }
 
 Status makeFunctions(const plan::Plan& plan, World& world) {
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()}) {
-    for (const plan::Instruction& instruction : *section) {
-      if (!instruction.has_call()) continue;
-      Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
-      if (!function.ok()) return Status::error(instruction.label() + ": " + function.status().message());
+  Status status;
+  plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
+    if (!status.ok() || !instruction.has_call()) return;
+    Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
+    if (function.ok())
       world.functions.emplace(&instruction, std::move(*function));
-    }
-  }
-  return Status();
+    else
+      status = Status::error(instruction.label() + ": " + function.status().message());
+  });
+  return status;
 }
 
 // A rank's state of a communicator's rendezvous, between processes.

@@ -99,8 +99,8 @@ double boundOf(const StepModel& model, uint64_t limit) {
   Loop loop;
   loop.slowdown = model.slowdown;
   for (const Node& node : model.nodes) loop.ops.push_back({node.unit, node.stream, node.seconds});
-  const MemoryBound effect = limit > 0 ? memoryBoundOf(model, model.dependences, limit) : MemoryBound{};
-  return schedule::boundOf(loop, model.dependences, limit > 0 ? &effect : nullptr).seconds;
+  const MemoryBound memory = limit > 0 ? memoryBoundOf(model, model.dependences, limit) : MemoryBound{};
+  return schedule::boundOf(loop, model.dependences, limit > 0 ? &memory : nullptr).seconds;
 }
 
 struct Gaps {

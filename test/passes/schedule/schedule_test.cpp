@@ -136,8 +136,8 @@ double median(std::vector<double> values) {
 Bound boundOf(const StepModel& model, uint64_t limit) {
   Loop loop;
   for (const Node& node : model.nodes) loop.ops.push_back({node.unit, node.stream, node.seconds});
-  const MemoryBound effect = limit > 0 ? memoryBoundOf(model, model.dependences, limit) : MemoryBound{};
-  return schedule::boundOf(loop, model.dependences, limit > 0 ? &effect : nullptr);
+  const MemoryBound memory = limit > 0 ? memoryBoundOf(model, model.dependences, limit) : MemoryBound{};
+  return schedule::boundOf(loop, model.dependences, limit > 0 ? &memory : nullptr);
 }
 
 // The precision of the exact search.
@@ -229,12 +229,12 @@ StepModel gatheredTwice() {
 TEST(Bound, UnderALimitCountsWhatItForces) {
   const StepModel model = gatheredTwice();
   // With 110 bytes in use only 40 of the first gather's 100 bytes can stay, and the second's do not fit.
-  const MemoryBound effect = memoryBoundOf(model, model.dependences, 150);
-  EXPECT_DOUBLE_EQ(effect.forced[3], 1.2);
-  EXPECT_EQ(effect.forced[0], 0);
-  ASSERT_FALSE(effect.excluded[3].empty());
-  EXPECT_TRUE(effect.excluded[3][1] && effect.excluded[3][2]);
-  EXPECT_FALSE(effect.excluded[3][4]);
+  const MemoryBound memory = memoryBoundOf(model, model.dependences, 150);
+  EXPECT_DOUBLE_EQ(memory.forced[3], 1.2);
+  EXPECT_EQ(memory.forced[0], 0);
+  ASSERT_FALSE(memory.excluded[3].empty());
+  EXPECT_TRUE(memory.excluded[3][1] && memory.excluded[3][2]);
+  EXPECT_FALSE(memory.excluded[3][4]);
   const Bound bound = boundOf(model, 150);
   EXPECT_STREQ(boundByName(bound.by), "memory");
   EXPECT_DOUBLE_EQ(bound.seconds, 8.5);  // one after the other

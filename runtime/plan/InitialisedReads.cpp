@@ -1,4 +1,4 @@
-#include "runtime/plan/Contents.h"
+#include "runtime/plan/InitialisedReads.h"
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/ByteMap.h"
@@ -6,23 +6,23 @@
 namespace sheaf::plan {
 namespace {
 
-constexpr int kNobody = -1;
+constexpr int kNone = -1;
 
-class Contents {
+class InitialisedReads {
  public:
-  Contents(const Unrolled& steps, const Places& places)
-      : steps_(steps), plan_(steps.plan()), places_(places), written_(places.spaces()) {}
+  InitialisedReads(const Unrolled& sequence, const Places& places)
+      : sequence_(sequence), plan_(sequence.plan()), places_(places), written_(places.spaces()) {}
 
   Status run() {
     state();
-    for (current_ = 0; current_ < steps_.size(); ++current_) {
-      if (steps_.isHost(current_)) {
+    for (current_ = 0; current_ < sequence_.size(); ++current_) {
+      if (sequence_.isHost(current_)) {
         arena_.clear();
         state();
         continue;
       }
-      // What an instruction reads it reads before it writes: of its own, no result lies on an operand but in place.
-      const std::vector<Place>& list = places_.of(*steps_[current_].instruction);
+      // Reads come before writes: no result lies on another operand of its instruction, except in place.
+      const std::vector<Place>& list = places_.of(*sequence_[current_].instruction);
       for (const Place& place : list)
         if (place.reads && !place.scratch) SHEAF_RETURN_IF_ERROR(read(place));
       for (const Place& place : list)
@@ -32,11 +32,11 @@ class Contents {
   }
 
  private:
-  // Bytes of the arena belong to the buffer through which they were last accessed for writing: to all of the operand's,
-  // so that a buffer loses what it has where another one writes in its gaps, and the reverse.
+  // An arena byte is owned by the buffer whose operand was last written there; gaps of a strided write count, so both
+  // buffers lose them.
   struct Owner {
-    int buffer = kNobody;
-    int writer = kNobody;  // the step that wrote last
+    int buffer = kNone;
+    int writer = kNone;  // the entry that wrote last
   };
 
   const Buffer& buffer(uint32_t index) const { return plan_.buffers(static_cast<int>(index)); }
@@ -46,7 +46,7 @@ class Contents {
     auto fill = [&](uint32_t index) {
       const uint64_t begin = buffer(index).offset(), bytes = buffer(index).bytes();
       arena_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Owner& owner) {
-        owner = {static_cast<int>(index), kNobody};
+        owner = {static_cast<int>(index), kNone};
       });
       mark(places_.spacesOf(index), places_.blocks(index, 0, bytes), true);
     };
@@ -66,33 +66,35 @@ class Contents {
   Status read(const Place& place) {
     Status status;
     const int index = static_cast<int>(place.buffer);
-    int writer = kNobody;
     ArenaRange range = arenaRange(plan_, *place.operand);
     arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, const Owner& owner) {
-      writer = owner.writer;
       if (!status.ok() || owner.buffer == index) return;
       status =
           wrong(place, begin - buffer(place.buffer).offset(), end - buffer(place.buffer).offset(),
-                owner.writer == kNobody ? "nothing has written" : cat(steps_.name(owner.writer), " has overwritten"));
+                owner.writer == kNone ? "nothing has written" : cat(sequence_.name(owner.writer), " has overwritten"));
     });
     const Places::Spaces spaces = places_.spacesOf(place);
     for (size_t space = spaces.begin; space < spaces.end; ++space)
-      for (const Block& block : place.whole)
+      for (const Block& block : place.accessed)
         written_[space].visit(block, [&](const Block& piece, bool written) {
           if (!status.ok() || written) return;
-          const uint64_t begin = places_.firstByte(place.buffer, piece);
-          status = wrong(place, begin, begin + piece.width,
-                         writer == kNobody ? "nothing has written" : cat(steps_.name(writer), " has written in part"));
+          const uint64_t base = buffer(place.buffer).offset(), first = base + places_.firstByte(place.buffer, piece);
+          arena_.visit(first, first + piece.width, [&](uint64_t begin, uint64_t end, const Owner& owner) {
+            if (!status.ok()) return;
+            status = wrong(place, begin - base, end - base,
+                           owner.writer == kNone ? "nothing has written"
+                                                 : cat(sequence_.name(owner.writer), " has written in part"));
+          });
         });
     return status;
   }
 
   Status wrong(const Place& place, uint64_t begin, uint64_t end, const std::string& why) const {
     const uint64_t base = buffer(place.buffer).offset();
-    const Instruction& reader = *steps_[current_].instruction;
+    const Instruction& reader = *sequence_[current_].instruction;
     const size_t operand = static_cast<size_t>(&place - places_.of(reader).data());
-    return Status::error(cat("the plan reads what was not written: ", steps_.name(current_), " reads bytes [", begin,
-                             ", ", end, ") of buffer '", buffer(place.buffer).name().substr(0, 120), "' ([",
+    return Status::error(cat("the plan reads what was not written: ", sequence_.name(current_), " reads bytes [", begin,
+                             ", ", end, ") of buffer '", shortName(buffer(place.buffer).name()), "' ([",
                              base + begin, ", ", base + end, ") of the arena) as ", Places::name(reader, operand),
                              ", which ", why));
   }
@@ -100,18 +102,18 @@ class Contents {
   void write(const Place& place) {
     const uint64_t base = buffer(place.buffer).offset();
     // Scratch has no defined contents after the call.
-    const int index = place.scratch ? kNobody : static_cast<int>(place.buffer);
+    const int index = place.scratch ? kNone : static_cast<int>(place.buffer);
     ArenaRange range = arenaRange(plan_, *place.operand);
     arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, Owner& owner) {
       // Of what the buffer has lost, or never had, nothing is written.
-      if (index != kNobody && owner.buffer != index)
+      if (index != kNone && owner.buffer != index)
         mark(places_.spacesOf(place.buffer), places_.blocks(place.buffer, begin - base, end - base), false);
       owner = {index, static_cast<int>(current_)};
     });
-    if (index != kNobody) mark(places_.spacesOf(place), place.written, true);
+    if (index != kNone) mark(places_.spacesOf(place), place.written, true);
   }
 
-  const Unrolled& steps_;
+  const Unrolled& sequence_;
   const Plan& plan_;
   const Places& places_;
   size_t current_ = 0;
@@ -121,8 +123,8 @@ class Contents {
 
 }  // namespace
 
-Status checkContents(const Unrolled& steps, const Places& places) {
-  return Contents(steps, places).run();
+Status checkInitialisedReads(const Unrolled& sequence, const Places& places) {
+  return InitialisedReads(sequence, places).run();
 }
 
 }  // namespace sheaf::plan

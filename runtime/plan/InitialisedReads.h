@@ -9,7 +9,7 @@ namespace sheaf::plan {
 
 // Checks that every byte read was written before through the same buffer, or is state or a constant. After the host has
 // used the arena only state and constants are defined. The error names the reader, the bytes and who has overwritten
-// them. For plans that checkOperands() accepts.
-Status checkContents(const Unrolled& steps, const Places& places);
+// them. For plans that checkOperandOverlap() accepts.
+Status checkInitialisedReads(const Unrolled& sequence, const Places& places);
 
 }  // namespace sheaf::plan

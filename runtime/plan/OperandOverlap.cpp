@@ -1,4 +1,4 @@
-#include "runtime/plan/Operands.h"
+#include "runtime/plan/OperandOverlap.h"
 
 #include <algorithm>
 #include <string>
@@ -11,9 +11,9 @@
 namespace sheaf::plan {
 namespace {
 
-class Operands {
+class OperandOverlap {
  public:
-  explicit Operands(const Places& places) : places_(places), plan_(places.plan()) {}
+  explicit OperandOverlap(const Places& places) : places_(places), plan_(places.plan()) {}
 
   Status run() {
     SHEAF_RETURN_IF_ERROR(section("prologue", plan_.prologue()));
@@ -36,26 +36,27 @@ class Operands {
   }
 
   Status wrong(const std::string& why) const {
-    return Status::error(cat("the plan is not proved: ", describe(plan_, section_, index_, *instruction_), ": ", why));
+    return Status::error(cat("the plan is refused: ", describe(plan_, section_, index_, *instruction_), ": ", why));
   }
 
   std::string name(size_t operand) const { return Places::name(*instruction_, operand); }
   std::string bufferName(const Place& place) const {
-    return cat("buffer '", plan_.buffers(static_cast<int>(place.buffer)).name().substr(0, 120), "'");
+    return cat("buffer '", shortName(plan_.buffers(static_cast<int>(place.buffer)).name()), "'");
   }
 
   Status parts(const Place& place, size_t index) const {
     const Operand& operand = *place.operand;
-    if (place.own && operand.offset() + operand.bytes() > operand.shard_stride())
+    if (place.rankPart && operand.offset() + operand.bytes() > operand.shard_stride())
       return wrong(cat(name(index), " is not within the rank's own part of ", bufferName(place), ": ", operand.bytes(),
                        " bytes at ", operand.offset(), " + rank * ", operand.shard_stride(),
                        " reach into the next rank's part"));
-    if (place.own && operand.shard_stride() != places_.period(place.buffer))
+    if (place.rankPart && operand.shard_stride() != places_.period(place.buffer))
       return wrong(cat(name(index), " divides ", bufferName(place), " into ranks' parts of ", operand.shard_stride(),
                        " bytes, another operand into parts of ", places_.period(place.buffer)));
     if (place.scattered)
-      return wrong(cat(name(index), " is written in more pieces than are followed: its rows in ", bufferName(place),
-                       " do not repeat as those of other operands there do"));
+      return wrong(cat(name(index), " is written in more than ", kMostPieces,
+                       " strided pieces that do not repeat with the other rows in ", bufferName(place),
+                       "; the proof does not follow so many"));
     return {};
   }
 
@@ -77,8 +78,9 @@ class Operands {
     if (instruction_->has_kernel())
       return x.access() != y.access() && x.access() != READ_WRITE && y.access() != READ_WRITE &&
              x.offset() == y.offset() && x.bytes() == y.bytes() && x.shard_stride() == y.shard_stride();
-    return Places::disjoint(a.writes ? a.written : a.whole, b.writes ? b.written : b.whole) &&
-           (!a.reads || Places::disjoint(a.whole, b.written)) && (!b.reads || Places::disjoint(b.whole, a.written));
+    return Places::disjoint(a.writes ? a.written : a.accessed, b.writes ? b.written : b.accessed) &&
+           (!a.reads || Places::disjoint(a.accessed, b.written)) &&
+           (!b.reads || Places::disjoint(b.accessed, a.written));
   }
 
   const Places& places_;
@@ -90,8 +92,8 @@ class Operands {
 
 }  // namespace
 
-Status checkOperands(const Places& places) {
-  return Operands(places).run();
+Status checkOperandOverlap(const Places& places) {
+  return OperandOverlap(places).run();
 }
 
 }  // namespace sheaf::plan
