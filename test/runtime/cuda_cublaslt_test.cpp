@@ -199,8 +199,8 @@ TEST_F(CublasLt, EpiloguesHaveTheirPointers) {
   }
 }
 
-// The answer to an epilogue that cuBLASLt has not for such a product is no product, whatever the status; a product that
-// is wrong in itself is an error.
+// The answer to an epilogue that cuBLASLt has not for such a product is the absence of a product, whatever the status;
+// a product that is wrong in itself is an error.
 TEST_F(CublasLt, EpiloguesThatAreRefusedAreNoProduct) {
   auto blas = Blas::open({});
   ASSERT_TRUE(blas.ok());
