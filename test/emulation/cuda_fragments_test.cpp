@@ -1,5 +1,5 @@
-// The emulated matrix instructions against CuTe's layouts (Fragments.h), which nobody here has written: each lane puts
-// its operands where CuTe says, and finds the product where CuTe says.
+// The emulated matrix instructions against CuTe's layouts (Fragments.h), an independent statement: each lane
+// puts its operands where CuTe says, and finds the product where CuTe says.
 #include <gtest/gtest.h>
 
 #include <cstdint>
