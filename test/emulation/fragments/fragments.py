@@ -34,6 +34,8 @@ def main():
         subprocess.run(["g++", "-std=c++17", "-w", f"-I{include}", f"-I{args.cuda}/include", f"-I{args.cuda}/include/cccl", HERE / "fragments.cpp", "-o", program],
                        check=True)
         made = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+        made = subprocess.run(["clang-format-14", f"--assume-filename={TABLE}"], input=made, check=True, capture_output=True,
+                              text=True).stdout
     if not args.check:
         TABLE.write_text(made)
     elif made != TABLE.read_text():
