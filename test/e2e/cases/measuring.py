@@ -66,7 +66,7 @@ def use(session, path, ranks):
     out = session.folder() / "scheduled.plan"
     model = ROOT / "test" / "models" / "gpt2-tiny.onnx"
     session.succeed("sheaf", "compile", model, "-o", out, "--batch", 8, "--ranks", ranks, "--profile", path)
-    session.succeed("sheaf", "fit", model, "--ranks", ranks, "--batch", 8, "--memory", "1GiB", "--profile", path)
+    session.succeed("sheaf", "fit", model, "--ranks", ranks, "--batch", 8, "--memory", "4GiB", "--profile", path)
 
 
 def gpu(session):
