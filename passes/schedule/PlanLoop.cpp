@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/plan/ByteMap.h"
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
