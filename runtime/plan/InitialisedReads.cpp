@@ -94,9 +94,8 @@ class InitialisedReads {
     const Instruction& reader = *sequence_[current_].instruction;
     const size_t operand = static_cast<size_t>(&place - places_.of(reader).data());
     return Status::error(cat("the plan reads what was not written: ", sequence_.name(current_), " reads bytes [", begin,
-                             ", ", end, ") of buffer '", shortName(buffer(place.buffer).name()), "' ([",
-                             base + begin, ", ", base + end, ") of the arena) as ", Places::name(reader, operand),
-                             ", which ", why));
+                             ", ", end, ") of buffer '", shortName(buffer(place.buffer).name()), "' ([", base + begin,
+                             ", ", base + end, ") of the arena) as ", Places::name(reader, operand), ", which ", why));
   }
 
   void write(const Place& place) {

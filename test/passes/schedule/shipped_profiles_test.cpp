@@ -41,8 +41,8 @@ TEST(ShippedProfiles, H100IsRealistic) {
   EXPECT_LT(linkRate, 1.003 * 360e9);
 }
 
-// Attention is that of runtime/device/cuda/kernels, which has not been measured: mma.sync, and seven products of tiles in
-// the backward pass where cuDNN computes five. So a third of cuDNN's rate at heads of 128, and 5/7 of a third.
+// Attention is that of runtime/device/cuda/kernels, which has not been measured: mma.sync, and seven products of tiles
+// in the backward pass where cuDNN computes five. So a third of cuDNN's rate at heads of 128, and 5/7 of a third.
 TEST(ShippedProfiles, H100HasTheSpeedOfOurAttention) {
   const Profile p = *loadProfile("h100");
   auto rate = [&](int64_t keys, bool gradient) {
