@@ -136,6 +136,23 @@ TEST(NcclRules, AllCommunicatorsAreAbortedAtOnce) {
               HasSubstr("has made no progress for 600 ms"));
 }
 
+// When a process is lost the others say where they were.
+TEST(NcclRules, ALostProcessIsReportedWithThePlace) {
+  Deadline deadline(std::chrono::seconds(30));
+  Variable noCopyEngines("SHEAF_NCCL_WINDOWS", "0");
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  Processes processes(builder.plan, 2);
+  if (::testing::Test::HasFailure()) return;
+  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+  std::thread lost([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    processes.group.lose("process 1 is gone");
+  });
+  const Status status = runBodies(builder.plan, processes.contexts[0])[0];
+  lost.join();
+  EXPECT_THAT(status.message(), HasSubstr("rank 0: process 1 is gone; it was at "));
+}
+
 // Copy engines that gather wait for the other GPUs, aborted or not: the process is given up, after a bounded time.
 TEST(NcclRulesDeathTest, AGatherThatCannotBeAbortedEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

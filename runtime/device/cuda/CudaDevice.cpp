@@ -167,7 +167,8 @@ class CudaDevice : public Device {
     world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
     if (options.aborted) world->abort.listen(options.aborted);
     SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
-    if (options.processes)
+    // NCCL's communicators listen themselves: they know where the rank is.
+    if (options.processes && options.ranks == world->localRanks)
       options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
         if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
       });

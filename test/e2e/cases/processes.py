@@ -34,9 +34,9 @@ def cases(session):
     yield Case("processes/damaged-state", lambda: damaged_state(session))
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
-        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a message"))
-    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT", {"SHEAF_TIMEOUT": 4 * session.slowdown}))
-    yield Case("processes/killed-over-sockets", lambda: lost(session, 2, signal.SIGKILL, "ended without a message", lambda rank: {"SHEAF_HOST": rank}))
+        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, ["ended without a message"]))
+    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, ["SHEAF_TIMEOUT"], {"SHEAF_TIMEOUT": 4 * session.slowdown}))
+    yield Case("processes/killed-over-sockets", lambda: lost(session, 2, signal.SIGKILL, ["ended without a message"], lambda rank: {"SHEAF_HOST": rank}))
     for hosts in ("abcd", "aabb"):
         yield Case(f"processes/hosts-{hosts}", lambda h=hosts: same_bits(session, 4, "torchrun", hosts=h))
     yield Case("processes/gpus", lambda: gpus(session))
@@ -317,7 +317,7 @@ def lost(session, victim, deed, words, environment=None, *arguments):
         for rank, process in enumerate(job.processes):
             errors = [line for line in process.error_text().splitlines() if "error" in line]
             if rank != victim:
-                expect(len(errors) == 1 and f"process {victim} (" in errors[0] and words in errors[0],
+                expect(len(errors) == 1 and f"process {victim} (" in errors[0] and all(word in errors[0] for word in words),
                        f"process {rank} says\n{process.error_text()}")
     return f"the others end after {seconds:.1f} s"
 
@@ -389,7 +389,7 @@ def gpu_of_two(session):
 
 
 def gpu_killed(session):
-    return lost(session, 2, signal.SIGKILL, "ended without a message", emulated(session), fat_plan(session), "--device", "cuda")
+    return lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"], emulated(session), fat_plan(session), "--device", "cuda")
 
 
 def gpu_abandoned(session):
