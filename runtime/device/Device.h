@@ -73,7 +73,7 @@ struct DeviceOptions {
   int64_t firstRank = 0;                    // of those that are in this process
   int64_t localRanks = 0;                   // how many are in this process; 0: all
   comm::ProcessGroup* processes = nullptr;  // if not all of them are; outlives the contexts
-  int64_t processesPerNode = 1;             // processes in a row that can share memory (comm/shared)
+  int64_t processesPerNode = 1;             // processes in a row that are on one node (comm/shared)
   int threadsPerRank = 1;                   // at most Plan.max_threads
   bool poison = false;                      // fill arenas with a pattern before use
   // On GPUs:
@@ -102,8 +102,8 @@ struct DeviceFacts {
 class Device {
  public:
   virtual ~Device() = default;
-  // For profiles. `processes`: as in DeviceOptions.
-  virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes) { return DeviceFacts(); }
+  // For profiles. `processes`: as in DeviceOptions. `severalNodes`: they are not all on one machine.
+  virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) { return DeviceFacts(); }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive
   // them and be verified.
   virtual Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

@@ -108,7 +108,8 @@ Status Job::end(Status status) {
   if (status.ok()) return group_->leave();
   {
     std::lock_guard lock(loss_->mutex);
-    if (!loss_->why.ok()) return loss_->why;
+    const std::string& lost = loss_->why.message();
+    if (!loss_->why.ok()) return status.message().find(lost) == std::string::npos ? loss_->why : status;
   }
   group_->fail(status.message());
   return status;

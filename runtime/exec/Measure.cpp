@@ -133,7 +133,7 @@ class Measurer {
   }
 
   Status describeGpus(Device& device) {
-    Expected<DeviceFacts> facts = device.facts(job_.group());
+    Expected<DeviceFacts> facts = device.facts(job_.group(), measured_.ranksPerNode < measured_.ranks);
     if (!facts.ok()) return facts.status();
     const bool share = job_.processes() == 1 && measured_.ranks > 1;
     measured_.machine = share ? cat(facts->name, ", which ", measured_.ranks, " ranks share")

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <memory>
@@ -80,7 +81,10 @@ class Run {
     return status;
   }
 
-  void logError(const Status& status) { log_.event("error", {{"message", status.message()}}); }
+  // Once: a run that is abandoned may have logged its error before.
+  void logError(const Status& status) {
+    if (!errorLogged_.exchange(true)) log_.event("error", {{"message", status.message()}});
+  }
 
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
@@ -368,6 +372,7 @@ class Run {
   std::optional<io::DataSource> data_;
   std::optional<io::Safetensors> weights_;
   RunLog log_;
+  std::atomic<bool> errorLogged_ = false;
   std::optional<Progress> progress_;
   std::vector<std::string> warnings_;
   std::vector<std::unique_ptr<RankContext>> ranks_;

@@ -102,6 +102,7 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
       else
         ledger.fail(stop.status());
     });
+  std::vector<Status> ends(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks_.size(); ++rank)
     threads.emplace_back([&, rank] {
@@ -109,17 +110,23 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
         ledger.fail(status);
         ranks_[rank]->abort(status.message());
         // What the streams still hold refers to this run: they must be empty before it ends.
-        (void)ranks_[rank]->synchronize();
+        ends[rank] = ranks_[rank]->synchronize();
       }
       ledger.rankDone();
     });
   StepResult result;
   while (ledger.nextResult(result)) report(result);
   for (std::thread& thread : threads) thread.join();
+  Status why = ledger.status();
+  // A vote that fails says which process is lost, and the device where its rank was then.
+  if (!why.ok() && options_.processes)
+    for (const Status& end : ends)
+      if (end.message().find(why.message()) != std::string::npos) why = end;
   // The others wait for a rank that failed, and a vote for them.
-  if (Status status = ledger.status(); !status.ok() && options_.processes) options_.processes->fail(status.message());
+  if (!why.ok() && options_.processes) options_.processes->fail(why.message());
   vote.reset();
-  SHEAF_RETURN_IF_ERROR(ledger.status());
+  if (!why.ok()) return why;
+  SHEAF_RETURN_IF_ERROR(ledger.status());  // of a vote since
   step_ = ledger.nextStep();
   updates_ = ledger.updates();
   badStep_ = ledger.badStep();

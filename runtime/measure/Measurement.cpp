@@ -49,7 +49,11 @@ DeviceOptions deviceOptions(const MeasureOptions& options, const RankSet& set) {
   device.aborted = options.aborted;
   device.abandon = options.abandon;
   device.processes = set.processes;
-  if (set.processes && set.ranks > 1) device.firstRank = set.processes->rank(), device.localRanks = 1;
+  if (set.processes && set.ranks > 1) {
+    device.firstRank = set.processes->rank();
+    device.localRanks = 1;
+    device.processesPerNode = std::min(set.ranks, options.ranksPerNode);
+  }
   return device;
 }
 

@@ -44,11 +44,6 @@ Memory& memory() {
   return memory;
 }
 
-size_t total() {
-  const char* bytes = std::getenv("SHEAF_EMULATED_MEMORY");
-  return bytes ? std::strtoull(bytes, nullptr, 10) : size_t{16} << 30;
-}
-
 cudaError_t allocate(std::map<const std::byte*, size_t>& ranges, void** address, size_t bytes) {
   size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   *address = bytes == 0 ? nullptr : std::aligned_alloc(kAlignment, rounded);
@@ -85,9 +80,14 @@ bool rightPlaces(const void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 }  // namespace
 
+size_t deviceMemory() {
+  const char* bytes = std::getenv("SHEAF_EMULATED_MEMORY");
+  return bytes ? std::strtoull(bytes, nullptr, 10) : size_t{16} << 30;
+}
+
 bool takeDeviceMemory(size_t bytes) {
   std::lock_guard lock(memory().mutex);
-  if (bytes > total() - std::min(total(), memory().used)) return false;
+  if (bytes > deviceMemory() - std::min(deviceMemory(), memory().used)) return false;
   memory().used += bytes;
   return true;
 }
@@ -124,7 +124,7 @@ extern "C" {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
   if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
-  *all = total();
+  *all = deviceMemory();
   *free = *all - std::min(*all, memory().used);
   return cudaSuccess;
 }

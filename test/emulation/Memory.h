@@ -14,6 +14,9 @@ cudaError_t releaseShareable(void* address);
 // The beginning of the shareable allocation that these bytes lie in, else null.
 const std::byte* shareableAllocation(const void* address, size_t bytes);
 
+// All of the GPU's.
+size_t deviceMemory();
+
 // Memory that a library takes for itself, counted only; false if there is not as much.
 bool takeDeviceMemory(size_t bytes);
 void giveDeviceMemory(size_t bytes);

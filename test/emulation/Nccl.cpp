@@ -20,6 +20,12 @@ namespace sheaf::emulation {
 namespace {
 
 constexpr size_t kCommunicatorBytes = 16 << 20;  // without connections
+constexpr size_t kPage = 2 << 20;                // of the symmetric address space
+
+bool is227() {
+  const char* version = std::getenv("SHEAF_EMULATED_NCCL");
+  return version && std::string_view(version) == "2.27";
+}
 
 std::chrono::milliseconds delay(const char* name) {
   const char* value = std::getenv(name);
@@ -183,22 +189,27 @@ ncclResult_t commWindowRegister(ncclComm_t comm, void* address, size_t bytes, nc
   const ncclResult_t begun = begin(comm, [=]() -> ncclResult_t {
     if (comm->shared->registrations < all || std::chrono::steady_clock::now() < done) return ncclInProgress;
     const char* begin = static_cast<const char*>(address);
-    comm->windows.push_back({begin, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0});
+    size_t offset = 0;
+    if (!takeSpace(*comm, bytes, &offset)) return ncclInternalError;
+    comm->windows.push_back({begin, bytes, (flags & NCCL_WIN_COLL_SYMMETRIC) != 0, offset});
     std::lock_guard lock(registry().mutex);
     registry().windows.emplace_back(comm, begin);
     *window = static_cast<ncclWindow_t>(address);
     return ncclSuccess;
   });
-  const char* version = std::getenv("SHEAF_EMULATED_NCCL");
-  return version && std::string_view(version) == "2.27" ? begun : ncclSuccess;
+  return is227() ? begun : ncclSuccess;
 }
 
 ncclResult_t commWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   Use use(comm, "ncclCommWindowDeregister");
   if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
+  if (std::getenv("SHEAF_EMULATED_NCCL_RELEASE_FAILS")) return ncclSystemError;
   const char* begin = reinterpret_cast<const char*>(window);
-  if (std::erase_if(comm->windows, [&](const Window& each) { return each.begin == begin; }) == 0)
-    return ncclInvalidArgument;
+  auto found =
+      std::find_if(comm->windows.begin(), comm->windows.end(), [&](auto& each) { return each.begin == begin; });
+  if (found == comm->windows.end()) return ncclInvalidArgument;
+  if (!is227()) comm->space.erase(found->offset);
+  comm->windows.erase(found);
   registry().remove(comm, begin);
   return ncclSuccess;
 }
@@ -231,6 +242,20 @@ ncclResult_t begin(ncclComm* comm, std::function<ncclResult_t()> job) {
   comm->pending = std::move(job);
   comm->asked = false;
   return ncclInProgress;
+}
+
+bool takeSpace(ncclComm& comm, size_t bytes, size_t* offset) {
+  const char* given = std::getenv("SHEAF_EMULATED_NCCL_SPACE");
+  const size_t all = given ? std::strtoull(given, nullptr, 10) : (deviceMemory() + kPage - 1) / kPage * kPage;
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  *offset = 0;
+  for (const auto& [begin, size] : comm.space) {
+    if (begin - *offset >= bytes) break;
+    *offset = begin + size;
+  }
+  if (*offset + bytes > all) return false;
+  comm.space[*offset] = bytes;
+  return true;
 }
 
 bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symmetric) {

@@ -218,6 +218,9 @@ ncclResult_t allGather(const void* source, void* destination, size_t count, nccl
   const size_t bytes = count * kTypeBytes[type], ranks = static_cast<size_t>(comm->ranks);
   const bool byCopyEngines = comm->ctaPolicy == NCCL_CTA_POLICY_ZERO && inWindow(*comm, source, bytes, true) &&
                              inWindow(*comm, destination, ranks * bytes, true);
+  size_t flags = 0;
+  if (byCopyEngines && !comm->hasFlags && !takeSpace(*comm, 1, &flags)) return ncclInternalError;
+  comm->hasFlags |= byCopyEngines;
   std::vector<Message> messages;
   for (int peer = 0; peer < comm->ranks; ++peer) {
     messages.push_back({comm, stream, true, peer, static_cast<char*>(const_cast<void*>(source)), bytes});

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -39,6 +40,7 @@ struct Window {
   const char* begin;
   size_t bytes;
   bool symmetric;
+  size_t offset;  // in the symmetric address space
 };
 
 }  // namespace sheaf::emulation
@@ -56,9 +58,11 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;
   std::set<int> connected;  // ranks
   std::vector<sheaf::emulation::Window> windows;
-  int registrations = 0;        // by this rank
-  std::atomic<int> graphs = 0;  // captured launches whose graphs are alive
-  std::mutex exchanging;        // one exchange at a time
+  int registrations = 0;           // by this rank
+  std::map<size_t, size_t> space;  // what is taken of the symmetric address space: offsets and bytes
+  bool hasFlags = false;           // of copy engines, from the first gather on
+  std::atomic<int> graphs = 0;     // captured launches whose graphs are alive
+  std::mutex exchanging;           // one exchange at a time
 
   sheaf::emulation::Mailbox& mailbox(int from, int to) const { return shared->mailboxes[from * ranks + to]; }
 };
@@ -88,6 +92,9 @@ ncclResult_t begin(ncclComm* comm, std::function<ncclResult_t()> job);
 
 // Whether the bytes lie in one window of the communicator.
 bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symmetric);
+
+// A place in the communicator's symmetric address space.
+bool takeSpace(ncclComm& comm, size_t bytes, size_t* offset);
 
 // Memory of a connection to and from a rank, or of the ring (-1), at its first use.
 ncclResult_t connect(ncclComm& comm, int rank);

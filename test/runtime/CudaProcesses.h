@@ -33,6 +33,7 @@ class Processes {
       mine.ranks = ranks;
       mine.firstRank = static_cast<int64_t>(rank);
       mine.localRanks = 1;
+      mine.processesPerNode = options.processesPerNode > 1 ? options.processesPerNode : ranks;
       mine.processes = members[rank].get();
       contexts[rank] = openCuda(plan, mine);
     });

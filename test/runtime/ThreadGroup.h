@@ -29,6 +29,15 @@ class ThreadGroup {
     std::lock_guard lock(mutex_);
     return failures_;
   }
+  // Tells the members that watch that a process is lost.
+  void lose(const std::string& why) {
+    std::vector<std::function<void(const Status&)>> watchers;
+    {
+      std::lock_guard lock(mutex_);
+      watchers.swap(watchers_);
+    }
+    for (const auto& lost : watchers) lost(Status::error(why));
+  }
 
  private:
   class Member : public comm::ProcessGroup {
@@ -41,7 +50,10 @@ class ThreadGroup {
     Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
       return group_.allGather(rank_, message);
     }
-    void watch(std::function<void(const Status&)>) override {}
+    void watch(std::function<void(const Status&)> lost) override {
+      std::lock_guard lock(group_.mutex_);
+      group_.watchers_.push_back(std::move(lost));
+    }
     void fail(const std::string& why) override {
       std::lock_guard lock(group_.mutex_);
       group_.failures_.push_back(why);
@@ -73,6 +85,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> messages_, gathered_, failures_;
+  std::vector<std::function<void(const Status&)>> watchers_;
   int64_t arrived_ = 0;
   uint64_t generation_ = 0;
 };

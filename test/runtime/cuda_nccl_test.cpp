@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/CudaProcesses.h"
@@ -16,6 +18,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -131,6 +136,23 @@ TEST(NcclRules, AllCommunicatorsAreAbortedAtOnce) {
               HasSubstr("has made no progress for 600 ms"));
 }
 
+// When a process is lost the others say where they were.
+TEST(NcclRules, ALostProcessIsReportedWithThePlace) {
+  Deadline deadline(std::chrono::seconds(30));
+  Variable noCopyEngines("SHEAF_NCCL_WINDOWS", "0");
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  Processes processes(builder.plan, 2);
+  if (::testing::Test::HasFailure()) return;
+  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+  std::thread lost([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    processes.group.lose("process 1 is gone");
+  });
+  const Status status = runBodies(builder.plan, processes.contexts[0])[0];
+  lost.join();
+  EXPECT_THAT(status.message(), HasSubstr("rank 0: process 1 is gone; it was at "));
+}
+
 // Copy engines that gather wait for the other GPUs, aborted or not: the process is given up, after a bounded time.
 TEST(NcclRulesDeathTest, AGatherThatCannotBeAbortedEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -150,21 +172,21 @@ TEST(NcclRulesDeathTest, AGatherThatCannotBeAbortedEndsTheProcess) {
           (void)runBodies(builder.plan, processes.contexts[0]);
           _exit(2);
         },
-        ::testing::ExitedWithCode(7), "abandoned: rank 0 has made no progress for 600 ms.*cannot be ended");
+        ::testing::ExitedWithCode(7), "abandoned: rank 0 has made no progress for 600 ms.*has not let go of the GPU");
 }
 
 // The errors with which two processes end.
-std::vector<std::string> openErrors(std::array<const plan::Plan*, 2> plans) {
+std::vector<std::string> openErrors(std::array<const plan::Plan*, 2> plans, DeviceOptions options = {}) {
   ThreadGroup group(2, std::chrono::seconds(2));
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
+    threads.emplace_back([&, rank, options]() mutable {
       std::unique_ptr<comm::ProcessGroup> member = group.member(rank);
-      DeviceOptions options;
       options.ranks = 2;
       options.firstRank = rank;
       options.localRanks = 1;
+      options.processesPerNode = 2;
       options.processes = member.get();
       errors[static_cast<size_t>(rank)] = cudaOpenError(*plans[static_cast<size_t>(rank)], options);
     });
@@ -176,9 +198,86 @@ TEST(NcclRules, ProcessesUseNcclInTheSameWay) {
   Deadline deadline(std::chrono::seconds(60));
   PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64), sums;
   sums.plan.set_ranks(2);  // no gathers, so no windows
-  for (const std::string& error : openErrors({&builder.plan, &sums.plan}))
-    EXPECT_THAT(error, AllOf(HasSubstr("process 0 has NCCL"), HasSubstr("with windows, process 1 has NCCL"),
-                             HasSubstr("without windows (SHEAF_NCCL_WINDOWS)")));
+  std::atomic<int> aborted = 0;
+  DeviceOptions options;
+  options.aborted = [&] { ++aborted; };
+  for (const std::string& error : openErrors({&builder.plan, &sums.plan}, options))
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("process 0 has NCCL"), ContainsRegex("with windows, one node.*process 1 has NCCL"),
+                      ContainsRegex("without windows, one node.*SHEAF_NCCL_WINDOWS")));
+  EXPECT_EQ(aborted, 2);  // communicators are not closed in order: that would wait for each other
+}
+
+// The bits of NCCL's ring are promised; the environment may not choose otherwise.
+TEST(NcclRules, RingOrderIsNotTakenBackByTheEnvironment) {
+  Deadline deadline(std::chrono::seconds(60));
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  DeviceOptions options;
+  options.reduceOrder = plan::Training::RING;
+  for (const auto& [name, value] : {std::pair("NCCL_ALGO", "Tree"), std::pair("NCCL_PROTO", "LL")}) {
+    Variable other(name, value);
+    for (const std::string& error : openErrors({&builder.plan, &builder.plan}, options))
+      EXPECT_THAT(error, AllOf(HasSubstr(std::string("--reduce-order ring sets ") + name),
+                               HasSubstr(std::string("the environment has ") + value)));
+  }
+  Variable algorithm("NCCL_ALGO", "ring"), protocol("NCCL_PROTO", "SIMPLE");
+  EXPECT_THAT(openErrors({&builder.plan, &builder.plan}, options), Each(""));
+}
+
+// The copy engines' flags are placed after the first window. What the warm-up registers must leave room for an arena
+// that is almost as large as the symmetric address space, before the flags or after them.
+TEST(NcclRules, AnArenaMayFillTheSymmetricSpace) {
+  Deadline deadline(std::chrono::seconds(60));
+  Variable space("SHEAF_EMULATED_NCCL_SPACE", "41943040");        // 40 MiB
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 2 << 20);  // 32 MiB, in messages of 16 MiB
+  for (const char* version : {"2.28", "2.27"}) {
+    SCOPED_TRACE(version);
+    Variable emulated("SHEAF_EMULATED_NCCL", version);
+    EXPECT_THAT(openErrors({&builder.plan, &builder.plan}), Each(""));
+  }
+}
+
+// A process of its own on each node: gathers are the processors', which an abort ends.
+TEST(NcclRules, CopyEnginesGatherWithinANodeOnly) {
+  Deadline deadline(std::chrono::seconds(60));
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  for (bool hosts : {false, true}) {
+    std::optional<Variable> host;
+    if (hosts) host.emplace("NCCL_HOSTID", "other");
+    std::mutex mutex;
+    std::vector<std::string> notes;
+    DeviceOptions options;
+    options.note = [&](const std::string& name, const std::string& value) {
+      std::lock_guard lock(mutex);
+      if (name == "copy_engine_gathers") notes.push_back(value);
+    };
+    EXPECT_THAT(openErrors({&builder.plan, &builder.plan}, options), Each(""));
+    EXPECT_THAT(notes, ElementsAre(hosts ? "off" : "where NCCL can", hosts ? "off" : "where NCCL can"));
+  }
+}
+
+// A window that cannot be released would be freed while it is registered: the communicator is aborted instead.
+TEST(NcclRules, AFailedReleaseAborts) {
+  Deadline deadline(std::chrono::seconds(60));
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  std::atomic<int> aborted = 0;
+  DeviceOptions options;
+  options.aborted = [&] { ++aborted; };
+  auto processes = std::make_unique<Processes>(builder.plan, 2, options);
+  EXPECT_EQ(aborted, 0);
+  Variable fails("SHEAF_EMULATED_NCCL_RELEASE_FAILS", "1");
+  processes.reset();
+  EXPECT_EQ(aborted, 2);
+}
+
+// A profile of several nodes counts the connections that NCCL makes there: fewer channels between two GPUs.
+TEST(NcclRules, FactsCountTheConnectionsOfTheJob) {
+  ThreadGroup group(8);
+  std::unique_ptr<comm::ProcessGroup> first = group.member(0);
+  auto one = testDevice()->facts(first.get(), false), several = testDevice()->facts(first.get(), true);
+  ASSERT_TRUE(one.ok() && several.ok());
+  const uint64_t connections = 7 * (32 - 2) * (uint64_t{12} << 20);
+  EXPECT_EQ(several->memoryBytes - one->memoryBytes, connections);
 }
 
 // NCCL allocates buffers for a connection at its first use: 384 MiB here for the one of each of the two ranks, which

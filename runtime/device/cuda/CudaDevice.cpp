@@ -146,15 +146,15 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
 
 class CudaDevice : public Device {
  public:
-  Expected<DeviceFacts> facts(comm::ProcessGroup* processes) override {
+  Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) override {
     Expected<Gpu> gpu = openGpu(processes);
     if (!gpu.ok()) return gpu.status();
     uint64_t taken = plan::cudaLibraryBytes();
     if (processes) {
       // A plan's communicators: one gathers, one exchanges sums.
       const uint64_t ranks = static_cast<uint64_t>(processes->size());
-      taken += plan::ncclLibraryBytes({.collectives = true}, ranks, false) +
-               plan::ncclLibraryBytes({.exchanges = true}, ranks, false);
+      taken += plan::ncclLibraryBytes({.collectives = true}, ranks, severalNodes) +
+               plan::ncclLibraryBytes({.exchanges = true}, ranks, severalNodes);
     }
     return DeviceFacts{gpu->name, gpu->freeBytes > taken ? gpu->freeBytes - taken : 0};
   }
@@ -167,7 +167,8 @@ class CudaDevice : public Device {
     world->localRanks = options.localRanks == 0 ? options.ranks : options.localRanks;
     if (options.aborted) world->abort.listen(options.aborted);
     SHEAF_RETURN_IF_ERROR(checkOptions(options, world->localRanks));
-    if (options.processes)
+    // NCCL's communicators listen themselves: they know where the rank is.
+    if (options.processes && options.ranks == world->localRanks)
       options.processes->watch([held = std::weak_ptr<World>(world)](const Status& why) {
         if (std::shared_ptr<World> world = held.lock()) world->abort.raise(why);
       });

@@ -34,9 +34,9 @@ def cases(session):
     yield Case("processes/damaged-state", lambda: damaged_state(session))
     yield Case("processes/interrupted", lambda: interrupted(session))
     for victim in (0, 2):
-        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, "ended without a message"))
-    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, "SHEAF_TIMEOUT", {"SHEAF_TIMEOUT": 4 * session.slowdown}))
-    yield Case("processes/killed-over-sockets", lambda: lost(session, 2, signal.SIGKILL, "ended without a message", lambda rank: {"SHEAF_HOST": rank}))
+        yield Case(f"processes/killed-{victim}", lambda v=victim: lost(session, v, signal.SIGKILL, ["ended without a message"]))
+    yield Case("processes/stalled", lambda: lost(session, 1, signal.SIGSTOP, ["SHEAF_TIMEOUT"], {"SHEAF_TIMEOUT": 4 * session.slowdown}))
+    yield Case("processes/killed-over-sockets", lambda: lost(session, 2, signal.SIGKILL, ["ended without a message"], lambda rank: {"SHEAF_HOST": rank}))
     for hosts in ("abcd", "aabb"):
         yield Case(f"processes/hosts-{hosts}", lambda h=hosts: same_bits(session, 4, "torchrun", hosts=h))
     yield Case("processes/gpus", lambda: gpus(session))
@@ -46,6 +46,7 @@ def cases(session):
     yield Case("processes/gpu-unknown", lambda: gpu_unknown(session))
     yield Case("processes/gpu-of-two", lambda: gpu_of_two(session))
     yield Case("processes/gpu-abandoned", lambda: gpu_abandoned(session))
+    yield Case("processes/gpu-other-nccl", lambda: gpu_other_nccl(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
     yield Case("processes/one-fails", lambda: one_fails(session))
@@ -316,7 +317,7 @@ def lost(session, victim, deed, words, environment=None, *arguments):
         for rank, process in enumerate(job.processes):
             errors = [line for line in process.error_text().splitlines() if "error" in line]
             if rank != victim:
-                expect(len(errors) == 1 and f"process {victim} (" in errors[0] and words in errors[0],
+                expect(len(errors) == 1 and f"process {victim} (" in errors[0] and all(word in errors[0] for word in words),
                        f"process {rank} says\n{process.error_text()}")
     return f"the others end after {seconds:.1f} s"
 
@@ -388,7 +389,7 @@ def gpu_of_two(session):
 
 
 def gpu_killed(session):
-    return lost(session, 2, signal.SIGKILL, "ended without a message", emulated(session), fat_plan(session), "--device", "cuda")
+    return lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"], emulated(session), fat_plan(session), "--device", "cuda")
 
 
 def gpu_abandoned(session):
@@ -405,10 +406,17 @@ def gpu_abandoned(session):
         expect(codes == [1, 1], f"exits {codes}")
         for rank in (0, 3):
             errors = [line for line in job.processes[rank].error_text().splitlines() if "error" in line]
-            expect(len(errors) == 1 and "process 2 (" in errors[0] and "cannot be ended" in errors[0],
+            expect(len(errors) == 1 and "process 2 (" in errors[0] and "has not let go of the GPU" in errors[0],
                    f"process {rank} says\n{job.processes[rank].error_text()}")
     messages = [e["message"] for e in read_log(log)[1] if e["event"] == "error"]
-    expect(any("cannot be ended" in message for message in messages), f"the log says {messages}")
+    expect(len(messages) == 1 and "process 2 (" in messages[0], f"the log says {messages}")
+
+
+def gpu_other_nccl(session):
+    """Variables by which NCCL chooses how messages travel are the same in all processes."""
+    for name in ("NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER", "NCCL_P2P_LL_THRESHOLD"):
+        with on_gpus(session, "torchrun", **{name: lambda rank: rank}) as job:
+            expect_all_refuse(job, f"{name}=0", f"{name}=1")
 
 
 def refused(session, words, *arguments, own):

@@ -36,17 +36,16 @@ void Communicator::close() {
   if (signal_.raised()) return abort();
   const Status ended = call("close a communicator", [&](ncclComm_t comm) { return api_.commFinalize(comm); });
   if (!ended.ok()) return abort();
-  std::lock_guard lock(mutex_);
-  (void)api_.commDestroy(std::exchange(comm_, nullptr));
+  (void)api_.commDestroy(take());
 }
 
 void Communicator::abort() {
-  ncclComm_t comm;
-  {
-    std::lock_guard lock(mutex_);
-    comm = std::exchange(comm_, nullptr);
-  }
-  if (comm) (void)api_.commAbort(comm);
+  if (ncclComm_t comm = take()) (void)api_.commAbort(comm);
+}
+
+ncclComm_t Communicator::take() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(comm_, nullptr);
 }
 
 Status Communicator::finish(ncclResult_t result, const char* what) {

@@ -42,6 +42,8 @@ class Communicator {
   void abort();
 
  private:
+  // The communicator, for who ends it, which may take long: no other thread finds it afterwards.
+  ncclComm_t take();
   // Waits until the communicator is ready again. Some calls return success before they are done (from 2.28 on,
   // ncclCommWindowRegister), so only the communicator's state counts.
   Status finish(ncclResult_t result, const char* what);

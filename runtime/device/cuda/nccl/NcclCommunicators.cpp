@@ -1,5 +1,7 @@
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -8,7 +10,6 @@
 #include <mutex>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/ProcessGroup.h"
@@ -46,9 +47,26 @@ ncclDataType_t dataType(cuda::SumType type) {
   return ncclInt64;
 }
 
+// What the warm-up registers: little, so that it leaves no large hole in NCCL's symmetric address space.
+constexpr uint64_t kWindowWarmUp = 2 << 20;
+// By these NCCL chooses how a message travels; both ends must choose the same.
+constexpr const char* kAgreed[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER",
+                                   "NCCL_P2P_LL_THRESHOLD"};
+
 bool windowsWanted() {
   const char* value = std::getenv("SHEAF_NCCL_WINDOWS");
   return !value || std::string_view(value) != "0";
+}
+
+// Bits that do not change from run to run.
+Status chooseRing() {
+  for (const auto& [name, wanted] : {std::pair("NCCL_ALGO", "Ring"), std::pair("NCCL_PROTO", "Simple")}) {
+    setenv(name, wanted, 0);
+    if (const char* value = std::getenv(name); strcasecmp(value, wanted) != 0)
+      return Status::error(cat("--reduce-order ring sets ", name, " to ", wanted, ", the environment has ", value,
+                               ": unset ", name, ", or run with --reduce-order rank"));
+  }
+  return {};
 }
 
 class NcclCommunicators : public cuda::Communicators {
@@ -61,6 +79,7 @@ class NcclCommunicators : public cuda::Communicators {
         sums_(ranks_, self()),
         abort_(abort) {
     windows_ = api.commWindowRegister && api.memAlloc && windowsWanted();
+    oneNode_ = options.processesPerNode == options.ranks && !std::getenv("NCCL_HOSTID");
   }
 
   ~NcclCommunicators() override {
@@ -75,56 +94,11 @@ class NcclCommunicators : public cuda::Communicators {
     joinAborts();  // of those that the watchdog has begun since
   }
 
+  // After an error communicators are aborted: to close them would wait for ranks that do not come.
   Status open(cuda::Progress& progress) {
-    watchProcesses(progress);
-    communicators_.resize(plan_.communicators());
-    uses_.resize(plan_.communicators());
-    for (auto& each : communicators_) each = std::make_unique<Communicator>(api_, abort_, options_.processes->limit());
-    forEachCollective([&](const plan::Instruction& instruction) {
-      const plan::Collective& collective = instruction.collective();
-      if (collective.communicator() >= communicators_.size()) return;
-      Uses& uses = uses_[collective.communicator()];
-      (collective.op() == plan::ALL_GATHER ? uses.gathers : uses.sums) = true;
-      if (collective.op() == plan::ALL_GATHER) return;
-      if (options_.reduceOrder == plan::Training::RING) return;
-      uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
-      bytes = std::max(bytes, sums_.scratchBytes(collective));
-    });
-    bool any = false;
-    for (size_t i = 0; i < uses_.size(); ++i) any |= hasWindows(i);
-    windows_ = any;
-    watchdog_.emplace(options_.firstRank, progress, abort_,
-                      WatchdogOptions{.timeLimit = options_.processes->limit(),
-                                      .errors = [this] { return asyncError(); },
-                                      .end =
-                                          [this](const std::string& why) {
-                                            options_.processes->fail(why);
-                                            abortAll();
-                                          },
-                                      .grace = std::min(kAbortGrace, options_.processes->limit()),
-                                      .abandon = options_.abandon});
-    Expected<std::vector<ncclUniqueId>> ids = shareIds();
-    if (!ids.ok()) return ids.status();
-    for (size_t i = 0; i < communicators_.size(); ++i) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      // Gathers by copy engines leave the GPU's processors to the computation.
-      const bool copyEngines = hasWindows(i) && api_.version >= kCopyEngineVersion;
-      copyEngines_ |= copyEngines;
-      if (copyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-      SHEAF_RETURN_IF_ERROR(
-          communicators_[i]->open(static_cast<int>(ranks_), (*ids)[i], static_cast<int>(options_.firstRank), config));
-    }
-    for (auto& [key, bytes] : scratchBytes_) {
-      auto scratch = cuda::Arena::create(memory(), bytes, false);
-      if (!scratch.ok()) return Status::error(cat("to exchange sums: ", scratch.status().message()));
-      scratch_[key] = std::move(*scratch);
-    }
-    progress.setBusy(true);
-    Status status = warmUp();
-    progress.setBusy(false);
-    if (!status.ok()) return status;
-    // A buffer's memory is free when no other process has it mapped.
-    return options_.processes->barrier("that NCCL is prepared");
+    Status status = prepare(progress);
+    if (!status.ok()) abort_.raise(status);
+    return status;
   }
 
   cuda::Memory memory() const override {
@@ -143,7 +117,8 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
   void releaseArenas() override {
-    if (!abort_.raised()) (void)setWindows(nullptr);
+    if (!abort_.raised())
+      if (Status status = setWindows(nullptr); !status.ok()) abort_.raise(std::move(status));
     if (!abort_.raised()) return;
     // Aborted communicators let go of the arena when they have ended.
     abortAll();
@@ -191,6 +166,58 @@ class NcclCommunicators : public cuda::Communicators {
   }
 
  private:
+  Status prepare(cuda::Progress& progress) {
+    watchProcesses(progress);
+    communicators_.resize(plan_.communicators());
+    uses_.resize(plan_.communicators());
+    for (auto& each : communicators_) each = std::make_unique<Communicator>(api_, abort_, options_.processes->limit());
+    forEachCollective([&](const plan::Instruction& instruction) {
+      const plan::Collective& collective = instruction.collective();
+      if (collective.communicator() >= communicators_.size()) return;
+      Uses& uses = uses_[collective.communicator()];
+      (collective.op() == plan::ALL_GATHER ? uses.gathers : uses.sums) = true;
+      if (collective.op() == plan::ALL_GATHER) return;
+      if (options_.reduceOrder == plan::Training::RING) return;
+      uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
+      bytes = std::max(bytes, sums_.scratchBytes(collective));
+    });
+    bool any = false;
+    for (size_t i = 0; i < uses_.size(); ++i) any |= hasWindows(i);
+    windows_ = any;
+    watchdog_.emplace(options_.firstRank, progress, abort_,
+                      WatchdogOptions{.timeLimit = options_.processes->limit(),
+                                      .errors = [this] { return asyncError(); },
+                                      .end =
+                                          [this](const std::string& why) {
+                                            options_.processes->fail(why);
+                                            abortAll();
+                                          },
+                                      .grace = std::min(kAbortGrace, options_.processes->limit()),
+                                      .abandon = options_.abandon});
+    Expected<std::vector<ncclUniqueId>> ids = shareIds();
+    if (!ids.ok()) return ids.status();
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      // Gathers by copy engines leave the GPU's processors to the computation.
+      const bool copyEngines = oneNode_ && hasWindows(i) && api_.version >= kCopyEngineVersion;
+      copyEngines_ |= copyEngines;
+      if (copyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+      SHEAF_RETURN_IF_ERROR(
+          communicators_[i]->open(static_cast<int>(ranks_), (*ids)[i], static_cast<int>(options_.firstRank), config));
+    }
+    for (auto& [key, bytes] : scratchBytes_) {
+      auto scratch = cuda::Arena::create(memory(), bytes, false);
+      if (!scratch.ok()) return Status::error(cat("to exchange sums: ", scratch.status().message()));
+      scratch_[key] = std::move(*scratch);
+    }
+    progress.setBusy(true);
+    Status status = warmUp();
+    progress.setBusy(false);
+    if (!status.ok()) return status;
+    // A buffer's memory is free when no other process has it mapped.
+    return options_.processes->barrier("that NCCL is prepared");
+  }
+
   // What hears of lost processes; it may outlive the communicators.
   struct Link {
     std::mutex mutex;
@@ -223,7 +250,10 @@ class NcclCommunicators : public cuda::Communicators {
   // Process 0's ids, if all processes have the same NCCL and use it in the same way.
   Expected<std::vector<ncclUniqueId>> shareIds() {
     std::vector<ncclUniqueId> ids(communicators_.size());
-    const std::string kind = cat("NCCL ", versionText(), windows_ ? " with" : " without", " windows");
+    std::string kind = cat("NCCL ", versionText(), windows_ ? " with" : " without", " windows, ",
+                           oneNode_ ? "one node" : "several nodes");
+    for (const char* name : kAgreed)
+      if (const char* value = std::getenv(name)) kind += cat(", ", name, "=", value);
     std::string mine = kind + "\n";
     if (options_.firstRank == 0) {
       for (ncclUniqueId& id : ids)
@@ -239,7 +269,7 @@ class NcclCommunicators : public cuda::Communicators {
       if (kindOf((*all)[process]) != kindOf(first))
         return Status::error(cat("the processes do not run the same: ", options_.processes->describe(0), " has ",
                                  kindOf(first), ", ", options_.processes->describe(static_cast<int64_t>(process)),
-                                 " has ", kindOf((*all)[process]).substr(0, 100), " (SHEAF_NCCL_WINDOWS)"));
+                                 " has ", kindOf((*all)[process]).substr(0, 300), " (SHEAF_NCCL_WINDOWS)"));
     const size_t bytes = ids.size() * sizeof(ncclUniqueId);
     if (first.size() != kind.size() + 1 + bytes)
       return Status::error("process 0 sent no ids for NCCL; the plan is not the same in all processes");
@@ -251,7 +281,7 @@ class NcclCommunicators : public cuda::Communicators {
   // for, and its sends between GPUs of a node hang when only one side's buffer is registered: a communicator that sums
   // has none.
   bool hasWindows(size_t communicator) const {
-    return windows_ && uses_[communicator].gathers && !uses_[communicator].sums;
+    return windows_ && communicator < uses_.size() && uses_[communicator].gathers && !uses_[communicator].sums;
   }
 
   Status setWindows(const cuda::Arena* memory) {
@@ -262,28 +292,47 @@ class NcclCommunicators : public cuda::Communicators {
     return {};
   }
 
-  // Exchanges every message of the plan once.
+  // A kind of message of the plan.
+  struct Message {
+    uint32_t communicator, stream;
+    plan::CollectiveOp op;
+    plan::ElementType type;
+    uint64_t count;
+    auto operator<=>(const Message&) const = default;
+  };
+
+  // Exchanges every message of the plan once. Within a node what NCCL needs for a gather in a window does not depend on
+  // its size; between nodes its algorithm does.
   Status warmUp() {
-    using Message = std::tuple<uint32_t, uint32_t, int, int, uint64_t>;
-    std::set<Message> seen;
-    std::vector<const plan::Instruction*> messages;
-    uint64_t largest = 0;
+    std::set<Message> inWindows, messages;
     forEachCollective([&](const plan::Instruction& instruction) {
       const plan::Collective& c = instruction.collective();
-      if (!seen.emplace(c.communicator(), instruction.stream(), c.op(), c.type(), c.count()).second) return;
-      messages.push_back(&instruction);
-      largest = std::max(largest, c.count() * plan::elementBytes(c.type()) * (c.op() == plan::ALL_REDUCE ? 1 : ranks_));
+      Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count()};
+      const bool window = hasWindows(message.communicator);
+      if (!window || !oneNode_) messages.insert(message);
+      message.count = std::min(message.count, kWindowWarmUp / ranks_ / plan::elementBytes(message.type));
+      if (window) inWindows.insert(message);
     });
-    if (messages.empty()) return {};
-    auto buffer = cuda::Arena::create(memory(), largest, false);
-    if (!buffer.ok()) return Status::error(cat("to prepare NCCL: ", buffer.status().message()));
     cudaStream_t made = nullptr;
     SHEAF_RETURN_IF_ERROR(
         cuda::check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cannot create a stream"));
     const cuda::Stream stream(made);
-    Status status = setWindows(buffer->get());
-    if (status.ok()) status = exchangeAll(messages, (*buffer)->data(), made);
-    if (status.ok()) status = setWindows(nullptr);
+    SHEAF_RETURN_IF_ERROR(exchangeAll(inWindows, true, made));
+    return exchangeAll(messages, false, made);
+  }
+
+  Status exchangeAll(const std::set<Message>& messages, bool window, cudaStream_t stream) {
+    if (messages.empty()) return {};
+    uint64_t bytes = window ? kWindowWarmUp : 0;
+    for (const Message& m : messages)
+      bytes = std::max(bytes, m.count * plan::elementBytes(m.type) * (m.op == plan::ALL_REDUCE ? 1 : ranks_));
+    auto buffer = cuda::Arena::create(memory(), bytes, false);
+    if (!buffer.ok()) return Status::error(cat("to prepare NCCL: ", buffer.status().message()));
+    Status status = window ? setWindows(buffer->get()) : Status();
+    for (const Message& message : messages)
+      if (status.ok()) status = send(message, (*buffer)->data(), stream);
+    if (status.ok()) status = await(stream);
+    if (status.ok() && window) status = setWindows(nullptr);
     if (status.ok()) return {};
     // Buffer and stream cannot go while something waits on the GPU.
     abort_.raise(Status::error(cat("NCCL could not be prepared: ", status.message())));
@@ -292,18 +341,18 @@ class NcclCommunicators : public cuda::Communicators {
     return abort_.status();
   }
 
-  Status exchangeAll(const std::vector<const plan::Instruction*>& messages, std::byte* memory, cudaStream_t stream) {
-    for (const plan::Instruction* message : messages) {
-      const plan::Collective& c = message->collective();
-      const bool gather = c.op() == plan::ALL_GATHER;
-      // In place: a rank's part is where a gather puts it and where a reduce-scatter leaves its sum.
-      std::byte* own = memory;
-      if (c.op() != plan::ALL_REDUCE) own += self() * c.count() * plan::elementBytes(c.type());
-      SHEAF_RETURN_IF_ERROR(enqueue(0, c.communicator(),
-                                    {c.op(), c.type(), c.count(), gather ? own : memory, gather ? memory : own}, stream,
-                                    message->stream()));
-    }
-    // The watchdog aborts if another rank does not come.
+  Status send(const Message& message, std::byte* memory, cudaStream_t stream) {
+    const bool gather = message.op == plan::ALL_GATHER;
+    // In place: a rank's part is where a gather puts it and where a reduce-scatter leaves its sum.
+    std::byte* own = memory;
+    if (message.op != plan::ALL_REDUCE) own += self() * message.count * plan::elementBytes(message.type);
+    return enqueue(0, message.communicator,
+                   {message.op, message.type, message.count, gather ? own : memory, gather ? memory : own}, stream,
+                   message.stream);
+  }
+
+  // The watchdog aborts if another rank does not come.
+  Status await(cudaStream_t stream) {
     cudaError_t state;
     while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady && !abort_.raised())
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -358,7 +407,7 @@ class NcclCommunicators : public cuda::Communicators {
   const uint64_t ranks_;
   const ExchangedSums sums_;
   comm::AbortSignal& abort_;
-  bool windows_ = false, copyEngines_ = false;
+  bool windows_ = false, copyEngines_ = false, oneNode_ = false;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   struct Uses {
     bool gathers = false, sums = false;
@@ -382,11 +431,7 @@ Expected<std::unique_ptr<cuda::Communicators>> makeCommunicators(const plan::Pla
                                                                  comm::AbortSignal& abort, cuda::Progress& progress) {
   Expected<const Api*> api = loadNccl();
   if (!api.ok()) return api.status();
-  // Bits that do not change from run to run.
-  if (options.reduceOrder == plan::Training::RING) {
-    setenv("NCCL_ALGO", "Ring", 0);
-    setenv("NCCL_PROTO", "Simple", 0);
-  }
+  if (options.reduceOrder == plan::Training::RING) SHEAF_RETURN_IF_ERROR(chooseRing());
   auto communicators = std::make_unique<NcclCommunicators>(**api, plan, options, abort);
   SHEAF_RETURN_IF_ERROR(communicators->open(progress));
   return std::unique_ptr<cuda::Communicators>(std::move(communicators));

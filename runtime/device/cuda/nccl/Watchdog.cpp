@@ -46,7 +46,7 @@ void Watchdog::watch() {
     const std::string why = abort_.status().message();
     options_.end(why);
     if (!stopped_.wait_for(lock, options_.grace, [this] { return stop_; }) && options_.abandon)
-      options_.abandon(cat(why, "; what runs on the GPU cannot be ended (after ",
+      options_.abandon(cat(why, "; the process has not let go of the GPU (after ",
                            secondsText(std::chrono::duration<double>(options_.grace).count()), ")"));
     return;
   }

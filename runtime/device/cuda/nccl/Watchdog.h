@@ -17,7 +17,7 @@ struct WatchdogOptions {
   std::chrono::milliseconds timeLimit{300'000};
   std::function<Status()> errors;               // asked every interval
   std::function<void(const std::string&)> end;  // called once, when the run was aborted or must be; must not wait
-  // How long after end() the watchdog may still exist, and what is called when it does: something cannot be ended.
+  // How long after end() the watchdog may still exist, and what is called when it does: the GPU is still held.
   std::chrono::milliseconds grace{0};
   std::function<void(const std::string&)> abandon;
 };
