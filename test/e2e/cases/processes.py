@@ -45,7 +45,8 @@ def cases(session):
         yield Case(f"processes/one-gpu-each-by-{launcher}", lambda v=launcher: one_gpu_each(session, v))
     yield Case("processes/gpu-unknown", lambda: gpu_unknown(session))
     yield Case("processes/gpu-of-two", lambda: gpu_of_two(session))
-    yield Case("processes/gpu-abandoned", lambda: gpu_abandoned(session))
+    yield Case("processes/gpu-abandoned", lambda: gpu_abandoned(session, 1))
+    yield Case("processes/gpu-abandoned-kernels", lambda: gpu_abandoned(session, 0))
     yield Case("processes/gpu-other-nccl", lambda: gpu_other_nccl(session))
     yield Case("processes/different-starts", lambda: different_starts(session))
     yield Case("processes/not-finite", lambda: not_finite(session))
@@ -389,14 +390,19 @@ def gpu_of_two(session):
 
 
 def gpu_killed(session):
-    return lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"], emulated(session), fat_plan(session), "--device", "cuda")
+    """The others say where they were: copy engines that gather cannot be aborted, and the process ends without its device."""
+    for windows in (0, 1):
+        outcome = lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"],
+                       {**emulated(session), "SHEAF_NCCL_WINDOWS": windows}, fat_plan(session), "--device", "cuda")
+    return outcome
 
 
-def gpu_abandoned(session):
+def gpu_abandoned(session, windows):
     """A process whose GPU does not let go ends after some seconds, with its error; a SIGTERM ends it at once."""
     log = session.folder() / "log"
     with Job(session, RANKS, fat_plan(session), *common(100000), "--device", "cuda", "--log", log,
-             environment={**emulated(session), "SHEAF_EMULATED_NCCL_ABORT": 600000}) as job:
+             environment={**emulated(session), "SHEAF_EMULATED_NCCL_ABORT": 600000,
+                          "SHEAF_NCCL_WINDOWS": windows}) as job:
         job.until(running(log))
         job.processes[2].popen.send_signal(signal.SIGKILL)
         time.sleep(1)
