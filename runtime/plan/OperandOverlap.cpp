@@ -7,6 +7,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
+#include "runtime/plan/Verify.h"
 
 namespace sheaf::plan {
 namespace {
@@ -16,21 +17,18 @@ class OperandOverlap {
   explicit OperandOverlap(const Places& places) : places_(places), plan_(places.plan()) {}
 
   Status run() {
-    SHEAF_RETURN_IF_ERROR(section("prologue", plan_.prologue()));
-    SHEAF_RETURN_IF_ERROR(section("body", plan_.body()));
-    return section("epilogue", plan_.epilogue());
+    return checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
+      section_ = section, index_ = index, instruction_ = &instruction;
+      return operands();
+    });
   }
 
  private:
-  Status section(std::string_view name, const google::protobuf::RepeatedPtrField<Instruction>& list) {
-    section_ = name;
-    for (index_ = 0; index_ < list.size(); ++index_) {
-      instruction_ = &list.Get(index_);
-      const std::vector<Place>& places = places_.of(*instruction_);
-      for (size_t i = 0; i < places.size(); ++i) {
-        SHEAF_RETURN_IF_ERROR(parts(places[i], i));
-        for (size_t j = 0; j < i; ++j) SHEAF_RETURN_IF_ERROR(pair(places[j], j, places[i], i));
-      }
+  Status operands() const {
+    const std::vector<Place>& places = places_.of(*instruction_);
+    for (size_t i = 0; i < places.size(); ++i) {
+      SHEAF_RETURN_IF_ERROR(parts(places[i], i));
+      for (size_t j = 0; j < i; ++j) SHEAF_RETURN_IF_ERROR(pair(places[j], j, places[i], i));
     }
     return {};
   }

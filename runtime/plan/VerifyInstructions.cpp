@@ -42,21 +42,13 @@ class InstructionVerifier {
   }
 
   Status run() {
-    SHEAF_RETURN_IF_ERROR(section("prologue", plan_.prologue()));
-    SHEAF_RETURN_IF_ERROR(section("body", plan_.body()));
-    return section("epilogue", plan_.epilogue());
+    return checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
+      section_ = section, index_ = index, instruction_ = &instruction;
+      return this->instruction(instruction);
+    });
   }
 
  private:
-  Status section(std::string_view name, const google::protobuf::RepeatedPtrField<Instruction>& list) {
-    section_ = name;
-    for (index_ = 0; index_ < list.size(); ++index_) {
-      instruction_ = &list.Get(index_);
-      SHEAF_RETURN_IF_ERROR(instruction(*instruction_));
-    }
-    return {};
-  }
-
   Status wrong(const std::string& why) const {
     return Status::error(cat("the plan is wrong: ", describe(plan_, section_, index_, *instruction_), ": ", why));
   }

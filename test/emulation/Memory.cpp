@@ -97,11 +97,16 @@ void giveDeviceMemory(size_t bytes) {
   memory().used -= bytes;
 }
 
-cudaError_t allocateShareable(void** address, size_t bytes) {
+// Device memory of one kind.
+static cudaError_t allocateOnDevice(std::map<const std::byte*, size_t>& kind, void** address, size_t bytes) {
   if (restricted()) return cudaErrorNotPermitted;
   if (!takeDeviceMemory(bytes)) return cudaErrorMemoryAllocation;
   std::lock_guard lock(memory().mutex);
-  return allocate(memory().shareable, address, bytes);
+  return allocate(kind, address, bytes);
+}
+
+cudaError_t allocateShareable(void** address, size_t bytes) {
+  return allocateOnDevice(memory().shareable, address, bytes);
 }
 
 cudaError_t releaseShareable(void* address) {
@@ -130,10 +135,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
 }
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
-  if (restricted()) return cudaErrorNotPermitted;
-  if (!takeDeviceMemory(bytes)) return cudaErrorMemoryAllocation;
-  std::lock_guard lock(memory().mutex);
-  return allocate(memory().device, address, bytes);
+  return allocateOnDevice(memory().device, address, bytes);
 }
 
 cudaError_t cudaFree(void* address) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,19 @@
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::testing {
+
+inline void addIntegers(plan::LibraryCall& call, std::initializer_list<std::pair<const char*, int64_t>> attributes) {
+  for (auto [name, value] : attributes) {
+    call.add_attributes()->set_name(name);
+    call.mutable_attributes()->rbegin()->set_integer(value);
+  }
+}
+
+// The attributes of a copy of 128 bytes to every second element of 8 bytes.
+inline void setAlternate(plan::LibraryCall& copy) {
+  addIntegers(copy,
+              {{"element_bytes", 8}, {"rank", 1}, {"size0", 16}, {"source_stride0", 1}, {"destination_stride0", 2}});
+}
 
 // Two ranks, streams "a" and "b", and buffers x, y, z of 256 bytes each, side by side, that calls read and write whole.
 struct SmallPlan {
@@ -56,14 +70,7 @@ struct SmallPlan {
   void alternate(List* list, const char* label, uint32_t from, uint32_t to, bool odd) {
     call(list, label, 0, {{from, plan::READ}, {to, plan::WRITE}});
     plan::LibraryCall& copy = *list->rbegin()->mutable_call();
-    for (auto [name, value] : {std::pair("element_bytes", 8),
-                               {"rank", 1},
-                               {"size0", 16},
-                               {"source_stride0", 1},
-                               {"destination_stride0", 2}}) {
-      copy.add_attributes()->set_name(name);
-      copy.mutable_attributes()->rbegin()->set_integer(value);
-    }
+    setAlternate(copy);
     copy.mutable_operands(0)->set_bytes(128);
     copy.mutable_operands(1)->set_bytes(248);
     copy.mutable_operands(1)->set_offset(odd ? 8 : 0);

@@ -107,24 +107,21 @@ TEST(Proof, OneCallsResultsMayTakeTurnsInABuffer) {
   p.plan.add_constants()->set_buffer(2);
   plan::LibraryCall& call = *p.body->Mutable(0)->mutable_call();
   call.set_function("attention_grad");
-  for (auto [name, value] : {std::pair("b", 1),
-                             {"s", 4},
-                             {"t", 4},
-                             {"h", 1},
-                             {"g", 1},
-                             {"d", 1},
-                             {"e", 1},
-                             {"query_row", 1},
-                             {"key_row", 1},
-                             {"value_row", 1},
-                             {"result_row", 1},
-                             {"gradient_row", 1},
-                             {"query_gradient_row", 3},
-                             {"key_gradient_row", 3},
-                             {"value_gradient_row", 3}}) {
-    call.add_attributes()->set_name(name);
-    call.mutable_attributes()->rbegin()->set_integer(value);
-  }
+  testing::addIntegers(call, {{"b", 1},
+                              {"s", 4},
+                              {"t", 4},
+                              {"h", 1},
+                              {"g", 1},
+                              {"d", 1},
+                              {"e", 1},
+                              {"query_row", 1},
+                              {"key_row", 1},
+                              {"value_row", 1},
+                              {"result_row", 1},
+                              {"gradient_row", 1},
+                              {"query_gradient_row", 3},
+                              {"key_gradient_row", 3},
+                              {"value_gradient_row", 3}});
   call.add_attributes()->set_name("scale");
   call.mutable_attributes()->rbegin()->set_real(1);
   for (int i = 0; i < 3; ++i) {

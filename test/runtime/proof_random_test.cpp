@@ -11,6 +11,7 @@
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Unrolled.h"
 #include "test/mutants/Oracle.h"
+#include "test/runtime/SmallPlan.h"
 
 namespace sheaf {
 namespace {
@@ -82,14 +83,7 @@ class RandomPlan {
   // A copy of 128 bytes to every second element of 8 bytes.
   void alternate(plan::LibraryCall& call) {
     call.set_function("copy");
-    for (auto [name, value] : {std::pair("element_bytes", 8),
-                               {"rank", 1},
-                               {"size0", 16},
-                               {"source_stride0", 1},
-                               {"destination_stride0", 2}}) {
-      call.add_attributes()->set_name(name);
-      call.mutable_attributes()->rbegin()->set_integer(value);
-    }
+    testing::setAlternate(call);
     (*call.add_operands() = anywhere(plan::READ)).set_bytes(128);
     plan::Operand& destination = *call.add_operands() = anywhere(plan::WRITE);
     destination.set_bytes(248);

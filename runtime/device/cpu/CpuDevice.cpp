@@ -8,6 +8,7 @@
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Verify.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -24,16 +25,13 @@ uint64_t arenaBytes(const plan::Plan& plan) {
 }
 
 Status makeFunctions(const plan::Plan& plan, World& world) {
-  Status status;
-  plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
-    if (!status.ok() || !instruction.has_call()) return;
+  return plan::checkInstructions(plan, [&](std::string_view, int, const plan::Instruction& instruction) -> Status {
+    if (!instruction.has_call()) return {};
     Expected<Function> function = makeLibraryFunction(instruction.call(), plan.training().seed());
-    if (function.ok())
-      world.functions.emplace(&instruction, std::move(*function));
-    else
-      status = Status::error(instruction.label() + ": " + function.status().message());
+    if (!function.ok()) return Status::error(instruction.label() + ": " + function.status().message());
+    world.functions.emplace(&instruction, std::move(*function));
+    return {};
   });
-  return status;
 }
 
 // A rank's state of a communicator's rendezvous, between processes.

@@ -337,11 +337,10 @@ Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t st
   const plan::LibraryCall& call = entry.instruction->call();
   const uint32_t index = entry.instruction->stream();
   SHEAF_RETURN_IF_ERROR(setStepNumber(index, step.get()));
-  const bool scratch = (call.device_scratch() > 0 || call.scratch_per_thread() > 0) && !entry.operands.empty();
   return entry.function->enqueue(
       {.stream = stream,
        .operands = entry.operands.data(),
-       .scratch = scratch ? entry.operands.back() : nullptr,
+       .scratch = plan::hasScratch(call) ? entry.operands.back() : nullptr,
        .rank = rank(),
        .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + index) * sizeof(uint64_t)),
        .finding = reinterpret_cast<uint64_t*>(values_.get()),

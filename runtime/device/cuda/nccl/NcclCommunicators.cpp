@@ -238,9 +238,9 @@ class NcclCommunicators : public cuda::Communicators {
 
   template <typename Visit>
   void forEachCollective(Visit visit) const {
-    for (const auto* section : {&plan_.prologue(), &plan_.body(), &plan_.epilogue()})
-      for (const plan::Instruction& instruction : *section)
-        if (instruction.has_collective()) visit(instruction);
+    plan::forEachInstruction(plan_, [&](const plan::Instruction& instruction) {
+      if (instruction.has_collective()) visit(instruction);
+    });
   }
 
   std::string versionText() const {
