@@ -44,15 +44,14 @@ bool passesGradient(OpOperand& use) {
   return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
 }
 
-// Names of values a node reads, those of its subgraphs included.
+}  // namespace
+
 void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
   for (const std::string& name : node.input()) visit(name);
   for (const onnx::AttributeProto& attribute : node.attribute())
     if (attribute.has_g())
       for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
 }
-
-}  // namespace
 
 void Importer::markNeeded(StringRef output) {
   llvm::StringMap<int> producer;
@@ -327,13 +326,20 @@ LogicalResult Importer::finish(const Tensor& loss) {
   return success();
 }
 
+LogicalResult Importer::readTrainingForm() {
+  if (!model.proto().training_info_size() || !options.loss.empty() || !options.optimizer.empty()) return success();
+  auto form = TrainingForm::read(model);
+  if (failed(form)) return failure();
+  training = std::move(*form);
+  return success();
+}
+
+const Parameters* Importer::analyse() {
+  return succeeded(readTrainingForm()) && succeeded(prepare()) ? &parameters : nullptr;
+}
+
 OwningOpRef<ModuleOp> Importer::run() {
-  bool own = model.proto().training_info_size() && options.loss.empty() && options.optimizer.empty();
-  if (own) {
-    auto form = TrainingForm::read(model);
-    if (failed(form)) return {};
-    training = std::move(*form);
-  }
+  if (failed(readTrainingForm())) return {};
   module = ModuleOp::create(model.location());
   builder.setInsertionPointToEnd(module->getBody());
   step = func::FuncOp::create(builder, model.location(), "step", builder.getFunctionType({}, {}));

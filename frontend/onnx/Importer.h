@@ -30,6 +30,9 @@ struct Scope {
 
 class Importer;
 
+// Names of values that a node reads, those of its subgraphs included.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(llvm::StringRef)> visit);
+
 // One node while its handler runs.
 class Node {
  public:
@@ -100,6 +103,8 @@ class Importer {
  public:
   Importer(mlir::MLIRContext& context, const Model& model, const ImportOptions& options);
   mlir::OwningOpRef<mlir::ModuleOp> run();
+  // What becomes of the initializers, without importing the graph; null after an error.
+  const Parameters* analyse();
 
   // Imports nodes in order; a body of a function or a subgraph.
   mlir::LogicalResult importNodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, Scope& scope);
@@ -117,6 +122,7 @@ class Importer {
   bool warnedDropout = false;
 
  private:
+  mlir::LogicalResult readTrainingForm();
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
   mlir::LogicalResult chooseLoss();
   mlir::LogicalResult bindDimensions();  // data inputs become arguments

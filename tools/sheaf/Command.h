@@ -26,6 +26,7 @@ Command fitCommand();
 Command simulateCommand();
 Command profileCommand();
 Command initCommand();
+Command exportCommand();
 Command operatorsCommand();
 Command callsCommand();
 
