@@ -53,12 +53,19 @@ void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef
       for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
 }
 
-void Importer::markNeeded(StringRef output) {
+std::vector<std::string> Importer::results() const {
+  std::vector<std::string> names{logitsName.empty() ? lossName : logitsName};
+  if (model.artifacts())
+    for (const TrainingArtifacts::Gradient& gradient : model.artifacts()->gradients) names.push_back(gradient.value);
+  return names;
+}
+
+void Importer::markNeeded(ArrayRef<std::string> values) {
   llvm::StringMap<int> producer;
   for (auto [i, node] : llvm::enumerate(nodes))
     for (const std::string& name : node->output()) producer.try_emplace(name, int(i));
   needed.assign(nodes.size(), false);
-  std::deque<std::string> pending{output.str()};
+  std::deque<std::string> pending(values.begin(), values.end());
   while (!pending.empty()) {
     auto it = producer.find(pending.front());
     pending.pop_front();
@@ -89,7 +96,7 @@ LogicalResult Importer::prepare() {
       if (!initializers.contains(input.name()) && names.insert(input.name()).second) dataInputs.push_back(&input);
 
   if (failed(chooseLoss())) return failure();
-  markNeeded(logitsName.empty() ? lossName : logitsName);
+  markNeeded(results());
   std::vector<const onnx::NodeProto*> used;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) used.push_back(node);
@@ -111,6 +118,12 @@ LogicalResult Importer::chooseLoss() {
     logitsName = wanted.trim().str();
     if (find(logitsName)) return success();
     return error() << "--loss: '" << logitsName << "' is not an output; the outputs are " << describe(outputs);
+  }
+  if (model.artifacts()) {
+    if (!options.loss.empty())
+      return error() << "--loss cannot be given: the backward pass in the model is that of its own loss";
+    lossName = model.artifacts()->loss;
+    return success();
   }
   if (!options.loss.empty()) {
     lossName = options.loss;
@@ -239,7 +252,7 @@ FailureOr<Tensor> Importer::importLoss() {
   llvm::StringMap<int64_t> uses;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) forEachInput(*node, [&](StringRef name) { ++uses[name]; });
-  ++uses[logitsName.empty() ? lossName : logitsName];
+  for (const std::string& name : results()) ++uses[name];
   for (auto [i, node] : llvm::enumerate(nodes)) {
     if (!needed[i]) continue;
     if (failed(importNode(*node, root, int64_t(i) + 1))) return failure();
@@ -271,9 +284,29 @@ FailureOr<Tensor> Importer::importLoss() {
   return loss;
 }
 
+LogicalResult Importer::applyGradients() {
+  (*module)->setAttr("train.gradients_given", builder.getUnitAttr());
+  if (!model.artifacts()->optimizer.empty())
+    (*module)->setAttr("train.default_optimizer", builder.getStringAttr(model.artifacts()->optimizer));
+  for (const auto& [name, value] : model.artifacts()->gradients) {
+    auto parameter = module->lookupSymbol<train::ParameterOp>(name);
+    if (!parameter || !parameter.getTrainable()) continue;
+    emit.enter(model.location(), "the gradient of '" + name + "'");
+    GraphValue* found = lookup(value, root, nullptr);
+    if (!found) return failure();
+    auto type = cast<RankedTensorType>(parameter.getType());
+    Tensor gradient = emit.cast(found->tensor, type.getElementType());
+    if (!gradient) return failure();
+    if (gradient.shape() != type.getShape()) return emit.error() << "has another shape than the parameter";
+    train::UpdateOp::create(builder, parameter.getLoc(), name, "optimizer", emit.materialize(gradient));
+  }
+  return success();
+}
+
 LogicalResult Importer::finish(const Tensor& loss) {
   emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
   train::LossOp::create(builder, model.location(), emit.materialize(loss));
+  if (model.artifacts() && failed(applyGradients())) return failure();
   func::ReturnOp::create(builder, model.location());
 
   // Whatever the loss does not depend on, last first; and what a gradient reaches.
@@ -293,6 +326,11 @@ LogicalResult Importer::finish(const Tensor& loss) {
   for (auto read : body.getOps<train::ReadOp>()) {
     int64_t count = std::distance(read->use_begin(), read->use_end());
     uses[read.getParameter()] = {reached.contains(read.getResult()), count};
+  }
+  // Where gradients are given, they say what is trained.
+  if (model.artifacts()) {
+    for (auto& entry : uses) entry.second.first = false;
+    for (auto update : body.getOps<train::UpdateOp>()) uses[update.getParameter()].first = true;
   }
   int64_t trainable = 0;
   for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {

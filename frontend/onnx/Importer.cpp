@@ -34,14 +34,20 @@ ArrayRef<Operator> tables(int i) {
       return lossOperators();
     case 8:
       return attentionOperators();
+    case 9:
+      return microsoftOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 9;
+constexpr int kTables = 10;
 
-// The entry for an operator at an opset; `known`: whether the name exists at another opset.
-const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {
+bool isDefaultDomain(StringRef domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
+// The entry for an operator at an opset; `other`: one of the same name at another opset.
+const Operator* findOperator(StringRef domain, StringRef name, int64_t opset, const Operator*& other) {
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
     for (int i = 0; i < kTables; ++i)
@@ -51,6 +57,7 @@ const Operator* findOperator(StringRef name, int64_t opset, const Operator*& oth
   auto it = byName->find(name);
   if (it == byName->end()) return nullptr;
   for (const Operator* op : it->second) {
+    if (op->domain != (isDefaultDomain(domain) ? StringRef() : domain)) continue;
     if (op->since <= opset && (op->last == 0 || opset <= op->last)) return op;
     other = op;
   }
@@ -61,17 +68,16 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
 }
 
-bool isDefaultDomain(StringRef domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
-
 }  // namespace
 
 std::vector<SupportedOperator> supportedOperators() {
   std::vector<SupportedOperator> result;
   for (int i = 0; i < kTables; ++i)
-    for (const Operator& op : tables(i)) result.push_back({"ai.onnx", op.name.str(), op.since, op.last});
-  llvm::sort(result, [](auto& a, auto& b) { return std::tie(a.name, a.since) < std::tie(b.name, b.since); });
+    for (const Operator& op : tables(i))
+      result.push_back({op.domain.empty() ? "ai.onnx" : op.domain.str(), op.name.str(), op.since, op.last});
+  llvm::sort(result, [](auto& a, auto& b) {
+    return std::tie(a.domain, a.name, a.since) < std::tie(b.domain, b.name, b.since);
+  });
   return result;
 }
 
@@ -113,7 +119,7 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;
-  const Operator* op = isDefaultDomain(node.domain()) ? findOperator(node.op_type(), opset, other) : nullptr;
+  const Operator* op = findOperator(node.domain(), node.op_type(), opset, other);
   if (function == functions.end() && !op) {
     auto diagnostic = emit.error() << "the operator is not supported";
     if (other) {
@@ -259,18 +265,21 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
   return parameter(role, tensor);
 }
 
-Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& tensor) {
+Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) {
   Type type = elementType(builder.getContext(), tensor.data_type());
   Value value;
   GraphValue& read = reads[("parameter " + role.name)];
   if (read.tensor) {
     value = read.tensor.value();
   } else {
-    auto source = model.source(tensor);
+    const bool unstored = model.artifacts() && model.artifacts()->unstored.contains(tensor.name());
+    auto source = unstored ? std::optional<Model::Source>() : model.source(tensor);
     if (failed(source)) return {};
     train::SourceAttr where;
     ElementsAttr data;
-    if (*source) {
+    if (unstored) {
+      role.reason = "without initial values: the model's folder has no checkpoint";
+    } else if (*source) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {

@@ -79,10 +79,11 @@ struct Operator {
   int64_t since, last;
   int64_t required;
   Handler handler;
-  bool sequences = false;  // whether inputs may be sequences
+  bool sequences = false;       // whether inputs may be sequences
+  llvm::StringRef domain = "";  // ONNX's own
 };
 
-// One table per theme, all of ONNX's default domain.
+// One table per theme.
 llvm::ArrayRef<Operator> constantOperators();
 llvm::ArrayRef<Operator> elementwiseOperators();
 llvm::ArrayRef<Operator> shapeOperators();
@@ -92,6 +93,7 @@ llvm::ArrayRef<Operator> productOperators();
 llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
+llvm::ArrayRef<Operator> microsoftOperators();  // of ONNX Runtime
 
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
@@ -127,12 +129,14 @@ class Importer {
   mlir::LogicalResult chooseLoss();
   mlir::LogicalResult bindDimensions();  // data inputs become arguments
   mlir::FailureOr<Tensor> importLoss();
+  mlir::LogicalResult applyGradients();  // that the model itself computes
   mlir::LogicalResult finish(const Tensor& loss);
-  void markNeeded(llvm::StringRef output);
+  void markNeeded(llvm::ArrayRef<std::string> values);
+  std::vector<std::string> results() const;  // values of the graph that the step needs
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user);
-  Tensor parameter(const ParameterRole& role, const onnx::TensorProto& tensor);
+  Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> module;

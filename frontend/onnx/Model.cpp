@@ -77,6 +77,12 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   }
   model->file = std::move(*file);
   if (failed(model->parse()) || failed(model->check())) return nullptr;
+  auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
+  if (failed(artifacts)) return nullptr;
+  model->trainingArtifacts = std::move(*artifacts);
+  const onnx::GraphProto& graph = model->graph();
+  for (const auto* list : {&graph.value_info(), &graph.input(), &graph.output()})
+    for (const onnx::ValueInfoProto& value : *list) model->valueInfo.try_emplace(value.name(), &value);
   return model;
 }
 
@@ -90,8 +96,6 @@ LogicalResult Model::parse() {
   if (!model.has_graph() || model.graph().node().empty())
     return emitError(location()) << "holds no graph; export it again";
   for (int i = 0; i < model.graph().initializer_size(); ++i) spanOf[&model.graph().initializer(i)] = i;
-  for (const auto* list : {&model.graph().value_info(), &model.graph().input(), &model.graph().output()})
-    for (const onnx::ValueInfoProto& value : *list) valueInfo.try_emplace(value.name(), &value);
   return success();
 }
 
@@ -157,7 +161,6 @@ StringRef Model::valueMetadata(StringRef value, StringRef key) const {
 }
 
 LogicalResult Model::check() {
-  if (failed(checkTrainingArtifacts())) return failure();
   if (opset("") == 0 && llvm::any_of(graph().node(), [](auto& n) { return n.domain().empty(); }))
     return emitError(location()) << "imports no version of ONNX's operator set; export it again";
   // Operators may have changed their meaning since.
@@ -198,27 +201,6 @@ LogicalResult Model::checkTensor(const onnx::TensorProto& tensor) const {
                    : tensor.data_type() == onnx::TensorProto::INT64  ? tensor.int64_data_size()
                                                                      : tensor.int32_data_size();
   if (values != *count) return error() << "has " << values << " elements where its shape takes " << *count;
-  return success();
-}
-
-LogicalResult Model::checkTrainingArtifacts() const {
-  auto refuse = [&](StringRef sign) {
-    return emitError(location())
-           << "is a training graph of ONNX Runtime's tools (" << sign
-           << "): its backward pass and optimizer are already written out; give the forward model "
-              "that those tools were given";
-  };
-  for (const onnx::ValueInfoProto& output : graph().output())
-    if (StringRef(output.name()).ends_with(".accumulation.out")) return refuse("output '" + output.name() + "'");
-  for (const onnx::NodeProto& node : graph().node()) {
-    StringRef op = node.op_type();
-    bool optimizer = op == "AdamWOptimizer" || op == "SGDOptimizerV2" || op == "InPlaceAccumulatorV2";
-    bool backward = node.domain() == "com.microsoft" &&
-                    (op.ends_with("Grad") || op == "YieldOp" || op.contains("Grad_") || op == "BroadcastGradientArgs");
-    if (optimizer || backward || op == "SoftmaxCrossEntropyLossInternal" || op == "MaxPoolGrad" ||
-        op == "AveragePoolGrad")
-      return refuse("operator " + node.op_type());
-  }
   return success();
 }
 

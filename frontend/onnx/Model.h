@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/onnx/TrainingArtifacts.h"
 #include "frontend/onnx/WireFormat.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
@@ -34,6 +35,8 @@ class Model {
 
   const onnx::ModelProto& proto() const { return model; }
   const onnx::GraphProto& graph() const { return model.graph(); }
+  // What ONNX Runtime's training tools have added to the graph; null for other models.
+  const TrainingArtifacts* artifacts() const { return trainingArtifacts.get(); }
   llvm::StringRef path() const { return filePath; }
   llvm::StringRef fileName() const { return name; }
   mlir::Location location() const;
@@ -61,12 +64,12 @@ class Model {
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
-  mlir::LogicalResult checkTrainingArtifacts() const;
 
   mlir::MLIRContext* context;
   std::string filePath, name;
   std::unique_ptr<llvm::MemoryBuffer> file;
   onnx::ModelProto model;
+  std::unique_ptr<TrainingArtifacts> trainingArtifacts;
   std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied
   llvm::DenseMap<const onnx::TensorProto*, unsigned> spanOf;  // graph initializers only
   llvm::StringMap<const onnx::ValueInfoProto*> valueInfo;

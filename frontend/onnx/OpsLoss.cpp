@@ -82,6 +82,10 @@ LogicalResult loss(Node& n, bool logits) {
     return n.error() << "the attribute reduction is '" << reduction << "'; it takes none, sum or mean";
   std::optional<int64_t> ignore;
   if (n.has("ignore_index")) ignore = n.integer("ignore_index", 0);
+  if (Tensor given = n.input(3)) {  // of ONNX Runtime's variant
+    if (!given.constant() || given.count() != 1) return n.error() << "ignore_index must be a known scalar";
+    ignore = int64_t(given.constant()->splatValue());
+  }
 
   if (!labels.elementType().isInteger(32) && !labels.elementType().isInteger(64))
     labels = e.cast(labels, e.ops().getI64Type());
@@ -106,6 +110,7 @@ LogicalResult negativeLogLikelihoodLoss(Node& n) {
 constexpr Operator kOperators[] = {
     {"SoftmaxCrossEntropyLoss", 12, 0, 2, softmaxCrossEntropyLoss},
     {"NegativeLogLikelihoodLoss", 12, 0, 2, negativeLogLikelihoodLoss},
+    {"SoftmaxCrossEntropyLossInternal", 1, 0, 2, softmaxCrossEntropyLoss, false, "com.microsoft"},
 };
 
 }  // namespace

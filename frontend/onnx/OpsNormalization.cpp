@@ -145,7 +145,8 @@ LogicalResult dropout(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"LayerNormalization", 17, 0, 2, layerNormalization},
+    // ONNX's own is from opset 17; ONNX Runtime fuses to it in graphs of any opset.
+    {"LayerNormalization", 1, 0, 2, layerNormalization},
     {"RMSNormalization", 23, 0, 2, rmsNormalization},
     {"InstanceNormalization", 6, 0, 3, instanceNormalization},
     {"GroupNormalization", 18, 0, 3, groupNormalization},

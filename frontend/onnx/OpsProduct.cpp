@@ -147,7 +147,48 @@ LogicalResult averagePool(Node& n) {
   return n.set(0, unplanar(n, e.binary<train::DivOp>(sums(input), count), x.rank()));
 }
 
+// (dY, X, W) -> dX, dW, d bias: as ONNX Runtime writes the gradient of Conv.
+LogicalResult convGrad(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(1), filter = n.input(2), gradient = planar(n, n.input(0)), input = planar(n, x);
+  if (!gradient || !input) return failure();
+  if (filter.rank() != x.rank() || !x.isFloat()) return n.error() << "the filter must have the input's rank";
+  auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));
+  if (!w) return failure();
+  Tensor planarFilter = planar(n, filter);
+  const int64_t groups = n.integer("group", 1);
+  Value dy = e.materialize(gradient);
+  if (n.uses(0)) {
+    Value result = train::ConvGradInputOp::create(e.ops(), e.location(), input.type(), dy, e.materialize(planarFilter),
+                                                  w->strides, w->pads, w->dilations, groups);
+    if (failed(n.set(0, unplanar(n, result, x.rank())))) return failure();
+  }
+  if (n.uses(1)) {
+    Value result = train::ConvGradFilterOp::create(e.ops(), e.location(), planarFilter.type(), e.materialize(input), dy,
+                                                   w->strides, w->pads, w->dilations, groups);
+    if (failed(n.set(1, unplanar(n, result, x.rank())))) return failure();
+  }
+  if (!n.uses(2)) return success();
+  return n.set(2, e.reshape(e.reduce(train::ReduceKind::sum, gradient, {0, 2, 3}), {gradient.dim(1)}));
+}
+
+// (dY, X): X takes the place of the indices of the maxima (TrainingArtifacts.cpp).
+LogicalResult maxPoolGrad(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(1), gradient = planar(n, n.input(0)), input = planar(n, x);
+  if (!gradient || !input) return failure();
+  if (!x.isFloat()) return n.error() << "takes the input of its MaxPool in place of the indices";
+  auto w = window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()));
+  if (!w) return failure();
+  Value result =
+      train::MaxPoolGradOp::create(e.ops(), e.location(), input.type(), e.materialize(input), e.materialize(gradient),
+                                   w->kernel, w->strides, w->pads, w->dilations, n.integer("ceil_mode", 0) != 0);
+  return n.set(0, unplanar(n, result, x.rank()));
+}
+
 constexpr Operator kOperators[] = {
+    {"ConvGrad", 1, 0, 3, convGrad, false, "com.microsoft"},
+    {"MaxPoolGrad", 1, 0, 2, maxPoolGrad},
     {"MatMul", 1, 0, 2, matmul},
     {"Gemm", 7, 0, 2, gemm},
     {"Conv", 1, 0, 2, conv},

@@ -117,6 +117,24 @@ void buildAdam(RegionBuilder& b, const Rule& rule, Value parameter, Value gradie
   b.finish({t.fma(step, t.div(m, denominator), parameter), m, v});
 }
 
+// AdamW as the transformers library of Hugging Face wrote it, and as ONNX Runtime's training artifacts have it: epsilon
+// is added before the bias correction, and the updated parameter decays.
+void buildAdamWHf(RegionBuilder& b, const Rule& rule, Value parameter, Value gradient) {
+  TensorBuilder& t = b.t;
+  double beta1 = rule["beta1"], beta2 = rule["beta2"];
+  Value m = b.state("exp_avg"), v = b.state("exp_avg_sq");
+  m = t.fma(b.scalar(ScalarKind::constant, 1 - beta1), t.sub(gradient, m), m);
+  v = t.fma(t.mul(gradient, b.scalar(ScalarKind::constant, 1 - beta2)), gradient,
+            t.mul(v, b.scalar(ScalarKind::constant, beta2)));
+  Value denominator = t.add(t.make<SqrtOp>(v.getType(), v), b.scalar(ScalarKind::constant, rule["eps"]));
+  Value step = t.neg(
+      t.mul(b.scalar(ScalarKind::lr_over_bias_correction, beta1), b.scalar(ScalarKind::sqrt_bias_correction, beta2)));
+  parameter = t.fma(step, t.div(m, denominator), parameter);
+  if (rule["weight_decay"] != 0)
+    parameter = t.mul(parameter, b.scalar(ScalarKind::one_minus_lr_times, rule["weight_decay"]));
+  b.finish({parameter, m, v});
+}
+
 // Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2): every element moves by the
 // learning rate in the direction of an average of gradient and momentum.
 void buildLion(RegionBuilder& b, const Rule& rule, Value parameter, Value gradient) {
@@ -146,6 +164,11 @@ constexpr Hyperparameter kAdamW[] = {{"lr", 1e-3, 0, kInfinity},
                                      {"beta2", 0.999, 0, 1},
                                      {"eps", 1e-8, 0, kInfinity},
                                      {"weight_decay", 1e-2, 0, kInfinity}};
+constexpr Hyperparameter kAdamWHf[] = {{"lr", 1e-3, 0, kInfinity},
+                                       {"beta1", 0.9, 0, 1},
+                                       {"beta2", 0.999, 0, 1},
+                                       {"eps", 1e-6, 0, kInfinity},
+                                       {"weight_decay", 0, 0, kInfinity}};
 constexpr Hyperparameter kLion[] = {
     {"lr", 1e-4, 0, kInfinity}, {"beta1", 0.9, 0, 1}, {"beta2", 0.99, 0, 1}, {"weight_decay", 0, 0, kInfinity}};
 
@@ -158,6 +181,7 @@ const Optimizer kOptimizers[] = {
     {"sgd", kSgd, buildSgd},
     {"adam", kAdam, buildAdam<false>},
     {"adamw", kAdamW, buildAdam<true>},
+    {"adamw_hf", kAdamWHf, buildAdamWHf},
     {"lion", kLion, buildLion},
 };
 
@@ -262,7 +286,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
   }
 
   LogicalResult declare(ModuleOp module, ArrayRef<UpdateOp> updates) {
-    StringRef text = optimizer.empty() ? StringRef("adamw") : StringRef(optimizer);
+    auto ofModel = dyn_cast_or_null<StringAttr>(module->removeAttr("train.default_optimizer"));
+    std::string text = !optimizer.empty() ? optimizer : ofModel ? ofModel.str() : "adamw";
     FailureOr<Rule> rule = parseRule(text, [&] { return module.emitError(); });
     if (failed(rule)) return failure();
     // An optimizer that was asked for replaces those that came with the model; none asked for fills in for missing
@@ -286,6 +311,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     RegionBuilder region(op);
     rule->build(region, *rule, parameter, gradient);
     module->setAttr("train.lr", builder.getF64FloatAttr((*rule)["lr"]));
+    module->setAttr("train.rule", builder.getStringAttr(text));
     return success();
   }
 };

@@ -140,6 +140,7 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     LossOp loss = losses.front();
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
+    if (module->removeAttr("train.gradients_given")) return success();  // by the model itself
     for (auto update : body.getOps<UpdateOp>())
       return update.emitOpError(
           "is already in the step that is to be differentiated: its parameter would be updated twice");

@@ -106,7 +106,9 @@ class Globalizer {
   }
 
   // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
-  static bool takesSamples(Operation* op) { return isa<AttentionOp, CrossEntropyOp, ConvOp, MaxPoolOp>(op); }
+  static bool takesSamples(Operation* op) {
+    return isa<AttentionOp, CrossEntropyOp, ConvOp, ConvGradInputOp, ConvGradFilterOp, MaxPoolOp, MaxPoolGradOp>(op);
+  }
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
     for (Operation& op : llvm::reverse(body))
@@ -148,6 +150,7 @@ class Globalizer {
   FailureOr<State> visitGather(GatherOp op);
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
   FailureOr<State> visitLoss(LossOp op);
+  FailureOr<State> visitUpdate(UpdateOp op);
   FailureOr<State> visitAdditive(Operation* op);
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
@@ -205,7 +208,7 @@ class Globalizer {
 FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
-      .Case<UpdateOp>([&](auto) { return op->emitOpError("stands in a step whose loss is not yet globalized"); })
+      .Case<UpdateOp>([&](auto o) { return visitUpdate(o); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
       .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
@@ -254,6 +257,15 @@ FailureOr<State> Globalizer::visit(Operation* op) {
         for (Value other : op->getOperands().drop_front())
           if (of(other).isSplit()) return mixes(op);
         return visitPerSample(op);
+      })
+      .Case<ConvGradInputOp, MaxPoolGradOp>([&](auto) { return visitPerSample(op); })
+      .Case<ConvGradFilterOp>([&](auto o) -> FailureOr<State> {
+        // A sum over the samples of both operands.
+        if (failed(sumPartialOperands(op))) return failure();
+        State input = of(o.getInput()), gradient = of(o.getGradient());
+        if (!input.isSplit() && !gradient.isSplit()) return State();
+        if (!input.mayBe(0) || !gradient.mayBe(0)) return mixes(op);
+        return State::partial();
       })
       .Case<DropoutOp>([&](auto) -> FailureOr<State> {
         // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
@@ -437,6 +449,14 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
 FailureOr<State> Globalizer::visitLoss(LossOp op) {
   State state = of(op.getValue());
   if (state.isSplit()) return op.emitOpError("has a value for every row: reduce it to a sum or mean over the batch");
+  if (!state.isPartial()) shareOperand(op->getOpOperand(0));
+  return State();
+}
+
+// A gradient that came with the model: a sum over the rows, or the same on all ranks.
+FailureOr<State> Globalizer::visitUpdate(UpdateOp op) {
+  State state = of(op.getGradient());
+  if (state.isSplit()) return op.emitOpError("has a gradient for every row, not their sum");
   if (!state.isPartial()) shareOperand(op->getOpOperand(0));
   return State();
 }

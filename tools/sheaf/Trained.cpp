@@ -12,9 +12,8 @@ namespace {
 void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   mlir::Builder b(module.getContext());
   auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
-  // Without an option: adamw, or the rules of the model's training_info, which have other names.
-  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
-  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
+  auto rule = llvm::dyn_cast_or_null<mlir::StringAttr>(module->removeAttr("train.rule"));
+  std::string optimizer = rule ? rule.str() : "the model's own";
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
   module->setAttr(
       "train.training",

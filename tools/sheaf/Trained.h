@@ -59,8 +59,8 @@ options::Option optimizerRow() {
   return options::Rows<O>::template text<&O::optimizer>("--optimizer", "NAME[:key=value,...]",
                                                         "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
                                                         "or adamw (lr, beta1, beta2, eps, weight_decay), "
-                                                        "with PyTorch's formulas and defaults; lion (lr, beta1, beta2, "
-                                                        "weight_decay).")
+                                                        "with PyTorch's formulas and defaults; adamw_hf, the same with "
+                                                        "those of transformers; lion (lr, beta1, beta2, weight_decay).")
       .defaultsTo("the model's own, else adamw");
 }
 template <typename O>

@@ -58,7 +58,6 @@ def models():
         "negative-dimension": (linear(weight_tensor=weight("w", [4, -3], [0.5] * 12)), batch, ["'w'", "negative dimension"]),
         "weight-too-short": (linear(weight_tensor=weight("w", [4, 3], [0.5] * 11)), batch, ["'w'", "44", "48"]),
         "dimensions-that-overflow": (linear(weight_tensor=weight("w", [1 << 40, 1 << 40], [0.5])), batch, ["'w'", "too many elements"]),
-        "onnxruntime-artifact": ((MODELS / "ort-training-model.onnx").read_bytes(), batch, ["ONNX Runtime"]),
     }
 
 

@@ -91,3 +91,20 @@ module {
     return
   }
 }
+
+// -----
+
+// The model has its own gradients.
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK-NEXT: train.update @w by @optimizer, %arg0
+// CHECK-NEXT: return
+module attributes {train.gradients_given} {
+  train.parameter @w : tensor<f32> {trainable = true}
+  func.func @step(%g: tensor<f32>) {
+    %w = train.read @w : tensor<f32>
+    train.loss %w : tensor<f32>
+    train.update @w by @optimizer, %g : tensor<f32>
+    return
+  }
+}

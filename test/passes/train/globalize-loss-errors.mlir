@@ -93,3 +93,17 @@ module attributes {train.ranks = 8 : i64} {
 // expected-error @+1 {{has no function @step whose loss could be globalized}}
 module attributes {train.ranks = 2 : i64} {
 }
+
+// -----
+
+module attributes {train.ranks = 2 : i64, train.gradients_given} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %m = train.reduce mean %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    // expected-error @+1 {{'train.update' op has a gradient for every row, not their sum}}
+    train.update @w by @optimizer, %x : tensor<4xf32>
+    return
+  }
+}

@@ -206,3 +206,48 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// Gradients that came with the model: a sum over the rows is a term already; what is the same on all ranks is shared.
+// CHECK-LABEL: @step
+// CHECK: train.update @w by @optimizer, %[[G:.*]] : tensor<4xf32>
+// CHECK: %[[Q:.*]] = train.constant dense<2.500000e-01>
+// CHECK: %[[SHARE:.*]] = train.mul %{{.*}}, %[[Q]]
+// CHECK: train.update @b by @optimizer, %[[SHARE]]
+module attributes {train.ranks = 4 : i64, train.gradients_given} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  train.parameter @b : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<8x4xf32>) {
+    %b = train.read @b : tensor<4xf32>
+    %m = train.reduce mean %x [0, 1] : tensor<8x4xf32> -> tensor<1x1xf32>
+    %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    %s = train.reduce sum %x [0] : tensor<8x4xf32> -> tensor<1x4xf32>
+    %g = train.reshape %s : tensor<1x4xf32> -> tensor<4xf32>
+    train.update @w by @optimizer, %g : tensor<4xf32>
+    train.update @b by @optimizer, %b : tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+// A filter's gradient is a sum over samples, an input's is not.
+// CHECK-LABEL: @step
+// CHECK-NOT: global_sum
+// CHECK: train.update @w
+module attributes {train.ranks = 2 : i64, train.gradients_given} {
+  train.parameter @w : tensor<1x1x3x3xf32> {trainable = true}
+  func.func @step(%x: tensor<2x1x5x5xf32>) {
+    %w = train.read @w : tensor<1x1x3x3xf32>
+    %y = train.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x5x5xf32>, tensor<1x1x3x3xf32>) -> tensor<2x1x3x3xf32>
+    %m = train.reduce mean %y [0, 1, 2, 3] : tensor<2x1x3x3xf32> -> tensor<1x1x1x1xf32>
+    %l = train.reshape %m : tensor<1x1x1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    %dx = train.conv_grad_input %y, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x3x3xf32>, tensor<1x1x3x3xf32>) -> tensor<2x1x5x5xf32>
+    %g = train.conv_grad_filter %dx, %y {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x5x5xf32>, tensor<2x1x3x3xf32>) -> tensor<1x1x3x3xf32>
+    train.update @w by @optimizer, %g : tensor<1x1x3x3xf32>
+    return
+  }
+}
