@@ -24,6 +24,7 @@ namespace {
 
 struct FitOptions : TrainedOptions {
   uint64_t memory = 0;
+  int64_t mostRanks = 0;  // that the profile can predict
   bool json = false;
   FitOptions() { import.ranks = 0; }
 };
@@ -75,10 +76,19 @@ options::Table fitTable() {
   return table;
 }
 
+// Without costs of a network a profile predicts the ranks of one node.
+int64_t mostRanks(const profile::Profile& machine) {
+  if (machine.withRanks(plan::kMaxRanks).ok()) return plan::kMaxRanks;
+  int64_t ranks = 1;
+  while (machine.nodes(ranks + 1) == 1) ++ranks;
+  return ranks;
+}
+
 Status complete(FitOptions& o) {
   if (o.import.batch == 0) o.import.batch = o.import.ranks;
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
+  o.mostRanks = mostRanks(*machine);
   // As `compile --target` does: what calls keep in memory depends on the device.
   o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
   o.pipeline.cpu = !machine->isOfGpus();
@@ -103,21 +113,21 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
                 candidate->seconds, candidate->exposed,    candidate->text(),  candidate->fits};
 }
 
-// The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
-// -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared: state is shared, the rest is
-// the same on any number of ranks. So a plan for one number predicts the others, and two plans confirm the result:
-// one that fits, and one on a rank less that does not. `known`: the plan for the number that was asked for.
+// The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: none of those
+// that the profile can predict. -1: an error has been printed. State is shared, the rest is the same on any number of
+// ranks. So a plan for one number predicts the others, and two plans confirm the result: one that fits, and one on a
+// rank less that does not. `known`: the plan for the number that was asked for.
 int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const Layout& known) {
-  constexpr int64_t kMost = 65536;
+  const int64_t limit = options.mostRanks;
   // Tries after which the range is halved, whatever is expected.
   constexpr int kExpected = 6;
   const int64_t rows = options.import.batch / options.import.ranks;
   auto expected = [&](const Layout& layout, int64_t ranks) {
     const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes) + layout.besides;
-    if (rest >= options.memory) return kMost;
+    if (rest >= options.memory) return limit;
     const double shares = static_cast<double>(layout.stateBytes) * static_cast<double>(ranks);
     const double enough = std::ceil(shares / static_cast<double>(options.memory - rest));
-    return static_cast<int64_t>(std::clamp(enough, 1.0, static_cast<double>(kMost)));
+    return static_cast<int64_t>(std::clamp(enough, 1.0, static_cast<double>(limit)));
   };
   int64_t failed = 0, enough = 0, next = expected(known, options.import.ranks);
   for (int tries = 1; enough == 0 || enough - failed > 1; ++tries) {
@@ -129,10 +139,10 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
     mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, train::Recomputation::all);
     if (mlir::failed(layout)) return -1;
     (layout->fits ? enough : failed) = next;
-    if (failed == kMost) return 0;
-    const int64_t most = enough > 0 ? enough - 1 : kMost;
+    if (failed == limit) return 0;
+    const int64_t most = enough > 0 ? enough - 1 : limit;
     next = std::clamp(expected(*layout, next), failed + 1, std::max(most, failed + 1));
-    if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, kMost);
+    if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, limit);
   }
   return enough;
 }
@@ -202,6 +212,11 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
     std::printf(
         "With ZeRO-3 and recomputation %lld rank%s of this size are the fewest that fit, with as many rows each.\n",
         static_cast<long long>(fewest), fewest == 1 ? "" : "s");
+  else if (o.mostRanks < plan::kMaxRanks)
+    std::printf(
+        "Up to %lld ranks of this size, of which the profile knows, do not fit; more are predicted by one with a "
+        "network, such as h100.\n",
+        static_cast<long long>(o.mostRanks));
   else
     std::printf(
         "No number of ranks of this size fits: what each rank needs besides its shard is too much; use fewer rows a "
