@@ -36,13 +36,18 @@ int64_t leadingDimension(const Lowering& lowering, Value value) {
   return elementsApart(lowering, value, 1);
 }
 
-// Whether every reader of a slice of the last dimension can read it in place: attentions, through reshapes.
-bool readInPlace(Value value) {
-  return llvm::all_of(value.getUses(), [](OpOperand& use) {
-    if (auto reshape = dyn_cast<train::ReshapeOp>(use.getOwner())) return readInPlace(reshape.getResult());
-    auto type = cast<RankedTensorType>(use.get().getType());
+// Elements of a token of an attention operand [B, S, H, D].
+int64_t tokenElements(Value value) {
+  return product(tensor(value).getShape().take_back(2));
+}
+
+// Whether every reader of rows of so many elements, a slice of the last dimension, can read them in place: attentions,
+// through reshapes, where a row is a token. A row that is only one head of a token is not.
+bool readInPlace(Value value, int64_t rowElements) {
+  return llvm::all_of(value.getUses(), [&](OpOperand& use) {
+    if (auto reshape = dyn_cast<train::ReshapeOp>(use.getOwner())) return readInPlace(reshape.getResult(), rowElements);
     return isa<train::AttentionOp, train::AttentionGradOp>(use.getOwner()) && use.getOperandNumber() < 3 &&
-           type.getRank() == 4;
+           tokenElements(use.get()) == rowElements;
   });
 }
 
@@ -131,7 +136,7 @@ LogicalResult lowerAttentionGrad(Lowering& l, train::AttentionGradOp op) {
   SmallVector<Operand> operands;
   for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
   for (Value v : op.getResults()) {
-    l.locations[v] = l.placeResult(v, /*stridedAllowed=*/true);
+    l.locations[v] = l.placeResult(v, tokenElements(v));
     operands.push_back(l.operand(v, kWrite));
   }
   plan::AttentionGradCall call;
@@ -150,7 +155,7 @@ LogicalResult lowerSlice(Lowering& l, train::SliceOp op) {
   Location source = l.locate(op.getOperand());
   bool lastOnly = last >= 0 && op.getSteps()[last] == 1 && !source.rowStride;
   for (int64_t d = 0; d < last; ++d) lastOnly &= from.getDimSize(d) == to.getDimSize(d) && op.getSteps()[d] == 1;
-  if (lastOnly && readInPlace(op.getResult())) {
+  if (lastOnly && readInPlace(op.getResult(), to.getDimSize(last))) {
     source.offset += op.getStarts()[last] * width;
     source.rowStride = from.getDimSize(last) * width;
     source.rowBytes = to.getDimSize(last) * width;

@@ -60,8 +60,9 @@ struct Lowering {
   mlir::Value buffer(llvm::StringRef name, plan::BufferKind kind, int64_t bytes, bool persistent = false);
   // Where a value lies; the value must have been placed.
   Location locate(mlir::Value value) const { return locations.lookup(value); }
-  // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own.
-  Location placeResult(mlir::Value value, bool stridedAllowed = false);
+  // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own. In a
+  // concatenation only if its instruction can write rows of `rowElements` elements apart and these are what is joined.
+  Location placeResult(mlir::Value value, int64_t rowElements = 0);
   // An operand that covers a whole value.
   Operand operand(mlir::Value value, int64_t access) const;
 
