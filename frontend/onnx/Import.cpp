@@ -96,6 +96,7 @@ LogicalResult Importer::prepare() {
     if (needed[i]) used.push_back(node);
   if (failed(parameters.analyse(model, used, initializers, options))) return failure();
   if (training) parameters.trainOnly(training->variables());
+  warnOfTraps(model, used, parameters);
   return success();
 }
 
@@ -274,6 +275,7 @@ FailureOr<Tensor> Importer::importLoss() {
 
 LogicalResult Importer::finish(const Tensor& loss) {
   emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
+  emitStatistics(*this, step);
   train::LossOp::create(builder, model.location(), emit.materialize(loss));
   func::ReturnOp::create(builder, model.location());
 
@@ -295,10 +297,13 @@ LogicalResult Importer::finish(const Tensor& loss) {
     int64_t count = std::distance(read->use_begin(), read->use_end());
     uses[read.getParameter()] = {reached.contains(read.getResult()), count};
   }
+  llvm::StringSet<> followed;
+  for (auto update : body.getOps<train::UpdateOp>()) followed.insert(update.getParameter());
   int64_t trainable = 0;
   for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
     auto reason = parameter->getAttrOfType<StringAttr>("train.reason");
     parameter->removeDiscardableAttr("train.reason");
+    if (followed.contains(parameter.getSymName())) continue;
     std::string because = reason ? ", " + reason.str() : "";
     auto it = uses.find(parameter.getSymName());
     if (it == uses.end()) {

@@ -3,8 +3,8 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one: equal on all ranks, this rank's rows of it, or this rank's term of a sum. Sums over
 // the batch make terms, linear ops keep terms, and any other op that needs the global value gets train.global_sum.
+#include "ir/Train/BatchNorm.h"
 #include "ir/Train/Evaluator.h"
-#include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
@@ -106,7 +106,9 @@ class Globalizer {
   }
 
   // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
-  static bool takesSamples(Operation* op) { return isa<AttentionOp, CrossEntropyOp, ConvOp, MaxPoolOp>(op); }
+  static bool takesSamples(Operation* op) {
+    return isa<AttentionOp, CrossEntropyOp, ConvOp, MaxPoolOp, BatchNormOp>(op);
+  }
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
     for (Operation& op : llvm::reverse(body))
@@ -148,6 +150,8 @@ class Globalizer {
   FailureOr<State> visitGather(GatherOp op);
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
   FailureOr<State> visitLoss(LossOp op);
+  FailureOr<State> visitUpdate(UpdateOp op);
+  FailureOr<State> visitBatchNorm(BatchNormOp op);
   FailureOr<State> visitAdditive(Operation* op);
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
@@ -205,7 +209,8 @@ class Globalizer {
 FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
-      .Case<UpdateOp>([&](auto) { return op->emitOpError("stands in a step whose loss is not yet globalized"); })
+      .Case<UpdateOp>([&](auto o) { return visitUpdate(o); })
+      .Case<BatchNormOp>([&](auto o) { return visitBatchNorm(o); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
       .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
@@ -439,6 +444,41 @@ FailureOr<State> Globalizer::visitLoss(LossOp op) {
   if (state.isSplit()) return op.emitOpError("has a value for every row: reduce it to a sum or mean over the batch");
   if (!state.isPartial()) shareOperand(op->getOpOperand(0));
   return State();
+}
+
+// Updates add up over ranks: of a moment that is the same everywhere, every rank gives its share.
+FailureOr<State> Globalizer::visitUpdate(UpdateOp op) {
+  if (!isStatistic(op)) return op.emitOpError("stands in a step whose loss is not yet globalized");
+  State state = of(op.getGradient());
+  if (state.isSplit()) return op.emitOpError("has a moment of every row: reduce it over the batch");
+  if (!state.isPartial()) shareOperand(op->getOpOperand(0));
+  return State();
+}
+
+// The moments are those of all ranks' rows, or, where they are local, each rank's own: its term of their mean.
+FailureOr<State> Globalizer::visitBatchNorm(BatchNormOp op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  for (Value other : op->getOperands().drop_front())
+    if (of(other).isSplit()) return mixes(op);
+  State state = of(op.getOperand());
+  if (!state.isSplit()) return state;
+  if (state.mayBe(0)) state = leadingOf(state);
+  if (state.mayBe(1)) return crossesRows(op);
+  states[op.getResult()] = state;
+  if (!op.getLocal()) {
+    op.setRanks(ranks);
+    states[op.getMean()] = states[op.getVariance()] = State();
+    return state;
+  }
+  for (Value moment : {op.getMean(), op.getVariance()}) {
+    if (moment.use_empty()) continue;
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value share = t.mul(moment, 1.0 / double(ranks));
+    moment.replaceAllUsesExcept(share, share.getDefiningOp());
+    states[share] = State::partial();
+  }
+  return state;
 }
 
 struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
