@@ -79,7 +79,7 @@ class Exporter {
     if (failed(giveOwnInitializers(graph))) return failure();
     for (int i = 0; i < model.graph().initializer_size(); ++i) {
       const onnx::TensorProto& original = model.graph().initializer(i);
-      auto bytes = valuesOf(parameters.role(original, nullptr), original);
+      auto bytes = valuesOf(parameters.role(original, nullptr, -1), original);
       if (failed(bytes) || failed(place(*graph.mutable_initializer(i), original, *bytes))) return failure();
     }
     for (const auto& entry : trained.names)
@@ -124,8 +124,8 @@ class Exporter {
       for (int i = 0; i < user.input_size(); ++i) {
         const onnx::TensorProto* tensor = initializers.lookup(user.input(i));
         if (!tensor) continue;
-        const ParameterRole& role = parameters.role(*tensor, &user);
-        if (role.name.empty() || role.name == parameters.role(*tensor, nullptr).name) continue;
+        const ParameterRole& role = parameters.role(*tensor, &user, i);
+        if (role.name.empty() || role.name == parameters.role(*tensor, nullptr, -1).name) continue;
         auto [known, first] = given.try_emplace(role.name, false);
         if (first) {
           auto bytes = valuesOf(role, *tensor);

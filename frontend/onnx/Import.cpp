@@ -102,6 +102,7 @@ LogicalResult Importer::prepare() {
     if (needed[i]) used.push_back(node);
   if (failed(parameters.analyse(model, used, initializers, options))) return failure();
   if (training) parameters.trainOnly(training->variables());
+  warnOfTraps(model, used, parameters);
   return success();
 }
 
@@ -305,6 +306,7 @@ LogicalResult Importer::applyGradients() {
 
 LogicalResult Importer::finish(const Tensor& loss) {
   emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
+  emitStatistics(*this, step);
   train::LossOp::create(builder, model.location(), emit.materialize(loss));
   if (model.artifacts() && failed(applyGradients())) return failure();
   func::ReturnOp::create(builder, model.location());
@@ -328,14 +330,20 @@ LogicalResult Importer::finish(const Tensor& loss) {
     uses[read.getParameter()] = {reached.contains(read.getResult()), count};
   }
   // Where gradients are given, they say what is trained.
-  if (model.artifacts()) {
+  if (model.artifacts())
     for (auto& entry : uses) entry.second.first = false;
-    for (auto update : body.getOps<train::UpdateOp>()) uses[update.getParameter()].first = true;
+  llvm::StringSet<> followed;
+  for (auto update : body.getOps<train::UpdateOp>()) {
+    if (train::isStatistic(update))
+      followed.insert(update.getParameter());
+    else
+      uses[update.getParameter()].first = true;
   }
   int64_t trainable = 0;
   for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
     auto reason = parameter->getAttrOfType<StringAttr>("train.reason");
     parameter->removeDiscardableAttr("train.reason");
+    if (followed.contains(parameter.getSymName())) continue;
     std::string because = reason ? ", " + reason.str() : "";
     auto it = uses.find(parameter.getSymName());
     if (it == uses.end()) {

@@ -21,6 +21,10 @@ struct ImportOptions {
   std::string loss;
   std::vector<std::string> train, freeze;  // regular expressions over parameter names; freeze wins
   std::string optimizer;                   // "" if not given: then a model with training_info uses its own
+  // What BatchNormalization does: normalize by the moments of all ranks' rows or of each rank's own, or by the stored
+  // statistics. Automatic: what the graph or PyTorch's metadata say, sync for training; where they say nothing, sync if
+  // the scale is trained.
+  enum class BatchNorm { automatic, sync, local, eval } batchNorm = BatchNorm::automatic;
 };
 
 // The forward step of one rank: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`. Shapes are

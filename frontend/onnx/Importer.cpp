@@ -36,11 +36,13 @@ ArrayRef<Operator> tables(int i) {
       return attentionOperators();
     case 9:
       return microsoftOperators();
+    case 10:
+      return trainingOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 10;
+constexpr int kTables = 11;
 
 bool isDefaultDomain(StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
@@ -132,12 +134,12 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
   }
 
   Node view(*this, scope, node, opset);
-  for (const std::string& name : node.input()) {
+  for (auto [i, name] : llvm::enumerate(node.input())) {
     if (name.empty()) {
       view.operands.push_back({});
       continue;
     }
-    GraphValue* value = lookup(name, scope, &node);
+    GraphValue* value = lookup(name, scope, &node, int(i));
     if (!value) return failure();
     view.operands.push_back(*value);
   }
@@ -151,13 +153,13 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
   return op->handler(view);
 }
 
-GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user) {
+GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {
   for (Scope* s = &scope; s; s = s->parent) {
     if (auto it = s->values.find(name); it != s->values.end()) return &it->second;
     if (!s->root) continue;
     auto it = initializers.find(name);
     if (it == initializers.end()) break;
-    Tensor tensor = importInitializer(*it->second, user);
+    Tensor tensor = importInitializer(*it->second, user, operand);
     if (!tensor) return nullptr;
     // Merged initializers mean another parameter to another user: they are looked up again.
     GraphValue& value = reads[name];
@@ -247,8 +249,8 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes));
 }
 
-Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user) {
-  ParameterRole role = parameters.role(tensor, user);
+Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) {
+  ParameterRole role = parameters.role(tensor, user, operand);
   if (!role.parameter) {
     if (auto it = root.values.find(tensor.name()); it != root.values.end()) return it->second.tensor;
     Shape shape(tensor.dims().begin(), tensor.dims().end());
@@ -263,6 +265,11 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
     role.reason += "; large";
   }
   return parameter(role, tensor);
+}
+
+train::ParameterOp Importer::parameterOf(const Tensor& tensor) {
+  auto read = tensor && tensor.value() ? tensor.value().getDefiningOp<train::ReadOp>() : train::ReadOp();
+  return read ? module->lookupSymbol<train::ParameterOp>(read.getParameter()) : train::ParameterOp();
 }
 
 Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) {

@@ -94,12 +94,24 @@ llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
 llvm::ArrayRef<Operator> microsoftOperators();  // of ONNX Runtime
+llvm::ArrayRef<Operator> trainingOperators();
 
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
 
 // A constant from a tensor whose bytes are in the model or its folder; absent after an error.
 Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto& tensor);
+
+// A moment of the batch that a running statistic of a batch norm follows; `unbiased`: PyTorch's estimate of a variance.
+struct RunningStatistic {
+  train::ParameterOp parameter;
+  Tensor moment;
+  double momentum;  // the part of the old value that stays
+  bool unbiased;
+};
+
+// The updates of all running statistics, at the end of the step.
+void emitStatistics(Importer& importer, mlir::func::FuncOp step);
 
 class Importer {
  public:
@@ -111,9 +123,11 @@ class Importer {
   // Imports nodes in order; a body of a function or a subgraph.
   mlir::LogicalResult importNodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, Scope& scope);
   mlir::LogicalResult importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
-  // The value a name stands for as `user` sees it; null after an error.
-  GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user);
+  // The value a name stands for as an operand of `user` sees it; null after an error.
+  GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user, int operand = -1);
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
+  // The parameter that a tensor is, unchanged; null for anything else.
+  train::ParameterOp parameterOf(const Tensor& tensor);
   void decide(const llvm::Twine& text) { decisions.push_back(text.str()); }
 
   const Model& model;
@@ -121,7 +135,8 @@ class Importer {
   mlir::OpBuilder builder;
   Emitter emit;
   int64_t dropouts = 0;  // numbers the random nodes
-  bool warnedDropout = false;
+  std::vector<RunningStatistic> statistics;
+  bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
 
  private:
   mlir::LogicalResult readTrainingForm();
@@ -135,7 +150,7 @@ class Importer {
   std::vector<std::string> results() const;  // values of the graph that the step needs
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
-  Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user);
+  Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
   Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 

@@ -12,6 +12,7 @@ constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec
 constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
 constexpr StringRef kFxNode = "pkg.torch.onnx.fx_node";
+constexpr StringRef kStatistics = "running statistics";
 
 bool isFloat(const onnx::TensorProto& tensor) {
   switch (tensor.data_type()) {
@@ -66,6 +67,16 @@ bool endsLikeParameter(StringRef name) {
   return name.contains('.') && (name.ends_with("weight") || name.ends_with("bias"));
 }
 
+bool isBatchNorm(const onnx::NodeProto* node) {
+  return node->op_type() == "BatchNormalization";
+}
+
+void makeStatistics(ParameterRole& role) {
+  role.parameter = true;
+  role.trainable = false;
+  role.reason = kStatistics;
+}
+
 std::string listed(ArrayRef<std::string> names) {
   std::string text = "'" + names[0] + "'";
   if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
@@ -102,12 +113,18 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
       role.parameter = role.trainable = true;
     else if (!kind.empty())
       role.reason = "a buffer of the module";
-    else {
+    else if (isFoldedNorm(tensor)) {
+      role.parameter = role.trainable = true;
+      role.reason = "folded with a BatchNormalization";
+    } else {
       role.reason = "a constant of the exporter";
       anonymous.push_back(&tensor);
     }
     if (role.parameter) owner[role.name] = tensor.name();
+    // TorchScript's exporter renames what it folded.
+    if (isFoldedNorm(tensor) || tensor.name().starts_with("onnx::Conv_")) norms.push_back(tensor.name());
   }
+  findStatistics();
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
   if (optimizedExport)
     for (const onnx::TensorProto& tensor : model.graph().initializer()) unmerge(model, tensor);
@@ -120,7 +137,32 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   if (!split.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
                                   << " recovered. Biases of zero it dropped cannot be: export with optimize=False";
+  if (!norms.empty())
+    emitWarning(model.location()) << "the exporter folded BatchNormalization into the weights before it ("
+                                  << listed(norms) << "): its scale, bias and statistics are gone, and what was folded "
+                                  << "is trained instead. Export with optimize=False, or, with dynamo=False, with "
+                                  << "training=torch.onnx.TrainingMode.TRAINING and do_constant_folding=False";
+  if (!lost.empty())
+    emitWarning(model.location()) << "the exporter's optimizer computed constants from parameters; " << listed(lost)
+                                  << " are not trained there. Export with optimize=False to train them";
   return applyPatterns(model, options);
+}
+
+// PyTorch's optimizer leaves the name of the weight, drops its metadata, and gives the product the norm's own.
+bool Parameters::isFoldedNorm(const onnx::TensorProto& tensor) const {
+  auto it = uses.find(tensor.name());
+  return it != uses.end() && llvm::any_of(it->second, [](const Use& use) {
+           StringRef op = use.node->op_type();
+           return use.operand > 0 && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul") &&
+                  Model::metadata(use.node->metadata_props(), kFxNode).contains("batch_norm");
+         });
+}
+
+// Running statistics are state whatever their metadata say.
+void Parameters::findStatistics() {
+  for (auto& entry : uses)
+    if (llvm::all_of(entry.second, [](const Use& use) { return isBatchNorm(use.node) && use.operand >= 3; }))
+      makeStatistics(roles[entry.first()]);
 }
 
 // A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1.
@@ -136,7 +178,11 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
     if (evident || (!buffer && endsLikeParameter(source))) name = source;
   }
-  if (named != 1 || name.empty() || role.shape.empty()) return false;
+  if (named != 1 || name.empty() || role.shape.empty()) {
+    for (StringRef source : sources)
+      if (endsLikeParameter(source) && !role.shape.empty()) lost.push_back(source.str());
+    return false;
+  }
   role.parameter = role.trainable = true;
   role.name = name.str();
   role.reason = "folded into '" + tensor.name() + "'";
@@ -180,20 +226,25 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
 }
 
 // Parameters that merely start equal (norm scales of one, biases of zero) were merged into one initializer, whose users
-// then belong to different modules. Matrices are left alone: random ones are equal only where the model ties them.
+// then belong to different modules, or are different operands of a batch norm. Matrices are left alone: random ones are
+// equal only where the model ties them.
 void Parameters::unmerge(const Model& model, const onnx::TensorProto& tensor) {
   const ParameterRole& role = roles[tensor.name()];
   ArrayRef<Use> users = uses[tensor.name()];
   if (!role.parameter || role.shape.size() != 1 || users.size() < 2) return;
   auto [own, leaf] = StringRef(role.name).rsplit('.');
   for (const Use& use : users) {
-    StringRef module = moduleOf(*use.node);
-    if (module.empty() || leaf.empty() || module == own) continue;
+    const bool norm = isBatchNorm(use.node) && use.operand > 0;
+    constexpr StringRef kLeaves[] = {"", "weight", "bias", "running_mean", "running_var"};
+    StringRef module = moduleOf(*use.node), part = norm ? kLeaves[std::min(use.operand, 4)] : leaf;
+    if (module.empty() || leaf.empty() || (module == own && part == leaf)) continue;
     ParameterRole other = role;
-    other.name = (module + "." + leaf).str();
+    other.name = (module + "." + part).str();
     other.reason = "un-merged from '" + tensor.name() + "'";
+    if (norm && use.operand >= 3) makeStatistics(other);
+    if (norm && use.operand < 3) other.trainable = true;
     if (owner.try_emplace(other.name, tensor.name()).second) split.push_back(other.name);
-    unmerged[use.node][tensor.name()] = other;
+    unmerged[{use.node, use.operand}] = other;
   }
 }
 
@@ -217,6 +268,11 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   };
   auto apply = [&](ParameterRole& role) {
     if (role.reason == "integers") return;
+    if (role.reason == kStatistics) {  // known by name, but never trained
+      matches(train, role.name, 0);
+      matches(freeze, role.name, train.size());
+      return;
+    }
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
       if (!chosen && role.trainable) role.reason = "not named by --train";
@@ -229,8 +285,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     }
   };
   for (auto& entry : roles) apply(entry.second);
-  for (auto& [user, entries] : unmerged)
-    for (auto& entry : entries) apply(entry.second);
+  for (auto& entry : unmerged) apply(entry.second);
   for (auto [i, hit] : llvm::enumerate(used))
     if (!hit)
       return emitError(model.location()) << (i < train.size() ? "--train '" : "--freeze '")
@@ -239,9 +294,8 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   return success();
 }
 
-const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user) const {
-  if (auto it = unmerged.find(user); user && it != unmerged.end())
-    if (auto entry = it->second.find(tensor.name()); entry != it->second.end()) return entry->second;
+const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const {
+  if (auto it = unmerged.find({user, operand}); user && it != unmerged.end()) return it->second;
   static const ParameterRole constant;  // an initializer of the training algorithm
   auto it = roles.find(tensor.name());
   return it == roles.end() ? constant : it->second;

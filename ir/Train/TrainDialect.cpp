@@ -3,7 +3,7 @@
 
 #include <numbers>
 
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
 
@@ -26,6 +26,10 @@ void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "ir/Train/TrainOps.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/BatchNorm.cpp.inc"
       >();
 }
 

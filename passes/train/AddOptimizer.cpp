@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "llvm/ADT/StringSet.h"
 #include "passes/train/Passes.h"
 
@@ -281,7 +281,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     if (!optimizer.empty() || !own)
       if (failed(declare(module, updates))) return failure();
     if (clip || skip)
-      for (auto op : module.getOps<OptimizerOp>()) guard(op, clip, skip);
+      for (auto op : module.getOps<OptimizerOp>()) guard(op, clip && !isStatistic(op), skip);
     return success();
   }
 
@@ -293,7 +293,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     // An optimizer that was asked for replaces those that came with the model; none asked for fills in for missing
     // ones.
     if (!optimizer.empty())
-      for (auto op : llvm::make_early_inc_range(module.getOps<OptimizerOp>())) op.erase();
+      for (auto op : llvm::make_early_inc_range(module.getOps<OptimizerOp>()))
+        if (!isStatistic(op)) op.erase();
     for (UpdateOp op : updates)
       if (!module.lookupSymbol<OptimizerOp>(op.getOptimizer())) op.setOptimizer("optimizer");
 

@@ -1,5 +1,5 @@
 // Reverse mode over @step: one gradient, and one train.update, per trainable parameter that the loss depends on.
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -142,8 +142,9 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
     if (module->removeAttr("train.gradients_given")) return success();  // by the model itself
     for (auto update : body.getOps<UpdateOp>())
-      return update.emitOpError(
-          "is already in the step that is to be differentiated: its parameter would be updated twice");
+      if (!isStatistic(update))
+        return update.emitOpError(
+            "is already in the step that is to be differentiated: its parameter would be updated twice");
 
     llvm::StringMap<ParameterOp> trainable;
     for (auto parameter : module.getOps<ParameterOp>())

@@ -3,8 +3,8 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one: equal on all ranks, this rank's rows of it, or this rank's term of a sum. Sums over
 // the batch make terms, linear ops keep terms, and any other op that needs the global value gets train.global_sum.
+#include "ir/Train/BatchNorm.h"
 #include "ir/Train/Evaluator.h"
-#include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
@@ -107,7 +107,8 @@ class Globalizer {
 
   // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
   static bool takesSamples(Operation* op) {
-    return isa<AttentionOp, CrossEntropyOp, ConvOp, ConvGradInputOp, ConvGradFilterOp, MaxPoolOp, MaxPoolGradOp>(op);
+    return isa<AttentionOp, CrossEntropyOp, ConvOp, ConvGradInputOp, ConvGradFilterOp, MaxPoolOp, MaxPoolGradOp,
+               BatchNormOp>(op);
   }
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
@@ -151,6 +152,7 @@ class Globalizer {
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
   FailureOr<State> visitLoss(LossOp op);
   FailureOr<State> visitUpdate(UpdateOp op);
+  FailureOr<State> visitBatchNorm(BatchNormOp op);
   FailureOr<State> visitAdditive(Operation* op);
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
@@ -209,6 +211,7 @@ FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
       .Case<UpdateOp>([&](auto o) { return visitUpdate(o); })
+      .Case<BatchNormOp>([&](auto o) { return visitBatchNorm(o); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
       .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
@@ -453,12 +456,38 @@ FailureOr<State> Globalizer::visitLoss(LossOp op) {
   return State();
 }
 
-// A gradient that came with the model: a sum over the rows, or the same on all ranks.
+// A gradient that came with the model, or a moment of running statistics: a sum over the rows, or the same on all ranks.
 FailureOr<State> Globalizer::visitUpdate(UpdateOp op) {
   State state = of(op.getGradient());
   if (state.isSplit()) return op.emitOpError("has a gradient for every row, not their sum");
   if (!state.isPartial()) shareOperand(op->getOpOperand(0));
   return State();
+}
+
+// The moments are those of all ranks' rows, or, where they are local, each rank's own: its term of their mean.
+FailureOr<State> Globalizer::visitBatchNorm(BatchNormOp op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  for (Value other : op->getOperands().drop_front())
+    if (of(other).isSplit()) return mixes(op);
+  State state = of(op.getOperand());
+  if (!state.isSplit()) return state;
+  if (state.mayBe(0)) state = leadingOf(state);
+  if (state.mayBe(1)) return crossesRows(op);
+  states[op.getResult()] = state;
+  if (!op.getLocal()) {
+    op.setRanks(ranks);
+    states[op.getMean()] = states[op.getVariance()] = State();
+    return state;
+  }
+  for (Value moment : {op.getMean(), op.getVariance()}) {
+    if (moment.use_empty()) continue;
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value share = t.mul(moment, 1.0 / double(ranks));
+    moment.replaceAllUsesExcept(share, share.getDefiningOp());
+    states[share] = State::partial();
+  }
+  return state;
 }
 
 struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {

@@ -1,4 +1,5 @@
 // Groups parameters into flat padded buckets, in order of first use. The layout is the same at every stage.
+#include "ir/Train/BatchNorm.h"
 #include "passes/zero/Passes.h"
 #include "runtime/plan/Types.h"
 
@@ -42,14 +43,16 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     for (auto update : step.getOps<train::UpdateOp>())
       optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
 
-    // Order of first use: reads of the step, whose order is the forward pass's.
+    // Order of first use: reads of the step, whose order is the forward pass's. Running statistics are only updated.
     SmallVector<Member> members;
     llvm::DenseSet<Operation*> seen;
     int64_t total = 0;
-    for (auto read : step.getOps<train::ReadOp>()) {
-      auto parameter = symbols.lookup<train::ParameterOp>(read.getParameter());
+    for (Operation& op : step.getBody().front()) {
+      if (!isa<train::ReadOp, train::UpdateOp>(op)) continue;
+      auto name = op.getAttrOfType<FlatSymbolRefAttr>("parameter");
+      auto parameter = symbols.lookup<train::ParameterOp>(name.getValue());
       if (!parameter) {
-        read.emitError("reads an unknown parameter");
+        op.emitError("names an unknown parameter");
         return signalPassFailure();
       }
       if (!seen.insert(parameter).second) continue;
@@ -79,7 +82,8 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
         end = llvm::alignTo(end + member.elements, align);
       }
       int64_t elements = llvm::alignTo(end, ranks * shardGranule(end, ranks, align));
-      zero::BucketOp::create(builder, module.getLoc(), ("bucket" + Twine(count++)).str(), bucket.front().element,
+      StringRef kind = train::isStatistic(bucket.front().parameter) ? "statistics" : "bucket";
+      zero::BucketOp::create(builder, module.getLoc(), (kind + Twine(count++)).str(), bucket.front().element,
                              builder.getArrayAttr(names), offsets, elements, bucket.front().optimizer);
     };
     for (const Member& member : members) {

@@ -39,7 +39,7 @@ const std::map<std::string, std::string> kExclusions = {
 };
 
 // Operators whose outputs after the first are optional and not imported: tests that ask for them still check the first.
-const std::set<std::string> kFirstOutputOnly = {"Dropout", "LayerNormalization", "MaxPool"};
+const std::set<std::string> kFirstOutputOnly = {"LayerNormalization", "MaxPool"};
 
 std::string readFile(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);

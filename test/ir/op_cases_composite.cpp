@@ -71,6 +71,56 @@ std::vector<OpCase> normCases() {
   };
 }
 
+// Batch norm of [N, C, inner] by the definition, with the variance as the mean of squares less the square of the mean.
+// The results, then the means, then the variances.
+Values batchNorm(const std::vector<Values>& in, size_t channels, size_t inner, double epsilon) {
+  const Values &x = in[0], &scale = in[1], &bias = in[2];
+  const double count = double(x.size() / channels);
+  Values out(x.size()), means(channels, 0), variances(channels, 0);
+  for (size_t k = 0; k < x.size(); ++k) {
+    means[k / inner % channels] += x[k] / count;
+    variances[k / inner % channels] += x[k] * x[k] / count;
+  }
+  for (size_t c = 0; c < channels; ++c) variances[c] -= means[c] * means[c];
+  for (size_t k = 0; k < x.size(); ++k) {
+    const size_t c = k / inner % channels;
+    out[k] = (x[k] - means[c]) * std::pow(variances[c] + epsilon, -0.5) * scale[c] + bias[c];
+  }
+  out.insert(out.end(), means.begin(), means.end());
+  out.insert(out.end(), variances.begin(), variances.end());
+  return out;
+}
+
+OpCase batchNormCase(const std::string& variant, const std::string& shape, const std::string& channels, size_t inner) {
+  const std::string x = "tensor<" + shape + "xf64>", vector = "tensor<" + channels + "xf64>";
+  return {"batch_norm",
+          variant,
+          {real(shape, 115), real(channels, 116), real(channels, 117)},
+          "%r, %mean, %variance = train.batch_norm %a0, %a1, %a2 epsilon 1.0e-2 : (" + x + ", " + vector + ", " +
+              vector + ") -> (" + x + ", " + vector + ", " + vector + ")",
+          x,
+          [=](const std::vector<Values>& in) {
+            Values all = batchNorm(in, std::stoul(channels), inner, 1e-2);
+            all.resize(in[0].size());
+            return all;
+          }};
+}
+
+// The moments, which have no gradient.
+OpCase batchMomentsCase() {
+  return {"batch_norm",
+          "moments",
+          {data("3x2x4", "f64", numbers(24, 118)), data("2", "f64", {1, 2}), data("2", "f64", {3, 4})},
+          "%y, %mean, %variance = train.batch_norm %a0, %a1, %a2 epsilon 1.0e-2 : (tensor<3x2x4xf64>, tensor<2xf64>, "
+          "tensor<2xf64>) -> (tensor<3x2x4xf64>, tensor<2xf64>, tensor<2xf64>)\n"
+          "%r = train.concat %mean, %variance axis 0 : (tensor<2xf64>, tensor<2xf64>) -> tensor<4xf64>",
+          "tensor<4xf64>",
+          [](const std::vector<Values>& in) {
+            Values all = batchNorm(in, 2, 4, 1e-2);
+            return Values(all.end() - 4, all.end());
+          }};
+}
+
 // Attention with the scores written out: B = 2, S, T, H, G, D = 3, E = 2.
 Values attention(const std::vector<Values>& in, size_t S, size_t T, size_t H, size_t G, bool causal, size_t maskHeads,
                  size_t window) {
@@ -197,6 +247,13 @@ OpCase dropout() {
 
 std::vector<OpCase> compositeCases() {
   std::vector<OpCase> all = normCases();
+  all.push_back(batchNormCase("vectors", "5x3", "3", 1));
+  all.push_back(batchNormCase("sequences", "2x3x4", "3", 4));
+  all.push_back(batchNormCase("images", "2x3x2x3", "3", 6));
+  all.push_back(batchNormCase("volumes", "2x2x2x1x3", "2", 6));
+  all.push_back(batchNormCase("one_sample", "1x2x3x2", "2", 6));
+  all.push_back(batchNormCase("one_channel", "4x1x3", "1", 3));
+  all.push_back(batchMomentsCase());
   all.push_back(softmax(false));
   all.push_back(softmax(true));
   all.push_back(attentionCase("", 3, 3, 2, 2, false, 0));

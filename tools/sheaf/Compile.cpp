@@ -102,7 +102,7 @@ options::Table compileTable() {
         Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
         Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
                                                "Do not train the parameters whose names match; wins over --train."),
-        precisionRow<O>(),
+        batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
             options::Words<train::Precision>{{"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}},

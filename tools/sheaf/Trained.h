@@ -64,6 +64,17 @@ options::Option optimizerRow() {
       .defaultsTo("the model's own, else adamw");
 }
 template <typename O>
+options::Option batchNormRow() {
+  using Mode = frontend::ImportOptions::BatchNorm;
+  return options::Rows<O>::template choice<&O::import, &frontend::ImportOptions::batchNorm>(
+      "--batch-norm",
+      options::Words<Mode>{
+          {"auto", Mode::automatic}, {"sync", Mode::sync}, {"local", Mode::local}, {"eval", Mode::eval}},
+      "What BatchNormalization normalizes by. sync: the moments of all ranks' rows; local: of each rank's own rows, so "
+      "that results depend on the number of ranks; eval: the stored statistics; auto: what the export says, else "
+      "sync.");
+}
+template <typename O>
 options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
       "--precision", dialectWords<train::Precision>(),
