@@ -5,6 +5,7 @@
 
 #include "frontend/onnx/Importer.h"
 #include "frontend/onnx/TrainingInfo.h"
+#include "ir/Train/BatchNorm.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;

@@ -456,7 +456,8 @@ FailureOr<State> Globalizer::visitLoss(LossOp op) {
   return State();
 }
 
-// A gradient that came with the model, or a moment of running statistics: a sum over the rows, or the same on all ranks.
+// A gradient that came with the model, or a moment of running statistics: a sum over the rows, or the same on all
+// ranks.
 FailureOr<State> Globalizer::visitUpdate(UpdateOp op) {
   State state = of(op.getGradient());
   if (state.isSplit()) return op.emitOpError("has a gradient for every row, not their sum");
