@@ -116,7 +116,8 @@ LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool lo
     if (auto parameter = importer.parameterOf(n.input(input)))
       importer.statistics.push_back({parameter, moment, momentum, unbiased && input == 4});
     else
-      importer.decide(n.proto.input(input) + ": not an initializer, so these running statistics are not updated");
+      emitWarning(e.location()) << "the running statistics '" << n.proto.input(input)
+                                << "' are not an initializer of the graph: they are not updated";
   }
   return success();
 }

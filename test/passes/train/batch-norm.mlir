@@ -3,6 +3,15 @@
 // RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-decompose -split-input-file | FileCheck %s --check-prefix=STEP
 // RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-add-optimizer="optimizer=sgd clip=true skip=true" -split-input-file | FileCheck %s --check-prefix=RULES
 
+// RUN: sheaf-opt %s -train-globalize-loss -train-differentiate -train-decompose -train-assign-fusions -train-set-precision=precision=bf16 -split-input-file | FileCheck %s --check-prefix=BF16
+
+// Under bf16 statistics and moments stay f32.
+// BF16: train.parameter @scale : tensor<3xbf16>
+// BF16: train.parameter @mean : tensor<3xf32> {train.statistics, trainable = false}
+// BF16: train.global_sum %{{.*}} : tensor<3x1xf32>
+// BF16: train.update @mean by @running_statistics, %{{.*}} {train.statistics} : tensor<3xf32>
+// BF16: train.update @scale by @optimizer, %{{.*}} : tensor<3xbf16>
+
 // The moments are those of all ranks: equal everywhere, so each rank gives its share of them.
 // GLOBAL-LABEL: module attributes {train.ranks = 4
 // GLOBAL: %{{[^ ]*}}, %[[MEAN:[^ ]*]], %{{[^ ]*}} = train.batch_norm {{.*}} {ranks = 4 : i64}
