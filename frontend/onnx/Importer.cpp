@@ -1,6 +1,9 @@
 // Walks the graph: looks up values, calls handlers, inlines functions, imports initializers.
 #include "frontend/onnx/Importer.h"
 
+#include "frontend/onnx/OptimizerRules.h"
+#include "frontend/onnx/Surveyor.h"
+
 #include "llvm/Support/Path.h"
 
 using namespace mlir;
@@ -40,8 +43,17 @@ ArrayRef<Operator> tables(int i) {
 }
 constexpr int kTables = 9;
 
-// The entry for an operator at an opset; `known`: whether the name exists at another opset.
-const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {
+bool isDefaultDomain(StringRef domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
+// The entry for an operator at an opset; `other`: one of the same name at another opset.
+const Operator* findOperator(StringRef domain, StringRef name, int64_t opset, const Operator*& other) {
+  if (domain == kTrainingDomain) {
+    const Operator* op = llvm::find_if(trainingOperators(), [&](const Operator& o) { return o.name == name; });
+    return op == trainingOperators().end() ? nullptr : op;
+  }
+  if (!isDefaultDomain(domain)) return nullptr;
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
     for (int i = 0; i < kTables; ++i)
@@ -61,16 +73,14 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
 }
 
-bool isDefaultDomain(StringRef domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
-
 }  // namespace
 
 std::vector<SupportedOperator> supportedOperators() {
   std::vector<SupportedOperator> result;
   for (int i = 0; i < kTables; ++i)
     for (const Operator& op : tables(i)) result.push_back({"ai.onnx", op.name.str(), op.since, op.last});
+  for (const Operator& op : trainingOperators())
+    result.push_back({kTrainingDomain.str(), op.name.str(), op.since, op.last});
   llvm::sort(result, [](auto& a, auto& b) { return std::tie(a.name, a.since) < std::tie(b.name, b.since); });
   return result;
 }
@@ -95,15 +105,33 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   return success();
 }
 
-LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
   int64_t opset = 0;
   if (scope.function) {
     for (const onnx::OperatorSetIdProto& import : scope.function->opset_import())
       if (import.domain() == node.domain() || (isDefaultDomain(import.domain()) && isDefaultDomain(node.domain())))
         opset = std::max<int64_t>(opset, import.version());
   }
-  if (opset == 0) opset = model.opset(node.domain());
+  return opset ? opset : model.opset(node.domain());
+}
 
+bool Importer::inTable(const onnx::NodeProto& node, int64_t opset) const {
+  const Operator* other = nullptr;
+  return findOperator(node.domain(), node.op_type(), opset, other);
+}
+
+const onnx::FunctionProto* Importer::functionOf(const onnx::NodeProto& node) const {
+  return functions.lookup(functionKey(node.domain(), node.op_type(), node.overload()));
+}
+
+LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  if (!surveyor) return importOne(node, scope, ordinal);
+  surveyor->importNode(*this, node, scope, ordinal);
+  return success();
+}
+
+LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  int64_t opset = opsetOf(node, scope);
   std::string what = "node '" + (node.name().empty() && node.output_size() ? node.output(0) : node.name()) + "' (" +
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
@@ -113,8 +141,9 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;
-  const Operator* op = isDefaultDomain(node.domain()) ? findOperator(node.op_type(), opset, other) : nullptr;
+  const Operator* op = findOperator(node.domain(), node.op_type(), opset, other);
   if (function == functions.end() && !op) {
+    if (surveyor) return surveyor->unsupported(node, opset), failure();
     auto diagnostic = emit.error() << "the operator is not supported";
     if (other) {
       diagnostic << " at this opset (it is from " << other->since;
@@ -241,6 +270,11 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes));
 }
 
+Tensor Importer::initialValue(const onnx::TensorProto& tensor) {
+  auto it = initials.find(tensor.name());
+  return it == initials.end() ? constantTensor(emit, model, tensor) : it->second;
+}
+
 Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user) {
   ParameterRole role = parameters.role(tensor, user);
   if (!role.parameter) {
@@ -249,7 +283,7 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
     bool large = elementCount(shape).value_or(0) > kMaxConstant;
     auto type = elementType(builder.getContext(), tensor.data_type());
     if (!large || !isa_and_nonnull<FloatType>(type)) {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(tensor);
       if (constant) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
       if (constant && constant.isFloat() && constant.rank()) decide(tensor.name() + ": constant, " + role.reason);
       return constant;
@@ -270,11 +304,11 @@ Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& t
     if (failed(source)) return {};
     train::SourceAttr where;
     ElementsAttr data;
-    if (*source) {
+    if (*source && !initials.contains(tensor.name())) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(tensor);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
