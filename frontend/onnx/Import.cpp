@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Surveyor.h"
 #include "frontend/onnx/TrainingInfo.h"
 #include "ir/Train/BatchNorm.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -41,7 +42,7 @@ bool passesGradient(OpOperand& use) {
   Operation* op = use.getOwner();
   auto isFloatTensor = [](Type type) { return isa<FloatType>(getElementTypeOrSelf(type)); };
   if (!isFloatTensor(use.get().getType())) return false;
-  if (isa<train::LossOp>(op)) return true;
+  if (isa<train::LossOp, UnrealizedConversionCastOp>(op)) return true;  // the latter stands in for a node in a survey
   return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
 }
 
@@ -55,18 +56,18 @@ void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef
 }
 
 std::vector<std::string> Importer::results() const {
-  std::vector<std::string> names{logitsName.empty() ? lossName : logitsName};
+  std::vector<std::string> names{lossName};
   if (model.artifacts())
     for (const TrainingArtifacts::Gradient& gradient : model.artifacts()->gradients) names.push_back(gradient.value);
   return names;
 }
 
-void Importer::markNeeded(ArrayRef<std::string> values) {
+void Importer::markNeeded(std::vector<std::string> outputs) {
   llvm::StringMap<int> producer;
   for (auto [i, node] : llvm::enumerate(nodes))
     for (const std::string& name : node->output()) producer.try_emplace(name, int(i));
   needed.assign(nodes.size(), false);
-  std::deque<std::string> pending(values.begin(), values.end());
+  std::deque<std::string> pending(outputs.begin(), outputs.end());
   while (!pending.empty()) {
     auto it = producer.find(pending.front());
     pending.pop_front();
@@ -83,24 +84,33 @@ LogicalResult Importer::prepare() {
   if (options.batch < 0) return error() << "--batch must be positive";
   for (const onnx::NodeProto& node : graph.node()) nodes.push_back(&node);
   for (const onnx::TensorProto& tensor : graph.initializer()) initializers[tensor.name()] = &tensor;
-  SmallVector<const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>*> inputs{&graph.input()};
+  std::vector<const onnx::ValueInfoProto*> inputs;
+  for (const onnx::ValueInfoProto& input : graph.input()) inputs.push_back(&input);
   if (training) {
-    const onnx::GraphProto& algorithm = training->algorithm();
-    for (const onnx::NodeProto& node : algorithm.node()) nodes.push_back(&node);
-    for (const onnx::TensorProto& tensor : algorithm.initializer()) initializers.try_emplace(tensor.name(), &tensor);
-    inputs.push_back(&algorithm.input());
+    for (const onnx::NodeProto& node : training->nodes()) nodes.push_back(&node);
+    for (const onnx::TensorProto* tensor : training->initializers()) initializers.try_emplace(tensor->name(), tensor);
   }
   // An initializer that is also an input has a default that nothing overrides here.
   llvm::StringSet<> names;
-  for (const auto* list : inputs)
-    for (const onnx::ValueInfoProto& input : *list)
-      if (!initializers.contains(input.name()) && names.insert(input.name()).second) dataInputs.push_back(&input);
+  if (training) inputs.insert(inputs.end(), training->inputs().begin(), training->inputs().end());
+  for (const onnx::ValueInfoProto* input : inputs)
+    if (!initializers.contains(input->name()) && names.insert(input->name()).second) dataInputs.push_back(input);
 
-  if (failed(chooseLoss())) return failure();
-  markNeeded(results());
+  if (succeeded(chooseLoss()))
+    markNeeded(results());
+  else if (surveyor)
+    lossName.clear(), markNeeded(surveyor->outputs(*this));
+  else
+    return failure();
   std::vector<const onnx::NodeProto*> used;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) used.push_back(node);
+  if (training)
+    for (const onnx::NodeProto* node : used)
+      for (const std::string& input : node->input())
+        if (llvm::is_contained(training->others(), input))
+          return error() << "training_info: update_binding changes '" << input
+                         << "', which the loss reads but which no Gradient operator names";
   if (failed(parameters.analyse(model, used, initializers, options))) return failure();
   if (training) parameters.trainOnly(training->variables());
   warnOfTraps(model, used, parameters);
@@ -115,12 +125,6 @@ LogicalResult Importer::chooseLoss() {
       if (output.name() == name) return &output;
     return nullptr;
   };
-  StringRef wanted = StringRef(options.loss).trim();
-  if (wanted.consume_front("cross_entropy(") && wanted.consume_back(")")) {
-    logitsName = wanted.trim().str();
-    if (find(logitsName)) return success();
-    return error() << "--loss: '" << logitsName << "' is not an output; the outputs are " << describe(outputs);
-  }
   if (model.artifacts()) {
     if (!options.loss.empty())
       return error() << "--loss cannot be given: the backward pass in the model is that of its own loss";
@@ -130,9 +134,15 @@ LogicalResult Importer::chooseLoss() {
   if (!options.loss.empty()) {
     lossName = options.loss;
     const onnx::ValueInfoProto* output = find(lossName);
+    if (!output) {
+      auto parsed = parseLoss(options.loss, error);
+      if (failed(parsed)) return failure();
+      request = std::move(*parsed);
+      if (request) lossName = request->output, output = find(lossName);
+    }
     if (!output)
       return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describe(outputs);
-    if (output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
+    if (!request && output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
       return error() << "the loss " << describe(*output) << " is not of a floating-point type, so it has no gradient";
     return success();
   }
@@ -159,84 +169,108 @@ LogicalResult Importer::chooseLoss() {
   if (!scalars.empty())
     return error() << "the only scalar output, " << describe(*scalars[0])
                    << ", is not of a floating-point type, so it has no gradient; give --loss OUTPUT";
-  return error() << "has no scalar output to minimise; its outputs are " << describe(outputs)
-                 << ". Give --loss 'cross_entropy(OUTPUT)', or export the model with its loss";
+  return error()
+         << "has no scalar output to minimise; its outputs are " << describe(outputs)
+         << ". Give --loss 'cross_entropy(OUTPUT)' or another loss of `sheaf help compile`, or export the model "
+            "with its loss";
+}
+
+LogicalResult Importer::splitBatch() {
+  if (batch % options.ranks) {
+    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.ranks << " ranks";
+    if (!surveyor) return failure();
+  }
+  rows = std::max<int64_t>(batch / options.ranks, 1);
+  return success();
 }
 
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
   // Only what the loss needs is an input of the step.
-  llvm::StringSet<> read;
+  llvm::StringSet<> read, known;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) forEachInput(*node, [&](StringRef name) { read.insert(name); });
-  llvm::StringMap<int64_t> sizes;  // of one rank
-  llvm::StringSet<> known;
   for (const auto& [name, size] : options.bind) {
-    if (size < 1) return error() << "--bind " << name << "=" << size << ": a dimension must be positive";
-    if (!sizes.try_emplace(name, size).second) return error() << "--bind names the dimension '" << name << "' twice";
+    bool positive = size >= 1;
+    if (!positive) error() << "--bind " << name << "=" << size << ": a dimension must be positive";
+    if (positive && sizes.try_emplace(name, size).second) continue;
+    if (positive) error() << "--bind names the dimension '" << name << "' twice";
+    if (!surveyor) return failure();
   }
   batch = options.batch;
-  auto split = [&] {
-    if (batch % options.ranks)
-      return error() << "--batch " << batch << " does not divide into " << options.ranks << " ranks", failure();
-    rows = batch / options.ranks;
-    return success();
-  };
-  if (batch && failed(split())) return failure();
+  if (batch && failed(splitBatch())) return failure();
 
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) {
       decide("input " + input->name() + ": not needed by the loss");
       continue;
     }
-    const auto& tensor = input->type().tensor_type();
-    Type element = input->type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
-    if (!element || !tensor.has_shape())
-      return error() << "input " << describe(*input) << " has no shape or a type that is not supported";
-    if (tensor.shape().dim_size() == 0)
-      return error() << "input '" << input->name()
-                     << "' is a scalar; data inputs have the batch as their first dimension";
-    Shape shape;
-    for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
-      known.insert(dim.dim_param());
-      if (dim.has_dim_value() && dim.dim_value() < 1)
-        return error() << "input " << describe(*input) << " has a dimension of " << dim.dim_value();
-      if (i == 0) {
-        bool symbolic = !dim.has_dim_value();
-        auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
-        if (!batch && bound != sizes.end())
-          batch = bound->second;
-        else if (!batch && symbolic)
-          return error() << "input " << describe(*input) << ": the batch size is not bound; give --batch B";
-        else if (!batch)
-          batch = dim.dim_value() * options.ranks;
-        if (failed(split())) return failure();
-        if (!symbolic && rows != dim.dim_value())
-          return error() << "input " << describe(*input) << " was exported for " << dim.dim_value()
-                         << " rows a rank; give --batch " << dim.dim_value() * options.ranks
-                         << ", or export it with a dynamic batch";
-        if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
-        shape.push_back(rows);
-        continue;
-      }
-      auto bound = dim.dim_param().empty() ? sizes.end() : sizes.find(dim.dim_param());
-      if (dim.has_dim_value())
-        shape.push_back(dim.dim_value());
-      else if (bound != sizes.end())
-        shape.push_back(bound->second);
-      else if (dim.dim_param().empty())
-        return error() << "input '" << input->name() << "': dimension " << i
-                       << " has neither a size nor a name; export it with a fixed size";
-      else
-        return error() << "input " << describe(*input) << ": dimension '" << dim.dim_param()
-                       << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
-    }
-    if (!elementCount(shape)) return error() << "input '" << input->name() << "' has too many elements";
-    addArgument(input->name(), RankedTensorType::get(shape, element));
+    for (const auto& dim : input->type().tensor_type().shape().dim()) known.insert(dim.dim_param());
+    if (succeeded(bindInput(*input))) continue;
+    if (!surveyor) return failure();
+    root.values[input->name()] = GraphValue{{}, std::nullopt, true};
   }
   if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
-    if (!known.contains(name)) return error() << "--bind " << name << ": no input has a dimension of that name";
+    if (!known.contains(name)) {
+      error() << "--bind " << name << ": no input has a dimension of that name";
+      if (!surveyor) return failure();
+    }
+  return success();
+}
+
+LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
+  auto error = [&] { return emitError(model.location()); };
+  const auto& tensor = input.type().tensor_type();
+  Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  if (!element || !tensor.has_shape())
+    return error() << "input " << describe(input) << " has no shape or a type that is not supported";
+  if (tensor.shape().dim_size() == 0)
+    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension";
+  Shape shape;
+  for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
+    if (dim.has_dim_value() && dim.dim_value() < 1)
+      return error() << "input " << describe(input) << " has a dimension of " << dim.dim_value();
+    if (i == 0) {
+      bool symbolic = !dim.has_dim_value();
+      auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
+      if (!batch && bound != sizes.end())
+        batch = bound->second;
+      else if (!batch && symbolic && surveyor)
+        batch = surveyor->assumeBatch(options.ranks);
+      else if (!batch && symbolic)
+        return error() << "input " << describe(input) << ": the batch size is not bound; give --batch B";
+      else if (!batch)
+        batch = dim.dim_value() * options.ranks;
+      if (failed(splitBatch())) return failure();
+      if (!symbolic && rows != dim.dim_value()) {
+        error() << "input " << describe(input) << " was exported for " << dim.dim_value()
+                << " rows a rank; give --batch " << dim.dim_value() * options.ranks
+                << ", or export it with a dynamic batch";
+        if (!surveyor) return failure();
+        shape.push_back(rows = dim.dim_value());
+        continue;
+      }
+      if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
+      shape.push_back(rows);
+      continue;
+    }
+    auto bound = dim.dim_param().empty() ? sizes.end() : sizes.find(dim.dim_param());
+    if (dim.has_dim_value())
+      shape.push_back(dim.dim_value());
+    else if (bound != sizes.end())
+      shape.push_back(bound->second);
+    else if (dim.dim_param().empty())
+      return error() << "input '" << input.name() << "': dimension " << i
+                     << " has neither a size nor a name; export it with a fixed size";
+    else if (surveyor)
+      shape.push_back(sizes[dim.dim_param()] = surveyor->assume(dim.dim_param(), input.name()));
+    else
+      return error() << "input " << describe(input) << ": dimension '" << dim.dim_param()
+                     << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
+  }
+  if (!elementCount(shape)) return error() << "input '" << input.name() << "' has too many elements";
+  addArgument(input.name(), RankedTensorType::get(shape, element));
   return success();
 }
 
@@ -262,26 +296,33 @@ FailureOr<Tensor> Importer::importLoss() {
       if (--uses[name] == 0) root.values.erase(name);
     });
   }
-  StringRef output = logitsName.empty() ? lossName : logitsName;
-  emit.enter(model.location(), ("output '" + output + "'").str());
-  GraphValue* value = lookup(output, root, nullptr);
+  // A survey that does not get to a loss.
+  if (lossName.empty() || (surveyor && surveyor->isSevered())) return failure();
+  emit.enter(model.location(), "output '" + lossName + "'");
+  GraphValue* value = lookup(lossName, root, nullptr);
   if (!value) return failure();
   Tensor loss = value->tensor;
+  if (value->unknown) return failure();
   if (!loss) return emit.error() << "is a sequence, not a tensor";
-  if (!logitsName.empty()) {
-    if (loss.rank() < 2 || !loss.isFloat())
-      return emit.error() << "cross entropy takes floating-point logits [batch, ..., classes]";
-    if (root.values.contains("labels"))
-      return emit.error() << "the model already has a value named 'labels'; rename it";
-    Value labels = addArgument("labels", RankedTensorType::get(loss.shape().drop_back(), builder.getI64Type()));
-    loss = meanCrossEntropy(emit, loss, labels, -100);
+  if (request) {
+    bool taken = root.values.contains(request->target);
+    for (unsigned i = 0; i < step.getNumArguments(); ++i)
+      taken |= step.getArgAttrOfType<StringAttr>(i, "train.name") == request->target;
+    if (taken)
+      return emit.error() << "the model already has a value named '" << request->target
+                          << "'; name the input that --loss adds by target=NAME";
+    std::string target;
+    loss = buildLoss(*this, *request, loss, rows, [&](RankedTensorType type) {
+      llvm::raw_string_ostream(target) << type;
+      return addArgument(request->target, type);
+    });
     if (!loss) return failure();
-    decide("loss: mean cross entropy of " + logitsName + " and the input labels; labels of -100 do not count");
+    decide("loss: " + request->text() + " with the input " + request->target + ": " + target + " of a rank");
   }
   if (!loss.isFloat()) return emit.error() << "the loss is not of a floating-point type, so it has no gradient";
   if (loss.count() != 1)
-    return emit.error() << "the loss is not a scalar; give --loss 'cross_entropy(" << output
-                        << ")' or reduce it in the model";
+    return emit.error() << "the loss is not a scalar; give a loss of it, such as --loss 'cross_entropy(" << lossName
+                        << ")', or reduce it in the model";
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
 }
@@ -306,7 +347,7 @@ LogicalResult Importer::applyGradients() {
 }
 
 LogicalResult Importer::finish(const Tensor& loss) {
-  emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
+  emit.enter(model.location(), "output '" + lossName + "'");
   emitStatistics(*this, step);
   train::LossOp::create(builder, model.location(), emit.materialize(loss));
   if (model.artifacts() && failed(applyGradients())) return failure();
@@ -393,6 +434,7 @@ OwningOpRef<ModuleOp> Importer::run() {
   builder.setInsertionPointToEnd(step.addEntryBlock());
   emit.enter(model.location(), "the model");
   if (failed(prepare()) || failed(bindDimensions())) return {};
+  if (training && failed(runInitialization(*this))) return {};
   auto loss = importLoss();
   if (failed(loss) || failed(finish(*loss))) return {};
   if (training && failed(emitOptimizers(*this, *training, *module))) return {};

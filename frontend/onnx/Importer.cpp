@@ -1,6 +1,9 @@
 // Walks the graph: looks up values, calls handlers, inlines functions, imports initializers.
 #include "frontend/onnx/Importer.h"
 
+#include "frontend/onnx/OptimizerRules.h"
+#include "frontend/onnx/Surveyor.h"
+
 #include "llvm/Support/Path.h"
 
 using namespace mlir;
@@ -37,12 +40,14 @@ ArrayRef<Operator> tables(int i) {
     case 9:
       return microsoftOperators();
     case 10:
-      return trainingOperators();
+      return modeOperators();
+    case 11:
+      return optimizerOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 11;
+constexpr int kTables = 12;
 
 bool isDefaultDomain(StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
@@ -103,15 +108,33 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   return success();
 }
 
-LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
   int64_t opset = 0;
   if (scope.function) {
     for (const onnx::OperatorSetIdProto& import : scope.function->opset_import())
       if (import.domain() == node.domain() || (isDefaultDomain(import.domain()) && isDefaultDomain(node.domain())))
         opset = std::max<int64_t>(opset, import.version());
   }
-  if (opset == 0) opset = model.opset(node.domain());
+  return opset ? opset : model.opset(node.domain());
+}
 
+bool Importer::inTable(const onnx::NodeProto& node, int64_t opset) const {
+  const Operator* other = nullptr;
+  return findOperator(node.domain(), node.op_type(), opset, other);
+}
+
+const onnx::FunctionProto* Importer::functionOf(const onnx::NodeProto& node) const {
+  return functions.lookup(functionKey(node.domain(), node.op_type(), node.overload()));
+}
+
+LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  if (!surveyor) return importOne(node, scope, ordinal);
+  surveyor->importNode(*this, node, scope, ordinal);
+  return success();
+}
+
+LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  int64_t opset = opsetOf(node, scope);
   std::string what = "node '" + (node.name().empty() && node.output_size() ? node.output(0) : node.name()) + "' (" +
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
@@ -123,6 +146,7 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
   const Operator* other = nullptr;
   const Operator* op = findOperator(node.domain(), node.op_type(), opset, other);
   if (function == functions.end() && !op) {
+    if (surveyor) return surveyor->unsupported(node, opset), failure();
     auto diagnostic = emit.error() << "the operator is not supported";
     if (other) {
       diagnostic << " at this opset (it is from " << other->since;
@@ -249,6 +273,11 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes));
 }
 
+Tensor Importer::initialValue(const onnx::TensorProto& tensor) {
+  auto it = initials.find(tensor.name());
+  return it == initials.end() ? constantTensor(emit, model, tensor) : it->second;
+}
+
 Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) {
   ParameterRole role = parameters.role(tensor, user, operand);
   if (!role.parameter) {
@@ -257,7 +286,7 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
     bool large = elementCount(shape).value_or(0) > kMaxConstant;
     auto type = elementType(builder.getContext(), tensor.data_type());
     if (!large || !isa_and_nonnull<FloatType>(type)) {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(tensor);
       if (constant) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
       if (constant && constant.isFloat() && constant.rank()) decide(tensor.name() + ": constant, " + role.reason);
       return constant;
@@ -286,11 +315,11 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
     ElementsAttr data;
     if (unstored) {
       role.reason = "without initial values: the model's folder has no checkpoint";
-    } else if (*source) {
+    } else if (*source && !initials.contains(tensor.name())) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(tensor);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));

@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/Emitter.h"
 #include "frontend/onnx/Import.h"
+#include "frontend/onnx/Losses.h"
 #include "frontend/onnx/Model.h"
 #include "frontend/onnx/Parameters.h"
 #include "frontend/onnx/TrainingInfo.h"
@@ -17,6 +18,7 @@ using Shape = llvm::SmallVector<int64_t>;
 struct GraphValue {
   Tensor tensor;
   std::optional<std::vector<Tensor>> sequence;
+  bool unknown = false;  // in a survey: computed from what cannot be imported
 };
 
 // The names that nodes of one graph or of one call of a function see.
@@ -94,10 +96,11 @@ llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
 llvm::ArrayRef<Operator> microsoftOperators();  // of ONNX Runtime
-llvm::ArrayRef<Operator> trainingOperators();
+llvm::ArrayRef<Operator> modeOperators();       // that differ between training and evaluation
+llvm::ArrayRef<Operator> optimizerOperators();  // of ai.onnx.preview.training
 
-// Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
-Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
+// Names of values a node reads, those of its subgraphs included.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(llvm::StringRef)> visit);
 
 // A constant from a tensor whose bytes are in the model or its folder; absent after an error.
 Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto& tensor);
@@ -112,6 +115,8 @@ struct RunningStatistic {
 
 // The updates of all running statistics, at the end of the step.
 void emitStatistics(Importer& importer, mlir::func::FuncOp step);
+
+class Surveyor;
 
 class Importer {
  public:
@@ -128,6 +133,10 @@ class Importer {
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
   // The parameter that a tensor is, unchanged; null for anything else.
   train::ParameterOp parameterOf(const Tensor& tensor);
+  // An initializer's value before the first step: that of training_info's initialization, else what the model holds;
+  // absent after an error.
+  Tensor initialValue(const onnx::TensorProto& tensor);
+  void setInitial(llvm::StringRef initializer, const Tensor& constant) { initials[initializer] = constant; }
   void decide(const llvm::Twine& text) { decisions.push_back(text.str()); }
 
   const Model& model;
@@ -137,6 +146,7 @@ class Importer {
   int64_t dropouts = 0;  // numbers the random nodes
   std::vector<RunningStatistic> statistics;
   bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
+  Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
 
  private:
   mlir::LogicalResult readTrainingForm();
@@ -146,9 +156,15 @@ class Importer {
   mlir::FailureOr<Tensor> importLoss();
   mlir::LogicalResult applyGradients();  // that the model itself computes
   mlir::LogicalResult finish(const Tensor& loss);
-  void markNeeded(llvm::ArrayRef<std::string> values);
+  void markNeeded(std::vector<std::string> outputs);
   std::vector<std::string> results() const;  // values of the graph that the step needs
+  mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
+  mlir::LogicalResult splitBatch();
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
+  mlir::LogicalResult importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
+  int64_t opsetOf(const onnx::NodeProto& node, const Scope& scope) const;
+  bool inTable(const onnx::NodeProto& node, int64_t opset) const;
+  const onnx::FunctionProto* functionOf(const onnx::NodeProto& node) const;
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
   Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
@@ -162,14 +178,19 @@ class Importer {
   std::vector<const onnx::NodeProto*> nodes;  // the graph's, then the training algorithm's
   std::vector<bool> needed;                   // by index of nodes
   llvm::StringMap<const onnx::TensorProto*> initializers;
+  llvm::StringMap<Tensor> initials;  // values that training_info's initialization gives
   std::vector<const onnx::ValueInfoProto*> dataInputs;
   llvm::StringMap<const onnx::FunctionProto*> functions;  // by domain, name and overload
   llvm::SmallVector<const onnx::FunctionProto*> calls;    // being inlined
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
-  std::string lossName, logitsName;
-  int64_t batch = 0, rows = 0;  // global and of one rank
-  int64_t inlined = 0;          // nodes imported so far, to bound what functions may expand to
+  std::string lossName;                                   // the output that the loss is, or is made of
+  std::optional<LossRequest> request;                     // how it is made of it
+  int64_t batch = 0, rows = 0;                            // global and of one rank
+  llvm::StringMap<int64_t> sizes;                         // of symbolic dimensions, for one rank
+  int64_t inlined = 0;  // nodes imported so far, to bound what functions may expand to
   std::vector<std::string> decisions;
+
+  friend class Surveyor;
 };
 
 }  // namespace sheaf::frontend

@@ -54,6 +54,9 @@ class Model {
   // Opset version of a domain ("" is ONNX's own); 0 if the model does not import it.
   int64_t opset(llvm::StringRef domain) const;
 
+  // What the model says of a value's type; null if nothing.
+  const onnx::ValueInfoProto* valueType(llvm::StringRef value) const { return valueInfo.lookup(value); }
+
   // Value of a metadata entry of a value or a node; empty if absent.
   llvm::StringRef valueMetadata(llvm::StringRef value, llvm::StringRef key) const;
   static llvm::StringRef metadata(const google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries,

@@ -207,7 +207,7 @@ constexpr Operator kOperators[] = {
 
 }  // namespace
 
-ArrayRef<Operator> trainingOperators() {
+ArrayRef<Operator> modeOperators() {
   return kOperators;
 }
 

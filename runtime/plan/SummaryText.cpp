@@ -42,21 +42,6 @@ std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
   return lines;
 }
 
-// "1.23 Gflop", "456 flop".
-std::string flopsText(uint64_t flops) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
-  double value = static_cast<double>(flops);
-  size_t unit = 0;
-  for (; value >= 1000; value /= 1000) ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f %sflop",
-                unit == 0 || value >= 100 ? 0
-                : value < 10              ? 2
-                                          : 1,
-                value, kUnits[unit]);
-  return text;
-}
-
 json::Value stepWorkJson(const StepWork& work) {
   json::Object products;
   for (const ProductFlops& one : work.products()) products.set(productWord(one), one.flops());
@@ -89,6 +74,20 @@ std::string floorText(const Plan& plan, const Summary& summary) {
 }
 
 }  // namespace
+
+std::string flopsText(uint64_t flops) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  double value = static_cast<double>(flops);
+  size_t unit = 0;
+  for (; value >= 1000; value /= 1000) ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %sflop",
+                unit == 0 || value >= 100 ? 0
+                : value < 10              ? 2
+                                          : 1,
+                value, kUnits[unit]);
+  return text;
+}
 
 json::Value summaryJson(const Plan& plan) {
   Summary summary = summarize(plan);

@@ -7,7 +7,6 @@
 #include "runtime/base/Text.h"
 
 namespace sheaf::tool {
-namespace {
 
 void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   mlir::Builder b(module.getContext());
@@ -30,14 +29,21 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   module->removeAttr("train.lr");
 }
 
-}  // namespace
-
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) {
   size_t equals = text.find('=');
   int64_t size = 0;
   if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
     return Status::error("expected DIM=K with K of at least 1");
   return std::pair(text.substr(0, equals), size);
+}
+
+std::string lossesText() {
+  std::string text;
+  for (const frontend::SupportedLoss& loss : frontend::supportedLosses())
+    text += cat(text.empty() ? "" : "; ", loss.syntax);
+  return text +
+         ". VECTOR is an initializer or a .npy file. Each adds an input: `labels` (cross_entropy) or `targets`, "
+         "unless target=NAME names it.";
 }
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {

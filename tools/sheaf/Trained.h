@@ -42,6 +42,9 @@ options::Words<Enum> dialectWords() {
 // Reads DIM=K.
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text);
 
+// The losses that --loss can add, for its help.
+std::string lossesText();
+
 // Rows that the tables of several commands have; O is derived from TrainedOptions.
 template <typename O>
 options::Option bindingRow() {
@@ -51,7 +54,8 @@ options::Option bindingRow() {
 template <typename O>
 options::Option lossRow() {
   return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
-             "--loss", "OUTPUT", "The scalar output to minimise, or 'cross_entropy(LOGITS)' of an output.")
+             "--loss", "OUTPUT|KIND(OUTPUT)",
+             "The scalar output to minimise, or a loss of an output, by PyTorch's definitions: " + lossesText())
       .defaultsTo("the only scalar output");
 }
 template <typename O>
@@ -85,6 +89,8 @@ options::Option precisionRow() {
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
 
+// Records in a module that the phase `train` left what it is trained with.
+void setTraining(mlir::ModuleOp module, const TrainedOptions& options);
 // The module after the phase `train`, or after `import` only; null: an error has been printed.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly = false);

@@ -195,9 +195,9 @@ double distance(std::vector<double> a, const std::vector<double>& b) {
   return norm(a);
 }
 
-// What of the actual results is wrong, "" if nothing. A gradient is compared by its norm: one that is small beside the
-// others was computed from numbers as large as they are. Besides `tolerance` times that, results may be off by a few
-// times as much as those of the same step `rounded` another way are: a step may amplify rounding errors.
+// What of the actual results is wrong, "" if nothing. A gradient is compared by its norm: one that is small compared
+// with the others was computed from numbers as large as they are. Besides `tolerance` times that, results may be off by
+// a few times as much as those of the same step `rounded` another way are: a step may amplify rounding errors.
 std::string difference(const Outcome& actual, const Outcome& expected, double tolerance, const Outcome* rounded) {
   constexpr double kTimes = 4;
   double largest = 0.01;  // where all gradients vanish, what is left is rounding
