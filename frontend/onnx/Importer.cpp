@@ -142,7 +142,18 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
       return emit.error() << "input " << i << " is missing";
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->sequences) return emit.error() << "takes tensors, not a sequence";
+  warnOfDetach(view);
   return op->handler(view);
+}
+
+// torch.Tensor.detach is an Identity, or nothing at all: only names in expressions tell of it.
+void Importer::warnOfDetach(const Node& node) {
+  auto computed = [](const GraphValue& v) { return v.tensor.value() && v.tensor.isFloat(); };
+  if (!node.torchExpression().contains("%detach") || !llvm::all_of(node.operands, computed)) return;
+  if (warned.insert("detach").second)
+    emitWarning(emit.location())
+        << "the model detaches values from the gradient (Tensor.detach), but a graph cannot say "
+           "so: here gradients pass, and training differs if they are not zero";
 }
 
 GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user) {
@@ -212,14 +223,12 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     auto source = model.source(tensor);
     if (failed(source) || !*source) return {};
-    SmallString<256> path(llvm::sys::path::parent_path(model.path()));
-    llvm::sys::path::append(path, (*source)->file);
-    auto bytes = llvm::MemoryBuffer::getFileSlice(path, (*source)->length, (*source)->offset);
-    if (!bytes || int64_t((*bytes)->getBufferSize()) != (*source)->length)
+    auto bytes = model.bytes(tensor);
+    if (!bytes)
       return emit.error() << "the constant '" << tensor.name() << "' lies in '" << (*source)->file
                           << "', which cannot be read; it is needed to compile, unlike weights",
              Tensor();
-    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), (*bytes)->getBuffer()));
+    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes->getBuffer()));
   }
   StringRef raw = model.rawBytes(tensor);
   if (!raw.empty() || *count == 0) return complete(Constant::fromBytes(RankedTensorType::get(shape, type), raw));
@@ -259,6 +268,17 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
   return parameter(role, tensor);
 }
 
+// The rows of a folded look-up that differ, in the order in which they come first.
+ElementsAttr Importer::firstRows(const onnx::TensorProto& tensor, const ParameterRole& role) {
+  auto bytes = model.bytes(tensor);
+  size_t size = bytes->getBufferSize() / role.rows->size();
+  std::string first;
+  for (auto [i, row] : llvm::enumerate(*role.rows))
+    if (first.size() == row * size) first += bytes->getBuffer().substr(i * size, size);
+  auto type = RankedTensorType::get(role.shape, elementType(builder.getContext(), tensor.data_type()));
+  return DenseElementsAttr::getFromRawBuffer(type, ArrayRef<char>(first.data(), first.size()));
+}
+
 Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& tensor) {
   Type type = elementType(builder.getContext(), tensor.data_type());
   Value value;
@@ -266,15 +286,18 @@ Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& t
   if (read.tensor) {
     value = read.tensor.value();
   } else {
-    auto source = model.source(tensor);
+    const onnx::TensorProto& holder = role.holder ? *role.holder : tensor;
+    auto source = model.source(holder);
     if (failed(source)) return {};
     train::SourceAttr where;
     ElementsAttr data;
-    if (*source) {
+    if (role.rows && !role.holder) {
+      data = firstRows(tensor, role);
+    } else if (*source) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = constantTensor(emit, model, holder);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
@@ -292,6 +315,11 @@ Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& t
   }
   Tensor result = value;
   if (role.viewTransposed) result = emit.transpose(result, {1, 0});
+  if (role.rows) {
+    auto type = RankedTensorType::get({int64_t(role.rows->size())}, builder.getI64Type());
+    result =
+        emit.gather(result, *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(*role.rows))), 0);
+  }
   return emit.reshape(result, Shape(tensor.dims().begin(), tensor.dims().end()));
 }
 

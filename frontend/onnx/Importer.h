@@ -58,6 +58,9 @@ class Node {
   // Axes from the attribute, or from input i since an opset; nothing if absent in both. Checked and made positive.
   mlir::FailureOr<std::optional<Shape>> axes(int64_t i, int64_t rank) const;
 
+  // The expression of torch.export that the node was made from; empty if unknown.
+  llvm::StringRef torchExpression() const;
+
   mlir::InFlightDiagnostic error() const;
 
   Importer& importer;
@@ -115,6 +118,7 @@ class Importer {
   Emitter emit;
   int64_t dropouts = 0;  // numbers the random nodes
   bool warnedDropout = false;
+  llvm::StringSet<> warned;  // which traps were reported
 
  private:
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
@@ -127,6 +131,8 @@ class Importer {
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user);
   Tensor parameter(const ParameterRole& role, const onnx::TensorProto& tensor);
+  void warnOfDetach(const Node& node);
+  mlir::ElementsAttr firstRows(const onnx::TensorProto& tensor, const ParameterRole& role);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> module;
