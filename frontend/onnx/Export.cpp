@@ -103,12 +103,20 @@ class Exporter {
 
   // The trained values of an initializer, in its own shape; nothing if it is no parameter of the plan.
   FailureOr<std::optional<std::string>> valuesOf(const ParameterRole& role, const onnx::TensorProto& tensor) {
-    auto count = elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+    // Of a folded look-up of rows the parameter has other rows than the initializer.
+    auto count = role.rows ? elementCount(role.shape)
+                           : elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
     auto type = dyn_cast_or_null<FloatType>(elementType(model.location().getContext(), tensor.data_type()));
     if (!trained.names.contains(role.name) || !type || !count) return std::optional<std::string>();
     auto bytes = trained.values(role.name, type, *count);
     if (failed(bytes)) return failure();
     found.insert(role.name);
+    if (role.rows) {
+      const size_t size = bytes->size() / std::max<int64_t>(role.shape[0], 1);
+      std::string rows;
+      for (int64_t row : *role.rows) rows += bytes->substr(row * size, size);
+      return std::optional<std::string>(std::move(rows));
+    }
     return std::optional<std::string>(role.viewTransposed ? transposed(*bytes, role.shape[0], role.shape[1])
                                                           : std::move(*bytes));
   }

@@ -174,7 +174,18 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
       return emit.error() << "input " << i << " is missing";
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->sequences) return emit.error() << "takes tensors, not a sequence";
+  warnOfDetach(view);
   return op->handler(view);
+}
+
+// torch.Tensor.detach is an Identity, or nothing at all: only names in expressions tell of it.
+void Importer::warnOfDetach(const Node& node) {
+  auto computed = [](const GraphValue& v) { return v.tensor.value() && v.tensor.isFloat(); };
+  if (!node.torchExpression().contains("%detach") || !llvm::all_of(node.operands, computed)) return;
+  if (warned.insert("detach").second)
+    emitWarning(emit.location())
+        << "the model detaches values from the gradient (Tensor.detach), but a graph cannot say "
+           "so: here gradients pass, and training differs if they are not zero";
 }
 
 GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {
@@ -244,14 +255,12 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     auto source = model.source(tensor);
     if (failed(source) || !*source) return {};
-    SmallString<256> path(llvm::sys::path::parent_path(model.path()));
-    llvm::sys::path::append(path, (*source)->file);
-    auto bytes = llvm::MemoryBuffer::getFileSlice(path, (*source)->length, (*source)->offset);
-    if (!bytes || int64_t((*bytes)->getBufferSize()) != (*source)->length)
+    auto bytes = model.bytes(tensor);
+    if (!bytes)
       return emit.error() << "the constant '" << tensor.name() << "' lies in '" << (*source)->file
                           << "', which cannot be read; it is needed to compile, unlike weights",
              Tensor();
-    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), (*bytes)->getBuffer()));
+    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes->getBuffer()));
   }
   StringRef raw = model.rawBytes(tensor);
   if (!raw.empty() || *count == 0) return complete(Constant::fromBytes(RankedTensorType::get(shape, type), raw));
@@ -301,6 +310,17 @@ train::ParameterOp Importer::parameterOf(const Tensor& tensor) {
   return read ? module->lookupSymbol<train::ParameterOp>(read.getParameter()) : train::ParameterOp();
 }
 
+// The rows of a folded look-up that differ, in the order in which they come first.
+ElementsAttr Importer::firstRows(const onnx::TensorProto& tensor, const ParameterRole& role) {
+  auto bytes = model.bytes(tensor);
+  size_t size = bytes->getBufferSize() / role.rows->size();
+  std::string first;
+  for (auto [i, row] : llvm::enumerate(*role.rows))
+    if (first.size() == row * size) first += bytes->getBuffer().substr(i * size, size);
+  auto type = RankedTensorType::get(role.shape, elementType(builder.getContext(), tensor.data_type()));
+  return DenseElementsAttr::getFromRawBuffer(type, ArrayRef<char>(first.data(), first.size()));
+}
+
 Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) {
   Type type = elementType(builder.getContext(), tensor.data_type());
   Value value;
@@ -308,18 +328,21 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
   if (read.tensor) {
     value = read.tensor.value();
   } else {
+    const onnx::TensorProto& holder = role.holder ? *role.holder : tensor;
     const bool unstored = model.artifacts() && model.artifacts()->unstored.contains(tensor.name());
-    auto source = unstored ? std::optional<Model::Source>() : model.source(tensor);
+    auto source = unstored ? std::optional<Model::Source>() : model.source(holder);
     if (failed(source)) return {};
     train::SourceAttr where;
     ElementsAttr data;
     if (unstored) {
       role.reason = "without initial values: the model's folder has no checkpoint";
-    } else if (*source && !initials.contains(tensor.name())) {
+    } else if (role.rows && !role.holder) {
+      data = firstRows(tensor, role);
+    } else if (*source && !initials.contains(holder.name())) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {
-      Tensor constant = initialValue(tensor);
+      Tensor constant = initialValue(holder);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
@@ -337,6 +360,11 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
   }
   Tensor result = value;
   if (role.viewTransposed) result = emit.transpose(result, {1, 0});
+  if (role.rows) {
+    auto type = RankedTensorType::get({int64_t(role.rows->size())}, builder.getI64Type());
+    result =
+        emit.gather(result, *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(*role.rows))), 0);
+  }
   return emit.reshape(result, Shape(tensor.dims().begin(), tensor.dims().end()));
 }
 

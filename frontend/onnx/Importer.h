@@ -63,6 +63,9 @@ class Node {
   // Axes from the attribute, or from input i since an opset; nothing if absent in both. Checked and made positive.
   mlir::FailureOr<std::optional<Shape>> axes(int64_t i, int64_t rank) const;
 
+  // The expression of torch.export that the node was made from; empty if unknown.
+  llvm::StringRef torchExpression() const;
+
   mlir::InFlightDiagnostic error() const;
 
   Importer& importer;
@@ -146,6 +149,7 @@ class Importer {
   int64_t dropouts = 0;  // numbers the random nodes
   std::vector<RunningStatistic> statistics;
   bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
+  llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
 
  private:
@@ -168,6 +172,8 @@ class Importer {
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
   Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
+  void warnOfDetach(const Node& node);
+  mlir::ElementsAttr firstRows(const onnx::TensorProto& tensor, const ParameterRole& role);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> module;

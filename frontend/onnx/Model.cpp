@@ -1,6 +1,7 @@
 #include "frontend/onnx/Model.h"
 
 #include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Path.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -138,6 +139,20 @@ FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& t
   auto it = spanOf.find(&tensor);
   if (it == spanOf.end() || spans[it->second].length < 0) return std::optional<Source>();
   return std::optional<Source>(Source{name, spans[it->second].offset, spans[it->second].length});
+}
+
+std::unique_ptr<llvm::MemoryBuffer> Model::bytes(const onnx::TensorProto& tensor) const {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) {
+    StringRef raw = rawBytes(tensor);
+    return raw.empty() ? nullptr : llvm::MemoryBuffer::getMemBuffer(raw, "", /*RequiresNullTerminator=*/false);
+  }
+  auto where = source(tensor);
+  if (failed(where) || !*where) return nullptr;
+  SmallString<256> place(llvm::sys::path::parent_path(filePath));
+  llvm::sys::path::append(place, (*where)->file);
+  auto slice = llvm::MemoryBuffer::getFileSlice(place, (*where)->length, (*where)->offset);
+  if (!slice || int64_t((*slice)->getBufferSize()) != (*where)->length) return nullptr;
+  return std::move(*slice);
 }
 
 int64_t Model::opset(StringRef domain) const {

@@ -28,6 +28,9 @@ std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 mlir::Type elementType(mlir::MLIRContext* context, int32_t dataType);
 llvm::StringRef dataTypeName(int32_t dataType);
 
+// Of a node: the expression of torch.export that it was made from.
+constexpr llvm::StringRef kFxNode = "pkg.torch.onnx.fx_node";
+
 class Model {
  public:
   // Maps, parses and checks a file; null after an error.
@@ -50,6 +53,8 @@ class Model {
     int64_t offset = 0, length = 0;
   };
   mlir::FailureOr<std::optional<Source>> source(const onnx::TensorProto& tensor) const;
+  // The raw bytes of a tensor, external ones included. Null if it has none, or if their file cannot be read.
+  std::unique_ptr<llvm::MemoryBuffer> bytes(const onnx::TensorProto& tensor) const;
 
   // Opset version of a domain ("" is ONNX's own); 0 if the model does not import it.
   int64_t opset(llvm::StringRef domain) const;

@@ -12,6 +12,10 @@ InFlightDiagnostic Node::error() const {
   return emit.error();
 }
 
+StringRef Node::torchExpression() const {
+  return Model::metadata(proto.metadata_props(), kFxNode);
+}
+
 std::vector<Tensor> Node::tensors() const {
   std::vector<Tensor> result;
   for (const GraphValue& value : operands) result.push_back(value.tensor);

@@ -8,11 +8,32 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
+// The third argument of aten.embedding, if the node was exported from it: the row that PyTorch does not train.
+std::optional<int64_t> paddingRow(const Node& n) {
+  StringRef arguments = n.torchExpression().split("aten.embedding.default](args = (").second.split(')').first;
+  int64_t row = -1;
+  if (arguments.split(", ").second.split(", ").second.split(", ").first.getAsInteger(10, row) || row < 0)
+    return std::nullopt;
+  return row;
+}
+
 LogicalResult gather(Node& n) {
-  Tensor data = n.input(0);
+  Tensor data = n.input(0), indices = n.input(1);
   int64_t axis = n.integer("axis", 0);
   if (!n.emit.checkAxis(axis, data.rank())) return failure();
-  return n.set(0, n.emit.gather(data, n.input(1), axis));
+  if (auto row = paddingRow(n); row && n.importer.warned.insert("padding").second)
+    emitWarning(n.emit.location()) << "PyTorch does not train row " << *row << " of '" << n.proto.input(0)
+                                   << "' (padding_idx), but a graph cannot say so: here it is trained. That makes a "
+                                      "difference where the loss depends on padding; mask it, or ignore its labels";
+  // Everything in its order, as in torch.as_strided of a contiguous tensor.
+  if (indices.constant() && !indices.isFloat() && indices.count() == data.dim(axis) &&
+      llvm::equal(indices.constant()->integers(), llvm::seq(data.dim(axis)))) {
+    Shape shape(data.shape().take_front(axis));
+    llvm::append_range(shape, indices.shape());
+    llvm::append_range(shape, data.shape().drop_front(axis + 1));
+    return n.set(0, n.emit.reshape(data, shape));
+  }
+  return n.set(0, n.emit.gather(data, indices, axis));
 }
 
 // Indices as i64 and counted from the start.
@@ -21,6 +42,53 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   if (!wide) return {};
   Tensor negative = e.compare(Predicate::lt, wide, e.splatLike(wide, 0));
   return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
+}
+
+// x[arange(n), i, ..] with known indices i that are the same for all rows: i is looked up within each row, so that rows
+// of the batch stay apart. Nothing if the columns of indices are of another kind.
+std::optional<Tensor> gatherInRows(Emitter& e, const Tensor& data, ArrayRef<Tensor> columns) {
+  constexpr int64_t kMost = 1 << 22;
+  const int64_t n = data.dim(0), count = columns[0].count();
+  if (n == 0 || count == 0 || count > kMost) return std::nullopt;
+  // The position in the other indexed dimensions as one.
+  std::vector<int64_t> first, position(count, 0);
+  int64_t size = 1;
+  for (auto [k, column] : llvm::enumerate(columns)) {
+    if (!column.constant()) return std::nullopt;
+    std::vector<int64_t> indices = column.constant()->integers();
+    for (auto [p, i] : llvm::enumerate(indices)) {
+      if (i < 0) i += data.dim(k);
+      if (i < 0 || i >= data.dim(k)) return std::nullopt;
+      if (k) position[p] = position[p] * data.dim(k) + i;
+    }
+    if (k) size *= data.dim(k);
+    if (k == 0) first = std::move(indices);
+  }
+  Shape shape(columns[0].shape());
+  for (int64_t d = 0, inner = count; d < int64_t(shape.size()); ++d) {
+    inner /= shape[d];
+    auto row = [&](int64_t p) { return p / inner % n; };
+    auto inRow = [&](int64_t p) { return first[p] == row(p) && position[p] == position[p - row(p) * inner]; };
+    if (shape[d] != n || !llvm::all_of(llvm::seq(count), inRow)) continue;
+    std::vector<int64_t> within;
+    for (int64_t p = 0; p < count; ++p)
+      if (row(p) == 0) within.push_back(position[p]);
+    const bool whole = int64_t(within.size()) == size && llvm::equal(within, llvm::seq(size));
+    Shape rows{n, size}, picked{n}, permutation;
+    for (int64_t j = 0; j < int64_t(shape.size()); ++j)
+      if (j != d) picked.push_back(shape[j]);
+    for (int64_t trailing : data.shape().drop_front(columns.size())) {
+      rows.push_back(trailing);
+      picked.push_back(trailing);
+    }
+    for (int64_t j = 0; j < int64_t(picked.size()); ++j) permutation.push_back(j < d ? j + 1 : j == d ? 0 : j);
+    auto type = RankedTensorType::get({int64_t(within.size())}, e.ops().getI64Type());
+    Tensor indices = *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(within)));
+    Tensor result = e.reshape(data, rows);
+    if (!whole) result = e.gather(result, indices, 1);
+    return e.transpose(e.reshape(result, picked), permutation);
+  }
+  return std::nullopt;
 }
 
 LogicalResult gatherNd(Node& n) {
@@ -34,17 +102,22 @@ LogicalResult gatherNd(Node& n) {
   Shape shape(indices.shape().drop_back());
   llvm::append_range(shape, data.shape().drop_front(tuple));
   if (!e.checkShape(shape)) return failure();
+  SmallVector<Tensor> columns;
+  for (int64_t k = 0; k < tuple; ++k) {
+    Shape starts(indices.rank(), 0), sizes(indices.shape()), steps(indices.rank(), 1);
+    starts.back() = k;
+    sizes.back() = 1;
+    columns.push_back(e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back()));
+    if (!columns.back()) return failure();
+  }
+  if (auto result = gatherInRows(e, data, columns)) return n.set(0, *result);
   // The first dimensions as one, indexed by the position in it.
   Shape rows{1};
   llvm::append_range(rows, data.shape().drop_front(tuple));
   Tensor position;
   for (int64_t k = 0; k < tuple; ++k) {
     rows[0] *= data.dim(k);
-    Shape starts(indices.rank(), 0), sizes(indices.shape()), steps(indices.rank(), 1);
-    starts.back() = k;
-    sizes.back() = 1;
-    Tensor column = e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back());
-    column = positive(e, column, data.dim(k));
+    Tensor column = positive(e, columns[k], data.dim(k));
     position = k ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(k))), column) : column;
   }
   return n.set(0, e.gather(e.reshape(data, rows), position, 0));

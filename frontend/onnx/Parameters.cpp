@@ -11,7 +11,6 @@ namespace {
 constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
-constexpr StringRef kFxNode = "pkg.torch.onnx.fx_node";
 constexpr StringRef kStatistics = "running statistics";
 
 bool isFloat(const onnx::TensorProto& tensor) {
@@ -77,6 +76,21 @@ void makeStatistics(ParameterRole& role) {
   role.reason = kStatistics;
 }
 
+// Whether models give this name to what they compute once and do not train.
+bool namesBuffer(StringRef name) {
+  StringRef leaf = name.rsplit('.').second;
+  return leaf.ends_with("_ids") || leaf.ends_with("_index") || leaf.contains("mask") || leaf.contains("inv_freq") ||
+         leaf.starts_with("running_") || leaf.starts_with("lifted_tensor");
+}
+
+// Whether a folded value, by its name, has its source's elements in their order: "unsqueeze_3". "val_7" says nothing.
+bool namesView(StringRef value, bool unknown) {
+  StringRef op = value.rtrim("0123456789").rtrim('_');
+  if (op == "val") return unknown;
+  return llvm::is_contained({"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias"},
+                            op);
+}
+
 std::string listed(ArrayRef<std::string> names) {
   std::string text = "'" + names[0] + "'";
   if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
@@ -101,6 +115,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   // Named initializers first: a folded constant may be a view of one.
   SmallVector<const onnx::TensorProto*> anonymous;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    tensors[tensor.name()] = &tensor;
     ParameterRole& role = roles[tensor.name()];
     role.name = tensor.name();
     role.shape.assign(tensor.dims().begin(), tensor.dims().end());
@@ -134,6 +149,10 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << (folded.size() == 1 ? " parameter" : " parameters") << " into constants ("
                                   << listed(folded) << "); they are trained as folded. Export with optimize=False to "
                                   << "keep every parameter";
+  if (!lost.empty())
+    emitWarning(model.location())
+        << "the exporter's optimizer folded arithmetic on parameters into constants, which are "
+        << "not trained: " << listed(lost) << ". Export with optimize=False to train them";
   if (!split.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
                                   << " recovered. Biases of zero it dropped cannot be: export with optimize=False";
@@ -142,9 +161,6 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << listed(norms) << "): its scale, bias and statistics are gone, and what was folded "
                                   << "is trained instead. Export with optimize=False, or, with dynamo=False, with "
                                   << "training=torch.onnx.TrainingMode.TRAINING and do_constant_folding=False";
-  if (!lost.empty())
-    emitWarning(model.location()) << "the exporter's optimizer computed constants from parameters; " << listed(lost)
-                                  << " are not trained there. Export with optimize=False to train them";
   return applyPatterns(model, options);
 }
 
@@ -165,33 +181,45 @@ void Parameters::findStatistics() {
       makeStatistics(roles[entry.first()]);
 }
 
-// A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1.
+// A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1,
+// or rows of it. Whatever else was computed of parameters is lost to training.
 bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) {
   SmallVector<StringRef> sources = pythonList(model.valueMetadata(tensor.name(), kFoldedFrom));
   ArrayRef<Use> users = uses[tensor.name()];
-  StringRef name;
-  int named = 0;
+  SmallVector<StringRef> names;
+  const bool view = namesView(tensor.name(), false) &&
+                    llvm::all_of(sources, [](StringRef s) { return s.contains('.') || namesView(s, true); });
+  bool certain = true;
   for (StringRef source : sources) {
     if (!source.contains('.')) continue;  // a value of the graph
-    ++named;
     bool evident = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'p', source); });
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
-    if (evident || (!buffer && endsLikeParameter(source))) name = source;
+    if (!evident && (buffer || namesBuffer(source))) continue;
+    names.push_back(source);
+    certain &= view || evident || endsLikeParameter(source);
   }
-  if (named != 1 || name.empty() || role.shape.empty()) {
-    for (StringRef source : sources)
-      if (endsLikeParameter(source) && !role.shape.empty()) lost.push_back(source.str());
+  if (names.empty() || users.empty()) return false;
+  const ParameterRole constant = role;
+  auto isLost = [&] {
+    lost.push_back((names.front() + "' in '" + tensor.name()).str());
+    role = constant;
+    role.reason = "computed from '" + names.front().str() + "' by the exporter's optimizer";
     return false;
-  }
+  };
+  // What several folded nodes made of a matrix is known only for the rows of an embedding, by the name of its value.
+  const bool alone = sources.size() == 1, lookUp = !alone && StringRef(tensor.name()).starts_with("embedding");
+  const bool vector = llvm::count_if(role.shape, [](int64_t size) { return size != 1; }) <= 1;
+  if (names.size() != 1 || !certain || role.shape.empty() || (!alone && !lookUp && !vector && !view)) return isLost();
+  StringRef name = names.front();
   role.parameter = role.trainable = true;
   role.name = name.str();
   role.reason = "folded into '" + tensor.name() + "'";
-  bool alone = sources.size() == 1;
 
-  // A table of which all rows were gathered for a batch of one: the table itself.
+  // Rows for a batch of one.
   if (!alone)
     while (role.shape.size() > 2 && role.shape.front() == 1) role.shape.erase(role.shape.begin());
-  if (!alone) role.reason += ", the rows that the model uses";
+  if (lookUp) role.reason += ", the rows that the model uses";
+  if (lookUp && !findRows(model, tensor, role)) return isLost();
 
   // The only unary fold that can be recognised at a matrix product's right side is a transposed Linear weight.
   bool product =
@@ -206,22 +234,58 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   if (product) role.permutation = SmallVector<int64_t>{1, 0};
 
   auto [it, fresh] = owner.try_emplace(role.name, tensor.name());
-  if (!fresh) {
+  if (!fresh && role.holder) {
+    role.reason = "tied again: rows folded into '" + tensor.name() + "'";
+  } else if (!fresh) {
     // Its original is still there: a tie that folding broke.
     const ParameterRole& original = roles[it->second];
     role.viewTransposed = product && !original.permutation;
     SmallVector<int64_t> shape = role.shape;
     if (role.viewTransposed) std::swap(shape[0], shape[1]);
     role.permutation = original.permutation;
-    if (shape != original.shape) {
-      role = ParameterRole();
-      role.reason = "a constant of the exporter";
-      return false;
-    }
+    if (shape != original.shape) return isLost();
     role.shape = shape;
     role.reason = "tied again: folded into '" + tensor.name() + "'";
   }
   folded.push_back(role.name);
+  return true;
+}
+
+// Which row of the parameter each row of a folded look-up is. Equal rows are one row, looked up several times: rows of
+// random weights differ, while rows of zeros may merely start equal. Where the table itself, or an earlier look-up in
+// it, is there, its rows are looked for.
+bool Parameters::findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const {
+  auto held = owner.find(role.name);
+  const onnx::TensorProto* holder = held == owner.end() ? nullptr : tensors.lookup(held->second);
+  auto bytes = model.bytes(tensor);
+  // Without their bytes (a graph alone), rows are taken to differ.
+  if (!bytes || role.shape.size() < 2) return !holder && role.shape.size() >= 2;
+  const int64_t columns = role.shape.back();
+  int64_t count = 1;
+  for (int64_t size : ArrayRef<int64_t>(role.shape).drop_back()) count *= size;
+  if (count == 0 || columns == 0) return false;
+  const size_t size = bytes->getBufferSize() / count;
+  llvm::DenseMap<StringRef, int64_t> known;
+  std::unique_ptr<llvm::MemoryBuffer> table;
+  if (holder) {
+    const ParameterRole& original = roles.find(held->second)->second;
+    table = model.bytes(*holder);
+    if (!table || original.rows || original.permutation || original.shape.size() != 2 || original.shape[1] != columns ||
+        holder->data_type() != tensor.data_type())
+      return false;
+    for (int64_t i = 0; i < original.shape[0]; ++i) known.try_emplace(table->getBuffer().substr(i * size, size), i);
+    role.shape = original.shape;
+  }
+  SmallVector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    auto [it, fresh] = known.try_emplace(bytes->getBuffer().substr(i * size, size), int64_t(known.size()));
+    StringRef row = it->first;
+    if (fresh ? bool(holder) : row.drop_front(size / columns) == row.drop_back(size / columns)) return false;
+    rows.push_back(it->second);
+  }
+  role.holder = holder;
+  if (!holder) role.shape = {int64_t(known.size()), columns};
+  if (holder || int64_t(known.size()) < count) role.rows = std::move(rows);
   return true;
 }
 
