@@ -34,11 +34,17 @@ ArrayRef<Operator> tables(int i) {
       return lossOperators();
     case 8:
       return attentionOperators();
+    case 9:
+      return selectionOperators();
+    case 10:
+      return randomOperators();
+    case 11:
+      return transposedOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 9;
+constexpr int kTables = 12;
 
 // The entry for an operator at an opset; `known`: whether the name exists at another opset.
 const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {

@@ -89,6 +89,9 @@ llvm::ArrayRef<Operator> productOperators();
 llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
+llvm::ArrayRef<Operator> selectionOperators();
+llvm::ArrayRef<Operator> randomOperators();
+llvm::ArrayRef<Operator> transposedOperators();
 
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
