@@ -272,9 +272,40 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
   return apply(parts, [&](ValueRange v) { return train::ConcatOp::create(builder, loc, v, axis); });
 }
 
-Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
-  if (!data || !indices) return {};
+Tensor Emitter::wideIndices(const Tensor& indices) {
+  if (!indices) return {};
   if (indices.isFloat() || indices.isBool()) return error() << "indices must be integers", Tensor();
+  bool wide = indices.elementType().isInteger(32) || indices.elementType().isInteger(64);
+  return wide ? indices : cast(indices, builder.getI64Type());
+}
+
+Tensor Emitter::gatherElements(const Tensor& data, Tensor indices, int64_t axis) {
+  return apply({data, wideIndices(indices)},
+               [&](ValueRange v) { return train::GatherElementsOp::create(builder, loc, v[0], v[1], axis); });
+}
+
+Tensor Emitter::scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update,
+                        int64_t axis) {
+  return apply({wideIndices(indices), update, data}, [&](ValueRange v) {
+    return train::ScatterOp::create(builder, loc, v[2].getType(), kind, v[0], v[1], v[2], axis);
+  });
+}
+
+Tensor Emitter::scatterIntoZeros(ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis) {
+  if (!update) return {};
+  return apply({wideIndices(indices), update}, [&](ValueRange v) {
+    return train::ScatterOp::create(builder, loc, type(shape, update.elementType()), train::ScatterKind::replace, v[0],
+                                    v[1], Value(), axis);
+  });
+}
+
+Tensor Emitter::topK(const Tensor& x, int64_t axis, int64_t k, bool largest) {
+  return apply({x}, [&](ValueRange v) { return train::TopKOp::create(builder, loc, v[0], axis, k, largest); });
+}
+
+Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
+  indices = wideIndices(indices);
+  if (!data || !indices) return {};
   Shape shape(data.shape().take_front(axis));
   llvm::append_range(shape, indices.shape());
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
@@ -293,8 +324,6 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
       return reshape(slice(data, starts, sizes, steps), shape);
     }
   }
-  if (!indices.elementType().isInteger(32) && !indices.elementType().isInteger(64))
-    indices = cast(indices, builder.getI64Type());
   return apply({data, indices}, [&](ValueRange v) { return train::GatherOp::create(builder, loc, v[0], v[1], axis); });
 }
 

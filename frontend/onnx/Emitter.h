@@ -116,6 +116,11 @@ class Emitter {
   Tensor pad(const Tensor& x, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<int64_t> high);  // with zeros
   Tensor concat(llvm::ArrayRef<Tensor> operands, int64_t axis);
   Tensor gather(const Tensor& data, Tensor indices, int64_t axis);
+  // As train.gather_elements, train.scatter and train.top_k. Indices of any integer type.
+  Tensor gatherElements(const Tensor& data, Tensor indices, int64_t axis);
+  Tensor scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update, int64_t axis);
+  Tensor scatterIntoZeros(llvm::ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis);
+  Tensor topK(const Tensor& x, int64_t axis, int64_t k, bool largest);
   Tensor cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse);
   Tensor reduce(train::ReduceKind kind, const Tensor& x, llvm::ArrayRef<int64_t> axes);  // axes stay as size 1
 
@@ -136,6 +141,7 @@ class Emitter {
   // The result of the op that `create` makes of the operands' values: a constant if the operands are and it is not too
   // large.
   Tensor apply(llvm::ArrayRef<Tensor> operands, Create create);
+  Tensor wideIndices(const Tensor& indices);                              // as i32 or i64
   Tensor evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands);  // absent where it is too large
   using Accepts = bool (*)(mlir::Type element);
   Tensor unary(const Tensor& x, Accepts accepts, Create create);

@@ -43,11 +43,17 @@ ArrayRef<Operator> tables(int i) {
       return modeOperators();
     case 11:
       return optimizerOperators();
+    case 12:
+      return selectionOperators();
+    case 13:
+      return randomOperators();
+    case 14:
+      return transposedOperators();
     default:
       return {};
   }
 }
-constexpr int kTables = 12;
+constexpr int kTables = 15;
 
 bool isDefaultDomain(StringRef domain) {
   return domain.empty() || domain == "ai.onnx";

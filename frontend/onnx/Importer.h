@@ -101,6 +101,9 @@ llvm::ArrayRef<Operator> attentionOperators();
 llvm::ArrayRef<Operator> microsoftOperators();  // of ONNX Runtime
 llvm::ArrayRef<Operator> modeOperators();       // that differ between training and evaluation
 llvm::ArrayRef<Operator> optimizerOperators();  // of ai.onnx.preview.training
+llvm::ArrayRef<Operator> selectionOperators();
+llvm::ArrayRef<Operator> randomOperators();
+llvm::ArrayRef<Operator> transposedOperators();
 
 // Names of values a node reads, those of its subgraphs included.
 void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(llvm::StringRef)> visit);

@@ -132,15 +132,10 @@ LogicalResult gatherElements(Node& n) {
     return n.error() << "takes integer indices of the data's rank";
   for (int64_t d = 0; d < data.rank(); ++d)
     if (d != axis && indices.dim(d) > data.dim(d)) return n.error() << "the indices are larger than the data";
-  // The data as one dimension, indexed by the position in it.
-  Tensor position;
-  int64_t stride = 1;
-  for (int64_t d = data.rank(); d-- > 0; stride *= data.dim(d)) {
-    Tensor index = d == axis ? positive(e, indices, data.dim(d)) : e.iota(e.ops().getI64Type(), indices.shape(), d);
-    index = e.scalar<train::MulOp>(index, double(stride));
-    position = position ? e.binary<train::AddOp>(position, index) : index;
-  }
-  return n.set(0, e.gather(e.reshape(data, {data.count()}), position, 0));
+  // The part of the data that is as large as the indices.
+  Shape part(indices.shape()), steps(data.rank(), 1);
+  part[axis] = data.dim(axis);
+  return n.set(0, e.gatherElements(e.slice(data, Shape(data.rank(), 0), part, steps), indices, axis));
 }
 
 LogicalResult oneHot(Node& n) {

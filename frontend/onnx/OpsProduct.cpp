@@ -109,17 +109,43 @@ LogicalResult conv(Node& n) {
   return n.set(0, unplanar(n, result, x.rank()));
 }
 
+// The positions of maxima in their planes, as positions in the whole tensor: row by row, or column by column.
+Tensor inTensor(Emitter& e, const Tensor& position, int64_t height, int64_t width, bool columns) {
+  if (!position) return {};
+  Type type = position.elementType();
+  auto times = [&](const Tensor& x, int64_t y) { return e.scalar<train::MulOp>(x, double(y)); };
+  Tensor at = position;
+  if (columns) {
+    Tensor row = e.scalar<train::DivOp>(position, double(width));
+    Tensor column = e.binary<train::SubOp>(position, times(row, width));
+    at = e.binary<train::AddOp>(times(column, height), row);
+  }
+  const int64_t channels = position.dim(1), plane = height * width;
+  Tensor image = times(e.iota(type, {position.dim(0), 1, 1, 1}, 0), channels * plane),
+         channel = times(e.iota(type, {1, channels, 1, 1}, 1), plane);
+  return e.binary<train::AddOp>(at, e.binary<train::AddOp>(image, channel));
+}
+
 LogicalResult maxPool(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0), input = planar(n, x);
   if (!input) return failure();
-  if (n.uses(1)) return n.error() << "the indices of the maxima are not supported";
-  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
+  Type element = x.elementType();
+  // Integers of 8 bits are the same in f32.
+  if (!x.isFloat() && element.getIntOrFloatBitWidth() == 8) input = e.cast(input, e.ops().getF32Type());
+  if (!input || !input.isFloat()) return n.error() << "takes floating-point numbers, or integers of 8 bits";
   auto w = window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()));
   if (!w) return failure();
-  auto op = train::MaxPoolOp::create(e.ops(), e.location(), e.materialize(input), w->kernel, w->strides, w->pads,
-                                     w->dilations, n.integer("ceil_mode", 0) != 0);
-  return n.set(0, unplanar(n, op.getResult(), x.rank()));
+  const bool ceil = n.integer("ceil_mode", 0) != 0;
+  Value v = e.materialize(input);
+  if (n.uses(1)) {
+    auto indices =
+        train::MaxPoolIndicesOp::create(e.ops(), e.location(), v, w->kernel, w->strides, w->pads, w->dilations, ceil);
+    Tensor at = inTensor(e, indices.getResult(), input.dim(2), input.dim(3), n.integer("storage_order", 0) != 0);
+    if (failed(n.set(1, unplanar(n, at, x.rank())))) return failure();
+  }
+  auto op = train::MaxPoolOp::create(e.ops(), e.location(), v, w->kernel, w->strides, w->pads, w->dilations, ceil);
+  return n.set(0, e.cast(unplanar(n, op.getResult(), x.rank()), element));
 }
 
 // A convolution of each channel with a constant filter.

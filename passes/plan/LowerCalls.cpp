@@ -196,6 +196,29 @@ LogicalResult lowerConcat(Lowering& l, train::ConcatOp op) {
   return success();
 }
 
+plan::ScatterKind kindOf(train::ScatterKind kind) {
+  switch (kind) {
+    case train::ScatterKind::replace:
+      return plan::ScatterKind::kReplace;
+    case train::ScatterKind::add:
+      return plan::ScatterKind::kAdd;
+    case train::ScatterKind::mul:
+      return plan::ScatterKind::kMul;
+    case train::ScatterKind::min:
+      return plan::ScatterKind::kMin;
+    case train::ScatterKind::max:
+      return plan::ScatterKind::kMax;
+  }
+  llvm_unreachable("every kind has a case");
+}
+
+// Which entries have indices of their own: where there is one entry only, none has.
+template <typename Call>
+void setOwnIndices(Call& call, ArrayRef<int64_t> indices, int64_t axis) {
+  call.indexOuter = product(indices.take_front(axis)) > 1;
+  call.indexInner = product(indices.drop_front(axis + 1)) > 1;
+}
+
 }  // namespace
 
 void Lowering::copy(mlir::Location loc, const Operand& source, const Operand& destination, int64_t width,
@@ -295,6 +318,42 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                            .indexBytes = widthOf(tensor(s.getIndices()).getElementType()),
                                            .type = elementTypeOf(s.getResult())});
       })
+      .Case([&](train::GatherElementsOp g) {
+        auto data = tensor(g.getData()), indices = tensor(g.getIndices());
+        int64_t axis = g.getAxis();
+        plan::GatherCall gather{.outer = product(data.getShape().take_front(axis)),
+                                .rows = data.getDimSize(axis),
+                                .inner = product(data.getShape().drop_front(axis + 1)),
+                                .count = indices.getDimSize(axis),
+                                .elementBytes = widthOf(data.getElementType()),
+                                .indexBytes = widthOf(indices.getElementType())};
+        setOwnIndices(gather, indices.getShape(), axis);
+        return simple(gather);
+      })
+      .Case([&](train::ScatterOp s) {
+        auto data = tensor(s.getResult()), indices = tensor(s.getIndices());
+        int64_t axis = s.getAxis();
+        plan::ScatterCall scatter{.outer = product(data.getShape().take_front(axis)),
+                                  .rows = data.getDimSize(axis),
+                                  .inner = product(data.getShape().drop_front(axis + 1)),
+                                  .count = indices.getDimSize(axis),
+                                  .indexBytes = widthOf(indices.getElementType()),
+                                  .kind = kindOf(s.getKind()),
+                                  .data = bool(s.getData()),
+                                  .type = elementTypeOf(s.getResult())};
+        setOwnIndices(scatter, indices.getShape(), axis);
+        return simple(scatter);
+      })
+      .Case([&](train::TopKOp t) {
+        auto from = tensor(t.getOperand());
+        int64_t axis = t.getAxis();
+        return simple(plan::TopKCall{.outer = product(from.getShape().take_front(axis)),
+                                     .n = from.getDimSize(axis),
+                                     .inner = product(from.getShape().drop_front(axis + 1)),
+                                     .k = int64_t(t.getK()),
+                                     .largest = t.getLargest(),
+                                     .type = elementTypeOf(t.getOperand())});
+      })
       .Case([&](train::SumPartialsOp s) {
         auto from = tensor(s.getOperand());
         return simple(plan::SumPartialsCall{.p = from.getDimSize(0),
@@ -316,9 +375,19 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                         .node = int64_t(d.getNode()),
                                         .ratio = d.getRatio().convertToDouble()});
       })
+      .Case([&](train::RandomUniformOp r) {
+        locations[r.getResult()] = placeResult(r.getResult());
+        call(op->getLoc(),
+             plan::RandomUniformCall{.count = tensor(r.getResult()).getNumElements(), .node = int64_t(r.getNode())},
+             {operand(r.getResult(), kWrite)});
+        return success();
+      })
       .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>(
           [&](auto c) { return simple(convolutionCall(c)); })
       .Case([&](train::MaxPoolOp p) { return simple(pooling<plan::MaxPoolCall>(p, p.getInput(), p.getResult())); })
+      .Case([&](train::MaxPoolIndicesOp p) {
+        return simple(pooling<plan::MaxPoolIndicesCall>(p, p.getInput(), p.getResult()));
+      })
       .Case([&](train::MaxPoolGradOp p) {
         return simple(pooling<plan::MaxPoolGradCall>(p, p.getInput(), p.getGradient()));
       })

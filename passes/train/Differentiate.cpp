@@ -49,7 +49,8 @@ LogicalResult ReverseMode::findWanted() {
     auto read = dyn_cast<ReadOp>(op);
     bool depends = read ? trainable.contains(read.getParameter())
                         : llvm::any_of(op.getOperands(), [&](Value v) { return varied.contains(v); });
-    if (!depends) continue;
+    // Random numbers depend on the shape of their operand alone.
+    if (!depends || isa<RandomUniformOp>(op)) continue;
     for (Value result : op.getResults())
       if (isFloat(result)) varied.insert(result);
   }

@@ -108,7 +108,7 @@ class Globalizer {
   // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
   static bool takesSamples(Operation* op) {
     return isa<AttentionOp, CrossEntropyOp, ConvOp, ConvGradInputOp, ConvGradFilterOp, MaxPoolOp, MaxPoolGradOp,
-               BatchNormOp>(op);
+               MaxPoolIndicesOp, BatchNormOp>(op);
   }
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
@@ -150,6 +150,8 @@ class Globalizer {
   FailureOr<State> visitMatMul(MatMulOp op);
   FailureOr<State> visitGather(GatherOp op);
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
+  FailureOr<State> visitGatherElements(GatherElementsOp op);
+  FailureOr<State> visitScatter(ScatterOp op);
   FailureOr<State> visitLoss(LossOp op);
   FailureOr<State> visitUpdate(UpdateOp op);
   FailureOr<State> visitBatchNorm(BatchNormOp op);
@@ -218,6 +220,12 @@ FailureOr<State> Globalizer::visit(Operation* op) {
       .Case<MatMulOp>([&](auto o) { return visitMatMul(o); })
       .Case<GatherOp>([&](auto o) { return visitGather(o); })
       .Case<ScatterAddOp>([&](auto o) { return visitScatterAdd(o); })
+      .Case<GatherElementsOp>([&](auto o) { return visitGatherElements(o); })
+      .Case<ScatterOp>([&](auto o) { return visitScatter(o); })
+      .Case<TopKOp>([&](TopKOp o) -> FailureOr<State> {
+        if (failed(sumPartialOperands(op))) return failure();
+        return visitAlong(op, {int64_t(o.getAxis())});
+      })
       .Case<AddOp, SubOp>([&](auto) { return visitAdditive(op); })
       .Case<MulOp>([&](auto) { return visitScaling(op, false); })
       .Case<DivOp>([&](auto) { return visitScaling(op, true); })
@@ -256,12 +264,12 @@ FailureOr<State> Globalizer::visit(Operation* op) {
       .Case<CumSumOp>([&](CumSumOp o) { return visitAlong(op, {int64_t(o.getAxis())}); })
       .Case<SoftmaxOp, LogSoftmaxOp, LayerNormOp, RmsNormOp>([&](auto) { return visitLastDimension(op); })
       .Case<AttentionOp, CrossEntropyOp>([&](auto) { return visitPerSample(op); })
-      .Case<ConvOp, MaxPoolOp>([&](auto) -> FailureOr<State> {
+      .Case<ConvOp, ConvGradInputOp, MaxPoolOp, MaxPoolIndicesOp>([&](auto) -> FailureOr<State> {
         for (Value other : op->getOperands().drop_front())
           if (of(other).isSplit()) return mixes(op);
         return visitPerSample(op);
       })
-      .Case<ConvGradInputOp, MaxPoolGradOp>([&](auto) { return visitPerSample(op); })
+      .Case<MaxPoolGradOp>([&](auto) { return visitPerSample(op); })
       .Case<ConvGradFilterOp>([&](auto o) -> FailureOr<State> {
         // A sum over the samples of both operands.
         if (failed(sumPartialOperands(op))) return failure();
@@ -270,12 +278,13 @@ FailureOr<State> Globalizer::visit(Operation* op) {
         if (!input.mayBe(0) || !gradient.mayBe(0)) return mixes(op);
         return State::partial();
       })
-      .Case<DropoutOp>([&](auto) -> FailureOr<State> {
-        // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
+      .Case<DropoutOp, RandomUniformOp>([&](auto) -> FailureOr<State> {
+        // Numbers are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
         State state = of(op->getOperand(0));
         bool leading = state.isSplit() && state.mayBe(0);
         if (leading && shapeOf(op->getOperand(0))[0] == state.rows * state.minor) return state;
-        return unsupported(op, "drops elements of a value whose leading dimension is not the batch");
+        return unsupported(op, Twine(isa<DropoutOp>(op) ? "drops elements of" : "draws random numbers for") +
+                                   " a value whose leading dimension is not the batch");
       })
       .Default([&](auto) -> FailureOr<State> {
         // Nothing depends on the batch: whatever it is, it is the same on all ranks.
@@ -447,6 +456,44 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   if (failed(along)) return failure();
   if (*along) return crossesRows(op);
   return update.moved([&](int64_t d) { return d < axis ? d : d - count + 1; });
+}
+
+// Rows take their own elements of rows, or rows of indices elements that are the same everywhere.
+FailureOr<State> Globalizer::visitGatherElements(GatherElementsOp op) {
+  if (of(op.getData()).isPartial() && of(op.getIndices()).kind == State::Replicated) return State::partial();
+  if (failed(sumPartialOperands(op))) return failure();
+  State data = of(op.getData()), indices = of(op.getIndices());
+  FailureOr<bool> along = holdBatch(op, data, {int64_t(op.getAxis())});
+  if (failed(along)) return failure();
+  if (*along) return crossesRows(op);
+  if (!data.isSplit() || !indices.isSplit()) return data.isSplit() ? data : indices;
+  auto met = data.meet(indices);
+  if (!met) return mixes(op);
+  return *met;
+}
+
+// Rows take updates of their own. Rows of updates that are added to elements without a batch are a sum over the batch.
+FailureOr<State> Globalizer::visitScatter(ScatterOp op) {
+  State update = of(op.getUpdate()), data = op.getData() ? of(op.getData()) : State::partial();
+  const bool adds = op.getKind() == ScatterKind::add;
+  if (adds && update.isPartial() && data.isPartial() && of(op.getIndices()).kind == State::Replicated)
+    return State::partial();
+  if (failed(sumPartialOperands(op))) return failure();
+  State state;
+  for (Value operand : op.getOperands()) {
+    State s = of(operand);
+    if (!s.isSplit()) continue;
+    auto met = state.isSplit() ? state.meet(s) : s;
+    if (!met) return mixes(op);
+    state = *met;
+  }
+  FailureOr<bool> along = holdBatch(op, state, {int64_t(op.getAxis())});
+  if (failed(along)) return failure();
+  if (!*along) return state;
+  const bool summed = adds && isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType());
+  if (!summed || (op.getData() && of(op.getData()).isSplit())) return crossesRows(op);
+  if (op.getData()) shareOperand(op.getDataMutable()[0]);
+  return State::partial();
 }
 
 FailureOr<State> Globalizer::visitLoss(LossOp op) {

@@ -26,7 +26,7 @@ Type elementOf(Value v) {
 
 // Moves or adds elements of its first operand, whatever their type: the result has the operand's type.
 bool keepsType(Operation* op) {
-  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, ScatterAddOp>(op);
+  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, GatherElementsOp, ScatterAddOp>(op);
 }
 
 // Has a library function for bf16.
@@ -74,7 +74,7 @@ class Narrowing {
           if (!isa<AttentionOp>(op) || result == op->getResult(0)) retype(result, half);
       } else if (isa<UpdateOp>(op)) {
         demand(op->getOpOperand(0), isStatistic(op) ? single() : gradient);
-      } else {
+      } else if (!isa<RandomUniformOp>(op)) {  // which reads no element
         for (OpOperand& operand : op->getOpOperands()) demand(operand, single());
       }
     }

@@ -1,4 +1,4 @@
-// Cases of softmax, norms, attention, cross entropy and dropout.
+// Cases of softmax, norms, attention, cross entropy, dropout and random numbers.
 #include <cmath>
 
 #include "test/ir/OpCase.h"
@@ -215,8 +215,8 @@ OpCase crossEntropy(const std::string& variant, Values labels, const std::string
           }};
 }
 
-// Philox 4x32-10 written again, with 64-bit words of the counter and the key: what a mask is, by its definition.
-bool keeps(uint64_t seed, uint64_t element, uint64_t node, uint64_t step, double ratio) {
+// Philox 4x32-10 written again, with 64-bit words of the counter and the key: an element's word, by its definition.
+uint64_t wordOf(uint64_t seed, uint64_t element, uint64_t node, uint64_t step) {
   uint64_t low = element / 4, high = step << 32 | node, key = seed;
   const uint64_t mask = 0xFFFFFFFF;
   for (int round = 0; round < 10; ++round) {
@@ -227,7 +227,7 @@ bool keeps(uint64_t seed, uint64_t element, uint64_t node, uint64_t step, double
     key = ((key & mask) + 0x9E3779B9) % (mask + 1) | ((key >> 32) + 0xBB67AE85) % (mask + 1) << 32;
   }
   uint64_t words[] = {low & mask, low >> 32, high & mask, high >> 32};
-  return double(words[element % 4]) / 4294967296.0 >= ratio;
+  return words[element % 4];
 }
 
 OpCase dropout() {
@@ -238,7 +238,23 @@ OpCase dropout() {
           "tensor<6x3xf64>",
           [](const std::vector<Values>& in) {
             Values out;
-            for (size_t k = 0; k < in[0].size(); ++k) out.push_back(keeps(0, k, 7, 1, 0.25) ? in[0][k] / 0.75 : 0);
+            for (size_t k = 0; k < in[0].size(); ++k)
+              out.push_back(double(wordOf(0, k, 7, 1)) / 4294967296.0 >= 0.25 ? in[0][k] / 0.75 : 0);
+            return out;
+          }};
+}
+
+OpCase randomUniform() {
+  return {"random_uniform",
+          "",
+          {data("2x3", "i64", {0, 0, 0, 0, 0, 0})},
+          "%u = train.random_uniform like %a0 node 5 : tensor<2x3xi64> -> tensor<2x3xf32>\n"
+          "%r = train.cast %u : tensor<2x3xf32> -> tensor<2x3xf64>",
+          "tensor<2x3xf64>",
+          [](const std::vector<Values>&) {
+            Values out;
+            for (size_t k = 0; k < 6; ++k)
+              out.push_back((std::floor(double(wordOf(0, k, 5, 1)) / 512) + 0.5) / 8388608);
             return out;
           }};
 }
@@ -270,6 +286,7 @@ std::vector<OpCase> compositeCases() {
   all.push_back(crossEntropy("ignore", {2, -100, 1, -100}, " {ignore_index = -100 : i64}", -100));
   all.push_back(crossEntropy("ignore_a_class", {2, 0, 1, 0}, " {ignore_index = 0 : i64}", 0));
   all.push_back(dropout());
+  all.push_back(randomUniform());
   return all;
 }
 
