@@ -48,11 +48,14 @@ bool passesGradient(OpOperand& use) {
 
 }  // namespace
 
+// A subgraph may yield a value of its surroundings.
 void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
   for (const std::string& name : node.input()) visit(name);
   for (const onnx::AttributeProto& attribute : node.attribute())
-    if (attribute.has_g())
+    if (attribute.has_g()) {
       for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
+      for (const onnx::ValueInfoProto& output : attribute.g().output()) visit(output.name());
+    }
 }
 
 std::vector<std::string> Importer::results() const {
@@ -184,8 +187,32 @@ LogicalResult Importer::splitBatch() {
   return success();
 }
 
+LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known) {
+  auto error = [&] { return emitError(model.location()) << "--const " << known.name << ": "; };
+  const auto& tensor = input.type().tensor_type();
+  Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  if (!isa_and_nonnull<IntegerType>(element))
+    return error() << "the input " << describe(input) << " is not of integers";
+  if (tensor.has_shape() && size_t(tensor.shape().dim_size()) != known.shape.size())
+    return error() << "the input " << describe(input) << " has another rank than the file";
+  for (auto [d, dim] : llvm::enumerate(tensor.shape().dim()))
+    if (dim.has_dim_value() && dim.dim_value() != known.shape[d])
+      return error() << "the input " << describe(input) << " has another shape than the file";
+  auto type = RankedTensorType::get(known.shape, element);
+  root.values[known.name] = GraphValue{Constant::integers(type, known.values), std::nullopt};
+  decide("input " + known.name + ": constant, given by --const");
+  return success();
+}
+
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
+  for (const KnownInput& known : options.constants) {
+    auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == known.name; });
+    const bool found = input != dataInputs.end();
+    if (!found) error() << "--const " << known.name << ": the model has no such input, or it is named twice";
+    if ((!found || failed(bindConstant(**input, known))) && !surveyor) return failure();
+    if (found) dataInputs.erase(input);
+  }
   // Only what the loss needs is an input of the step.
   llvm::StringSet<> read, known;
   for (auto [i, node] : llvm::enumerate(nodes))
@@ -223,10 +250,12 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
   auto error = [&] { return emitError(model.location()); };
   const auto& tensor = input.type().tensor_type();
   Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  const std::string orConstant =
+      isa_and_nonnull<IntegerType>(element) ? "; or give --const " + input.name() + "=FILE if it decides shapes" : "";
   if (!element || !tensor.has_shape())
     return error() << "input " << describe(input) << " has no shape or a type that is not supported";
   if (tensor.shape().dim_size() == 0)
-    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension";
+    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension" << orConstant;
   Shape shape;
   for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
     if (dim.has_dim_value() && dim.dim_value() < 1)
@@ -246,7 +275,7 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
       if (!symbolic && rows != dim.dim_value()) {
         error() << "input " << describe(input) << " was exported for " << dim.dim_value()
                 << " rows a rank; give --batch " << dim.dim_value() * options.ranks
-                << ", or export it with a dynamic batch";
+                << ", or export it with a dynamic batch" << orConstant;
         if (!surveyor) return failure();
         shape.push_back(rows = dim.dim_value());
         continue;

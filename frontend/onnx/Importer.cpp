@@ -11,49 +11,20 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// Functions may call each other many times over: more nodes than this is a mistake or an attack.
+// Functions may call each other many times over, and loops may run forever: more nodes than this is a mistake or an
+// attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
-ArrayRef<Operator> tables(int i) {
-  switch (i) {
-    case 0:
-      return constantOperators();
-    case 1:
-      return elementwiseOperators();
-    case 2:
-      return shapeOperators();
-    case 3:
-      return indexingOperators();
-    case 4:
-      return reductionOperators();
-    case 5:
-      return productOperators();
-    case 6:
-      return normalizationOperators();
-    case 7:
-      return lossOperators();
-    case 8:
-      return attentionOperators();
-    case 9:
-      return microsoftOperators();
-    case 10:
-      return modeOperators();
-    case 11:
-      return optimizerOperators();
-    case 12:
-      return selectionOperators();
-    case 13:
-      return randomOperators();
-    case 14:
-      return transposedOperators();
-    default:
-      return {};
-  }
-}
-constexpr int kTables = 15;
+constexpr llvm::ArrayRef<Operator> (*kTables[])() = {
+    constantOperators,   elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
+    productOperators,    normalizationOperators, lossOperators,      attentionOperators, controlOperators,
+    sequenceOperators,   einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
+    signalOperators,     reorderOperators,       selectionOperators, randomOperators,    transposedOperators,
+    modeOperators,       optimizerOperators,     microsoftOperators,
+};
 
 bool isDefaultDomain(StringRef domain) {
   return domain.empty() || domain == "ai.onnx";
@@ -63,8 +34,8 @@ bool isDefaultDomain(StringRef domain) {
 const Operator* findOperator(StringRef domain, StringRef name, int64_t opset, const Operator*& other) {
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
-    for (int i = 0; i < kTables; ++i)
-      for (const Operator& op : tables(i)) (*map)[op.name].push_back(&op);
+    for (auto table : kTables)
+      for (const Operator& op : table()) (*map)[op.name].push_back(&op);
     return map;
   }();
   auto it = byName->find(name);
@@ -85,8 +56,8 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
 
 std::vector<SupportedOperator> supportedOperators() {
   std::vector<SupportedOperator> result;
-  for (int i = 0; i < kTables; ++i)
-    for (const Operator& op : tables(i))
+  for (auto table : kTables)
+    for (const Operator& op : table())
       result.push_back({op.domain.empty() ? "ai.onnx" : op.domain.str(), op.name.str(), op.since, op.last});
   llvm::sort(result, [](auto& a, auto& b) {
     return std::tie(a.domain, a.name, a.since) < std::tie(b.domain, b.name, b.since);
@@ -112,6 +83,11 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   for (auto [i, node] : llvm::enumerate(nodes))
     if (failed(importNode(node, scope, i + 1))) return failure();
   return success();
+}
+
+LogicalResult Importer::unroll(int64_t nodes) {
+  if ((inlined += nodes) <= kMaxNodes) return success();
+  return emit.error() << "the model's functions, loops and recurrences expand to more than " << kMaxNodes << " nodes";
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -145,8 +121,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
   emit.enter(locationOf(node, ordinal), what);
-  if (++inlined > kMaxNodes)
-    return emit.error() << "the model's functions expand to more than " << kMaxNodes << " nodes";
+  if (failed(unroll(1))) return failure();
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;

@@ -4,7 +4,10 @@
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/Npy.h"
 
 namespace sheaf::tool {
 
@@ -44,6 +47,25 @@ std::string lossesText() {
   return text +
          ". VECTOR is an initializer or a .npy file. Each adds an input: `labels` (cross_entropy) or `targets`, "
          "unless target=NAME names it.";
+}
+
+Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) return Status::error("expected INPUT=FILE.npy");
+  Expected<MappedFile> file = MappedFile::open(text.substr(equals + 1));
+  if (!file.ok()) return file.status();
+  Expected<io::NpyArray> array = io::parseNpy(file->bytes());
+  if (!array.ok()) return array.status();
+  frontend::KnownInput known{text.substr(0, equals), array->shape, {}};
+  int64_t count = 1;
+  for (int64_t size : array->shape) count *= size;
+  if (count > int64_t{1} << 20) return Status::error("more than 2^20 elements do not decide shapes");
+  if (!io::convertible(array->type, io::DataType::I64))
+    return Status::error(cat("the array is of ", io::nameOf(array->type), ", not of integers or booleans"));
+  known.values.resize(static_cast<size_t>(count));
+  SHEAF_RETURN_IF_ERROR(io::convert(array->type, array->data.data(), io::DataType::I64,
+                                    reinterpret_cast<std::byte*>(known.values.data()), known.values.size()));
+  return known;
 }
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {
