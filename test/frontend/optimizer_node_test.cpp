@@ -125,7 +125,7 @@ TEST_P(OptimizerNodes, GiveTheStoredOutputs) {
         parameter->getAttrOfType<mlir::FlatSymbolRefAttr>("train.optimizer").getAttr());
     ASSERT_TRUE(rule);
     ASSERT_EQ(int(rule.getStates().size()), groups - 2);
-    // The order in which the rule came upon its states: where it has two, V and H.
+    // The states are in the order in which the rule reads them: where it has two, V and H.
     const size_t elements = valuesOf(inputs[0][v]).size();
     for (size_t i = 0; i < elements; ++i) {
       std::vector<train::Tensor> arguments;
