@@ -77,6 +77,11 @@ Tensor Emitter::integers(ArrayRef<int64_t> values) {
   return sizes(values, values);
 }
 
+Tensor Emitter::floats(Type element, ArrayRef<int64_t> shape, ArrayRef<double> values) {
+  StringRef bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+  return cast(*Constant::fromBytes(type(shape, builder.getF64Type()), bytes), element);
+}
+
 bool Emitter::checkShape(ArrayRef<int64_t> shape) {
   if (elementCount(shape)) return true;
   error() << "a tensor of this size is out of range";
@@ -244,14 +249,24 @@ Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_
   return apply({x}, [&](ValueRange v) { return train::SliceOp::create(builder, loc, v[0], starts, sizes, steps); });
 }
 
-Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> high) {
+Tensor Emitter::sliceAlong(const Tensor& x, int64_t axis, int64_t start, int64_t size, int64_t step) {
   if (!x) return {};
-  Shape shape(x.shape());
-  for (size_t d = 0; d < shape.size(); ++d) shape[d] += low[d] + high[d];
+  Shape starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
+  starts[axis] = start;
+  sizes[axis] = size;
+  steps[axis] = size > 1 ? step : 1;
+  return slice(x, starts, sizes, steps);
+}
+
+Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> high, ArrayRef<int64_t> interior) {
+  if (!x) return {};
+  Shape shape(x.shape()), between(interior);
+  between.resize(shape.size(), 0);
+  for (size_t d = 0; d < shape.size(); ++d)
+    shape[d] += low[d] + high[d] + std::max<int64_t>(shape[d] - 1, 0) * between[d];
   if (!checkShape(shape)) return {};
   if (x.shape() == ArrayRef<int64_t>(shape)) return x;
-  Shape interior(shape.size(), 0);
-  return apply({x}, [&](ValueRange v) { return train::PadOp::create(builder, loc, v[0], low, high, interior); });
+  return apply({x}, [&](ValueRange v) { return train::PadOp::create(builder, loc, v[0], low, high, between); });
 }
 
 Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {

@@ -44,12 +44,14 @@ bool passesGradient(OpOperand& use) {
   return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
 }
 
-// Names of values a node reads, those of its subgraphs included.
+// Names of values a node reads, those of its subgraphs included: a subgraph may yield a value of its surroundings.
 void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
   for (const std::string& name : node.input()) visit(name);
   for (const onnx::AttributeProto& attribute : node.attribute())
-    if (attribute.has_g())
+    if (attribute.has_g()) {
       for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
+      for (const onnx::ValueInfoProto& output : attribute.g().output()) visit(output.name());
+    }
 }
 
 }  // namespace
@@ -149,8 +151,32 @@ LogicalResult Importer::chooseLoss() {
                  << ". Give --loss 'cross_entropy(OUTPUT)', or export the model with its loss";
 }
 
+LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known) {
+  auto error = [&] { return emitError(model.location()) << "--const " << known.name << ": "; };
+  const auto& tensor = input.type().tensor_type();
+  Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  if (!isa_and_nonnull<IntegerType>(element))
+    return error() << "the input " << describe(input) << " is not of integers";
+  if (tensor.has_shape() && size_t(tensor.shape().dim_size()) != known.shape.size())
+    return error() << "the input " << describe(input) << " has another rank than the file";
+  for (auto [d, dim] : llvm::enumerate(tensor.shape().dim()))
+    if (dim.has_dim_value() && dim.dim_value() != known.shape[d])
+      return error() << "the input " << describe(input) << " has another shape than the file";
+  auto type = RankedTensorType::get(known.shape, element);
+  root.values[known.name] = GraphValue{Constant::integers(type, known.values), std::nullopt};
+  decide("input " + known.name + ": constant, given by --const");
+  return success();
+}
+
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
+  for (const KnownInput& known : options.constants) {
+    auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == known.name; });
+    if (input == dataInputs.end())
+      return error() << "--const " << known.name << ": the model has no such input, or it is named twice";
+    if (failed(bindConstant(**input, known))) return failure();
+    dataInputs.erase(input);
+  }
   // Only what the loss needs is an input of the step.
   llvm::StringSet<> read;
   for (auto [i, node] : llvm::enumerate(nodes))
@@ -177,11 +203,14 @@ LogicalResult Importer::bindDimensions() {
     }
     const auto& tensor = input->type().tensor_type();
     Type element = input->type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+    const std::string orConstant = isa_and_nonnull<IntegerType>(element)
+                                       ? "; or give --const " + input->name() + "=FILE if it decides shapes"
+                                       : "";
     if (!element || !tensor.has_shape())
       return error() << "input " << describe(*input) << " has no shape or a type that is not supported";
     if (tensor.shape().dim_size() == 0)
       return error() << "input '" << input->name()
-                     << "' is a scalar; data inputs have the batch as their first dimension";
+                     << "' is a scalar; data inputs have the batch as their first dimension" << orConstant;
     Shape shape;
     for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
       known.insert(dim.dim_param());
@@ -200,7 +229,7 @@ LogicalResult Importer::bindDimensions() {
         if (!symbolic && rows != dim.dim_value())
           return error() << "input " << describe(*input) << " was exported for " << dim.dim_value()
                          << " rows a rank; give --batch " << dim.dim_value() * options.ranks
-                         << ", or export it with a dynamic batch";
+                         << ", or export it with a dynamic batch" << orConstant;
         if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
         shape.push_back(rows);
         continue;

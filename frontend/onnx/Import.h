@@ -12,10 +12,17 @@
 
 namespace sheaf::frontend {
 
+// An input whose values are known when the graph is compiled: integers that decide shapes.
+struct KnownInput {
+  std::string name;
+  std::vector<int64_t> shape, values;  // row-major
+};
+
 struct ImportOptions {
   int64_t ranks = 1;  // ranks that share the batch
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
+  std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
   // The output to minimise: "" for the only scalar float output, an output's name, or "cross_entropy(LOGITS)", which
   // adds an int64 input `labels` with the leading dimensions of the output LOGITS.
   std::string loss;

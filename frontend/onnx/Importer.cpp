@@ -8,44 +8,26 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// Functions may call each other many times over: more nodes than this is a mistake or an attack.
+// Functions may call each other many times over, and loops may run forever: more nodes than this is a mistake or an
+// attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
-ArrayRef<Operator> tables(int i) {
-  switch (i) {
-    case 0:
-      return constantOperators();
-    case 1:
-      return elementwiseOperators();
-    case 2:
-      return shapeOperators();
-    case 3:
-      return indexingOperators();
-    case 4:
-      return reductionOperators();
-    case 5:
-      return productOperators();
-    case 6:
-      return normalizationOperators();
-    case 7:
-      return lossOperators();
-    case 8:
-      return attentionOperators();
-    default:
-      return {};
-  }
-}
-constexpr int kTables = 9;
+constexpr llvm::ArrayRef<Operator> (*kTables[])() = {
+    constantOperators, elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
+    productOperators,  normalizationOperators, lossOperators,      attentionOperators, controlOperators,
+    sequenceOperators, einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
+    signalOperators,   reorderOperators,
+};
 
 // The entry for an operator at an opset; `known`: whether the name exists at another opset.
 const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
-    for (int i = 0; i < kTables; ++i)
-      for (const Operator& op : tables(i)) (*map)[op.name].push_back(&op);
+    for (auto table : kTables)
+      for (const Operator& op : table()) (*map)[op.name].push_back(&op);
     return map;
   }();
   auto it = byName->find(name);
@@ -69,8 +51,8 @@ bool isDefaultDomain(StringRef domain) {
 
 std::vector<SupportedOperator> supportedOperators() {
   std::vector<SupportedOperator> result;
-  for (int i = 0; i < kTables; ++i)
-    for (const Operator& op : tables(i)) result.push_back({"ai.onnx", op.name.str(), op.since, op.last});
+  for (auto table : kTables)
+    for (const Operator& op : table()) result.push_back({"ai.onnx", op.name.str(), op.since, op.last});
   llvm::sort(result, [](auto& a, auto& b) { return std::tie(a.name, a.since) < std::tie(b.name, b.since); });
   return result;
 }
@@ -95,6 +77,11 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   return success();
 }
 
+LogicalResult Importer::unroll(int64_t nodes) {
+  if ((inlined += nodes) <= kMaxNodes) return success();
+  return emit.error() << "the model's functions, loops and recurrences expand to more than " << kMaxNodes << " nodes";
+}
+
 LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
   int64_t opset = 0;
   if (scope.function) {
@@ -108,8 +95,7 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
   emit.enter(locationOf(node, ordinal), what);
-  if (++inlined > kMaxNodes)
-    return emit.error() << "the model's functions expand to more than " << kMaxNodes << " nodes";
+  if (failed(unroll(1))) return failure();
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;

@@ -13,7 +13,7 @@ namespace sheaf::frontend {
 
 using Shape = llvm::SmallVector<int64_t>;
 
-// A value of the graph: a tensor, or a sequence of tensors.
+// A value of the graph: a tensor, or a sequence of tensors; neither is an optional value that is empty.
 struct GraphValue {
   Tensor tensor;
   std::optional<std::vector<Tensor>> sequence;
@@ -45,6 +45,7 @@ class Node {
   // Sets a result; an absent tensor is a failure that has been reported.
   mlir::LogicalResult set(int64_t i, const Tensor& tensor);
   mlir::LogicalResult setSequence(int64_t i, std::vector<Tensor> tensors);
+  void setValue(int64_t i, GraphValue value);
 
   const onnx::AttributeProto* attribute(llvm::StringRef name) const;
   bool has(llvm::StringRef name) const { return attribute(name); }
@@ -55,6 +56,8 @@ class Node {
 
   // The elements of an input that must be known at import (a shape, axes); an error if it depends on the data.
   std::optional<std::vector<int64_t>> knownIntegers(int64_t i, llvm::StringRef what) const;
+  // The same of floats. An exporter may keep them in an initializer of rank 1, which looks like a parameter.
+  std::optional<std::vector<double>> knownFloats(int64_t i, llvm::StringRef what) const;
   // Axes from the attribute, or from input i since an opset; nothing if absent in both. Checked and made positive.
   mlir::FailureOr<std::optional<Shape>> axes(int64_t i, int64_t rank) const;
 
@@ -89,6 +92,21 @@ llvm::ArrayRef<Operator> productOperators();
 llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
+llvm::ArrayRef<Operator> controlOperators();
+llvm::ArrayRef<Operator> sequenceOperators();
+llvm::ArrayRef<Operator> einsumOperators();
+llvm::ArrayRef<Operator> recurrentOperators();
+llvm::ArrayRef<Operator> resizeOperators();
+llvm::ArrayRef<Operator> imageOperators();
+llvm::ArrayRef<Operator> signalOperators();
+llvm::ArrayRef<Operator> reorderOperators();
+
+// The sizes of parts that fill a dimension of `size`; nothing after an error.
+std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vector<int64_t> parts);
+
+// |x|^p, and the p-th root of a sum of such; a root of zero has the gradient 0, not an infinite one.
+Tensor absolutePower(Emitter& emit, const Tensor& x, int64_t p);
+Tensor rootOfPowers(Emitter& emit, const Tensor& sum, int64_t p);
 
 // Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
 Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
@@ -106,6 +124,8 @@ class Importer {
   mlir::LogicalResult importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
   // The value a name stands for as `user` sees it; null after an error.
   GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user);
+  // Counts `nodes` that a function or a loop expands to; failure after an error: they are too many.
+  mlir::LogicalResult unroll(int64_t nodes);
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
   void decide(const llvm::Twine& text) { decisions.push_back(text.str()); }
 
@@ -120,6 +140,7 @@ class Importer {
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
   mlir::LogicalResult chooseLoss();
   mlir::LogicalResult bindDimensions();  // data inputs become arguments
+  mlir::LogicalResult bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known);
   mlir::FailureOr<Tensor> importLoss();
   mlir::LogicalResult finish(const Tensor& loss);
   void markNeeded(llvm::StringRef output);
@@ -143,7 +164,7 @@ class Importer {
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
   std::string lossName, logitsName;
   int64_t batch = 0, rows = 0;  // global and of one rank
-  int64_t inlined = 0;          // nodes imported so far, to bound what functions may expand to
+  int64_t inlined = 0;          // nodes imported so far, to bound what functions and loops may expand to
   std::vector<std::string> decisions;
 };
 

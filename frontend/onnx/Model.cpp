@@ -10,8 +10,8 @@ using namespace mlir;
 
 namespace sheaf::frontend {
 
-// The newest version of ONNX's operator set whose definitions the handlers follow.
-static constexpr int64_t kNewestOpset = 28;
+// The versions of ONNX's operator set whose definitions the handlers follow.
+static constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;
 
 std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
   int64_t count = 1;
@@ -161,6 +161,10 @@ LogicalResult Model::check() {
   if (opset("") == 0 && llvm::any_of(graph().node(), [](auto& n) { return n.domain().empty(); }))
     return emitError(location()) << "imports no version of ONNX's operator set; export it again";
   // Operators may have changed their meaning since.
+  if (opset("") > 0 && opset("") < kOldestOpset)
+    emitWarning(location()) << "uses opset " << opset("") << "; operators are taken as of opset " << kOldestOpset
+                            << ", though some had another meaning before. Convert the model with "
+                               "onnx.version_converter, or export it again";
   if (opset("") > kNewestOpset)
     emitWarning(location()) << "uses opset " << opset("") << "; opsets after " << kNewestOpset
                             << " are taken as that one";

@@ -29,6 +29,10 @@ LogicalResult Node::setSequence(int64_t i, std::vector<Tensor> tensors) {
   return success();
 }
 
+void Node::setValue(int64_t i, GraphValue value) {
+  if (uses(i)) scope.values[proto.output(i)] = std::move(value);
+}
+
 const onnx::AttributeProto* Node::attribute(StringRef name) const {
   for (const onnx::AttributeProto& attribute : proto.attribute()) {
     if (attribute.name() != name) continue;
@@ -71,6 +75,22 @@ std::optional<std::vector<int64_t>> Node::knownIntegers(int64_t i, StringRef wha
     return std::nullopt;
   }
   return x.constant()->integers();
+}
+
+std::optional<std::vector<double>> Node::knownFloats(int64_t i, StringRef what) const {
+  Tensor x = input(i);
+  auto read = x.value() ? x.value().getDefiningOp<train::ReadOp>() : train::ReadOp();
+  if (const onnx::TensorProto* tensor = read ? importer.initializer(read.getParameter()) : nullptr)
+    x = constantTensor(emit, importer.model, *tensor);
+  if (!x.constant() || !x.isFloat()) {
+    error() << what << " must be known when the graph is compiled, but depends on data or on a weight";
+    return std::nullopt;
+  }
+  if (x.count() > (1 << 20)) {
+    error() << what << " has too many elements";
+    return std::nullopt;
+  }
+  return x.constant()->elements().f;
 }
 
 FailureOr<std::optional<Shape>> Node::axes(int64_t i, int64_t rank) const {

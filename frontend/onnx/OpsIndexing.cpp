@@ -26,26 +26,28 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
 LogicalResult gatherNd(Node& n) {
   Emitter& e = n.emit;
   Tensor data = n.input(0), indices = n.input(1);
-  if (n.integer("batch_dims", 0)) return n.error() << "batch_dims other than 0 are not supported";
-  if (indices.rank() < 1 || indices.isFloat() || indices.isBool() || indices.shape().back() > data.rank() ||
-      indices.shape().back() < 1)
-    return n.error() << "the last dimension of the indices must name one to all dimensions of the data";
-  int64_t tuple = indices.shape().back();
-  Shape shape(indices.shape().drop_back());
-  llvm::append_range(shape, data.shape().drop_front(tuple));
+  const int64_t batch = n.integer("batch_dims", 0);
+  bool fits = indices.rank() >= 1 && !indices.isFloat() && !indices.isBool() && batch >= 0 && batch < indices.rank() &&
+              batch < data.rank() && indices.shape().back() >= 1 && indices.shape().back() <= data.rank() - batch;
+  for (int64_t d = 0; fits && d < batch; ++d) fits = indices.dim(d) == data.dim(d);
+  if (!fits)
+    return n.error() << "the last dimension of the indices must name one to all dimensions of the data after the "
+                     << batch << " of the batch, which both share";
+  const int64_t tuple = indices.shape().back();
+  const Shape places(indices.shape().drop_back());
+  Shape shape = places;
+  llvm::append_range(shape, data.shape().drop_front(batch + tuple));
   if (!e.checkShape(shape)) return failure();
-  // The first dimensions as one, indexed by the position in it.
+  // The indexed dimensions as one, indexed by the position in it; those of the batch by the row itself.
   Shape rows{1};
-  llvm::append_range(rows, data.shape().drop_front(tuple));
+  llvm::append_range(rows, data.shape().drop_front(batch + tuple));
   Tensor position;
-  for (int64_t k = 0; k < tuple; ++k) {
-    rows[0] *= data.dim(k);
-    Shape starts(indices.rank(), 0), sizes(indices.shape()), steps(indices.rank(), 1);
-    starts.back() = k;
-    sizes.back() = 1;
-    Tensor column = e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back());
-    column = positive(e, column, data.dim(k));
-    position = k ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(k))), column) : column;
+  for (int64_t d = 0; d < batch + tuple; ++d) {
+    rows[0] *= data.dim(d);
+    Tensor index = d < batch ? e.iota(e.ops().getI64Type(), places, d)
+                             : e.reshape(e.sliceAlong(indices, indices.rank() - 1, d - batch, 1), places);
+    if (d >= batch) index = positive(e, index, data.dim(d));
+    position = d ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(d))), index) : index;
   }
   return n.set(0, e.gather(e.reshape(data, rows), position, 0));
 }
@@ -84,7 +86,9 @@ LogicalResult oneHot(Node& n) {
   full = shape;
   full[axis] = depth;
   if (!e.checkShape(full)) return failure();
-  Tensor where = e.expand(e.reshape(positive(e, indices, depth), shape), full);
+  // Indices count from the end since opset 11; before, a negative one is not a class.
+  Tensor classes = n.opset < 11 ? e.cast(indices, e.ops().getI64Type()) : positive(e, indices, depth);
+  Tensor where = e.expand(e.reshape(classes, shape), full);
   Tensor hot = e.compare(Predicate::eq, where, e.iota(e.ops().getI64Type(), full, axis));
   Tensor off = e.reshape(e.slice(values, {0}, {1}, {1}), {}), on = e.reshape(e.slice(values, {1}, {1}, {1}), {});
   return n.set(0, e.select(hot, on, off));

@@ -217,6 +217,12 @@ LogicalResult Lowering::lowerOp(Operation* op) {
   for (Value v : op->getResults())
     if (tensor(v).getRank() > 8) return op->emitError("tensors of more than 8 dimensions are not supported");
 
+  bool isProduct =
+      isa<train::MatMulOp, train::MatMulEpilogueOp, train::AttentionOp, train::AttentionGradOp, train::ConvOp,
+          train::ConvGradInputOp, train::ConvGradFilterOp, train::MaxPoolOp, train::MaxPoolGradOp>(op);
+  if (isProduct && tensor(op->getResult(0)).getElementType().isF64())
+    return op->emitError("products and pooling of f64 are not supported: export the model in f32");
+
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](train::FusionOp f) { return lowerFusion(f); })
       .Case([&](train::MatMulOp m) { return lowerMatMul(*this, m); })

@@ -23,15 +23,8 @@ using sheaf::train::Tensor;
 
 // What the importer leaves out of operators in its table, test by test.
 const std::map<std::string, std::string> kExclusions = {
-    {"test_averagepool_2d_ceil", "an average over windows that hang over the end"},
-    {"test_averagepool_3d_default", "three spatial dimensions"},
     {"test_cast_FLOAT_to_STRING", "strings"},
-    {"test_edge_pad", "only constant padding"},
-    {"test_gathernd_example_int32_batch_dim1", "GatherND with batch dimensions"},
     {"test_if_opt", "optional values"},
-    {"test_maxpool_2d_uint8", "pooling of integers"},
-    {"test_maxpool_3d_default", "three spatial dimensions"},
-    {"test_reflect_pad", "only constant padding"},
     {"test_training_dropout", "our random numbers are not numpy's"},
     {"test_training_dropout_default", "our random numbers are not numpy's"},
     {"test_training_dropout_default_mask", "our random numbers are not numpy's"},

@@ -75,7 +75,7 @@ options::Table compileTable() {
             "--batch", "B", 1, int64_t{1} << 32,
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
             .defaultsTo("the model's, where it is fixed"),
-        bindingRow<O>(),
+        bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
             "--zero",
             options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},

@@ -67,7 +67,7 @@ options::Table fitTable() {
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
-        bindingRow<O>(), lossRow<O>(), optimizerRow<O>(), precisionRow<O>(),
+        bindingRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(), precisionRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},

@@ -4,7 +4,10 @@
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/Npy.h"
 
 namespace sheaf::tool {
 namespace {
@@ -39,6 +42,25 @@ Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) 
   if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
     return Status::error("expected DIM=K with K of at least 1");
   return std::pair(text.substr(0, equals), size);
+}
+
+Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) return Status::error("expected INPUT=FILE.npy");
+  Expected<MappedFile> file = MappedFile::open(text.substr(equals + 1));
+  if (!file.ok()) return file.status();
+  Expected<io::NpyArray> array = io::parseNpy(file->bytes());
+  if (!array.ok()) return array.status();
+  frontend::KnownInput known{text.substr(0, equals), array->shape, {}};
+  int64_t count = 1;
+  for (int64_t size : array->shape) count *= size;
+  if (count > int64_t{1} << 20) return Status::error("more than 2^20 elements do not decide shapes");
+  if (!io::convertible(array->type, io::DataType::I64))
+    return Status::error(cat("the array is of ", io::nameOf(array->type), ", not of integers or booleans"));
+  known.values.resize(static_cast<size_t>(count));
+  SHEAF_RETURN_IF_ERROR(io::convert(array->type, array->data.data(), io::DataType::I64,
+                                    reinterpret_cast<std::byte*>(known.values.data()), known.values.size()));
+  return known;
 }
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {

@@ -48,6 +48,14 @@ options::Option bindingRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
       "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.", parseBinding);
 }
+// Reads NAME=FILE.npy, an array of integers or booleans.
+Expected<frontend::KnownInput> parseKnownInput(const std::string& text);
+template <typename O>
+options::Option constantRow() {
+  return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::constants>(
+      "--const", "INPUT=FILE", "INPUT=FILE.npy, an array of integers or booleans",
+      "An input that is the same in every step and decides shapes, such as lengths or axes.", parseKnownInput);
+}
 template <typename O>
 options::Option lossRow() {
   return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
