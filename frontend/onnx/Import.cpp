@@ -326,7 +326,7 @@ FailureOr<Tensor> Importer::importLoss() {
     });
   }
   // A survey that does not get to a loss.
-  if (lossName.empty() || (surveyor && surveyor->isSevered())) return failure();
+  if (surveyor && (lossName.empty() || surveyor->isSevered())) return failure();
   emit.enter(model.location(), "output '" + lossName + "'");
   GraphValue* value = lookup(lossName, root, nullptr);
   if (!value) return failure();
