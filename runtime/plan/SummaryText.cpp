@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
@@ -10,12 +11,41 @@
 namespace sheaf::plan {
 namespace {
 
-std::string scheduleText(const Training& training) {
-  const Schedule& schedule = training.schedule();
-  std::string text = word(schedule.kind());
-  if (schedule.warmup() > 0) text += cat(", ", schedule.warmup(), " steps of warm-up");
-  if (schedule.kind() == Schedule::COSINE) text += cat(", to ", schedule.min(), " of it at step ", schedule.steps());
-  return text;
+// The names of each group's parameters.
+std::vector<std::vector<std::string>> membersOfGroups(const Plan& plan) {
+  std::vector<std::vector<std::string>> members(static_cast<size_t>(plan.training().groups_size()));
+  for (const Parameter& parameter : plan.parameters())
+    if (const Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket())); bucket.trainable())
+      if (bucket.group() < members.size()) members[bucket.group()].push_back(parameter.name());
+  return members;
+}
+
+std::string groupsText(const Plan& plan) {
+  std::string out;
+  const std::vector<std::vector<std::string>> members = membersOfGroups(plan);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const ParameterGroup& group = plan.training().groups(static_cast<int>(i));
+    out += cat("  group       ", group.name(), ": ");
+    if (group.has_learning_rate()) out += cat("learning rate ", group.learning_rate(), ", ");
+    if (!group.settings().empty()) out += cat(group.settings(), ", ");
+    out += cat(members[i].size(), members[i].size() == 1 ? " parameter" : " parameters");
+    out += members[i].empty() ? "\n" : cat(": ", listText(members[i], 4), "\n");
+  }
+  return out;
+}
+
+json::Value groupsJson(const Plan& plan) {
+  json::Array groups;
+  const std::vector<std::vector<std::string>> members = membersOfGroups(plan);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const ParameterGroup& group = plan.training().groups(static_cast<int>(i));
+    const double rate = group.has_learning_rate() ? group.learning_rate() : plan.training().learning_rate();
+    groups.push_back(json::Object{{"name", group.name()},
+                                  {"settings", group.settings()},
+                                  {"learning_rate", rate},
+                                  {"parameters", json::Array(members[i].begin(), members[i].end())}});
+  }
+  return groups;
 }
 
 std::string padded(const std::string& text, size_t width, bool right = false) {
@@ -111,6 +141,7 @@ json::Value summaryJson(const Plan& plan) {
     buckets.push_back(json::Object{{"name", bucket.name()},
                                    {"type", word(bucket.type())},
                                    {"elements", bucket.elements()},
+                                   {"group", static_cast<int64_t>(bucket.group())},
                                    {"gradient_type", word(gradientType(bucket))},
                                    {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
@@ -124,6 +155,8 @@ json::Value summaryJson(const Plan& plan) {
                       {"parameters", summary.parameters},
                       {"frozen_parameters", summary.frozenParameters},
                       {"optimizer", plan.training().optimizer()},
+                      {"schedule", scheduleText(plan.training().schedule())},
+                      {"groups", groupsJson(plan)},
                       {"inputs", std::move(inputs)},
                       {"memory", json::Object{{"peak_bytes", summary.peakBytes},
                                               {"library_bytes", summary.libraryBytes},
@@ -155,7 +188,8 @@ std::string summaryText(const Plan& plan) {
   for (const Input& input : plan.inputs())
     out += cat("  input       ", input.name(), ": ", word(input.type()), " ", shapeText(shapeOf(input)), " a rank\n");
   out += cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
-             scheduleText(training), "\n");
+             scheduleText(training.schedule()), "\n");
+  out += groupsText(plan);
   if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
   out += cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
 

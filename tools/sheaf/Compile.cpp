@@ -11,11 +11,11 @@
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/exec/StepScalars.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
@@ -54,6 +54,14 @@ options::Words<std::optional<train::Recomputation>> recomputations() {
   return words;
 }
 
+// What is in a group is checked where the optimizer is known.
+Expected<std::string> parseGroup(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == 0 || colon == std::string::npos || text.find('=', colon) == std::string::npos)
+    return Status::error("expected REGEX:key=value,..., as in 'head:lr=0.1,weight_decay=0'");
+  return text;
+}
+
 options::Table compileTable() {
   using O = CompileOptions;
   using Import = frontend::ImportOptions;
@@ -89,11 +97,18 @@ options::Table compileTable() {
             "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
-        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE",
-                                  "constant or cosine:warmup=STEPS,steps=STEPS,min=FRACTION",
-                                  "Schedule of the learning rate: constant, or "
-                                  "cosine:warmup=STEPS,steps=STEPS,min=FRACTION of the rate.",
-                                  exec::parseSchedule)
+        Row::parsed<&O::pipeline, &Pipeline::groups>(
+            "--group", "REGEX:key=value,...", "a regular expression and hyperparameters of the optimizer",
+            "Hyperparameters of the parameters whose names match, instead of those of --optimizer, as in "
+            "'head:lr=0.1,weight_decay=0'. May be repeated; the last match wins.",
+            parseGroup),
+        Row::flag<&O::pipeline, &Pipeline::noDecay>(
+            "--no-decay",
+
+            "No weight decay for parameters of rank 1 and embeddings (those that are read only by Gather), unless "
+            "their --group sets it."),
+        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
+                                  plan::parseSchedule)
             .defaultsTo("constant"),
         Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
             .defaultsTo("no clipping"),

@@ -8,6 +8,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/io/DataType.h"
 #include "runtime/io/Npy.h"
+#include "runtime/plan/Schedules.h"
 
 namespace sheaf::tool {
 
@@ -16,16 +17,20 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
   auto rule = llvm::dyn_cast_or_null<mlir::StringAttr>(module->removeAttr("train.rule"));
   std::string optimizer = rule ? rule.str() : "the model's own";
+  llvm::SmallVector<mlir::Attribute> groups;
+  if (auto declared = module->getAttrOfType<mlir::ArrayAttr>("train.groups"))
+    for (auto group : declared.getAsRange<mlir::DictionaryAttr>()) {
+      mlir::NamedAttrList entry(group);
+      entry.erase("optimizer");
+      groups.push_back(entry.getDictionary(b.getContext()));
+    }
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
   module->setAttr(
       "train.training",
       b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
                            named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-                           named("schedule", plan_ir::ScheduleKindAttr::get(b.getContext(), o.schedule.kind())),
-                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
-                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
-                           named("min", b.getF64FloatAttr(o.schedule.min())),
-                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
+                           named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
+                           named("groups", b.getArrayAttr(groups)), named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
                            named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
                            named("seed", b.getI64IntegerAttr(o.seed)),
                            named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))}));
