@@ -255,7 +255,8 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
   if (!element || !tensor.has_shape())
     return error() << "input " << describe(input) << " has no shape or a type that is not supported";
   if (tensor.shape().dim_size() == 0)
-    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension" << orConstant;
+    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension"
+                   << orConstant;
   Shape shape;
   for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
     if (dim.has_dim_value() && dim.dim_value() < 1)
