@@ -76,6 +76,11 @@ void makeStatistics(ParameterRole& role) {
   role.reason = kStatistics;
 }
 
+// Whether a name is that of a module's member, "m.logit_scale", and not an exporter's, "onnx::Mul_7" or "/m/Constant".
+bool namesMember(StringRef name) {
+  return name.contains('.') && name.find_first_of(":/") == StringRef::npos;
+}
+
 // Whether models give this name to what they compute once and do not train.
 bool namesBuffer(StringRef name) {
   StringRef leaf = name.rsplit('.').second;
@@ -122,7 +127,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
     StringRef kind = model.valueMetadata(tensor.name(), kSignatureKind);
     if (!isFloat(tensor))
       role.reason = "integers";
-    else if (tensor.dims_size() == 0 && kind != "PARAMETER")
+    else if (tensor.dims_size() == 0 && kind != "PARAMETER" && (signature || !namesMember(tensor.name())))
       role.reason = "scalar";
     else if (kind == "PARAMETER" || !signature)
       role.parameter = role.trainable = true;

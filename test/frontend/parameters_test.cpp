@@ -40,6 +40,16 @@ TEST(Parameters, WithoutMetadataFloatTensorsAreTrainable) {
   EXPECT_EQ(i.count("parameter"), 1);  // b is a scalar
 }
 
+// A temperature is a number that is trained; an exporter's own numbers are not.
+TEST(Parameters, NumbersWithTheNameOfAMemberAreTrainable) {
+  ModelBuilder m = chain("Mul", "m.logit_scale", "/m/Constant.output_0");
+  m.floats("m.logit_scale", {}, {2});
+  m.floats("/m/Constant.output_0", {}, {3});
+  Imported i = import(m, withBatch(4));
+  EXPECT_THAT(i.decisions(), HasSubstr("m.logit_scale: trainable"));
+  EXPECT_EQ(i.count("parameter"), 1);
+}
+
 TEST(Parameters, BuffersAreConstants) {
   ModelBuilder m = chain("Mul", "a", "b");
   m.floats("a", {2}, {1, 2});
