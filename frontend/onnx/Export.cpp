@@ -1,7 +1,6 @@
 #include "frontend/onnx/Export.h"
 
 #include "frontend/onnx/Importer.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/base/AtomicFile.h"
@@ -183,13 +182,11 @@ class Exporter {
     if (bytes) return placeExternally(tensor, *bytes);
     auto source = model.source(original);
     if (failed(source)) return failure();
-    SmallString<256> path(llvm::sys::path::parent_path(model.path()));
-    llvm::sys::path::append(path, (*source)->file);
-    auto slice = llvm::MemoryBuffer::getFileSlice(path, (*source)->length, (*source)->offset);
-    if (!slice || int64_t((*slice)->getBufferSize()) != (*source)->length)
+    auto stored = model.bytes(original);
+    if (!stored)
       return error() << "initializer '" << original.name() << "' lies in '" << (*source)->file
                      << "', which cannot be read";
-    return placeExternally(tensor, (*slice)->getBuffer());
+    return placeExternally(tensor, stored->getBuffer());
   }
 
   LogicalResult placeExternally(onnx::TensorProto& tensor, StringRef bytes) {

@@ -65,31 +65,6 @@ LogicalResult argument(Node& n) {
   return n.set(0, n.emit.reshape(index, shape));
 }
 
-// 1 at the first largest element, 0 elsewhere.
-LogicalResult hardmax(Node& n) {
-  Emitter& e = n.emit;
-  Tensor x = n.input(0);
-  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
-  int64_t axis = n.integer("axis", n.opset < 13 ? 1 : -1);
-  Shape shape(x.shape());
-  if (n.opset < 13) {
-    // All dimensions from the axis on are one.
-    if (axis < -x.rank() || axis > x.rank())
-      return n.error() << "axis " << axis << " is out of range for rank " << x.rank();
-    if (axis < 0) axis += x.rank();
-    int64_t rows = 1, columns = 1;
-    for (int64_t d = 0; d < x.rank(); ++d) (d < axis ? rows : columns) *= x.dim(d);
-    x = e.reshape(x, {rows, columns});
-    axis = 1;
-  } else if (!e.checkAxis(axis, x.rank())) {
-    return failure();
-  }
-  if (!x || x.count() == 0) return n.error() << "takes at least one element";
-  Tensor index = e.expand(e.topK(x, axis, 1, true), x.shape());
-  Tensor hot = e.compare(Predicate::eq, index, e.iota(e.ops().getI64Type(), x.shape(), axis));
-  return n.set(0, e.reshape(e.cast(hot, x.elementType()), shape));
-}
-
 std::optional<Kind> reductionOf(Node& n) {
   StringRef reduction = n.string("reduction", "none");
   if (reduction == "none") return Kind::replace;
@@ -182,7 +157,6 @@ constexpr Operator kOperators[] = {
     {"TopK", 1, 0, 1, topK},
     {"ArgMax", 1, 0, 1, argument<true>},
     {"ArgMin", 1, 0, 1, argument<false>},
-    {"Hardmax", 1, 0, 1, hardmax},
     {"Scatter", 9, 10, 3, scatterElements},
     {"ScatterElements", 11, 0, 3, scatterElements},
     {"ScatterND", 11, 0, 3, scatterNd},
