@@ -179,4 +179,19 @@ frontend::ImportOptions withBatch(int64_t batch, int64_t ranks) {
   return options;
 }
 
+void describe(ModelBuilder& model, const std::string& value, const std::string& key, const std::string& text) {
+  onnx::ValueInfoProto& info = *model.graph().add_value_info();
+  info.set_name(value);
+  setMetadata(*info.mutable_metadata_props(), key, text);
+}
+
+ModelBuilder chain(const std::string& op, const std::string& a, const std::string& b) {
+  ModelBuilder m;
+  m.input("x", {"N", 2}).output("loss", {});
+  m.node(op, {"x", a}, {"y"});
+  m.node(op, {"y", b}, {"z"});
+  setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
+  return m;
+}
+
 }  // namespace sheaf::test

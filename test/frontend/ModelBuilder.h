@@ -43,6 +43,15 @@ void setStrings(onnx::NodeProto& node, const std::string& name, Names values);
 void setMetadata(google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>& entries, const std::string& key,
                  const std::string& value);
 
+// What PyTorch's exporter and its optimizer write about a value or a node.
+inline constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+inline constexpr const char* kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+inline constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";
+void describe(ModelBuilder& model, const std::string& value, const std::string& key, const std::string& text);
+
+// loss = mean(op(op(x, a), b)), x [N, 2].
+ModelBuilder chain(const std::string& op, const std::string& a, const std::string& b);
+
 // An import and what it said.
 struct Imported {
   std::unique_ptr<mlir::MLIRContext> context;

@@ -18,17 +18,7 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
-constexpr const char* kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
-constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";
-
 using Values = std::map<std::string, std::vector<float>>;  // in the layout of the plan
-
-void describe(ModelBuilder& m, const std::string& value, const std::string& key, const std::string& text) {
-  onnx::ValueInfoProto& info = *m.graph().add_value_info();
-  info.set_name(value);
-  setMetadata(*info.mutable_metadata_props(), key, text);
-}
 
 // Elements as the type stores them.
 std::string stored(const std::vector<float>& values, mlir::FloatType type) {
@@ -96,16 +86,6 @@ Exported exportModel(const std::string& path, const Values& trained, frontend::E
 
 Exported exportModel(const ModelBuilder& m, const Values& trained, frontend::ExportOptions options = {}) {
   return exportModel(m.save(), trained, options);
-}
-
-// loss = mean(op(op(x, a), b)), x [N, 2].
-ModelBuilder chain(const std::string& op, const std::string& a, const std::string& b, int64_t opset = 17) {
-  ModelBuilder m(opset);
-  m.input("x", {"N", 2}).output("loss", {});
-  m.node(op, {"x", a}, {"y"});
-  m.node(op, {"y", b}, {"z"});
-  setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
-  return m;
 }
 
 TEST(Export, OnlyTrainedValuesChange) {

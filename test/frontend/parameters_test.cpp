@@ -11,26 +11,6 @@ using ::testing::Not;
 namespace sheaf::test {
 namespace {
 
-constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
-constexpr const char* kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
-constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";
-
-void describe(ModelBuilder& m, const std::string& value, const std::string& key, const std::string& text) {
-  onnx::ValueInfoProto& info = *m.graph().add_value_info();
-  info.set_name(value);
-  setMetadata(*info.mutable_metadata_props(), key, text);
-}
-
-// loss = mean(op(op(x, a), b)), x [N, 2].
-ModelBuilder chain(const std::string& op, const std::string& a, const std::string& b) {
-  ModelBuilder m;
-  m.input("x", {"N", 2}).output("loss", {});
-  m.node(op, {"x", a}, {"y"});
-  m.node(op, {"y", b}, {"z"});
-  setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
-  return m;
-}
-
 TEST(Parameters, WithoutMetadataFloatTensorsAreTrainable) {
   ModelBuilder m = chain("Mul", "a", "b");
   m.floats("a", {2}, {1, 2});
