@@ -5,6 +5,7 @@
 
 #include "frontend/onnx/Importer.h"
 #include "frontend/onnx/TrainingInfo.h"
+#include "ir/Train/Outputs.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -54,12 +55,20 @@ void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef
 
 }  // namespace
 
-void Importer::markNeeded(StringRef output) {
+std::vector<std::string> Importer::wantedOutputs() const {
+  std::vector<std::string> wanted;
+  if (options.form != Form::kOutputs) wanted.push_back(logitsName.empty() ? lossName : logitsName);
+  if (evaluates())
+    for (const onnx::ValueInfoProto& output : model.graph().output()) wanted.push_back(output.name());
+  return wanted;
+}
+
+void Importer::markNeeded(const std::vector<std::string>& outputs) {
   llvm::StringMap<int> producer;
   for (auto [i, node] : llvm::enumerate(nodes))
     for (const std::string& name : node->output()) producer.try_emplace(name, int(i));
   needed.assign(nodes.size(), false);
-  std::deque<std::string> pending{output.str()};
+  std::deque<std::string> pending(outputs.begin(), outputs.end());
   while (!pending.empty()) {
     auto it = producer.find(pending.front());
     pending.pop_front();
@@ -89,8 +98,8 @@ LogicalResult Importer::prepare() {
     for (const onnx::ValueInfoProto& input : *list)
       if (!initializers.contains(input.name()) && names.insert(input.name()).second) dataInputs.push_back(&input);
 
-  if (failed(chooseLoss())) return failure();
-  markNeeded(logitsName.empty() ? lossName : logitsName);
+  if (options.form != Form::kOutputs && failed(chooseLoss())) return failure();
+  markNeeded(wantedOutputs());
   std::vector<const onnx::NodeProto*> used;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) used.push_back(node);
@@ -149,6 +158,24 @@ LogicalResult Importer::chooseLoss() {
                  << ". Give --loss 'cross_entropy(OUTPUT)', or export the model with its loss";
 }
 
+bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
+  if (!evaluates()) return false;
+  auto first = [](const onnx::ValueInfoProto& value) -> const onnx::TensorShapeProto::Dimension* {
+    const auto& shape = value.type().tensor_type().shape();
+    return shape.dim_size() ? &shape.dim(0) : nullptr;
+  };
+  const auto* dim = first(input);
+  if (!dim) return true;
+  if (!dim->has_dim_value()) return false;
+  // The batch is what is symbolic; where nothing is, it is the first input's.
+  for (const onnx::ValueInfoProto* other : dataInputs)
+    if (const auto* batch = first(*other); batch && !batch->has_dim_value())
+      return rows == 0 || dim->dim_value() != rows;
+  for (const onnx::ValueInfoProto* other : dataInputs)
+    if (const auto* batch = first(*other)) return batch->dim_value() != dim->dim_value();
+  return true;
+}
+
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
   // Only what the loss needs is an input of the step.
@@ -172,14 +199,15 @@ LogicalResult Importer::bindDimensions() {
 
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) {
-      decide("input " + input->name() + ": not needed by the loss");
+      decide("input " + input->name() + ": not needed" + (evaluates() ? "" : " by the loss"));
       continue;
     }
     const auto& tensor = input->type().tensor_type();
     Type element = input->type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
     if (!element || !tensor.has_shape())
       return error() << "input " << describe(*input) << " has no shape or a type that is not supported";
-    if (tensor.shape().dim_size() == 0)
+    const bool isWhole = this->isWhole(*input);
+    if (tensor.shape().dim_size() == 0 && !isWhole)
       return error() << "input '" << input->name()
                      << "' is a scalar; data inputs have the batch as their first dimension";
     Shape shape;
@@ -187,7 +215,7 @@ LogicalResult Importer::bindDimensions() {
       known.insert(dim.dim_param());
       if (dim.has_dim_value() && dim.dim_value() < 1)
         return error() << "input " << describe(*input) << " has a dimension of " << dim.dim_value();
-      if (i == 0) {
+      if (i == 0 && !isWhole) {
         bool symbolic = !dim.has_dim_value();
         auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
         if (!batch && bound != sizes.end())
@@ -218,7 +246,15 @@ LogicalResult Importer::bindDimensions() {
                        << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
     }
     if (!elementCount(shape)) return error() << "input '" << input->name() << "' has too many elements";
-    addArgument(input->name(), RankedTensorType::get(shape, element));
+    Value argument = addArgument(input->name(), RankedTensorType::get(shape, element));
+    if (!isWhole) continue;
+    whole.insert(argument);
+    step.setArgAttr(step.getNumArguments() - 1, "train.whole", builder.getUnitAttr());
+    decide("input " + input->name() + ": the same for all rows");
+  }
+  if (evaluates() && !batch) {
+    batch = options.ranks;
+    if (failed(split())) return failure();
   }
   if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
@@ -240,7 +276,7 @@ FailureOr<Tensor> Importer::importLoss() {
   llvm::StringMap<int64_t> uses;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) forEachInput(*node, [&](StringRef name) { ++uses[name]; });
-  ++uses[logitsName.empty() ? lossName : logitsName];
+  for (const std::string& name : wantedOutputs()) ++uses[name];
   for (auto [i, node] : llvm::enumerate(nodes)) {
     if (!needed[i]) continue;
     if (failed(importNode(*node, root, int64_t(i) + 1))) return failure();
@@ -248,6 +284,7 @@ FailureOr<Tensor> Importer::importLoss() {
       if (--uses[name] == 0) root.values.erase(name);
     });
   }
+  if (options.form == Form::kOutputs) return Tensor();
   StringRef output = logitsName.empty() ? lossName : logitsName;
   emit.enter(model.location(), ("output '" + output + "'").str());
   GraphValue* value = lookup(output, root, nullptr);
@@ -270,6 +307,40 @@ FailureOr<Tensor> Importer::importLoss() {
                         << ")' or reduce it in the model";
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
+}
+
+LogicalResult Importer::finishEvaluation(const Tensor& loss) {
+  if (loss) train::LossOp::create(builder, model.location(), emit.materialize(loss));
+  for (const onnx::ValueInfoProto& output : model.graph().output()) {
+    emit.enter(model.location(), "output '" + output.name() + "'");
+    if (output.name() == lossName) continue;
+    GraphValue* value = lookup(output.name(), root, nullptr);
+    if (!value) return failure();
+    if (!value->tensor) {
+      decide("output " + output.name() + ": a sequence, which is left out");
+      continue;
+    }
+    train::OutputOp::create(builder, emit.location(), "tensor", output.name(), emit.materialize(value->tensor));
+  }
+  func::ReturnOp::create(builder, model.location());
+  Block& body = step.getBody().front();
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body)))
+    if (isOpTriviallyDead(&op)) op.erase();
+  llvm::StringSet<> read;
+  for (auto op : body.getOps<train::ReadOp>()) read.insert(op.getParameter());
+  for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
+    parameter->removeDiscardableAttr("train.reason");
+    if (!read.contains(parameter.getSymName())) parameter.erase();
+  }
+  if (llvm::all_of(step.getArguments(), [](Value argument) { return argument.use_empty(); }))
+    return emit.error() << "the outputs depend on no input";
+  std::string name = "row_mask";
+  while (llvm::any_of(dataInputs, [&](const onnx::ValueInfoProto* input) { return input->name() == name; }))
+    name += "_";
+  auto attributes = builder.getDictionaryAttr({builder.getNamedAttr("train.name", builder.getStringAttr(name)),
+                                               builder.getNamedAttr("train.row_mask", builder.getUnitAttr())});
+  return step.insertArgument(step.getNumArguments(), RankedTensorType::get({rows}, builder.getF32Type()), attributes,
+                             model.location());
 }
 
 LogicalResult Importer::finish(const Tensor& loss) {
@@ -328,7 +399,8 @@ LogicalResult Importer::finish(const Tensor& loss) {
 }
 
 OwningOpRef<ModuleOp> Importer::run() {
-  bool own = model.proto().training_info_size() && options.loss.empty() && options.optimizer.empty();
+  bool own = model.proto().training_info_size() && options.loss.empty() && options.optimizer.empty() &&
+             options.form != Form::kOutputs;
   if (own) {
     auto form = TrainingForm::read(model);
     if (failed(form)) return {};
@@ -341,8 +413,8 @@ OwningOpRef<ModuleOp> Importer::run() {
   emit.enter(model.location(), "the model");
   if (failed(prepare()) || failed(bindDimensions())) return {};
   auto loss = importLoss();
-  if (failed(loss) || failed(finish(*loss))) return {};
-  if (training && failed(emitOptimizers(*this, *training, *module))) return {};
+  if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
+  if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
   (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.ranks));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));

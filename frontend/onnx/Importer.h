@@ -115,6 +115,12 @@ class Importer {
   Emitter emit;
   int64_t dropouts = 0;  // numbers the random nodes
   bool warnedDropout = false;
+  bool evaluates() const { return options.form != Form::kTraining; }
+  // Whether the first dimension of a value is the batch, of which the rank has its rows.
+  bool hasRows(mlir::Value value) const {
+    auto argument = llvm::dyn_cast_or_null<mlir::BlockArgument>(value);
+    return argument && !whole.contains(argument);
+  }
 
  private:
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
@@ -122,7 +128,10 @@ class Importer {
   mlir::LogicalResult bindDimensions();  // data inputs become arguments
   mlir::FailureOr<Tensor> importLoss();
   mlir::LogicalResult finish(const Tensor& loss);
-  void markNeeded(llvm::StringRef output);
+  mlir::LogicalResult finishEvaluation(const Tensor& loss);  // an absent one in the form kOutputs
+  std::vector<std::string> wantedOutputs() const;            // the loss's, and in an evaluation all outputs
+  bool isWhole(const onnx::ValueInfoProto& input) const;     // the same for all rows
+  void markNeeded(const std::vector<std::string>& outputs);
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
   Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user);
@@ -138,6 +147,7 @@ class Importer {
   std::vector<bool> needed;                   // by index of nodes
   llvm::StringMap<const onnx::TensorProto*> initializers;
   std::vector<const onnx::ValueInfoProto*> dataInputs;
+  llvm::DenseSet<mlir::Value> whole;                      // arguments that are the same for all rows
   llvm::StringMap<const onnx::FunctionProto*> functions;  // by domain, name and overload
   llvm::SmallVector<const onnx::FunctionProto*> calls;    // being inlined
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views

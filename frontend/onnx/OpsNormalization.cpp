@@ -128,7 +128,7 @@ LogicalResult dropout(Node& n) {
   if (!(ratio >= 0 && ratio < 1))
     return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
   if (n.uses(1)) return n.error() << "the mask as an output is not supported";
-  if (ratio == 0) return n.set(0, x);
+  if (ratio == 0 || n.importer.evaluates()) return n.set(0, x);
   if (!training) {
     // By the specification nothing is dropped then, which is seldom what a training graph means.
     if (!n.importer.warnedDropout)

@@ -3,6 +3,7 @@
 
 #include <numbers>
 
+#include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -17,6 +18,8 @@ using namespace sheaf::train;
 #include "ir/Train/TrainAttrs.cpp.inc"
 #define GET_OP_CLASSES
 #include "ir/Train/TrainOps.cpp.inc"
+#define GET_OP_CLASSES
+#include "ir/Train/Outputs.cpp.inc"
 
 void TrainDialect::initialize() {
   addAttributes<
@@ -26,6 +29,10 @@ void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "ir/Train/TrainOps.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/Outputs.cpp.inc"
       >();
 }
 

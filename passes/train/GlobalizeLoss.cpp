@@ -3,10 +3,16 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one: equal on all ranks, this rank's rows of it, or this rank's term of a sum. Sums over
 // the batch make terms, linear ops keep terms, and any other op that needs the global value gets train.global_sum.
+//
+// In the evaluation rows may only fill up the last batch: wherever the batch is summed over, a mask leaves them out, so
+// that loss and counts are those of the rows that count.
 #include "ir/Train/Evaluator.h"
+#include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Matchers.h"
+#include "passes/train/AddAccuracy.h"
 #include "passes/train/Passes.h"
 
 namespace sheaf::train {
@@ -64,13 +70,17 @@ int64_t product(ArrayRef<int64_t> sizes) {
 
 class Globalizer {
  public:
-  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()) {}
+  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()) {
+    for (BlockArgument argument : step.getArguments())
+      if (step.getArgAttr(argument.getArgNumber(), "train.row_mask")) mask = argument;
+  }
 
   LogicalResult run() {
     Block& body = step.getBody().front();
     for (BlockArgument argument : body.getArguments())
       if (auto type = dyn_cast<RankedTensorType>(argument.getType());
-          type && type.getRank() > 0 && type.getDimSize(0) > 0)
+          type && type.getRank() > 0 && type.getDimSize(0) > 0 &&
+          !step.getArgAttr(argument.getArgNumber(), "train.whole"))
         states[argument] = State::split({0}, type.getDimSize(0));
     findLeading(body);
     for (Operation& op : llvm::make_early_inc_range(body)) {
@@ -86,6 +96,8 @@ class Globalizer {
         reduce.replaceAllUsesWith(reduce.getOperand());
         reduce.erase();
       }
+    if (mask)
+      for (LossOp loss : llvm::make_early_inc_range(body.getOps<LossOp>())) weigh(loss);
     return success();
   }
 
@@ -93,6 +105,8 @@ class Globalizer {
   func::FuncOp step;
   int64_t ranks;
   OpBuilder builder;
+  Value mask;     // in the evaluation: 1 for each row that counts, else 0
+  Value counted;  // how many do, on all ranks
   DenseMap<Value, State> states;
   DenseMap<Value, Value> sums;  // train.global_sum of a partial value
   DenseSet<Value> leading;      // whose batch, if they have one, is their first dimension
@@ -148,6 +162,10 @@ class Globalizer {
   FailureOr<State> visitGather(GatherOp op);
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
   FailureOr<State> visitLoss(LossOp op);
+  FailureOr<State> visitOutput(OutputOp op);
+  void weigh(LossOp loss);
+  Value countRows();
+  void maskOperand(OpOperand& operand);
   FailureOr<State> visitAdditive(Operation* op);
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
@@ -205,6 +223,7 @@ class Globalizer {
 FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
+      .Case<OutputOp>([&](auto o) { return visitOutput(o); })
       .Case<UpdateOp>([&](auto) { return op->emitOpError("stands in a step whose loss is not yet globalized"); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
@@ -318,7 +337,20 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   if (failed(overBatch)) return failure();
   if (!*overBatch) return state;
   if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
-  if (op.getKind() == ReduceKind::mean) {
+  maskOperand(op->getOpOperand(0));
+  if (op.getKind() == ReduceKind::mean && mask) {
+    // The mean of the rows that count.
+    Value count = countRows();
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value result = op.getResult();
+    Value divisor = t.cast(count, TensorBuilder::typeOf(result).getElementType());
+    divisor = t.reshape(divisor, SmallVector<int64_t>(shapeOf(result).size(), 1));
+    Value sum = t.mul(result, double(state.rows));
+    Value share = t.div(sum, t.broadcast(divisor, shapeOf(result)));
+    result.replaceAllUsesExcept(share, sum.getDefiningOp());
+    states[share] = State::partial();
+  } else if (op.getKind() == ReduceKind::mean) {
     // The mean of the global batch is the mean of the ranks' means: every rank has as many rows.
     if (!isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType()))
       return unsupported(op, "takes the mean of integers over the batch");
@@ -390,7 +422,10 @@ FailureOr<State> Globalizer::visitMatMul(MatMulOp op) {
   int64_t summedLeft = op.getTransposeA() ? rank - 2 : rank - 1, summedRight = op.getTransposeB() ? rank - 1 : rank - 2;
   FailureOr<bool> left = holdBatch(op, lhs, {summedLeft}), right = holdBatch(op, rhs, {summedRight});
   if (failed(left) || failed(right)) return failure();
-  if (*left && *right) return State::partial();
+  if (*left && *right) {
+    maskOperand(op->getOpOperand(0));
+    return State::partial();
+  }
   // One side alone may not be summed over: the other would hold the factors of this rank's rows only by accident.
   if (*left || *right) return crossesRows(op);
   State l = lhs.moved([&](int64_t d) { return d < rank - 2 ? d : rank - 2; });
@@ -425,8 +460,9 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   if (failed(sumPartialOperands(op))) return failure();
   update = of(op.getUpdate());
   if (indices.isSplit()) {
-    if (update.isSplit() && update.meet(indices.moved([&](int64_t d) { return axis + d; }))) return State::partial();
-    return mixes(op);
+    if (!update.isSplit() || !update.meet(indices.moved([&](int64_t d) { return axis + d; }))) return mixes(op);
+    maskOperand(op->getOpOperand(0));
+    return State::partial();
   }
   FailureOr<bool> along = holdBatch(op, update, llvm::to_vector(llvm::seq(axis, axis + count)));
   if (failed(along)) return failure();
@@ -441,6 +477,71 @@ FailureOr<State> Globalizer::visitLoss(LossOp op) {
   return State();
 }
 
+// A tensor of the evaluation says where its rows are.
+FailureOr<State> Globalizer::visitOutput(OutputOp op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  State state = of(op.getValue());
+  if (!state.isSplit()) return State();
+  if (op.getKind() != "tensor") return op.emitOpError("has a value for every row");
+  if (!state.mayBe(0) && state.dimensions.size() > 1) return unknownBatch(op);
+  const int64_t axis = state.mayBe(0) ? 0 : state.dimensions.front();
+  op.setAxis(axis);
+  op.setBlocks(shapeOf(op.getValue())[axis] / (state.rows * state.minor));
+  return State();
+}
+
+// In place of an operand whose batch is summed over: the same, with zeros in rows that do not count.
+void Globalizer::maskOperand(OpOperand& operand) {
+  if (!mask) return;
+  Value value = operand.get();
+  const State state = of(value);
+  const ArrayRef<int64_t> shape = shapeOf(value);
+  const int64_t axis = state.dimensions.front(), size = shape[axis], inner = state.rows * state.minor;
+  builder.setInsertionPoint(operand.getOwner());
+  TensorBuilder t{builder, operand.getOwner()->getLoc()};
+  Value rows = t.broadcast(t.reshape(mask, {1, state.rows, 1}), {size / inner, state.rows, state.minor});
+  SmallVector<int64_t> along(shape.size(), 1);
+  along[axis] = size;
+  rows = t.broadcast(t.reshape(rows, along), shape);
+  Value counts = t.compare(ComparePredicate::gt, rows, t.splatLike(rows, 0));
+  operand.set(t.select(counts, value, t.splatLike(value, 0)));
+  states[operand.get()] = state;
+}
+
+Value Globalizer::countRows() {
+  if (counted) return counted;
+  builder.setInsertionPointToStart(&step.getBody().front());
+  TensorBuilder t{builder, step.getLoc()};
+  Value own = t.reshape(t.reduce(ReduceKind::sum, mask, {0}), {});
+  counted = GlobalSumOp::create(builder, step.getLoc(), own.getType(), own);
+  return counted;
+}
+
+// What a batch's loss weighs in the mean over batches: if it is a quotient whose divisor is summed over the batch, as a
+// mean over labels, that divisor; else the number of rows that count.
+void Globalizer::weigh(LossOp loss) {
+  auto skipViews = [](Value v) {
+    while (Operation* op = v.getDefiningOp()) {
+      if (!isa<ReshapeOp, BroadcastOp, CastOp, NegOp>(op)) break;
+      v = op->getOperand(0);
+    }
+    return v;
+  };
+  Value value = skipViews(loss.getValue()), weight;
+  while (auto product = value.getDefiningOp<MulOp>()) {
+    auto isConstant = [](Value v) { return matchPattern(v, m_Constant()); };
+    if (!isConstant(product.getLhs()) && !isConstant(product.getRhs())) break;
+    value = skipViews(isConstant(product.getLhs()) ? product.getRhs() : product.getLhs());
+  }
+  if (auto quotient = value.getDefiningOp<DivOp>())
+    if (Value divisor = skipViews(quotient.getRhs()); divisor.getDefiningOp<GlobalSumOp>()) weight = divisor;
+  if (!weight || TensorBuilder::typeOf(weight).getNumElements() != 1) weight = countRows();
+  builder.setInsertionPointAfter(loss);
+  TensorBuilder t{builder, loss.getLoc()};
+  weight = t.cast(t.reshape(weight, {}), builder.getF32Type());
+  OutputOp::create(builder, loss.getLoc(), "loss_weight", "loss weight", weight);
+}
+
 struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
   using Base::Base;
 
@@ -452,8 +553,34 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
       module.emitError("has no function @step whose loss could be globalized");
       return signalPassFailure();
     }
-    if (!ranks || ranks.getInt() <= 1) return;
-    if (failed(Globalizer(step, ranks.getInt()).run())) signalPassFailure();
+    const int64_t count = ranks ? ranks.getInt() : 1;
+    // Before anything is summed over the rows that count.
+    bool evaluation = false;
+    for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
+    if (evaluation) addAccuracy(step);
+    if (count <= 1 && evaluation) return evaluateOnOneRank(step);
+    if (count > 1 && failed(Globalizer(step, count).run())) signalPassFailure();
+  }
+
+  // On one rank rows may depend on each other: then every batch must be full, and what the first dimension of an output
+  // holds is taken for rows where it can be.
+  static void evaluateOnOneRank(func::FuncOp step) {
+    OwningOpRef<func::FuncOp> whole = step.clone();
+    {
+      ScopedDiagnosticHandler quiet(step.getContext(), [](Diagnostic&) { return success(); });
+      if (succeeded(Globalizer(step, 1).run())) return;
+    }
+    step.getBody().takeBody(whole->getBody());
+    int64_t rows = 0;
+    for (int64_t i = int64_t(step.getNumArguments()) - 1; i >= 0; --i)
+      if (step.getArgAttr(i, "train.row_mask")) {
+        rows = shapeOf(step.getArgument(i)).front();
+        (void)step.eraseArgument(i);
+      }
+    for (OutputOp output : step.getOps<OutputOp>()) {
+      const ArrayRef<int64_t> shape = shapeOf(output.getValue());
+      if (output.getKind() == "tensor" && !shape.empty() && shape.front() % rows == 0) output.setBlocks(1);
+    }
   }
 };
 

@@ -32,21 +32,25 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    func::FuncOp step = zero::stepOf(module);
-    if (!step || stage < 0 || stage > 3) {
-      module.emitError(step ? "ZeRO stage must be 0 to 3, not " + Twine(stage) : Twine("module has no function @step"));
+    const auto functions = zero::functionsOf(module);
+    if (functions.empty() || stage < 0 || stage > 3) {
+      module.emitError(functions.empty() ? Twine("module has no function @step or @evaluation")
+                                         : "ZeRO stage must be 0 to 3, not " + Twine(stage));
       return signalPassFailure();
     }
     SymbolTable symbols(module);
     llvm::DenseMap<StringAttr, FlatSymbolRefAttr> optimizers;
-    for (auto update : step.getOps<train::UpdateOp>())
-      optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
+    for (func::FuncOp function : functions)
+      for (auto update : function.getOps<train::UpdateOp>())
+        optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
 
-    // Order of first use: reads of the step, whose order is the forward pass's.
+    // Order of first use: reads of the step, whose order is the forward pass's, then what only the evaluation reads.
     SmallVector<Member> members;
     llvm::DenseSet<Operation*> seen;
     int64_t total = 0;
-    for (auto read : step.getOps<train::ReadOp>()) {
+    SmallVector<train::ReadOp> reads;
+    for (func::FuncOp function : functions) llvm::append_range(reads, function.getOps<train::ReadOp>());
+    for (train::ReadOp read : reads) {
       auto parameter = symbols.lookup<train::ParameterOp>(read.getParameter());
       if (!parameter) {
         read.emitError("reads an unknown parameter");
@@ -66,7 +70,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;
     llvm::DenseMap<std::pair<Type, Attribute>, int64_t> bytes;
     OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
-    builder.setInsertionPoint(step);
+    builder.setInsertionPoint(functions.front());
     auto close = [&](ArrayRef<Member> bucket) {
       int64_t width = bucket.front().element.getIntOrFloatBitWidth() / 8,
               align = std::max<int64_t>(1, plan::kAlignment / width);

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Npy.h"
@@ -37,21 +39,27 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
                             bool shifted) {
   int index = 0;
   while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
-  if (index == plan.inputs_size()) {
-    std::string near = nearest(name, names_);
-    return Status::error(cat("--data: the model has no input '", name, "'; its inputs are ", listText(names_),
+  if (index == plan.inputs_size() || !inputs_[static_cast<size_t>(index)].wanted) {
+    std::vector<std::string> wanted;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].wanted) wanted.push_back(names_[i]);
+    std::string near = nearest(name, wanted);
+    return Status::error(cat(option(), ": the model has no input '", name, "'; its inputs are ", listText(wanted),
                              near.empty() ? "" : cat("; did you mean '", near, "'?")));
   }
   const plan::Input& input = plan.inputs(index);
   InputRows& rows = inputs_[static_cast<size_t>(index)];
-  if (rows.data) return Status::error(cat("--data: input '", name, "' is given twice"));
+  if (rows.data) return Status::error(cat(option(), ": input '", name, "' is given twice"));
 
   const MappedFile& file = files_.back();
-  std::string place = cat("--data: input '", name, "': ", argument.file);
+  std::string place = cat(option(), ": input '", name, "': ", argument.file);
   std::span<const int64_t> shape = plan::shapeOf(input);
-  uint64_t rowElements = *plan::elementCount(shape.subspan(1));
+  rows.whole = input.whole();
+  uint64_t rowElements = *plan::elementCount(rows.whole ? shape : shape.subspan(1));
   uint64_t count = 0;
   bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
+  if (raw && rows.whole)
+    return Status::error(cat(place, ": it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
   if (raw) {
     Expected<Tokens> tokens = parseTokens(file.bytes(), argument.file, argument.type);
     if (!tokens.ok()) return Status::error(cat(place, ": ", tokens.status().message()));
@@ -68,65 +76,89 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     Expected<NpyArray> array = parseNpy(file.bytes());
     if (!array.ok()) return Status::error(cat(place, ": ", array.status().message()));
     std::span<const int64_t> have(array->shape);
-    bool same = have.size() == shape.size() && std::equal(shape.begin() + 1, shape.end(), have.begin() + 1);
-    if (!same || have[0] == 0) {
+    if (rows.whole && !std::equal(shape.begin(), shape.end(), have.begin(), have.end()))
+      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan expects ", shapeText(shape)));
+    bool same =
+        have.size() == shape.size() && (rows.whole || std::equal(shape.begin() + 1, shape.end(), have.begin() + 1));
+    if (!same || (!rows.whole && have[0] == 0)) {
       std::string want = "[rows";
       for (int64_t size : shape.subspan(1)) want += cat(", ", size);
       return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan expects ", want, "]"));
     }
     rows.type = array->type;
     rows.data = array->data.data();
-    count = static_cast<uint64_t>(have[0]);
+    if (!rows.whole) count = static_cast<uint64_t>(have[0]);
   }
   rows.target = dataTypeOf(input.type());
   if (!convertible(rows.type, rows.target))
     return Status::error(
         cat(place, ": its elements are ", nameOf(rows.type), ", the plan expects ", nameOf(rows.target)));
   rows.rowElements = rowElements;
-  rows.rowsPerRank = static_cast<uint64_t>(shape[0]);
+  rows.rowsPerRank = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
   rows.file = argument.file;
   rows.fileNumber = files_.size() - 1;
+  if (rows.whole) return {};
   if (rows_ != 0 && rows_ != count)
     return Status::error(cat(place, ": it has ", count, " rows, other inputs have ", rows_));
   rows_ = count;
   return {};
 }
 
+void DataSource::findWanted(const plan::Plan& plan) {
+  std::vector<bool> evaluated(inputs_.size()), trained(inputs_.size());
+  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()})
+    for (const plan::Instruction& instruction : *section)
+      if (instruction.has_input())
+        (section == &plan.evaluation() ? evaluated : trained)[instruction.input().input()] = true;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const bool ofTraining = trained[i] || !evaluated[i];
+    inputs_[i].wanted = (reader_ == DataReader::kTraining ? ofTraining : bool(evaluated[i])) &&
+                        !plan.inputs(static_cast<int>(i)).row_mask();
+  }
+}
+
 Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
-                                      std::optional<int64_t> shuffleSeed) {
+                                      std::optional<int64_t> shuffleSeed, DataReader reader) {
   DataSource source;
+  source.reader_ = reader;
+  const char* option = source.option();
   source.shuffleSeed_ = shuffleSeed;
   source.inputs_.resize(static_cast<size_t>(plan.inputs_size()));
   for (const plan::Input& input : plan.inputs()) source.names_.push_back(input.name());
+  source.findWanted(plan);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const DataArgument& argument = arguments[i];
     bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
     for (size_t j = 0; raw && j < i; ++j)
       if (arguments[j].file == argument.file)
-        return Status::error(cat("--data: ", argument.file,
-                                 " is given for two inputs, which would not be shifted; write --data ",
+        return Status::error(cat(option, ": ", argument.file,
+                                 " is given for two inputs, which would not be shifted; write ", option, " ",
                                  arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
     Expected<MappedFile> file = MappedFile::open(argument.file);
-    if (!file.ok()) return Status::error(cat("--data: ", file.status().message()));
+    if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
     source.files_.push_back(std::move(*file));
     for (size_t j = 0; j < argument.inputs.size(); ++j)
       SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1));
   }
   for (size_t i = 0; i < source.inputs_.size(); ++i)
-    if (!source.inputs_[i].data)
+    if (source.inputs_[i].wanted && !source.inputs_[i].data)
       return Status::error(cat("input '", source.names_[i], "' ",
-                               shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass --data ",
-                               source.names_[i], "=FILE.npy"));
+                               shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass ",
+                               option, " ", source.names_[i], "=FILE.npy"));
+  // Where no input has rows there is one batch to evaluate.
+  if (source.rows_ == 0) source.rows_ = static_cast<uint64_t>(plan.batch());
   return source;
 }
 
 std::vector<std::string> DataSource::describe() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].data) continue;
     const MappedFile& file = files_[inputs_[i].fileNumber];
     uint64_t offset = static_cast<uint64_t>(inputs_[i].data - file.bytes().data());
-    lines.push_back(cat("--data ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " at byte ", offset,
-                        " of a file of ", file.bytes().size(), " bytes with hash ", hexText(fileHash(file.bytes()))));
+    lines.push_back(cat(option(), " ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " at byte ",
+                        offset, " of a file of ", file.bytes().size(), " bytes with hash ",
+                        hexText(fileHash(file.bytes()))));
   }
   return lines;
 }
@@ -141,7 +173,9 @@ Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span
   std::optional<Permutation> permutation;
   uint64_t epoch = 0;
   for (uint64_t i = 0; i < rows.rowsPerRank; ++i) {
-    uint64_t row = (first + i) % rows_;
+    uint64_t row = rows.whole                           ? 0
+                   : reader_ == DataReader::kEvaluation ? std::min(first + i, rows_ - 1)
+                                                        : (first + i) % rows_;
     if (shuffleSeed_) {
       if (uint64_t now = (first + i) / rows_; !permutation || now != epoch) {
         epoch = now;
