@@ -39,6 +39,8 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(train::createDifferentiate());
   train::AddOptimizerOptions optimizer;
   optimizer.optimizer = options.optimizer;
+  optimizer.groups.assign(options.groups.begin(), options.groups.end());
+  optimizer.noDecay = options.noDecay;
   optimizer.clip = options.clip;
   optimizer.skip = options.skip;
   passes.addPass(train::createAddOptimizer(optimizer));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Pass/PassManager.h"
@@ -10,7 +11,9 @@
 namespace sheaf {
 
 struct PipelineOptions {
-  std::string optimizer;  // NAME[:key=value,...]; empty: the model's own, else adamw
+  std::string optimizer;            // NAME[:key=value,...]; empty: the model's own, else adamw
+  std::vector<std::string> groups;  // REGEX:key=value,... for the parameters whose names match
+  bool noDecay = false;             // no weight decay for vectors and embeddings
   bool clip = false, skip = false;
   bool gemmEpilogues = false;  // see train-fuse-gemm-epilogues
   train::Precision precision = train::Precision::f32,

@@ -218,7 +218,7 @@ class Skips(unittest.TestCase):
         for machine in (self.whole, self.bare, self.sanitized):
             for name, words in (("proof/mutants/mlp-adamw/zero-0", "sheaf-mutants is not built"),
                                 ("fuzzing/plan", "sheaf-fuzz is not built"),
-                                ("processes/mpirun", "there is no mpirun.mpich: Debian's packages openmpi-bin and mpich have them")):
+                                ("launchers/mpirun", "there is no mpirun.mpich: Debian's packages openmpi-bin and mpich have them")):
                 self.assertFalse(skips.is_allowed("end to end", name, words, machine), name)
             self.assertFalse(skips.is_allowed("GoogleTest", "runtime_test/Proof.ARace", "", machine))
             self.assertFalse(skips.is_allowed("lit", "sheaf :: ir/plan-text.mlir", "", machine))

@@ -10,6 +10,7 @@ packages=(
   libdnnl-dev                                             # GEMM
   libprotobuf-dev protobuf-compiler                       # the plan's and ONNX's format
   libxxhash-dev                                           # hashes of files (header only)
+  libflatbuffers-dev flatbuffers-compiler                 # checkpoints of ONNX Runtime's training artifacts
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   libonnx-testdata                                        # tests: ONNX's own node tests
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema

@@ -1,6 +1,8 @@
 #include "codegen/fusion/KernelMemory.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 
@@ -72,8 +74,25 @@ void KernelMemory::storeScalar(const Buffer& buffer, Value index, Value value) {
   LLVM::StoreOp::create(a.b, a.loc, stored, address(buffer, index), alignmentOf(stored.getType()));
 }
 
+// The only lane that a constant mask lets through.
+static std::optional<int64_t> onlyLane(Value mask) {
+  DenseElementsAttr bits;
+  if (!mask || !matchPattern(mask, m_Constant(&bits))) return std::nullopt;
+  auto values = bits.getValues<bool>();
+  if (llvm::count(values, true) != 1) return std::nullopt;
+  return llvm::find(values, true) - values.begin();
+}
+
 void KernelMemory::storeVector(const Buffer& buffer, Value index, Value value, Value mask) {
   Value stored = toMemory(value, buffer.element), pointer = address(buffer, index);
+  // LLVM 22 stores 32 bits where a constant mask lets one lane of 8 or 16 bits through.
+  if (auto lane = onlyLane(mask)) {
+    Value one = vector::ExtractOp::create(a.b, a.loc, stored, ArrayRef<int64_t>{*lane});
+    Value at = LLVM::GEPOp::create(a.b, a.loc, pointer.getType(), one.getType(), pointer,
+                                   ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(*lane)});
+    LLVM::StoreOp::create(a.b, a.loc, one, at, alignmentOf(one.getType()));
+    return;
+  }
   unsigned alignment = vectorAlignment(getElementTypeOrSelf(stored.getType()));
   if (mask)
     LLVM::MaskedStoreOp::create(a.b, a.loc, stored, pointer, mask, alignment);

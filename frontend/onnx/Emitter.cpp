@@ -77,6 +77,11 @@ Tensor Emitter::integers(ArrayRef<int64_t> values) {
   return sizes(values, values);
 }
 
+Tensor Emitter::floats(Type element, ArrayRef<int64_t> shape, ArrayRef<double> values) {
+  StringRef bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+  return cast(*Constant::fromBytes(type(shape, builder.getF64Type()), bytes), element);
+}
+
 bool Emitter::checkShape(ArrayRef<int64_t> shape) {
   if (elementCount(shape)) return true;
   error() << "a tensor of this size is out of range";
@@ -244,14 +249,24 @@ Tensor Emitter::slice(const Tensor& x, ArrayRef<int64_t> starts, ArrayRef<int64_
   return apply({x}, [&](ValueRange v) { return train::SliceOp::create(builder, loc, v[0], starts, sizes, steps); });
 }
 
-Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> high) {
+Tensor Emitter::sliceAlong(const Tensor& x, int64_t axis, int64_t start, int64_t size, int64_t step) {
   if (!x) return {};
-  Shape shape(x.shape());
-  for (size_t d = 0; d < shape.size(); ++d) shape[d] += low[d] + high[d];
+  Shape starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
+  starts[axis] = start;
+  sizes[axis] = size;
+  steps[axis] = size > 1 ? step : 1;
+  return slice(x, starts, sizes, steps);
+}
+
+Tensor Emitter::pad(const Tensor& x, ArrayRef<int64_t> low, ArrayRef<int64_t> high, ArrayRef<int64_t> interior) {
+  if (!x) return {};
+  Shape shape(x.shape()), between(interior);
+  between.resize(shape.size(), 0);
+  for (size_t d = 0; d < shape.size(); ++d)
+    shape[d] += low[d] + high[d] + std::max<int64_t>(shape[d] - 1, 0) * between[d];
   if (!checkShape(shape)) return {};
   if (x.shape() == ArrayRef<int64_t>(shape)) return x;
-  Shape interior(shape.size(), 0);
-  return apply({x}, [&](ValueRange v) { return train::PadOp::create(builder, loc, v[0], low, high, interior); });
+  return apply({x}, [&](ValueRange v) { return train::PadOp::create(builder, loc, v[0], low, high, between); });
 }
 
 Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
@@ -272,9 +287,40 @@ Tensor Emitter::concat(ArrayRef<Tensor> operands, int64_t axis) {
   return apply(parts, [&](ValueRange v) { return train::ConcatOp::create(builder, loc, v, axis); });
 }
 
-Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
-  if (!data || !indices) return {};
+Tensor Emitter::wideIndices(const Tensor& indices) {
+  if (!indices) return {};
   if (indices.isFloat() || indices.isBool()) return error() << "indices must be integers", Tensor();
+  bool wide = indices.elementType().isInteger(32) || indices.elementType().isInteger(64);
+  return wide ? indices : cast(indices, builder.getI64Type());
+}
+
+Tensor Emitter::gatherElements(const Tensor& data, Tensor indices, int64_t axis) {
+  return apply({data, wideIndices(indices)},
+               [&](ValueRange v) { return train::GatherElementsOp::create(builder, loc, v[0], v[1], axis); });
+}
+
+Tensor Emitter::scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update,
+                        int64_t axis) {
+  return apply({wideIndices(indices), update, data}, [&](ValueRange v) {
+    return train::ScatterOp::create(builder, loc, v[2].getType(), kind, v[0], v[1], v[2], axis);
+  });
+}
+
+Tensor Emitter::scatterIntoZeros(ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis) {
+  if (!update) return {};
+  return apply({wideIndices(indices), update}, [&](ValueRange v) {
+    return train::ScatterOp::create(builder, loc, type(shape, update.elementType()), train::ScatterKind::replace, v[0],
+                                    v[1], Value(), axis);
+  });
+}
+
+Tensor Emitter::topK(const Tensor& x, int64_t axis, int64_t k, bool largest) {
+  return apply({x}, [&](ValueRange v) { return train::TopKOp::create(builder, loc, v[0], axis, k, largest); });
+}
+
+Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
+  indices = wideIndices(indices);
+  if (!data || !indices) return {};
   Shape shape(data.shape().take_front(axis));
   llvm::append_range(shape, indices.shape());
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
@@ -293,8 +339,6 @@ Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
       return reshape(slice(data, starts, sizes, steps), shape);
     }
   }
-  if (!indices.elementType().isInteger(32) && !indices.elementType().isInteger(64))
-    indices = cast(indices, builder.getI64Type());
   return apply({data, indices}, [&](ValueRange v) { return train::GatherOp::create(builder, loc, v[0], v[1], axis); });
 }
 

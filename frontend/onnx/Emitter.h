@@ -65,6 +65,13 @@ class Emitter {
 
   // Where errors and ops are located: the node being imported and how to call it.
   void enter(mlir::Location where, std::string what) { loc = where, node = std::move(what); }
+  // The current place, to come back to after nodes of a subgraph or of a function.
+  struct Place {
+    mlir::Location location;
+    std::string node;
+  };
+  Place place() const { return {loc, node}; }
+  void enter(Place place) { enter(place.location, std::move(place.node)); }
   mlir::InFlightDiagnostic error() const { return mlir::emitError(loc) << node << ": "; }
   mlir::Location location() const { return loc; }
   mlir::MLIRContext* context() const { return builder.getContext(); }
@@ -85,6 +92,7 @@ class Emitter {
   }
   Tensor splatLike(const Tensor& x, double value) { return x ? splat(x.elementType(), x.shape(), value) : Tensor(); }
   Tensor integers(llvm::ArrayRef<int64_t> values);  // a vector of i64
+  Tensor floats(mlir::Type element, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<double> values);
   // A vector of i64 that would be `global` if this rank had all rows (see Tensor).
   Tensor sizes(llvm::ArrayRef<int64_t> values, llvm::ArrayRef<int64_t> global);
 
@@ -113,9 +121,17 @@ class Emitter {
   Tensor transpose(const Tensor& x, llvm::ArrayRef<int64_t> permutation);
   Tensor slice(const Tensor& x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,
                llvm::ArrayRef<int64_t> steps);
-  Tensor pad(const Tensor& x, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<int64_t> high);  // with zeros
+  Tensor sliceAlong(const Tensor& x, int64_t axis, int64_t start, int64_t size, int64_t step = 1);
+  // Zeros around and, of a number for each dimension, between elements.
+  Tensor pad(const Tensor& x, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<int64_t> high,
+             llvm::ArrayRef<int64_t> interior = {});
   Tensor concat(llvm::ArrayRef<Tensor> operands, int64_t axis);
   Tensor gather(const Tensor& data, Tensor indices, int64_t axis);
+  // As train.gather_elements, train.scatter and train.top_k. Indices of any integer type.
+  Tensor gatherElements(const Tensor& data, Tensor indices, int64_t axis);
+  Tensor scatter(train::ScatterKind kind, const Tensor& data, Tensor indices, const Tensor& update, int64_t axis);
+  Tensor scatterIntoZeros(llvm::ArrayRef<int64_t> shape, Tensor indices, const Tensor& update, int64_t axis);
+  Tensor topK(const Tensor& x, int64_t axis, int64_t k, bool largest);
   Tensor cumsum(const Tensor& x, int64_t axis, bool exclusive, bool reverse);
   Tensor reduce(train::ReduceKind kind, const Tensor& x, llvm::ArrayRef<int64_t> axes);  // axes stay as size 1
 
@@ -136,6 +152,7 @@ class Emitter {
   // The result of the op that `create` makes of the operands' values: a constant if the operands are and it is not too
   // large.
   Tensor apply(llvm::ArrayRef<Tensor> operands, Create create);
+  Tensor wideIndices(const Tensor& indices);                              // as i32 or i64
   Tensor evaluate(mlir::Operation* op, llvm::ArrayRef<Tensor> operands);  // absent where it is too large
   using Accepts = bool (*)(mlir::Type element);
   Tensor unary(const Tensor& x, Accepts accepts, Create create);

@@ -4,7 +4,9 @@
 #include <deque>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Surveyor.h"
 #include "frontend/onnx/TrainingInfo.h"
+#include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -41,26 +43,37 @@ bool passesGradient(OpOperand& use) {
   Operation* op = use.getOwner();
   auto isFloatTensor = [](Type type) { return isa<FloatType>(getElementTypeOrSelf(type)); };
   if (!isFloatTensor(use.get().getType())) return false;
-  if (isa<train::LossOp>(op)) return true;
+  if (isa<train::LossOp, UnrealizedConversionCastOp>(op)) return true;  // the latter stands in for a node in a survey
   return isa<train::Differentiable>(op) && llvm::any_of(op->getResultTypes(), isFloatTensor);
-}
-
-// Names of values a node reads, those of its subgraphs included.
-void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
-  for (const std::string& name : node.input()) visit(name);
-  for (const onnx::AttributeProto& attribute : node.attribute())
-    if (attribute.has_g())
-      for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
 }
 
 }  // namespace
 
-std::vector<std::string> Importer::wantedOutputs() const {
-  std::vector<std::string> wanted;
-  if (options.form != Form::kOutputs) wanted.push_back(logitsName.empty() ? lossName : logitsName);
+// A subgraph may yield a value of its surroundings.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef)> visit) {
+  for (const std::string& name : node.input()) visit(name);
+  for (const onnx::AttributeProto& attribute : node.attribute())
+    if (attribute.has_g()) {
+      for (const onnx::NodeProto& inner : attribute.g().node()) forEachInput(inner, visit);
+      for (const onnx::ValueInfoProto& output : attribute.g().output()) visit(output.name());
+    }
+}
+
+std::vector<std::string> Importer::outputs() const {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfoProto& output : model.graph().output())
+    if (!model.artifacts() || !model.artifacts()->outputs.contains(output.name())) names.push_back(output.name());
+  return names;
+}
+
+std::vector<std::string> Importer::results() const {
+  std::vector<std::string> names;
+  if (options.form != Form::kOutputs) names.push_back(lossName);
   if (evaluates())
-    for (const onnx::ValueInfoProto& output : model.graph().output()) wanted.push_back(output.name());
-  return wanted;
+    llvm::append_range(names, outputs());
+  else if (model.artifacts())
+    for (const TrainingArtifacts::Gradient& gradient : model.artifacts()->gradients) names.push_back(gradient.value);
+  return names;
 }
 
 void Importer::markNeeded(const std::vector<std::string>& outputs) {
@@ -85,26 +98,36 @@ LogicalResult Importer::prepare() {
   if (options.batch < 0) return error() << "--batch must be positive";
   for (const onnx::NodeProto& node : graph.node()) nodes.push_back(&node);
   for (const onnx::TensorProto& tensor : graph.initializer()) initializers[tensor.name()] = &tensor;
-  SmallVector<const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>*> inputs{&graph.input()};
+  std::vector<const onnx::ValueInfoProto*> inputs;
+  for (const onnx::ValueInfoProto& input : graph.input()) inputs.push_back(&input);
   if (training) {
-    const onnx::GraphProto& algorithm = training->algorithm();
-    for (const onnx::NodeProto& node : algorithm.node()) nodes.push_back(&node);
-    for (const onnx::TensorProto& tensor : algorithm.initializer()) initializers.try_emplace(tensor.name(), &tensor);
-    inputs.push_back(&algorithm.input());
+    for (const onnx::NodeProto& node : training->nodes()) nodes.push_back(&node);
+    for (const onnx::TensorProto* tensor : training->initializers()) initializers.try_emplace(tensor->name(), tensor);
   }
   // An initializer that is also an input has a default that nothing overrides here.
   llvm::StringSet<> names;
-  for (const auto* list : inputs)
-    for (const onnx::ValueInfoProto& input : *list)
-      if (!initializers.contains(input.name()) && names.insert(input.name()).second) dataInputs.push_back(&input);
+  if (training) inputs.insert(inputs.end(), training->inputs().begin(), training->inputs().end());
+  for (const onnx::ValueInfoProto* input : inputs)
+    if (!initializers.contains(input->name()) && names.insert(input->name()).second) dataInputs.push_back(input);
 
-  if (options.form != Form::kOutputs && failed(chooseLoss())) return failure();
-  markNeeded(wantedOutputs());
+  if (options.form == Form::kOutputs || succeeded(chooseLoss()))
+    markNeeded(results());
+  else if (surveyor)
+    lossName.clear(), markNeeded(surveyor->outputs(*this));
+  else
+    return failure();
   std::vector<const onnx::NodeProto*> used;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) used.push_back(node);
+  if (training)
+    for (const onnx::NodeProto* node : used)
+      for (const std::string& input : node->input())
+        if (llvm::is_contained(training->others(), input))
+          return error() << "training_info: update_binding changes '" << input
+                         << "', which the loss reads but which no Gradient operator names";
   if (failed(parameters.analyse(model, used, initializers, options))) return failure();
   if (training) parameters.trainOnly(training->variables());
+  warnOfTraps(model, used, parameters);
   return success();
 }
 
@@ -116,18 +139,24 @@ LogicalResult Importer::chooseLoss() {
       if (output.name() == name) return &output;
     return nullptr;
   };
-  StringRef wanted = StringRef(options.loss).trim();
-  if (wanted.consume_front("cross_entropy(") && wanted.consume_back(")")) {
-    logitsName = wanted.trim().str();
-    if (find(logitsName)) return success();
-    return error() << "--loss: '" << logitsName << "' is not an output; the outputs are " << describe(outputs);
+  if (model.artifacts()) {
+    if (!options.loss.empty())
+      return error() << "--loss cannot be given: the backward pass in the model is that of its own loss";
+    lossName = model.artifacts()->loss;
+    return success();
   }
   if (!options.loss.empty()) {
     lossName = options.loss;
     const onnx::ValueInfoProto* output = find(lossName);
+    if (!output) {
+      auto parsed = parseLoss(options.loss, error);
+      if (failed(parsed)) return failure();
+      request = std::move(*parsed);
+      if (request) lossName = request->output, output = find(lossName);
+    }
     if (!output)
       return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describe(outputs);
-    if (output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
+    if (!request && output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))
       return error() << "the loss " << describe(*output) << " is not of a floating-point type, so it has no gradient";
     return success();
   }
@@ -154,8 +183,36 @@ LogicalResult Importer::chooseLoss() {
   if (!scalars.empty())
     return error() << "the only scalar output, " << describe(*scalars[0])
                    << ", is not of a floating-point type, so it has no gradient; give --loss OUTPUT";
-  return error() << "has no scalar output to minimise; its outputs are " << describe(outputs)
-                 << ". Give --loss 'cross_entropy(OUTPUT)', or export the model with its loss";
+  return error()
+         << "has no scalar output to minimise; its outputs are " << describe(outputs)
+         << ". Give --loss 'cross_entropy(OUTPUT)' or another loss of `sheaf help compile`, or export the model "
+            "with its loss";
+}
+
+LogicalResult Importer::splitBatch() {
+  if (batch % options.ranks) {
+    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.ranks << " ranks";
+    if (!surveyor) return failure();
+  }
+  rows = std::max<int64_t>(batch / options.ranks, 1);
+  return success();
+}
+
+LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known) {
+  auto error = [&] { return emitError(model.location()) << "--const " << known.name << ": "; };
+  const auto& tensor = input.type().tensor_type();
+  Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  if (!isa_and_nonnull<IntegerType>(element))
+    return error() << "the input " << describe(input) << " is not of integers";
+  if (tensor.has_shape() && size_t(tensor.shape().dim_size()) != known.shape.size())
+    return error() << "the input " << describe(input) << " has another rank than the file";
+  for (auto [d, dim] : llvm::enumerate(tensor.shape().dim()))
+    if (dim.has_dim_value() && dim.dim_value() != known.shape[d])
+      return error() << "the input " << describe(input) << " has another shape than the file";
+  auto type = RankedTensorType::get(known.shape, element);
+  root.values[known.name] = GraphValue{Constant::integers(type, known.values), std::nullopt};
+  decide("input " + known.name + ": constant, given by --const");
+  return success();
 }
 
 bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
@@ -178,87 +235,110 @@ bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
 
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
+  for (const KnownInput& known : options.constants) {
+    auto input = llvm::find_if(dataInputs, [&](const auto* info) { return info->name() == known.name; });
+    const bool found = input != dataInputs.end();
+    if (!found) error() << "--const " << known.name << ": the model has no such input, or it is named twice";
+    if ((!found || failed(bindConstant(**input, known))) && !surveyor) return failure();
+    if (found) dataInputs.erase(input);
+  }
   // Only what the loss needs is an input of the step.
-  llvm::StringSet<> read;
+  llvm::StringSet<> read, known;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) forEachInput(*node, [&](StringRef name) { read.insert(name); });
-  llvm::StringMap<int64_t> sizes;  // of one rank
-  llvm::StringSet<> known;
   for (const auto& [name, size] : options.bind) {
-    if (size < 1) return error() << "--bind " << name << "=" << size << ": a dimension must be positive";
-    if (!sizes.try_emplace(name, size).second) return error() << "--bind names the dimension '" << name << "' twice";
+    bool positive = size >= 1;
+    if (!positive) error() << "--bind " << name << "=" << size << ": a dimension must be positive";
+    if (positive && sizes.try_emplace(name, size).second) continue;
+    if (positive) error() << "--bind names the dimension '" << name << "' twice";
+    if (!surveyor) return failure();
   }
   batch = options.batch;
-  auto split = [&] {
-    if (batch % options.ranks)
-      return error() << "--batch " << batch << " does not divide into " << options.ranks << " ranks", failure();
-    rows = batch / options.ranks;
-    return success();
-  };
-  if (batch && failed(split())) return failure();
+  if (batch && failed(splitBatch())) return failure();
 
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) {
       decide("input " + input->name() + ": not needed" + (evaluates() ? "" : " by the loss"));
       continue;
     }
-    const auto& tensor = input->type().tensor_type();
-    Type element = input->type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
-    if (!element || !tensor.has_shape())
-      return error() << "input " << describe(*input) << " has no shape or a type that is not supported";
-    const bool isWhole = this->isWhole(*input);
-    if (tensor.shape().dim_size() == 0 && !isWhole)
-      return error() << "input '" << input->name()
-                     << "' is a scalar; data inputs have the batch as their first dimension";
-    Shape shape;
-    for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
-      known.insert(dim.dim_param());
-      if (dim.has_dim_value() && dim.dim_value() < 1)
-        return error() << "input " << describe(*input) << " has a dimension of " << dim.dim_value();
-      if (i == 0 && !isWhole) {
-        bool symbolic = !dim.has_dim_value();
-        auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
-        if (!batch && bound != sizes.end())
-          batch = bound->second;
-        else if (!batch && symbolic)
-          return error() << "input " << describe(*input) << ": the batch size is not bound; give --batch B";
-        else if (!batch)
-          batch = dim.dim_value() * options.ranks;
-        if (failed(split())) return failure();
-        if (!symbolic && rows != dim.dim_value())
-          return error() << "input " << describe(*input) << " was exported for " << dim.dim_value()
-                         << " rows a rank; give --batch " << dim.dim_value() * options.ranks
-                         << ", or export it with a dynamic batch";
-        if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
-        shape.push_back(rows);
-        continue;
-      }
-      auto bound = dim.dim_param().empty() ? sizes.end() : sizes.find(dim.dim_param());
-      if (dim.has_dim_value())
-        shape.push_back(dim.dim_value());
-      else if (bound != sizes.end())
-        shape.push_back(bound->second);
-      else if (dim.dim_param().empty())
-        return error() << "input '" << input->name() << "': dimension " << i
-                       << " has neither a size nor a name; export it with a fixed size";
-      else
-        return error() << "input " << describe(*input) << ": dimension '" << dim.dim_param()
-                       << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
-    }
-    if (!elementCount(shape)) return error() << "input '" << input->name() << "' has too many elements";
-    Value argument = addArgument(input->name(), RankedTensorType::get(shape, element));
-    if (!isWhole) continue;
-    whole.insert(argument);
-    step.setArgAttr(step.getNumArguments() - 1, "train.whole", builder.getUnitAttr());
-    decide("input " + input->name() + ": the same for all rows");
+    for (const auto& dim : input->type().tensor_type().shape().dim()) known.insert(dim.dim_param());
+    if (succeeded(bindInput(*input))) continue;
+    if (!surveyor) return failure();
+    root.values[input->name()] = GraphValue{{}, std::nullopt, true};
   }
   if (evaluates() && !batch) {
     batch = options.ranks;
-    if (failed(split())) return failure();
+    if (failed(splitBatch())) return failure();
   }
   if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
-    if (!known.contains(name)) return error() << "--bind " << name << ": no input has a dimension of that name";
+    if (!known.contains(name)) {
+      error() << "--bind " << name << ": no input has a dimension of that name";
+      if (!surveyor) return failure();
+    }
+  return success();
+}
+
+LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
+  auto error = [&] { return emitError(model.location()); };
+  const auto& tensor = input.type().tensor_type();
+  Type element = input.type().has_tensor_type() ? elementType(builder.getContext(), tensor.elem_type()) : Type();
+  const std::string orConstant =
+      isa_and_nonnull<IntegerType>(element) ? "; or give --const " + input.name() + "=FILE if it decides shapes" : "";
+  if (!element || !tensor.has_shape())
+    return error() << "input " << describe(input) << " has no shape or a type that is not supported";
+  const bool isWhole = this->isWhole(input);
+  if (tensor.shape().dim_size() == 0 && !isWhole)
+    return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension"
+                   << orConstant;
+  Shape shape;
+  for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
+    if (dim.has_dim_value() && dim.dim_value() < 1)
+      return error() << "input " << describe(input) << " has a dimension of " << dim.dim_value();
+    if (i == 0 && !isWhole) {
+      bool symbolic = !dim.has_dim_value();
+      auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
+      if (!batch && bound != sizes.end())
+        batch = bound->second;
+      else if (!batch && symbolic && surveyor)
+        batch = surveyor->assumeBatch(options.ranks);
+      else if (!batch && symbolic)
+        return error() << "input " << describe(input) << ": the batch size is not bound; give --batch B";
+      else if (!batch)
+        batch = dim.dim_value() * options.ranks;
+      if (failed(splitBatch())) return failure();
+      if (!symbolic && rows != dim.dim_value()) {
+        error() << "input " << describe(input) << " was exported for " << dim.dim_value()
+                << " rows a rank; give --batch " << dim.dim_value() * options.ranks
+                << ", or export it with a dynamic batch" << orConstant;
+        if (!surveyor) return failure();
+        shape.push_back(rows = dim.dim_value());
+        continue;
+      }
+      if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
+      shape.push_back(rows);
+      continue;
+    }
+    auto bound = dim.dim_param().empty() ? sizes.end() : sizes.find(dim.dim_param());
+    if (dim.has_dim_value())
+      shape.push_back(dim.dim_value());
+    else if (bound != sizes.end())
+      shape.push_back(bound->second);
+    else if (dim.dim_param().empty())
+      return error() << "input '" << input.name() << "': dimension " << i
+                     << " has neither a size nor a name; export it with a fixed size";
+    else if (surveyor)
+      shape.push_back(sizes[dim.dim_param()] = surveyor->assume(dim.dim_param(), input.name()));
+    else
+      return error() << "input " << describe(input) << ": dimension '" << dim.dim_param()
+                     << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
+  }
+  if (!elementCount(shape)) return error() << "input '" << input.name() << "' has too many elements";
+  Value argument = addArgument(input.name(), RankedTensorType::get(shape, element));
+  if (!isWhole) return success();
+  whole.insert(argument);
+  step.setArgAttr(step.getNumArguments() - 1, "train.whole", builder.getUnitAttr());
+  decide("input " + input.name() + ": the same for all rows");
   return success();
 }
 
@@ -276,7 +356,7 @@ FailureOr<Tensor> Importer::importLoss() {
   llvm::StringMap<int64_t> uses;
   for (auto [i, node] : llvm::enumerate(nodes))
     if (needed[i]) forEachInput(*node, [&](StringRef name) { ++uses[name]; });
-  for (const std::string& name : wantedOutputs()) ++uses[name];
+  for (const std::string& name : results()) ++uses[name];
   for (auto [i, node] : llvm::enumerate(nodes)) {
     if (!needed[i]) continue;
     if (failed(importNode(*node, root, int64_t(i) + 1))) return failure();
@@ -285,42 +365,49 @@ FailureOr<Tensor> Importer::importLoss() {
     });
   }
   if (options.form == Form::kOutputs) return Tensor();
-  StringRef output = logitsName.empty() ? lossName : logitsName;
-  emit.enter(model.location(), ("output '" + output + "'").str());
-  GraphValue* value = lookup(output, root, nullptr);
+  // A survey that does not get to a loss.
+  if (surveyor && (lossName.empty() || surveyor->isSevered())) return failure();
+  emit.enter(model.location(), "output '" + lossName + "'");
+  GraphValue* value = lookup(lossName, root, nullptr);
   if (!value) return failure();
   Tensor loss = value->tensor;
+  if (value->unknown) return failure();
   if (!loss) return emit.error() << "is a sequence, not a tensor";
-  if (!logitsName.empty()) {
-    if (loss.rank() < 2 || !loss.isFloat())
-      return emit.error() << "cross entropy takes floating-point logits [batch, ..., classes]";
-    if (root.values.contains("labels"))
-      return emit.error() << "the model already has a value named 'labels'; rename it";
-    Value labels = addArgument("labels", RankedTensorType::get(loss.shape().drop_back(), builder.getI64Type()));
-    loss = meanCrossEntropy(emit, loss, labels, -100);
+  if (request) {
+    bool taken = root.values.contains(request->target);
+    for (unsigned i = 0; i < step.getNumArguments(); ++i)
+      taken |= step.getArgAttrOfType<StringAttr>(i, "train.name") == request->target;
+    if (taken)
+      return emit.error() << "the model already has a value named '" << request->target
+                          << "'; name the input that --loss adds by target=NAME";
+    std::string target;
+    loss = buildLoss(*this, *request, loss, rows, [&](RankedTensorType type) {
+      llvm::raw_string_ostream(target) << type;
+      return addArgument(request->target, type);
+    });
     if (!loss) return failure();
-    decide("loss: mean cross entropy of " + logitsName + " and the input labels; labels of -100 do not count");
+    decide("loss: " + request->text() + " with the input " + request->target + ": " + target + " of a rank");
   }
   if (!loss.isFloat()) return emit.error() << "the loss is not of a floating-point type, so it has no gradient";
   if (loss.count() != 1)
-    return emit.error() << "the loss is not a scalar; give --loss 'cross_entropy(" << output
-                        << ")' or reduce it in the model";
+    return emit.error() << "the loss is not a scalar; give a loss of it, such as --loss 'cross_entropy(" << lossName
+                        << ")', or reduce it in the model";
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
 }
 
 LogicalResult Importer::finishEvaluation(const Tensor& loss) {
   if (loss) train::LossOp::create(builder, model.location(), emit.materialize(loss));
-  for (const onnx::ValueInfoProto& output : model.graph().output()) {
-    emit.enter(model.location(), "output '" + output.name() + "'");
-    if (output.name() == lossName) continue;
-    GraphValue* value = lookup(output.name(), root, nullptr);
+  for (const std::string& output : outputs()) {
+    emit.enter(model.location(), "output '" + output + "'");
+    if (output == lossName && !request) continue;
+    GraphValue* value = lookup(output, root, nullptr);
     if (!value) return failure();
     if (!value->tensor) {
-      decide("output " + output.name() + ": a sequence, which is left out");
+      decide("output " + output + ": a sequence, which is left out");
       continue;
     }
-    train::OutputOp::create(builder, emit.location(), "tensor", output.name(), emit.materialize(value->tensor));
+    train::OutputOp::create(builder, emit.location(), "tensor", output, emit.materialize(value->tensor));
   }
   func::ReturnOp::create(builder, model.location());
   Block& body = step.getBody().front();
@@ -335,7 +422,8 @@ LogicalResult Importer::finishEvaluation(const Tensor& loss) {
   if (llvm::all_of(step.getArguments(), [](Value argument) { return argument.use_empty(); }))
     return emit.error() << "the outputs depend on no input";
   std::string name = "row_mask";
-  while (llvm::any_of(dataInputs, [&](const onnx::ValueInfoProto* input) { return input->name() == name; }))
+  while (llvm::any_of(dataInputs, [&](const onnx::ValueInfoProto* input) { return input->name() == name; }) ||
+         (request && request->target == name))
     name += "_";
   auto attributes = builder.getDictionaryAttr({builder.getNamedAttr("train.name", builder.getStringAttr(name)),
                                                builder.getNamedAttr("train.row_mask", builder.getUnitAttr())});
@@ -343,9 +431,30 @@ LogicalResult Importer::finishEvaluation(const Tensor& loss) {
                              model.location());
 }
 
+LogicalResult Importer::applyGradients() {
+  (*module)->setAttr("train.gradients_given", builder.getUnitAttr());
+  if (!model.artifacts()->optimizer.empty())
+    (*module)->setAttr("train.default_optimizer", builder.getStringAttr(model.artifacts()->optimizer));
+  for (const auto& [name, value] : model.artifacts()->gradients) {
+    auto parameter = module->lookupSymbol<train::ParameterOp>(name);
+    if (!parameter || !parameter.getTrainable()) continue;
+    emit.enter(model.location(), "the gradient of '" + name + "'");
+    GraphValue* found = lookup(value, root, nullptr);
+    if (!found) return failure();
+    auto type = cast<RankedTensorType>(parameter.getType());
+    Tensor gradient = emit.cast(found->tensor, type.getElementType());
+    if (!gradient) return failure();
+    if (gradient.shape() != type.getShape()) return emit.error() << "has another shape than the parameter";
+    train::UpdateOp::create(builder, parameter.getLoc(), name, "optimizer", emit.materialize(gradient));
+  }
+  return success();
+}
+
 LogicalResult Importer::finish(const Tensor& loss) {
-  emit.enter(model.location(), ("output '" + (logitsName.empty() ? lossName : logitsName) + "'"));
+  emit.enter(model.location(), "output '" + lossName + "'");
+  emitStatistics(*this, step);
   train::LossOp::create(builder, model.location(), emit.materialize(loss));
+  if (model.artifacts() && failed(applyGradients())) return failure();
   func::ReturnOp::create(builder, model.location());
 
   // Whatever the loss does not depend on, last first; and what a gradient reaches.
@@ -366,10 +475,21 @@ LogicalResult Importer::finish(const Tensor& loss) {
     int64_t count = std::distance(read->use_begin(), read->use_end());
     uses[read.getParameter()] = {reached.contains(read.getResult()), count};
   }
+  // Where gradients are given, they say what is trained.
+  if (model.artifacts())
+    for (auto& entry : uses) entry.second.first = false;
+  llvm::StringSet<> followed;
+  for (auto update : body.getOps<train::UpdateOp>()) {
+    if (train::isStatistic(update))
+      followed.insert(update.getParameter());
+    else
+      uses[update.getParameter()].first = true;
+  }
   int64_t trainable = 0;
   for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
     auto reason = parameter->getAttrOfType<StringAttr>("train.reason");
     parameter->removeDiscardableAttr("train.reason");
+    if (followed.contains(parameter.getSymName())) continue;
     std::string because = reason ? ", " + reason.str() : "";
     auto it = uses.find(parameter.getSymName());
     if (it == uses.end()) {
@@ -398,20 +518,29 @@ LogicalResult Importer::finish(const Tensor& loss) {
   return success();
 }
 
+LogicalResult Importer::readTrainingForm() {
+  if (!model.proto().training_info_size() || !options.loss.empty() || !options.optimizer.empty() ||
+      options.form == Form::kOutputs)
+    return success();
+  auto form = TrainingForm::read(model);
+  if (failed(form)) return failure();
+  training = std::move(*form);
+  return success();
+}
+
+const Parameters* Importer::analyse() {
+  return succeeded(readTrainingForm()) && succeeded(prepare()) ? &parameters : nullptr;
+}
+
 OwningOpRef<ModuleOp> Importer::run() {
-  bool own = model.proto().training_info_size() && options.loss.empty() && options.optimizer.empty() &&
-             options.form != Form::kOutputs;
-  if (own) {
-    auto form = TrainingForm::read(model);
-    if (failed(form)) return {};
-    training = std::move(*form);
-  }
+  if (failed(readTrainingForm())) return {};
   module = ModuleOp::create(model.location());
   builder.setInsertionPointToEnd(module->getBody());
   step = func::FuncOp::create(builder, model.location(), "step", builder.getFunctionType({}, {}));
   builder.setInsertionPointToEnd(step.addEntryBlock());
   emit.enter(model.location(), "the model");
   if (failed(prepare()) || failed(bindDimensions())) return {};
+  if (training && failed(runInitialization(*this))) return {};
   auto loss = importLoss();
   if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
   if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};

@@ -16,16 +16,28 @@ namespace sheaf::frontend {
 // the same without a loss.
 enum class Form { kTraining, kEvaluation, kOutputs };
 
+// An input whose values are known when the graph is compiled: integers that decide shapes.
+struct KnownInput {
+  std::string name;
+  std::vector<int64_t> shape, values;  // row-major
+};
+
 struct ImportOptions {
   Form form = Form::kTraining;
   int64_t ranks = 1;  // ranks that share the batch
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
-  // The output to minimise: "" for the only scalar float output, an output's name, or "cross_entropy(LOGITS)", which
-  // adds an int64 input `labels` with the leading dimensions of the output LOGITS.
+  std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
+  // What to minimise: "" for the only scalar float output, an output's name, or KIND(OUTPUT, KEY=VALUE, ...) of
+  // supportedLosses(), which adds an input: `labels` (int64, the output's shape without the classes) or `targets` (f32,
+  // the output's shape).
   std::string loss;
   std::vector<std::string> train, freeze;  // regular expressions over parameter names; freeze wins
   std::string optimizer;                   // "" if not given: then a model with training_info uses its own
+  // What BatchNormalization does: normalize by the moments of all ranks' rows or of each rank's own, or by the stored
+  // statistics. Automatic: what the graph or PyTorch's metadata say, sync for training; where they say nothing, sync if
+  // the scale is trained.
+  enum class BatchNorm { automatic, sync, local, eval } batchNorm = BatchNorm::automatic;
 };
 
 // The forward step of one rank: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`. Shapes are
@@ -40,11 +52,57 @@ struct ImportOptions {
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(mlir::MLIRContext& context, llvm::StringRef path,
                                              const ImportOptions& options);
 
+// What `sheaf check` says of a model: everything that keeps it from being trained, and what would be.
+struct Survey {
+  // An operator of the graph and how many nodes have it.
+  struct Operator {
+    std::string name;
+    int64_t opset = 0, count = 0;
+    std::string node;  // the first of them
+    std::string why;   // what is not supported about them
+  };
+  struct Parameters {
+    int64_t count = 0, elements = 0, bytes = 0;
+  };
+  // A file of weights that is not there, or too short.
+  struct File {
+    std::string name;                    // relative to the model's folder
+    int64_t parameters = 0, needed = 0;  // bytes
+    bool exists = false;
+  };
+
+  int64_t nodes = 0, opset = 0;
+  std::vector<std::string> obstacles;                        // of no other kind
+  std::vector<Operator> unsupported;                         // not in the table
+  std::vector<Operator> refused;                             // in the table, but not as the nodes use them
+  std::vector<std::pair<std::string, std::string>> unbound;  // dimensions without a size, and an input that has each
+  std::vector<std::string> losses;                           // where no loss is chosen: what could be given to --loss
+  std::vector<File> missing;
+  std::vector<std::string> notes;  // warnings and what was assumed
+  Parameters trained, frozen;
+  bool exact = false;  // what is trained; false: at most so much
+
+  // Whether the graph can be compiled; weights may be missing.
+  bool trainable() const { return obstacles.empty() && unsupported.empty() && refused.empty() && unbound.empty(); }
+};
+
+// Imports as importOnnx does, but goes on after errors, which go into `survey` and not to the context's handlers. The
+// module is null unless the model can be trained.
+mlir::OwningOpRef<mlir::ModuleOp> surveyOnnx(mlir::MLIRContext& context, llvm::StringRef path,
+                                             const ImportOptions& options, Survey& survey);
+
 // One supported operator; `since` and `last` are opset versions (last 0: still current).
 struct SupportedOperator {
   std::string domain, name;
   int64_t since, last;
 };
 std::vector<SupportedOperator> supportedOperators();
+
+// One loss that --loss can add.
+struct SupportedLoss {
+  std::string syntax;  // "mse(OUTPUT)"
+  std::string text;    // what it computes
+};
+std::vector<SupportedLoss> supportedLosses();
 
 }  // namespace sheaf::frontend

@@ -1,6 +1,9 @@
 // Walks the graph: looks up values, calls handlers, inlines functions, imports initializers.
 #include "frontend/onnx/Importer.h"
 
+#include "frontend/onnx/OptimizerRules.h"
+#include "frontend/onnx/Surveyor.h"
+
 #include "llvm/Support/Path.h"
 
 using namespace mlir;
@@ -8,49 +11,37 @@ using namespace mlir;
 namespace sheaf::frontend {
 namespace {
 
-// Functions may call each other many times over: more nodes than this is a mistake or an attack.
+// Functions may call each other many times over, and loops may run forever: more nodes than this is a mistake or an
+// attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
-ArrayRef<Operator> tables(int i) {
-  switch (i) {
-    case 0:
-      return constantOperators();
-    case 1:
-      return elementwiseOperators();
-    case 2:
-      return shapeOperators();
-    case 3:
-      return indexingOperators();
-    case 4:
-      return reductionOperators();
-    case 5:
-      return productOperators();
-    case 6:
-      return normalizationOperators();
-    case 7:
-      return lossOperators();
-    case 8:
-      return attentionOperators();
-    default:
-      return {};
-  }
-}
-constexpr int kTables = 9;
+constexpr llvm::ArrayRef<Operator> (*kTables[])() = {
+    constantOperators,   elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
+    productOperators,    normalizationOperators, lossOperators,      attentionOperators, controlOperators,
+    sequenceOperators,   einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
+    signalOperators,     reorderOperators,       selectionOperators, randomOperators,    transposedOperators,
+    modeOperators,       optimizerOperators,     microsoftOperators,
+};
 
-// The entry for an operator at an opset; `known`: whether the name exists at another opset.
-const Operator* findOperator(StringRef name, int64_t opset, const Operator*& other) {
+bool isDefaultDomain(StringRef domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
+// The entry for an operator at an opset; `other`: one of the same name at another opset.
+const Operator* findOperator(StringRef domain, StringRef name, int64_t opset, const Operator*& other) {
   static const auto* byName = [] {
     auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
-    for (int i = 0; i < kTables; ++i)
-      for (const Operator& op : tables(i)) (*map)[op.name].push_back(&op);
+    for (auto table : kTables)
+      for (const Operator& op : table()) (*map)[op.name].push_back(&op);
     return map;
   }();
   auto it = byName->find(name);
   if (it == byName->end()) return nullptr;
   for (const Operator* op : it->second) {
+    if (op->domain != (isDefaultDomain(domain) ? StringRef() : domain)) continue;
     if (op->since <= opset && (op->last == 0 || opset <= op->last)) return op;
     other = op;
   }
@@ -61,17 +52,16 @@ std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
 }
 
-bool isDefaultDomain(StringRef domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
-
 }  // namespace
 
 std::vector<SupportedOperator> supportedOperators() {
   std::vector<SupportedOperator> result;
-  for (int i = 0; i < kTables; ++i)
-    for (const Operator& op : tables(i)) result.push_back({"ai.onnx", op.name.str(), op.since, op.last});
-  llvm::sort(result, [](auto& a, auto& b) { return std::tie(a.name, a.since) < std::tie(b.name, b.since); });
+  for (auto table : kTables)
+    for (const Operator& op : table())
+      result.push_back({op.domain.empty() ? "ai.onnx" : op.domain.str(), op.name.str(), op.since, op.last});
+  llvm::sort(result, [](auto& a, auto& b) {
+    return std::tie(a.domain, a.name, a.since) < std::tie(b.domain, b.name, b.since);
+  });
   return result;
 }
 
@@ -95,26 +85,49 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
   return success();
 }
 
-LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+LogicalResult Importer::unroll(int64_t nodes) {
+  if ((inlined += nodes) <= kMaxNodes) return success();
+  return emit.error() << "the model's functions, loops and recurrences expand to more than " << kMaxNodes << " nodes";
+}
+
+int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
   int64_t opset = 0;
   if (scope.function) {
     for (const onnx::OperatorSetIdProto& import : scope.function->opset_import())
       if (import.domain() == node.domain() || (isDefaultDomain(import.domain()) && isDefaultDomain(node.domain())))
         opset = std::max<int64_t>(opset, import.version());
   }
-  if (opset == 0) opset = model.opset(node.domain());
+  return opset ? opset : model.opset(node.domain());
+}
 
+bool Importer::inTable(const onnx::NodeProto& node, int64_t opset) const {
+  const Operator* other = nullptr;
+  return findOperator(node.domain(), node.op_type(), opset, other);
+}
+
+const onnx::FunctionProto* Importer::functionOf(const onnx::NodeProto& node) const {
+  return functions.lookup(functionKey(node.domain(), node.op_type(), node.overload()));
+}
+
+LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  if (!surveyor) return importOne(node, scope, ordinal);
+  surveyor->importNode(*this, node, scope, ordinal);
+  return success();
+}
+
+LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal) {
+  int64_t opset = opsetOf(node, scope);
   std::string what = "node '" + (node.name().empty() && node.output_size() ? node.output(0) : node.name()) + "' (" +
                      (node.domain().empty() ? "" : node.domain() + ".") + node.op_type() + ", opset " +
                      std::to_string(opset) + ")";
   emit.enter(locationOf(node, ordinal), what);
-  if (++inlined > kMaxNodes)
-    return emit.error() << "the model's functions expand to more than " << kMaxNodes << " nodes";
+  if (failed(unroll(1))) return failure();
 
   auto function = functions.find(functionKey(node.domain(), node.op_type(), node.overload()));
   const Operator* other = nullptr;
-  const Operator* op = isDefaultDomain(node.domain()) ? findOperator(node.op_type(), opset, other) : nullptr;
+  const Operator* op = findOperator(node.domain(), node.op_type(), opset, other);
   if (function == functions.end() && !op) {
+    if (surveyor) return surveyor->unsupported(node, opset), failure();
     auto diagnostic = emit.error() << "the operator is not supported";
     if (other) {
       diagnostic << " at this opset (it is from " << other->since;
@@ -126,12 +139,12 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
   }
 
   Node view(*this, scope, node, opset);
-  for (const std::string& name : node.input()) {
+  for (auto [i, name] : llvm::enumerate(node.input())) {
     if (name.empty()) {
       view.operands.push_back({});
       continue;
     }
-    GraphValue* value = lookup(name, scope, &node);
+    GraphValue* value = lookup(name, scope, &node, int(i));
     if (!value) return failure();
     view.operands.push_back(*value);
   }
@@ -142,16 +155,27 @@ LogicalResult Importer::importNode(const onnx::NodeProto& node, Scope& scope, in
       return emit.error() << "input " << i << " is missing";
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->sequences) return emit.error() << "takes tensors, not a sequence";
+  warnOfDetach(view);
   return op->handler(view);
 }
 
-GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user) {
+// torch.Tensor.detach is an Identity, or nothing at all: only names in expressions tell of it.
+void Importer::warnOfDetach(const Node& node) {
+  auto computed = [](const GraphValue& v) { return v.tensor.value() && v.tensor.isFloat(); };
+  if (!node.torchExpression().contains("%detach") || !llvm::all_of(node.operands, computed)) return;
+  if (warned.insert("detach").second)
+    emitWarning(emit.location())
+        << "the model detaches values from the gradient (Tensor.detach), but a graph cannot say "
+           "so: here gradients pass, and training differs if they are not zero";
+}
+
+GraphValue* Importer::lookup(StringRef name, Scope& scope, const onnx::NodeProto* user, int operand) {
   for (Scope* s = &scope; s; s = s->parent) {
     if (auto it = s->values.find(name); it != s->values.end()) return &it->second;
     if (!s->root) continue;
     auto it = initializers.find(name);
     if (it == initializers.end()) break;
-    Tensor tensor = importInitializer(*it->second, user);
+    Tensor tensor = importInitializer(*it->second, user, operand);
     if (!tensor) return nullptr;
     // Merged initializers mean another parameter to another user: they are looked up again.
     GraphValue& value = reads[name];
@@ -212,14 +236,12 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     auto source = model.source(tensor);
     if (failed(source) || !*source) return {};
-    SmallString<256> path(llvm::sys::path::parent_path(model.path()));
-    llvm::sys::path::append(path, (*source)->file);
-    auto bytes = llvm::MemoryBuffer::getFileSlice(path, (*source)->length, (*source)->offset);
-    if (!bytes || int64_t((*bytes)->getBufferSize()) != (*source)->length)
+    auto bytes = model.bytes(tensor);
+    if (!bytes)
       return emit.error() << "the constant '" << tensor.name() << "' lies in '" << (*source)->file
                           << "', which cannot be read; it is needed to compile, unlike weights",
              Tensor();
-    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), (*bytes)->getBuffer()));
+    return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes->getBuffer()));
   }
   StringRef raw = model.rawBytes(tensor);
   if (!raw.empty() || *count == 0) return complete(Constant::fromBytes(RankedTensorType::get(shape, type), raw));
@@ -241,15 +263,20 @@ Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto
   return complete(Constant::fromBytes(RankedTensorType::get(shape, type), bytes));
 }
 
-Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user) {
-  ParameterRole role = parameters.role(tensor, user);
+Tensor Importer::initialValue(const onnx::TensorProto& tensor) {
+  auto it = initials.find(tensor.name());
+  return it == initials.end() ? constantTensor(emit, model, tensor) : it->second;
+}
+
+Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) {
+  ParameterRole role = parameters.role(tensor, user, operand);
   if (!role.parameter) {
     if (auto it = root.values.find(tensor.name()); it != root.values.end()) return it->second.tensor;
     Shape shape(tensor.dims().begin(), tensor.dims().end());
     bool large = elementCount(shape).value_or(0) > kMaxConstant;
     auto type = elementType(builder.getContext(), tensor.data_type());
     if (!large || !isa_and_nonnull<FloatType>(type)) {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(tensor);
       if (constant) root.values[tensor.name()] = GraphValue{constant, std::nullopt};
       if (constant && constant.isFloat() && constant.rank()) decide(tensor.name() + ": constant, " + role.reason);
       return constant;
@@ -259,22 +286,44 @@ Tensor Importer::importInitializer(const onnx::TensorProto& tensor, const onnx::
   return parameter(role, tensor);
 }
 
-Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& tensor) {
+train::ParameterOp Importer::parameterOf(const Tensor& tensor) {
+  auto read = tensor && tensor.value() ? tensor.value().getDefiningOp<train::ReadOp>() : train::ReadOp();
+  return read ? module->lookupSymbol<train::ParameterOp>(read.getParameter()) : train::ParameterOp();
+}
+
+// The rows of a folded look-up that differ, in the order in which they come first.
+ElementsAttr Importer::firstRows(const onnx::TensorProto& tensor, const ParameterRole& role) {
+  auto bytes = model.bytes(tensor);
+  size_t size = bytes->getBufferSize() / role.rows->size();
+  std::string first;
+  for (auto [i, row] : llvm::enumerate(*role.rows))
+    if (first.size() == row * size) first += bytes->getBuffer().substr(i * size, size);
+  auto type = RankedTensorType::get(role.shape, elementType(builder.getContext(), tensor.data_type()));
+  return DenseElementsAttr::getFromRawBuffer(type, ArrayRef<char>(first.data(), first.size()));
+}
+
+Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) {
   Type type = elementType(builder.getContext(), tensor.data_type());
   Value value;
   GraphValue& read = reads[("parameter " + role.name)];
   if (read.tensor) {
     value = read.tensor.value();
   } else {
-    auto source = model.source(tensor);
+    const onnx::TensorProto& holder = role.holder ? *role.holder : tensor;
+    const bool unstored = model.artifacts() && model.artifacts()->unstored.contains(tensor.name());
+    auto source = unstored ? std::optional<Model::Source>() : model.source(holder);
     if (failed(source)) return {};
     train::SourceAttr where;
     ElementsAttr data;
-    if (*source) {
+    if (unstored) {
+      role.reason = "without initial values: the model's folder has no checkpoint";
+    } else if (role.rows && !role.holder) {
+      data = firstRows(tensor, role);
+    } else if (*source && !initials.contains(holder.name())) {
       where = train::SourceAttr::get(builder.getContext(), builder.getStringAttr((*source)->file), (*source)->offset,
                                      (*source)->length);
     } else {
-      Tensor constant = constantTensor(emit, model, tensor);
+      Tensor constant = initialValue(holder);
       if (!constant) return {};
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
@@ -292,6 +341,11 @@ Tensor Importer::parameter(const ParameterRole& role, const onnx::TensorProto& t
   }
   Tensor result = value;
   if (role.viewTransposed) result = emit.transpose(result, {1, 0});
+  if (role.rows) {
+    auto type = RankedTensorType::get({int64_t(role.rows->size())}, builder.getI64Type());
+    result =
+        emit.gather(result, *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(*role.rows))), 0);
+  }
   return emit.reshape(result, Shape(tensor.dims().begin(), tensor.dims().end()));
 }
 

@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/Emitter.h"
 #include "frontend/onnx/Import.h"
+#include "frontend/onnx/Losses.h"
 #include "frontend/onnx/Model.h"
 #include "frontend/onnx/Parameters.h"
 #include "frontend/onnx/TrainingInfo.h"
@@ -13,10 +14,11 @@ namespace sheaf::frontend {
 
 using Shape = llvm::SmallVector<int64_t>;
 
-// A value of the graph: a tensor, or a sequence of tensors.
+// A value of the graph: a tensor, or a sequence of tensors; neither is an optional value that is empty.
 struct GraphValue {
   Tensor tensor;
   std::optional<std::vector<Tensor>> sequence;
+  bool unknown = false;  // in a survey: computed from what cannot be imported
 };
 
 // The names that nodes of one graph or of one call of a function see.
@@ -29,6 +31,9 @@ struct Scope {
 };
 
 class Importer;
+
+// Names of values that a node reads, those of its subgraphs included.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(llvm::StringRef)> visit);
 
 // One node while its handler runs.
 class Node {
@@ -45,6 +50,7 @@ class Node {
   // Sets a result; an absent tensor is a failure that has been reported.
   mlir::LogicalResult set(int64_t i, const Tensor& tensor);
   mlir::LogicalResult setSequence(int64_t i, std::vector<Tensor> tensors);
+  void setValue(int64_t i, GraphValue value);
 
   const onnx::AttributeProto* attribute(llvm::StringRef name) const;
   bool has(llvm::StringRef name) const { return attribute(name); }
@@ -55,8 +61,13 @@ class Node {
 
   // The elements of an input that must be known at import (a shape, axes); an error if it depends on the data.
   std::optional<std::vector<int64_t>> knownIntegers(int64_t i, llvm::StringRef what) const;
+  // The same of floats. An exporter may keep them in an initializer of rank 1, which looks like a parameter.
+  std::optional<std::vector<double>> knownFloats(int64_t i, llvm::StringRef what) const;
   // Axes from the attribute, or from input i since an opset; nothing if absent in both. Checked and made positive.
   mlir::FailureOr<std::optional<Shape>> axes(int64_t i, int64_t rank) const;
+
+  // The expression of torch.export that the node was made from; empty if unknown.
+  llvm::StringRef torchExpression() const;
 
   mlir::InFlightDiagnostic error() const;
 
@@ -76,10 +87,11 @@ struct Operator {
   int64_t since, last;
   int64_t required;
   Handler handler;
-  bool sequences = false;  // whether inputs may be sequences
+  bool sequences = false;       // whether inputs may be sequences
+  llvm::StringRef domain = "";  // ONNX's own
 };
 
-// One table per theme, all of ONNX's default domain.
+// One table per theme.
 llvm::ArrayRef<Operator> constantOperators();
 llvm::ArrayRef<Operator> elementwiseOperators();
 llvm::ArrayRef<Operator> shapeOperators();
@@ -89,24 +101,68 @@ llvm::ArrayRef<Operator> productOperators();
 llvm::ArrayRef<Operator> normalizationOperators();
 llvm::ArrayRef<Operator> lossOperators();
 llvm::ArrayRef<Operator> attentionOperators();
+llvm::ArrayRef<Operator> microsoftOperators();  // of ONNX Runtime
+llvm::ArrayRef<Operator> modeOperators();       // that differ between training and evaluation
+llvm::ArrayRef<Operator> optimizerOperators();  // of ai.onnx.preview.training
+llvm::ArrayRef<Operator> selectionOperators();
+llvm::ArrayRef<Operator> randomOperators();
+llvm::ArrayRef<Operator> transposedOperators();
+llvm::ArrayRef<Operator> controlOperators();
+llvm::ArrayRef<Operator> sequenceOperators();
+llvm::ArrayRef<Operator> einsumOperators();
+llvm::ArrayRef<Operator> recurrentOperators();
+llvm::ArrayRef<Operator> resizeOperators();
+llvm::ArrayRef<Operator> imageOperators();
+llvm::ArrayRef<Operator> signalOperators();
+llvm::ArrayRef<Operator> reorderOperators();
 
-// Mean cross entropy as PyTorch computes it, of logits [..., C] and integer labels [...]; a scalar.
-Tensor meanCrossEntropy(Emitter& emit, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex);
+// The sizes of parts that fill a dimension of `size`; nothing after an error.
+std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vector<int64_t> parts);
+
+// |x|^p, and the p-th root of a sum of such; a root of zero has the gradient 0, not an infinite one.
+Tensor absolutePower(Emitter& emit, const Tensor& x, int64_t p);
+Tensor rootOfPowers(Emitter& emit, const Tensor& sum, int64_t p);
+
+// Names of values a node reads, those of its subgraphs included.
+void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(llvm::StringRef)> visit);
 
 // A constant from a tensor whose bytes are in the model or its folder; absent after an error.
 Tensor constantTensor(Emitter& emit, const Model& model, const onnx::TensorProto& tensor);
+
+// A moment of the batch that a running statistic of a batch norm follows; `unbiased`: PyTorch's estimate of a variance.
+struct RunningStatistic {
+  train::ParameterOp parameter;
+  Tensor moment;
+  double momentum;  // the part of the old value that stays
+  bool unbiased;
+};
+
+// The updates of all running statistics, at the end of the step.
+void emitStatistics(Importer& importer, mlir::func::FuncOp step);
+
+class Surveyor;
 
 class Importer {
  public:
   Importer(mlir::MLIRContext& context, const Model& model, const ImportOptions& options);
   mlir::OwningOpRef<mlir::ModuleOp> run();
+  // What becomes of the initializers, without importing the graph; null after an error.
+  const Parameters* analyse();
 
   // Imports nodes in order; a body of a function or a subgraph.
   mlir::LogicalResult importNodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, Scope& scope);
   mlir::LogicalResult importNode(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
-  // The value a name stands for as `user` sees it; null after an error.
-  GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user);
+  // The value a name stands for as an operand of `user` sees it; null after an error.
+  GraphValue* lookup(llvm::StringRef name, Scope& scope, const onnx::NodeProto* user, int operand = -1);
+  // Counts `nodes` that a function or a loop expands to; failure after an error: they are too many.
+  mlir::LogicalResult unroll(int64_t nodes);
   const onnx::TensorProto* initializer(llvm::StringRef name) const { return initializers.lookup(name); }
+  // The parameter that a tensor is, unchanged; null for anything else.
+  train::ParameterOp parameterOf(const Tensor& tensor);
+  // An initializer's value before the first step: that of training_info's initialization, else what the model holds;
+  // absent after an error.
+  Tensor initialValue(const onnx::TensorProto& tensor);
+  void setInitial(llvm::StringRef initializer, const Tensor& constant) { initials[initializer] = constant; }
   void decide(const llvm::Twine& text) { decisions.push_back(text.str()); }
 
   const Model& model;
@@ -114,7 +170,10 @@ class Importer {
   mlir::OpBuilder builder;
   Emitter emit;
   int64_t dropouts = 0;  // numbers the random nodes
-  bool warnedDropout = false;
+  std::vector<RunningStatistic> statistics;
+  bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
+  llvm::StringSet<> warned;      // which traps were reported
+  Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
   // Whether the first dimension of a value is the batch, of which the rank has its rows.
   bool hasRows(mlir::Value value) const {
@@ -123,19 +182,31 @@ class Importer {
   }
 
  private:
+  mlir::LogicalResult readTrainingForm();
   mlir::LogicalResult prepare();  // what the step consists of: nodes, initializers, inputs
   mlir::LogicalResult chooseLoss();
   mlir::LogicalResult bindDimensions();  // data inputs become arguments
+  mlir::LogicalResult bindConstant(const onnx::ValueInfoProto& input, const KnownInput& known);
   mlir::FailureOr<Tensor> importLoss();
+  mlir::LogicalResult applyGradients();  // that the model itself computes
   mlir::LogicalResult finish(const Tensor& loss);
   mlir::LogicalResult finishEvaluation(const Tensor& loss);  // an absent one in the form kOutputs
-  std::vector<std::string> wantedOutputs() const;            // the loss's, and in an evaluation all outputs
-  bool isWhole(const onnx::ValueInfoProto& input) const;     // the same for all rows
   void markNeeded(const std::vector<std::string>& outputs);
+  std::vector<std::string> results() const;               // values of the graph that the form needs
+  std::vector<std::string> outputs() const;               // of the graph, that an evaluation hands over
+  bool isWhole(const onnx::ValueInfoProto& input) const;  // the same for all rows
+  mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
+  mlir::LogicalResult splitBatch();
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
+  mlir::LogicalResult importOne(const onnx::NodeProto& node, Scope& scope, int64_t ordinal);
+  int64_t opsetOf(const onnx::NodeProto& node, const Scope& scope) const;
+  bool inTable(const onnx::NodeProto& node, int64_t opset) const;
+  const onnx::FunctionProto* functionOf(const onnx::NodeProto& node) const;
   mlir::LogicalResult callFunction(const onnx::NodeProto& node, const onnx::FunctionProto& function, Scope& scope);
-  Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user);
-  Tensor parameter(const ParameterRole& role, const onnx::TensorProto& tensor);
+  Tensor importInitializer(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand);
+  Tensor parameter(ParameterRole role, const onnx::TensorProto& tensor);
+  void warnOfDetach(const Node& node);
+  mlir::ElementsAttr firstRows(const onnx::TensorProto& tensor, const ParameterRole& role);
   mlir::Location locationOf(const onnx::NodeProto& node, int64_t ordinal) const;
 
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -146,15 +217,20 @@ class Importer {
   std::vector<const onnx::NodeProto*> nodes;  // the graph's, then the training algorithm's
   std::vector<bool> needed;                   // by index of nodes
   llvm::StringMap<const onnx::TensorProto*> initializers;
+  llvm::StringMap<Tensor> initials;  // values that training_info's initialization gives
   std::vector<const onnx::ValueInfoProto*> dataInputs;
   llvm::DenseSet<mlir::Value> whole;                      // arguments that are the same for all rows
   llvm::StringMap<const onnx::FunctionProto*> functions;  // by domain, name and overload
   llvm::SmallVector<const onnx::FunctionProto*> calls;    // being inlined
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views
-  std::string lossName, logitsName;
-  int64_t batch = 0, rows = 0;  // global and of one rank
-  int64_t inlined = 0;          // nodes imported so far, to bound what functions may expand to
+  std::string lossName;                                   // the output that the loss is, or is made of
+  std::optional<LossRequest> request;                     // how it is made of it
+  int64_t batch = 0, rows = 0;                            // global and of one rank
+  llvm::StringMap<int64_t> sizes;                         // of symbolic dimensions, for one rank
+  int64_t inlined = 0;  // nodes imported so far, to bound what functions and loops may expand to
   std::vector<std::string> decisions;
+
+  friend class Surveyor;
 };
 
 }  // namespace sheaf::frontend

@@ -1,6 +1,7 @@
 #include "frontend/onnx/Model.h"
 
 #include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Path.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -10,8 +11,8 @@ using namespace mlir;
 
 namespace sheaf::frontend {
 
-// The newest version of ONNX's operator set whose definitions the handlers follow.
-static constexpr int64_t kNewestOpset = 28;
+// The versions of ONNX's operator set whose definitions the handlers follow.
+static constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;
 
 std::optional<int64_t> elementCount(ArrayRef<int64_t> shape) {
   int64_t count = 1;
@@ -77,6 +78,12 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   }
   model->file = std::move(*file);
   if (failed(model->parse()) || failed(model->check())) return nullptr;
+  auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
+  if (failed(artifacts)) return nullptr;
+  model->trainingArtifacts = std::move(*artifacts);
+  const onnx::GraphProto& graph = model->graph();
+  for (const auto* list : {&graph.value_info(), &graph.input(), &graph.output()})
+    for (const onnx::ValueInfoProto& value : *list) model->valueInfo.try_emplace(value.name(), &value);
   return model;
 }
 
@@ -90,8 +97,6 @@ LogicalResult Model::parse() {
   if (!model.has_graph() || model.graph().node().empty())
     return emitError(location()) << "holds no graph; export it again";
   for (int i = 0; i < model.graph().initializer_size(); ++i) spanOf[&model.graph().initializer(i)] = i;
-  for (const auto* list : {&model.graph().value_info(), &model.graph().input(), &model.graph().output()})
-    for (const onnx::ValueInfoProto& value : *list) valueInfo.try_emplace(value.name(), &value);
   return success();
 }
 
@@ -136,6 +141,20 @@ FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& t
   return std::optional<Source>(Source{name, spans[it->second].offset, spans[it->second].length});
 }
 
+std::unique_ptr<llvm::MemoryBuffer> Model::bytes(const onnx::TensorProto& tensor) const {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) {
+    StringRef raw = rawBytes(tensor);
+    return raw.empty() ? nullptr : llvm::MemoryBuffer::getMemBuffer(raw, "", /*RequiresNullTerminator=*/false);
+  }
+  auto where = source(tensor);
+  if (failed(where) || !*where) return nullptr;
+  SmallString<256> place(llvm::sys::path::parent_path(filePath));
+  llvm::sys::path::append(place, (*where)->file);
+  auto slice = llvm::MemoryBuffer::getFileSlice(place, (*where)->length, (*where)->offset);
+  if (!slice || int64_t((*slice)->getBufferSize()) != (*where)->length) return nullptr;
+  return std::move(*slice);
+}
+
 int64_t Model::opset(StringRef domain) const {
   int64_t version = 0;
   auto normal = [](StringRef d) { return d == "ai.onnx" ? StringRef() : d; };
@@ -157,10 +176,13 @@ StringRef Model::valueMetadata(StringRef value, StringRef key) const {
 }
 
 LogicalResult Model::check() {
-  if (failed(checkTrainingArtifacts())) return failure();
   if (opset("") == 0 && llvm::any_of(graph().node(), [](auto& n) { return n.domain().empty(); }))
     return emitError(location()) << "imports no version of ONNX's operator set; export it again";
   // Operators may have changed their meaning since.
+  if (opset("") > 0 && opset("") < kOldestOpset)
+    emitWarning(location()) << "uses opset " << opset("") << "; operators are taken as of opset " << kOldestOpset
+                            << ", though some had another meaning before. Convert the model with "
+                               "onnx.version_converter, or export it again";
   if (opset("") > kNewestOpset)
     emitWarning(location()) << "uses opset " << opset("") << "; opsets after " << kNewestOpset
                             << " are taken as that one";
@@ -198,27 +220,6 @@ LogicalResult Model::checkTensor(const onnx::TensorProto& tensor) const {
                    : tensor.data_type() == onnx::TensorProto::INT64  ? tensor.int64_data_size()
                                                                      : tensor.int32_data_size();
   if (values != *count) return error() << "has " << values << " elements where its shape takes " << *count;
-  return success();
-}
-
-LogicalResult Model::checkTrainingArtifacts() const {
-  auto refuse = [&](StringRef sign) {
-    return emitError(location())
-           << "is a training graph of ONNX Runtime's tools (" << sign
-           << "): its backward pass and optimizer are already written out; give the forward model "
-              "that those tools were given";
-  };
-  for (const onnx::ValueInfoProto& output : graph().output())
-    if (StringRef(output.name()).ends_with(".accumulation.out")) return refuse("output '" + output.name() + "'");
-  for (const onnx::NodeProto& node : graph().node()) {
-    StringRef op = node.op_type();
-    bool optimizer = op == "AdamWOptimizer" || op == "SGDOptimizerV2" || op == "InPlaceAccumulatorV2";
-    bool backward = node.domain() == "com.microsoft" &&
-                    (op.ends_with("Grad") || op == "YieldOp" || op.contains("Grad_") || op == "BroadcastGradientArgs");
-    if (optimizer || backward || op == "SoftmaxCrossEntropyLossInternal" || op == "MaxPoolGrad" ||
-        op == "AveragePoolGrad")
-      return refuse("operator " + node.op_type());
-  }
   return success();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/onnx/TrainingArtifacts.h"
 #include "frontend/onnx/WireFormat.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
@@ -27,6 +28,9 @@ std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 mlir::Type elementType(mlir::MLIRContext* context, int32_t dataType);
 llvm::StringRef dataTypeName(int32_t dataType);
 
+// Of a node: the expression of torch.export that it was made from.
+constexpr llvm::StringRef kFxNode = "pkg.torch.onnx.fx_node";
+
 class Model {
  public:
   // Maps, parses and checks a file; null after an error.
@@ -34,6 +38,8 @@ class Model {
 
   const onnx::ModelProto& proto() const { return model; }
   const onnx::GraphProto& graph() const { return model.graph(); }
+  // What ONNX Runtime's training tools have added to the graph; null for other models.
+  const TrainingArtifacts* artifacts() const { return trainingArtifacts.get(); }
   llvm::StringRef path() const { return filePath; }
   llvm::StringRef fileName() const { return name; }
   mlir::Location location() const;
@@ -47,9 +53,14 @@ class Model {
     int64_t offset = 0, length = 0;
   };
   mlir::FailureOr<std::optional<Source>> source(const onnx::TensorProto& tensor) const;
+  // The raw bytes of a tensor, external ones included. Null if it has none, or if their file cannot be read.
+  std::unique_ptr<llvm::MemoryBuffer> bytes(const onnx::TensorProto& tensor) const;
 
   // Opset version of a domain ("" is ONNX's own); 0 if the model does not import it.
   int64_t opset(llvm::StringRef domain) const;
+
+  // What the model says of a value's type; null if nothing.
+  const onnx::ValueInfoProto* valueType(llvm::StringRef value) const { return valueInfo.lookup(value); }
 
   // Value of a metadata entry of a value or a node; empty if absent.
   llvm::StringRef valueMetadata(llvm::StringRef value, llvm::StringRef key) const;
@@ -61,12 +72,12 @@ class Model {
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
-  mlir::LogicalResult checkTrainingArtifacts() const;
 
   mlir::MLIRContext* context;
   std::string filePath, name;
   std::unique_ptr<llvm::MemoryBuffer> file;
   onnx::ModelProto model;
+  std::unique_ptr<TrainingArtifacts> trainingArtifacts;
   std::vector<RawSpan> spans;  // by index of graph.initializer: cut out before parsing, so never copied
   llvm::DenseMap<const onnx::TensorProto*, unsigned> spanOf;  // graph initializers only
   llvm::StringMap<const onnx::ValueInfoProto*> valueInfo;

@@ -12,6 +12,10 @@ InFlightDiagnostic Node::error() const {
   return emit.error();
 }
 
+StringRef Node::torchExpression() const {
+  return Model::metadata(proto.metadata_props(), kFxNode);
+}
+
 std::vector<Tensor> Node::tensors() const {
   std::vector<Tensor> result;
   for (const GraphValue& value : operands) result.push_back(value.tensor);
@@ -27,6 +31,10 @@ LogicalResult Node::set(int64_t i, const Tensor& tensor) {
 LogicalResult Node::setSequence(int64_t i, std::vector<Tensor> tensors) {
   if (uses(i)) scope.values[proto.output(i)] = GraphValue{Tensor(), std::move(tensors)};
   return success();
+}
+
+void Node::setValue(int64_t i, GraphValue value) {
+  if (uses(i)) scope.values[proto.output(i)] = std::move(value);
 }
 
 const onnx::AttributeProto* Node::attribute(StringRef name) const {
@@ -71,6 +79,22 @@ std::optional<std::vector<int64_t>> Node::knownIntegers(int64_t i, StringRef wha
     return std::nullopt;
   }
   return x.constant()->integers();
+}
+
+std::optional<std::vector<double>> Node::knownFloats(int64_t i, StringRef what) const {
+  Tensor x = input(i);
+  auto read = x.value() ? x.value().getDefiningOp<train::ReadOp>() : train::ReadOp();
+  if (const onnx::TensorProto* tensor = read ? importer.initializer(read.getParameter()) : nullptr)
+    x = constantTensor(emit, importer.model, *tensor);
+  if (!x.constant() || !x.isFloat()) {
+    error() << what << " must be known when the graph is compiled, but depends on data or on a weight";
+    return std::nullopt;
+  }
+  if (x.count() > (1 << 20)) {
+    error() << what << " has too many elements";
+    return std::nullopt;
+  }
+  return x.constant()->elements().f;
 }
 
 FailureOr<std::optional<Shape>> Node::axes(int64_t i, int64_t rank) const {

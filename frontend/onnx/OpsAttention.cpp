@@ -17,66 +17,190 @@ Tensor headsLast(Node& n, const Tensor& x, int64_t heads) {
          Tensor();
 }
 
-// The mask as summands [b, h, S, T]: booleans say what is seen.
-Tensor additiveMask(Node& n, Tensor mask, Type element, int64_t rows, int64_t columns) {
-  Emitter& e = n.emit;
-  if (mask.isBool()) mask = e.select(mask, e.splat(element, {}, 0), e.splat(element, {}, -INFINITY));
-  if (!mask) return {};
-  if (mask.rank() > 4 || mask.elementType() != element)
-    return n.error() << "the mask must be boolean or of the query's element type, with at most four dimensions",
-           Tensor();
-  Shape shape(4 - mask.rank(), 1);
-  llvm::append_range(shape, mask.shape());
-  Tensor aligned = e.reshape(mask, shape);
-  shape[2] = rows;
-  shape[3] = columns;
-  return e.expand(aligned, shape);
+// Whether a parameter is among what a value of floats is computed from.
+bool dependsOnParameter(Value value) {
+  SmallVector<Value> pending{value};
+  DenseSet<Value> seen;
+  while (!pending.empty()) {
+    Value v = pending.pop_back_val();
+    if (!v || !seen.insert(v).second || !isa<FloatType>(getElementTypeOrSelf(v.getType()))) continue;
+    Operation* op = v.getDefiningOp();
+    if (isa_and_nonnull<train::ReadOp>(op)) return true;
+    if (op) llvm::append_range(pending, op->getOperands());
+  }
+  return false;
 }
 
-// Later opsets add attributes that change the result.
-constexpr StringRef kAttentionAttributes[] = {"is_causal", "kv_num_heads", "q_num_heads",      "qk_matmul_output_mode",
-                                              "scale",     "softcap",      "softmax_precision"};
+// Softmax(scale * Q K^T + mask) V, as ONNX defines it for caches, windows and caps.
+class Attention {
+ public:
+  explicit Attention(Node& n) : n(n), e(n.emit) {}
+
+  LogicalResult run() {
+    for (const onnx::AttributeProto& a : n.proto.attribute())
+      if (!llvm::is_contained(kAttributes, a.name()))
+        return n.error() << "the attribute " << a.name() << " is not supported";
+    if (failed(readOperands()) || failed(addCaches())) return failure();
+    if (failed(mask())) return failure();
+    // The operation gives its mask no gradient.
+    if (n.number("softcap", 0) != 0 || n.uses(3) || (bias && dependsOnParameter(bias.value()))) return writtenOut();
+    double scale = n.number("scale", defaultScale());
+    Value query = e.materialize(q), key = e.materialize(k), value = e.materialize(v);
+    auto op = train::AttentionOp::create(e.ops(), e.location(), query, key, value, bias ? e.materialize(bias) : Value(),
+                                         e.ops().getF64FloatAttr(scale), causal ? e.ops().getUnitAttr() : UnitAttr(),
+                                         window ? e.ops().getI64IntegerAttr(window) : IntegerAttr());
+    Tensor result = Value(op.getResult());
+    if (flat) return n.set(0, e.reshape(result, {result.dim(0), result.dim(1), result.dim(2) * result.dim(3)}));
+    return n.set(0, e.transpose(result, {0, 2, 1, 3}));
+  }
+
+ private:
+  // Later opsets may add attributes that change the result.
+  static constexpr StringRef kAttributes[] = {
+      "is_causal", "kv_num_heads",      "q_num_heads",      "qk_matmul_output_mode", "scale",
+      "softcap",   "softmax_precision", "left_window_size", "right_window_size"};
+  double defaultScale() const { return 1 / std::sqrt(double(std::max<int64_t>(q.dim(3), 1))); }
+
+  LogicalResult readOperands() {
+    q = n.input(0), k = n.input(1), v = n.input(2);
+    if (!q.isFloat() || q.elementType() != k.elementType() || q.elementType() != v.elementType())
+      return n.error() << "takes floating-point numbers of one type";
+    flat = q.rank() == 3;
+    int64_t heads = n.integer("q_num_heads", 0), groups = n.integer("kv_num_heads", heads);
+    q = headsLast(n, q, heads), k = headsLast(n, k, groups), v = headsLast(n, v, groups);
+    return success(q && k && v);
+  }
+
+  // Keys and values of earlier steps come first; all of them are results, too.
+  LogicalResult addCaches() {
+    Tensor pastKey = n.input(4), pastValue = n.input(5);
+    if (bool(pastKey) != bool(pastValue)) return n.error() << "takes past keys and values together";
+    if (pastKey) {
+      if (pastKey.rank() != 4 || pastValue.rank() != 4 || pastKey.dim(2) != pastValue.dim(2))
+        return n.error() << "past keys and values have four dimensions and one length";
+      if (n.input(6)) return n.error() << "takes either past keys and values or nonpad_kv_seqlen";
+      offset = pastKey.dim(2);
+      k = e.concat({e.transpose(pastKey, {0, 2, 1, 3}), k}, 1);
+      v = e.concat({e.transpose(pastValue, {0, 2, 1, 3}), v}, 1);
+    }
+    if (!k || !v) return failure();
+    if (q.dim(0) != k.dim(0) || k.dim(0) != v.dim(0) || k.dim(1) != v.dim(1) || k.dim(2) != v.dim(2) ||
+        q.dim(3) != k.dim(3) || k.dim(2) == 0 || q.dim(2) % k.dim(2))
+      return n.error() << "the shapes of query, key and value do not fit";
+    if (n.uses(1) && failed(n.set(1, e.transpose(k, {0, 2, 1, 3})))) return failure();
+    return n.uses(2) ? n.set(2, e.transpose(v, {0, 2, 1, 3})) : success();
+  }
+
+  void hide(const Tensor& seen) {
+    Tensor summand = e.select(seen, e.splat(q.elementType(), {}, 0), e.splat(q.elementType(), {}, -INFINITY));
+    bias = bias ? e.binary<train::AddOp>(bias, summand) : summand;
+  }
+
+  // What each query sees, as flags of the operation where that is possible, else as summands [b, h, S, T].
+  LogicalResult mask() {
+    const int64_t queries = q.dim(1), keys = k.dim(1);
+    if (Tensor given = n.input(3)) {
+      if (given.rank() < 1 || given.rank() > 4 || (!given.isBool() && given.elementType() != q.elementType()))
+        return n.error() << "the mask must be boolean or of the query's element type, with at most four dimensions";
+      Shape shape(4 - given.rank(), 1);
+      llvm::append_range(shape, given.shape());
+      given = e.reshape(given, shape);
+      // What a shorter mask lacks is not seen.
+      if (int64_t more = keys - shape[3]; more > 0 && shape[3] != 1) {
+        shape[3] = more;
+        double hidden = given.isBool() ? 0 : -INFINITY;
+        given = e.concat({given, e.splat(given.elementType(), shape, hidden)}, 3);
+      }
+      if (given && given.isBool())
+        hide(given);
+      else
+        bias = given;
+    }
+    Type i64 = e.ops().getI64Type();
+    Tensor valid = n.input(6);
+    if (valid && (valid.shape() != ArrayRef<int64_t>{q.dim(0)} || valid.isFloat() || valid.isBool()))
+      return n.error() << "nonpad_kv_seqlen must be one integer a row";
+    if (valid) valid = e.reshape(e.cast(valid, i64), {q.dim(0), 1, 1, 1});
+    causal = n.integer("is_causal", 0);
+    const int64_t left = n.integer("left_window_size", -1), right = n.integer("right_window_size", -1);
+    if (left < -1 || right < -1) return n.error() << "a window size is -1 or more";
+    // train.attention counts from the last query and the last key, over a window before them.
+    const bool asFlags = causal && !valid && offset + queries == keys;
+    if (asFlags && left >= 0) window = left + 1;
+    if (!asFlags && (causal || left >= 0 || right >= 0 || valid)) {
+      const Shape square{1, 1, queries, keys};
+      Tensor column = e.iota(i64, square, 3), row = e.iota(i64, square, 2);
+      row = valid ? e.binary<train::AddOp>(row, e.scalar<train::SubOp>(valid, double(queries)))
+                  : e.scalar<train::AddOp>(row, double(offset));
+      auto compare = [&](train::ComparePredicate p, const Tensor& bound) { hide(e.compare(p, column, bound)); };
+      if (causal) compare(train::ComparePredicate::le, row);
+      if (left >= 0) compare(train::ComparePredicate::ge, e.scalar<train::SubOp>(row, double(left)));
+      if (right >= 0) compare(train::ComparePredicate::le, e.scalar<train::AddOp>(row, double(right)));
+      if (valid) compare(train::ComparePredicate::lt, valid);
+      if (!bias) return failure();
+      causal = false;
+    }
+    if (!bias) return success();
+    Shape whole(bias.shape());
+    whole[2] = queries, whole[3] = keys;
+    if (!(bias = e.expand(bias, whole))) return failure();
+    if ((bias.dim(0) != 1 && bias.dim(0) != q.dim(0)) || (bias.dim(1) != 1 && bias.dim(1) != q.dim(2)))
+      return n.error() << "the mask does not broadcast to [batch, heads, queries, keys]";
+    return success();
+  }
+
+  // Scores, probabilities and their product with the values, each an op.
+  LogicalResult writtenOut() {
+    const int64_t heads = q.dim(2), keys = k.dim(1), queries = q.dim(1);
+    auto perHead = [&](const Tensor& x) {
+      const int64_t repeats = heads / x.dim(2);
+      Tensor moved = e.transpose(x, {0, 2, 1, 3});
+      if (!moved || repeats == 1) return moved;
+      Shape spread{x.dim(0), x.dim(2), 1, x.dim(1), x.dim(3)}, full = spread;
+      full[2] = repeats;
+      return e.reshape(e.expand(e.reshape(moved, spread), full), {x.dim(0), heads, x.dim(1), x.dim(3)});
+    };
+    Tensor scores =
+        e.scalar<train::MulOp>(e.matmul(perHead(q), perHead(k), false, true), n.number("scale", defaultScale()));
+    const int64_t mode = n.integer("qk_matmul_output_mode", 0);
+    Tensor shown = scores;
+    if (double cap = n.number("softcap", 0); cap != 0)
+      scores = e.scalar<train::MulOp>(e.unary<train::TanhOp>(e.scalar<train::DivOp>(scores, cap)), cap);
+    if (mode == 1) shown = scores;
+    if (causal) {
+      const Shape square{1, 1, queries, keys};
+      Type i64 = e.ops().getI64Type();
+      Tensor column = e.iota(i64, square, 3), row = e.scalar<train::AddOp>(e.iota(i64, square, 2), double(offset));
+      hide(e.compare(train::ComparePredicate::le, column, row));
+      if (window) hide(e.compare(train::ComparePredicate::gt, column, e.scalar<train::SubOp>(row, double(window))));
+    }
+    Tensor blind;  // queries that see nothing
+    if (bias) {
+      if (mode == 2) shown = e.binary<train::AddOp>(scores, bias);
+      Tensor best = e.reduce(train::ReduceKind::max, bias, {3});
+      blind = e.compare(train::ComparePredicate::eq, best, e.splatLike(best, -INFINITY));
+      scores = e.binary<train::AddOp>(scores, e.select(blind, e.splatLike(bias, 0), bias));
+    } else if (mode == 2) {
+      shown = scores;
+    }
+    Tensor probabilities = e.softmax(scores, 3, false);
+    if (blind) probabilities = e.select(blind, e.splatLike(probabilities, 0), probabilities);
+    if (mode == 3) shown = probabilities;
+    if (n.uses(3) && failed(n.set(3, shown))) return failure();
+    Tensor result = e.matmul(probabilities, perHead(v));
+    if (!flat || !result) return n.set(0, result);
+    return n.set(0, e.reshape(e.transpose(result, {0, 2, 1, 3}), {q.dim(0), queries, heads * v.dim(3)}));
+  }
+
+  Node& n;
+  Emitter& e;
+  Tensor q, k, v, bias;  // [B, S, H, D], [B, T, G, D], [B, T, G, E]; [b, h, S, T]
+  bool flat = false, causal = false;
+  int64_t offset = 0, window = 0;  // keys before the first query's own; of flags: 0 is none
+};
 
 LogicalResult attention(Node& n) {
-  Emitter& e = n.emit;
-  Tensor q = n.input(0), k = n.input(1), v = n.input(2);
-  if (n.input(4) || n.input(5) || n.input(6)) return n.error() << "past keys and values are not supported";
-  if (n.uses(1) || n.uses(2) || n.uses(3)) return n.error() << "only the first output is supported";
-  for (const onnx::AttributeProto& a : n.proto.attribute())
-    if (!llvm::is_contained(kAttentionAttributes, a.name()))
-      return n.error() << "the attribute " << a.name() << " is not supported";
-  if (n.number("softcap", 0) != 0) return n.error() << "softcap is not supported";
-  if (!q.isFloat() || q.elementType() != k.elementType() || q.elementType() != v.elementType())
-    return n.error() << "takes floating-point numbers of one type";
-  bool flat = q.rank() == 3;
-  int64_t heads = n.integer("q_num_heads", 0), groups = n.integer("kv_num_heads", heads);
-  q = headsLast(n, q, heads), k = headsLast(n, k, groups), v = headsLast(n, v, groups);
-  if (!q || !k || !v) return failure();
-  if (q.dim(0) != k.dim(0) || k.dim(0) != v.dim(0) || k.dim(1) != v.dim(1) || k.dim(2) != v.dim(2) ||
-      q.dim(3) != k.dim(3) || k.dim(2) == 0 || q.dim(2) % k.dim(2))
-    return n.error() << "the shapes of query, key and value do not fit";
-  bool causal = n.integer("is_causal", 0);
-  Tensor mask = n.input(3);
-  if (mask && !(mask = additiveMask(n, mask, q.elementType(), q.dim(1), k.dim(1)))) return failure();
-  if (causal && q.dim(1) != k.dim(1)) {
-    // Query i sees keys 0 to i, while train.attention counts from the last query and the last key.
-    Shape square{q.dim(1), k.dim(1)};
-    Tensor column = e.iota(e.ops().getI64Type(), square, 1), row = e.iota(e.ops().getI64Type(), square, 0);
-    Tensor seen = e.compare(train::ComparePredicate::le, column, row);
-    Tensor lower = seen ? additiveMask(n, seen, q.elementType(), q.dim(1), k.dim(1)) : Tensor();
-    if (!lower || !(mask = mask ? e.binary<train::AddOp>(mask, lower) : lower)) return failure();
-    causal = false;
-  }
-  if (mask && ((mask.dim(0) != 1 && mask.dim(0) != q.dim(0)) || (mask.dim(1) != 1 && mask.dim(1) != q.dim(2))))
-    return n.error() << "the mask does not broadcast to [batch, heads, queries, keys]";
-  double scale = n.number("scale", 1 / std::sqrt(double(std::max<int64_t>(q.dim(3), 1))));
-  Value query = e.materialize(q), key = e.materialize(k), value = e.materialize(v);
-  auto op = train::AttentionOp::create(e.ops(), e.location(), query, key, value, mask ? e.materialize(mask) : Value(),
-                                       e.ops().getF64FloatAttr(scale), causal ? e.ops().getUnitAttr() : UnitAttr(),
-                                       IntegerAttr());
-  Tensor result = Value(op.getResult());
-  if (flat) return n.set(0, e.reshape(result, {result.dim(0), result.dim(1), result.dim(2) * result.dim(3)}));
-  return n.set(0, e.transpose(result, {0, 2, 1, 3}));
+  return Attention(n).run();
 }
 
 // Elements start, start + step, ... of the last dimension.

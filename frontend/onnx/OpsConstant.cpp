@@ -82,8 +82,9 @@ LogicalResult range(Node& n) {
 }
 
 LogicalResult identity(Node& n) {
-  if (n.sequence(0)) return n.setSequence(0, *n.sequence(0));
-  return n.set(0, n.input(0));
+  if (n.inputs() != 1) return n.error() << "takes one input";
+  n.setValue(0, n.operands[0]);
+  return success();
 }
 
 LogicalResult cast(Node& n) {
@@ -109,38 +110,12 @@ LogicalResult eyeLike(Node& n) {
   return n.set(0, n.emit.cast(n.emit.compare(train::ComparePredicate::eq, column, diagonal), type));
 }
 
-// A branch whose condition is known is imported; the other is as if it were not there.
-LogicalResult branch(Node& n) {
-  const Constant* condition = n.input(0).constant();
-  if (!condition || n.input(0).count() != 1)
-    return n.error() << "the condition depends on data; only branches known when the graph is compiled are supported";
-  const auto* a = n.attribute(condition->splatValue() ? "then_branch" : "else_branch");
-  if (!a) return n.error() << "a branch is missing";
-  Scope body;
-  body.parent = &n.scope;
-  body.function = n.scope.function;
-  for (auto& entry : n.scope.attributes) body.attributes[entry.first()] = entry.second;
-  for (const onnx::TensorProto& tensor : a->g().initializer()) {
-    Tensor value = constantTensor(n.emit, n.importer.model, tensor);
-    if (!value) return failure();
-    body.values[tensor.name()] = GraphValue{value, std::nullopt};
-  }
-  if (failed(n.importer.importNodes(a->g().node(), body))) return failure();
-  for (int64_t i = 0; i < n.outputs(); ++i) {
-    if (i >= a->g().output_size()) return n.error() << "the branch has too few outputs";
-    GraphValue* value = n.importer.lookup(a->g().output(i).name(), body, &n.proto);
-    if (!value) return failure();
-    if (n.uses(i)) n.scope.values[n.proto.output(i)] = *value;
-  }
-  return success();
-}
-
 constexpr Operator kOperators[] = {
     {"Constant", 1, 0, 0, constant}, {"ConstantOfShape", 9, 0, 1, constantOfShape},
     {"Shape", 1, 0, 1, shape},       {"Size", 1, 0, 1, size},
-    {"Range", 11, 0, 3, range},      {"Identity", 1, 0, 1, identity, true},
+    {"Range", 11, 0, 3, range},      {"Identity", 1, 0, 0, identity, true},
     {"Cast", 6, 0, 1, cast},         {"CastLike", 15, 0, 2, castLike},
-    {"EyeLike", 9, 0, 1, eyeLike},   {"If", 1, 0, 1, branch},
+    {"EyeLike", 9, 0, 1, eyeLike},
 };
 
 }  // namespace

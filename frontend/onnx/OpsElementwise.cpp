@@ -72,7 +72,8 @@ LogicalResult power(Node& n) {
 
 LogicalResult modulo(Node& n) {
   bool fmod = n.integer("fmod", 0);
-  if (n.input(0).isFloat() && !fmod) return n.error() << "floating-point operands take fmod = 1";
+  if (n.input(0).isFloat() && !fmod && n.opset < 28)
+    return n.error() << "floating-point operands take fmod = 1 before opset 28";
   return n.set(0, n.emit.mod(n.input(0), n.input(1), fmod));
 }
 
@@ -107,11 +108,28 @@ LogicalResult floatOperand(Node& n) {
 }
 
 // x * sigmoid(alpha * x)
-LogicalResult swish(Node& n) {
-  if (failed(floatOperand(n))) return failure();
-  Tensor x = n.input(0), scaled = x;
+Tensor swish(Node& n, const Tensor& x) {
+  Tensor scaled = x;
   if (double alpha = n.number("alpha", 1); alpha != 1) scaled = n.emit.scalar<train::MulOp>(x, alpha);
-  return n.set(0, n.emit.binary<train::MulOp>(x, n.emit.unary<train::SigmoidOp>(scaled)));
+  return n.emit.binary<train::MulOp>(x, n.emit.unary<train::SigmoidOp>(scaled));
+}
+LogicalResult swishOp(Node& n) {
+  if (failed(floatOperand(n))) return failure();
+  return n.set(0, swish(n, n.input(0)));
+}
+LogicalResult swiGlu(Node& n) {
+  if (failed(floatOperand(n))) return failure();
+  if (n.input(0).type() != n.input(1).type()) return n.error() << "takes two tensors of one type and shape";
+  return n.set(0, n.emit.binary<train::MulOp>(swish(n, n.input(0)), n.input(1)));
+}
+
+LogicalResult isInf(Node& n) {
+  Emitter& e = n.emit;
+  if (failed(floatOperand(n))) return failure();
+  Tensor x = n.input(0), no = e.splat(e.ops().getI1Type(), x.shape(), 0);
+  auto equals = [&](double v) { return e.compare(Predicate::eq, x, e.splatLike(x, v)); };
+  Tensor positive = n.integer("detect_positive", 1) ? equals(INFINITY) : no;
+  return n.set(0, n.integer("detect_negative", 1) ? e.binary<train::OrOp>(positive, equals(-INFINITY)) : positive);
 }
 
 Tensor hardSigmoid(Node& n, double alpha, double beta) {
@@ -237,7 +255,9 @@ constexpr Operator kOperators[] = {
     {"Where", 9, 0, 3, where},
     {"Clip", 6, 0, 1, clip},
     {"Gelu", 20, 0, 1, gelu},
-    {"Swish", 24, 0, 1, swish},
+    {"Swish", 24, 0, 1, swishOp},
+    {"SwiGLU", 28, 0, 2, swiGlu},
+    {"IsInf", 10, 0, 1, isInf},
     {"HardSigmoid", 6, 0, 1, hardSigmoid},
     {"HardSwish", 14, 0, 1, hardSwish},
     {"LeakyRelu", 6, 0, 1, leakyRelu},

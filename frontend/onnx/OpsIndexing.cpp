@@ -8,11 +8,32 @@ namespace {
 
 using Predicate = train::ComparePredicate;
 
+// The third argument of aten.embedding, if the node was exported from it: the row that PyTorch does not train.
+std::optional<int64_t> paddingRow(const Node& n) {
+  StringRef arguments = n.torchExpression().split("aten.embedding.default](args = (").second.split(')').first;
+  int64_t row = -1;
+  if (arguments.split(", ").second.split(", ").second.split(", ").first.getAsInteger(10, row) || row < 0)
+    return std::nullopt;
+  return row;
+}
+
 LogicalResult gather(Node& n) {
-  Tensor data = n.input(0);
+  Tensor data = n.input(0), indices = n.input(1);
   int64_t axis = n.integer("axis", 0);
   if (!n.emit.checkAxis(axis, data.rank())) return failure();
-  return n.set(0, n.emit.gather(data, n.input(1), axis));
+  if (auto row = paddingRow(n); row && n.importer.warned.insert("padding").second)
+    emitWarning(n.emit.location()) << "PyTorch does not train row " << *row << " of '" << n.proto.input(0)
+                                   << "' (padding_idx), but a graph cannot say so: here it is trained. That makes a "
+                                      "difference where the loss depends on padding; mask it, or ignore its labels";
+  // Everything in its order, as in torch.as_strided of a contiguous tensor.
+  if (indices.constant() && !indices.isFloat() && indices.count() == data.dim(axis) &&
+      llvm::equal(indices.constant()->integers(), llvm::seq(data.dim(axis)))) {
+    Shape shape(data.shape().take_front(axis));
+    llvm::append_range(shape, indices.shape());
+    llvm::append_range(shape, data.shape().drop_front(axis + 1));
+    return n.set(0, n.emit.reshape(data, shape));
+  }
+  return n.set(0, n.emit.gather(data, indices, axis));
 }
 
 // Indices as i64 and counted from the start.
@@ -23,29 +44,83 @@ Tensor positive(Emitter& e, const Tensor& indices, int64_t size) {
   return e.select(negative, e.scalar<train::AddOp>(wide, double(size)), wide);
 }
 
+// x[arange(n), i, ..] with known indices i that are the same for all rows: i is looked up within each row, so that rows
+// of the batch stay apart. Nothing if the columns of indices are of another kind.
+std::optional<Tensor> gatherInRows(Emitter& e, const Tensor& data, ArrayRef<Tensor> columns) {
+  constexpr int64_t kMost = 1 << 22;
+  const int64_t n = data.dim(0), count = columns[0].count();
+  if (n == 0 || count == 0 || count > kMost) return std::nullopt;
+  // The position in the other indexed dimensions as one.
+  std::vector<int64_t> first, position(count, 0);
+  int64_t size = 1;
+  for (auto [k, column] : llvm::enumerate(columns)) {
+    if (!column.constant()) return std::nullopt;
+    std::vector<int64_t> indices = column.constant()->integers();
+    for (auto [p, i] : llvm::enumerate(indices)) {
+      if (i < 0) i += data.dim(k);
+      if (i < 0 || i >= data.dim(k)) return std::nullopt;
+      if (k) position[p] = position[p] * data.dim(k) + i;
+    }
+    if (k) size *= data.dim(k);
+    if (k == 0) first = std::move(indices);
+  }
+  Shape shape(columns[0].shape());
+  for (int64_t d = 0, inner = count; d < int64_t(shape.size()); ++d) {
+    inner /= shape[d];
+    auto row = [&](int64_t p) { return p / inner % n; };
+    auto inRow = [&](int64_t p) { return first[p] == row(p) && position[p] == position[p - row(p) * inner]; };
+    if (shape[d] != n || !llvm::all_of(llvm::seq(count), inRow)) continue;
+    std::vector<int64_t> within;
+    for (int64_t p = 0; p < count; ++p)
+      if (row(p) == 0) within.push_back(position[p]);
+    const bool whole = int64_t(within.size()) == size && llvm::equal(within, llvm::seq(size));
+    Shape rows{n, size}, picked{n}, permutation;
+    for (int64_t j = 0; j < int64_t(shape.size()); ++j)
+      if (j != d) picked.push_back(shape[j]);
+    for (int64_t trailing : data.shape().drop_front(columns.size())) {
+      rows.push_back(trailing);
+      picked.push_back(trailing);
+    }
+    for (int64_t j = 0; j < int64_t(picked.size()); ++j) permutation.push_back(j < d ? j + 1 : j == d ? 0 : j);
+    auto type = RankedTensorType::get({int64_t(within.size())}, e.ops().getI64Type());
+    Tensor indices = *Constant::fromAttribute(DenseElementsAttr::get(type, ArrayRef<int64_t>(within)));
+    Tensor result = e.reshape(data, rows);
+    if (!whole) result = e.gather(result, indices, 1);
+    return e.transpose(e.reshape(result, picked), permutation);
+  }
+  return std::nullopt;
+}
+
 LogicalResult gatherNd(Node& n) {
   Emitter& e = n.emit;
   Tensor data = n.input(0), indices = n.input(1);
-  if (n.integer("batch_dims", 0)) return n.error() << "batch_dims other than 0 are not supported";
-  if (indices.rank() < 1 || indices.isFloat() || indices.isBool() || indices.shape().back() > data.rank() ||
-      indices.shape().back() < 1)
-    return n.error() << "the last dimension of the indices must name one to all dimensions of the data";
-  int64_t tuple = indices.shape().back();
-  Shape shape(indices.shape().drop_back());
-  llvm::append_range(shape, data.shape().drop_front(tuple));
+  const int64_t batch = n.integer("batch_dims", 0);
+  bool fits = indices.rank() >= 1 && !indices.isFloat() && !indices.isBool() && batch >= 0 && batch < indices.rank() &&
+              batch < data.rank() && indices.shape().back() >= 1 && indices.shape().back() <= data.rank() - batch;
+  for (int64_t d = 0; fits && d < batch; ++d) fits = indices.dim(d) == data.dim(d);
+  if (!fits)
+    return n.error() << "the last dimension of the indices must name one to all dimensions of the data after the "
+                     << batch << " of the batch, which both share";
+  const int64_t tuple = indices.shape().back();
+  const Shape places(indices.shape().drop_back());
+  Shape shape = places;
+  llvm::append_range(shape, data.shape().drop_front(batch + tuple));
   if (!e.checkShape(shape)) return failure();
-  // The first dimensions as one, indexed by the position in it.
+  SmallVector<Tensor> columns;
+  for (int64_t k = 0; k < tuple; ++k)
+    columns.push_back(e.reshape(e.sliceAlong(indices, indices.rank() - 1, k, 1), places));
+  if (!columns.back()) return failure();
+  if (batch == 0)
+    if (auto result = gatherInRows(e, data, columns)) return n.set(0, *result);
+  // The indexed dimensions as one, indexed by the position in it; those of the batch by the row itself.
   Shape rows{1};
-  llvm::append_range(rows, data.shape().drop_front(tuple));
+  llvm::append_range(rows, data.shape().drop_front(batch + tuple));
   Tensor position;
-  for (int64_t k = 0; k < tuple; ++k) {
-    rows[0] *= data.dim(k);
-    Shape starts(indices.rank(), 0), sizes(indices.shape()), steps(indices.rank(), 1);
-    starts.back() = k;
-    sizes.back() = 1;
-    Tensor column = e.reshape(e.slice(indices, starts, sizes, steps), indices.shape().drop_back());
-    column = positive(e, column, data.dim(k));
-    position = k ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(k))), column) : column;
+  for (int64_t d = 0; d < batch + tuple; ++d) {
+    rows[0] *= data.dim(d);
+    Tensor index = d < batch ? e.iota(e.ops().getI64Type(), places, d) : columns[d - batch];
+    if (d >= batch) index = positive(e, index, data.dim(d));
+    position = d ? e.binary<train::AddOp>(e.scalar<train::MulOp>(position, double(data.dim(d))), index) : index;
   }
   return n.set(0, e.gather(e.reshape(data, rows), position, 0));
 }
@@ -59,15 +134,10 @@ LogicalResult gatherElements(Node& n) {
     return n.error() << "takes integer indices of the data's rank";
   for (int64_t d = 0; d < data.rank(); ++d)
     if (d != axis && indices.dim(d) > data.dim(d)) return n.error() << "the indices are larger than the data";
-  // The data as one dimension, indexed by the position in it.
-  Tensor position;
-  int64_t stride = 1;
-  for (int64_t d = data.rank(); d-- > 0; stride *= data.dim(d)) {
-    Tensor index = d == axis ? positive(e, indices, data.dim(d)) : e.iota(e.ops().getI64Type(), indices.shape(), d);
-    index = e.scalar<train::MulOp>(index, double(stride));
-    position = position ? e.binary<train::AddOp>(position, index) : index;
-  }
-  return n.set(0, e.gather(e.reshape(data, {data.count()}), position, 0));
+  // The part of the data that is as large as the indices.
+  Shape part(indices.shape()), steps(data.rank(), 1);
+  part[axis] = data.dim(axis);
+  return n.set(0, e.gatherElements(e.slice(data, Shape(data.rank(), 0), part, steps), indices, axis));
 }
 
 LogicalResult oneHot(Node& n) {
@@ -84,7 +154,9 @@ LogicalResult oneHot(Node& n) {
   full = shape;
   full[axis] = depth;
   if (!e.checkShape(full)) return failure();
-  Tensor where = e.expand(e.reshape(positive(e, indices, depth), shape), full);
+  // Indices count from the end since opset 11; before, a negative one is not a class.
+  Tensor classes = n.opset < 11 ? e.cast(indices, e.ops().getI64Type()) : positive(e, indices, depth);
+  Tensor where = e.expand(e.reshape(classes, shape), full);
   Tensor hot = e.compare(Predicate::eq, where, e.iota(e.ops().getI64Type(), full, axis));
   Tensor off = e.reshape(e.slice(values, {0}, {1}, {1}), {}), on = e.reshape(e.slice(values, {1}, {1}, {1}), {});
   return n.set(0, e.select(hot, on, off));

@@ -18,15 +18,6 @@ Tensor scoreRows(Emitter& e, const Tensor& scores) {
   return moved ? e.reshape(moved, {scores.count() / std::max<int64_t>(scores.dim(1), 1), scores.dim(1)}) : Tensor();
 }
 
-// Losses [R, 1] of logits [R, C] and labels [R, 1].
-Tensor crossEntropyRows(Emitter& e, const Tensor& logits, const Tensor& labels, std::optional<int64_t> ignore) {
-  if (!logits || !labels) return {};
-  Value l = e.materialize(logits), t = e.materialize(labels);
-  auto op = train::CrossEntropyOp::create(e.ops(), e.location(), l, t,
-                                          ignore ? e.ops().getI64IntegerAttr(*ignore) : IntegerAttr());
-  return op.getLoss();
-}
-
 // Losses [R, 1] of log-probabilities [R, C]: cross entropy where they are a log-softmax, else the label's by a mask.
 Tensor negativeLogLikelihoodRows(Emitter& e, const Tensor& scores, const Tensor& labels,
                                  std::optional<int64_t> ignore) {
@@ -48,22 +39,11 @@ Tensor negativeLogLikelihoodRows(Emitter& e, const Tensor& scores, const Tensor&
 Tensor reduceRows(Emitter& e, const Tensor& losses, const Tensor& labels, const Tensor& classWeights,
                   std::optional<int64_t> ignore, StringRef reduction) {
   if (!losses) return {};
-  Tensor weighted = losses, weight;
-  Tensor valid = ignore ? e.compare(Predicate::ne, labels, e.splatLike(labels, double(*ignore))) : Tensor();
-  if (classWeights) {
-    // A label that is ignored need not be a class: it weighs nothing, so look up any.
-    Tensor safe = valid ? e.select(valid, labels, e.splatLike(labels, 0)) : labels;
-    weight = e.gather(classWeights, safe, 0);
-    if (valid) weight = e.select(valid, weight, e.splatLike(weight, 0));
-    weighted = e.binary<train::MulOp>(losses, weight);
-  } else if (valid) {
-    weight = e.cast(valid, losses.elementType());
-  }
+  RowWeights weights = rowWeights(e, labels, classWeights, ignore, losses.elementType());
+  // Ignored rows are 0 already.
+  Tensor weighted = classWeights ? e.binary<train::MulOp>(losses, weights.weight) : losses;
   if (reduction == "none") return weighted;
-  if (reduction == "mean" && !weight) return e.reshape(e.reduce(Kind::mean, losses, {0}), {});
-  Tensor sum = e.reduce(Kind::sum, weighted, {0});
-  if (reduction == "mean") sum = e.binary<train::DivOp>(sum, e.reduce(Kind::sum, weight, {0}));
-  return e.reshape(sum, {});
+  return reduction == "mean" ? meanRows(e, weighted, weights) : e.reshape(e.reduce(Kind::sum, weighted, {0}), {});
 }
 
 LogicalResult loss(Node& n, bool logits) {
@@ -82,6 +62,10 @@ LogicalResult loss(Node& n, bool logits) {
     return n.error() << "the attribute reduction is '" << reduction << "'; it takes none, sum or mean";
   std::optional<int64_t> ignore;
   if (n.has("ignore_index")) ignore = n.integer("ignore_index", 0);
+  if (Tensor given = n.input(3)) {  // of ONNX Runtime's variant
+    if (!given.constant() || given.count() != 1) return n.error() << "ignore_index must be a known scalar";
+    ignore = int64_t(given.constant()->splatValue());
+  }
 
   if (!labels.elementType().isInteger(32) && !labels.elementType().isInteger(64))
     labels = e.cast(labels, e.ops().getI64Type());
@@ -106,6 +90,7 @@ LogicalResult negativeLogLikelihoodLoss(Node& n) {
 constexpr Operator kOperators[] = {
     {"SoftmaxCrossEntropyLoss", 12, 0, 2, softmaxCrossEntropyLoss},
     {"NegativeLogLikelihoodLoss", 12, 0, 2, negativeLogLikelihoodLoss},
+    {"SoftmaxCrossEntropyLossInternal", 1, 0, 2, softmaxCrossEntropyLoss, false, "com.microsoft"},
 };
 
 }  // namespace
@@ -114,11 +99,29 @@ ArrayRef<Operator> lossOperators() {
   return kOperators;
 }
 
-Tensor meanCrossEntropy(Emitter& e, const Tensor& logits, const Tensor& labels, int64_t ignoreIndex) {
-  int64_t classes = logits.shape().back();
-  Tensor rows = e.reshape(logits, {classes ? logits.count() / classes : 0, classes});
-  Tensor column = e.reshape(labels, {labels.count(), 1});
-  return reduceRows(e, crossEntropyRows(e, rows, column, ignoreIndex), column, Tensor(), ignoreIndex, "mean");
+Tensor crossEntropyRows(Emitter& e, const Tensor& logits, const Tensor& labels, std::optional<int64_t> ignore) {
+  if (!logits || !labels) return {};
+  Value l = e.materialize(logits), t = e.materialize(labels);
+  auto op = train::CrossEntropyOp::create(e.ops(), e.location(), l, t,
+                                          ignore ? e.ops().getI64IntegerAttr(*ignore) : IntegerAttr());
+  return op.getLoss();
+}
+
+RowWeights rowWeights(Emitter& e, const Tensor& labels, const Tensor& classWeights, std::optional<int64_t> ignore,
+                      Type element) {
+  if (!classWeights && !ignore) return {{}, true};
+  Tensor valid = ignore ? e.compare(Predicate::ne, labels, e.splatLike(labels, double(*ignore))) : Tensor();
+  if (!classWeights) return {e.cast(valid, element)};
+  // A label that is ignored need not be a class: look up any.
+  Tensor safe = valid ? e.select(valid, labels, e.splatLike(labels, 0)) : labels;
+  Tensor weight = e.gather(classWeights, safe, 0);
+  return {valid ? e.select(valid, weight, e.splatLike(weight, 0)) : weight};
+}
+
+Tensor meanRows(Emitter& e, const Tensor& weighted, const RowWeights& weights) {
+  if (weights.all) return e.reshape(e.reduce(Kind::mean, weighted, {0}), {});
+  Tensor sum = e.reduce(Kind::sum, weighted, {0});
+  return e.reshape(e.binary<train::DivOp>(sum, e.reduce(Kind::sum, weights.weight, {0})), {});
 }
 
 }  // namespace sheaf::frontend

@@ -1,4 +1,4 @@
-// Normalizations and dropout.
+// Normalizations that are the same in training and evaluation.
 #include "frontend/onnx/Importer.h"
 
 using namespace mlir;
@@ -113,43 +113,12 @@ LogicalResult groupNormalization(Node& n) {
   return result ? n.set(0, perChannel(n, result, channels(scale), channels(bias))) : failure();
 }
 
-LogicalResult dropout(Node& n) {
-  Emitter& e = n.emit;
-  Tensor x = n.input(0);
-  double ratio = n.number("ratio", 0.5);
-  bool training = false;
-  if (n.opset >= 12) {
-    for (int64_t i : {1, 2})
-      if (n.input(i) && (!n.input(i).constant() || n.input(i).count() != 1))
-        return n.error() << "ratio and training_mode must be known scalars";
-    if (n.input(1)) ratio = n.input(1).constant()->splatValue();
-    training = n.input(2) && n.input(2).constant()->splatValue();
-  }
-  if (!(ratio >= 0 && ratio < 1))
-    return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
-  if (n.uses(1)) return n.error() << "the mask as an output is not supported";
-  if (ratio == 0 || n.importer.evaluates()) return n.set(0, x);
-  if (!training) {
-    // By the specification nothing is dropped then, which is seldom what a training graph means.
-    if (!n.importer.warnedDropout)
-      emitWarning(e.location())
-          << "dropout was exported in inference form (no training_mode): it drops nothing. Export "
-             "the model in training mode to train with dropout";
-    n.importer.warnedDropout = true;
-    return n.set(0, x);
-  }
-  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
-  Value v = e.materialize(x);
-  return n.set(0, Value(train::DropoutOp::create(e.ops(), e.location(), v.getType(), v, e.ops().getF64FloatAttr(ratio),
-                                                 e.ops().getI64IntegerAttr(n.importer.dropouts++))));
-}
-
 constexpr Operator kOperators[] = {
-    {"LayerNormalization", 17, 0, 2, layerNormalization},
+    // ONNX's own is from opset 17; ONNX Runtime fuses to it in graphs of any opset.
+    {"LayerNormalization", 1, 0, 2, layerNormalization},
     {"RMSNormalization", 23, 0, 2, rmsNormalization},
     {"InstanceNormalization", 6, 0, 3, instanceNormalization},
     {"GroupNormalization", 18, 0, 3, groupNormalization},
-    {"Dropout", 7, 0, 1, dropout},
 };
 
 }  // namespace

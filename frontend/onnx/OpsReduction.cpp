@@ -1,4 +1,6 @@
 // Reductions and softmax.
+#include <cmath>
+
 #include "frontend/onnx/Importer.h"
 
 using namespace mlir;
@@ -26,10 +28,23 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
     empty |= reduced && x.dim(d) == 0;
     if (keep || !reduced) shape.push_back(reduced ? 1 : x.dim(d));
   }
+  // The largest of booleans is any of them, the smallest all of them.
+  const bool booleans = x.isBool() && (kind == Kind::max || kind == Kind::min);
+  if (booleans) x = e.cast(x, e.ops().getI32Type());
   if (around != Around::None && !x.isFloat()) return n.error() << "takes floating-point numbers";
-  if (empty && kind != Kind::sum) return n.error() << "reduces a dimension of size 0";
-  if (empty && around != Around::Log && around != Around::LogSumExp)
-    return n.set(0, e.splat(x.elementType(), shape, 0));
+  // Of no elements, the result is what changes nothing: 0 of sums, 1 of products, and the end of a type's range.
+  if (empty && around != Around::Log && around != Around::LogSumExp) {
+    double limit = INFINITY;
+    if (auto type = dyn_cast<IntegerType>(x.elementType()))
+      limit = std::ldexp(1, int(type.getWidth()) - 1) - (kind == Kind::min ? 1 : 0);
+    double none = kind == Kind::prod   ? 1
+                  : kind == Kind::mean ? NAN
+                  : kind == Kind::max  ? -limit
+                  : kind == Kind::min  ? limit
+                                       : 0;
+    if (booleans) none = kind == Kind::min;
+    return n.set(0, e.splat(booleans ? Type(e.ops().getI1Type()) : x.elementType(), shape, none));
+  }
   Tensor largest;
   if (around == Around::Abs) x = e.unary<train::AbsOp>(x);
   if (around == Around::Square || around == Around::SquareRoot) x = e.binary<train::MulOp>(x, x);
@@ -41,12 +56,24 @@ LogicalResult reduce(Node& n, Kind kind, Around around) {
   if (around == Around::Log || around == Around::LogSumExp) result = e.unary<train::LogOp>(result);
   if (around == Around::LogSumExp) result = e.binary<train::AddOp>(result, largest);
   if (around == Around::SquareRoot) result = e.unary<train::SqrtOp>(result);
+  if (booleans) result = e.cast(result, e.ops().getI1Type());
   return n.set(0, e.reshape(result, shape));
 }
 
 template <Kind kind, Around around = Around::None>
 LogicalResult reduction(Node& n) {
   return reduce(n, kind, around);
+}
+
+// Of the first input all dimensions before `axis` as one, and all from it on.
+std::optional<Shape> rowsFrom(Node& n, int64_t axis) {
+  Tensor x = n.input(0);
+  if (axis < -x.rank() || axis > x.rank())
+    return n.error() << "axis " << axis << " is out of range for rank " << x.rank(), std::nullopt;
+  if (axis < 0) axis += x.rank();
+  Shape shape{1, 1};
+  for (int64_t d = 0; d < x.rank(); ++d) shape[d >= axis] *= x.dim(d);
+  return shape;
 }
 
 template <bool logarithm>
@@ -58,13 +85,9 @@ LogicalResult softmax(Node& n) {
     return n.set(0, n.emit.softmax(x, axis, logarithm));
   }
   // Before opset 13 all dimensions from the axis on are one.
-  if (axis < -x.rank() || axis > x.rank())
-    return n.error() << "axis " << axis << " is out of range for rank " << x.rank();
-  if (axis < 0) axis += x.rank();
-  int64_t rows = 1, columns = 1;
-  for (int64_t d = 0; d < x.rank(); ++d) (d < axis ? rows : columns) *= x.dim(d);
-  Shape shape(x.shape());
-  return n.set(0, n.emit.reshape(n.emit.softmax(n.emit.reshape(x, {rows, columns}), 1, logarithm), shape));
+  auto rows = rowsFrom(n, axis);
+  if (!rows) return failure();
+  return n.set(0, n.emit.reshape(n.emit.softmax(n.emit.reshape(x, *rows), 1, logarithm), x.shape()));
 }
 
 LogicalResult globalAveragePool(Node& n) {
@@ -79,7 +102,93 @@ LogicalResult globalMaxPool(Node& n) {
   return n.set(0, n.emit.reduce(Kind::max, n.input(0), axes));
 }
 
+// 1 at the first maximum, else 0.
+LogicalResult hardmax(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", n.opset < 13 ? 1 : -1);
+  Shape shape(x.shape());
+  if (n.opset < 13) {
+    auto rows = rowsFrom(n, axis);
+    if (!rows) return failure();
+    x = e.reshape(x, *rows);
+    axis = 1;
+  }
+  if (!x || !x.isFloat()) return n.error() << "takes floating-point numbers";
+  if (!e.checkAxis(axis, x.rank())) return failure();
+  if (x.count() == 0) return n.set(0, n.input(0));
+  Tensor isLargest = e.compare(train::ComparePredicate::eq, x, e.reduce(Kind::max, x, {axis}));
+  Tensor position = e.iota(e.ops().getI64Type(), x.shape(), axis);
+  Tensor first = e.select(isLargest, position, e.splatLike(position, double(x.dim(axis))));
+  Tensor hot = e.compare(train::ComparePredicate::eq, position, e.reduce(Kind::min, first, {axis}));
+  return n.set(0, e.reshape(e.cast(hot, x.elementType()), shape));
+}
+
+Tensor norm(Emitter& e, const Tensor& x, int64_t p, ArrayRef<int64_t> axes) {
+  return rootOfPowers(e, e.reduce(Kind::sum, absolutePower(e, x, p), axes), p);
+}
+
+LogicalResult lpNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  int64_t axis = n.integer("axis", -1), p = n.integer("p", 2);
+  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
+  if (p != 1 && p != 2) return n.error() << "p is " << p << "; it takes 1 or 2";
+  if (!e.checkAxis(axis, x.rank())) return failure();
+  Tensor length = norm(e, x, p, {axis});
+  if (!length) return failure();
+  Tensor isZero = e.compare(train::ComparePredicate::eq, length, e.splatLike(length, 0));
+  return n.set(0, e.binary<train::DivOp>(x, e.select(isZero, e.splatLike(length, 1), length)));
+}
+
+LogicalResult globalLpPool(Node& n) {
+  int64_t p = n.integer("p", 2);
+  if (!n.input(0).isFloat() || p < 1) return n.error() << "takes floating-point numbers and p of at least 1";
+  Shape axes;
+  for (int64_t d = 2; d < n.input(0).rank(); ++d) axes.push_back(d);
+  return n.set(0, norm(n.emit, n.input(0), p, axes));
+}
+
+LogicalResult meanVarianceNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  Shape axes = n.integers("axes").value_or(Shape{0, 2, 3});
+  for (int64_t& axis : axes)
+    if (!e.checkAxis(axis, x.rank())) return failure();
+  if (!x.isFloat()) return n.error() << "takes floating-point numbers";
+  Tensor centered = e.binary<train::SubOp>(x, e.reduce(Kind::mean, x, axes));
+  Tensor deviation = e.unary<train::SqrtOp>(e.reduce(Kind::mean, e.binary<train::MulOp>(centered, centered), axes));
+  return n.set(0, e.binary<train::DivOp>(centered, e.scalar<train::AddOp>(deviation, 1e-9)));
+}
+
+// x / (bias + alpha / size * the sum of squares of neighbouring channels) ^ beta
+LogicalResult localResponseNormalization(Node& n) {
+  Emitter& e = n.emit;
+  Tensor x = n.input(0);
+  const int64_t size = n.integer("size", 0), before = (size - 1) / 2, after = size - 1 - before;
+  if (!x.isFloat() || x.rank() < 3 || size < 1 || size > (1 << 16))
+    return n.error() << "takes floating-point numbers [N, C, ...] and a size of at least 1";
+  // The sum over channels as a product with a matrix of ones near the diagonal.
+  const int64_t channels = x.dim(1);
+  if (channels > kMaxFolded || channels * channels > kMaxFolded || x.count() == 0)
+    return n.error() << "the number of channels is out of range";
+  std::vector<double> near(channels * channels);
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t k = std::max<int64_t>(c - before, 0); k <= std::min(c + after, channels - 1); ++k)
+      near[c * channels + k] = 1;
+  Tensor squares = e.reshape(e.binary<train::MulOp>(x, x), {x.dim(0), channels, x.count() / (x.dim(0) * channels)});
+  Tensor sums = e.reshape(e.matmul(e.floats(x.elementType(), {channels, channels}, near), squares), x.shape());
+  Tensor base =
+      e.scalar<train::AddOp>(e.scalar<train::MulOp>(sums, n.number("alpha", 1e-4) / double(size)), n.number("bias", 1));
+  return n.set(0, e.binary<train::MulOp>(x, e.scalar<train::PowOp>(base, -n.number("beta", 0.75))));
+}
+
 constexpr Operator kOperators[] = {
+    {"Hardmax", 1, 0, 1, hardmax},
+    {"LpNormalization", 1, 0, 1, lpNormalization},
+    {"GlobalLpPool", 2, 0, 1, globalLpPool},
+    {"MeanVarianceNormalization", 9, 0, 1, meanVarianceNormalization},
+    {"LRN", 1, 0, 1, localResponseNormalization},
     {"ReduceSum", 1, 0, 1, reduction<Kind::sum>},
     {"ReduceMean", 1, 0, 1, reduction<Kind::mean>},
     {"ReduceMax", 1, 0, 1, reduction<Kind::max>},
@@ -97,6 +206,20 @@ constexpr Operator kOperators[] = {
 };
 
 }  // namespace
+
+Tensor absolutePower(Emitter& e, const Tensor& x, int64_t p) {
+  if (p == 2) return e.binary<train::MulOp>(x, x);
+  Tensor magnitude = e.unary<train::AbsOp>(x);
+  return p == 1 ? magnitude : e.scalar<train::PowOp>(magnitude, double(p));
+}
+
+Tensor rootOfPowers(Emitter& e, const Tensor& sum, int64_t p) {
+  if (!sum || p == 1) return sum;
+  Tensor zero = e.splatLike(sum, 0), isZero = e.compare(train::ComparePredicate::eq, sum, zero);
+  Tensor safe = e.select(isZero, e.splatLike(sum, 1), sum);
+  Tensor root = p == 2 ? e.unary<train::SqrtOp>(safe) : e.scalar<train::PowOp>(safe, 1 / double(p));
+  return e.select(isZero, zero, root);
+}
 
 ArrayRef<Operator> reductionOperators() {
   return kOperators;

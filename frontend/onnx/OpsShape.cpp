@@ -90,36 +90,6 @@ LogicalResult concat(Node& n) {
   return n.set(0, n.emit.concat(n.tensors(), axis));
 }
 
-// A slice of `size` elements of one dimension.
-Tensor sliceOf(Node& n, const Tensor& x, int64_t axis, int64_t start, int64_t size) {
-  Shape starts(x.rank(), 0), sizes(x.shape()), steps(x.rank(), 1);
-  starts[axis] = start;
-  sizes[axis] = size;
-  return n.emit.slice(x, starts, sizes, steps);
-}
-
-// The parts that Split and SplitToSequence cut a dimension into.
-std::optional<std::vector<int64_t>> parts(Node& n, int64_t size, std::optional<std::vector<int64_t>> given,
-                                          int64_t count) {
-  if (!given) {
-    if (count < 1 || count > (1 << 16)) return n.error() << count << " parts are out of range", std::nullopt;
-    int64_t part = (size + count - 1) / count;
-    given.emplace();
-    for (int64_t i = 0, left = size; i < count; ++i) {
-      given->push_back(std::min(part, left));
-      left -= given->back();
-    }
-  }
-  int64_t sum = 0;
-  for (int64_t part : *given) {
-    if (part < 0 || part > size) return n.error() << "a part of " << part << " elements is out of range", std::nullopt;
-    sum += part;
-  }
-  if (sum != size)
-    return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
-  return given;
-}
-
 LogicalResult split(Node& n) {
   Tensor x = n.input(0);
   int64_t axis = n.integer("axis", 0);
@@ -127,13 +97,25 @@ LogicalResult split(Node& n) {
   std::optional<std::vector<int64_t>> given;
   if (auto sizes = n.integers("split")) given = std::vector<int64_t>(sizes->begin(), sizes->end());
   if (n.input(1) && !(given = n.knownIntegers(1, "the list of parts"))) return failure();
-  auto sizes = parts(n, x.dim(axis), given, n.integer("num_outputs", n.outputs()));
+  if (!given) {
+    int64_t count = n.integer("num_outputs", n.outputs()), size = x.dim(axis);
+    if (count < 1 || count > (1 << 16)) return n.error() << count << " parts are out of range";
+    if (n.opset < 18 && size % count)
+      return n.error() << "a dimension of " << size << " is not " << count << " equal parts";
+    given.emplace();
+    int64_t part = (size + count - 1) / count;
+    for (int64_t i = 0, left = size; i < count; ++i) {
+      given->push_back(std::min(part, left));
+      left -= given->back();
+    }
+  }
+  auto sizes = checkParts(n, x.dim(axis), *given);
   if (!sizes) return failure();
   if (int64_t(sizes->size()) != n.outputs())
     return n.error() << "has " << n.outputs() << " outputs for " << sizes->size() << " parts";
   int64_t start = 0;
   for (auto [i, size] : llvm::enumerate(*sizes)) {
-    if (n.uses(i) && failed(n.set(i, sliceOf(n, x, axis, start, size)))) return failure();
+    if (n.uses(i) && failed(n.set(i, n.emit.sliceAlong(x, axis, start, size)))) return failure();
     start += size;
   }
   return success();
@@ -206,10 +188,42 @@ LogicalResult tile(Node& n) {
   return n.set(0, n.emit.reshape(n.emit.expand(n.emit.reshape(x, spread), full), shape));
 }
 
+// One axis of x with `before` and `after` of its own elements around it.
+Tensor padWithElements(Node& n, const Tensor& x, int64_t axis, StringRef mode, int64_t before, int64_t after) {
+  Emitter& e = n.emit;
+  if (!x || (before == 0 && after == 0)) return x;
+  const int64_t size = x.dim(axis), period = mode == "reflect" ? 2 * (size - 1) : size;
+  if (size == 0) return n.error() << "cannot pad an axis of no elements", Tensor();
+  if (before > (1 << 20) || after > (1 << 20)) return n.error() << "a pad is out of range", Tensor();
+  if (before <= size - 1 && after <= size - 1 && mode != "edge") {
+    // Slices, whose gradients need no scatter: mirrored, or from the other end.
+    bool mirrored = mode == "reflect";
+    SmallVector<Tensor> parts;
+    if (before)
+      parts.push_back(mirrored ? e.sliceAlong(x, axis, before, before, -1)
+                               : e.sliceAlong(x, axis, size - before, before));
+    parts.push_back(x);
+    if (after) parts.push_back(mirrored ? e.sliceAlong(x, axis, size - 2, after, -1) : e.sliceAlong(x, axis, 0, after));
+    return e.concat(parts, axis);
+  }
+  if (size > kMaxFolded) return n.error() << "an axis of " << size << " elements is out of range", Tensor();
+  std::vector<int64_t> positions;
+  for (int64_t i = -before; i < size + after; ++i) {
+    int64_t p = std::clamp<int64_t>(i, 0, size - 1);
+    if (mode != "edge") {
+      p = period ? ((i % period) + period) % period : 0;
+      if (p >= size) p = period - p;
+    }
+    positions.push_back(p);
+  }
+  return e.gather(x, e.integers(positions), axis);
+}
+
 LogicalResult pad(Node& n) {
   Tensor x = n.input(0);
   StringRef mode = n.string("mode", "constant");
-  if (mode != "constant") return n.error() << "the mode '" << mode << "' is not supported; only constant is";
+  if (mode != "constant" && mode != "edge" && mode != "reflect" && mode != "wrap")
+    return n.error() << "the mode '" << mode << "' is not known";
   std::optional<std::vector<int64_t>> amounts;
   double fill = n.number("value", 0);
   if (n.opset < 11) {
@@ -249,6 +263,10 @@ LogicalResult pad(Node& n) {
     if (sizes[d] < 0) return n.error() << "negative pads cut more than there is";
   }
   Tensor inner = n.emit.slice(x, starts, sizes, steps);
+  if (mode != "constant") {
+    for (int64_t d = 0; d < x.rank(); ++d) inner = padWithElements(n, inner, d, mode, low[d], high[d]);
+    return n.set(0, inner);
+  }
   Tensor padded = n.emit.pad(inner, low, high);
   if (fill == 0 || !padded || padded.shape() == inner.shape()) return n.set(0, padded);
   Tensor inside = n.emit.pad(n.emit.splat(n.emit.ops().getI1Type(), inner.shape(), 1), low, high);
@@ -271,77 +289,6 @@ LogicalResult trilu(Node& n) {
   return n.set(0, e.select(e.compare(keep, column, row), x, e.splatLike(x, 0)));
 }
 
-LogicalResult splitToSequence(Node& n) {
-  Tensor x = n.input(0);
-  int64_t axis = n.integer("axis", 0);
-  if (!n.emit.checkAxis(axis, x.rank())) return failure();
-  int64_t size = x.dim(axis);
-  if (size > (1 << 16)) return n.error() << "a sequence of " << size << " parts is too long";
-  std::vector<int64_t> sizes(size, 1);
-  bool keep = true;
-  if (n.input(1)) {
-    auto given = n.knownIntegers(1, "the list of parts");
-    if (!given) return failure();
-    if (n.input(1).rank() == 0) {
-      int64_t part = given->front();
-      if (part < 1) return n.error() << "a part must have at least one element";
-      sizes.clear();
-      for (int64_t left = size; left > 0; left -= part) sizes.push_back(std::min(part, left));
-    } else {
-      sizes = *given;
-    }
-  } else {
-    keep = n.integer("keepdims", 1);
-  }
-  auto checked = parts(n, size, sizes, 0);
-  if (!checked) return failure();
-  std::vector<Tensor> sequence;
-  int64_t start = 0;
-  for (int64_t part : *checked) {
-    Tensor piece = sliceOf(n, x, axis, start, part);
-    if (!keep && piece) {
-      Shape shape(piece.shape());
-      shape.erase(shape.begin() + axis);
-      piece = n.emit.reshape(piece, shape);
-    }
-    if (!piece) return failure();
-    sequence.push_back(piece);
-    start += part;
-  }
-  return n.setSequence(0, std::move(sequence));
-}
-
-LogicalResult sequenceConstruct(Node& n) {
-  for (const Tensor& x : n.tensors())
-    if (!x) return n.error() << "takes tensors";
-  return n.setSequence(0, n.tensors());
-}
-
-LogicalResult sequenceAt(Node& n) {
-  if (!n.sequence(0)) return n.error() << "takes a sequence";
-  auto position = n.knownIntegers(1, "the position");
-  if (!position) return failure();
-  int64_t size = n.sequence(0)->size(), i = position->empty() ? size : position->front();
-  if (i < 0) i += size;
-  if (i < 0 || i >= size) return n.error() << "the position is out of range for a sequence of " << size;
-  return n.set(0, (*n.sequence(0))[i]);
-}
-
-LogicalResult concatFromSequence(Node& n) {
-  if (!n.sequence(0) || n.sequence(0)->empty()) return n.error() << "takes a sequence that is not empty";
-  std::vector<Tensor> parts = *n.sequence(0);
-  bool stack = n.integer("new_axis", 0);
-  int64_t axis = n.integer("axis", 0);
-  if (!n.emit.checkAxis(axis, parts[0].rank() + stack)) return failure();
-  for (Tensor& part : parts) {
-    Shape shape(part.shape());
-    if (stack && axis > int64_t(shape.size())) return n.error() << "the tensors differ in rank";
-    if (stack) shape.insert(shape.begin() + axis, 1);
-    part = n.emit.reshape(part, shape);
-  }
-  return n.set(0, n.emit.concat(parts, axis));
-}
-
 constexpr Operator kOperators[] = {
     {"Reshape", 5, 0, 2, reshape},
     {"Flatten", 1, 0, 1, flatten},
@@ -355,13 +302,20 @@ constexpr Operator kOperators[] = {
     {"Tile", 6, 0, 2, tile},
     {"Pad", 2, 0, 1, pad},
     {"Trilu", 14, 0, 1, trilu},
-    {"SplitToSequence", 11, 0, 1, splitToSequence},
-    {"SequenceConstruct", 11, 0, 1, sequenceConstruct},
-    {"SequenceAt", 11, 0, 2, sequenceAt, true},
-    {"ConcatFromSequence", 11, 0, 1, concatFromSequence, true},
 };
 
 }  // namespace
+
+std::optional<std::vector<int64_t>> checkParts(Node& n, int64_t size, std::vector<int64_t> parts) {
+  int64_t sum = 0;
+  for (int64_t part : parts) {
+    if (part < 0 || part > size) return n.error() << "a part of " << part << " elements is out of range", std::nullopt;
+    sum += part;
+  }
+  if (sum != size)
+    return n.error() << "the parts take " << sum << " elements of a dimension that has " << size, std::nullopt;
+  return parts;
+}
 
 ArrayRef<Operator> shapeOperators() {
   return kOperators;

@@ -1,5 +1,7 @@
 // The updates of a model's own training algorithm as `train.optimizer` symbols.
-#include "frontend/onnx/Importer.h"
+#include <cmath>
+
+#include "frontend/onnx/OptimizerRules.h"
 #include "frontend/onnx/TrainingInfo.h"
 
 using namespace mlir;
@@ -27,17 +29,22 @@ class Update {
         f32(importer.builder.getF32Type()),
         scalarType(RankedTensorType::get({}, f32)) {}
 
-  // The finished op, outside any module; null after an error.
-  OwningOpRef<train::OptimizerOp> build();
+  // The finished op, outside any module; null after an error. `followers` are other initializers that are updated with
+  // the parameter, such as its moving average.
+  OwningOpRef<train::OptimizerOp> build(ArrayRef<std::string> followers);
 
  private:
   Tensor value(StringRef name, int depth);
   Tensor leaf(StringRef name, const onnx::TensorProto& tensor);
   Tensor state(StringRef name, const onnx::TensorProto& tensor);
-  Tensor counter(StringRef name);
-  FailureOr<int64_t> counterStart(StringRef name);
+  std::optional<int64_t> counterStart(StringRef name);
   Tensor optimizerOutput(const onnx::NodeProto& node, StringRef output, int depth);
   Tensor biasCorrection(StringRef counterName, double rate, bool root);
+  Tensor isFirst() {
+    return emit.compare(train::ComparePredicate::gt, Value(scalar(train::ScalarKind::first_step, 0)), constant(0.5));
+  }
+  bool startsAsParameter(const Tensor& start);
+  LogicalResult integersToFloats();
   Value scalar(train::ScalarKind kind, double v);
   LogicalResult constantsToScalars();
   InFlightDiagnostic error() {
@@ -59,6 +66,7 @@ class Update {
   Scope scope;
   std::vector<std::pair<std::string, std::string>> states;    // initializer, name in the optimizer
   std::vector<std::pair<train::ScalarKind, double>> scalars;  // kind, value
+  DenseSet<Value> wholeNumbers;                               // f32 that counts
 };
 
 Value Update::scalar(train::ScalarKind kind, double v) {
@@ -68,14 +76,24 @@ Value Update::scalar(train::ScalarKind kind, double v) {
   return block->addArgument(scalarType, parameter.getLoc());
 }
 
+// Whether a tensor holds the parameter's initial values.
+bool Update::startsAsParameter(const Tensor& start) {
+  const onnx::TensorProto* own = importer.initializer(variable);
+  Tensor initial = own ? importer.initialValue(*own) : Tensor();
+  return initial && initial.type() == start.type() &&
+         initial.constant()->elements().f == start.constant()->elements().f;
+}
+
+// What is kept for each element from step to step: a tensor of the parameter's shape, or a number that is the same for
+// all elements. The runtime starts states at zero; any other start is selected in the first step.
 Tensor Update::state(StringRef name, const onnx::TensorProto& tensor) {
-  auto shape = cast<RankedTensorType>(parameter.getType()).getShape();
-  if (ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()) != shape)
-    return error() << "the state '" << name << "' has another shape than the parameter", Tensor();
-  Tensor start = constantTensor(emit, importer.model, tensor);
+  Tensor start = importer.initialValue(tensor);
   if (!start) return {};
-  if (!start.constant()->isSplat() || start.constant()->splatValue() != 0)
-    return error() << "the state '" << name << "' does not start at zero, which is not supported", Tensor();
+  bool zero = start.constant()->isSplat() && start.constant()->splatValue() == 0;
+  if (!start.constant()->isSplat() && !startsAsParameter(start))
+    return error() << "the state '" << name
+                   << "' starts with other values than one number or those of the parameter, which is not supported",
+           Tensor();
   // "w.momentum" of the parameter "w" is the state "momentum".
   StringRef shortName = name;
   if (shortName.consume_front(variable) || shortName.consume_back(variable)) shortName = shortName.trim("._:/");
@@ -83,58 +101,60 @@ Tensor Update::state(StringRef name, const onnx::TensorProto& tensor) {
   std::string own = plain ? shortName.str() : "state" + std::to_string(states.size());
   Value argument = block->insertArgument(2 + states.size(), scalarType, parameter.getLoc());
   states.emplace_back(name, own);
-  return argument;
-}
-
-// Where a counter starts, having checked that every step adds one to it.
-FailureOr<int64_t> Update::counterStart(StringRef name) {
-  const onnx::TensorProto* tensor = importer.initializer(name);
-  Tensor start = tensor ? constantTensor(emit, importer.model, *tensor) : Tensor();
-  if (!start) return failure();
-  const onnx::NodeProto* next = form.producer(form.binding(name));
-  bool counts = next && next->op_type() == "Add" && next->input_size() == 2;
-  if (counts) {
-    StringRef other = next->input(0) == name ? next->input(1) : next->input(0);
-    counts = next->input(0) == name || next->input(1) == name;
-    Tensor one;
-    if (const onnx::TensorProto* by = counts ? importer.initializer(other) : nullptr)
-      one = constantTensor(emit, importer.model, *by);
-    else if (const onnx::NodeProto* by = form.producer(other);
-             counts && by && by->op_type() == "Constant" && by->attribute_size() == 1 && by->attribute(0).has_t())
-      one = constantTensor(emit, importer.model, by->attribute(0).t());
-    counts = one && one.count() == 1 && one.constant()->splatValue() == 1;
+  Tensor current = argument;
+  if (!zero) {
+    Tensor first =
+        start.constant()->isSplat() ? constant(start.constant()->splatValue()) : Tensor(block->getArgument(0));
+    current = emit.select(isFirst(), first, current);
   }
-  if (!counts)
-    return error() << "'" << name
-                   << "' is updated, but is neither a state of the parameter's shape nor a counter that adds 1",
-           failure();
-  return int64_t(start.constant()->splatValue());
+  if (!start.isFloat()) wholeNumbers.insert(current.value());
+  return emit.cast(current, start.elementType());
 }
 
-// A counter's value in update t, counted from 1, is its start + t - 1.
-Tensor Update::counter(StringRef name) {
-  auto start = counterStart(name);
-  if (failed(start)) return {};
-  Tensor t = scalar(train::ScalarKind::step, 0);
-  if (*start != 1) t = add(t, constant(double(*start - 1)));
-  return emit.cast(t, elementType(emit.context(), importer.initializer(name)->data_type()));
+// Where a counter starts to which every step adds one; nothing if it is not such a counter.
+std::optional<int64_t> Update::counterStart(StringRef name) {
+  const onnx::TensorProto* tensor = importer.initializer(name);
+  Tensor start = tensor ? importer.initialValue(*tensor) : Tensor();
+  const onnx::NodeProto* next = form.producer(form.binding(name));
+  if (!start || start.count() != 1 || !next || next->op_type() != "Add" || next->input_size() != 2) return std::nullopt;
+  if (next->input(0) != name && next->input(1) != name) return std::nullopt;
+  StringRef other = next->input(0) == name ? next->input(1) : next->input(0);
+  Tensor one;
+  if (!form.binding(other).empty()) return std::nullopt;
+  if (const onnx::TensorProto* by = importer.initializer(other))
+    one = importer.initialValue(*by);
+  else if (const onnx::NodeProto* by = form.producer(other);
+           by && by->op_type() == "Constant" && by->attribute_size() == 1 && by->attribute(0).has_t())
+    one = constantTensor(emit, importer.model, by->attribute(0).t());
+  double first = start.constant()->splatValue();
+  if (!one || one.count() != 1 || one.constant()->splatValue() != 1 || first != std::floor(first)) return std::nullopt;
+  return int64_t(first);
 }
 
 Tensor Update::leaf(StringRef name, const onnx::TensorProto& tensor) {
   if (llvm::is_contained(form.variables(), name))
     return error() << "uses another parameter, '" << name << "'", Tensor();
-  auto count = elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
-  bool scalarShape = count && *count == 1;
+  ArrayRef<int64_t> shape(tensor.dims().data(), tensor.dims().size());
+  bool scalarShape = elementCount(shape) == 1;
   if (!form.binding(name).empty()) {
-    bool whole = ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()) ==
-                 cast<RankedTensorType>(parameter.getType()).getShape();
-    return whole ? state(name, tensor) : counter(name);
+    bool whole = shape == cast<RankedTensorType>(parameter.getType()).getShape();
+    if (!whole && !scalarShape)
+      return error() << "the state '" << name << "' has neither the parameter's shape nor one element", Tensor();
+    auto start = counterStart(name);
+    if (!start) return state(name, tensor);
+    // Its value in update t, counted from 1, is start + t - 1.
+    Tensor t = scalar(train::ScalarKind::step, 0);
+    if (*start != 1) t = add(t, constant(double(*start - 1)));
+    wholeNumbers.insert(t.value());
+    return emit.cast(t, elementType(emit.context(), tensor.data_type()));
   }
-  if (!scalarShape)
+  Tensor value = importer.initialValue(tensor);
+  if (!value) return {};
+  if (!value.constant()->isSplat())
     return error() << "uses the tensor '" << name
-                   << "'; an update may use scalars and states of the parameter's shape only",
+                   << "'; an update may use numbers and states of the parameter's shape only",
            Tensor();
-  return emit.reshape(constantTensor(emit, importer.model, tensor), {});
+  return Constant::splat(RankedTensorType::get({}, value.elementType()), value.constant()->splatValue());
 }
 
 Tensor Update::value(StringRef name, int depth) {
@@ -165,115 +185,98 @@ Tensor Update::value(StringRef name, int depth) {
   return result;
 }
 
-// 1 - rate^T, or its square root, for the counter's value T. It is a step scalar of the update's number t, which is T
-// where the counter starts at 1. Where it starts at 0, 1 - rate^(t-1) = ((1 - rate^t) - (1 - rate)) / rate.
+// 1 - rate^T, or its square root, for the counter's value T. Of a counter that starts at 1 it is a step scalar of the
+// update's number t, which is T; where it starts at 0, 1 - rate^(t-1) = ((1 - rate^t) - (1 - rate)) / rate.
 Tensor Update::biasCorrection(StringRef counterName, double rate, bool root) {
+  auto start = form.binding(counterName).empty() ? std::nullopt : counterStart(counterName);
+  if (start == 1)
+    return Tensor(scalar(root ? train::ScalarKind::sqrt_bias_correction : train::ScalarKind::bias_correction, rate));
   Tensor correction;
-  if (form.binding(counterName).empty()) {
-    Tensor t = value(counterName, 0);
-    if (!t || !t.constant()) return {};
-    correction = constant(1 - std::pow(rate, t.constant()->splatValue()));
-  } else {
-    auto start = counterStart(counterName);
-    if (failed(start)) return {};
-    if (*start == 1)
-      return Tensor(scalar(root ? train::ScalarKind::sqrt_bias_correction : train::ScalarKind::bias_correction, rate));
+  if (start == 0 && rate != 0) {
     correction = emit.binary<train::DivOp>(
         sub(Value(scalar(train::ScalarKind::bias_correction, rate)), constant(1 - rate)), constant(rate));
+  } else {
+    Tensor t = value(counterName, 0);
+    if (!t) return {};
+    correction = sub(constant(1), emit.binary<train::PowOp>(constant(rate), emit.cast(t, f32)));
   }
   return root ? emit.unary<train::SqrtOp>(correction) : correction;
 }
 
-// Adagrad, Adam and Momentum of ai.onnx.preview.training version 1, by their specification.
+// An output of Adagrad, Adam or Momentum.
 Tensor Update::optimizerOutput(const onnx::NodeProto& node, StringRef output, int depth) {
-  StringRef op = node.op_type();
-  int perVariable = op == "Adam" ? 4 : op == "Adagrad" || op == "Momentum" ? 3 : 0;
-  if (!perVariable) return error() << "operator " << node.domain() << "." << op << " is not supported", Tensor();
-  int variables = (node.input_size() - 2) / perVariable, index = 0;
-  if (variables < 1 || node.input_size() != 2 + variables * perVariable ||
-      node.output_size() != variables * (perVariable - 1))
-    return error() << op << " has the wrong number of inputs or outputs", Tensor();
+  if (!optimizerStates(node.op_type()))
+    return error() << "operator " << node.domain() << "." << node.op_type() << " is not supported", Tensor();
+  int variables = optimizerVariables(node), states = optimizerStates(node.op_type()), index = 0;
+  if (!variables) return error() << node.op_type() << " has the wrong number of inputs or outputs", Tensor();
   while (node.output(index) != output) ++index;
-  int which = index % variables, kind = index / variables;
-  auto number = [&](StringRef name, double otherwise) {
-    for (const onnx::AttributeProto& attribute : node.attribute())
-      if (attribute.name() == name) return double(attribute.f());
-    return otherwise;
-  };
+  int which = index % variables;
   auto input = [&](int group) { return value(node.input(2 + group * variables + which), depth + 1); };
   std::string counterName = node.input(1);
-  Tensor rate = value(node.input(0), depth + 1), x = input(0), g = input(1);
-  if (!rate || !x || !g) return {};
-  bool fixed = form.binding(counterName).empty();  // T is a constant
-  int64_t start = 1;
-  if (!fixed) {
-    auto found = counterStart(counterName);
-    if (failed(found)) return {};
-    start = *found;
-    if (start != 0 && start != 1)
-      return error() << "the counter '" << counterName << "' must start at 0 or 1", Tensor();
-  } else {
-    Tensor t = value(counterName, depth + 1);
-    if (!t || !t.constant()) return {};
-    start = t.constant()->splatValue() > 0 ? 1 : 0;
+  OptimizerInputs inputs{value(node.input(0), depth + 1), input(0), input(1), {}};
+  if (!inputs.rate || !inputs.x || !inputs.gradient) return {};
+  for (int s = 0; s < states; ++s) {
+    inputs.states.push_back(input(2 + s));
+    if (!inputs.states.back()) return {};
   }
-  // T > 0 is false in the first update of a counter from 0, or always for a constant 0.
-  auto whenPositive = [&](const Tensor& then, const Tensor& otherwise) {
-    if (start > 0) return then;
-    if (fixed) return otherwise;
-    Tensor first =
-        emit.compare(train::ComparePredicate::gt, Value(scalar(train::ScalarKind::first_step, 0)), constant(0.5));
-    return emit.select(first, otherwise, then);
+  auto start = form.binding(counterName).empty() ? std::nullopt : counterStart(counterName);
+  Counter counter;
+  counter.value = [&] { return emit.cast(value(counterName, depth + 1), f32); };
+  counter.correction = [&](double rate, bool root) { return biasCorrection(counterName, rate, root); };
+  counter.whenPositive = [&](const Tensor& then, const Tensor& otherwise) {
+    if (start && *start > 0) return then;
+    // Of a counter from 0 only the first value is not positive.
+    if (start == 0) return emit.select(isFirst(), otherwise, then);
+    Tensor t = counter.value();
+    if (t && t.constant()) return t.constant()->splatValue() > 0 ? then : otherwise;
+    return emit.select(emit.compare(train::ComparePredicate::gt, t, constant(0)), then, otherwise);
   };
-  double decay = number("norm_coefficient", 0);
-  if (decay != 0) g = add(mul(constant(decay), x), g);
+  SmallVector<Tensor> results = optimizerStep(emit, node, inputs, counter);
+  if (results.empty()) return {};
+  for (int k = 0; k <= states; ++k)
+    scope.values[node.output(k * variables + which)] = GraphValue{results[k], std::nullopt};
+  return results[index / variables];
+}
 
-  if (op == "Momentum") {
-    double alpha = number("alpha", 0), beta = number("beta", 0);
-    Tensor adjusted = whenPositive(constant(beta), constant(1));
-    Tensor v = add(mul(constant(alpha), input(2)), mul(adjusted, g));
-    if (kind == 1) return v;
-    auto isMode = [](const onnx::AttributeProto& a) { return a.name() == "mode" && a.s() == "nesterov"; };
-    Tensor step = llvm::any_of(node.attribute(), isMode) ? add(g, mul(constant(alpha), v)) : v;
-    return sub(x, mul(rate, step));
-  }
-  double epsilon = number("epsilon", 1e-6f);
-  if (op == "Adagrad") {
-    Tensor h = add(input(2), mul(g, g));
-    if (kind == 1) return h;
-    double decayFactor = number("decay_factor", 0);
-    if (decayFactor != 0) {
-      Tensor t = emit.cast(value(counterName, depth + 1), f32);
-      rate = emit.binary<train::DivOp>(rate, add(constant(1), mul(t, constant(decayFactor))));
+// Whole numbers, such as a count of steps, are computed in f32, which is exact up to 2^24.
+LogicalResult Update::integersToFloats() {
+  auto isInteger = [](Value v) {
+    Type element = cast<RankedTensorType>(v.getType()).getElementType();
+    return element.isInteger(32) || element.isInteger(64);
+  };
+  for (Operation& op : llvm::make_early_inc_range(*block)) {
+    if (op.getNumResults() != 1) continue;
+    Value result = op.getResult(0);
+    if (auto cast = dyn_cast<train::CastOp>(op)) {
+      Value operand = cast.getOperand();
+      if (operand.getType() == result.getType() || wholeNumbers.contains(operand)) {
+        if (!isInteger(result) && operand.getType() != result.getType()) continue;
+        result.replaceAllUsesWith(operand);
+        cast.erase();
+        continue;
+      }
+      if (isInteger(result) && operand.getType() == scalarType)
+        return error() << "converts a number to an integer, which is not supported";
     }
-    Tensor root = add(emit.unary<train::SqrtOp>(h), constant(epsilon));
-    return sub(x, emit.binary<train::DivOp>(mul(rate, g), root));
+    if (!isInteger(result)) continue;
+    if (auto constant = dyn_cast<train::ConstantOp>(op)) {
+      auto data = cast<DenseElementsAttr>(constant.getValue());
+      constant.setValueAttr(DenseElementsAttr::get(scalarType, float(data.getSplatValue<APInt>().getSExtValue())));
+    } else if (!isa<train::AddOp, train::SubOp, train::MulOp, train::NegOp, train::MinOp, train::MaxOp, train::SelectOp,
+                    train::CastOp>(op)) {
+      return error() << "computes integers by " << op.getName() << ", which is not supported";
+    }
+    result.setType(scalarType);
+    wholeNumbers.insert(result);
   }
-  double alpha = number("alpha", 0.9f), beta = number("beta", 0.999f), post = number("norm_coefficient_post", 0);
-  Tensor v = add(mul(constant(alpha), input(2)), mul(constant(1 - alpha), g));
-  if (kind == 1) return v;
-  Tensor h = add(mul(constant(beta), input(3)), mul(constant(1 - beta), mul(g, g)));
-  if (kind == 2) return h;
-  Tensor corrected = rate;
-  if (start > 0 || !fixed) {
-    Tensor second = biasCorrection(counterName, beta, true), first = biasCorrection(counterName, alpha, false);
-    corrected = whenPositive(emit.binary<train::DivOp>(mul(rate, second), first), rate);
-  }
-  Tensor root = add(emit.unary<train::SqrtOp>(h), constant(epsilon));
-  Tensor updated = sub(x, emit.binary<train::DivOp>(mul(corrected, v), root));
-  return post != 0 ? mul(constant(1 - post), updated) : updated;
+  return success();
 }
 
 // Constants become step scalars: a constant op would be hoisted out of the region by the canonicalizer.
 LogicalResult Update::constantsToScalars() {
-  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(*block))) {
-    // An integer counter that is only converted back to f32 was never an integer.
-    if (auto cast = dyn_cast<train::CastOp>(op))
-      if (auto inner = cast.getOperand().getDefiningOp<train::CastOp>();
-          inner && inner.getOperand().getType() == cast.getType())
-        cast.getResult().replaceAllUsesWith(inner.getOperand());
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(*block)))
     if (op.use_empty() && !isa<train::YieldOp>(op)) op.erase();
-  }
+  if (failed(integersToFloats())) return failure();
   for (Operation& op : llvm::make_early_inc_range(*block)) {
     if (auto constant = dyn_cast<train::ConstantOp>(op)) {
       auto data = dyn_cast<DenseElementsAttr>(constant.getValue());
@@ -293,7 +296,7 @@ LogicalResult Update::constantsToScalars() {
   return success();
 }
 
-OwningOpRef<train::OptimizerOp> Update::build() {
+OwningOpRef<train::OptimizerOp> Update::build(ArrayRef<std::string> followers) {
   if (cast<RankedTensorType>(parameter.getType()).getElementType() != f32)
     return error() << "only parameters of type FLOAT are supported", nullptr;
   OpBuilder::InsertionGuard guard(importer.builder);
@@ -309,7 +312,7 @@ OwningOpRef<train::OptimizerOp> Update::build() {
   emit.enter(parameter.getLoc(), ("training_info: the update of '" + variable + "'"));
   scope.values[variable] = GraphValue{Tensor(block->addArgument(scalarType, parameter.getLoc())), std::nullopt};
   Value gradient = block->addArgument(scalarType, parameter.getLoc());
-  for (const onnx::NodeProto& node : form.algorithm().node())
+  for (const onnx::NodeProto& node : form.nodes())
     for (const std::string& output : node.output())
       if (form.gradientOf(output) == variable) scope.values[output] = GraphValue{Tensor(gradient), std::nullopt};
 
@@ -317,11 +320,13 @@ OwningOpRef<train::OptimizerOp> Update::build() {
   Tensor updated = value(form.binding(variable), 0);
   if (!updated) return nullptr;
   results.push_back(emit.materialize(updated));
+  for (const std::string& follower : followers)
+    if (!value(follower, 0)) return nullptr;
   // The next value of a state may use another state: the list grows.
   for (size_t i = 0; i < states.size(); ++i) {
     Tensor next = value(form.binding(states[i].first), 0);
     if (!next) return nullptr;
-    results.push_back(emit.materialize(next));
+    results.push_back(emit.materialize(emit.cast(next, f32)));
   }
   OperationState yield(parameter.getLoc(), train::YieldOp::getOperationName());
   yield.addOperands(results);
@@ -343,6 +348,18 @@ OwningOpRef<train::OptimizerOp> Update::build() {
 LogicalResult emitOptimizers(Importer& importer, const TrainingForm& form, ModuleOp module) {
   llvm::StringMap<StringAttr> known;  // the text of an optimizer to its name
   OpBuilder::InsertionGuard guard(importer.builder);
+  // What else is updated belongs to the parameter that it is computed from.
+  llvm::StringMap<std::vector<std::string>> followers;
+  for (const std::string& name : form.others()) {
+    const onnx::TensorProto* tensor = importer.initializer(name);
+    std::vector<std::string> variables = form.variablesOf(form.binding(name));
+    if (variables.empty() || !tensor) continue;  // a counter, perhaps: updates that use it find it
+    if (variables.size() > 1)
+      return emitError(importer.model.location())
+             << "training_info: the update of '" << name << "' uses several parameters, '" << variables[0] << "' and '"
+             << variables[1] << "', which is not supported";
+    followers[variables[0]].push_back(name);
+  }
   for (auto parameter : llvm::make_early_inc_range(module.getOps<train::ParameterOp>())) {
     if (!parameter.getTrainable()) continue;
     StringRef variable = parameter.getSymName();
@@ -350,7 +367,7 @@ LogicalResult emitOptimizers(Importer& importer, const TrainingForm& form, Modul
       return emitError(parameter.getLoc()) << "training_info: '" << variable
                                            << "' was folded or merged by the exporter; "
                                               "give --loss and --optimizer to train the graph alone";
-    OwningOpRef<train::OptimizerOp> op = Update(importer, form, parameter, variable).build();
+    OwningOpRef<train::OptimizerOp> op = Update(importer, form, parameter, variable).build(followers[variable]);
     if (!op) return failure();
     std::string text;
     llvm::raw_string_ostream stream(text);

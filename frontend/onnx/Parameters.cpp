@@ -11,7 +11,7 @@ namespace {
 constexpr StringRef kSignatureKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr StringRef kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr StringRef kNameScopes = "pkg.torch.onnx.name_scopes";
-constexpr StringRef kFxNode = "pkg.torch.onnx.fx_node";
+constexpr StringRef kStatistics = "running statistics";
 
 bool isFloat(const onnx::TensorProto& tensor) {
   switch (tensor.data_type()) {
@@ -66,6 +66,31 @@ bool endsLikeParameter(StringRef name) {
   return name.contains('.') && (name.ends_with("weight") || name.ends_with("bias"));
 }
 
+bool isBatchNorm(const onnx::NodeProto* node) {
+  return node->op_type() == "BatchNormalization";
+}
+
+void makeStatistics(ParameterRole& role) {
+  role.parameter = true;
+  role.trainable = false;
+  role.reason = kStatistics;
+}
+
+// Whether models give this name to what they compute once and do not train.
+bool namesBuffer(StringRef name) {
+  StringRef leaf = name.rsplit('.').second;
+  return leaf.ends_with("_ids") || leaf.ends_with("_index") || leaf.contains("mask") || leaf.contains("inv_freq") ||
+         leaf.starts_with("running_") || leaf.starts_with("lifted_tensor");
+}
+
+// Whether a folded value, by its name, has its source's elements in their order: "unsqueeze_3". "val_7" says nothing.
+bool namesView(StringRef value, bool unknown) {
+  StringRef op = value.rtrim("0123456789").rtrim('_');
+  if (op == "val") return unknown;
+  return llvm::is_contained({"unsqueeze", "squeeze", "view", "_unsafe_view", "reshape", "clone", "contiguous", "alias"},
+                            op);
+}
+
 std::string listed(ArrayRef<std::string> names) {
   std::string text = "'" + names[0] + "'";
   if (names.size() > 1) text += " and " + std::to_string(names.size() - 1) + " more";
@@ -90,6 +115,7 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
   // Named initializers first: a folded constant may be a view of one.
   SmallVector<const onnx::TensorProto*> anonymous;
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    tensors[tensor.name()] = &tensor;
     ParameterRole& role = roles[tensor.name()];
     role.name = tensor.name();
     role.shape.assign(tensor.dims().begin(), tensor.dims().end());
@@ -102,12 +128,18 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
       role.parameter = role.trainable = true;
     else if (!kind.empty())
       role.reason = "a buffer of the module";
-    else {
+    else if (isFoldedNorm(tensor)) {
+      role.parameter = role.trainable = true;
+      role.reason = "folded with a BatchNormalization";
+    } else {
       role.reason = "a constant of the exporter";
       anonymous.push_back(&tensor);
     }
     if (role.parameter) owner[role.name] = tensor.name();
+    // TorchScript's exporter renames what it folded.
+    if (isFoldedNorm(tensor) || tensor.name().starts_with("onnx::Conv_")) norms.push_back(tensor.name());
   }
+  findStatistics();
   for (const onnx::TensorProto* tensor : anonymous) isFoldedParameter(model, *tensor, roles[tensor->name()]);
   if (optimizedExport)
     for (const onnx::TensorProto& tensor : model.graph().initializer()) unmerge(model, tensor);
@@ -117,35 +149,77 @@ LogicalResult Parameters::analyse(const Model& model, const std::vector<const on
                                   << (folded.size() == 1 ? " parameter" : " parameters") << " into constants ("
                                   << listed(folded) << "); they are trained as folded. Export with optimize=False to "
                                   << "keep every parameter";
+  if (!lost.empty())
+    emitWarning(model.location())
+        << "the exporter's optimizer folded arithmetic on parameters into constants, which are "
+        << "not trained: " << listed(lost) << ". Export with optimize=False to train them";
   if (!split.empty())
     emitWarning(model.location()) << "the exporter's optimizer merged parameters of equal value; " << listed(split)
                                   << " recovered. Biases of zero it dropped cannot be: export with optimize=False";
+  if (!norms.empty())
+    emitWarning(model.location()) << "the exporter folded BatchNormalization into the weights before it ("
+                                  << listed(norms) << "): its scale, bias and statistics are gone, and what was folded "
+                                  << "is trained instead. Export with optimize=False, or, with dynamo=False, with "
+                                  << "training=torch.onnx.TrainingMode.TRAINING and do_constant_folding=False";
   return applyPatterns(model, options);
 }
 
-// A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1.
+// PyTorch's optimizer leaves the name of the weight, drops its metadata, and gives the product the norm's own.
+bool Parameters::isFoldedNorm(const onnx::TensorProto& tensor) const {
+  auto it = uses.find(tensor.name());
+  return it != uses.end() && llvm::any_of(it->second, [](const Use& use) {
+           StringRef op = use.node->op_type();
+           return use.operand > 0 && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul") &&
+                  Model::metadata(use.node->metadata_props(), kFxNode).contains("batch_norm");
+         });
+}
+
+// Running statistics are state whatever their metadata say.
+void Parameters::findStatistics() {
+  for (auto& entry : uses)
+    if (llvm::all_of(entry.second, [](const Use& use) { return isBatchNorm(use.node) && use.operand >= 3; }))
+      makeStatistics(roles[entry.first()]);
+}
+
+// A constant folded from exactly one parameter is that parameter, perhaps transposed or with a leading dimension of 1,
+// or rows of it. Whatever else was computed of parameters is lost to training.
 bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) {
   SmallVector<StringRef> sources = pythonList(model.valueMetadata(tensor.name(), kFoldedFrom));
   ArrayRef<Use> users = uses[tensor.name()];
-  StringRef name;
-  int named = 0;
+  SmallVector<StringRef> names;
+  const bool view = namesView(tensor.name(), false) &&
+                    llvm::all_of(sources, [](StringRef s) { return s.contains('.') || namesView(s, true); });
+  bool certain = true;
   for (StringRef source : sources) {
     if (!source.contains('.')) continue;  // a value of the graph
-    ++named;
     bool evident = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'p', source); });
     bool buffer = llvm::any_of(users, [&](const Use& use) { return mentions(*use.node, 'b', source); });
-    if (evident || (!buffer && endsLikeParameter(source))) name = source;
+    if (!evident && (buffer || namesBuffer(source))) continue;
+    names.push_back(source);
+    certain &= view || evident || endsLikeParameter(source);
   }
-  if (named != 1 || name.empty() || role.shape.empty()) return false;
+  if (names.empty() || users.empty()) return false;
+  const ParameterRole constant = role;
+  auto isLost = [&] {
+    lost.push_back((names.front() + "' in '" + tensor.name()).str());
+    role = constant;
+    role.reason = "computed from '" + names.front().str() + "' by the exporter's optimizer";
+    return false;
+  };
+  // What several folded nodes made of a matrix is known only for the rows of an embedding, by the name of its value.
+  const bool alone = sources.size() == 1, lookUp = !alone && StringRef(tensor.name()).starts_with("embedding");
+  const bool vector = llvm::count_if(role.shape, [](int64_t size) { return size != 1; }) <= 1;
+  if (names.size() != 1 || !certain || role.shape.empty() || (!alone && !lookUp && !vector && !view)) return isLost();
+  StringRef name = names.front();
   role.parameter = role.trainable = true;
   role.name = name.str();
   role.reason = "folded into '" + tensor.name() + "'";
-  bool alone = sources.size() == 1;
 
-  // A table of which all rows were gathered for a batch of one: the table itself.
+  // Rows for a batch of one.
   if (!alone)
     while (role.shape.size() > 2 && role.shape.front() == 1) role.shape.erase(role.shape.begin());
-  if (!alone) role.reason += ", the rows that the model uses";
+  if (lookUp) role.reason += ", the rows that the model uses";
+  if (lookUp && !findRows(model, tensor, role)) return isLost();
 
   // The only unary fold that can be recognised at a matrix product's right side is a transposed Linear weight.
   bool product =
@@ -160,18 +234,16 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   if (product) role.permutation = SmallVector<int64_t>{1, 0};
 
   auto [it, fresh] = owner.try_emplace(role.name, tensor.name());
-  if (!fresh) {
+  if (!fresh && role.holder) {
+    role.reason = "tied again: rows folded into '" + tensor.name() + "'";
+  } else if (!fresh) {
     // Its original is still there: a tie that folding broke.
     const ParameterRole& original = roles[it->second];
     role.viewTransposed = product && !original.permutation;
     SmallVector<int64_t> shape = role.shape;
     if (role.viewTransposed) std::swap(shape[0], shape[1]);
     role.permutation = original.permutation;
-    if (shape != original.shape) {
-      role = ParameterRole();
-      role.reason = "a constant of the exporter";
-      return false;
-    }
+    if (shape != original.shape) return isLost();
     role.shape = shape;
     role.reason = "tied again: folded into '" + tensor.name() + "'";
   }
@@ -179,21 +251,64 @@ bool Parameters::isFoldedParameter(const Model& model, const onnx::TensorProto& 
   return true;
 }
 
+// Which row of the parameter each row of a folded look-up is. Equal rows are one row, looked up several times: rows of
+// random weights differ, while rows of zeros may merely start equal. Where the table itself, or an earlier look-up in
+// it, is there, its rows are looked for.
+bool Parameters::findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const {
+  auto held = owner.find(role.name);
+  const onnx::TensorProto* holder = held == owner.end() ? nullptr : tensors.lookup(held->second);
+  auto bytes = model.bytes(tensor);
+  // Without their bytes (a graph alone), rows are taken to differ.
+  if (!bytes || role.shape.size() < 2) return !holder && role.shape.size() >= 2;
+  const int64_t columns = role.shape.back();
+  int64_t count = 1;
+  for (int64_t size : ArrayRef<int64_t>(role.shape).drop_back()) count *= size;
+  if (count == 0 || columns == 0) return false;
+  const size_t size = bytes->getBufferSize() / count;
+  llvm::DenseMap<StringRef, int64_t> known;
+  std::unique_ptr<llvm::MemoryBuffer> table;
+  if (holder) {
+    const ParameterRole& original = roles.find(held->second)->second;
+    table = model.bytes(*holder);
+    if (!table || original.rows || original.permutation || original.shape.size() != 2 || original.shape[1] != columns ||
+        holder->data_type() != tensor.data_type())
+      return false;
+    for (int64_t i = 0; i < original.shape[0]; ++i) known.try_emplace(table->getBuffer().substr(i * size, size), i);
+    role.shape = original.shape;
+  }
+  SmallVector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    auto [it, fresh] = known.try_emplace(bytes->getBuffer().substr(i * size, size), int64_t(known.size()));
+    StringRef row = it->first;
+    if (fresh ? bool(holder) : row.drop_front(size / columns) == row.drop_back(size / columns)) return false;
+    rows.push_back(it->second);
+  }
+  role.holder = holder;
+  if (!holder) role.shape = {int64_t(known.size()), columns};
+  if (holder || int64_t(known.size()) < count) role.rows = std::move(rows);
+  return true;
+}
+
 // Parameters that merely start equal (norm scales of one, biases of zero) were merged into one initializer, whose users
-// then belong to different modules. Matrices are left alone: random ones are equal only where the model ties them.
+// then belong to different modules, or are different operands of a batch norm. Matrices are left alone: random ones are
+// equal only where the model ties them.
 void Parameters::unmerge(const Model& model, const onnx::TensorProto& tensor) {
   const ParameterRole& role = roles[tensor.name()];
   ArrayRef<Use> users = uses[tensor.name()];
   if (!role.parameter || role.shape.size() != 1 || users.size() < 2) return;
   auto [own, leaf] = StringRef(role.name).rsplit('.');
   for (const Use& use : users) {
-    StringRef module = moduleOf(*use.node);
-    if (module.empty() || leaf.empty() || module == own) continue;
+    const bool norm = isBatchNorm(use.node) && use.operand > 0;
+    constexpr StringRef kLeaves[] = {"", "weight", "bias", "running_mean", "running_var"};
+    StringRef module = moduleOf(*use.node), part = norm ? kLeaves[std::min(use.operand, 4)] : leaf;
+    if (module.empty() || leaf.empty() || (module == own && part == leaf)) continue;
     ParameterRole other = role;
-    other.name = (module + "." + leaf).str();
+    other.name = (module + "." + part).str();
     other.reason = "un-merged from '" + tensor.name() + "'";
+    if (norm && use.operand >= 3) makeStatistics(other);
+    if (norm && use.operand < 3) other.trainable = true;
     if (owner.try_emplace(other.name, tensor.name()).second) split.push_back(other.name);
-    unmerged[use.node][tensor.name()] = other;
+    unmerged[{use.node, use.operand}] = other;
   }
 }
 
@@ -217,6 +332,11 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   };
   auto apply = [&](ParameterRole& role) {
     if (role.reason == "integers") return;
+    if (role.reason == kStatistics) {  // known by name, but never trained
+      matches(train, role.name, 0);
+      matches(freeze, role.name, train.size());
+      return;
+    }
     if (!train.empty()) {
       bool chosen = matches(train, role.name, 0);
       if (!chosen && role.trainable) role.reason = "not named by --train";
@@ -229,8 +349,7 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
     }
   };
   for (auto& entry : roles) apply(entry.second);
-  for (auto& [user, entries] : unmerged)
-    for (auto& entry : entries) apply(entry.second);
+  for (auto& entry : unmerged) apply(entry.second);
   for (auto [i, hit] : llvm::enumerate(used))
     if (!hit)
       return emitError(model.location()) << (i < train.size() ? "--train '" : "--freeze '")
@@ -239,9 +358,8 @@ LogicalResult Parameters::applyPatterns(const Model& model, const ImportOptions&
   return success();
 }
 
-const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user) const {
-  if (auto it = unmerged.find(user); user && it != unmerged.end())
-    if (auto entry = it->second.find(tensor.name()); entry != it->second.end()) return entry->second;
+const ParameterRole& Parameters::role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const {
+  if (auto it = unmerged.find({user, operand}); user && it != unmerged.end()) return it->second;
   static const ParameterRole constant;  // an initializer of the training algorithm
   auto it = roles.find(tensor.name());
   return it == roles.end() ? constant : it->second;

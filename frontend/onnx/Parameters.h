@@ -24,6 +24,10 @@ struct ParameterRole {
   std::optional<llvm::SmallVector<int64_t>> permutation;
   // The graph sees the transposed parameter: its tie to an initializer that was not folded is restored.
   bool viewTransposed = false;
+  // Set where the exporter folded a look-up of rows: row i of the initializer, a matrix, is the parameter's rows[i].
+  std::optional<llvm::SmallVector<int64_t>> rows;
+  // The initializer that holds the parameter, where that is another one.
+  const onnx::TensorProto* holder = nullptr;
 };
 
 // Decides from the exporter's metadata (see docs/onnx.md), or, where there is none, from types and ranks alone.
@@ -34,8 +38,10 @@ class Parameters {
                               const llvm::StringMap<const onnx::TensorProto*>& initializers,
                               const ImportOptions& options);
 
-  // The role of an initializer as one of its users sees it (merged initializers differ by user).
-  const ParameterRole& role(const onnx::TensorProto& tensor, const onnx::NodeProto* user) const;
+  // The role of an initializer as one operand of a node sees it (merged initializers differ by use).
+  const ParameterRole& role(const onnx::TensorProto& tensor, const onnx::NodeProto* user, int operand) const;
+
+  bool isUsed(const onnx::TensorProto& tensor) const { return uses.contains(tensor.name()); }
 
   // Restricts training to these names, as a Gradient operator's `xs` do.
   void trainOnly(llvm::ArrayRef<std::string> names);
@@ -45,16 +51,23 @@ class Parameters {
     const onnx::NodeProto* node;
     int operand;
   };
+  bool isFoldedNorm(const onnx::TensorProto& tensor) const;
+  void findStatistics();
   bool isFoldedParameter(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role);
+  bool findRows(const Model& model, const onnx::TensorProto& tensor, ParameterRole& role) const;
   void unmerge(const Model& model, const onnx::TensorProto& tensor);
   mlir::LogicalResult applyPatterns(const Model& model, const ImportOptions& options);
 
   llvm::StringMap<llvm::SmallVector<Use, 2>> uses;
-  llvm::StringMap<ParameterRole> roles;                                             // by initializer
-  llvm::DenseMap<const onnx::NodeProto*, llvm::StringMap<ParameterRole>> unmerged;  // by user and initializer
-  llvm::StringMap<std::string> owner;      // parameter's name to its initializer
-  std::vector<std::string> folded, split;  // for the warnings
+  llvm::StringMap<ParameterRole> roles;                                            // by initializer
+  llvm::DenseMap<std::pair<const onnx::NodeProto*, int>, ParameterRole> unmerged;  // by use
+  llvm::StringMap<std::string> owner;  // parameter's name to its initializer
+  llvm::StringMap<const onnx::TensorProto*> tensors;
+  std::vector<std::string> folded, lost, split, norms;  // for the warnings
   bool optimizedExport = false;
 };
+
+// Warns of what exporters change without a word, with the option that avoids it.
+void warnOfTraps(const Model& model, llvm::ArrayRef<const onnx::NodeProto*> nodes, const Parameters& parameters);
 
 }  // namespace sheaf::frontend

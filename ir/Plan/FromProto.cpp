@@ -2,6 +2,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -84,19 +85,26 @@ void Reader::header(ProgramOp program) {
   if (plan.has_training()) {
     const plan::Training& training = plan.training();
     MLIRContext* context = builder.getContext();
-    program->setAttr("training",
-                     builder.getDictionaryAttr({
-                         builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
-                         builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
-                         builder.getNamedAttr("schedule", ScheduleKindAttr::get(context, training.schedule().kind())),
-                         builder.getNamedAttr("warmup", builder.getI64IntegerAttr(training.schedule().warmup())),
-                         builder.getNamedAttr("steps", builder.getI64IntegerAttr(training.schedule().steps())),
-                         builder.getNamedAttr("min", builder.getF64FloatAttr(training.schedule().min())),
-                         builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
-                         builder.getNamedAttr("on_nan", OnNanAttr::get(context, training.on_nan())),
-                         builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
-                         builder.getNamedAttr("reduce_order", ReduceOrderAttr::get(context, training.reduce_order())),
-                     }));
+    SmallVector<Attribute> groups;
+    for (const plan::ParameterGroup& group : training.groups()) {
+      NamedAttrList entry;
+      entry.set("name", builder.getStringAttr(group.name()));
+      entry.set("settings", builder.getStringAttr(group.settings()));
+      if (group.has_learning_rate()) entry.set("learning_rate", builder.getF64FloatAttr(group.learning_rate()));
+      groups.push_back(entry.getDictionary(context));
+    }
+    program->setAttr(
+        "training",
+        builder.getDictionaryAttr({
+            builder.getNamedAttr("groups", builder.getArrayAttr(groups)),
+            builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
+            builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
+            builder.getNamedAttr("schedule", builder.getStringAttr(plan::scheduleText(training.schedule()))),
+            builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
+            builder.getNamedAttr("on_nan", OnNanAttr::get(context, training.on_nan())),
+            builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
+            builder.getNamedAttr("reduce_order", ReduceOrderAttr::get(context, training.reduce_order())),
+        }));
   }
 }
 
@@ -114,7 +122,7 @@ void Reader::declarations() {
     }
     BucketOp::create(builder, loc, b.name(), b.type(), int64_t(b.elements()), buffers[b.parameter_buffer()],
                      b.parameters_sharded(), states, builder.getArrayAttr(names), b.states_sharded(), b.trainable(),
-                     b.master(), typeOrNone(b.gradient_type()));
+                     b.master(), typeOrNone(b.gradient_type()), b.group());
   }
   for (const plan::Parameter& p : plan.parameters())
     ParameterOp::create(builder, loc, p.name(), p.type(), list(p.shape()), list(p.permutation()), p.trainable(),
@@ -125,7 +133,8 @@ void Reader::declarations() {
     InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask());
   for (const plan::Output& o : plan.outputs())
     OutputOp::create(builder, loc, o.name(), o.type(), list(o.shape()), int64_t(o.axis()), int64_t(o.blocks()));
-  for (const plan::StepScalar& s : plan.scalars()) ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()));
+  for (const plan::StepScalar& s : plan.scalars())
+    ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()), s.group());
   for (const plan::KernelImage& i : plan.images()) {
     SmallVector<int64_t> offsets, grids, threads;
     for (const plan::KernelEntry& entry : i.entries()) {

@@ -45,9 +45,6 @@ def Plan_ScalarKind : Plan_Word<"StepScalar_Kind", "how a step scalar is compute
   let mnemonic = "scalar_kind";
 }
 // Of the program's dictionary `training`.
-def Plan_ScheduleKind : Plan_Word<"Schedule_Kind", "a learning rate's schedule", "ScheduleKind"> {
-  let mnemonic = "schedule";
-}
 def Plan_OnNan : Plan_Word<"Training_OnNan", "what a gradient norm that is not finite does", "OnNan"> {
   let mnemonic = "on_nan";
 }
@@ -80,10 +77,10 @@ def Plan_BucketOp : Plan_Op<"bucket"> {
   let summary = "a flat array of parameters and its optimizer states";
   let arguments = (ins StrAttr:$name, Plan_ElementType:$type, I64Attr:$elements, Plan_BufferType:$parameters,
       UnitAttr:$parameters_sharded, Variadic<Plan_BufferType>:$states, StrArrayAttr:$state_names, UnitAttr:$states_sharded,
-      UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<Plan_ElementType>:$gradient_type);
+      UnitAttr:$trainable, UnitAttr:$master, OptionalAttr<Plan_ElementType>:$gradient_type, DefaultValuedAttr<I64Attr, "0">:$group);
   let assemblyFormat = [{ $name `` $type `elements` $elements `parameters` $parameters (`sharded` $parameters_sharded^)?
       `states` `(` $states `)` $state_names (`states_sharded` $states_sharded^)? (`trainable` $trainable^)? (`master` $master^)?
-      (`gradients` `` $gradient_type^)? attr-dict }];
+      (`gradients` `` $gradient_type^)? (`group` $group^)? attr-dict }];
 }
 
 def Plan_ParameterOp : Plan_Op<"parameter"> {
@@ -118,8 +115,8 @@ def Plan_OutputOp : Plan_Op<"output"> {
 
 def Plan_ScalarOp : Plan_Op<"scalar"> {
   let summary = "a step scalar; plan.proto's StepScalar says how each kind is computed";
-  let arguments = (ins Plan_ScalarKind:$kind, F64Attr:$value);
-  let assemblyFormat = "`` $kind $value attr-dict";
+  let arguments = (ins Plan_ScalarKind:$kind, F64Attr:$value, DefaultValuedAttr<I64Attr, "0">:$group);
+  let assemblyFormat = "`` $kind $value (`group` $group^)? attr-dict";
 }
 
 def Plan_ImageOp : Plan_Op<"image"> {

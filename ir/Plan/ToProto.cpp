@@ -2,6 +2,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "runtime/plan/DigestTable.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 
 using namespace mlir;
@@ -86,6 +87,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_trainable(b.getTrainable());
         out->set_master(b.getMaster());
         if (b.getGradientType()) out->set_gradient_type(*b.getGradientType());
+        out->set_group(static_cast<uint32_t>(b.getGroup()));
         return success();
       })
       .Case([&](ParameterOp p) {
@@ -129,6 +131,7 @@ LogicalResult Writer::declaration(Operation* op) {
         plan::StepScalar* out = plan.add_scalars();
         out->set_kind(s.getKind());
         out->set_value(s.getValue().convertToDouble());
+        out->set_group(static_cast<uint32_t>(s.getGroup()));
         return success();
       })
       .Case([&](ImageOp i) {
@@ -327,14 +330,21 @@ LogicalResult Writer::header(ProgramOp program) {
       if (auto attribute = training.getAs<Attr>(name)) return attribute.getValue();
       return program.emitError() << "training: '" << name << "' must be #plan<" << Attr::getMnemonic() << " WORD>";
     };
-    auto schedule = word.operator()<ScheduleKindAttr>("schedule");
     auto onNan = word.operator()<OnNanAttr>("on_nan");
     auto order = word.operator()<ReduceOrderAttr>("reduce_order");
-    if (failed(schedule) || failed(onNan) || failed(order)) return failure();
-    to->mutable_schedule()->set_kind(*schedule);
-    to->mutable_schedule()->set_warmup(whole(training, "warmup"));
-    to->mutable_schedule()->set_steps(whole(training, "steps"));
-    to->mutable_schedule()->set_min(real(training, "min"));
+    if (failed(onNan) || failed(order)) return failure();
+    if (training.contains("schedule")) {
+      Expected<plan::Schedule> schedule = plan::parseSchedule(text(training, "schedule"));
+      if (!schedule.ok()) return program.emitError() << "training: " << schedule.status().message();
+      *to->mutable_schedule() = std::move(*schedule);
+    }
+    if (auto groups = training.getAs<ArrayAttr>("groups"))
+      for (auto entry : groups.getAsRange<DictionaryAttr>()) {
+        plan::ParameterGroup* group = to->add_groups();
+        group->set_name(text(entry, "name"));
+        group->set_settings(text(entry, "settings"));
+        if (entry.contains("learning_rate")) group->set_learning_rate(real(entry, "learning_rate"));
+      }
     to->set_clip_norm(real(training, "clip_norm"));
     to->set_on_nan(*onNan);
     to->set_seed(whole(training, "seed"));

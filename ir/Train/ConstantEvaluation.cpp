@@ -76,7 +76,8 @@ ConstantEvaluation::ConstantEvaluation(Operation* op, ArrayRef<Constant> operand
     own[d] = true;
   };
   whole = !llvm::TypeSwitch<Operation*, bool>(op)
-               .Case<IotaOp, ConcatOp, CumSumOp>([&](auto o) { return looksAlong(o.getAxis()), true; })
+               .Case<IotaOp, ConcatOp, CumSumOp, TopKOp, GatherElementsOp>(
+                   [&](auto o) { return looksAlong(o.getAxis()), true; })
                .Case<ReverseOp, ReduceOp>([&](auto o) {
                  for (int64_t axis : o.getAxes()) looksAlong(axis);
                  return true;

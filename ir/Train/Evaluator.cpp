@@ -185,6 +185,7 @@ FailureOr<std::vector<Tensor>> RegionEvaluator::evaluateWith(Operation* op, eval
   if (!outcome) outcome = evaluateShape(op, operands, results);
   if (!outcome) outcome = evaluateIndexing(op, operands, results);
   if (!outcome) outcome = evaluateComposite(op, operands, results, options);
+  if (!outcome) outcome = evaluateBatchNorm(op, operands, results, options);
   if (!outcome) outcome = evaluateAttention(op, operands, results);
   if (!outcome) outcome = evaluateWindowed(op, operands, results);
   if (!outcome) return op->emitOpError("has no value that the evaluator knows");

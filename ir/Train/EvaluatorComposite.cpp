@@ -1,4 +1,4 @@
-// Softmax, norms, cross entropy, dropout, and the sum over ranks.
+// Softmax, norms, cross entropy, dropout, random numbers, and the sum over ranks.
 #include <algorithm>
 #include <cmath>
 
@@ -70,16 +70,25 @@ LogicalResult crossEntropy(CrossEntropyOp op, const Tensor& logits, const Tensor
   return success();
 }
 
+// The random word of a local element of a tensor of `size` elements a rank.
+uint32_t randomWord(int64_t node, int64_t e, int64_t size, const EvaluatorOptions& options) {
+  uint64_t element = uint64_t(options.rank) * uint64_t(size) + uint64_t(e);
+  return philox(options.seed, element / 4, uint32_t(node), uint32_t(options.step))[element % 4];
+}
+
 LogicalResult dropout(DropoutOp op, const Tensor& x, Tensor& out, const EvaluatorOptions& options) {
   double ratio = op.getRatio().convertToDouble();
   if (!(ratio >= 0 && ratio <= 1)) return op.emitOpError("drops a share that is not between 0 and 1");
-  uint64_t first = uint64_t(options.rank) * uint64_t(x.size());
   for (int64_t e = 0; e < x.size(); ++e) {
-    uint64_t element = first + uint64_t(e);
-    uint32_t word = philox(options.seed, element / 4, uint32_t(op.getNode()), uint32_t(options.step))[element % 4];
-    bool keep = double(word) >= ratio * 4294967296.0;
+    bool keep = double(randomWord(op.getNode(), e, x.size(), options)) >= ratio * 4294967296.0;
     out.f[e] = keep ? x.f[e] * (1 / (1 - ratio)) : 0;
   }
+  return success();
+}
+
+LogicalResult randomUniform(RandomUniformOp op, Tensor& out, const EvaluatorOptions& options) {
+  for (int64_t e = 0; e < out.size(); ++e)
+    out.f[e] = (double(randomWord(op.getNode(), e, out.size(), options) >> 9) + 0.5) / double(1 << 23);
   return success();
 }
 
@@ -99,6 +108,7 @@ Outcome evaluator::evaluateComposite(Operation* op, Operands in, Results out, co
       .Case<RmsNormOp>([&](auto o) { return normalizeRows(op, in, out[0], o.getEpsilon().convertToDouble(), false); })
       .Case<CrossEntropyOp>([&](auto o) { return crossEntropy(o, *in[0], *in[1], out); })
       .Case<DropoutOp>([&](auto o) { return dropout(o, *in[0], out[0], options); })
+      .Case<RandomUniformOp>([&](auto o) { return randomUniform(o, out[0], options); })
       .Case<GlobalSumOp>([&](auto) { return globalSum(*in[0], out[0], options); })
       .Default([](auto) { return std::nullopt; });
 }

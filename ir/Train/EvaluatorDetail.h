@@ -16,6 +16,7 @@ Outcome evaluateElementwise(mlir::Operation* op, Operands in, Results out, const
 Outcome evaluateShape(mlir::Operation* op, Operands in, Results out);
 Outcome evaluateIndexing(mlir::Operation* op, Operands in, Results out);
 Outcome evaluateComposite(mlir::Operation* op, Operands in, Results out, const EvaluatorOptions& options);
+Outcome evaluateBatchNorm(mlir::Operation* op, Operands in, Results out, const EvaluatorOptions& options);
 Outcome evaluateAttention(mlir::Operation* op, Operands in, Results out);
 Outcome evaluateWindowed(mlir::Operation* op, Operands in, Results out);
 

@@ -1,4 +1,8 @@
-// Matrix products, gather and scatter-add, sums over partials and ranks.
+// Matrix products, gather, scatter, selection, sums over partials and ranks.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "ir/Train/EvaluatorDetail.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -84,6 +88,102 @@ LogicalResult scatterAdd(ScatterAddOp op, const Tensor& update, const Tensor& in
   });
 }
 
+// Calls f(outer entry, number along the axis, inner element, row) for all elements of a tensor that has `count`
+// elements along the axis, and elsewhere the sizes of `shape`; `row` is what the index there names.
+template <typename F>
+LogicalResult forOwnIndices(Operation* op, const Tensor& indices, ArrayRef<int64_t> shape, int64_t axis, F f) {
+  ArrayRef<int64_t> at = indices.type.getShape();
+  const int64_t outer = extent(shape, 0, axis), inner = extent(shape, axis + 1, shape.size()), count = at[axis];
+  const bool ownOuter = extent(at, 0, axis) > 1, ownInner = extent(at, axis + 1, at.size()) > 1;
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t k = 0; k < count; ++k)
+      for (int64_t j = 0; j < inner; ++j) {
+        int64_t row = indices.i[((ownOuter ? o * count : 0) + k) * (ownInner ? inner : 1) + (ownInner ? j : 0)];
+        if (row < -shape[axis] || row >= shape[axis])
+          return op->emitOpError() << "index " << row << " lies outside a dimension of " << shape[axis];
+        f(o, k, j, row < 0 ? row + shape[axis] : row);
+      }
+  return success();
+}
+
+LogicalResult gatherElements(GatherElementsOp op, const Tensor& data, const Tensor& indices, Tensor& out) {
+  ArrayRef<int64_t> shape = data.type.getShape();
+  int64_t axis = op.getAxis(), count = indices.type.getDimSize(axis), inner = extent(shape, axis + 1, shape.size());
+  LogicalResult result = success();
+  withElements(data, out, [&](const auto& from, auto& to) {
+    result = forOwnIndices(op, indices, shape, axis, [&](int64_t o, int64_t k, int64_t j, int64_t row) {
+      to[(o * count + k) * inner + j] = from[(o * shape[axis] + row) * inner + j];
+    });
+  });
+  return result;
+}
+
+int64_t combined(ScatterKind kind, int64_t x, int64_t y) {
+  switch (kind) {
+    case ScatterKind::replace:
+      return y;
+    case ScatterKind::add:
+      return int64_t(uint64_t(x) + uint64_t(y));
+    case ScatterKind::mul:
+      return int64_t(uint64_t(x) * uint64_t(y));
+    case ScatterKind::min:
+      return std::min(x, y);
+    case ScatterKind::max:
+      return std::max(x, y);
+  }
+  llvm_unreachable("every kind has a case");
+}
+double combined(ScatterKind kind, double x, double y) {
+  switch (kind) {
+    case ScatterKind::replace:
+      return y;
+    case ScatterKind::add:
+      return x + y;
+    case ScatterKind::mul:
+      return x * y;
+    case ScatterKind::min:
+      return std::isnan(x) || x < y ? x : y;
+    case ScatterKind::max:
+      return std::isnan(x) || x > y ? x : y;
+  }
+  llvm_unreachable("every kind has a case");
+}
+
+LogicalResult scatter(ScatterOp op, Operands in, Tensor& out) {
+  const Tensor &indices = *in[0], &update = *in[1];
+  ArrayRef<int64_t> shape = out.type.getShape();
+  int64_t axis = op.getAxis(), count = indices.type.getDimSize(axis), inner = extent(shape, axis + 1, shape.size());
+  if (in.size() > 2) out.f = in[2]->f, out.i = in[2]->i;
+  LogicalResult result = success();
+  withElements(update, out, [&](const auto& from, auto& to) {
+    result = forOwnIndices(op, indices, shape, axis, [&](int64_t o, int64_t k, int64_t j, int64_t row) {
+      auto& element = to[(o * shape[axis] + row) * inner + j];
+      element = combined(op.getKind(), element, from[(o * count + k) * inner + j]);
+    });
+  });
+  return result;
+}
+
+LogicalResult topK(TopKOp op, const Tensor& x, Tensor& out) {
+  ArrayRef<int64_t> shape = x.type.getShape();
+  int64_t axis = op.getAxis(), n = shape[axis], k = op.getK(), inner = extent(shape, axis + 1, shape.size());
+  std::vector<int64_t> order(n);
+  auto select = [&](const auto& values) {
+    for (int64_t line = 0; line < extent(shape, 0, axis) * inner; ++line) {
+      const int64_t o = line / inner, j = line % inner;
+      auto value = [&](int64_t i) { return values[(o * n + i) * inner + j]; };
+      auto isLess = [&](auto a, auto b) { return a < b || (std::isnan(double(b)) && !std::isnan(double(a))); };
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        return op.getLargest() ? isLess(value(b), value(a)) : isLess(value(a), value(b));
+      });
+      for (int64_t i = 0; i < k; ++i) out.i[(o * k + i) * inner + j] = order[i];
+    }
+  };
+  x.isFloat() ? select(x.f) : select(x.i);
+  return success();
+}
+
 LogicalResult sumPartials(SumPartialsOp op, const Tensor& in, Tensor& out) {
   if (out.size() == 0) return success();
   for (size_t k = 0; k < in.f.size(); ++k) out.f[k % out.size()] += in.f[k];
@@ -98,6 +198,9 @@ Outcome evaluator::evaluateIndexing(Operation* op, Operands in, Results out) {
       .Case<MatMulEpilogueOp>([&](auto o) { return matmulEpilogue(o, in, out); })
       .Case<GatherOp>([&](auto o) { return gather(o, *in[0], *in[1], out[0]); })
       .Case<ScatterAddOp>([&](auto o) { return scatterAdd(o, *in[0], *in[1], out[0]); })
+      .Case<GatherElementsOp>([&](auto o) { return gatherElements(o, *in[0], *in[1], out[0]); })
+      .Case<ScatterOp>([&](auto o) { return scatter(o, in, out[0]); })
+      .Case<TopKOp>([&](auto o) { return topK(o, *in[0], out[0]); })
       .Case<SumPartialsOp>([&](auto o) { return sumPartials(o, *in[0], out[0]); })
       .Default([](auto) { return std::nullopt; });
 }

@@ -109,6 +109,11 @@ LogicalResult maxPool(MaxPoolOp op, const Tensor& x, Tensor& out) {
   });
 }
 
+LogicalResult maxPoolIndices(MaxPoolIndicesOp op, const Tensor& x, Tensor& out) {
+  int64_t plane = x.type.getRank() == 4 ? std::max<int64_t>(x.type.getDimSize(2) * x.type.getDimSize(3), 1) : 1;
+  return forMaxima(op, x, out.type, [&](int64_t o, int64_t best) { out.i[o] = best < 0 ? -1 : best % plane; });
+}
+
 LogicalResult maxPoolGrad(MaxPoolGradOp op, const Tensor& x, const Tensor& g, Tensor& out) {
   return forMaxima(op, x, g.type, [&](int64_t o, int64_t best) {
     if (best >= 0) out.f[best] += g.f[o];
@@ -123,6 +128,7 @@ Outcome evaluator::evaluateWindowed(Operation* op, Operands in, Results out) {
       .Case<ConvGradInputOp>([&](auto o) { return convGradInput(o, *in[0], *in[1], out[0]); })
       .Case<ConvGradFilterOp>([&](auto o) { return convGradFilter(o, *in[0], *in[1], out[0]); })
       .Case<MaxPoolOp>([&](auto o) { return maxPool(o, *in[0], out[0]); })
+      .Case<MaxPoolIndicesOp>([&](auto o) { return maxPoolIndices(o, *in[0], out[0]); })
       .Case<MaxPoolGradOp>([&](auto o) { return maxPoolGrad(o, *in[0], *in[1], out[0]); })
       .Default([](auto) { return std::nullopt; });
 }

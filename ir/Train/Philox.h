@@ -1,5 +1,6 @@
-// The random numbers of train.dropout: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011), counter-based, so that any element's number is known without drawing the others.
+// The random numbers of train.dropout and train.random_uniform: Philox 4x32-10 (Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011), counter-based, so that any element's number is known without drawing the
+// others.
 //
 // Layout, which every implementation of the op follows:
 //   key      (k0, k1)         = (seed's low 32 bits, seed's high 32 bits)
@@ -10,7 +11,7 @@
 //   word     = e % 4 of the four output words
 //   keep     if word / 2^32 >= ratio, that is, if word >= ratio * 2^32 compared as real numbers
 //   node     the op's `node` attribute, step the 1-based step of the run; both modulo 2^32
-// A kept element is multiplied by 1 / (1 - ratio).
+// A kept element is multiplied by 1 / (1 - ratio). A uniform number is (word / 2^9 rounded down, plus 1/2) / 2^23.
 #pragma once
 
 #include <array>

@@ -49,6 +49,11 @@ def Train_MatMulEpilogue : I32EnumAttr<"MatMulEpilogue", "what a matrix product 
     I32EnumAttrCase<"gelu_grad", 4>, I32EnumAttrCase<"sum_lhs", 5>, I32EnumAttrCase<"sum_rhs", 6>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
 def Train_MatMulEpilogueAttr : EnumAttr<TrainDialect, Train_MatMulEpilogue, "epilogue"> { let assemblyFormat = "$value"; }
 
+def Train_ScatterKind : I32EnumAttr<"ScatterKind", "what an update does to the element that its index names", [
+    I32EnumAttrCase<"replace", 0>, I32EnumAttrCase<"add", 1>, I32EnumAttrCase<"mul", 2>, I32EnumAttrCase<"min", 3>,
+    I32EnumAttrCase<"max", 4>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+def Train_ScatterKindAttr : EnumAttr<TrainDialect, Train_ScatterKind, "scatter_kind"> { let assemblyFormat = "$value"; }
+
 // OptimizerOp has the formulas. Kinds that the runtime computes have the same word in plan.proto (StepScalar.Kind), by
 // which LowerZero.cpp maps them; the test ScalarKind.HasItsWordInThePlan fails if one lacks it. clip_scale and finite are
 // computed on the device.

@@ -3,8 +3,8 @@
 
 #include <numbers>
 
+#include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
-#include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
 
@@ -29,6 +29,10 @@ void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "ir/Train/TrainOps.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/BatchNorm.cpp.inc"
       >();
   addOperations<
 #define GET_OP_LIST
@@ -90,6 +94,44 @@ LogicalResult SliceOp::verify() {
     if (size && (first < 0 || first >= from.getDimSize(d) || last < 0 || last >= from.getDimSize(d)))
       return emitOpError("reads outside dimension ") << d;
   }
+  return success();
+}
+
+// Whether indices name elements of `data` along an axis: before it and after it, their dimensions are the data's or 1.
+static bool fitsData(ArrayRef<int64_t> indices, ArrayRef<int64_t> data, int64_t axis) {
+  auto areOnes = [](ArrayRef<int64_t> sizes) { return llvm::all_of(sizes, [](int64_t n) { return n == 1; }); };
+  auto fit = [&](ArrayRef<int64_t> own, ArrayRef<int64_t> theirs) { return own == theirs || areOnes(own); };
+  return axis >= 0 && axis < int64_t(data.size()) && indices.size() == data.size() &&
+         fit(indices.take_front(axis), data.take_front(axis)) &&
+         fit(indices.drop_front(axis + 1), data.drop_front(axis + 1));
+}
+
+LogicalResult GatherElementsOp::inferReturnTypes(MLIRContext*, std::optional<Location> location, ValueRange operands,
+                                                 DictionaryAttr attributes, OpaqueProperties properties,
+                                                 RegionRange regions, SmallVectorImpl<Type>& types) {
+  Adaptor op(operands, attributes, properties, regions);
+  auto data = cast<RankedTensorType>(op.getData().getType()), at = cast<RankedTensorType>(op.getIndices().getType());
+  const int64_t axis = op.getAxis();
+  if (!fitsData(at.getShape(), data.getShape(), axis))
+    return emitOptionalError(location, "indices do not fit the data along axis ", axis);
+  SmallVector<int64_t> shape(data.getShape());
+  shape[axis] = at.getDimSize(axis);
+  types.push_back(data.clone(shape));
+  return success();
+}
+
+LogicalResult ScatterOp::verify() {
+  auto result = cast<RankedTensorType>(getType()), update = cast<RankedTensorType>(getUpdate().getType()),
+       at = cast<RankedTensorType>(getIndices().getType());
+  const int64_t axis = getAxis();
+  if (!fitsData(at.getShape(), result.getShape(), axis))
+    return emitOpError("indices do not fit the result along axis ") << axis;
+  SmallVector<int64_t> shape(result.getShape());
+  shape[axis] = at.getDimSize(axis);
+  if (update != result.clone(shape)) return emitOpError("update does not fit the indices and the result");
+  if (getData() && getData().getType() != result) return emitOpError("data and result must have one type");
+  if (!getData() && getKind() != ScatterKind::replace && getKind() != ScatterKind::add)
+    return emitOpError("needs data to ") << stringifyScatterKind(getKind());
   return success();
 }
 

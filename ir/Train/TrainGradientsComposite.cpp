@@ -128,6 +128,13 @@ SHEAF_GRADIENT(ConvOp, {
                                           getGroups());
 })
 
+// A transposed convolution: linear in both operands, the adjoint of train.conv.
+SHEAF_GRADIENT(ConvGradInputOp, {
+  gradients[0] = t.make<ConvOp>(g, getFilter(), getStrides(), getPads(), getDilations(), getGroups());
+  gradients[1] = t.make<ConvGradFilterOp>(getFilter().getType(), g, getGradient(), getStrides(), getPads(),
+                                          getDilations(), getGroups());
+})
+
 SHEAF_GRADIENT(MaxPoolOp, {
   gradients[0] = t.make<MaxPoolGradOp>(getInput().getType(), getInput(), g, getKernel(), getStrides(), getPads(),
                                        getDilations(), getCeilMode());

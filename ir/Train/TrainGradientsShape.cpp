@@ -111,5 +111,66 @@ SHEAF_GRADIENT(MatMulOp, {
 SHEAF_GRADIENT(GatherOp, { gradients[0] = t.make<ScatterAddOp>(getData().getType(), g, getIndices(), getAxis()); })
 SHEAF_GRADIENT(ScatterAddOp, { gradients[0] = t.make<GatherOp>(g, getIndices(), getAxis()); })
 
+SHEAF_GRADIENT(GatherElementsOp, {
+  gradients[0] = t.make<ScatterOp>(getData().getType(), ScatterKind::add, getIndices(), g, /*data=*/Value(), getAxis());
+})
+
+// For each update, whether it is the last one for its element: its number along the axis is the one that is left where
+// all numbers are scattered. Shaped like the indices, then repeated like the update.
+static Value isLast(TensorBuilder& t, ScatterOp op) {
+  Value indices = op.getIndices();
+  auto numbers = RankedTensorType::get(shapeOf(indices), t.builder.getI64Type());
+  SmallVector<int64_t> shape(shapeOf(indices));
+  shape[op.getAxis()] = shapeOf(op.getResult())[op.getAxis()];
+  Value number = t.make<IotaOp>(numbers, op.getAxis());
+  Value left =
+      t.make<ScatterOp>(numbers.clone(shape), ScatterKind::replace, indices, number, /*data=*/Value(), op.getAxis());
+  Value last = t.compare(ComparePredicate::eq, t.make<GatherElementsOp>(left, indices, op.getAxis()), number);
+  return t.broadcast(last, shapeOf(op.getUpdate()));
+}
+
+SHEAF_GRADIENT(ScatterOp, {
+  Value indices = getIndices(), update = getUpdate(), data = getData();
+  const int64_t axis = getAxis();
+  Type element = t.typeOf(r).getElementType();
+  auto found = [&](Value v) -> Value { return t.make<GatherElementsOp>(v, indices, axis); };
+  auto scattered = [&](ScatterKind kind, Value v, Value into) -> Value {
+    return t.make<ScatterOp>(getType(), kind, indices, v, into, axis);
+  };
+  auto set = [&](Value ofUpdate, Value ofData) {
+    gradients[1] = ofUpdate;
+    if (data) gradients[2] = ofData;
+  };
+  switch (getKind()) {
+    case ScatterKind::replace:
+      return set(t.select(isLast(t, *this), found(g), t.splatLike(update, 0)),
+                 data ? scattered(ScatterKind::replace, t.splatLike(update, 0), g) : Value());
+    case ScatterKind::add:
+      return set(found(g), g);
+    case ScatterKind::mul: {
+      // The product of the other factors: that of all but the zeros, over the own one. With one zero only it has a
+      // gradient; with two, none.
+      Value one = t.splatLike(update, 1);
+      Value isZero = t.compare(ComparePredicate::eq, update, t.splatLike(update, 0));
+      Value rest = t.select(isZero, one, update);
+      Value zeros = scattered(ScatterKind::add, t.cast(isZero, element), Value());
+      Value none = t.compare(ComparePredicate::eq, zeros, t.splatLike(zeros, 0));
+      Value updates = scattered(ScatterKind::mul, rest, t.splatLike(r, 1));
+      Value allowed = t.compare(ComparePredicate::eq, found(zeros), t.cast(isZero, element));
+      Value others = t.div(found(t.mul(g, t.mul(data, updates))), rest);
+      return set(t.select(allowed, others, t.splatLike(update, 0)),
+                 t.select(none, t.mul(g, updates), t.splatLike(r, 0)));
+    }
+    case ScatterKind::min:
+    case ScatterKind::max: {
+      Value isUpdate = t.compare(ComparePredicate::eq, update, found(r));
+      Value isData = t.compare(ComparePredicate::eq, data, r);
+      Value ties = scattered(ScatterKind::add, t.cast(isUpdate, element), t.cast(isData, element));
+      Value share = t.div(g, ties);
+      return set(t.select(isUpdate, found(share), t.splatLike(update, 0)), t.select(isData, share, t.splatLike(r, 0)));
+    }
+  }
+})
+
 // Every rank's share of the loss depends on every rank's operand.
 SHEAF_GRADIENT(GlobalSumOp, { gradients[0] = t.make<GlobalSumOp>(g.getType(), g); })

@@ -176,6 +176,17 @@ SHEAF_INFER(GatherOp, {
   return success();
 })
 
+SHEAF_INFER(TopKOp, {
+  auto from = tensor(op.getOperand());
+  int64_t axis = op.getAxis(), k = op.getK();
+  if (axis < 0 || axis >= from.getRank()) return fail("axis out of range");
+  if (k < 1 || k > from.getDimSize(axis)) return fail("takes 1 to all elements of the axis");
+  SmallVector<int64_t> shape(from.getShape());
+  shape[axis] = k;
+  types.push_back(RankedTensorType::get(shape, IntegerType::get(context, 64)));
+  return success();
+})
+
 SHEAF_INFER(AttentionOp, {
   auto q = tensor(op.getQuery());
   auto k = tensor(op.getKey());
@@ -228,7 +239,10 @@ SHEAF_INFER(ConvOp, {
   return success();
 })
 
-SHEAF_INFER(MaxPoolOp, {
+// The shape of what a pooling op makes of its input.
+template <typename Pooling>
+static LogicalResult pooledShape(Pooling op, SmallVectorImpl<int64_t>& shape,
+                                 function_ref<LogicalResult(const Twine&)> fail) {
   auto x = tensor(op.getInput());
   if (x.getRank() != 4 || op.getKernel().size() != 2 || op.getStrides().size() != 2 || op.getPads().size() != 4 ||
       op.getDilations().size() != 2)
@@ -236,10 +250,23 @@ SHEAF_INFER(MaxPoolOp, {
   if (!allAtLeast(1, op.getKernel()) || !allAtLeast(1, op.getStrides()) || !allAtLeast(1, op.getDilations()) ||
       !allAtLeast(0, op.getPads()))
     return fail("kernel sizes, strides and dilations must be positive, pads not negative");
-  SmallVector<int64_t> shape{x.getDimSize(0), x.getDimSize(1)};
+  shape.assign({x.getDimSize(0), x.getDimSize(1)});
   for (int d = 0; d < 2; ++d)
     shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d], op.getPads()[d],
                              op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
-  types.push_back(RankedTensorType::get(shape, x.getElementType()));
+  return success();
+}
+
+SHEAF_INFER(MaxPoolOp, {
+  SmallVector<int64_t> shape;
+  if (failed(pooledShape(op, shape, fail))) return failure();
+  types.push_back(RankedTensorType::get(shape, tensor(op.getInput()).getElementType()));
+  return success();
+})
+
+SHEAF_INFER(MaxPoolIndicesOp, {
+  SmallVector<int64_t> shape;
+  if (failed(pooledShape(op, shape, fail))) return failure();
+  types.push_back(RankedTensorType::get(shape, IntegerType::get(context, 64)));
   return success();
 })

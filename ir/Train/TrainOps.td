@@ -231,6 +231,45 @@ def Train_ScatterAddOp : Train_DiffOp<"scatter_add"> {
   let assemblyFormat = "$update `[` $indices `]` `axis` $axis attr-dict `:` type($update) `,` type($indices) `->` type($result)";
 }
 
+def Train_GatherElementsOp : Train_DiffOp<"gather_elements", [Infer]> {
+  let summary = "ONNX GatherElements: result[.., j, ..] = data[.., indices[.., j, ..], ..] along `axis`";
+  let description = [{
+    The indices have the data's rank. Before the axis their dimensions are the data's, or all 1: then all entries use the
+    same indices. The same goes for the dimensions after it. Negative indices count from the end; one outside [-n, n) is an
+    error at run time.
+  }];
+  let arguments = (ins Train_Tensor:$data, Train_IndexTensor:$indices, I64Attr:$axis);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$data `[` $indices `]` `axis` $axis attr-dict `:` type($data) `,` type($indices) `->` type($result)";
+}
+def Train_ScatterOp : Train_DiffOp<"scatter"> {
+  let summary = "ONNX ScatterElements: result[.., indices[.., j, ..], ..] is combined with update[.., j, ..] along `axis`";
+  let description = [{
+    The result starts as the data, or as zeros without data, and takes the updates of an element in the order of j:
+    where `replace` meets an element several times, the last update stays, and floating-point sums have one order.
+    `replace` and `add` may do without data. Indices are as in `train.gather_elements`; the update has the result's shape
+    but along the axis.
+
+    Of the updates that replace an element only the last has a gradient. A minimum's or maximum's gradient is shared among
+    ties, the data included.
+  }];
+  let arguments = (ins Train_ScatterKindAttr:$kind, Train_IndexTensor:$indices, Train_Tensor:$update,
+      Optional<Train_Tensor>:$data, I64Attr:$axis);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$kind $update `[` $indices `]` (`into` $data^)? `axis` $axis attr-dict `:` functional-type(operands, $result)";
+  let hasVerifier = 1;
+}
+def Train_TopKOp : Train_PureOp<"top_k", [Infer]> {
+  let summary = "the indices of the `k` largest (else smallest) elements along `axis`, in their order";
+  let description = [{
+    Among equal elements the lower index comes first; zeros of both signs are equal; a NaN is greater than any number,
+    as in PyTorch. The elements themselves, with their gradient, are those that `train.gather_elements` finds there.
+  }];
+  let arguments = (ins Train_NumberTensor:$operand, I64Attr:$axis, I64Attr:$k, UnitAttr:$largest);
+  let results = (outs Train_IndexTensor:$result);
+  let assemblyFormat = "$operand `axis` $axis `k` $k attr-dict `:` type($operand) `->` type($result)";
+}
+
 //===--------------------------------------------------------------------------------------------------------------===//
 // Composites: ops that deserve their own gradient and kernel
 //===--------------------------------------------------------------------------------------------------------------===//
@@ -302,6 +341,16 @@ def Train_DropoutOp : Train_DiffOp<"dropout", [SameOperandsAndResultType]> {
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand `ratio` $ratio `node` $node attr-dict `:` type($result)";
 }
+def Train_RandomUniformOp : Train_PureOp<"random_uniform"> {
+  let summary = "uniform random numbers in (0, 1): odd multiples of 2^-24";
+  let description = [{
+    Of the operand only the shape counts, and which of its rows are this rank's. As in `train.dropout`, an element is a
+    function of (seed, step, `node`, global element index): the upper 23 bits w of its word give (w + 1/2) / 2^23.
+  }];
+  let arguments = (ins Train_Tensor:$like, I64Attr:$node);
+  let results = (outs StaticShapeTensorOf<[F32]>:$result);
+  let assemblyFormat = "`like` $like `node` $node attr-dict `:` type($like) `->` type($result)";
+}
 def Train_ConvOp : Train_DiffOp<"conv", [Infer]> {
   let summary = "2-D convolution, NCHW";
   let description = [{
@@ -313,8 +362,8 @@ def Train_ConvOp : Train_DiffOp<"conv", [Infer]> {
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `,` $filter attr-dict `:` functional-type(operands, $result)";
 }
-def Train_ConvGradInputOp : Train_PureOp<"conv_grad_input"> {
-  let summary = "gradient of a convolution's input (the result's type is the input's)";
+def Train_ConvGradInputOp : Train_DiffOp<"conv_grad_input"> {
+  let summary = "gradient of a convolution's input (the result's type is the input's); a transposed convolution";
   let arguments = (ins Train_FloatTensor:$gradient, Train_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
       DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
   let results = (outs Train_FloatTensor:$result);
@@ -332,6 +381,13 @@ def Train_MaxPoolOp : Train_DiffOp<"max_pool", [Infer]> {
   let arguments = (ins Train_FloatTensor:$input, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
       DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
   let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type(operands, $result)";
+}
+def Train_MaxPoolIndicesOp : Train_PureOp<"max_pool_indices", [Infer]> {
+  let summary = "where each window's first maximum is: row * W + column; -1 for a window that lies in the padding";
+  let arguments = (ins Train_FloatTensor:$input, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+  let results = (outs Train_IndexTensor:$result);
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, $result)";
 }
 def Train_MaxPoolGradOp : Train_PureOp<"max_pool_grad", [AllTypesMatch<["input", "result"]>]> {

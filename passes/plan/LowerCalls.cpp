@@ -36,13 +36,18 @@ int64_t leadingDimension(const Lowering& lowering, Value value) {
   return elementsApart(lowering, value, 1);
 }
 
-// Whether every reader of a slice of the last dimension can read it in place: attentions, through reshapes.
-bool readInPlace(Value value) {
-  return llvm::all_of(value.getUses(), [](OpOperand& use) {
-    if (auto reshape = dyn_cast<train::ReshapeOp>(use.getOwner())) return readInPlace(reshape.getResult());
-    auto type = cast<RankedTensorType>(use.get().getType());
+// Elements of a token of an attention operand [B, S, H, D].
+int64_t tokenElements(Value value) {
+  return product(tensor(value).getShape().take_back(2));
+}
+
+// Whether every reader of rows of so many elements, a slice of the last dimension, can read them in place: attentions,
+// through reshapes, where a row is a token. A row that is only one head of a token is not.
+bool readInPlace(Value value, int64_t rowElements) {
+  return llvm::all_of(value.getUses(), [&](OpOperand& use) {
+    if (auto reshape = dyn_cast<train::ReshapeOp>(use.getOwner())) return readInPlace(reshape.getResult(), rowElements);
     return isa<train::AttentionOp, train::AttentionGradOp>(use.getOwner()) && use.getOperandNumber() < 3 &&
-           type.getRank() == 4;
+           tokenElements(use.get()) == rowElements;
   });
 }
 
@@ -131,7 +136,7 @@ LogicalResult lowerAttentionGrad(Lowering& l, train::AttentionGradOp op) {
   SmallVector<Operand> operands;
   for (Value v : op.getOperands()) operands.push_back(l.operand(v, kRead));
   for (Value v : op.getResults()) {
-    l.locations[v] = l.placeResult(v, /*stridedAllowed=*/true);
+    l.locations[v] = l.placeResult(v, tokenElements(v));
     operands.push_back(l.operand(v, kWrite));
   }
   plan::AttentionGradCall call;
@@ -150,7 +155,7 @@ LogicalResult lowerSlice(Lowering& l, train::SliceOp op) {
   Location source = l.locate(op.getOperand());
   bool lastOnly = last >= 0 && op.getSteps()[last] == 1 && !source.rowStride;
   for (int64_t d = 0; d < last; ++d) lastOnly &= from.getDimSize(d) == to.getDimSize(d) && op.getSteps()[d] == 1;
-  if (lastOnly && readInPlace(op.getResult())) {
+  if (lastOnly && readInPlace(op.getResult(), to.getDimSize(last))) {
     source.offset += op.getStarts()[last] * width;
     source.rowStride = from.getDimSize(last) * width;
     source.rowBytes = to.getDimSize(last) * width;
@@ -191,6 +196,29 @@ LogicalResult lowerConcat(Lowering& l, train::ConcatOp op) {
   return success();
 }
 
+plan::ScatterKind kindOf(train::ScatterKind kind) {
+  switch (kind) {
+    case train::ScatterKind::replace:
+      return plan::ScatterKind::kReplace;
+    case train::ScatterKind::add:
+      return plan::ScatterKind::kAdd;
+    case train::ScatterKind::mul:
+      return plan::ScatterKind::kMul;
+    case train::ScatterKind::min:
+      return plan::ScatterKind::kMin;
+    case train::ScatterKind::max:
+      return plan::ScatterKind::kMax;
+  }
+  llvm_unreachable("every kind has a case");
+}
+
+// Which entries have indices of their own: where there is one entry only, none has.
+template <typename Call>
+void setOwnIndices(Call& call, ArrayRef<int64_t> indices, int64_t axis) {
+  call.indexOuter = product(indices.take_front(axis)) > 1;
+  call.indexInner = product(indices.drop_front(axis + 1)) > 1;
+}
+
 }  // namespace
 
 void Lowering::copy(mlir::Location loc, const Operand& source, const Operand& destination, int64_t width,
@@ -216,6 +244,12 @@ LogicalResult Lowering::lowerOp(Operation* op) {
   };
   for (Value v : op->getResults())
     if (tensor(v).getRank() > 8) return op->emitError("tensors of more than 8 dimensions are not supported");
+
+  bool isProduct =
+      isa<train::MatMulOp, train::MatMulEpilogueOp, train::AttentionOp, train::AttentionGradOp, train::ConvOp,
+          train::ConvGradInputOp, train::ConvGradFilterOp, train::MaxPoolOp, train::MaxPoolGradOp>(op);
+  if (isProduct && tensor(op->getResult(0)).getElementType().isF64())
+    return op->emitError("products and pooling of f64 are not supported: export the model in f32");
 
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](train::FusionOp f) { return lowerFusion(f); })
@@ -290,6 +324,42 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                            .indexBytes = widthOf(tensor(s.getIndices()).getElementType()),
                                            .type = elementTypeOf(s.getResult())});
       })
+      .Case([&](train::GatherElementsOp g) {
+        auto data = tensor(g.getData()), indices = tensor(g.getIndices());
+        int64_t axis = g.getAxis();
+        plan::GatherCall gather{.outer = product(data.getShape().take_front(axis)),
+                                .rows = data.getDimSize(axis),
+                                .inner = product(data.getShape().drop_front(axis + 1)),
+                                .count = indices.getDimSize(axis),
+                                .elementBytes = widthOf(data.getElementType()),
+                                .indexBytes = widthOf(indices.getElementType())};
+        setOwnIndices(gather, indices.getShape(), axis);
+        return simple(gather);
+      })
+      .Case([&](train::ScatterOp s) {
+        auto data = tensor(s.getResult()), indices = tensor(s.getIndices());
+        int64_t axis = s.getAxis();
+        plan::ScatterCall scatter{.outer = product(data.getShape().take_front(axis)),
+                                  .rows = data.getDimSize(axis),
+                                  .inner = product(data.getShape().drop_front(axis + 1)),
+                                  .count = indices.getDimSize(axis),
+                                  .indexBytes = widthOf(indices.getElementType()),
+                                  .kind = kindOf(s.getKind()),
+                                  .data = bool(s.getData()),
+                                  .type = elementTypeOf(s.getResult())};
+        setOwnIndices(scatter, indices.getShape(), axis);
+        return simple(scatter);
+      })
+      .Case([&](train::TopKOp t) {
+        auto from = tensor(t.getOperand());
+        int64_t axis = t.getAxis();
+        return simple(plan::TopKCall{.outer = product(from.getShape().take_front(axis)),
+                                     .n = from.getDimSize(axis),
+                                     .inner = product(from.getShape().drop_front(axis + 1)),
+                                     .k = int64_t(t.getK()),
+                                     .largest = t.getLargest(),
+                                     .type = elementTypeOf(t.getOperand())});
+      })
       .Case([&](train::SumPartialsOp s) {
         auto from = tensor(s.getOperand());
         return simple(plan::SumPartialsCall{.p = from.getDimSize(0),
@@ -311,9 +381,19 @@ LogicalResult Lowering::lowerOp(Operation* op) {
                                         .node = int64_t(d.getNode()),
                                         .ratio = d.getRatio().convertToDouble()});
       })
+      .Case([&](train::RandomUniformOp r) {
+        locations[r.getResult()] = placeResult(r.getResult());
+        call(op->getLoc(),
+             plan::RandomUniformCall{.count = tensor(r.getResult()).getNumElements(), .node = int64_t(r.getNode())},
+             {operand(r.getResult(), kWrite)});
+        return success();
+      })
       .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>(
           [&](auto c) { return simple(convolutionCall(c)); })
       .Case([&](train::MaxPoolOp p) { return simple(pooling<plan::MaxPoolCall>(p, p.getInput(), p.getResult())); })
+      .Case([&](train::MaxPoolIndicesOp p) {
+        return simple(pooling<plan::MaxPoolIndicesCall>(p, p.getInput(), p.getResult()));
+      })
       .Case([&](train::MaxPoolGradOp p) {
         return simple(pooling<plan::MaxPoolGradCall>(p, p.getInput(), p.getGradient()));
       })

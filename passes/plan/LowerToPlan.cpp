@@ -138,7 +138,8 @@ void StepLowering::declareBuckets() {
         head, bucket.getLoc(), name, elementTypeOf(bucket.getElementType()), storage.elements, storage.parameters,
         storage.parametersSharded, storage.states, head.getArrayAttr(stateNames), storage.statesSharded,
         bool(bucket.getOptimizer()), storage.master,
-        own ? ElementTypeAttr() : ElementTypeAttr::get(head.getContext(), elementTypeOf(storage.gradientType)));
+        own ? ElementTypeAttr() : ElementTypeAttr::get(head.getContext(), elementTypeOf(storage.gradientType)),
+        groupOf(bucket).index);
     for (auto [symbol, offset] : llvm::zip(bucket.getParameters().getAsRange<FlatSymbolRefAttr>(), bucket.getOffsets()))
       declareParameter(bucket, index, symbols.lookup<train::ParameterOp>(symbol.getValue()), offset);
     ++index;
@@ -228,7 +229,8 @@ LogicalResult StepLowering::run() {
     scalarOp.erase();
   } else {
     scalarOp.setBytes(scalars.size() * 4);
-    for (auto& [kind, value] : scalars) ScalarOp::create(head, module.getLoc(), kind, APFloat(value));
+    for (const StepScalar& scalar : scalars)
+      ScalarOp::create(head, module.getLoc(), scalar.kind, APFloat(scalar.value), scalar.group);
     section.setInsertionPointToStart(&body.getBody().front());
     instruction<ReadScalarsOp>(module.getLoc(), kComputeStream, "step scalars",
                                {{scalarBuffer, 0, int64_t(scalars.size()) * 4, 0, kWrite}});
@@ -291,8 +293,8 @@ void LowerToPlan::runOnOperation() {
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
-  for (StringRef name :
-       {"train.model", "train.training", "train.decisions", "train.floor", "train.ranks", "train.batch", "zero.stage"})
+  for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
+                         "train.ranks", "train.batch", "zero.stage"})
     module->removeAttr(name);
 }
 

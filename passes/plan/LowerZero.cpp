@@ -56,11 +56,20 @@ void Lowering::collective(const BucketStorage& bucket, plan::CollectiveOp op, ml
     append.operator()<AllReduceOp>(kReductions, bucket.elements);
 }
 
-int64_t Lowering::scalarSlot(plan::StepScalar::Kind kind, double value) {
-  for (auto [i, scalar] : llvm::enumerate(scalars))
-    if (scalar.first == kind && scalar.second == value) return i;
-  scalars.emplace_back(kind, value);
+int64_t Lowering::scalarSlot(const StepScalar& scalar) {
+  auto known = llvm::find(scalars, scalar);
+  if (known != scalars.end()) return known - scalars.begin();
+  scalars.push_back(scalar);
   return scalars.size() - 1;
+}
+
+Lowering::Group Lowering::groupOf(zero::BucketOp bucket) {
+  auto groups = module->getAttrOfType<ArrayAttr>("train.groups");
+  if (!groups || !bucket.getOptimizer()) return {};
+  for (auto [i, group] : llvm::enumerate(groups.getAsRange<DictionaryAttr>()))
+    if (group.getAs<FlatSymbolRefAttr>("optimizer") == bucket.getOptimizerAttr())
+      return {static_cast<int64_t>(i), group.contains("learning_rate")};
+  return {};
 }
 
 LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
@@ -92,6 +101,9 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   for (Operand& value : operands) value.access = kRead;
   operands.insert(operands.begin() + 1, operand(op.getGradient(), kRead));
   SmallVector<std::pair<unsigned, double>> constants;
+  // Groups with the learning rate of the training share its scalars.
+  const Group group = groupOf(storage.op);
+  const int64_t rateGroup = group.ownRate ? group.index : 0;
   Block& rule = optimizer.getBody().front();
   SmallVector<unsigned> scalarArguments;
   for (auto [i, scalar] : llvm::enumerate(optimizer.getScalars().getAsRange<train::ScalarAttr>())) {
@@ -112,7 +124,7 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
     std::optional<plan::StepScalar::Kind> planned = kindOf(kind);
     if (!planned)
       return optimizer.emitError() << "the plan format has no step scalar '" << train::stringifyScalarKind(kind) << "'";
-    operands.push_back({scalarBuffer, scalarSlot(*planned, value) * 4, 4, 0, kRead});
+    operands.push_back({scalarBuffer, scalarSlot({*planned, value, rateGroup}) * 4, 4, 0, kRead});
   }
 
   // The fusion's operands are placeholders; only its region and the addresses matter.
@@ -180,7 +192,7 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   if (op.getClip()) {
     auto training = module->getAttrOfType<DictionaryAttr>("train.training");
     auto limit = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
-    int64_t slot = scalarSlot(plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0);
+    int64_t slot = scalarSlot({plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0});
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
   call(op.getLoc(), plan::GradientNormCall{.ranks = ranks, .buckets = count, .clip = op.getClip()}, operands);

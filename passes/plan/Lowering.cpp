@@ -51,7 +51,7 @@ Value Lowering::buffer(StringRef name, plan::BufferKind kind, int64_t bytes, boo
                           persistent);
 }
 
-Location Lowering::placeResult(Value value, bool stridedAllowed) {
+Location Lowering::placeResult(Value value, int64_t rowElements) {
   // Follow reshapes to the op that fixes the place.
   Value leaf = value;
   while (leaf.hasOneUse() && isa<train::ReshapeOp>(*leaf.user_begin())) leaf = leaf.user_begin()->getResult(0);
@@ -64,7 +64,8 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
       if (lastUse.lookup(value) > position[reduction]) break;
       return {storage.gradient, storage.op.getOffsets()[use.getOperandNumber()] * widthOf(storage.gradientType)};
     }
-  if (stridedAllowed && leaf.hasOneUse()) {
+  ArrayRef<int64_t> leafShape = cast<RankedTensorType>(leaf.getType()).getShape();
+  if (rowElements && !leafShape.empty() && leafShape.back() == rowElements && leaf.hasOneUse()) {
     auto concat = dyn_cast<train::ConcatOp>(*leaf.user_begin());
     auto type = concat ? cast<RankedTensorType>(concat.getResult().getType()) : RankedTensorType();
     if (concat && concat.getAxis() == uint64_t(type.getRank() - 1)) {
@@ -75,7 +76,7 @@ Location Lowering::placeResult(Value value, bool stridedAllowed) {
         for (Value piece : concat.getOperands().take_front(leaf.use_begin()->getOperandNumber()))
           at.offset += cast<RankedTensorType>(piece.getType()).getShape().back() * width;
         at.rowStride = type.getShape().back() * width;
-        at.rowBytes = cast<RankedTensorType>(leaf.getType()).getShape().back() * width;
+        at.rowBytes = rowElements * width;
         return at;
       }
     }

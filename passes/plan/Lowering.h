@@ -21,6 +21,14 @@ struct Location {
   bool padded = false;
 };
 
+// As in the plan's message.
+struct StepScalar {
+  plan::StepScalar::Kind kind;
+  double value;
+  int64_t group = 0;
+  bool operator==(const StepScalar&) const = default;
+};
+
 // What a bucket's storage is in the plan.
 struct BucketStorage {
   zero::BucketOp op;
@@ -45,7 +53,7 @@ struct Lowering {
   llvm::DenseMap<mlir::Operation*, int64_t> position;
   llvm::DenseMap<mlir::Value, bool> ownedBuffers;  // activation buffers that a result may take over
   llvm::StringMap<int64_t> kernels;                // text of a fusion -> kernel
-  llvm::SmallVector<std::pair<plan::StepScalar::Kind, double>> scalars;
+  llvm::SmallVector<StepScalar> scalars;
   mlir::Value scalarBuffer, normScalars;
   llvm::StringMap<int64_t> names;
   ProgramOp program;
@@ -61,8 +69,9 @@ struct Lowering {
   mlir::Value buffer(llvm::StringRef name, plan::BufferKind kind, int64_t bytes, bool persistent = false);
   // Where a value lies; the value must have been placed.
   Location locate(mlir::Value value) const { return locations.lookup(value); }
-  // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own.
-  Location placeResult(mlir::Value value, bool stridedAllowed = false);
+  // The place for a result: its slot in a bucket's gradient or in a concatenation, or a buffer of its own. In a
+  // concatenation only if its instruction can write rows of `rowElements` elements apart and these are what is joined.
+  Location placeResult(mlir::Value value, int64_t rowElements = 0);
   // An operand that covers a whole value.
   Operand operand(mlir::Value value, int64_t access) const;
 
@@ -90,7 +99,13 @@ struct Lowering {
   void collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc, plan::Collective::Phase phase,
                   const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.
-  int64_t scalarSlot(plan::StepScalar::Kind kind, double value);
+  int64_t scalarSlot(const StepScalar& scalar);
+  // The parameter group of a bucket, and whether it has a learning rate of its own.
+  struct Group {
+    int64_t index = 0;
+    bool ownRate = false;
+  };
+  Group groupOf(zero::BucketOp bucket);
 
   // LowerCalls.cpp: lowers one op that is not of the `zero` dialect.
   mlir::LogicalResult lowerOp(mlir::Operation* op);

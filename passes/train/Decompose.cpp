@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/Passes.h"
 
@@ -291,6 +291,27 @@ Value decompose(TensorBuilder& t, ReduceOp op) {
   return t.div(result, t.splatLike(result, count));
 }
 
+// The average of a channel over all ranks whose rows the moments cover, as [C, 1].
+Value average(Channels c, Value x) {
+  Value sum = c.column(Reducer(c.t, ReduceKind::sum).reduce(x, c.axes()));
+  if (c.op.getRanks() > 1) sum = c.t.make<GlobalSumOp>(sum.getType(), sum);
+  return c.t.div(sum, c.t.splatLike(sum, c.elements()));
+}
+
+// As for layer norm, the variance is that of the differences from the mean: a second exchange between the ranks, but
+// nothing cancels.
+void decompose(TensorBuilder& t, BatchNormOp op) {
+  Channels c{t, op};
+  Type wide = elementTypeOf(op.getMean()), narrow = elementTypeOf(op.getOperand());
+  Value x = t.cast(op.getOperand(), wide);
+  Value mean = average(c, x), centred = t.sub(x, c.spread(mean)), variance = average(c, t.mul(centred, centred));
+  Value scale = t.mul(c.column(t.cast(op.getScale(), wide)), c.inverseDeviation(variance));
+  Value y = t.add(t.mul(centred, c.spread(scale)), c.spread(t.cast(op.getBias(), wide)));
+  op.getResult().replaceAllUsesWith(t.cast(y, narrow));
+  op.getMean().replaceAllUsesWith(t.reshape(mean, shapeOf(op.getMean())));
+  op.getVariance().replaceAllUsesWith(t.reshape(variance, shapeOf(op.getVariance())));
+}
+
 struct Decompose : sheaf::train::impl::DecomposeBase<Decompose> {
   using Base::Base;
 
@@ -316,6 +337,11 @@ struct Decompose : sheaf::train::impl::DecomposeBase<Decompose> {
         auto [loss, logSumExp] = decompose(t, entropy);
         entropy.getLoss().replaceAllUsesWith(loss);
         entropy.getLogSumExp().replaceAllUsesWith(logSumExp);
+        op->erase();
+        continue;
+      }
+      if (auto norm = dyn_cast<BatchNormOp>(op)) {
+        decompose(t, norm);
         op->erase();
         continue;
       }

@@ -1,5 +1,5 @@
 // Reverse mode over @step: one gradient, and one train.update, per trainable parameter that the loss depends on.
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -49,7 +49,8 @@ LogicalResult ReverseMode::findWanted() {
     auto read = dyn_cast<ReadOp>(op);
     bool depends = read ? trainable.contains(read.getParameter())
                         : llvm::any_of(op.getOperands(), [&](Value v) { return varied.contains(v); });
-    if (!depends) continue;
+    // Random numbers depend on the shape of their operand alone.
+    if (!depends || isa<RandomUniformOp>(op)) continue;
     for (Value result : op.getResults())
       if (isFloat(result)) varied.insert(result);
   }
@@ -140,9 +141,11 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     LossOp loss = losses.front();
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
+    if (module->removeAttr("train.gradients_given")) return success();  // by the model itself
     for (auto update : body.getOps<UpdateOp>())
-      return update.emitOpError(
-          "is already in the step that is to be differentiated: its parameter would be updated twice");
+      if (!isStatistic(update))
+        return update.emitOpError(
+            "is already in the step that is to be differentiated: its parameter would be updated twice");
 
     llvm::StringMap<ParameterOp> trainable;
     for (auto parameter : module.getOps<ParameterOp>())

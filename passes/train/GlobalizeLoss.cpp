@@ -6,14 +6,15 @@
 //
 // In the evaluation rows may only fill up the last batch: wherever the batch is summed over, a mask leaves them out, so
 // that loss and counts are those of the rows that count.
+#include "ir/Train/BatchNorm.h"
 #include "ir/Train/Evaluator.h"
 #include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Matchers.h"
 #include "passes/train/AddAccuracy.h"
 #include "passes/train/Passes.h"
+#include "passes/train/RowMask.h"
 
 namespace sheaf::train {
 #define GEN_PASS_DEF_GLOBALIZELOSS
@@ -70,10 +71,7 @@ int64_t product(ArrayRef<int64_t> sizes) {
 
 class Globalizer {
  public:
-  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()) {
-    for (BlockArgument argument : step.getArguments())
-      if (step.getArgAttr(argument.getArgNumber(), "train.row_mask")) mask = argument;
-  }
+  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()), mask(step) {}
 
   LogicalResult run() {
     Block& body = step.getBody().front();
@@ -97,7 +95,7 @@ class Globalizer {
         reduce.erase();
       }
     if (mask)
-      for (LossOp loss : llvm::make_early_inc_range(body.getOps<LossOp>())) weigh(loss);
+      for (LossOp loss : llvm::make_early_inc_range(body.getOps<LossOp>())) mask.weigh(loss);
     return success();
   }
 
@@ -105,8 +103,7 @@ class Globalizer {
   func::FuncOp step;
   int64_t ranks;
   OpBuilder builder;
-  Value mask;     // in the evaluation: 1 for each row that counts, else 0
-  Value counted;  // how many do, on all ranks
+  RowMask mask;  // of the evaluation
   DenseMap<Value, State> states;
   DenseMap<Value, Value> sums;  // train.global_sum of a partial value
   DenseSet<Value> leading;      // whose batch, if they have one, is their first dimension
@@ -120,7 +117,10 @@ class Globalizer {
   }
 
   // Some ops have samples in their first dimension, and what is computed from equal indices has them there, too.
-  static bool takesSamples(Operation* op) { return isa<AttentionOp, CrossEntropyOp, ConvOp, MaxPoolOp>(op); }
+  static bool takesSamples(Operation* op) {
+    return isa<AttentionOp, CrossEntropyOp, ConvOp, ConvGradInputOp, ConvGradFilterOp, MaxPoolOp, MaxPoolGradOp,
+               MaxPoolIndicesOp, BatchNormOp>(op);
+  }
   static State leadingOf(const State& state) { return State::split({0}, state.rows, state.minor); }
   void findLeading(Block& body) {
     for (Operation& op : llvm::reverse(body))
@@ -161,11 +161,13 @@ class Globalizer {
   FailureOr<State> visitMatMul(MatMulOp op);
   FailureOr<State> visitGather(GatherOp op);
   FailureOr<State> visitScatterAdd(ScatterAddOp op);
+  FailureOr<State> visitGatherElements(GatherElementsOp op);
+  FailureOr<State> visitScatter(ScatterOp op);
   FailureOr<State> visitLoss(LossOp op);
   FailureOr<State> visitOutput(OutputOp op);
-  void weigh(LossOp loss);
-  Value countRows();
   void maskOperand(OpOperand& operand);
+  FailureOr<State> visitUpdate(UpdateOp op);
+  FailureOr<State> visitBatchNorm(BatchNormOp op);
   FailureOr<State> visitAdditive(Operation* op);
   FailureOr<State> visitScaling(Operation* op, bool divides);
   FailureOr<State> visitElementwise(Operation* op);
@@ -224,13 +226,20 @@ FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
       .Case<OutputOp>([&](auto o) { return visitOutput(o); })
-      .Case<UpdateOp>([&](auto) { return op->emitOpError("stands in a step whose loss is not yet globalized"); })
+      .Case<UpdateOp>([&](auto o) { return visitUpdate(o); })
+      .Case<BatchNormOp>([&](auto o) { return visitBatchNorm(o); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
       .Case<ReshapeOp>([&](auto o) { return visitReshape(o); })
       .Case<ConcatOp>([&](auto o) { return visitConcat(o); })
       .Case<MatMulOp>([&](auto o) { return visitMatMul(o); })
       .Case<GatherOp>([&](auto o) { return visitGather(o); })
       .Case<ScatterAddOp>([&](auto o) { return visitScatterAdd(o); })
+      .Case<GatherElementsOp>([&](auto o) { return visitGatherElements(o); })
+      .Case<ScatterOp>([&](auto o) { return visitScatter(o); })
+      .Case<TopKOp>([&](TopKOp o) -> FailureOr<State> {
+        if (failed(sumPartialOperands(op))) return failure();
+        return visitAlong(op, {int64_t(o.getAxis())});
+      })
       .Case<AddOp, SubOp>([&](auto) { return visitAdditive(op); })
       .Case<MulOp>([&](auto) { return visitScaling(op, false); })
       .Case<DivOp>([&](auto) { return visitScaling(op, true); })
@@ -269,17 +278,28 @@ FailureOr<State> Globalizer::visit(Operation* op) {
       .Case<CumSumOp>([&](CumSumOp o) { return visitAlong(op, {int64_t(o.getAxis())}); })
       .Case<SoftmaxOp, LogSoftmaxOp, LayerNormOp, RmsNormOp>([&](auto) { return visitLastDimension(op); })
       .Case<AttentionOp, CrossEntropyOp>([&](auto) { return visitPerSample(op); })
-      .Case<ConvOp, MaxPoolOp>([&](auto) -> FailureOr<State> {
+      .Case<ConvOp, ConvGradInputOp, MaxPoolOp, MaxPoolIndicesOp>([&](auto) -> FailureOr<State> {
         for (Value other : op->getOperands().drop_front())
           if (of(other).isSplit()) return mixes(op);
         return visitPerSample(op);
       })
-      .Case<DropoutOp>([&](auto) -> FailureOr<State> {
-        // Masks are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
+      .Case<MaxPoolGradOp>([&](auto) { return visitPerSample(op); })
+      .Case<ConvGradFilterOp>([&](auto o) -> FailureOr<State> {
+        // A sum over the samples of both operands.
+        if (failed(sumPartialOperands(op))) return failure();
+        State input = of(o.getInput()), gradient = of(o.getGradient());
+        if (!input.isSplit() && !gradient.isSplit()) return State();
+        if (!input.mayBe(0) || !gradient.mayBe(0)) return mixes(op);
+        maskOperand(o.getGradientMutable());
+        return State::partial();
+      })
+      .Case<DropoutOp, RandomUniformOp>([&](auto) -> FailureOr<State> {
+        // Numbers are drawn by the index in the global batch: its rows must be this tensor's leading dimension.
         State state = of(op->getOperand(0));
         bool leading = state.isSplit() && state.mayBe(0);
         if (leading && shapeOf(op->getOperand(0))[0] == state.rows * state.minor) return state;
-        return unsupported(op, "drops elements of a value whose leading dimension is not the batch");
+        return unsupported(op, Twine(isa<DropoutOp>(op) ? "drops elements of" : "draws random numbers for") +
+                                   " a value whose leading dimension is not the batch");
       })
       .Default([&](auto) -> FailureOr<State> {
         // Nothing depends on the batch: whatever it is, it is the same on all ranks.
@@ -340,7 +360,7 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   maskOperand(op->getOpOperand(0));
   if (op.getKind() == ReduceKind::mean && mask) {
     // The mean of the rows that count.
-    Value count = countRows();
+    Value count = mask.count();
     builder.setInsertionPointAfter(op);
     TensorBuilder t{builder, op.getLoc()};
     Value result = op.getResult();
@@ -470,6 +490,45 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   return update.moved([&](int64_t d) { return d < axis ? d : d - count + 1; });
 }
 
+// Rows take their own elements of rows, or rows of indices elements that are the same everywhere.
+FailureOr<State> Globalizer::visitGatherElements(GatherElementsOp op) {
+  if (of(op.getData()).isPartial() && of(op.getIndices()).kind == State::Replicated) return State::partial();
+  if (failed(sumPartialOperands(op))) return failure();
+  State data = of(op.getData()), indices = of(op.getIndices());
+  FailureOr<bool> along = holdBatch(op, data, {int64_t(op.getAxis())});
+  if (failed(along)) return failure();
+  if (*along) return crossesRows(op);
+  if (!data.isSplit() || !indices.isSplit()) return data.isSplit() ? data : indices;
+  auto met = data.meet(indices);
+  if (!met) return mixes(op);
+  return *met;
+}
+
+// Rows take updates of their own. Rows of updates that are added to elements without a batch are a sum over the batch.
+FailureOr<State> Globalizer::visitScatter(ScatterOp op) {
+  State update = of(op.getUpdate()), data = op.getData() ? of(op.getData()) : State::partial();
+  const bool adds = op.getKind() == ScatterKind::add;
+  if (adds && update.isPartial() && data.isPartial() && of(op.getIndices()).kind == State::Replicated)
+    return State::partial();
+  if (failed(sumPartialOperands(op))) return failure();
+  State state;
+  for (Value operand : op.getOperands()) {
+    State s = of(operand);
+    if (!s.isSplit()) continue;
+    auto met = state.isSplit() ? state.meet(s) : s;
+    if (!met) return mixes(op);
+    state = *met;
+  }
+  FailureOr<bool> along = holdBatch(op, state, {int64_t(op.getAxis())});
+  if (failed(along)) return failure();
+  if (!*along) return state;
+  const bool summed = adds && isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType());
+  if (!summed || (op.getData() && of(op.getData()).isSplit())) return crossesRows(op);
+  maskOperand(op.getUpdateMutable());
+  if (op.getData()) shareOperand(op.getDataMutable()[0]);
+  return State::partial();
+}
+
 FailureOr<State> Globalizer::visitLoss(LossOp op) {
   State state = of(op.getValue());
   if (state.isSplit()) return op.emitOpError("has a value for every row: reduce it to a sum or mean over the batch");
@@ -493,53 +552,45 @@ FailureOr<State> Globalizer::visitOutput(OutputOp op) {
 // In place of an operand whose batch is summed over: the same, with zeros in rows that do not count.
 void Globalizer::maskOperand(OpOperand& operand) {
   if (!mask) return;
-  Value value = operand.get();
-  const State state = of(value);
-  const ArrayRef<int64_t> shape = shapeOf(value);
-  const int64_t axis = state.dimensions.front(), size = shape[axis], inner = state.rows * state.minor;
-  builder.setInsertionPoint(operand.getOwner());
-  TensorBuilder t{builder, operand.getOwner()->getLoc()};
-  Value rows = t.broadcast(t.reshape(mask, {1, state.rows, 1}), {size / inner, state.rows, state.minor});
-  SmallVector<int64_t> along(shape.size(), 1);
-  along[axis] = size;
-  rows = t.broadcast(t.reshape(rows, along), shape);
-  Value counts = t.compare(ComparePredicate::gt, rows, t.splatLike(rows, 0));
-  operand.set(t.select(counts, value, t.splatLike(value, 0)));
+  const State state = of(operand.get());
+  operand.set(mask.apply(operand.getOwner(), operand.get(), state.dimensions.front(), state.rows, state.minor));
   states[operand.get()] = state;
 }
 
-Value Globalizer::countRows() {
-  if (counted) return counted;
-  builder.setInsertionPointToStart(&step.getBody().front());
-  TensorBuilder t{builder, step.getLoc()};
-  Value own = t.reshape(t.reduce(ReduceKind::sum, mask, {0}), {});
-  counted = GlobalSumOp::create(builder, step.getLoc(), own.getType(), own);
-  return counted;
+// A gradient that came with the model, or a moment of running statistics: a sum over the rows, or the same on all
+// ranks.
+FailureOr<State> Globalizer::visitUpdate(UpdateOp op) {
+  State state = of(op.getGradient());
+  if (state.isSplit()) return op.emitOpError("has a gradient for every row, not their sum");
+  if (!state.isPartial()) shareOperand(op->getOpOperand(0));
+  return State();
 }
 
-// What a batch's loss weighs in the mean over batches: if it is a quotient whose divisor is summed over the batch, as a
-// mean over labels, that divisor; else the number of rows that count.
-void Globalizer::weigh(LossOp loss) {
-  auto skipViews = [](Value v) {
-    while (Operation* op = v.getDefiningOp()) {
-      if (!isa<ReshapeOp, BroadcastOp, CastOp, NegOp>(op)) break;
-      v = op->getOperand(0);
-    }
-    return v;
-  };
-  Value value = skipViews(loss.getValue()), weight;
-  while (auto product = value.getDefiningOp<MulOp>()) {
-    auto isConstant = [](Value v) { return matchPattern(v, m_Constant()); };
-    if (!isConstant(product.getLhs()) && !isConstant(product.getRhs())) break;
-    value = skipViews(isConstant(product.getLhs()) ? product.getRhs() : product.getLhs());
+// The moments are those of all ranks' rows, or, where they are local, each rank's own: its term of their mean.
+FailureOr<State> Globalizer::visitBatchNorm(BatchNormOp op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  for (Value other : op->getOperands().drop_front())
+    if (of(other).isSplit()) return mixes(op);
+  State state = of(op.getOperand());
+  if (!state.isSplit()) return state;
+  if (state.mayBe(0)) state = leadingOf(state);
+  // Moments of rows that only fill the batch would move the others; the evaluation has running statistics instead.
+  if (state.mayBe(1) || mask) return crossesRows(op);
+  states[op.getResult()] = state;
+  if (!op.getLocal()) {
+    op.setRanks(ranks);
+    states[op.getMean()] = states[op.getVariance()] = State();
+    return state;
   }
-  if (auto quotient = value.getDefiningOp<DivOp>())
-    if (Value divisor = skipViews(quotient.getRhs()); divisor.getDefiningOp<GlobalSumOp>()) weight = divisor;
-  if (!weight || TensorBuilder::typeOf(weight).getNumElements() != 1) weight = countRows();
-  builder.setInsertionPointAfter(loss);
-  TensorBuilder t{builder, loss.getLoc()};
-  weight = t.cast(t.reshape(weight, {}), builder.getF32Type());
-  OutputOp::create(builder, loss.getLoc(), "loss_weight", "loss weight", weight);
+  for (Value moment : {op.getMean(), op.getVariance()}) {
+    if (moment.use_empty()) continue;
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value share = t.mul(moment, 1.0 / double(ranks));
+    moment.replaceAllUsesExcept(share, share.getDefiningOp());
+    states[share] = State::partial();
+  }
+  return state;
 }
 
 struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {

@@ -108,9 +108,10 @@ std::optional<Extents> extents(Match& match) {
   auto weights = typeOf(match.result.getLhs()), scores = typeOf(match.scores);
   // Plain matrices are a softmax between two linear layers more often than attention.
   if (weights.getShape() != scores.getShape() || weights.getRank() != 3) return std::nullopt;
-  Extents e{1, weights.getDimSize(0), weights.getDimSize(1), weights.getDimSize(2)};
+  Extents e{weights.getDimSize(0), 1, weights.getDimSize(1), weights.getDimSize(2)};
   if (weights.getNumElements() == 0 || typeOf(match.softmax).getShape().back() != e.columns) return std::nullopt;
-  // The products know only batch x heads together; a value of rank 4 or more around them separates these.
+  // The products know only batch x heads together; a value of rank 4 or more around them separates these. Without one
+  // there is one head.
   SmallVector<Value> around{match.softmax.getResult(), match.softmax.getOperand()};
   for (Operation* product : {match.scores.getOperation(), match.result.getOperation()})
     for (Value operand : product->getOperands())
@@ -120,9 +121,9 @@ std::optional<Extents> extents(Match& match) {
     if (shape.size() < 4) continue;
     int64_t leading = 1;
     for (int64_t size : shape.drop_back(2)) leading *= size;
-    if (leading != e.heads) continue;
+    if (leading != e.batch) continue;
+    e.heads = e.batch / shape[0];
     e.batch = shape[0];
-    e.heads /= shape[0];
     break;
   }
   return e;
@@ -287,6 +288,8 @@ struct LiftAttention : sheaf::train::impl::LiftAttentionBase<LiftAttention> {
   }
 
   void runOnOperation() override {
+    // A backward pass that came with the model reads what attention would not materialise.
+    if (getOperation()->hasAttr("train.gradients_given")) return;
     visitBackwards(getOperation(), [&](Operation* op) {
       if (auto matmul = dyn_cast<MatMulOp>(op)) lift(matmul);
     });

@@ -75,9 +75,16 @@ def AddOptimizer : TrainPass<"add-optimizer"> {
     An empty `optimizer` keeps the optimizers that came with the model, and is adamw where there are none. With a value,
     NAME is sgd, adam or adamw with PyTorch's formulas and defaults, or lion (Chen et al., 2023), and replaces the model's
     own. The initial learning rate becomes the module attribute `train.lr`, in f64.
+
+    Each of `groups` changes hyperparameters of the parameters whose names match, the last match wins; `no-decay` takes the
+    weight decay from parameters of rank 0 and 1 and from tables that are read only by `train.gather`, unless their group
+    sets it. Every group has an optimizer of its own, and the module attribute `train.groups` lists them: name, optimizer,
+    settings, and the learning rate if it has its own. The first, `default`, is of the parameters that no group matches.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"\"", "NAME[:key=value,...] as on the command line">,
+    ListOption<"groups", "groups", "std::string", "REGEX:key=value,... as on the command line">,
+    Option<"noDecay", "no-decay", "bool", "false", "No weight decay for vectors and embeddings">,
     Option<"clip", "clip", "bool", "false", "Scale gradients by the clip scale">,
     Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">];
 }

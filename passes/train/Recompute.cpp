@@ -120,7 +120,9 @@ class Recomputer {
     return segment;
   }
 
-  static bool isProduct(Operation* op) { return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, ConvOp>(op); }
+  static bool isProduct(Operation* op) {
+    return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, ConvOp, ConvGradInputOp>(op);
+  }
   bool passes(Value v) const { return !fixed.contains(v) && !parameters.contains(v); }
   static int64_t bytesOf(Value v) {
     auto type = cast<RankedTensorType>(v.getType());

@@ -3,8 +3,9 @@
 // The step stays in f32: a kernel widens what it loads and rounds what it stores, once. So the pass runs when kernels
 // are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss and
 // constants stay f32, and so does what a library function takes in f32 only.
-#include "ir/Train/TensorBuilder.h"
+#include "ir/Train/BatchNorm.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/FusionOps.h"
 #include "passes/train/Passes.h"
@@ -25,7 +26,7 @@ Type elementOf(Value v) {
 
 // Moves or adds elements of its first operand, whatever their type: the result has the operand's type.
 bool keepsType(Operation* op) {
-  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, ScatterAddOp>(op);
+  return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, GatherElementsOp, ScatterAddOp>(op);
 }
 
 // Has a library function for bf16.
@@ -50,14 +51,20 @@ class Narrowing {
   }
 
   void run() {
-    for (auto parameter : module.getOps<ParameterOp>()) narrow(parameter);
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      if (isStatistic(parameter))
+        statistics.insert(parameter.getSymName());
+      else
+        narrow(parameter);
+    }
     SmallVector<Operation*> ops;
     for (Operation& op : block.without_terminator()) ops.push_back(&op);
     for (Operation* op : ops) {
       if (op->hasAttr(kGroupAttr)) {
         member(op);
       } else if (isa<ReadOp>(op)) {
-        if (isSingle(op->getResult(0))) retype(op->getResult(0), half);
+        bool statistic = statistics.contains(cast<ReadOp>(op).getParameter());
+        if (isSingle(op->getResult(0)) && !statistic) retype(op->getResult(0), half);
       } else if (keepsType(op)) {
         mover(op);
       } else if (takesHalf(op)) {
@@ -66,8 +73,8 @@ class Narrowing {
         for (Value result : op->getResults())
           if (!isa<AttentionOp>(op) || result == op->getResult(0)) retype(result, half);
       } else if (isa<UpdateOp>(op)) {
-        demand(op->getOpOperand(0), gradient);
-      } else {
+        demand(op->getOpOperand(0), isStatistic(op) ? single() : gradient);
+      } else if (!isa<RandomUniformOp>(op)) {  // which reads no element
         for (OpOperand& operand : op->getOpOperands()) demand(operand, single());
       }
     }
@@ -105,7 +112,7 @@ class Narrowing {
       else if (keepsType(op))
         collect(llvm::make_pointer_range(op->getResult(0).getUses()), found);
       else if (isa<UpdateOp>(op))
-        (gradient.isF32() ? found.single : found.half) = true;
+        (gradient.isF32() || isStatistic(op) ? found.single : found.half) = true;
       else if (takesHalf(op) && !staysSingle(op, use->get()))
         found.half = true;
       else
@@ -186,6 +193,7 @@ class Narrowing {
   Block& block;
   Type half, gradient;
   int64_t groups = 0;
+  llvm::StringSet<> statistics;           // parameters that stay f32
   DenseMap<Attribute, Operation*> heads;  // the first member of a kernel before which its casts stand
   DenseMap<std::pair<Value, Attribute>, Value> widened;
 };

@@ -1,4 +1,5 @@
 // Groups parameters into flat padded buckets, in order of first use. The layout is the same at every stage.
+#include "ir/Train/BatchNorm.h"
 #include "passes/zero/Passes.h"
 #include "runtime/plan/Types.h"
 
@@ -45,15 +46,19 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
         optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
 
     // Order of first use: reads of the step, whose order is the forward pass's, then what only the evaluation reads.
+    // Running statistics are only updated by the step.
     SmallVector<Member> members;
     llvm::DenseSet<Operation*> seen;
     int64_t total = 0;
-    SmallVector<train::ReadOp> reads;
-    for (func::FuncOp function : functions) llvm::append_range(reads, function.getOps<train::ReadOp>());
-    for (train::ReadOp read : reads) {
-      auto parameter = symbols.lookup<train::ParameterOp>(read.getParameter());
+    SmallVector<Operation*> uses;
+    for (func::FuncOp function : functions)
+      for (Operation& op : function.getBody().front())
+        if (isa<train::ReadOp, train::UpdateOp>(op)) uses.push_back(&op);
+    for (Operation* use : uses) {
+      auto name = use->getAttrOfType<FlatSymbolRefAttr>("parameter");
+      auto parameter = symbols.lookup<train::ParameterOp>(name.getValue());
       if (!parameter) {
-        read.emitError("reads an unknown parameter");
+        use->emitError("names an unknown parameter");
         return signalPassFailure();
       }
       if (!seen.insert(parameter).second) continue;
@@ -83,7 +88,8 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
         end = llvm::alignTo(end + member.elements, align);
       }
       int64_t elements = llvm::alignTo(end, ranks * shardGranule(end, ranks, align));
-      zero::BucketOp::create(builder, module.getLoc(), ("bucket" + Twine(count++)).str(), bucket.front().element,
+      StringRef kind = train::isStatistic(bucket.front().parameter) ? "statistics" : "bucket";
+      zero::BucketOp::create(builder, module.getLoc(), (kind + Twine(count++)).str(), bucket.front().element,
                              builder.getArrayAttr(names), offsets, elements, bucket.front().optimizer);
     };
     for (const Member& member : members) {

@@ -104,7 +104,11 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
       llvm::DenseSet<int64_t> between;
       auto finish = [&] {
         if (visit.empty()) return;
-        OpBuilder builder(groupHead(viewPoint(*visit.front())));
+        // Of two consumers in one group the later one's reshape stands before the group.
+        Operation* first = groupHead(viewPoint(*visit.front()));
+        for (Use* use : ArrayRef(visit).drop_front())
+          if (Operation* at = groupHead(viewPoint(*use)); positions[at] < positions[first]) first = at;
+        OpBuilder builder(first);
         Location loc = visit.front()->consumer->getLoc();
         StringRef name = buckets[b].getSymName();
         Value storage =

@@ -1,4 +1,5 @@
 // Places the gradient norm, the updates and, at stages 1 and 2, the gathers that follow them.
+#include "ir/Train/BatchNorm.h"
 #include "passes/zero/Passes.h"
 
 namespace sheaf::zero {
@@ -30,14 +31,12 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
 
     if (!zero::stepOf(module)) return;
     SmallVector<Operation*> reductions;
-    bool barrier = false, clip = false;
+    bool clip = false;
     for (Operation& op : zero::stepOf(module).getBody().front())
       if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(op)) reductions.push_back(&op);
     if (reductions.empty()) return;
     for (Operation* reduction : reductions) {
-      auto optimizer = symbols.lookup<train::OptimizerOp>(bucketOf(symbols, reduction).getOptimizer()->str());
-      barrier |= readsNorm(optimizer);
-      clip |= reads(optimizer, train::ScalarKind::clip_scale);
+      clip |= reads(ruleOf(symbols, reduction), train::ScalarKind::clip_scale);
     }
 
     OpBuilder builder(module.getContext());
@@ -50,17 +49,23 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
     };
     for (Operation* reduction : reductions) {
       builder.setInsertionPointAfter(reduction);
-      partials.push_back(zero::SquareSumOp::create(builder, reduction->getLoc(), scalar(builder.getF64Type(), 1),
-                                                   bucketOf(symbols, reduction).getSymName(), reduction->getResult(0)));
-      if (!barrier) update(reduction, {});
+      train::OptimizerOp rule = ruleOf(symbols, reduction);
+      if (!train::isStatistic(rule))
+        partials.push_back(zero::SquareSumOp::create(builder, reduction->getLoc(), scalar(builder.getF64Type(), 1),
+                                                     bucketOf(symbols, reduction).getSymName(),
+                                                     reduction->getResult(0)));
+      if (!readsNorm(rule)) update(reduction, {});
     }
     builder.setInsertionPoint(zero::stepOf(module).getBody().front().getTerminator());
     auto norm = zero::GradientNormOp::create(builder, reductions.back()->getLoc(), scalar(builder.getF64Type(), 1),
                                              scalar(builder.getF32Type(), 2), partials, clip);
-    if (barrier)
-      for (Operation* reduction : reductions) update(reduction, norm.getScalars());
+    for (Operation* reduction : reductions)
+      if (readsNorm(ruleOf(symbols, reduction))) update(reduction, norm.getScalars());
   }
 
+  static train::OptimizerOp ruleOf(SymbolTable& symbols, Operation* reduction) {
+    return symbols.lookup<train::OptimizerOp>(*bucketOf(symbols, reduction).getOptimizer());
+  }
   static zero::BucketOp bucketOf(SymbolTable& symbols, Operation* reduction) {
     return symbols.lookup<zero::BucketOp>(reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue());
   }

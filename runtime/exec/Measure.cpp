@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -113,9 +114,12 @@ class Measurer {
     return job_.group() ? countNodes() : Status();
   }
 
-  // How many processes share a node, which must be neighbours, and as many on each.
+  // How many processes share a node, which must be neighbours, and as many on each. As in a run, SHEAF_HOST replaces
+  // the host's name.
   Status countNodes() {
-    Expected<std::vector<std::string>> nodes = job_.group()->allGather(machineId(), "the machines");
+    const char* host = std::getenv("SHEAF_HOST");
+    Expected<std::vector<std::string>> nodes =
+        job_.group()->allGather(host ? cat("SHEAF_HOST=", host) : machineId(), "the machines");
     if (!nodes.ok()) return nodes.status();
     const size_t count = static_cast<size_t>(std::count(nodes->begin(), nodes->end(), nodes->front()));
     bool even = nodes->size() % count == 0;

@@ -30,6 +30,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -125,6 +126,7 @@ class Run {
       Expected<io::DataSource> data = io::DataSource::open(*plan_, options_.data, position_.shuffleSeed);
       if (!data.ok()) return data.status();
       data_ = std::move(*data);
+      SHEAF_RETURN_IF_ERROR(settleLength());
     }
     if (evaluates()) {
       Expected<io::DataSource> data =
@@ -150,19 +152,44 @@ class Run {
     return {};
   }
 
+  // How many steps the run has, and with that the length of a schedule that states none.
+  Status settleLength() {
+    steps_ = options_.steps;
+    if (options_.epochs > 0) {
+      const uint64_t batch = static_cast<uint64_t>(plan_->batch()), epochs = static_cast<uint64_t>(options_.epochs);
+      uint64_t samples = 0;
+      if (__builtin_mul_overflow(epochs, data_->rows(), &samples) || samples > uint64_t{INT64_MAX})
+        return Status::error(cat("--epochs ", epochs, " of ", data_->rows(), " rows are too many samples"));
+      const uint64_t left = samples - std::min(samples, position_.samples);
+      if (left < batch)
+        return Status::error(cat("--epochs ", epochs, " of ", data_->rows(), " rows are ", samples,
+                                 " samples, of which ", position_.samples,
+                                 " have been read: what is left is less than a batch of ", batch));
+      steps_ = static_cast<int64_t>(left / batch);
+    }
+    if (!plan::lacksLength(training_.schedule())) return {};
+    // What the runs before this one were meant to be is not known, nor what follows it.
+    if (position_.step > 0 && options_.epochs == 0)
+      return Status::error(cat("the learning-rate schedule '", plan::scheduleText(training_.schedule()),
+                               "' states no length, and a run that goes on from step ", position_.step,
+                               " does not give it one; state it with --lr-schedule ...steps=STEPS, or use --epochs"));
+    Expected<plan::Schedule> schedule = plan::withLength(training_.schedule(), position_.step + steps_);
+    if (!schedule.ok()) return schedule.status();
+    *training_.mutable_schedule() = std::move(*schedule);
+    return {};
+  }
+
   // What must be the same in all processes, and the ranks of this one.
   Status settle() {
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
-    const plan::Schedule& schedule = training_.schedule();
     std::vector<std::string> facts{
-        cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", options_.steps),
+        cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", steps_),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
             ")"),
-        cat("--lr-schedule ", plan::word(schedule.kind()), ":warmup=", schedule.warmup(), ",steps=", schedule.steps(),
-            ",min=", schedule.min()),
+        cat("--lr-schedule ", plan::scheduleText(training_.schedule())),
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
         cat("--resume ", given(options_.resume)),
@@ -224,9 +251,12 @@ class Run {
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
-                         {"step", position_.step}});
+                         {"rows", (data_ ? *data_ : *evaluationData_).rows()},
+                         {"schedule", plan::scheduleText(training_.schedule())},
+                         {"step", position_.step},
+                         {"steps", steps_}});
     if (!notes.members().empty()) log_.event("device", std::move(notes));
-    progress_.emplace(*plan_, position_.step, options_.steps, job_.first());
+    progress_.emplace(*plan_, position_.step, steps_, job_.first());
     for (const std::string& warning : warnings_) warn(warning);
     return {};
   }
@@ -296,7 +326,7 @@ class Run {
                      .interrupted = &control_.interrupted,
                      .firstRank = job_.firstRank(),
                      .processes = job_.group()});
-    int64_t end = position_.step + options_.steps;
+    const int64_t end = position_.step + steps_;
     while (trainer.step() < end && !trainer.interrupted()) {
       int64_t steps = end - trainer.step();
       if (options_.saveEvery > 0) steps = std::min(steps, options_.saveEvery - trainer.step() % options_.saveEvery);
@@ -416,6 +446,7 @@ class Run {
   Job& job_;
   std::unique_ptr<plan::Plan> plan_;
   plan::Training training_;
+  int64_t steps_ = 0;  // of this run
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
   std::optional<io::DataSource> data_, evaluationData_;

@@ -19,7 +19,8 @@ struct RunOptions {
   std::string plan;
   std::string weights, weightsFolder;  // replacing, and relocating, what the plan names
   std::vector<io::DataArgument> data;
-  int64_t steps = 0;  // of this run
+  int64_t steps = 0;   // of this run; 0: as many as `epochs` makes
+  int64_t epochs = 0;  // passes over the data, counted from the start of the training; 0: `steps` says how long it runs
   std::optional<int64_t> shuffleSeed;
   std::optional<double> learningRate;
   std::optional<plan::Schedule> schedule;

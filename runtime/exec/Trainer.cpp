@@ -41,10 +41,11 @@ uint64_t Trainer::samplesAt(int64_t step) const {
 }
 
 std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, double& learningRate) const {
-  learningRate = exec::learningRate(options_.training, step);
+  const std::vector<double> rates = learningRates(options_.training, step);
+  learningRate = rates[0];
   auto values = std::make_shared<StepValues>();
   values->step = step;
-  values->scalars = stepScalars(plan_, learningRate, update);
+  values->scalars = stepScalars(plan_, rates, update);
   values->readInput = [this, sample = samplesAt(step)](int64_t rank, uint32_t input, std::span<std::byte> destination) {
     return data_.read(rank, input, sample, destination);
   };

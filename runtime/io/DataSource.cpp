@@ -1,6 +1,7 @@
 #include "runtime/io/DataSource.h"
 
-#include <sys/mman.h>
+#include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -12,6 +13,29 @@
 #include "runtime/plan/Types.h"
 
 namespace sheaf::io {
+namespace {
+
+// Each is a mapping of its own, of which Linux allows a process 65,530.
+constexpr size_t kMostFiles = 32768;
+
+// The files of a name or pattern, by name. A file that has the name of a pattern is meant itself.
+Expected<std::vector<std::string>> filesOf(const std::string& pattern) {
+  struct stat info;
+  if (pattern.find_first_of("*?[") == std::string::npos || stat(pattern.c_str(), &info) == 0)
+    return std::vector{pattern};
+  glob_t found{};
+  const int error = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  if (error == GLOB_NOSPACE) return Status::error(cat(pattern, " matches too many files"));
+  if (files.empty()) return Status::error(cat("no file matches ", pattern));
+  if (files.size() > kMostFiles)
+    return Status::error(cat(pattern, " matches ", files.size(), " files, more than ", kMostFiles));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
 
 Expected<DataArgument> parseDataArgument(const std::string& text) {
   size_t equals = text.find('=');
@@ -35,8 +59,56 @@ Expected<DataArgument> parseDataArgument(const std::string& text) {
   return argument;
 }
 
-Status DataSource::addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument,
-                            bool shifted) {
+const DataSource::Piece& DataSource::InputRows::pieceOf(uint64_t row) const {
+  return *(std::upper_bound(pieces.begin(), pieces.end(), row,
+                            [](uint64_t r, const Piece& piece) { return r < piece.firstRow; }) -
+           1);
+}
+
+Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::Input& input,
+                                                                    const DataArgument& argument, bool shifted,
+                                                                    const MappedFile& file) const {
+  std::span<const int64_t> shape = plan::shapeOf(input);
+  Piece piece;
+  const bool raw = !argument.type.empty() || looksLikeTokens(file.path());
+  if (raw && input.whole())
+    return Status::error(cat("it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
+  if (raw) {
+    Expected<Tokens> tokens = parseTokens(file.bytes(), file.path(), argument.type);
+    if (!tokens.ok()) return tokens.status();
+    const uint64_t rowElements = *plan::elementCount(shape.subspan(1));
+    // The labels' last token is one further, so all inputs of a file leave it one token.
+    uint64_t spare = argument.inputs.size() == 2 ? 1 : 0;
+    piece.rows = tokens->count > spare ? (tokens->count - spare) / rowElements : 0;
+    if (piece.rows == 0)
+      return Status::error(cat(tokens->count, " tokens are fewer than one row of ", rowElements + spare));
+    piece.data = tokens->data.data() + (shifted ? bytesOf(tokens->type) : 0);
+    return std::pair(piece, tokens->type);
+  }
+  if (argument.inputs.size() == 2)
+    return Status::error("two inputs of one file need raw tokens (.bin, .u8, .u16, .u32 or FILE:u16)");
+  Expected<NpyArray> array = parseNpy(file.bytes());
+  if (!array.ok()) return array.status();
+  std::span<const int64_t> have(array->shape);
+  piece.data = array->data.data();
+  if (input.whole()) {
+    if (!std::equal(shape.begin(), shape.end(), have.begin(), have.end()))
+      return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", shapeText(shape)));
+    piece.rows = 1;
+    return std::pair(piece, array->type);
+  }
+  bool same = have.size() == shape.size() && std::equal(shape.begin() + 1, shape.end(), have.begin() + 1);
+  if (!same || have[0] == 0) {
+    std::string want = "[rows";
+    for (int64_t size : shape.subspan(1)) want += cat(", ", size);
+    return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", want, "]"));
+  }
+  piece.rows = static_cast<uint64_t>(have[0]);
+  return std::pair(piece, array->type);
+}
+
+Status DataSource::addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
+                            size_t firstFile) {
   int index = 0;
   while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
   if (index == plan.inputs_size() || !inputs_[static_cast<size_t>(index)].wanted) {
@@ -49,57 +121,38 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   }
   const plan::Input& input = plan.inputs(index);
   InputRows& rows = inputs_[static_cast<size_t>(index)];
-  if (rows.data) return Status::error(cat(option(), ": input '", name, "' is given twice"));
+  if (!rows.pieces.empty()) return Status::error(cat(option(), ": input '", name, "' is given twice"));
 
-  const MappedFile& file = files_.back();
-  std::string place = cat(option(), ": input '", name, "': ", argument.file);
+  auto wrong = [&](const std::string& file, const std::string& why) {
+    return Status::error(cat(option(), ": input '", name, "': ", file, ": ", why));
+  };
   std::span<const int64_t> shape = plan::shapeOf(input);
   rows.whole = input.whole();
-  uint64_t rowElements = *plan::elementCount(rows.whole ? shape : shape.subspan(1));
+  if (rows.whole && files_.size() - firstFile > 1)
+    return wrong(argument.file, cat("it is the same for all rows; give one .npy file of shape ", shapeText(shape)));
   uint64_t count = 0;
-  bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
-  if (raw && rows.whole)
-    return Status::error(cat(place, ": it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
-  if (raw) {
-    Expected<Tokens> tokens = parseTokens(file.bytes(), argument.file, argument.type);
-    if (!tokens.ok()) return Status::error(cat(place, ": ", tokens.status().message()));
-    // The labels' last token is one further, so all inputs of a file leave it one token.
-    uint64_t spare = argument.inputs.size() == 2 ? 1 : 0;
-    count = tokens->count > spare ? (tokens->count - spare) / rowElements : 0;
-    if (count == 0)
-      return Status::error(cat(place, ": ", tokens->count, " tokens are fewer than one row of ", rowElements + spare));
-    rows.type = tokens->type;
-    rows.data = tokens->data.data() + (shifted ? bytesOf(rows.type) : 0);
-  } else {
-    if (argument.inputs.size() == 2)
-      return Status::error(cat(place, ": two inputs of one file need raw tokens (.bin, .u8, .u16, .u32 or FILE:u16)"));
-    Expected<NpyArray> array = parseNpy(file.bytes());
-    if (!array.ok()) return Status::error(cat(place, ": ", array.status().message()));
-    std::span<const int64_t> have(array->shape);
-    if (rows.whole && !std::equal(shape.begin(), shape.end(), have.begin(), have.end()))
-      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan expects ", shapeText(shape)));
-    bool same =
-        have.size() == shape.size() && (rows.whole || std::equal(shape.begin() + 1, shape.end(), have.begin() + 1));
-    if (!same || (!rows.whole && have[0] == 0)) {
-      std::string want = "[rows";
-      for (int64_t size : shape.subspan(1)) want += cat(", ", size);
-      return Status::error(cat(place, ": its shape is ", shapeText(have), ", the plan expects ", want, "]"));
-    }
-    rows.type = array->type;
-    rows.data = array->data.data();
-    if (!rows.whole) count = static_cast<uint64_t>(have[0]);
-  }
   rows.target = dataTypeOf(input.type());
-  if (!convertible(rows.type, rows.target))
-    return Status::error(
-        cat(place, ": its elements are ", nameOf(rows.type), ", the plan expects ", nameOf(rows.target)));
-  rows.rowElements = rowElements;
+  for (size_t number = firstFile; number < files_.size(); ++number) {
+    const MappedFile& file = files_[number];
+    Expected<std::pair<Piece, DataType>> found = rowsIn(input, argument, shifted, file);
+    if (!found.ok()) return wrong(file.path(), found.status().message());
+    auto [piece, type] = *found;
+    if (!convertible(type, rows.target))
+      return wrong(file.path(), cat("its elements are ", nameOf(type), ", the plan expects ", nameOf(rows.target)));
+    if (number > firstFile && type != rows.type)
+      return wrong(file.path(), cat("its elements are ", nameOf(type), ", those of ", files_[firstFile].path(), " are ",
+                                    nameOf(rows.type), "; files that are read as one have one type"));
+    rows.type = type;
+    piece.firstRow = count;
+    piece.file = number;
+    rows.pieces.push_back(piece);
+    count += piece.rows;
+  }
+  rows.rowElements = *plan::elementCount(rows.whole ? shape : shape.subspan(1));
   rows.rowsPerRank = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
-  rows.file = argument.file;
-  rows.fileNumber = files_.size() - 1;
   if (rows.whole) return {};
   if (rows_ != 0 && rows_ != count)
-    return Status::error(cat(place, ": it has ", count, " rows, other inputs have ", rows_));
+    return wrong(argument.file, cat("it has ", count, " rows, other inputs have ", rows_));
   rows_ = count;
   return {};
 }
@@ -134,14 +187,19 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
         return Status::error(cat(option, ": ", argument.file,
                                  " is given for two inputs, which would not be shifted; write ", option, " ",
                                  arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
-    Expected<MappedFile> file = MappedFile::open(argument.file);
-    if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
-    source.files_.push_back(std::move(*file));
+    Expected<std::vector<std::string>> paths = filesOf(argument.file);
+    if (!paths.ok()) return Status::error(cat(option, ": ", paths.status().message()));
+    const size_t firstFile = source.files_.size();
+    for (const std::string& path : *paths) {
+      Expected<MappedFile> file = MappedFile::open(path);
+      if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
+      source.files_.push_back(std::move(*file));
+    }
     for (size_t j = 0; j < argument.inputs.size(); ++j)
-      SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1));
+      SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1, firstFile));
   }
   for (size_t i = 0; i < source.inputs_.size(); ++i)
-    if (source.inputs_[i].wanted && !source.inputs_[i].data)
+    if (source.inputs_[i].wanted && source.inputs_[i].pieces.empty())
       return Status::error(cat("input '", source.names_[i], "' ",
                                shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass ",
                                option, " ", source.names_[i], "=FILE.npy"));
@@ -153,12 +211,18 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
 std::vector<std::string> DataSource::describe() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (!inputs_[i].data) continue;
-    const MappedFile& file = files_[inputs_[i].fileNumber];
-    uint64_t offset = static_cast<uint64_t>(inputs_[i].data - file.bytes().data());
-    lines.push_back(cat(option(), " ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " at byte ",
-                        offset, " of a file of ", file.bytes().size(), " bytes with hash ",
-                        hexText(fileHash(file.bytes()))));
+    if (inputs_[i].pieces.empty()) continue;
+    uint64_t bytes = 0;
+    std::string places;  // of the rows in each file, and what is in it
+    for (const Piece& piece : inputs_[i].pieces) {
+      const MappedFile& file = files_[piece.file];
+      bytes += file.bytes().size();
+      places += cat(piece.rows, " at ", piece.data - file.bytes().data(), " of ", file.bytes().size(), " ",
+                    hexText(fileHash(file.bytes())), "; ");
+    }
+    const size_t count = inputs_[i].pieces.size();
+    lines.push_back(cat(option(), " ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " in ", count,
+                        count == 1 ? " file of " : " files of ", bytes, " bytes with hash ", hexText(xxh64(places))));
   }
   return lines;
 }
@@ -183,10 +247,12 @@ Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span
       }
       row = (*permutation)(row);
     }
-    const std::byte* from = rows.data + row * rows.rowElements * bytesOf(rows.type);
+    const Piece& piece = rows.pieceOf(row);
+    const std::byte* from = piece.data + (row - piece.firstRow) * rows.rowElements * bytesOf(rows.type);
     Status status = convert(rows.type, from, rows.target, destination.data() + i * targetBytes, rows.rowElements);
     if (!status.ok())
-      return Status::error(cat("input '", names_[input], "': ", rows.file, ", row ", row, ": ", status.message()));
+      return Status::error(cat("input '", names_[input], "': ", files_[piece.file].path(), ", row ",
+                               row - piece.firstRow, ": ", status.message()));
   }
   return {};
 }

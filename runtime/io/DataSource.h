@@ -1,14 +1,18 @@
 // A run's data: which row of which file is which rank's, and the rows themselves, converted to the plan's types.
 //
-// Sample g of a run (g counts from the first sample ever read) is row g mod R of every file, R their number of rows,
+// Sample g of a run (g counts from the first sample ever read) is row g mod R of every input, R their number of rows,
 // or, shuffled, the row that a permutation keyed by (seed, g / R) gives g mod R. Step by step the global batch takes
-// the next B samples; rank r takes its contiguous b = B / ranks of them.
+// the next B samples; rank r takes its contiguous b = B / ranks of them. A batch goes on over the end of a pass.
+//
+// Several files of one input are read as one: their rows follow each other in the order of the files' names. No row
+// spans two files: what a file of tokens has beyond whole rows is not read.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/MappedFile.h"
@@ -22,8 +26,8 @@ namespace sheaf::io {
 // "NAME,LABELS=TOKENS[:u16]": and row i of LABELS is tokens [i*S+1, (i+1)*S+1).
 struct DataArgument {
   std::vector<std::string> inputs;  // one or two
-  std::string file;
-  std::string type;  // of raw tokens; empty: as the file's name says
+  std::string file;                 // or a pattern with *, ? or [...], of which all files that match are taken
+  std::string type;                 // of raw tokens; empty: as the file's name says
 };
 Expected<DataArgument> parseDataArgument(const std::string& text);
 
@@ -33,8 +37,8 @@ enum class DataReader { kTraining, kEvaluation };
 
 class DataSource {
  public:
-  // Every input that the reader has is given exactly once, and all files have the same number of rows. An input that is
-  // whole has a file of its own shape.
+  // Every input that the reader has is given exactly once, and all inputs have the same number of rows. An input that
+  // is whole has a file of its own shape.
   static Expected<DataSource> open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
                                    std::optional<int64_t> shuffleSeed, DataReader reader = DataReader::kTraining);
 
@@ -45,17 +49,28 @@ class DataSource {
   Status read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
 
  private:
-  struct InputRows {
+  // The rows of an input that lie in one file.
+  struct Piece {
     const std::byte* data = nullptr;
+    uint64_t firstRow = 0, rows = 0;
+    size_t file = 0;  // in files_
+  };
+  struct InputRows {
+    std::vector<Piece> pieces;
     DataType type = DataType::F32, target = DataType::F32;
     uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
     uint64_t rowsPerRank = 0;
     bool wanted = false;  // by the reader
     bool whole = false;   // the same for all rows
-    std::string file;
-    size_t fileNumber = 0;  // in files_
+
+    const Piece& pieceOf(uint64_t row) const;
   };
-  Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted);
+  Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
+                  size_t firstFile);
+  // What `file` holds of an input: its rows, without their place among others, and their type. An input that is whole
+  // is one row.
+  Expected<std::pair<Piece, DataType>> rowsIn(const plan::Input& input, const DataArgument& argument, bool shifted,
+                                              const MappedFile& file) const;
   void findWanted(const plan::Plan& plan);
   // "--data" or "--eval-data".
   const char* option() const { return reader_ == DataReader::kTraining ? "--data" : "--eval-data"; }

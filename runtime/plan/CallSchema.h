@@ -143,6 +143,7 @@ enum class Width {
   kByte,
   kF32,
   kF64,
+  kI64,
   kType,          // the attribute "type"
   kElementBytes,  // the attribute "element_bytes"
   kIndexBytes,    // the attribute "index_bytes"
@@ -157,6 +158,8 @@ int64_t bytesOf(Width width, const Call& call) {
       return sizeof(float);
     case Width::kF64:
       return sizeof(double);
+    case Width::kI64:
+      return sizeof(int64_t);
     case Width::kType:
       if constexpr (requires { call.type; }) return static_cast<int64_t>(elementBytes(call.type));
       break;

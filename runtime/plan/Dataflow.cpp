@@ -51,17 +51,19 @@ size_t evaluatedEntry(const WriteOutput& output) {
                              kEvaluatedScalars);
 }
 
-// Settings that the host acts on, without the learning rate.
+// Settings that the host acts on, without learning rates.
 Term settings(const Plan& plan) {
   const Training& training = plan.training();
-  return Term("settings")
-      .add(static_cast<uint64_t>(plan.ranks()))
-      .add(static_cast<uint64_t>(plan.batch()))
-      .add(withoutLearningRate(training.optimizer()))
-      .addReal(training.clip_norm())
-      .add(training.on_nan())
-      .add(static_cast<uint64_t>(training.seed()))
-      .add(training.reduce_order());
+  Term term = Term("settings")
+                  .add(static_cast<uint64_t>(plan.ranks()))
+                  .add(static_cast<uint64_t>(plan.batch()))
+                  .add(withoutLearningRate(training.optimizer()))
+                  .addReal(training.clip_norm())
+                  .add(training.on_nan())
+                  .add(static_cast<uint64_t>(training.seed()))
+                  .add(training.reduce_order());
+  for (const ParameterGroup& group : training.groups()) term.add(group.name()).add(group.settings());
+  return term;
 }
 
 // Executes all ranks at once. A value is a function of the rank; equal terms are equal functions. What a rank finds in
@@ -263,7 +265,11 @@ class Interpreter {
         term.add(plan_.inputs(static_cast<int>(instruction.input().input())).name()).add(step);
         break;
       case Instruction::kScalars:
-        for (const StepScalar& scalar : plan_.scalars()) term.add(scalar.kind()).addReal(scalar.value());
+        // The group of all parameters adds nothing, so that plans without groups keep their digests.
+        for (const StepScalar& scalar : plan_.scalars()) {
+          term.add(scalar.kind()).addReal(scalar.value());
+          if (scalar.group() > 0) term.add("group").add(scalar.group());
+        }
         term.add(step);
         break;
       case Instruction::kOutput:

@@ -31,6 +31,7 @@ Hashes trainingHash(const Plan& plan) {
   training.clear_learning_rate();
   training.set_optimizer(withoutLearningRate(training.optimizer()));
   training.clear_schedule();
+  for (ParameterGroup& group : *training.mutable_groups()) group.clear_learning_rate();
   return {hashOf(training)};
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/plan/calls/Attention.h"
 #include "runtime/plan/calls/Gemm.h"
 #include "runtime/plan/calls/Moves.h"
+#include "runtime/plan/calls/Selection.h"
 #include "runtime/plan/calls/Sums.h"
 #include "runtime/plan/calls/Windows.h"
 #include "runtime/plan/plan.pb.h"
@@ -22,9 +23,10 @@
 namespace sheaf::plan {
 
 // Any call: every consumer handles all of them (std::visit).
-using AnyCall = std::variant<GemmCall, AttentionCall, AttentionGradCall, GatherCall, ScatterAddCall, CopyCall,
-                             SumPartialsCall, CumSumCall, DropoutCall, ConvCall, ConvGradInputCall, ConvGradFilterCall,
-                             MaxPoolCall, MaxPoolGradCall, SquareSumCall, GradientNormCall, ZeroCall>;
+using AnyCall = std::variant<GemmCall, AttentionCall, AttentionGradCall, GatherCall, ScatterAddCall, ScatterCall,
+                             TopKCall, CopyCall, SumPartialsCall, CumSumCall, DropoutCall, RandomUniformCall, ConvCall,
+                             ConvGradInputCall, ConvGradFilterCall, MaxPoolCall, MaxPoolIndicesCall, MaxPoolGradCall,
+                             SquareSumCall, GradientNormCall, ZeroCall>;
 
 std::string_view nameOf(const AnyCall& call);
 

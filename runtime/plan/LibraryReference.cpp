@@ -75,6 +75,8 @@ std::string_view widthText(Width width) {
       return "f32";
     case Width::kF64:
       return "f64";
+    case Width::kI64:
+      return "i64";
     case Width::kType:
       return "`type`";
     case Width::kElementBytes:

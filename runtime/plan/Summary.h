@@ -48,6 +48,9 @@ void declareMemoryByKind(Plan& plan);
 
 Summary summarize(const Plan& plan);
 
+// "1.23 Gflop", "456 flop".
+std::string flopsText(uint64_t flops);
+
 // ranks, zero, batch, parameters, memory, communication, stages, ...: one object.
 json::Value summaryJson(const Plan& plan);
 // The same for a person; ends with a newline.

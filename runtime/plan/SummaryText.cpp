@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
@@ -10,12 +11,41 @@
 namespace sheaf::plan {
 namespace {
 
-std::string scheduleText(const Training& training) {
-  const Schedule& schedule = training.schedule();
-  std::string text = word(schedule.kind());
-  if (schedule.warmup() > 0) text += cat(", ", schedule.warmup(), " steps of warm-up");
-  if (schedule.kind() == Schedule::COSINE) text += cat(", to ", schedule.min(), " of it at step ", schedule.steps());
-  return text;
+// The names of each group's parameters.
+std::vector<std::vector<std::string>> membersOfGroups(const Plan& plan) {
+  std::vector<std::vector<std::string>> members(static_cast<size_t>(plan.training().groups_size()));
+  for (const Parameter& parameter : plan.parameters())
+    if (const Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket())); bucket.trainable())
+      if (bucket.group() < members.size()) members[bucket.group()].push_back(parameter.name());
+  return members;
+}
+
+std::string groupsText(const Plan& plan) {
+  std::string out;
+  const std::vector<std::vector<std::string>> members = membersOfGroups(plan);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const ParameterGroup& group = plan.training().groups(static_cast<int>(i));
+    out += cat("  group       ", group.name(), ": ");
+    if (group.has_learning_rate()) out += cat("learning rate ", group.learning_rate(), ", ");
+    if (!group.settings().empty()) out += cat(group.settings(), ", ");
+    out += cat(members[i].size(), members[i].size() == 1 ? " parameter" : " parameters");
+    out += members[i].empty() ? "\n" : cat(": ", listText(members[i], 4), "\n");
+  }
+  return out;
+}
+
+json::Value groupsJson(const Plan& plan) {
+  json::Array groups;
+  const std::vector<std::vector<std::string>> members = membersOfGroups(plan);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const ParameterGroup& group = plan.training().groups(static_cast<int>(i));
+    const double rate = group.has_learning_rate() ? group.learning_rate() : plan.training().learning_rate();
+    groups.push_back(json::Object{{"name", group.name()},
+                                  {"settings", group.settings()},
+                                  {"learning_rate", rate},
+                                  {"parameters", json::Array(members[i].begin(), members[i].end())}});
+  }
+  return groups;
 }
 
 std::string padded(const std::string& text, size_t width, bool right = false) {
@@ -40,21 +70,6 @@ std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
     found->bytes += one.bytes;
   }
   return lines;
-}
-
-// "1.23 Gflop", "456 flop".
-std::string flopsText(uint64_t flops) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
-  double value = static_cast<double>(flops);
-  size_t unit = 0;
-  for (; value >= 1000; value /= 1000) ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f %sflop",
-                unit == 0 || value >= 100 ? 0
-                : value < 10              ? 2
-                                          : 1,
-                value, kUnits[unit]);
-  return text;
 }
 
 json::Value stepWorkJson(const StepWork& work) {
@@ -88,15 +103,30 @@ std::string floorText(const Plan& plan, const Summary& summary) {
   return out;
 }
 
-std::string trainingText(const Training& training) {
+std::string trainingText(const Plan& plan) {
+  const Training& training = plan.training();
   std::string out = cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
-                        scheduleText(training), "\n");
+                        scheduleText(training.schedule()), "\n", groupsText(plan));
   if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
   return out +
          cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
 }
 
 }  // namespace
+
+std::string flopsText(uint64_t flops) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  double value = static_cast<double>(flops);
+  size_t unit = 0;
+  for (; value >= 1000; value /= 1000) ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f %sflop",
+                unit == 0 || value >= 100 ? 0
+                : value < 10              ? 2
+                                          : 1,
+                value, kUnits[unit]);
+  return text;
+}
 
 json::Value summaryJson(const Plan& plan) {
   Summary summary = summarize(plan);
@@ -124,6 +154,7 @@ json::Value summaryJson(const Plan& plan) {
     buckets.push_back(json::Object{{"name", bucket.name()},
                                    {"type", word(bucket.type())},
                                    {"elements", bucket.elements()},
+                                   {"group", static_cast<int64_t>(bucket.group())},
                                    {"gradient_type", word(gradientType(bucket))},
                                    {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
@@ -137,6 +168,8 @@ json::Value summaryJson(const Plan& plan) {
                       {"parameters", summary.parameters},
                       {"frozen_parameters", summary.frozenParameters},
                       {"optimizer", plan.training().optimizer()},
+                      {"schedule", scheduleText(plan.training().schedule())},
+                      {"groups", groupsJson(plan)},
                       {"inputs", std::move(inputs)},
                       {"outputs", std::move(outputs)},
                       {"memory", json::Object{{"peak_bytes", summary.peakBytes},
@@ -156,7 +189,6 @@ json::Value summaryJson(const Plan& plan) {
 
 std::string summaryText(const Plan& plan) {
   Summary summary = summarize(plan);
-  const Training& training = plan.training();
   std::string out =
       cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks",
           ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), "\n");
@@ -175,7 +207,7 @@ std::string summaryText(const Plan& plan) {
     out += cat("  output      ", output.name(), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
                output.blocks() ? " a rank\n" : ", without rows\n");
   if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions a batch\n");
-  if (plan.body_size() > 0) out += trainingText(training);
+  if (plan.body_size() > 0) out += trainingText(plan);
 
   out += cat("\nmemory of a rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
              " in libraries; largest at the same time\n");

@@ -99,6 +99,11 @@ ScatterScratch scatterScratch(int64_t rows, int64_t count) {
   return scratch;
 }
 
+int64_t topKLines(int64_t lines, int64_t n) {
+  constexpr int64_t kElements = 4 << 20;  // 64 MiB of scratch
+  return std::clamp<int64_t>(kElements / std::max<int64_t>(n, 1), 1, std::max<int64_t>(lines, 1));
+}
+
 ConvScratch convScratch(int64_t images, int64_t columnRows, int64_t pixels) {
   constexpr int64_t kBytes = 64 << 20, kWorkspace = 32 << 20;
   const int64_t one = saturatingMultiply(saturatingMultiply(columnRows, pixels), sizeof(float));

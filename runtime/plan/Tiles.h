@@ -51,6 +51,10 @@ struct ScatterScratch {
 };
 ScatterScratch scatterScratch(int64_t rows, int64_t count);
 
+// top_k scans a line once for each of so few elements; for more it sorts lines, so many at a time.
+constexpr int64_t kTopKScans = 8;
+int64_t topKLines(int64_t lines, int64_t n);
+
 // Convolutions unroll so many images at a time; a row of the columns is a filter element of a channel.
 struct ConvScratch {
   int64_t images;

@@ -11,6 +11,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
@@ -169,6 +170,7 @@ class TableVerifier {
       if (bucket.name().empty() || !names.insert(bucket.name()).second)
         return wrong(what, "its name is empty or taken");
       if (!isFloat(bucket.type())) return wrong(what, cat("its type is ", word(bucket.type())));
+      SHEAF_RETURN_IF_ERROR(inGroups(bucket.group(), what));
       if (bucket.elements() == 0 || bucket.elements() > kMaxBytes || bucket.elements() % ranks_ != 0)
         return wrong(what, cat(bucket.elements(), " elements are not a positive multiple of the ", ranks_,
                                " ranks, or are above 2^50"));
@@ -322,20 +324,26 @@ class TableVerifier {
       const std::string what = named("scalar", i, word(scalar.kind()));
       if (!isKnown(scalar.kind())) return wrong(what, "its kind is not known");
       if (!std::isfinite(scalar.value())) return wrong(what, "its value is not finite");
+      SHEAF_RETURN_IF_ERROR(inGroups(scalar.group(), what));
     }
     const Training& training = plan_.training();
-    const Schedule& schedule = training.schedule();
     if (!std::isfinite(training.learning_rate()) || training.learning_rate() < 0)
       return wrong("training.learning_rate", cat(training.learning_rate()));
     if (!std::isfinite(training.clip_norm()) || training.clip_norm() < 0)
       return wrong("training.clip_norm", cat(training.clip_norm()));
     if (!isKnown(training.on_nan())) return wrong("training.on_nan", unknown(training.on_nan()));
     if (!isKnown(training.reduce_order())) return wrong("training.reduce_order", unknown(training.reduce_order()));
-    if (!isKnown(schedule.kind())) return wrong("training.schedule", unknown(schedule.kind()));
-    if (schedule.warmup() < 0 || (schedule.kind() == Schedule::COSINE && schedule.steps() <= schedule.warmup()) ||
-        !(schedule.min() >= 0 && schedule.min() <= 1))
-      return wrong("training.schedule", "warmup, steps or min is out of range");
+    if (Status status = checkSchedule(training.schedule()); !status.ok())
+      return wrong("training.schedule", status.message());
+    for (int i = 0; i < training.groups_size(); ++i)
+      if (const double rate = training.groups(i).learning_rate(); !std::isfinite(rate) || rate < 0)
+        return wrong(named("parameter group", i, training.groups(i).name()), cat("its learning rate is ", rate));
     return {};
+  }
+
+  Status inGroups(uint32_t group, const std::string& what) {
+    if (group == 0 || group < static_cast<uint32_t>(plan_.training().groups_size())) return {};
+    return wrong(what, cat("it is of parameter group ", group, " of ", plan_.training().groups_size()));
   }
 
   Status kernels() {

@@ -36,7 +36,6 @@ SHEAF_WORDS(CollectiveOp)
 SHEAF_WORDS(Collective_Phase)
 SHEAF_WORDS(OutputKind)
 SHEAF_WORDS(StepScalar_Kind)
-SHEAF_WORDS(Schedule_Kind)
 SHEAF_WORDS(Training_OnNan)
 SHEAF_WORDS(Training_ReduceOrder)
 

@@ -33,8 +33,6 @@ std::span<const std::string> wordTable<OutputKind>();
 template <>
 std::span<const std::string> wordTable<StepScalar::Kind>();
 template <>
-std::span<const std::string> wordTable<Schedule::Kind>();
-template <>
 std::span<const std::string> wordTable<Training::OnNan>();
 template <>
 std::span<const std::string> wordTable<Training::ReduceOrder>();

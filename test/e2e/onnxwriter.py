@@ -58,6 +58,12 @@ def model(nodes, inputs, outputs, weights, opset=18, domains=()):
     return _number(1, 9) + _bytes(2, "sheaf-tests") + opsets + _bytes(7, graph)
 
 
+def summed(graph, losses, opset):
+    """A model of a GraphProto's bytes whose output `loss` is the sum of some scalars of the graph."""
+    graph += _bytes(1, node("Sum", losses, ["loss"])) + _bytes(2, "graph") + _bytes(12, value("loss", FLOAT, []))
+    return _number(1, 9) + _bytes(8, _number(2, opset)) + _bytes(7, graph)
+
+
 def nested(depth):
     """A model whose graph attributes nest `depth` times, which no exporter writes."""
     graph = _bytes(2, "leaf")

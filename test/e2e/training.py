@@ -5,6 +5,7 @@ import json
 from formats import read_log, read_safetensors, relative_difference
 from harness import MODELS, expect
 
+ADAMW = "adamw:lr=1e-3,beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01"
 ADAMW_LM = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 TEXT = {"input_ids": "gpt2-tiny.input_ids", "labels": "gpt2-tiny.labels"}
 VECTORS = {"x": "mlp.x", "labels": "mlp.labels"}
@@ -35,6 +36,8 @@ CONFIGS = {c.name: c for c in [
     _config("mlp-training-info", "mlp-training-info", "mlp", "sgd", VECTORS),
     _config("cnn-adamw", "cnn", "cnn", "adamw", IMAGES,
             "--optimizer", "adamw:lr=1e-3,beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01"),
+    _config("moe-adamw", "moe", "moe", "adamw", VECTORS, "--optimizer", ADAMW),
+    _config("unet-adamw", "unet", "unet", "adamw", IMAGES, "--optimizer", ADAMW),
     _config("gpt2-tiny", "gpt2-tiny", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
     _config("gpt2-tiny-optimized", "gpt2-tiny-optimized", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM),
     _config("gpt2-tiny-logits", "gpt2-tiny-logits", "gpt2-tiny", "adamw-lm", TEXT, "--optimizer", ADAMW_LM,

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "test/emulation/Memory.h"
 #include "test/emulation/Stream.h"
@@ -20,6 +22,17 @@ struct Memory {
   std::mutex mutex;
   std::map<const std::byte*, size_t> device, shareable, pinned;  // address and bytes
   size_t used = 0;                                               // on the device
+  // Released memory that other GPUs may still have mapped: whether they have not, and its bytes.
+  std::vector<std::pair<std::function<bool()>, size_t>> mapped;
+
+  size_t free() {
+    std::erase_if(mapped, [this](auto& each) {
+      if (!each.first()) return false;
+      used -= each.second;
+      return true;
+    });
+    return deviceMemory() - std::min(deviceMemory(), used);
+  }
 
   static bool has(const std::map<const std::byte*, size_t>& ranges, const void* address, size_t bytes) {
     const std::byte* begin = static_cast<const std::byte*>(address);
@@ -58,7 +71,7 @@ cudaError_t release(std::map<const std::byte*, size_t>& ranges, void* address, s
   if (!address) return cudaSuccess;
   auto found = ranges.find(static_cast<std::byte*>(address));
   if (found == ranges.end()) return cudaErrorInvalidValue;
-  if (bytes) *bytes -= found->second;
+  if (bytes) *bytes = found->second;
   ranges.erase(found);
   std::free(address);
   return cudaSuccess;
@@ -87,7 +100,7 @@ size_t deviceMemory() {
 
 bool takeDeviceMemory(size_t bytes) {
   std::lock_guard lock(memory().mutex);
-  if (bytes > deviceMemory() - std::min(deviceMemory(), memory().used)) return false;
+  if (bytes > memory().free()) return false;
   memory().used += bytes;
   return true;
 }
@@ -109,9 +122,12 @@ cudaError_t allocateShareable(void** address, size_t bytes) {
   return allocateOnDevice(memory().shareable, address, bytes);
 }
 
-cudaError_t releaseShareable(void* address) {
+cudaError_t releaseShareable(void* address, std::function<bool()> unmapped) {
   std::lock_guard lock(memory().mutex);
-  return release(memory().shareable, address, &memory().used);
+  size_t bytes = 0;
+  const cudaError_t result = release(memory().shareable, address, &bytes);
+  if (result == cudaSuccess) memory().mapped.emplace_back(std::move(unmapped), bytes);
+  return result;
 }
 
 const std::byte* shareableAllocation(const void* address, size_t bytes) {
@@ -130,7 +146,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* all) {
   if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
   *all = deviceMemory();
-  *free = *all - std::min(*all, memory().used);
+  *free = memory().free();
   return cudaSuccess;
 }
 
@@ -140,7 +156,10 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 
 cudaError_t cudaFree(void* address) {
   std::lock_guard lock(memory().mutex);
-  return release(memory().device, address, &memory().used);
+  size_t bytes = 0;
+  const cudaError_t result = release(memory().device, address, &bytes);
+  memory().used -= bytes;
+  return result;
 }
 
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {

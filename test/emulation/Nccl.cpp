@@ -23,8 +23,7 @@ constexpr size_t kCommunicatorBytes = 16 << 20;  // without connections
 constexpr size_t kPage = 2 << 20;                // of the symmetric address space
 
 bool is227() {
-  const char* version = std::getenv("SHEAF_EMULATED_NCCL");
-  return version && std::string_view(version) == "2.27";
+  return emulatedVersion() < NCCL_VERSION(2, 28, 0);
 }
 
 std::chrono::milliseconds delay(const char* name) {
@@ -32,10 +31,12 @@ std::chrono::milliseconds delay(const char* name) {
   return std::chrono::milliseconds(value ? std::atoi(value) : 0);
 }
 
-// Windows of all communicators of the process: their memory must not be freed.
+// Windows of all communicators of the process: their memory must not be freed. Of memory that was a window: whether
+// all ranks have released it.
 struct Registry {
   std::mutex mutex;
   std::vector<std::pair<const ncclComm*, const char*>> windows;
+  std::map<const void*, std::function<bool()>> released;
 
   void remove(const ncclComm* comm, const char* begin) {
     std::lock_guard lock(mutex);
@@ -59,16 +60,16 @@ ncclResult_t getUniqueId(ncclUniqueId* id) {
 }
 
 bool map(ncclComm& comm) {
-  comm.sharedBytes =
+  const size_t bytes =
       sizeof(Shared) + static_cast<size_t>(comm.ranks) * static_cast<size_t>(comm.ranks) * sizeof(Mailbox);
   const int file = open(comm.path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return false;
   void* memory = MAP_FAILED;
-  if (ftruncate(file, static_cast<off_t>(comm.sharedBytes)) == 0)
-    memory = mmap(nullptr, comm.sharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (ftruncate(file, static_cast<off_t>(bytes)) == 0)
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (memory == MAP_FAILED) return false;
-  comm.shared = static_cast<Shared*>(memory);
+  comm.shared.reset(static_cast<Shared*>(memory), [bytes](Shared* shared) { munmap(shared, bytes); });
   return true;
 }
 
@@ -122,7 +123,6 @@ ncclResult_t commDestroy(ncclComm_t comm) {
   }
   awaitKernels(comm->rank);
   dropMemory(*comm);
-  munmap(comm->shared, comm->sharedBytes);
   delete comm;
   return ncclSuccess;
 }
@@ -168,12 +168,14 @@ ncclResult_t memAlloc(void** address, size_t bytes) {
 }
 
 ncclResult_t memFree(void* address) {
+  std::function<bool()> unmapped = [] { return true; };
   {
     std::lock_guard lock(registry().mutex);
     for (auto& [comm, begin] : registry().windows)
       if (begin == address) violated("memory is freed that is still registered as a window");
+    if (auto window = registry().released.extract(address)) unmapped = std::move(window.mapped());
   }
-  return releaseShareable(address) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  return releaseShareable(address, std::move(unmapped)) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 // From 2.28 on it returns success at once: that it is done, and its handle written, only a poll says.
@@ -208,9 +210,14 @@ ncclResult_t commWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
   auto found =
       std::find_if(comm->windows.begin(), comm->windows.end(), [&](auto& each) { return each.begin == begin; });
   if (found == comm->windows.end()) return ncclInvalidArgument;
+  std::this_thread::sleep_for(comm->rank * delay("SHEAF_EMULATED_NCCL_RELEASE"));
   if (!is227()) comm->space.erase(found->offset);
   comm->windows.erase(found);
   registry().remove(comm, begin);
+  ++comm->shared->releases;
+  const int all = ++comm->releases * comm->ranks;
+  std::lock_guard lock(registry().mutex);
+  registry().released[begin] = [shared = comm->shared, all] { return shared->releases >= all; };
   return ncclSuccess;
 }
 
@@ -242,6 +249,11 @@ ncclResult_t begin(ncclComm* comm, std::function<ncclResult_t()> job) {
   comm->pending = std::move(job);
   comm->asked = false;
   return ncclInProgress;
+}
+
+int emulatedVersion() {
+  const char* version = std::getenv("SHEAF_EMULATED_NCCL");  // 2.MINOR
+  return version ? NCCL_VERSION(2, std::atoi(version + 2), 0) : NCCL_VERSION_CODE;
 }
 
 bool takeSpace(ncclComm& comm, size_t bytes, size_t* offset) {

@@ -99,11 +99,8 @@ bool progress(Message& m) {
 }
 
 // `abortable`: kernels look whether the communicator is aborted, copy engines wait for memory whatever happens.
-void perform(std::vector<Message> messages, bool abortable = true) {
-  ncclComm& comm = *messages[0].comm;
-  std::lock_guard lock(comm.exchanging);
-  Running running(comm.rank);
-  while (!(abortable && comm.aborted)) {
+void exchange(std::vector<Message>& messages, bool abortable) {
+  while (!(abortable && messages[0].comm->aborted)) {
     bool moved = false, done = true;
     for (Message& m : messages) {
       if (m.bytes > 0) moved |= progress(m);
@@ -112,6 +109,56 @@ void perform(std::vector<Message> messages, bool abortable = true) {
     if (done) return;
     if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+}
+
+void perform(std::vector<Message> messages) {
+  ncclComm& comm = *messages[0].comm;
+  std::lock_guard lock(comm.exchanging);
+  Running running(comm.rank);
+  exchange(messages, true);
+}
+
+// The flags that copy engines write before a gather and after it.
+enum Flags { kReady, kComplete };
+
+// Writes `value` to this rank's flag on every other GPU, and waits until the others' flags here equal it. A flag that
+// has the value already was left by an earlier synchronization: a rank that waits for it does not wait.
+void synchronize(ncclComm& comm, Flags flags, uint32_t value, bool inGraph) {
+  auto stale = [&](int writer, int waiter) {
+    violated(cat("a gather by copy engines finds the flag of rank ", writer, " on rank ", waiter, " at ", value,
+                 " from before: it does not wait for rank ", writer));
+  };
+  const uint32_t writes = ++comm.writes[flags];
+  for (int peer = 0; peer < comm.ranks; ++peer) {
+    if (peer == comm.rank) continue;
+    Mailbox& theirs = comm.mailbox(comm.rank, peer);
+    ++theirs.writes[flags];
+    if (theirs.flags[flags].exchange(value) == value) stale(comm.rank, peer);
+  }
+  for (int peer = 0; peer < comm.ranks; ++peer) {
+    if (peer == comm.rank) continue;
+    Mailbox& mine = comm.mailbox(peer, comm.rank);
+    while (mine.flags[flags] != value) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (mine.writes[flags] < writes) stale(peer, comm.rank);
+    if (inGraph) mine.flags[flags] = 0;
+  }
+}
+
+// In graphs the flags' value is always 1, else the number of the synchronization.
+void gatherByCopyEngines(std::vector<Message> messages, uint32_t ready, bool inGraph) {
+  ncclComm& comm = *messages[0].comm;
+  std::lock_guard lock(comm.exchanging);
+  Running running(comm.rank);
+  synchronize(comm, kReady, inGraph ? 1 : ready, inGraph);
+  exchange(messages, false);
+  synchronize(comm, kComplete, inGraph ? 1 : ready + 1, inGraph);
+}
+
+// Whether copy engines do a gather of so many elements of each rank in symmetric windows.
+bool areForCopyEngines(const ncclComm& comm, size_t count) {
+  if (comm.ctaPolicy == NCCL_CTA_POLICY_ZERO) return true;
+  return emulatedVersion() >= NCCL_VERSION(2, 29, 0) && deviceArchitecture() >= 100 &&
+         count > fromEnvironment("NCCL_SYM_CE_THRESHOLD", 8 << 20);
 }
 
 // Begins a launch: the task comes to the stream when NCCL is asked whether the call is done.
@@ -216,7 +263,7 @@ ncclResult_t allGather(const void* source, void* destination, size_t count, nccl
   Use use(comm, "ncclAllGather");
   if (ncclResult_t state = ready(*comm); state != ncclSuccess) return state;
   const size_t bytes = count * kTypeBytes[type], ranks = static_cast<size_t>(comm->ranks);
-  const bool byCopyEngines = comm->ctaPolicy == NCCL_CTA_POLICY_ZERO && inWindow(*comm, source, bytes, true) &&
+  const bool byCopyEngines = areForCopyEngines(*comm, count) && inWindow(*comm, source, bytes, true) &&
                              inWindow(*comm, destination, ranks * bytes, true);
   size_t flags = 0;
   if (byCopyEngines && !comm->hasFlags && !takeSpace(*comm, 1, &flags)) return ncclInternalError;
@@ -227,8 +274,11 @@ ncclResult_t allGather(const void* source, void* destination, size_t count, nccl
     char* place = static_cast<char*>(destination) + static_cast<size_t>(peer) * bytes;
     messages.push_back({comm, stream, false, peer, place, bytes});
   }
-  return launch(comm, stream, byCopyEngines ? std::vector<int>() : std::vector<int>{-1},
-                [=] { perform(messages, !byCopyEngines); });
+  if (!byCopyEngines) return launch(comm, stream, {-1}, [=] { perform(messages); });
+  const uint32_t ready = comm->synchronizations + 1;
+  comm->synchronizations += 2;
+  const bool inGraph = stream->capture != nullptr;
+  return launch(comm, stream, {}, [=] { gatherByCopyEngines(messages, ready, inGraph); });
 }
 
 ncclResult_t reduceScatter(const void* source, void* destination, size_t count, ncclDataType_t type, ncclRedOp_t,

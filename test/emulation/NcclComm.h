@@ -23,9 +23,12 @@ namespace sheaf::emulation {
 
 // From one rank to another, a piece of a message at a time.
 struct Mailbox {
-  static constexpr size_t kPiece = (64 << 10) - 16;
+  static constexpr size_t kPiece = (64 << 10) - 32;
   std::atomic<uint64_t> filled;  // bytes; 0 when the receiver has taken them
-  bool registered;               // the buffer that they come from
+  // By which copy engines wait for each other: what the sender has written last when it was ready for a gather and when
+  // it was done with one, and how often it has written.
+  std::atomic<uint32_t> flags[2], writes[2];
+  bool registered;  // the buffer that the piece comes from
   char piece[kPiece];
 };
 
@@ -33,6 +36,7 @@ struct Mailbox {
 struct Shared {
   std::atomic<int> joined;
   std::atomic<int> registrations;  // calls of ncclCommWindowRegister, of all ranks
+  std::atomic<int> releases;       // of ncclCommWindowDeregister
   alignas(4096) Mailbox mailboxes[];
 };
 
@@ -48,8 +52,8 @@ struct Window {
 struct ncclComm {
   std::string path;
   int rank = 0, ranks = 0, ctaPolicy = 0;
-  sheaf::emulation::Shared* shared = nullptr;
-  size_t sharedBytes = 0, deviceBytes = 0;
+  std::shared_ptr<sheaf::emulation::Shared> shared;
+  size_t deviceBytes = 0;
   std::atomic<bool> aborted = false;
   std::atomic<bool> inside = false;  // whether a thread is in a function of this communicator
   // What a call has begun: it is called at every poll until its result is not ncclInProgress.
@@ -58,11 +62,13 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;
   std::set<int> connected;  // ranks
   std::vector<sheaf::emulation::Window> windows;
-  int registrations = 0;           // by this rank
-  std::map<size_t, size_t> space;  // what is taken of the symmetric address space: offsets and bytes
-  bool hasFlags = false;           // of copy engines, from the first gather on
-  std::atomic<int> graphs = 0;     // captured launches whose graphs are alive
-  std::mutex exchanging;           // one exchange at a time
+  int registrations = 0, releases = 0;  // of windows, by this rank
+  std::map<size_t, size_t> space;       // what is taken of the symmetric address space: offsets and bytes
+  bool hasFlags = false;                // of copy engines, from the first gather on
+  uint32_t synchronizations = 0;        // of copy engines; two a gather
+  uint32_t writes[2] = {};              // of this rank's copy engines to the flags of each other rank
+  std::atomic<int> graphs = 0;          // captured launches whose graphs are alive
+  std::mutex exchanging;                // one exchange at a time
 
   sheaf::emulation::Mailbox& mailbox(int from, int to) const { return shared->mailboxes[from * ranks + to]; }
 };
@@ -95,6 +101,9 @@ bool inWindow(const ncclComm& comm, const void* address, size_t bytes, bool symm
 
 // A place in the communicator's symmetric address space.
 bool takeSpace(ncclComm& comm, size_t bytes, size_t* offset);
+
+// The version whose rules hold, as 22809: the header's, or that of SHEAF_EMULATED_NCCL (2.27, 2.29).
+int emulatedVersion();
 
 // Memory of a connection to and from a rank, or of the ring (-1), at its first use.
 ncclResult_t connect(ncclComm& comm, int rank);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "test/emulation/Kernels.h"
+#include "test/emulation/Memory.h"
 #include "test/emulation/Stream.h"
 
 namespace sheaf::emulation {
@@ -43,14 +44,13 @@ int devices() {
   return static_cast<int>(visibleDevices().size());
 }
 
-// Of the emulated GPU: 90 is that of an H100.
-int architecture() {
-  return fromEnvironment("SHEAF_EMULATED_ARCHITECTURE", 90);
-}
-
 thread_local int currentDevice = 0;
 
 }  // namespace
+
+int deviceArchitecture() {
+  return fromEnvironment("SHEAF_EMULATED_ARCHITECTURE", 90);  // an H100's
+}
 
 thread_local constinit bool inHostFunction = false;
 thread_local constinit bool inCapture = false;
@@ -171,8 +171,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
   properties->uuid.bytes[0] = static_cast<char>(visibleDevices()[static_cast<size_t>(device)]);
-  properties->major = architecture() / 10;
-  properties->minor = architecture() % 10;
+  properties->major = deviceArchitecture() / 10;
+  properties->minor = deviceArchitecture() % 10;
   properties->multiProcessorCount = 4;
   properties->warpSize = 32;
   properties->sharedMemPerBlockOptin = 227 << 10;

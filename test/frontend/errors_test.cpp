@@ -161,12 +161,6 @@ TEST(Errors, Functions) {
   EXPECT_THAT(errorOf(m), HasSubstr("the function calls itself"));
 }
 
-TEST(Errors, OnnxRuntimesTrainingGraphs) {
-  Imported m = import(kModels + "/ort-training-model.onnx", withBatch(4));
-  ASSERT_EQ(m.errors.size(), 1u);
-  EXPECT_THAT(m.errors[0], HasSubstr("give the forward model"));
-}
-
 TEST(Errors, Files) {
   EXPECT_THAT(import("/no/such/model.onnx").errors.at(0), HasSubstr("cannot read the model"));
   EXPECT_THAT(import(kModels + "/mlp.json").errors.at(0), HasSubstr("is not an ONNX model, or is truncated"));

@@ -23,15 +23,15 @@ using sheaf::train::Tensor;
 
 // What the importer leaves out of operators in its table, test by test.
 const std::map<std::string, std::string> kExclusions = {
-    {"test_averagepool_2d_ceil", "an average over windows that hang over the end"},
-    {"test_averagepool_3d_default", "three spatial dimensions"},
+    {"test_bernoulli", "our random numbers are not numpy's"},
+    {"test_bernoulli_double", "our random numbers are not numpy's"},
+    {"test_bernoulli_double_expanded", "our random numbers are not numpy's"},
+    {"test_bernoulli_expanded", "our random numbers are not numpy's"},
+    {"test_bernoulli_seed", "our random numbers are not numpy's"},
+    {"test_bernoulli_seed_expanded", "our random numbers are not numpy's"},
     {"test_cast_FLOAT_to_STRING", "strings"},
-    {"test_edge_pad", "only constant padding"},
-    {"test_gathernd_example_int32_batch_dim1", "GatherND with batch dimensions"},
+    {"test_convtranspose_3d", "three spatial dimensions"},
     {"test_if_opt", "optional values"},
-    {"test_maxpool_2d_uint8", "pooling of integers"},
-    {"test_maxpool_3d_default", "three spatial dimensions"},
-    {"test_reflect_pad", "only constant padding"},
     {"test_training_dropout", "our random numbers are not numpy's"},
     {"test_training_dropout_default", "our random numbers are not numpy's"},
     {"test_training_dropout_default_mask", "our random numbers are not numpy's"},
@@ -39,7 +39,7 @@ const std::map<std::string, std::string> kExclusions = {
 };
 
 // Operators whose outputs after the first are optional and not imported: tests that ask for them still check the first.
-const std::set<std::string> kFirstOutputOnly = {"Dropout", "LayerNormalization", "MaxPool"};
+const std::set<std::string> kFirstOutputOnly = {"LayerNormalization"};
 
 std::string readFile(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -178,6 +178,13 @@ Outcome attempt(const Case& test, const fs::path& data, Known known, bool& impor
   }
 
   auto nodes = model->graph().node();
+  // Its outputs were computed with an epsilon that ONNX's script for it leaves out of the node; 1e-6 is the default.
+  if (test.name == "test_adam_multiple") {
+    onnx::AttributeProto& epsilon = *nodes.Mutable(0)->add_attribute();
+    epsilon.set_name("epsilon");
+    epsilon.set_type(onnx::AttributeProto::FLOAT);
+    epsilon.set_f(1e-2f);
+  }
   for (onnx::NodeProto& node : nodes)
     if (kFirstOutputOnly.count(node.op_type()))
       while (node.output_size() > 1) node.mutable_output()->RemoveLast();
@@ -238,19 +245,22 @@ struct Suite {
 
   Suite() {
     std::map<std::string, std::vector<fe::SupportedOperator>> table;
-    for (auto& op : fe::supportedOperators()) table[op.name].push_back(op);
+    auto key = [](const std::string& domain, const std::string& name) {
+      return (domain.empty() ? "ai.onnx" : domain) + "." + name;
+    };
+    for (auto& op : fe::supportedOperators()) table[key(op.domain, op.name)].push_back(op);
     std::set<fs::path> folders;
     for (const auto& entry : fs::directory_iterator(fs::path(SHEAF_ONNX_NODE_TESTS))) folders.insert(entry.path());
     for (const fs::path& folder : folders) {
       Case test{folder.filename().string(), folder, {}};
       if (!test.model.ParseFromString(readFile(folder / "model.onnx"))) continue;
-      int64_t opset = 0;
-      for (const auto& import : test.model.opset_import())
-        if (import.domain().empty()) opset = import.version();
       auto isSupported = [&](const onnx::NodeProto& node) {
-        return node.domain().empty() && llvm::any_of(table[node.op_type()], [&](const fe::SupportedOperator& op) {
-                 return op.since <= opset && (op.last == 0 || opset <= op.last);
-               });
+        int64_t opset = 0;
+        for (const auto& import : test.model.opset_import())
+          if (import.domain() == node.domain()) opset = import.version();
+        return llvm::any_of(table[key(node.domain(), node.op_type())], [&](const fe::SupportedOperator& op) {
+          return op.since <= opset && (op.last == 0 || opset <= op.last);
+        });
       };
       auto missing = llvm::find_if_not(test.nodes(), isSupported);
       if (missing != test.nodes().end())

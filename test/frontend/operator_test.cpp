@@ -67,6 +67,41 @@ TEST(Operators, DropoutInInferenceFormIsNothingAndWarns) {
   EXPECT_TRUE(t.warnings.empty());
 }
 
+// Indices that count the rows of the data, as in x[arange(n), i], keep rows of the batch apart.
+TEST(Operators, GatherNdInRows) {
+  // The data [2, 3, 2] hold their own positions, and the p-th element of the result weighs 1 + p * p.
+  auto weighed = [](std::vector<int64_t> dims, const std::vector<int64_t>& tuples, int gathers) {
+    ModelBuilder m;
+    m.input("x", {"N", 1}).output("loss", {});
+    std::vector<float> data(12), weights;
+    for (int i = 0; i < 12; ++i) data[i] = float(i);
+    double expected = 0;
+    for (size_t t = 0; t < tuples.size(); t += 2)
+      for (int k = 0; k < 2; ++k) {
+        weights.push_back(float(1 + weights.size() * weights.size()));
+        expected += weights.back() * double(tuples[t] * 6 + (tuples[t + 1] + 3) % 3 * 2 + k);
+      }
+    m.floats("w", {2, 3, 2}, data);
+    m.integers("indices", dims, tuples);
+    dims.back() = 2;
+    m.integers("weights", dims, {weights.begin(), weights.end()});
+    m.node("GatherND", {"w", "indices"}, {"g"});
+    setInteger(m.node("Cast", {"weights"}, {"c"}), "to", onnx::TensorProto::FLOAT);
+    m.node("Mul", {"g", "c"}, {"y"});
+    m.node("ReduceSum", {"y"}, {"sum"});
+    m.node("ReduceSum", {"x"}, {"zero"});
+    m.node("Add", {"sum", "zero"}, {"all"});
+    setInteger(m.node("ReduceSum", {"all"}, {"loss"}), "keepdims", 0);
+    EXPECT_EQ(import(m, withBatch(1)).count("gather"), gathers);
+    EXPECT_EQ(lossOf(m), expected);
+  };
+  weighed({2, 2, 2}, {0, 2, 0, 0, 1, 2, 1, -3}, 1);                // [row, i]
+  weighed({3, 2, 2}, {0, 2, 1, 2, 0, 0, 1, 0, 0, 2, 1, 2}, 1);     // [i, row]
+  weighed({2, 1, 3, 2}, {0, 0, 0, 1, 0, 2, 1, 0, 1, 1, 1, 2}, 0);  // all elements: nothing to look up
+  weighed({2, 2, 2}, {0, 2, 0, 0, 1, 2, 1, 1}, 1);                 // rows differ: any elements
+  weighed({2, 2}, {1, 2, 0, 2}, 1);                                // rows in another order
+}
+
 TEST(Operators, TransposeBecomesAFlagOfTheProduct) {
   ModelBuilder m;
   m.input("x", {"N", 2}).output("loss", {});

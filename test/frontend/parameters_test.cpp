@@ -3,6 +3,7 @@
 
 #include "ir/Train/TrainDialect.h"
 #include "test/frontend/ModelBuilder.h"
+#include "test/frontend/Reference.h"
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -107,6 +108,85 @@ TEST(Parameters, BrokenTieIsRestored) {
   EXPECT_THAT(i.decisions(), HasSubstr("m.head.weight: trainable, tied (2 uses)"));
   EXPECT_EQ(i.count("matmul"), 1);
   i.module->walk([](train::MatMulOp op) { EXPECT_TRUE(op.getTransposeB()); });
+}
+
+// loss = mean(m.scale + value), value [1, rows, 2] being what the exporter's optimizer computed.
+ModelBuilder folded(const std::string& value, std::vector<float> values, const std::string& sources) {
+  ModelBuilder m;
+  m.input("x", {"N", int64_t(values.size() / 2), 2}).output("loss", {});
+  m.floats(value, {1, int64_t(values.size() / 2), 2}, values);
+  m.floats("m.scale", {2}, {1, 2});
+  describe(m, "m.scale", kKind, "PARAMETER");
+  describe(m, value, kFoldedFrom, sources);
+  m.node("Mul", {"x", "m.scale"}, {"y"});
+  m.node("Add", {"y", value}, {"z"});
+  setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
+  return m;
+}
+
+// A table whose rows were looked up by a buffer of constant positions; equal rows are one row.
+TEST(Parameters, FoldedLookUpsAreTheirTables) {
+  const std::string sources = "['m.pos.weight', 'm.position_ids', 'slice_1', 'val_2']";
+  Imported i = import(folded("embedding_1", {1, 2, 3, 4, 5, 6}, sources), withBatch(4));
+  ASSERT_TRUE(i.module);
+  EXPECT_THAT(i.decisions(), HasSubstr("m.pos.weight: trainable, folded into 'embedding_1'"));
+  EXPECT_EQ(i.count("gather"), 0);
+  ASSERT_EQ(i.warnings.size(), 1u);
+  EXPECT_THAT(i.warnings[0], HasSubstr("folded 1 parameter into constants"));
+
+  ModelBuilder m = folded("embedding_1", {1, 2, 3, 4, 1, 2, 1, 2}, sources);
+  Imported repeated = import(m, withBatch(4));
+  ASSERT_TRUE(repeated.module);
+  auto table = repeated.module->lookupSymbol<train::ParameterOp>("m.pos.weight");
+  ASSERT_TRUE(table);
+  EXPECT_EQ(mlir::cast<mlir::RankedTensorType>(table.getType()).getShape(), llvm::ArrayRef<int64_t>({2, 2}));
+  EXPECT_EQ(repeated.count("gather"), 1);
+  std::string path = m.save();
+  Imported one = import(path, withBatch(1));
+  EXPECT_EQ(firstLoss(*one.module, path.substr(0, path.rfind('/')), ""), 2);
+}
+
+// The table itself is used as well: a tie.
+TEST(Parameters, FoldedLookUpsAreTiedToTheirTable) {
+  ModelBuilder m = folded("embedding_1", {5, 6, 1, 2}, "['m.tok.weight', 'm.position_ids']");
+  m.input("ids", {"N"}, onnx::TensorProto::INT64);
+  m.floats("m.tok.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
+  describe(m, "m.tok.weight", kKind, "PARAMETER");
+  m.graph().mutable_node()->RemoveLast();
+  m.node("Gather", {"m.tok.weight", "ids"}, {"e"});
+  m.node("ReduceMean", {"e"}, {"a"});
+  m.node("ReduceMean", {"z"}, {"b"});
+  m.node("Add", {"a", "b"}, {"c"});
+  setInteger(m.node("ReduceMean", {"c"}, {"loss"}), "keepdims", 0);
+  std::string path = m.save();
+  Imported i = import(path, withBatch(1));
+  ASSERT_TRUE(i.module);
+  EXPECT_EQ(i.count("parameter"), 2);
+  EXPECT_THAT(i.decisions(),
+              HasSubstr("m.tok.weight: trainable, tied again: rows folded into 'embedding_1', tied (2 uses)"));
+  EXPECT_EQ(firstLoss(*i.module, path.substr(0, path.rfind('/')), ""), 1.5 + 3.5);
+}
+
+// Arithmetic on parameters, and rows that may merely start equal, cannot be taken back.
+TEST(Parameters, FoldedArithmeticIsNamed) {
+  auto warning = [](const ModelBuilder& m) {
+    Imported i = import(m, withBatch(4));
+    return i.warnings.size() == 1 ? i.warnings[0] : std::to_string(i.warnings.size()) + " warnings";
+  };
+  const std::string logs = "['m.A_log', 'exp']", table = "['m.pos.weight', 'm.position_ids']";
+  EXPECT_THAT(warning(folded("neg", {1, 2, 3, 4}, logs)), HasSubstr("not trained: 'm.A_log' in 'neg'. Export with"));
+  EXPECT_THAT(warning(folded("mul_1", {1, 2, 3, 4}, table)), HasSubstr("not trained: 'm.pos.weight' in 'mul_1'"));
+  EXPECT_THAT(warning(folded("mul_1", {1, 2, 3, 4}, "['m.a.weight', 'm.b.weight', 'mul']")), HasSubstr("not trained"));
+  EXPECT_THAT(warning(folded("embedding_1", {0, 0, 0, 0}, table)), HasSubstr("not trained: 'm.pos.weight'"));
+  EXPECT_THAT(warning(folded("unsqueeze_1", {1, 2}, "['m.log', 'exp']")), HasSubstr("not trained: 'm.log'"));
+  EXPECT_THAT(warning(folded("unsqueeze_1", {1, 2}, "['m.scale_1', 'unsqueeze', 'val_2']")),
+              HasSubstr("folded 1 parameter"));
+  EXPECT_THAT(warning(folded("unsqueeze_1", {1, 2, 3, 4}, "['m.conv.weight', 'val_2']")),
+              HasSubstr("folded 1 parameter"));
+  EXPECT_THAT(warning(folded("unsqueeze_1", {1, 2, 3, 4}, "['m.table', 'index']")),
+              HasSubstr("not trained: 'm.table'"));
+  EXPECT_THAT(warning(folded("val_3", {1, 2}, "['m.norm.weight', 'val_2']")), HasSubstr("folded 1 parameter"));
+  EXPECT_EQ(warning(folded("cos_1", {1, 2, 3, 4}, "['m.rotary.inv_freq', 'val_1']")), "0 warnings");
 }
 
 // Scales that merely start equal were merged; the modules that use them tell them apart. Ties of matrices stay.

@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <iterator>
+
 #include "frontend/onnx/Import.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
@@ -23,8 +26,16 @@ Target onnxTarget(const std::string& corpus) {
             frontend::ImportOptions options;
             options.batch = 8;
             options.ranks = random.oneIn(2) ? 2 : 1;
-            if (random.oneIn(8)) options.loss = "cross_entropy(logits)";
-            mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, path, options);
+            static constexpr const char* kLosses[] = {"cross_entropy(logits)",
+                                                      "cross_entropy(logits, label_smoothing=0.1)", "mse(logits)",
+                                                      "bce_with_logits(logits)", "kl_div(logits)"};
+            if (random.oneIn(8)) options.loss = kLosses[random.below(std::size(kLosses))];
+            // A survey goes on after errors. What it calls trainable is what an import takes.
+            frontend::Survey survey;
+            const bool surveyed = random.oneIn(2);
+            mlir::OwningOpRef<mlir::ModuleOp> module = surveyed ? frontend::surveyOnnx(context, path, options, survey)
+                                                                : frontend::importOnnx(context, path, options);
+            if (surveyed && survey.trainable() != bool(module)) std::abort();
             if (!module) return;
             PipelineOptions pipeline;
             pipeline.stage = static_cast<int64_t>(random.below(4));

@@ -87,7 +87,7 @@ def main():
     def tool(name, *arguments):
         subprocess.run([args.tools / name, *map(str, arguments)], check=True)
 
-    for name in ("mlp", "mlp-training-info", "ort-training-model", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
+    for name in ("mlp", "mlp-training-info", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
         (out / "onnx" / f"{name}.onnx").write_bytes(without_weights((MODELS / f"{name}.onnx").read_bytes()))
     for profile in (ROOT / "passes" / "schedule" / "profiles").glob("*.json"):
         shutil.copy(profile, out / "profile" / profile.name)

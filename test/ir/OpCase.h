@@ -41,6 +41,7 @@ inline void PrintTo(const OpCase& c, std::ostream* stream) {
 std::vector<OpCase> elementwiseCases();
 std::vector<OpCase> shapeCases();
 std::vector<OpCase> reductionCases();
+std::vector<OpCase> selectionCases();
 std::vector<OpCase> compositeCases();
 std::vector<OpCase> windowedCases();
 

@@ -181,7 +181,7 @@ TEST_F(ConstantTest, AgreesWithAllElements) {
     mlir::Type element = below(3) ? i64 : f32;
     Constant x = constant(shape, element, 5), y = constant(shape, element, 5);
     Constant result;
-    switch (below(12)) {
+    switch (below(15)) {
       case 0:
         result = apply({x, y}, [](auto& b, auto v) { return b.add(v[0], v[1]); });
         break;
@@ -241,6 +241,20 @@ TEST_F(ConstantTest, AgreesWithAllElements) {
         result =
             apply({x}, [&](auto& b, auto v) { return b.template make<ReverseOp>(v[0].getType(), v[0], Dims{axis}); });
         break;
+      case 11:
+        result = apply({x}, [&](auto& b, auto v) {
+          return b.template make<TopKOp>(v[0], axis, 1 + i % shape[axis], bool(i & 1));
+        });
+        break;
+      case 12: {
+        Dims places(shape);
+        places[axis] = 1 + below(3);
+        if (below(3) == 0) std::fill(places.begin(), places.begin() + axis, 1);
+        if (below(3) == 0) std::fill(places.begin() + axis + 1, places.end(), 1);
+        Constant at = constant(places, i64, shape[axis]);
+        result = apply({x, at}, [&](auto& b, auto v) { return b.template make<GatherElementsOp>(v[0], v[1], axis); });
+        break;
+      }
       default: {
         Dims flat(shape);
         if (rank > 1) {

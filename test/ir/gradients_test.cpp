@@ -23,7 +23,8 @@ namespace {
 
 std::vector<OpCase> allCases() {
   std::vector<OpCase> all;
-  for (auto part : {elementwiseCases(), shapeCases(), reductionCases(), compositeCases(), windowedCases()})
+  for (auto part :
+       {elementwiseCases(), shapeCases(), reductionCases(), selectionCases(), compositeCases(), windowedCases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -1,4 +1,4 @@
-// Cases of softmax, norms, attention, cross entropy and dropout.
+// Cases of softmax, norms, attention, cross entropy, dropout and random numbers.
 #include <cmath>
 
 #include "test/ir/OpCase.h"
@@ -69,6 +69,56 @@ std::vector<OpCase> normCases() {
        "tensor<2x3x4xf64>",
        [](const std::vector<Values>& in) { return normRows(in[0], in[1], nullptr, 4, 1e-2, false); }},
   };
+}
+
+// Batch norm of [N, C, inner] by the definition, with the variance as the mean of squares less the square of the mean.
+// The results, then the means, then the variances.
+Values batchNorm(const std::vector<Values>& in, size_t channels, size_t inner, double epsilon) {
+  const Values &x = in[0], &scale = in[1], &bias = in[2];
+  const double count = double(x.size() / channels);
+  Values out(x.size()), means(channels, 0), variances(channels, 0);
+  for (size_t k = 0; k < x.size(); ++k) {
+    means[k / inner % channels] += x[k] / count;
+    variances[k / inner % channels] += x[k] * x[k] / count;
+  }
+  for (size_t c = 0; c < channels; ++c) variances[c] -= means[c] * means[c];
+  for (size_t k = 0; k < x.size(); ++k) {
+    const size_t c = k / inner % channels;
+    out[k] = (x[k] - means[c]) * std::pow(variances[c] + epsilon, -0.5) * scale[c] + bias[c];
+  }
+  out.insert(out.end(), means.begin(), means.end());
+  out.insert(out.end(), variances.begin(), variances.end());
+  return out;
+}
+
+OpCase batchNormCase(const std::string& variant, const std::string& shape, const std::string& channels, size_t inner) {
+  const std::string x = "tensor<" + shape + "xf64>", vector = "tensor<" + channels + "xf64>";
+  return {"batch_norm",
+          variant,
+          {real(shape, 115), real(channels, 116), real(channels, 117)},
+          "%r, %mean, %variance = train.batch_norm %a0, %a1, %a2 epsilon 1.0e-2 : (" + x + ", " + vector + ", " +
+              vector + ") -> (" + x + ", " + vector + ", " + vector + ")",
+          x,
+          [=](const std::vector<Values>& in) {
+            Values all = batchNorm(in, std::stoul(channels), inner, 1e-2);
+            all.resize(in[0].size());
+            return all;
+          }};
+}
+
+// The moments, which have no gradient.
+OpCase batchMomentsCase() {
+  return {"batch_norm",
+          "moments",
+          {data("3x2x4", "f64", numbers(24, 118)), data("2", "f64", {1, 2}), data("2", "f64", {3, 4})},
+          "%y, %mean, %variance = train.batch_norm %a0, %a1, %a2 epsilon 1.0e-2 : (tensor<3x2x4xf64>, tensor<2xf64>, "
+          "tensor<2xf64>) -> (tensor<3x2x4xf64>, tensor<2xf64>, tensor<2xf64>)\n"
+          "%r = train.concat %mean, %variance axis 0 : (tensor<2xf64>, tensor<2xf64>) -> tensor<4xf64>",
+          "tensor<4xf64>",
+          [](const std::vector<Values>& in) {
+            Values all = batchNorm(in, 2, 4, 1e-2);
+            return Values(all.end() - 4, all.end());
+          }};
 }
 
 // Attention with the scores written out: B = 2, S, T, H, G, D = 3, E = 2.
@@ -165,8 +215,8 @@ OpCase crossEntropy(const std::string& variant, Values labels, const std::string
           }};
 }
 
-// Philox 4x32-10 written again, with 64-bit words of the counter and the key: what a mask is, by its definition.
-bool keeps(uint64_t seed, uint64_t element, uint64_t node, uint64_t step, double ratio) {
+// Philox 4x32-10 written again, with 64-bit words of the counter and the key: an element's word, by its definition.
+uint64_t wordOf(uint64_t seed, uint64_t element, uint64_t node, uint64_t step) {
   uint64_t low = element / 4, high = step << 32 | node, key = seed;
   const uint64_t mask = 0xFFFFFFFF;
   for (int round = 0; round < 10; ++round) {
@@ -177,7 +227,7 @@ bool keeps(uint64_t seed, uint64_t element, uint64_t node, uint64_t step, double
     key = ((key & mask) + 0x9E3779B9) % (mask + 1) | ((key >> 32) + 0xBB67AE85) % (mask + 1) << 32;
   }
   uint64_t words[] = {low & mask, low >> 32, high & mask, high >> 32};
-  return double(words[element % 4]) / 4294967296.0 >= ratio;
+  return words[element % 4];
 }
 
 OpCase dropout() {
@@ -188,7 +238,23 @@ OpCase dropout() {
           "tensor<6x3xf64>",
           [](const std::vector<Values>& in) {
             Values out;
-            for (size_t k = 0; k < in[0].size(); ++k) out.push_back(keeps(0, k, 7, 1, 0.25) ? in[0][k] / 0.75 : 0);
+            for (size_t k = 0; k < in[0].size(); ++k)
+              out.push_back(double(wordOf(0, k, 7, 1)) / 4294967296.0 >= 0.25 ? in[0][k] / 0.75 : 0);
+            return out;
+          }};
+}
+
+OpCase randomUniform() {
+  return {"random_uniform",
+          "",
+          {data("2x3", "i64", {0, 0, 0, 0, 0, 0})},
+          "%u = train.random_uniform like %a0 node 5 : tensor<2x3xi64> -> tensor<2x3xf32>\n"
+          "%r = train.cast %u : tensor<2x3xf32> -> tensor<2x3xf64>",
+          "tensor<2x3xf64>",
+          [](const std::vector<Values>&) {
+            Values out;
+            for (size_t k = 0; k < 6; ++k)
+              out.push_back((std::floor(double(wordOf(0, k, 5, 1)) / 512) + 0.5) / 8388608);
             return out;
           }};
 }
@@ -197,6 +263,13 @@ OpCase dropout() {
 
 std::vector<OpCase> compositeCases() {
   std::vector<OpCase> all = normCases();
+  all.push_back(batchNormCase("vectors", "5x3", "3", 1));
+  all.push_back(batchNormCase("sequences", "2x3x4", "3", 4));
+  all.push_back(batchNormCase("images", "2x3x2x3", "3", 6));
+  all.push_back(batchNormCase("volumes", "2x2x2x1x3", "2", 6));
+  all.push_back(batchNormCase("one_sample", "1x2x3x2", "2", 6));
+  all.push_back(batchNormCase("one_channel", "4x1x3", "1", 3));
+  all.push_back(batchMomentsCase());
   all.push_back(softmax(false));
   all.push_back(softmax(true));
   all.push_back(attentionCase("", 3, 3, 2, 2, false, 0));
@@ -213,6 +286,7 @@ std::vector<OpCase> compositeCases() {
   all.push_back(crossEntropy("ignore", {2, -100, 1, -100}, " {ignore_index = -100 : i64}", -100));
   all.push_back(crossEntropy("ignore_a_class", {2, 0, 1, 0}, " {ignore_index = 0 : i64}", 0));
   all.push_back(dropout());
+  all.push_back(randomUniform());
   return all;
 }
 

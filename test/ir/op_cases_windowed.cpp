@@ -72,19 +72,17 @@ OpCase conv(const std::string& variant, Geometry g) {
 
 // The gradients of a convolution are linear in the output's gradient and adjoint to it: <conv(x, f), d> = <x, dx>, and
 // the same for the filter. So dx at k is <conv(unit vector k, f), d>.
-OpCase convGrad(bool ofInput) {
-  Geometry g{1, 2, 4, 3, 2, 2, 2, 1, 2, 1, 1, 0, 0, 1, 1, 1};
+OpCase convGrad(bool ofInput, const std::string& variant, Geometry g) {
   std::string op = ofInput ? "conv_grad_input" : "conv_grad_filter";
-  Input d = data(g.output(), "f64", numbers(countOf(g.output()), 123));
-  Input other = ofInput ? data(g.filter(), "f64", numbers(countOf(g.filter()), 124))
-                        : data(g.input(), "f64", numbers(countOf(g.input()), 125));
+  Input d = ofInput ? real(g.output(), 123) : data(g.output(), "f64", numbers(countOf(g.output()), 123));
+  Input other = ofInput ? real(g.filter(), 124) : data(g.input(), "f64", numbers(countOf(g.input()), 125));
   std::string shape = ofInput ? g.input() : g.filter(), result = "tensor<" + shape + "xf64>";
   Input first = ofInput ? d : other, second = ofInput ? other : d;
   return {op,
-          "",
+          variant,
           {first, second},
-          "%r = train." + op + " %a0, %a1 {" + g.attributes() + ", groups = 1 : i64} : (" + first.type() + ", " +
-              second.type() + ") -> " + result,
+          "%r = train." + op + " %a0, %a1 {" + g.attributes() + ", groups = " + std::to_string(g.groups) +
+              " : i64} : (" + first.type() + ", " + second.type() + ") -> " + result,
           result,
           [=](const std::vector<Values>& in) {
             Values out;
@@ -143,8 +141,9 @@ std::vector<OpCase> windowedCases() {
       conv("", {2, 2, 4, 5, 3, 3, 2, 1, 1, 1, 0, 0, 0, 0, 1, 1}),
       conv("strided_padded_dilated", {1, 2, 5, 6, 2, 2, 3, 1, 2, 1, 1, 2, 0, 1, 2, 1}),
       conv("grouped", {2, 4, 3, 3, 6, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1}),
-      convGrad(true),
-      convGrad(false),
+      convGrad(true, "", {1, 2, 4, 3, 2, 2, 2, 1, 2, 1, 1, 0, 0, 1, 1, 1}),
+      convGrad(true, "grouped_dilated", {2, 4, 5, 4, 2, 2, 3, 2, 1, 2, 0, 2, 1, 1, 2, 1}),
+      convGrad(false, "", {1, 2, 4, 3, 2, 2, 2, 1, 2, 1, 1, 0, 0, 1, 1, 1}),
       maxPool("", {2, 2, 4, 4, 2, 2, 2, 1, 2, 2, 0, 0, 0, 0, 1, 1}, 2, 2, false),
       maxPool("overlapping_padded", {1, 2, 5, 4, 2, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1}, 3, 4, false),
       maxPool("ceil_dilated", {1, 1, 6, 6, 1, 2, 2, 1, 2, 3, 0, 0, 0, 0, 2, 1}, 3, 2, true),
@@ -159,6 +158,16 @@ std::vector<OpCase> windowedCases() {
        "tensor<1x1x1x1xf64>",
        [](const std::vector<Values>&) { return Values{2}; },
        {{1, 0, 0, 0}}});
+  all.push_back({"max_pool_indices",
+                 "",
+                 {data("1x2x2x3", "f64", {1, 3, 3, 2, 0, 5, 4, 4, 1, 4, 9, 2})},
+                 "%r = train.max_pool_indices %a0 {kernel = array<i64: 2, 2>, strides = array<i64: 1, 1>, pads = "
+                 "array<i64: 0, 0, 0, 0>, "
+                 "dilations = array<i64: 1, 1>} : (tensor<1x2x2x3xf64>) -> tensor<1x2x1x2xi64>",
+                 "tensor<1x2x1x2xi64>",
+                 [](const std::vector<Values>&) {
+                   return Values{1, 5, 4, 4};
+                 }});
   all.push_back({"max_pool_grad",
                  "",
                  {data("1x1x1x3", "f64", {1, 3, 2}), data("1x1x1x2", "f64", {10, 20})},

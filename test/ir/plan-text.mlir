@@ -2,16 +2,16 @@
 // RUN: sheaf-opt %s | sheaf-opt | FileCheck %s
 // RUN: sheaf-opt %s | FileCheck %s --check-prefix=EXACT --strict-whitespace
 
-// CHECK: plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}}
-plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = #plan<schedule cosine>}} {
+// CHECK: plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = "cosine:steps=9"}}
+plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, reduced_bytes = 4 : i64}, ranks = 2 : i64, training = {on_nan = #plan<on_nan skip>, reduce_order = #plan<reduce_order ring>, schedule = "cosine:steps=9"}} {
   // CHECK: %[[P:.*]] = plan.buffer "p" parameters offset 128 bytes 256 persistent
   %p = plan.buffer "p" parameters offset 128 bytes 256 persistent
   // CHECK: %[[X:.*]] = plan.buffer "x" activations offset 384 bytes 64
   %x = plan.buffer "x" activations offset 384 bytes 64
   // CHECK: %[[M:.*]] = plan.buffer "m" optimizer
   %m = plan.buffer "m" optimizer offset 512 bytes 256 persistent
-  // CHECK: plan.bucket "b" bf16 elements 64 parameters %[[P]] states(%[[M]]) ["master"] trainable master gradients f32
-  plan.bucket "b" bf16 elements 64 parameters %p states (%m) ["master"] trainable master gradients f32
+  // CHECK: plan.bucket "b" bf16 elements 64 parameters %[[P]] states(%[[M]]) ["master"] trainable master gradients f32 group 1
+  plan.bucket "b" bf16 elements 64 parameters %p states (%m) ["master"] trainable master gradients f32 group 1
   // CHECK: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
   // EXACT: plan.parameter "w" bf16 [8, 8] trainable bucket 0 at 0 permutation [] source [0, 0, 256] as f32
@@ -20,6 +20,8 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
   // EXACT: plan.scalar one_minus_lr_times 1.000000e-02
   // CHECK: plan.scalar one_minus_lr_times 1.000000e-02
   plan.scalar one_minus_lr_times 0.01
+  // CHECK: plan.scalar lr_times -1.000000e+00 group 2
+  plan.scalar lr_times -1.0 group 2
   // CHECK: plan.kernel "k" rows 4 block 2 bytes [64, 64]
   plan.kernel "k" rows 4 block 2 bytes [64, 64]
   // CHECK: plan.kernel "l" rows 4 block 2 bytes [64, 64, 64] access [r, rw, w] in_place [1, 0, 1] attributes {operations = 9 : i64}

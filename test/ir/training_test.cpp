@@ -180,12 +180,20 @@ TEST(Optimizers, ClipScalesTheGradientAndSkipKeepsTheState) {
 
 // --- ranks ---
 
-// A classifier with ignored labels, batch statistics and a penalty on its weights: local terms, global counts, values
-// that are the same everywhere.
+// A classifier with ignored labels, batch statistics (written out, and as batch norm with running statistics) and a
+// penalty on its weights: local terms, global counts, values that are the same everywhere.
 std::string model(int64_t rows, int64_t ranks) {
   std::string text = R"(
 module attributes {train.ranks = RANKS : i64} {
   train.parameter @w : tensor<3x4xf64> {trainable = true}
+  train.parameter @scale : tensor<4xf64> {trainable = true}
+  train.parameter @bias : tensor<4xf64> {trainable = true}
+  train.parameter @mean : tensor<4xf64> {trainable = false, train.statistics}
+  train.parameter @variance : tensor<4xf64> {trainable = false, train.statistics}
+  train.optimizer @statistics states [] scalars [] attributes {train.statistics} {
+  ^bb0(%p: tensor<f32>, %g: tensor<f32>):
+    train.yield %p : tensor<f32>
+  }
   func.func @step(%x: tensor<Rx3xf64>, %y: tensor<Rx1xi64>) {
     %w = train.read @w : tensor<3x4xf64>
     %z = train.matmul %x, %w : tensor<Rx3xf64>, tensor<3x4xf64> -> tensor<Rx4xf64>
@@ -199,7 +207,14 @@ module attributes {train.ranks = RANKS : i64} {
     %shifted = train.add %variance, %eps : tensor<1x4xf64>
     %rstd = train.rsqrt %shifted : tensor<1x4xf64>
     %rstds = train.broadcast %rstd : tensor<1x4xf64> -> tensor<Rx4xf64>
-    %logits = train.mul %centred, %rstds : tensor<Rx4xf64>
+    %normal = train.mul %centred, %rstds : tensor<Rx4xf64>
+    %mixed = train.add %normal, %z : tensor<Rx4xf64>
+    %scale = train.read @scale : tensor<4xf64>
+    %bias = train.read @bias : tensor<4xf64>
+    %logits, %m, %v = train.batch_norm %mixed, %scale, %bias epsilon 1.0e-2
+      : (tensor<Rx4xf64>, tensor<4xf64>, tensor<4xf64>) -> (tensor<Rx4xf64>, tensor<4xf64>, tensor<4xf64>)
+    train.update @mean by @statistics, %m {train.statistics} : tensor<4xf64>
+    train.update @variance by @statistics, %v {train.statistics} : tensor<4xf64>
     // The mean over the labels that count divides by their number in the whole batch.
     %ce, %lse = train.cross_entropy %logits, %y {ignore_index = -100 : i64}
       : (tensor<Rx4xf64>, tensor<Rx1xi64>) -> (tensor<Rx1xf64>, tensor<Rx1xf64>)
@@ -226,18 +241,23 @@ module attributes {train.ranks = RANKS : i64} {
 
 struct Share {
   double loss;
-  std::vector<double> gradient;
+  std::vector<double> gradient;  // of all parameters; of running statistics, the moments
 };
 
 // All ranks in lockstep, one thread each: a global sum waits for all and adds in rank order.
-std::vector<Share> runRanks(int64_t ranks, int64_t globalRows) {
+std::vector<Share> runRanks(int64_t ranks, int64_t globalRows, bool decomposed) {
   int64_t rows = globalRows / ranks;
-  Setup setup(model(rows, ranks), {createGlobalizeLoss, createDifferentiate});
+  llvm::SmallVector<std::unique_ptr<mlir::Pass> (*)()> passes{createGlobalizeLoss, createDifferentiate};
+  if (decomposed) passes.push_back(createDecompose);
+  Setup setup(model(rows, ranks), passes);
   auto step = setup.module->lookupSymbol<mlir::func::FuncOp>("step");
   auto xType = mlir::cast<mlir::RankedTensorType>(step.getArgument(0).getType());
   auto yType = mlir::cast<mlir::RankedTensorType>(step.getArgument(1).getType());
   Tensor w = Tensor::zeros(mlir::RankedTensorType::get({3, 4}, mlir::Float64Type::get(&setup.context)));
   for (size_t k = 0; k < w.f.size(); ++k) w.f[k] = std::sin(double(k) + 1);
+  Tensor scale = Tensor::zeros(mlir::RankedTensorType::get({4}, mlir::Float64Type::get(&setup.context))), bias = scale;
+  scale.f = {1, 0.5, 2, -1};
+  bias.f = {0, 1, -0.5, 0.25};
 
   std::vector<Share> shares(ranks);
   std::vector<const Tensor*> terms(ranks);
@@ -263,24 +283,28 @@ std::vector<Share> runRanks(int64_t ranks, int64_t globalRows) {
         }
         barrier.arrive_and_wait();
       };
-      auto result = evaluateFunction(step, {x, y}, {{"w", w}}, options);
-      shares[rank] = {result->loss->f[0], result->gradients.at("w").f};
+      auto result = evaluateFunction(step, {x, y}, {{"w", w}, {"scale", scale}, {"bias", bias}}, options);
+      shares[rank].loss = result->loss->f[0];
+      for (const char* name : {"w", "scale", "bias", "mean", "variance"})
+        for (double element : result->gradients.at(name).f) shares[rank].gradient.push_back(element);
     });
   for (std::thread& thread : threads) thread.join();
   return shares;
 }
 
 TEST(GlobalizeLoss, RanksComputeTheGradientOfTheGlobalBatch) {
-  Share whole = runRanks(1, 12).front();
-  for (int64_t ranks : {2, 4}) {
+  Share whole = runRanks(1, 12, false).front();
+  const size_t count = whole.gradient.size();
+  ASSERT_EQ(count, 28u);
+  for (auto [ranks, decomposed] : {std::pair(1, true), {2, false}, {4, true}, {12, false}, {12, true}}) {
     double loss = 0;
-    std::vector<double> gradient(12, 0);
-    for (const Share& share : runRanks(ranks, 12)) {
+    std::vector<double> gradient(count, 0);
+    for (const Share& share : runRanks(ranks, 12, decomposed)) {
       loss += share.loss;
-      for (size_t k = 0; k < 12; ++k) gradient[k] += share.gradient[k];
+      for (size_t k = 0; k < count; ++k) gradient[k] += share.gradient[k];
     }
     EXPECT_NEAR(loss, whole.loss, 1e-12) << ranks << " ranks";
-    for (size_t k = 0; k < 12; ++k)
+    for (size_t k = 0; k < count; ++k)
       EXPECT_NEAR(gradient[k], whole.gradient[k], 1e-12) << ranks << " ranks, element " << k;
   }
 }

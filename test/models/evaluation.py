@@ -1,9 +1,10 @@
 """Writes evaluation.json: what ONNX Runtime computes of the first rows of each model's data, row by row.
 
-    python3 test/models/evaluation.py        # needs onnx, onnxruntime and numpy
+    python3 test/models/evaluation.py        # needs onnx, onnxruntime, safetensors and numpy
 
 For each model the loss of every row (the mean over its labels, from ONNX Runtime's logits in double precision), how many of
-its labels have the largest logit, and of gpt2-tiny some logits: [row, token, class, value].
+its labels have the largest logit, and of gpt2-tiny some logits: [row, token, class, value]. `resnet` normalizes by the running
+statistics in the graph, `resnet-trained` is the same with weights and statistics of PyTorch's 50 steps (norms/export.py).
 """
 import json
 import pathlib
@@ -11,14 +12,22 @@ import pathlib
 import numpy
 import onnx
 import onnxruntime
+import safetensors.numpy
 
 MODELS = pathlib.Path(__file__).parent
 ROWS = 45  # no multiple of a batch
-DATA = {"mlp": ("mlp", "x"), "cnn": ("cnn", "x"), "gpt2-tiny": ("gpt2-tiny", "input_ids")}
+DATA = {"mlp": ("mlp", "mlp", "x"), "cnn": ("cnn", "cnn", "x"), "gpt2-tiny": ("gpt2-tiny", "gpt2-tiny", "input_ids"),
+        "resnet": ("norms/resnet", "cnn", "x"),
+        "resnet-trained": ("norms/resnet", "cnn", "x", "norms/resnet.sync.safetensors")}
 
 
-def evaluate(name, data, argument):
+def evaluate(name, data, argument, weights=None):
     model = onnx.load(MODELS / f"{name}.onnx")
+    if weights:
+        tensors = safetensors.numpy.load_file(MODELS / weights)
+        initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        for tensor, values in tensors.items():
+            initializers[tensor].CopyFrom(onnx.numpy_helper.from_array(values, tensor))
     logits = next(node.input[0] for node in model.graph.node if node.op_type == "SoftmaxCrossEntropyLoss")
     model.graph.output.append(onnx.helper.make_empty_tensor_value_info(logits))
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -39,5 +48,5 @@ def evaluate(name, data, argument):
     return {"labels_per_row": labels[0].size, "losses": losses, "correct": correct, "logits": sample}
 
 
-text = json.dumps({name: evaluate(name, *where) for name, where in DATA.items()})
+text = json.dumps({name: evaluate(*where) for name, where in DATA.items()})
 (MODELS / "evaluation.json").write_text(text + "\n")

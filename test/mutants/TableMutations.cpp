@@ -75,6 +75,10 @@ std::vector<Mutation> otherHyperparameters(const Plan& plan) {
       if (const auto kind = static_cast<plan::StepScalar::Kind>(k); plan.scalars(i).kind() != kind)
         m.add(cat("step scalar ", i, " is a ", plan::word(kind)),
               [i, kind](Plan& p) { p.mutable_scalars(i)->set_kind(kind); });
+  m.each(plan.scalars_size(), "another parameter group for step scalar",
+         [](Plan& p, int i) { p.mutable_scalars(i)->set_group(p.scalars(i).group() + 1); });
+  m.each(plan.training().groups_size(), "other settings for parameter group",
+         [](Plan& p, int i) { p.mutable_training()->mutable_groups(i)->mutable_settings()->append("x"); });
   m.neighbours(plan.scalars_size(), "exchanged step scalars",
                [](Plan& p, int i, int j) { p.mutable_scalars()->SwapElements(i, j); });
   m.add("another optimizer", [](Plan& p) {

@@ -39,6 +39,9 @@ class ThreadGroup {
     for (const auto& lost : watchers) lost(Status::error(why));
   }
 
+  // Whether processes know their number on their host.
+  bool numbered = true;
+
  private:
   class Member : public comm::ProcessGroup {
    public:
@@ -46,7 +49,10 @@ class ThreadGroup {
     int64_t rank() const override { return rank_; }
     int64_t size() const override { return group_.size_; }
     std::chrono::milliseconds limit() const override { return group_.limit_; }
-    Expected<int64_t> localRank() const override { return rank_; }
+    Expected<int64_t> localRank() const override {
+      if (!group_.numbered) return Status::error("nothing numbers the processes");
+      return rank_;
+    }
     Expected<std::vector<std::string>> allGather(const std::string& message, const std::string&) override {
       return group_.allGather(rank_, message);
     }
@@ -65,7 +71,7 @@ class ThreadGroup {
     const int64_t rank_;
   };
 
-  std::vector<std::string> allGather(int64_t rank, const std::string& message) {
+  Expected<std::vector<std::string>> allGather(int64_t rank, const std::string& message) {
     std::unique_lock lock(mutex_);
     messages_[static_cast<size_t>(rank)] = message;
     const uint64_t mine = generation_;
@@ -74,8 +80,9 @@ class ThreadGroup {
       ++generation_;
       gathered_ = messages_;
       changed_.notify_all();
-    } else {
-      changed_.wait(lock, [&] { return generation_ != mine; });
+    } else if (!changed_.wait_for(lock, limit_, [&] { return generation_ != mine; })) {
+      --arrived_;
+      return Status::error("another process does not come");
     }
     return gathered_;
   }

@@ -8,6 +8,12 @@ sheaf_add_gtest(cuda_test
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
 
+# A communicator over functions of its own.
+sheaf_add_gtest(cuda_communicator_test
+  SOURCES cuda_communicator_test.cpp ${PROJECT_SOURCE_DIR}/runtime/device/cuda/nccl/Communicator.cpp
+  LIBS SheafCommLocal SheafBase)
+target_include_directories(cuda_communicator_test SYSTEM PRIVATE ${SHEAF_CUDA_INCLUDE} ${SHEAF_NCCL_INCLUDE})
+
 sheaf_add_gtest(cuda_training_test SOURCES cuda_training_test.cpp LIBS SheafExec)
 add_dependencies(cuda_training_test sheaf_cpu sheaf_cuda_emulated)
 set_target_properties(cuda_training_test PROPERTIES ENABLE_EXPORTS ON)

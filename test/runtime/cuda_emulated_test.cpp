@@ -121,9 +121,11 @@ std::string textOf(const std::string& path) {
   return text.str();
 }
 
-// The error with which both of two processes end, or do not: each with a plan and a table of products.
-std::string errorOfTwo(const PlanBuilder* const (&builders)[2], const std::string (&tables)[2]) {
-  ThreadGroup group(2);
+// The error with which both of two processes end, or do not: each with a plan and a table of products. `numbered`:
+// they know their number on their host.
+std::string errorOfTwo(const PlanBuilder* const (&builders)[2], const std::string (&tables)[2], bool numbered = true) {
+  ThreadGroup group(2, std::chrono::seconds(20));
+  group.numbered = numbered;
   std::vector<std::unique_ptr<comm::ProcessGroup>> members;
   for (int64_t rank = 0; rank < 2; ++rank) members.push_back(group.member(rank));
   std::string errors[2];
@@ -141,6 +143,25 @@ std::string errorOfTwo(const PlanBuilder* const (&builders)[2], const std::strin
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(errors[0], errors[1]);
   return errors[0];
+}
+
+// A process takes the GPU of its number on its host, or the only one that it sees.
+TEST(EmulatedNccl, EveryProcessHasAGpuOfItsOwn) {
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  auto error = [&](bool numbered) { return errorOfTwo({&builder, &builder}, {"", ""}, numbered); };
+  EXPECT_EQ(error(true), "");
+  EXPECT_THAT(error(false), HasSubstr("2 GPUs are visible, and nothing says which is this process's: nothing numbers "
+                                      "the processes"));
+  Variable one("SHEAF_EMULATED_VISIBLE_DEVICES", "1");
+  for (bool numbered : {true, false})
+    EXPECT_THAT(error(numbered), HasSubstr("process 0 and process 1 have the same GPU (Emulated GPU)"));
+  {
+    Variable shared("NCCL_MULTI_RANK_GPU_ENABLE", "0");
+    EXPECT_THAT(error(true), HasSubstr("have the same GPU"));
+  }
+  Variable shared("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+  EXPECT_EQ(error(false), "");
 }
 
 // Products whose algorithms differ would give bits that no other run gives.

@@ -50,6 +50,18 @@ class Deadline {
   std::thread thread_;
 };
 
+// Runs `body` in a process of its own, so that a crash and a hang are failures of the test that says what it was.
+void expectEnds(std::chrono::seconds seconds, const std::function<void()>& body) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Deadline deadline(seconds);
+        body();
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 // A gather on one communicator, then a sum on the other, on one stream, as the compiler makes them.
 PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
   PlanBuilder builder;
@@ -87,53 +99,75 @@ TEST(NcclRules, BothSidesOfASendAreRegisteredOrNeither) {
 }
 
 // Sums of what lies in symmetric windows are the switch's, whatever NCCL_ALGO says: exact here, where the ring's is 0.
+// On a communicator that gathers as well, too.
 TEST(NcclRules, SumsInRingOrderAreTheRings) {
-  PlanBuilder builder;
-  builder.plan.set_ranks(3);
-  const uint32_t gathered = builder.buffer(3 * 128), sum = builder.buffer(4);
-  plan::Operand own = builder.operand(gathered, plan::READ_WRITE);
-  own.set_bytes(128), own.set_shard_stride(128);
-  builder.collective(plan::ALL_GATHER, plan::F32, 32, own, builder.operand(gathered, plan::READ_WRITE));
-  builder.collective(plan::ALL_REDUCE, plan::F32, 1, builder.operand(sum, plan::READ_WRITE),
-                     builder.operand(sum, plan::READ_WRITE), 1);
-  DeviceOptions options;
-  options.reduceOrder = plan::Training::RING;
-  Processes processes(builder.plan, 3, options);
-  const float terms[3] = {1e8f, 1, -1e8f};
-  for (size_t rank = 0; rank < 3; ++rank)
-    writeBuffer(processes.rank(rank), builder.plan, sum, std::vector<float>{terms[rank]});
-  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
-  EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), std::vector<float>{0});
+  for (uint32_t communicator : {0, 1}) {
+    SCOPED_TRACE(communicator);
+    PlanBuilder builder;
+    builder.plan.set_ranks(3);
+    const uint32_t gathered = builder.buffer(3 * 128), sum = builder.buffer(4);
+    plan::Operand own = builder.operand(gathered, plan::READ_WRITE);
+    own.set_bytes(128), own.set_shard_stride(128);
+    builder.collective(plan::ALL_GATHER, plan::F32, 32, own, builder.operand(gathered, plan::READ_WRITE));
+    builder.collective(plan::ALL_REDUCE, plan::F32, 1, builder.operand(sum, plan::READ_WRITE),
+                       builder.operand(sum, plan::READ_WRITE), communicator);
+    DeviceOptions options;
+    options.reduceOrder = plan::Training::RING;
+    Processes processes(builder.plan, 3, options);
+    const float terms[3] = {1e8f, 1, -1e8f};
+    for (size_t rank = 0; rank < 3; ++rank)
+      writeBuffer(processes.rank(rank), builder.plan, sum, std::vector<float>{terms[rank]});
+    processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
+    EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), std::vector<float>{0});
+  }
+}
+
+// A gather by copy engines waits for flags of its peers. In a graph it does not if the gather before it was the first
+// one of all. NCCL chooses copy engines where they are asked for, and on Blackwell also for messages above a threshold,
+// which those of the warm-up are not.
+TEST(NcclRules, GraphsFollowTwoGathersByCopyEngines) {
+  Variable version("SHEAF_EMULATED_NCCL", "2.29"), blackwell("SHEAF_EMULATED_ARCHITECTURE", "100");
+  Variable threshold("NCCL_SYM_CE_THRESHOLD", "1048576");
+  for (bool asked : {true, false})
+    expectEnds(std::chrono::seconds(60), [&] {
+      std::optional<Variable> host;  // not one node: copy engines are not asked for
+      if (!asked) host.emplace("NCCL_HOSTID", "one");
+      PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 300'000);
+      Processes processes(builder.plan, 2);
+      processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 6)); });
+    });
 }
 
 // The call returns long before the window exists, from 2.28 on with success, and only one thread may ask whether it
 // does.
 TEST(NcclRules, RegistrationsAreWaitedForByOneThread) {
-  Deadline deadline(std::chrono::seconds(60));
   Variable slow("SHEAF_EMULATED_NCCL_REGISTRATION", "300");
   for (const char* version : {"2.28", "2.27"}) {
     SCOPED_TRACE(version);
     Variable emulated("SHEAF_EMULATED_NCCL", version);
-    CollectivePlan plan(plan::F32, 2, 4096);
-    Processes processes(plan.builder.plan, 2);
-    if (::testing::Test::HasFailure()) continue;
-    std::vector<RankContext*> all{&processes.rank(0), &processes.rank(1)};
-    expectCollectives(plan, all, [&] {
-      processes.onEach([&](size_t rank) { expectOk(runBodies(plan.builder.plan, processes.contexts[rank], 4)); });
+    expectEnds(std::chrono::seconds(60), [] {
+      CollectivePlan plan(plan::F32, 2, 4096);
+      Processes processes(plan.builder.plan, 2);
+      if (::testing::Test::HasFailure()) return;
+      std::vector<RankContext*> all{&processes.rank(0), &processes.rank(1)};
+      expectCollectives(plan, all, [&] {
+        processes.onEach([&](size_t rank) { expectOk(runBodies(plan.builder.plan, processes.contexts[rank], 4)); });
+      });
     });
   }
 }
 
 // An abort returns when the graphs are gone that captured the communicator, and they wait for all communicators.
 TEST(NcclRules, AllCommunicatorsAreAbortedAtOnce) {
-  Deadline deadline(std::chrono::seconds(30));
   Variable noCopyEngines("SHEAF_NCCL_WINDOWS", "0");
-  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
-  Processes processes(builder.plan, 2, {}, std::chrono::milliseconds(600));
-  if (::testing::Test::HasFailure()) return;
-  processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
-  EXPECT_THAT(runBodies(builder.plan, processes.contexts[0])[0].message(),
-              HasSubstr("has made no progress for 600 ms"));
+  expectEnds(std::chrono::seconds(30), [] {
+    PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+    Processes processes(builder.plan, 2, {}, std::chrono::milliseconds(600));
+    if (::testing::Test::HasFailure()) return;
+    processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], 4)); });
+    EXPECT_THAT(runBodies(builder.plan, processes.contexts[0])[0].message(),
+                HasSubstr("has made no progress for 600 ms"));
+  });
 }
 
 // When a process is lost the others say where they were.
@@ -237,6 +271,16 @@ TEST(NcclRules, AnArenaMayFillTheSymmetricSpace) {
   }
 }
 
+// What the warm-up registered is free when no process has it mapped any more. The GPU has 257 MiB for the arenas, of a
+// few KiB, and CUDA's libraries, and the two processes' warm-up took 2 MiB each.
+TEST(NcclRules, TheWarmUpsMemoryIsFreeBeforeArenasAreAllocated) {
+  Deadline deadline(std::chrono::seconds(60));
+  Variable late("SHEAF_EMULATED_NCCL_RELEASE", "500");
+  Variable memory("SHEAF_EMULATED_MEMORY", std::to_string((2 * (2 * 16 + 384) + 257) << 20).c_str());
+  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+  EXPECT_THAT(openErrors({&builder.plan, &builder.plan}), Each(""));
+}
+
 // A process of its own on each node: gathers are the processors', which an abort ends.
 TEST(NcclRules, CopyEnginesGatherWithinANodeOnly) {
   Deadline deadline(std::chrono::seconds(60));
@@ -258,16 +302,17 @@ TEST(NcclRules, CopyEnginesGatherWithinANodeOnly) {
 
 // A window that cannot be released would be freed while it is registered: the communicator is aborted instead.
 TEST(NcclRules, AFailedReleaseAborts) {
-  Deadline deadline(std::chrono::seconds(60));
-  PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
-  std::atomic<int> aborted = 0;
-  DeviceOptions options;
-  options.aborted = [&] { ++aborted; };
-  auto processes = std::make_unique<Processes>(builder.plan, 2, options);
-  EXPECT_EQ(aborted, 0);
-  Variable fails("SHEAF_EMULATED_NCCL_RELEASE_FAILS", "1");
-  processes.reset();
-  EXPECT_EQ(aborted, 2);
+  expectEnds(std::chrono::seconds(60), [] {
+    PlanBuilder builder = gatherAndSum(plan::ALL_REDUCE, 64);
+    std::atomic<int> aborted = 0;
+    DeviceOptions options;
+    options.aborted = [&] { ++aborted; };
+    auto processes = std::make_unique<Processes>(builder.plan, 2, options);
+    EXPECT_EQ(aborted, 0);
+    Variable fails("SHEAF_EMULATED_NCCL_RELEASE_FAILS", "1");
+    processes.reset();
+    EXPECT_EQ(aborted, 2);
+  });
 }
 
 // A profile of several nodes counts the connections that NCCL makes there: fewer channels between two GPUs.

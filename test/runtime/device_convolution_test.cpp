@@ -98,6 +98,7 @@ TEST_P(Pooling, TakesTheFirstMaximum) {
   for (float& x : input) x = float(numbers.below(5));  // many ties
   const std::vector<float> gradient = numbers.reals(c.n * c.c * c.oh() * c.ow());
   std::vector<float> result(gradient.size()), inputGradient(input.size(), 0);
+  std::vector<int64_t> indices(gradient.size());
   for (int64_t plane = 0; plane < c.n * c.c; ++plane)
     for (int64_t y = 0; y < c.oh(); ++y)
       for (int64_t x = 0; x < c.ow(); ++x) {
@@ -111,11 +112,15 @@ TEST_P(Pooling, TakesTheFirstMaximum) {
           }
         const int64_t to = (plane * c.oh() + y) * c.ow() + x;
         result[to] = best < 0 ? -INFINITY : input[best];
+        indices[to] = best < 0 ? -1 : best - plane * c.h * c.w;
         if (best >= 0) inputGradient[best] += gradient[to];
       }
   EXPECT_EQ(resultOf(windowCall<plan::MaxPoolCall>(c),
                      {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
             result);
+  std::vector<Argument> arguments{Argument::input(input), Argument::output<int64_t>(indices.size(), 9)};
+  ASSERT_EQ(runOnThreads(windowCall<plan::MaxPoolIndicesCall>(c), arguments).message(), "");
+  EXPECT_EQ(arguments[1].values<int64_t>(), indices);
   EXPECT_EQ(resultOf(windowCall<plan::MaxPoolGradCall>(c),
                      {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
             inputGradient);

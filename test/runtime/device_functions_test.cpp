@@ -298,5 +298,26 @@ TEST(Dropout, MaskIsAFunctionOfSeedStepNodeAndGlobalIndex) {
   }
 }
 
+TEST(RandomUniform, DependsOnTheGlobalIndexAndLiesBetweenZeroAndOne) {
+  const int64_t seed = 0x123456789abcdef, node = 7, step = 41;
+  for (int64_t count : {1, 3, 66, 40001}) {
+    std::vector<float> expected(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t element = 2 * uint64_t(count) + i;  // of rank 2
+      uint32_t counter[4] = {uint32_t(element / 4), uint32_t(element / 4 >> 32), uint32_t(node), uint32_t(step)};
+      philox(counter, uint32_t(seed), uint32_t(uint64_t(seed) >> 32));
+      expected[i] = float((double(counter[element % 4] >> 9) + 0.5) / (1 << 23));
+      ASSERT_TRUE(expected[i] > 0 && expected[i] < 1);
+    }
+    std::vector<Argument> arguments{Argument::output<float>(count, NAN)};
+    CallOptions options;
+    options.ranks = 3;
+    options.step = step;
+    options.seed = seed;
+    ASSERT_EQ(runOnThreads(plan::RandomUniformCall{count, node}, arguments, options).message(), "");
+    EXPECT_EQ(arguments[0].values<float>(), expected) << count << " elements";
+  }
+}
+
 }  // namespace
 }  // namespace sheaf::testing

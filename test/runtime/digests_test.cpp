@@ -32,6 +32,7 @@ Plan digested() {
   plan.mutable_scalars(0)->set_kind(plan::StepScalar::LR_TIMES);
   plan.mutable_scalars(0)->set_value(0.01);
   plan.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.5");
+  for (const char* name : {"default", "head"}) plan.mutable_training()->add_groups()->set_name(name);
   auto place = [&](const char* name, plan::BufferKind kind, bool persistent) {
     plan::Buffer& buffer = *plan.add_buffers();
     buffer.set_name(name);
@@ -119,6 +120,10 @@ const Change kAttacks[] = {
      "step scalar 0 (lr_times) (table scalars, entry 0) is not what was compiled"},
     {"ScalarKind", [](Plan& p) { p.mutable_scalars(0)->set_kind(plan::StepScalar::BIAS_CORRECTION); },
      "(table scalars, entry 0)"},
+    {"ScalarsGroup", [](Plan& p) { p.mutable_scalars(0)->set_group(1); }, "(table scalars, entry 0)"},
+    {"BucketsGroup", [](Plan& p) { p.mutable_buckets(0)->set_group(1); }, "bucket 'all' (table buckets, entry 0)"},
+    {"GroupsSettings", [](Plan& p) { p.mutable_training()->mutable_groups(1)->set_settings("weight_decay=1"); },
+     "the training's settings (table training, entry 0)"},
     {"Optimizer", [](Plan& p) { p.mutable_training()->set_optimizer("adamw:lr=0.125,beta1=0.9"); },
      "the training's settings (table training, entry 0)"},
     {"ClipNorm", [](Plan& p) { p.mutable_training()->set_clip_norm(2); }, "(table training, entry 0)"},
@@ -203,6 +208,7 @@ const Change kFreedoms[] = {
        p.mutable_training()->set_optimizer("adamw:lr=0.25,beta1=0.5");
      },
      ""},
+    {"GroupsLearningRate", [](Plan& p) { p.mutable_training()->mutable_groups(1)->set_learning_rate(3); }, ""},
     {"Schedule",
      [](Plan& p) {
        p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::COSINE);

@@ -10,6 +10,7 @@
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/WeightFiles.h"
 #include "runtime/exec/Weights.h"
+#include "runtime/plan/Schedules.h"
 #include "test/runtime/TrainingPlan.h"
 #include "tools/sheaf-run/Options.h"
 
@@ -39,10 +40,15 @@ TEST(StepScalars, EveryKind) {
   }
   double lr = 0.1;
   auto f = [](double value) { return static_cast<float>(value); };
-  EXPECT_THAT(exec::stepScalars(plan, lr, 3),
+  EXPECT_THAT(exec::stepScalars(plan, std::vector{lr}, 3),
               ElementsAre(0.25f, f(lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))), f(1 - std::pow(0.9, 3)),
                           f(std::sqrt(1 - std::pow(0.999, 3))), 3.f, 0.f, 2.f));
-  EXPECT_EQ(exec::stepScalars(plan, lr, 1)[7], 1.f);
+  EXPECT_EQ(exec::stepScalars(plan, std::vector{lr}, 1)[7], 1.f);
+  // Scalars have the learning rate of their group.
+  plan.mutable_scalars(1)->set_group(1);
+  EXPECT_THAT(exec::stepScalars(plan, std::vector{lr, 3 * lr}, 3),
+              AllOf(ElementsAre(0.25f, f(3 * lr * 0.5), f(1 - lr * 0.01), f(lr / (1 - std::pow(0.9, 3))), ::testing::_,
+                                ::testing::_, 3.f, 0.f, 2.f)));
 }
 
 // Initial bytes of three pieces: those that are read must have the hashes that the plan states.
@@ -82,21 +88,19 @@ TEST(WeightFiles, HashesOfThePiecesThatAreRead) {
   EXPECT_EQ(errorOf(kOffset + kLength, 0), "");
 }
 
-TEST(LearningRate, WarmsUpAndFalls) {
+TEST(LearningRates, OfGroups) {
   plan::Training training;
   training.set_learning_rate(2);
-  EXPECT_EQ(exec::learningRate(training, 1000), 2);
-  *training.mutable_schedule() = *exec::parseSchedule("cosine:warmup=4,steps=12,min=0.1");
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 0), 0.5);
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 3), 2);
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 4), 2);
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 8), 1.1);
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 12), 0.2);
-  EXPECT_DOUBLE_EQ(exec::learningRate(training, 100), 0.2);
-  for (const char* wrong : {"linear", "cosine", "cosine:steps=3,warmup=3", "cosine:steps=x", "constant:min=2",
-                            "cosine:steps=9,"
-                            "foo=1"})
-    EXPECT_FALSE(exec::parseSchedule(wrong).ok()) << wrong;
+  EXPECT_THAT(exec::learningRates(training, 1000), ElementsAre(2));
+  *training.mutable_schedule() = *plan::parseSchedule("cosine:warmup=4,steps=12,min=0.1");
+  EXPECT_DOUBLE_EQ(exec::learningRates(training, 0)[0], 0.5);
+  EXPECT_DOUBLE_EQ(exec::learningRates(training, 8)[0], 1.1);
+  // A group's own rate replaces that of the training, also a rate of 0, and the schedule multiplies both.
+  for (const char* name : {"default", "no decay", "head", "frozen"}) training.add_groups()->set_name(name);
+  training.mutable_groups(2)->set_learning_rate(8);
+  training.mutable_groups(3)->set_learning_rate(0);
+  EXPECT_THAT(exec::learningRates(training, 0), ElementsAre(0.5, 0.5, 2, 0));
+  EXPECT_THAT(exec::learningRates(training, 4), ElementsAre(2, 2, 8, 0));
 }
 
 TEST(Layout, PermutedParametersGoThereAndBack) {
@@ -268,6 +272,9 @@ TEST(CommandLine, Options) {
   EXPECT_EQ(line->run.device, "cuda");
   EXPECT_EQ(line->run.reduceOrder, plan::Training::RING);
   EXPECT_FALSE(line->run.graphs);
+  line = parseCommandLine({"a.plan", "--epochs", "3"});
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(line->run.epochs, 3);
 }
 
 TEST(CommandLine, Errors) {
@@ -279,12 +286,14 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a.plan", "--steps", "5", "--steps", "6"}), HasSubstr("--steps is given twice"));
   EXPECT_THAT(refused({"a.plan", "--steps", "-5"}), HasSubstr("--steps -5: expected an integer from 1"));
   EXPECT_THAT(refused({"a.plan", "--steps", "5x"}), AllOf(HasSubstr("--steps"), HasSubstr("5x")));
-  EXPECT_THAT(refused({"a.plan"}), HasSubstr("--steps"));
+  EXPECT_THAT(refused({"a.plan"}), HasSubstr("--steps K or --epochs E is missing"));
+  EXPECT_THAT(refused({"a.plan", "--steps", "3", "--epochs", "2"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(refused({"a.plan", "--epochs", "0"}), HasSubstr("an integer from 1"));
   EXPECT_THAT(refused({"--steps", "3"}), HasSubstr("no PLAN is given"));
   EXPECT_THAT(refused({"a", "b", "--steps", "3"}), HasSubstr("one PLAN at a time"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--save-every", "2"}), HasSubstr("--save-state"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
-  EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step_size=STEPS"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("--device tpu: expected one of cpu, cuda"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of rank, ring"));
   EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}),

@@ -152,6 +152,67 @@ TEST_F(Data, ErrorsNameInputFileAndShapes) {
   EXPECT_THAT(refused({"x=" + folder_.path(), t}), HasSubstr("not a regular file"));
 }
 
+// Seven rows in three files; what is beyond whole rows of a file, the labels' last token with it, is not read.
+TEST_F(Data, FilesOfAPatternAreReadAsOne) {
+  plan_.mutable_inputs(0)->set_type(plan::I64);
+  auto tokens = [](char first, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += static_cast<char>(first + i);
+    return text;
+  };
+  writeFile(folder_ / "train-2.u8", tokens(50, 11));  // 3 rows from 50 on
+  writeFile(folder_ / "train-10.u8", tokens(0, 9));   // 2 rows from 0 on: by name it is the first
+  writeFile(folder_ / "train-3.u8", tokens(80, 7));   // 2 rows from 80 on
+  writeFile(folder_ / "test-1.u8", tokens(100, 30));
+  auto data = open({"x,t=" + (folder_ / "train-*.u8")});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->rows(), 7u);
+  const int firsts[] = {0, 3, 50, 53, 56, 80, 83};
+  for (uint64_t row = 0; row < 14; ++row) {
+    const int64_t a = firsts[row % 7], b = firsts[(row + 1) % 7];
+    EXPECT_THAT(rowsOf<int64_t>(*data, 0, 0, row), ElementsAre(a, a + 1, a + 2, b, b + 1, b + 2));
+    EXPECT_THAT(rowsOf<int64_t>(*data, 0, 1, row), ElementsAre(a + 1, a + 2, a + 3, b + 1, b + 2, b + 3));
+  }
+  // Shuffled, the permutation is over all files.
+  auto shuffled = open({"x,t=" + (folder_ / "train-*.u8")}, 1);
+  std::multiset<int64_t> seen;
+  for (uint64_t sample = 0; sample < 14; sample += 2) {
+    auto rows = rowsOf<int64_t>(*shuffled, 0, 0, sample);
+    seen.insert({rows[0], rows[3]});
+  }
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre(0, 0, 3, 3, 50, 50, 53, 53, 56, 56, 80, 80, 83, 83));
+  // Processes that read other files differ in what they state, also where only the division into files differs.
+  const std::vector<std::string> facts = data->describe();
+  EXPECT_THAT(facts[0], HasSubstr("7 rows of u8 in 3 files of 27 bytes"));
+  writeFile(folder_ / "train-3.u8", tokens(81, 7));
+  EXPECT_NE(open({"x,t=" + (folder_ / "train-*.u8")})->describe(), facts);
+}
+
+TEST_F(Data, PatternsOfArrays) {
+  writeFile(folder_ / "x-a.npy", npy<double>("<f8", {2, 3}, {0, 1, 2, 10, 11, 12}));
+  writeFile(folder_ / "x-b.npy", npy<double>("<f8", {3, 3}, {20, 21, 22, 30, 31, 32, 40, 41, 42}));
+  const std::string t = "t=" + (folder_ / "t.npy"), x = "x=" + (folder_ / "x-?.npy");
+  auto data = open({x, t});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  for (uint64_t row = 0; row < 5; ++row) {
+    const std::vector<int64_t> numbers = rowsOf<int64_t>(*data, 0, 1, row);
+    EXPECT_EQ(rowsOf<float>(*data, 0, 0, row), std::vector<float>(numbers.begin(), numbers.end()));
+  }
+  EXPECT_THAT(refused({"x=" + (folder_ / "none-*.npy"), t}),
+              AllOf(HasSubstr("no file matches"), HasSubstr("none-*.npy")));
+  // A mismatch names the file.
+  writeFile(folder_ / "x-c.npy", npy<float>("<f4", {1, 3}, {1, 2, 3}));
+  EXPECT_THAT(refused({x, t}),
+              AllOf(HasSubstr("x-c.npy: its elements are f32, those of "), HasSubstr("x-a.npy are f64")));
+  writeFile(folder_ / "x-c.npy", npy<double>("<f8", {1, 2}, {1, 2}));
+  EXPECT_THAT(refused({x, t}), AllOf(HasSubstr("x-c.npy: its shape is [1, 2]")));
+  writeFile(folder_ / "x-c.npy", npy<double>("<f8", {1, 3}, {1, 2, 3}));
+  EXPECT_THAT(refused({t, x}), AllOf(HasSubstr("x-?.npy"), HasSubstr("6 rows, other inputs have 5")));
+  // A file that is called like a pattern is meant itself.
+  writeFile(folder_ / "x-?.npy", npy<double>("<f8", {5, 3}, std::vector<double>(15)));
+  EXPECT_TRUE(open({x, t}).ok());
+}
+
 TEST_F(Data, ATokenThatDoesNotFitIsNamed) {
   plan_.mutable_inputs(1)->set_type(plan::I8);
   writeFile(folder_ / "t.npy", npy<int32_t>("<i4", {5, 3}, std::vector<int32_t>(15, 1000)));

@@ -105,11 +105,12 @@ TEST(LibraryCheck, HostileAttributes) {
                                   std::numeric_limits<int64_t>::min()};
   // What may grow or become zero without a larger access.
   const std::set<std::string> harmless = {
-      "transpose_a", "transpose_b",   "stride_a",       "stride_b",      "stride_c",  "epilogue",   "tf32",
-      "causal",      "window",        "mask",           "mask_b",        "mask_h",    "node",       "exclusive",
-      "reverse",     "zero",          "clip",           "rank",          "kh",        "kw",         "stride_h",
-      "stride_w",    "pad_top",       "pad_left",       "pad_bottom",    "pad_right", "dilation_h", "dilation_w",
-      "o",           "source_offset", "source_stride0", "source_stride1"};
+      "transpose_a", "transpose_b",   "stride_a",       "stride_b",       "stride_c",    "epilogue",    "tf32",
+      "causal",      "window",        "mask",           "mask_b",         "mask_h",      "node",        "exclusive",
+      "reverse",     "zero",          "clip",           "rank",           "kh",          "kw",          "stride_h",
+      "stride_w",    "pad_top",       "pad_left",       "pad_bottom",     "pad_right",   "dilation_h",  "dilation_w",
+      "o",           "source_offset", "source_stride0", "source_stride1", "index_outer", "index_inner", "kind",
+      "largest",     "data"};
   int refused = 0;
   for (const Valid& each : validCalls()) {
     const plan::LibraryCall valid = spelledOut(each);
@@ -184,6 +185,11 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   call = validCall("gather").wire();
   EXPECT_EQ(check(with(call, "element_bytes", 3)).message(),
             "gather: attribute 'element_bytes' is 3, but must be 1, 2, 4 or 8");
+  call = validCall("top_k").wire();
+  EXPECT_EQ(check(with(call, "k", 21)).message(), "top_k: it takes 21 of 20 elements");
+  call = validCall("scatter").wire();
+  EXPECT_EQ(check(with(with(call, "kind", 1), "type", plan::BF16)).message(),
+            "scatter: only elements of type f32, f64, i32 or i64 can be combined with updates");
   call = validCall("conv").wire();
   EXPECT_EQ(check(with(call, "groups", 4)).message(), "conv: its 4 and 6 channels are not multiples of its 4 groups");
   call.set_scratch_per_thread(8);

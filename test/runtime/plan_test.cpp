@@ -183,8 +183,25 @@ const Mutant kMutants[] = {
      "training.on_nan: 2 is not one of its values, which are stop, skip"},
     {"ReduceOrder", [](auto& p) { p.mutable_training()->set_reduce_order(plan::Training::ReduceOrder(-1)); },
      "reduce_order"},
-    {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::COSINE); },
-     "out of range"},
+    {"Schedule", [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind(plan::Schedule::STEP); },
+     "training.schedule: step needs step_size=STEPS"},
+    {"ScheduleKind",
+     [](auto& p) { p.mutable_training()->mutable_schedule()->set_kind(static_cast<plan::Schedule::Kind>(50)); },
+     "training.schedule: its kind is not known"},
+    {"ScalarOfAnotherGroup", [](auto& p) { p.mutable_scalars(0)->set_group(1); }, "it is of parameter group 1 of 0"},
+    {"BucketOfAnotherGroup",
+     [](auto& p) {
+       p.mutable_training()->add_groups();
+       p.mutable_training()->add_groups();
+       p.mutable_buckets(0)->set_group(2);
+     },
+     "it is of parameter group 2 of 2"},
+    {"GroupsLearningRate",
+     [](auto& p) {
+       p.mutable_training()->add_groups()->set_name("head");
+       p.mutable_training()->mutable_groups(0)->set_learning_rate(-1);
+     },
+     "parameter group 0 'head': its learning rate is -1"},
     {"InputRows", [](auto& p) { p.mutable_inputs(0)->set_shape(0, 5); }, "rows"},
     {"KernelImage", [](auto& p) { p.mutable_images(0)->set_target("tpu"); }, "neither cpu nor cuda"},
     {"KernelEntry", [](auto& p) { p.mutable_images(0)->mutable_entries(0)->set_offset(60); }, "outside its image"},

@@ -1,6 +1,6 @@
 #include "tools/sheaf-run/Options.h"
 
-#include "runtime/exec/StepScalars.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 #include "tools/options/Rows.h"
 
@@ -36,11 +36,19 @@ options::Table makeTable() {
             "--data", "NAME=FILE", "NAME=FILE.npy, NAME=TOKENS or NAME,LABELS=TOKENS",
             "Rows of an input: a .npy file, or raw tokens (u8, u16, u32, i32, i64, named by the file's ending or by "
             "FILE:u16; .bin is u16 or llm.c's format), of which a row is as long as the input. NAME,LABELS=TOKENS: the "
-            "labels are the tokens shifted by one. Step s reads rows s*B to s*B+B-1 of the global batch B, and starts "
+            "labels are the tokens shifted by one. A pattern such as 'train-*.bin' reads all files that match as one, "
+            "in "
+            "the order of their names. Step s reads rows s*B to s*B+B-1 of the global batch B, and starts "
             "again at the end.",
             io::parseDataArgument),
         Row::integer<&O::steps>("--steps", "K", 1, kMost, "Steps of this run.")
-            .defaultsTo("none: it is needed to train"),
+            .defaultsTo("none: it or --epochs is needed to train"),
+        Row::integer<&O::epochs>(
+            "--epochs", "E", 1, int64_t{1} << 31,
+            "Instead of --steps: run until the data has been read E times, counted from the start "
+            "of the training. Batches go on over the end of a pass; at the end of the last one, rows "
+            "that do not fill a batch are left out.")
+            .defaultsTo("--steps"),
         Row::integer<&O::shuffleSeed>("--shuffle", "SEED", INT64_MIN, INT64_MAX,
                                       "Read the rows in another order in every pass over the data.")}},
       {"Evaluation",
@@ -68,12 +76,11 @@ options::Table makeTable() {
             "--resume", "DIR",
             "Continue from the newest valid state in DIR, whatever its number of ranks and its stage.")}},
       {"Training",
-       {Row::real<&O::learningRate>("--lr", "RATE", 0, false, "Learning rate.").defaultsTo("the plan's"),
-        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE",
-                                  "constant or cosine:warmup=STEPS,steps=STEPS,min=FRACTION",
-                                  "Schedule of the learning rate: constant, or "
-                                  "cosine:warmup=STEPS,steps=STEPS,min=FRACTION of the rate.",
-                                  exec::parseSchedule)
+       {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
+                                    "Learning rate, also of the parameter groups that have none of their own.")
+            .defaultsTo("the plan's"),
+        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
+                                  plan::parseSchedule)
             .defaultsTo("the plan's")}},
       {"Device",
        {Row::word<&O::device>("--device", {"cpu", "cuda"}, "Device to run on.").defaultsTo("the plan's first target"),
@@ -126,7 +133,10 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   if (!line.run.evaluate && line.run.evaluateEvery == 0 && (given->has("--eval-data") || given->has("--outputs")))
     return Status::error("--eval-data and --outputs need --eval or --eval-every K: when is to be evaluated?");
   if (line.run.evaluate) return line;
-  if (line.run.steps == 0) return Status::error("--steps K is missing: how many steps are to be run?");
+  if (line.run.steps == 0 && line.run.epochs == 0)
+    return Status::error("--steps K or --epochs E is missing: how many steps are to be run?");
+  if (line.run.steps > 0 && line.run.epochs > 0)
+    return Status::error("--steps and --epochs exclude each other: which one says how long the run is?");
   SHEAF_RETURN_IF_ERROR(exec::checkTuning(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");

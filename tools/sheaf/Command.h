@@ -22,10 +22,12 @@ Command compileCommand();
 Command inspectCommand();
 Command assembleCommand();
 Command verifyCommand();
+Command checkCommand();
 Command fitCommand();
 Command simulateCommand();
 Command profileCommand();
 Command initCommand();
+Command exportCommand();
 Command operatorsCommand();
 Command callsCommand();
 

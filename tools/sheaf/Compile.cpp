@@ -11,11 +11,11 @@
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/exec/StepScalars.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/Schedules.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Words.h"
@@ -54,6 +54,14 @@ options::Words<std::optional<train::Recomputation>> recomputations() {
   return words;
 }
 
+// What is in a group is checked where the optimizer is known.
+Expected<std::string> parseGroup(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == 0 || colon == std::string::npos || text.find('=', colon) == std::string::npos)
+    return Status::error("expected REGEX:key=value,..., as in 'head:lr=0.1,weight_decay=0'");
+  return text;
+}
+
 options::Table compileTable() {
   using O = CompileOptions;
   using Import = frontend::ImportOptions;
@@ -75,7 +83,7 @@ options::Table compileTable() {
             "--batch", "B", 1, int64_t{1} << 32,
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
             .defaultsTo("the model's, where it is fixed"),
-        bindingRow<O>(),
+        bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
             "--zero",
             options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
@@ -89,11 +97,18 @@ options::Table compileTable() {
             "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
-        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE",
-                                  "constant or cosine:warmup=STEPS,steps=STEPS,min=FRACTION",
-                                  "Schedule of the learning rate: constant, or "
-                                  "cosine:warmup=STEPS,steps=STEPS,min=FRACTION of the rate.",
-                                  exec::parseSchedule)
+        Row::parsed<&O::pipeline, &Pipeline::groups>(
+            "--group", "REGEX:key=value,...", "a regular expression and hyperparameters of the optimizer",
+            "Hyperparameters of the parameters whose names match, instead of those of --optimizer, as in "
+            "'head:lr=0.1,weight_decay=0'. May be repeated; the last match wins.",
+            parseGroup),
+        Row::flag<&O::pipeline, &Pipeline::noDecay>(
+            "--no-decay",
+
+            "No weight decay for parameters of rank 1 and embeddings (those that are read only by Gather), unless "
+            "their --group sets it."),
+        Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
+                                  plan::parseSchedule)
             .defaultsTo("constant"),
         Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
             .defaultsTo("no clipping"),
@@ -102,7 +117,7 @@ options::Table compileTable() {
         Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
         Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
                                                "Do not train the parameters whose names match; wins over --train."),
-        precisionRow<O>(),
+        batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
             options::Words<train::Precision>{{"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}},
@@ -118,7 +133,9 @@ options::Table compileTable() {
       {"Evaluation",
        {Row::choice<&O::evaluation>(
             "--eval", options::Words<bool>{{"off", false}, {"on", true}},
-            "Give the plan an evaluation beside the training step: the graph's outputs and the loss, with dropout off. "
+            "Give the plan an evaluation beside the training step: the graph's outputs and the loss, with dropout off "
+            "and "
+            "batch norms by their running statistics. "
             "It shares weights and memory with the step; `sheaf-run --eval` and `--eval-every` run it."),
         Row::flag<&O::evaluationOnly>("--eval-only",
                                       "Compile the graph's outputs alone: it needs no loss, and nothing is trained.")}},
@@ -269,8 +286,8 @@ int compile(CompileOptions& options, const options::Given& given) {
   if (given.has("--reduce-precision") && options.pipeline.precision != train::Precision::bf16 &&
       options.pipeline.reducePrecision == train::Precision::bf16)
     return misuse("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
-  for (const char* option : {"--eval", "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--on-nan", "--train",
-                             "--freeze", "--reduce-precision"})
+  for (const char* option : {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm",
+                             "--on-nan", "--train", "--freeze", "--batch-norm", "--reduce-precision"})
     if (options.evaluationOnly && given.has(option))
       return misuse(cat(option, " has no use with --eval-only, which compiles no training step"));
   if (Status status = complete(options); !status.ok()) return fail(status.message());

@@ -16,34 +16,11 @@
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
-#include "tools/sheaf/Trained.h"
+#include "tools/sheaf/Fit.h"
 
 namespace sheaf::tool {
 
 namespace {
-
-struct FitOptions : TrainedOptions {
-  uint64_t memory = 0;
-  bool json = false;
-  FitOptions() { import.ranks = 0; }
-};
-
-// A stage's plan, with or without recomputation.
-struct Layout {
-  uint64_t bytes = 0, stateBytes = 0;          // of the arena; of what is kept from step to step
-  uint64_t besides = 0;                        // libraries and exchanged sums
-  std::map<plan::BufferKind, uint64_t> kinds;  // largest at the same time
-  double seconds = 0, exposed = 0;
-  std::string text;
-  bool fits = false;
-  uint64_t needed() const { return bytes + besides; }
-};
-
-struct Stage {
-  int64_t stage = 0;
-  Layout plain, recomputed;
-  const Layout& best() const { return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed; }
-};
 
 options::Table fitTable() {
   using O = FitOptions;
@@ -67,7 +44,7 @@ options::Table fitTable() {
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
-        bindingRow<O>(), lossRow<O>(), optimizerRow<O>(), precisionRow<O>(),
+        bindingRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
@@ -75,15 +52,12 @@ options::Table fitTable() {
   return table;
 }
 
-Status complete(FitOptions& o) {
-  if (o.import.batch == 0) o.import.batch = o.import.ranks;
-  Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
-  if (!machine.ok()) return machine.status();
-  // As `compile --target` does: what calls keep in memory depends on the device.
-  o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
-  o.pipeline.cpu = !machine->isOfGpus();
-  o.import.optimizer = o.pipeline.optimizer = o.optimizer;
-  return {};
+// Without costs of a network a profile predicts the ranks of one node.
+int64_t mostRanks(const profile::Profile& machine) {
+  if (machine.withRanks(plan::kMaxRanks).ok()) return plan::kMaxRanks;
+  int64_t ranks = 1;
+  while (machine.nodes(ranks + 1) == 1) ++ranks;
+  return ranks;
 }
 
 mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage,
@@ -103,21 +77,21 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
                 candidate->seconds, candidate->exposed,    candidate->text(),  candidate->fits};
 }
 
-// The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: there is none.
-// -1: an error has been printed. Bytes fall with the ranks towards what no rank is spared: state is shared, the rest is
-// the same on any number of ranks. So a plan for one number predicts the others, and two plans confirm the result:
-// one that fits, and one on a rank less that does not. `known`: the plan for the number that was asked for.
+// The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: none of those
+// that the profile can predict. -1: an error has been printed. State is shared, the rest is the same on any number of
+// ranks. So a plan for one number predicts the others, and two plans confirm the result: one that fits, and one on a
+// rank less that does not. `known`: the plan for the number that was asked for.
 int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const Layout& known) {
-  constexpr int64_t kMost = 65536;
+  const int64_t limit = options.mostRanks;
   // Tries after which the range is halved, whatever is expected.
   constexpr int kExpected = 6;
   const int64_t rows = options.import.batch / options.import.ranks;
   auto expected = [&](const Layout& layout, int64_t ranks) {
     const uint64_t rest = layout.bytes - std::min(layout.bytes, layout.stateBytes) + layout.besides;
-    if (rest >= options.memory) return kMost;
+    if (rest >= options.memory) return limit;
     const double shares = static_cast<double>(layout.stateBytes) * static_cast<double>(ranks);
     const double enough = std::ceil(shares / static_cast<double>(options.memory - rest));
-    return static_cast<int64_t>(std::clamp(enough, 1.0, static_cast<double>(kMost)));
+    return static_cast<int64_t>(std::clamp(enough, 1.0, static_cast<double>(limit)));
   };
   int64_t failed = 0, enough = 0, next = expected(known, options.import.ranks);
   for (int tries = 1; enough == 0 || enough - failed > 1; ++tries) {
@@ -129,10 +103,10 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
     mlir::FailureOr<Layout> layout = layOut(*trained, o, next > 1 ? 3 : 0, train::Recomputation::all);
     if (mlir::failed(layout)) return -1;
     (layout->fits ? enough : failed) = next;
-    if (failed == kMost) return 0;
-    const int64_t most = enough > 0 ? enough - 1 : kMost;
+    if (failed == limit) return 0;
+    const int64_t most = enough > 0 ? enough - 1 : limit;
     next = std::clamp(expected(*layout, next), failed + 1, std::max(most, failed + 1));
-    if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, kMost);
+    if (tries >= kExpected) next = enough > 0 ? (failed + enough) / 2 : std::min(2 * failed, limit);
   }
   return enough;
 }
@@ -151,9 +125,11 @@ json::Value layoutJson(const Layout& layout, uint64_t memory) {
   return object;
 }
 
-void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
+}  // namespace
+
+json::Value fitJson(const FitOptions& o, const Fit& fit) {
   json::Array list;
-  for (const Stage& stage : stages)
+  for (const Stage& stage : fit.stages)
     list.push_back(json::Object{{"stage", stage.stage},
                                 {"peak_bytes", stage.best().bytes},
                                 {"fits", stage.best().fits},
@@ -167,11 +143,11 @@ void printJson(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
                     {"precision", train::stringifyPrecision(o.pipeline.precision).str()},
                     {"profile", o.pipeline.profile},
                     {"stages", std::move(list)}};
-  if (fewest > 0) root.set("smallest_ranks", fewest);
-  std::printf("%s\n", json::write(std::move(root), 2).c_str());
+  if (fit.fewest > 0) root.set("smallest_ranks", fit.fewest);
+  return root;
 }
 
-void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
+static void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
   std::printf("  %-11s", name);
   for (const auto& [kind, bytes] : layout.kinds)
     if (kind != plan::CONSTANTS) std::printf(" %11s", bytesText(bytes).c_str());
@@ -181,7 +157,9 @@ void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
                   : cat(bytesText(layout.needed() - o.memory), " too much").c_str());
 }
 
-void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fewest) {
+void printFit(const FitOptions& o, const Fit& fit) {
+  const std::vector<Stage>& stages = fit.stages;
+  const int64_t fewest = fit.fewest;
   std::printf("%s on %lld ranks with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
               static_cast<long long>(o.import.ranks), bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
@@ -202,36 +180,60 @@ void printText(const FitOptions& o, const std::vector<Stage>& stages, int64_t fe
     std::printf(
         "With ZeRO-3 and recomputation %lld rank%s of this size are the fewest that fit, with as many rows each.\n",
         static_cast<long long>(fewest), fewest == 1 ? "" : "s");
+  else if (o.mostRanks < plan::kMaxRanks)
+    std::printf(
+        "Up to %lld ranks of this size, of which the profile knows, do not fit; more are predicted by one with a "
+        "network, such as h100.\n",
+        static_cast<long long>(o.mostRanks));
   else
     std::printf(
         "No number of ranks of this size fits: what each rank needs besides its shard is too much; use fewer rows a "
         "rank or shorter ones.\n");
 }
 
-int fit(FitOptions& options, const options::Given&) {
+Status complete(FitOptions& o) {
+  if (o.import.batch == 0) o.import.batch = o.import.ranks;
+  Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
+  if (!machine.ok()) return machine.status();
+  o.mostRanks = mostRanks(*machine);
+  // As `compile --target` does: what calls keep in memory depends on the device.
+  o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
+  o.pipeline.cpu = !machine->isOfGpus();
+  o.import.optimizer = o.pipeline.optimizer = o.optimizer;
+  return {};
+}
+
+std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& options, mlir::ModuleOp trained) {
+  Fit fit;
+  for (int64_t stage = 0; stage <= (options.import.ranks > 1 ? 3 : 0); ++stage) {
+    mlir::FailureOr<Layout> plain = layOut(trained, options, stage, train::Recomputation::none);
+    if (mlir::failed(plain)) return std::nullopt;
+    mlir::FailureOr<Layout> recomputed = layOut(trained, options, stage, train::Recomputation::all);
+    if (mlir::failed(recomputed)) return std::nullopt;
+    fit.stages.push_back({stage, *plain, *recomputed});
+  }
+  fit.fewest = fewestRanks(context, options, fit.stages.back().recomputed);
+  if (fit.fewest < 0) return std::nullopt;
+  return fit;
+}
+
+static int runFit(FitOptions& options, const options::Given&) {
   if (Status status = complete(options); !status.ok()) return fail(status.message());
   std::unique_ptr<mlir::MLIRContext> context = makeContext();
   DiagnosticPrinter diagnostics(*context);
   mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(*context, options);
-  if (!trained) return 1;
-  std::vector<Stage> stages;
-  for (int64_t stage = 0; stage <= (options.import.ranks > 1 ? 3 : 0); ++stage) {
-    mlir::FailureOr<Layout> plain = layOut(*trained, options, stage, train::Recomputation::none);
-    if (mlir::failed(plain)) return 1;
-    mlir::FailureOr<Layout> recomputed = layOut(*trained, options, stage, train::Recomputation::all);
-    if (mlir::failed(recomputed)) return 1;
-    stages.push_back({stage, *plain, *recomputed});
-  }
-  int64_t fewest = fewestRanks(*context, options, stages.back().recomputed);
-  if (fewest < 0) return 1;
-  options.json ? printJson(options, stages, fewest) : printText(options, stages, fewest);
-  return 0;
+  if (!trained) return kFailed;
+  std::optional<Fit> fit = layOutStages(*context, options, *trained);
+  if (!fit) return kFailed;
+  if (options.json)
+    std::printf("%s\n", json::write(fitJson(options, *fit), 2).c_str());
+  else
+    printFit(options, *fit);
+  return kDone;
 }
 
-}  // namespace
-
 Command fitCommand() {
-  return command(fitTable(), fit);
+  return command(fitTable(), runFit);
 }
 
 }  // namespace sheaf::tool

@@ -5,34 +5,38 @@
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/Evaluation.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
+#include "runtime/io/DataType.h"
+#include "runtime/io/Npy.h"
+#include "runtime/plan/Schedules.h"
 
 namespace sheaf::tool {
-namespace {
 
 void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
   mlir::Builder b(module.getContext());
   auto rate = module->getAttrOfType<mlir::FloatAttr>("train.lr");
-  // Without an option: adamw, or the rules of the model's training_info, which have other names.
-  bool own = !module.lookupSymbol<train::OptimizerOp>("optimizer");
-  std::string optimizer = !o.optimizer.empty() ? o.optimizer : own ? "the model's own" : "adamw";
+  auto rule = llvm::dyn_cast_or_null<mlir::StringAttr>(module->removeAttr("train.rule"));
+  std::string optimizer = rule ? rule.str() : "the model's own";
+  llvm::SmallVector<mlir::Attribute> groups;
+  if (auto declared = module->getAttrOfType<mlir::ArrayAttr>("train.groups"))
+    for (auto group : declared.getAsRange<mlir::DictionaryAttr>()) {
+      mlir::NamedAttrList entry(group);
+      entry.erase("optimizer");
+      groups.push_back(entry.getDictionary(b.getContext()));
+    }
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
   module->setAttr(
       "train.training",
       b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
                            named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-                           named("schedule", plan_ir::ScheduleKindAttr::get(b.getContext(), o.schedule.kind())),
-                           named("warmup", b.getI64IntegerAttr(o.schedule.warmup())),
-                           named("steps", b.getI64IntegerAttr(o.schedule.steps())),
-                           named("min", b.getF64FloatAttr(o.schedule.min())),
-                           named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
+                           named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
+                           named("groups", b.getArrayAttr(groups)), named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
                            named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
                            named("seed", b.getI64IntegerAttr(o.seed)),
                            named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))}));
   module->removeAttr("train.lr");
 }
-
-}  // namespace
 
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) {
   size_t equals = text.find('=');
@@ -40,6 +44,34 @@ Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) 
   if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
     return Status::error("expected DIM=K with K of at least 1");
   return std::pair(text.substr(0, equals), size);
+}
+
+std::string lossesText() {
+  std::string text;
+  for (const frontend::SupportedLoss& loss : frontend::supportedLosses())
+    text += cat(text.empty() ? "" : "; ", loss.syntax);
+  return text +
+         ". VECTOR is an initializer or a .npy file. Each adds an input: `labels` (cross_entropy) or `targets`, "
+         "unless target=NAME names it.";
+}
+
+Expected<frontend::KnownInput> parseKnownInput(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) return Status::error("expected INPUT=FILE.npy");
+  Expected<MappedFile> file = MappedFile::open(text.substr(equals + 1));
+  if (!file.ok()) return file.status();
+  Expected<io::NpyArray> array = io::parseNpy(file->bytes());
+  if (!array.ok()) return array.status();
+  frontend::KnownInput known{text.substr(0, equals), array->shape, {}};
+  int64_t count = 1;
+  for (int64_t size : array->shape) count *= size;
+  if (count > int64_t{1} << 20) return Status::error("more than 2^20 elements do not decide shapes");
+  if (!io::convertible(array->type, io::DataType::I64))
+    return Status::error(cat("the array is of ", io::nameOf(array->type), ", not of integers or booleans"));
+  known.values.resize(static_cast<size_t>(count));
+  SHEAF_RETURN_IF_ERROR(io::convert(array->type, array->data.data(), io::DataType::I64,
+                                    reinterpret_cast<std::byte*>(known.values.data()), known.values.size()));
+  return known;
 }
 
 std::unique_ptr<mlir::MLIRContext> makeContext() {

@@ -44,16 +44,28 @@ options::Words<Enum> dialectWords() {
 // Reads DIM=K.
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text);
 
+// The losses that --loss can add, for its help.
+std::string lossesText();
+
 // Rows that the tables of several commands have; O is derived from TrainedOptions.
 template <typename O>
 options::Option bindingRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
       "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.", parseBinding);
 }
+// Reads NAME=FILE.npy, an array of integers or booleans.
+Expected<frontend::KnownInput> parseKnownInput(const std::string& text);
+template <typename O>
+options::Option constantRow() {
+  return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::constants>(
+      "--const", "INPUT=FILE", "INPUT=FILE.npy, an array of integers or booleans",
+      "An input that is the same in every step and decides shapes, such as lengths or axes.", parseKnownInput);
+}
 template <typename O>
 options::Option lossRow() {
   return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
-             "--loss", "OUTPUT", "The scalar output to minimise, or 'cross_entropy(LOGITS)' of an output.")
+             "--loss", "OUTPUT|KIND(OUTPUT)",
+             "The scalar output to minimise, or a loss of an output, by PyTorch's definitions: " + lossesText())
       .defaultsTo("the only scalar output");
 }
 template <typename O>
@@ -61,9 +73,20 @@ options::Option optimizerRow() {
   return options::Rows<O>::template text<&O::optimizer>("--optimizer", "NAME[:key=value,...]",
                                                         "sgd (lr, momentum, dampening, nesterov, weight_decay), adam "
                                                         "or adamw (lr, beta1, beta2, eps, weight_decay), "
-                                                        "with PyTorch's formulas and defaults; lion (lr, beta1, beta2, "
-                                                        "weight_decay).")
+                                                        "with PyTorch's formulas and defaults; adamw_hf, the same with "
+                                                        "those of transformers; lion (lr, beta1, beta2, weight_decay).")
       .defaultsTo("the model's own, else adamw");
+}
+template <typename O>
+options::Option batchNormRow() {
+  using Mode = frontend::ImportOptions::BatchNorm;
+  return options::Rows<O>::template choice<&O::import, &frontend::ImportOptions::batchNorm>(
+      "--batch-norm",
+      options::Words<Mode>{
+          {"auto", Mode::automatic}, {"sync", Mode::sync}, {"local", Mode::local}, {"eval", Mode::eval}},
+      "What BatchNormalization normalizes by. sync: the moments of all ranks' rows; local: of each rank's own rows, so "
+      "that results depend on the number of ranks; eval: the stored statistics; auto: what the export says, else "
+      "sync.");
 }
 template <typename O>
 options::Option precisionRow() {
@@ -76,6 +99,8 @@ options::Option precisionRow() {
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
 
+// Records in a module that the phase `train` left what it is trained with.
+void setTraining(mlir::ModuleOp module, const TrainedOptions& options);
 // The module after the phase `train`, or after `import` only; null: an error has been printed.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly = false);

@@ -54,6 +54,8 @@ Function makeFunction(const plan::AttentionCall& call, const CallSite& site);
 Function makeFunction(const plan::AttentionGradCall& call, const CallSite& site);
 Function makeFunction(const plan::GatherCall& call, const CallSite& site);
 Function makeFunction(const plan::ScatterAddCall& call, const CallSite& site);
+Function makeFunction(const plan::ScatterCall& call, const CallSite& site);
+Function makeFunction(const plan::TopKCall& call, const CallSite& site);
 Function makeFunction(const plan::CopyCall& call, const CallSite& site);
 Function makeFunction(const plan::ZeroCall& call, const CallSite& site);
 Function makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
@@ -61,10 +63,12 @@ Function makeFunction(const plan::CumSumCall& call, const CallSite& site);
 Function makeFunction(const plan::SquareSumCall& call, const CallSite& site);
 Function makeFunction(const plan::GradientNormCall& call, const CallSite& site);
 Function makeFunction(const plan::DropoutCall& call, const CallSite& site);
+Function makeFunction(const plan::RandomUniformCall& call, const CallSite& site);
 Function makeFunction(const plan::ConvCall& call, const CallSite& site);
 Function makeFunction(const plan::ConvGradInputCall& call, const CallSite& site);
 Function makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site);
 Function makeFunction(const plan::MaxPoolCall& call, const CallSite& site);
+Function makeFunction(const plan::MaxPoolIndicesCall& call, const CallSite& site);
 Function makeFunction(const plan::MaxPoolGradCall& call, const CallSite& site);
 
 // A product of bf16; makeFunction of a gemm calls it.

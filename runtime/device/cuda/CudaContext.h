@@ -34,9 +34,9 @@ class CudaContext : public RankContext {
  private:
   using Values = std::shared_ptr<const StepValues>;
   // How often instructions are issued one by one before they are captured. The first use of a library may do what a
-  // capture forbids. And NCCL's gathers by copy engines, from 2.28.3 to 2.30.7 at least, begin when a flag of each peer
-  // has a value that they count up from 1, and in a graph always 1 (src/ce_coll.cc, ncclPrepUCSync): after exactly one
-  // gather outside of a graph the flags still have its 1, and the first gather of a graph would not wait for its peers.
+  // capture forbids. And NCCL's copy engines must have gathered twice, or the first gather of a graph does not wait for
+  // its peers (docs/cuda-runtime.md, "Flags of copy-engine gathers"). Those of the warm-up do not count: NCCL may do
+  // them, which are small, by kernels.
   static constexpr int64_t kRunsBeforeGraphs = 2;
   // How a step's body is issued.
   enum class Mode { kDirect, kCapture, kLaunch };

@@ -18,16 +18,16 @@ struct Gpu {
   uint64_t freeBytes = 0, totalBytes = 0;  // of its memory; free when it was opened
 };
 
-// The index of this process's GPU among the `visible` ones (at least one): the only one, or that of the process's
-// number on its host. `processes`: of the job; null: this is the only one, which takes the first GPU. An error names
-// what to set, where the launcher does not say the number or there are fewer GPUs than processes.
+// The index of this process's GPU among the `visible` ones (at least one): 0 if there is only one, else the process's
+// number on its host. `processes`: of the job; null: this is the only one, which takes the first GPU. Where the
+// launcher does not say the number, or there are fewer GPUs than processes, an error names what to set.
 Expected<int> chooseGpu(int visible, const comm::ProcessGroup* processes);
 
 // This process's GPU, made this thread's. One clear error if there is no driver, no GPU, or chooseGpu() finds none.
 Expected<Gpu> openGpu(const comm::ProcessGroup* processes);
 
-// An error in all processes if two of them have opened the same GPU. They may where NCCL's variables put them on
-// different hosts (NCCL_HOSTID) or let ranks share GPUs (NCCL_MULTI_RANK_GPU_ENABLE).
+// An error in all processes if two of them have opened the same GPU, unless variables of NCCL put them on different
+// hosts (NCCL_HOSTID) or let ranks share GPUs (NCCL_MULTI_RANK_GPU_ENABLE).
 Status requireOwnGpus(const Gpu& gpu, comm::ProcessGroup& processes);
 
 // Makes it the calling thread's GPU.

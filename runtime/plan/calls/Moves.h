@@ -1,4 +1,4 @@
-// gather, scatter_add, copy, zero and dropout: elements that move.
+// gather, scatter_add, copy, zero, dropout and random_uniform: elements that move, and random numbers.
 #pragma once
 
 #include "runtime/plan/CallSchema.h"
@@ -9,8 +9,16 @@ namespace sheaf::plan {
 inline constexpr Choice<int64_t> kIndexBytes[] = {{4, "4"}, {8, "8"}};
 inline constexpr Choice<int64_t> kElementBytes[] = {{1, "1"}, {2, "2"}, {4, "4"}, {8, "8"}};
 
+// Indices of a call that may have some of their own for each entry before the indexed dimension, and after it.
+template <typename Call>
+constexpr int64_t indexCount(const Call& c) {
+  return product({c.indexOuter ? c.outer : 1, c.count, c.indexInner ? c.inner : 1});
+}
+inline constexpr std::string_view kIndexShape = "[outer or 1, count, inner or 1]";
+
 struct GatherCall {
   int64_t outer = 0, rows = 0, inner = 0, count = 0, elementBytes = 0, indexBytes = 0;
+  bool indexOuter = false, indexInner = false;
 };
 
 template <>
@@ -18,7 +26,9 @@ struct Schema<GatherCall> {
   using Call = GatherCall;
   static constexpr std::string_view kName = "gather";
   static constexpr std::string_view kText =
-      "result[i, j] = data[i, indices[j]]; an index outside [-rows, rows) is an error.";
+      "result[i, j, k] = data[i, indices[i, j, k], k], where all i have the same indices without `index_outer`, and "
+      "all "
+      "k without `index_inner`; an index outside [-rows, rows) is an error.";
   static constexpr auto kFields = std::tuple{
       required("outer", &Call::outer, kSizes, "the sizes before the indexed dimension, multiplied"),
       required("rows", &Call::rows, kSizes, "the size of the indexed dimension"),
@@ -26,6 +36,8 @@ struct Schema<GatherCall> {
       required("count", &Call::count, kSizes, "indices"),
       required("element_bytes", &Call::elementBytes, kElementBytes, "of data and result"),
       required("index_bytes", &Call::indexBytes, kIndexBytes, "of an index: i32 or i64"),
+      flag("index_outer", &Call::indexOuter, "each entry before the indexed dimension has indices of its own"),
+      flag("index_inner", &Call::indexInner, "each element after it has indices of its own"),
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"data", READ, Width::kElementBytes,
@@ -33,7 +45,7 @@ struct Schema<GatherCall> {
          return product({c.outer, c.rows, c.inner});
        },
        "[outer, rows, inner]"},
-      {"indices", READ, Width::kIndexBytes, [](const Call& c) { return c.count; }, "[count]"},
+      {"indices", READ, Width::kIndexBytes, [](const Call& c) { return indexCount(c); }, kIndexShape},
       {"result", WRITE, Width::kElementBytes,
        [](const Call& c) {
          return product({c.outer, c.count, c.inner});
@@ -154,6 +166,26 @@ struct Schema<DropoutCall> {
   };
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"source", READ, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
+      {"destination", WRITE, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
+  });
+};
+
+struct RandomUniformCall {
+  int64_t count = 0, node = 0;
+};
+
+template <>
+struct Schema<RandomUniformCall> {
+  using Call = RandomUniformCall;
+  static constexpr std::string_view kName = "random_uniform";
+  static constexpr std::string_view kText =
+      "train.random_uniform: numbers in (0, 1), functions of the seed (Plan.training), the step, the node and the "
+      "element's global index, data_index * count + i.";
+  static constexpr auto kFields = std::tuple{
+      required("count", &Call::count, kSizes, "elements of a rank"),
+      required("node", &Call::node, Range{0, UINT32_MAX}, "a number of its own for each random node of a model"),
+  };
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"destination", WRITE, Width::kF32, [](const Call& c) { return c.count; }, "[count]"},
   });
 };

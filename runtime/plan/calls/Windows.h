@@ -1,4 +1,4 @@
-// conv, its gradients, max_pool and its gradient: windows that move over NCHW images.
+// conv, its gradients, max_pool, its indices and its gradient: windows that move over NCHW images.
 #pragma once
 
 #include "runtime/plan/CallSchema.h"
@@ -30,6 +30,7 @@ struct ConvCall : ConvolutionShape {};
 struct ConvGradInputCall : ConvolutionShape {};
 struct ConvGradFilterCall : ConvolutionShape {};
 struct MaxPoolCall : WindowShape {};
+struct MaxPoolIndicesCall : WindowShape {};
 struct MaxPoolGradCall : WindowShape {};
 
 inline constexpr Range kWindows{1, 1 << 20}, kPads{0, 1 << 20};
@@ -126,6 +127,19 @@ struct Schema<MaxPoolCall> {
   static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
       {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
       {"result", WRITE, Width::kF32, [](const Call& c) { return pooledElements(c); }, kPooled},
+  });
+};
+
+template <>
+struct Schema<MaxPoolIndicesCall> {
+  using Call = MaxPoolIndicesCall;
+  static constexpr std::string_view kName = "max_pool_indices";
+  static constexpr std::string_view kText =
+      "Where each window's first maximum is in its channel's image, row * w + column; -1 if all of it is padding.";
+  static constexpr auto kFields = kWindowFields;
+  static constexpr auto kOperands = std::to_array<OperandRow<Call>>({
+      {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      {"result", WRITE, Width::kI64, [](const Call& c) { return pooledElements(c); }, kPooled},
   });
 };
 

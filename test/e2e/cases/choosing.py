@@ -1,7 +1,7 @@
 """What the compiler chooses when it is left the choice, and what it says when nothing fits: sheaf compile and sheaf fit."""
 import json
 
-from harness import MODELS, Case, expect, expect_short_error
+from harness import MODELS, ROOT, Case, expect, expect_short_error
 
 MODEL = MODELS / "gpt2-mini.onnx"
 
@@ -15,6 +15,7 @@ def cases(session):
     yield Case("choosing/retention", lambda: retention(session))
     yield Case("choosing/baselines", lambda: baselines(session))
     yield Case("choosing/fit", lambda: fit(session))
+    yield Case("choosing/fit-one-node", lambda: fit_one_node(session))
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
 
 
@@ -154,6 +155,25 @@ def fit(session):
         expect(any(s["fits"] for s in again["stages"]) == fits, f"{n} ranks: fits is not {fits}")
     text = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--memory", "24GiB").out
     expect("It fits." in text and "ZeRO-3" in text, f"the text does not say it: {text}")
+
+
+def fit_one_node(session):
+    """A profile that was measured on one node says which of its ranks do, and nothing of more."""
+    path = session.folder() / "node.json"
+    machine = json.loads((ROOT / "passes" / "schedule" / "profiles" / "h100.json").read_text())
+    machine["collectives"] = [c for c in machine["collectives"] if not c.get("network")]
+    path.write_text(json.dumps(machine))
+
+    def run(memory, *options):
+        return session.succeed("sheaf", "fit", MODEL, "--ranks", 2, "--batch", 4, "--memory", memory, "--profile", path, *options).out
+
+    enough = json.loads(run("80GiB", "--json"))
+    expect(1 <= enough["smallest_ranks"] <= 2, f"80 GiB take {enough.get('smallest_ranks')} ranks")
+    none = run("1MiB")
+    expect("It does not fit." in none and "Up to 8 ranks" in none and "such as h100" in none, none)
+    expect("smallest_ranks" not in json.loads(run("1MiB", "--json")), "8 ranks fit")
+    expect_short_error(session.call("sheaf", "fit", MODEL, "--ranks", 16, "--memory", "80GiB", "--profile", path),
+                       ["one node of 8", "knows no network"])
 
 
 def fit_errors(session):

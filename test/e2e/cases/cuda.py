@@ -4,9 +4,9 @@ CPU. So these runs are those of a fat plan."""
 import os
 
 from cases.precision import expect_near
-from cases.processes import Job
 from formats import read_log
 from harness import Case, Skip, digest, expect, expect_short_error
+from jobs import Job
 from training import CONFIGS, Trained, data_arguments, expect_reference
 from training import train as on_cpu
 

@@ -17,7 +17,7 @@ def cases(session):
         code = 2 if name in MISUSED else 1
         yield Case(f"errors/option/{name}", lambda o=options, w=words, c=code: refused_options(session, o, w, c))
     for name, (arguments, words) in RUNS.items():
-        code = 2 if name in ("steps-negative", "option-unknown") else 1
+        code = 2 if name in ("steps-negative", "steps-and-epochs", "option-unknown") else 1
         yield Case(f"errors/run/{name}", lambda a=arguments, w=words, c=code: refused_run(session, a, w, c))
     for name, (damage, words) in DAMAGES.items():
         yield Case(f"errors/plan/{name}", lambda d=damage, w=words: refused_plan(session, d, w))
@@ -58,7 +58,6 @@ def models():
         "negative-dimension": (linear(weight_tensor=weight("w", [4, -3], [0.5] * 12)), batch, ["'w'", "negative dimension"]),
         "weight-too-short": (linear(weight_tensor=weight("w", [4, 3], [0.5] * 11)), batch, ["'w'", "44", "48"]),
         "dimensions-that-overflow": (linear(weight_tensor=weight("w", [1 << 40, 1 << 40], [0.5])), batch, ["'w'", "too many elements"]),
-        "onnxruntime-artifact": ((MODELS / "ort-training-model.onnx").read_bytes(), batch, ["ONNX Runtime"]),
     }
 
 
@@ -76,7 +75,12 @@ OPTIONS = {  # with mlp.onnx: (options, words the error must have)
     "optimizer-beta": (["--batch", "8", "--optimizer", "adamw:beta1=1.5"], ["beta1"]),
     "optimizer-nan": (["--batch", "8", "--optimizer", "adamw:lr=nan"], ["lr"]),
     "nesterov-without-momentum": (["--batch", "8", "--optimizer", "sgd:nesterov=true"], ["momentum"]),
-    "schedule-unknown": (["--batch", "8", "--lr-schedule", "linear"], ["linear"]),
+    "group-unknown-key": (["--batch", "8", "--optimizer", "sgd", "--group", "fc:beta1=0.9"], ["--group 'fc:beta1=0.9'", "beta1", "momentum"]),
+    "group-matches-nothing": (["--batch", "8", "--group", "fc1:lr=1", "--group", "head:lr=0.1"], ["head:lr=0.1", "matches no parameter", "fc1.weight"]),
+    "group-bad-regex": (["--batch", "8", "--group", "(:lr=1"], ["'('", "regular expression"]),
+    "group-without-settings": (["--batch", "8", "--group", "fc1"], ["--group", "REGEX:key=value"]),
+    "schedule-unknown": (["--batch", "8", "--lr-schedule", "linaer"], ["linaer", "'linear'"]),
+    "schedule-without-what-it-needs": (["--batch", "8", "--lr-schedule", "wsd:steps=10"], ["decay=STEPS"]),
     "schedule-warmup": (["--batch", "8", "--lr-schedule", "cosine:warmup=100,steps=10,min=0.1"], ["warmup"]),
     "clip-negative": (["--batch", "8", "--clip-norm", "-1"], ["--clip-norm"]),
     "on-nan-unknown": (["--batch", "8", "--on-nan", "ignore"], ["ignore"]),
@@ -95,7 +99,7 @@ OPTIONS = {  # with mlp.onnx: (options, words the error must have)
 
 # What the table of options refuses by itself: wrong usage, exit status 2. The rest depends on the model.
 MISUSED = {"zero-4", "ranks-0", "ranks-negative", "batch-0", "batch-text", "bind-without-number", "schedule-unknown",
-           "schedule-warmup", "clip-negative", "on-nan-unknown", "target-unknown", "threads-0", "phase-unknown", "option-unknown",
+           "schedule-without-what-it-needs", "group-without-settings", "schedule-warmup", "clip-negative", "on-nan-unknown", "target-unknown", "threads-0", "phase-unknown", "option-unknown",
            "option-misspelt", "option-twice", "value-missing", "flag-with-a-value"}
 
 X, LABELS = f"x={MODELS / 'mlp.x.npy'}", f"labels={MODELS / 'mlp.labels.npy'}"
@@ -107,6 +111,9 @@ RUNS = {  # of a plan of the MLP: (arguments, words the error must have)
     "inputs-swapped": (["--data", f"x={MODELS / 'mlp.labels.npy'}", "--data", LABELS, "--steps", "1"], ["'x'", "[800]", "[rows, 64]"]),
     "steps-negative": (["--data", X, "--data", LABELS, "--steps", "-1"], ["--steps"]),
     "threads-beyond-the-plan": (["--data", X, "--data", LABELS, "--steps", "1", "--threads-per-rank", "99"], ["--threads-per-rank"]),
+    "steps-and-epochs": (["--data", X, "--data", LABELS, "--steps", "1", "--epochs", "1"], ["--steps", "--epochs"]),
+    "no-file-matches": (["--data", "x=nowhere-*.npy", "--data", LABELS, "--steps", "1"], ["nowhere-*.npy"]),
+    "schedule-longer-than-the-run": (["--data", X, "--data", LABELS, "--steps", "5", "--lr-schedule", "linear:warmup=5"], ["warmup"]),
     "resume-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--resume", "nowhere"], ["nowhere"]),
     "weights-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", "nowhere"], ["nowhere"]),
     "weights-not-safetensors": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", str(MLP)], ["mlp.onnx"]),

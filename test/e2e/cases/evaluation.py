@@ -5,9 +5,11 @@ import json
 import math
 import struct
 
+from cases import norms
 from cases.processes import Job
 from formats import read_log, write_npy
 from harness import MODELS, Case, digest, expect, expect_short_error
+from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import ADAMW_LM, IMAGES, TEXT, VECTORS
 
 EVAL = ("--eval", "on")
@@ -23,6 +25,10 @@ def cases(session):
     yield Case("evaluation/outputs", lambda: outputs(session))
     yield Case("evaluation/outputs-alone", lambda: outputs_alone(session))
     yield Case("evaluation/ignored-labels", lambda: ignored_labels(session))
+    for ranks, zero, mode in ((1, 0, "auto"), (4, 1, "sync"), (4, 3, "sync"), (2, 2, "local")):
+        yield Case(f"evaluation/batch-norm/{mode}/zero-{zero}", lambda r=ranks, z=zero, m=mode: batch_norm(session, r, z, m))
+    for ranks, zero in ((1, 0), (2, 3)):
+        yield Case(f"evaluation/dropout/ranks-{ranks}", lambda r=ranks, z=zero: dropout(session, r, z))
     for ranks, zero in ((1, 0), (4, 1), (4, 3)):
         yield Case(f"evaluation/every/ranks-{ranks}/zero-{zero}", lambda r=ranks, z=zero: every(session, r, z))
     yield Case("evaluation/resumed", lambda: resumed(session))
@@ -151,6 +157,63 @@ def ignored_labels(session):
     for ranks in (1, 4):
         event = evaluate(session, session.plan("mlp", ranks, 0, 8, OPTIMIZER + EVAL), *data)
         expect_mean(event["loss"], math.fsum(counted) / len(counted), f"loss on {ranks} ranks")
+
+
+def batch_norm(session, ranks, zero, mode):
+    """Whatever training normalizes by, the evaluation does by the running statistics: the graph's, those of a file of weights, and
+    those that the training has moved so far. It moves none of them."""
+    wanted = reference()
+    plan, _ = norms.compiled(session, "resnet", ("--batch-norm", mode, *EVAL), ranks, zero)
+    data = [a for name, file in IMAGES.items() for a in ("--eval-data", f"{name}={first_rows(session, file)}")]
+
+    def compare(event, name, tolerance):
+        loss, accuracy = math.fsum(wanted[name]["losses"]) / ROWS, sum(wanted[name]["correct"]) / ROWS
+        expect(abs(event["loss"] - loss) <= tolerance, f"{name}: loss {event['loss']}, ONNX Runtime's is {loss}")
+        expect(abs(event["accuracy"] - accuracy) <= 1e-9, f"{name}: accuracy {event['accuracy']}, ONNX Runtime's is {accuracy}")
+
+    compare(evaluate(session, plan, *data), "resnet", 1e-5)
+    compare(evaluate(session, plan, *data, "--weights", norms.FOLDER / "resnet.sync.safetensors"), "resnet-trained", 1e-5)
+    if mode == "local":
+        return
+    train = [a for name, file in IMAGES.items() for a in ("--data", f"{name}={MODELS / file}.npy")]
+    plain, where = session.folder(), session.folder()
+    session.succeed("sheaf-run", plan, *train, "--steps", norms.STEPS, "--save", plain / "w.safetensors")
+    session.succeed("sheaf-run", plan, *train, *data, "--steps", norms.STEPS, "--eval-every", 20, "--save", where / "w.safetensors",
+                    "--log", where / "run.jsonl")
+    expect(digest(plain / "w.safetensors") == digest(where / "w.safetensors"), "evaluations change weights or statistics")
+    compare([e for e in read_log(where / "run.jsonl")[1] if e["event"] == "eval"][-1], "resnet-trained", 1e-4)
+
+
+def dropout(session, ranks, zero):
+    """Exported in training mode, dropout drops in the step and not in the evaluation, whose mask is all true."""
+    weights, rows, boolean = [((7 * i) % 12 - 5) / 6 for i in range(12)], 10, 9
+    graph, folder = session.folder() / "dropout.onnx", session.folder()
+    graph.write_bytes(written(
+        [node("Cast", ["one"], ["training"], "cast", to=boolean), node("MatMul", ["x", "w"], ["h"], "product"),
+         node("Dropout", ["h", "ratio", "training"], ["y", "mask"], "dropout"),
+         node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"], "loss")],
+        [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, []), value("mask", boolean, ["N", 3])],
+        [weight("w", [4, 3], weights), weight("ratio", [], [0.5]), weight("one", [], [1], INT64)]))
+    x = [[math.sin(4 * r + c) for c in range(4)] for r in range(rows)]
+    write_npy(folder / "x.npy", "<f4", (rows, 4), array.array("f", [v for row in x for v in row]).tobytes())
+    write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r % 3 for r in range(rows)]).tobytes())
+    losses = []
+    for r, row in enumerate(x):
+        logits = [sum(row[k] * weights[3 * k + c] for k in range(4)) for c in range(3)]
+        losses.append(math.log(sum(math.exp(v) for v in logits)) - logits[r % 3])
+
+    plan = folder / "dropout.plan"
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--loss", "loss", "--batch", 4, "--ranks", ranks, "--zero", zero, *OPTIMIZER,
+                    *EVAL)
+    files = [f"x={folder / 'x.npy'}", f"labels={folder / 'labels.npy'}"]
+    event = evaluate(session, plan, *(a for f in files for a in ("--eval-data", f)), "--outputs", folder / "outputs")
+    loss = math.fsum(losses) / rows
+    expect(abs(event["loss"] - loss) <= 1e-5, f"loss {event['loss']}, without dropout it is {loss}")
+    shape, mask = read_npy(folder / "outputs" / "mask.npy")
+    expect(tuple(shape) == (rows, 3) and all(mask), f"the mask {list(mask)} of shape {shape} drops something")
+    session.succeed("sheaf-run", plan, *(a for f in files for a in ("--data", f)), "--steps", 1, "--log", folder / "run.jsonl")
+    first = read_log(folder / "run.jsonl")[0][0]["loss"]
+    expect(abs(first - math.fsum(losses[:4]) / 4) > 1e-3, f"the step's loss {first} is that without dropout")
 
 
 def every(session, ranks, zero):

@@ -185,7 +185,7 @@ def freedoms(session):
     reads = re.findall(r"      plan.read_input .*\n", text)
     expect(len(reads) == 2 and "".join(reads) in text, "the plan does not read its inputs one after the other")
     for edit in (lambda t: re.sub(r"learning_rate = [\d.e-]+", "learning_rate = 0.5", t),
-                 lambda t: t.replace('schedule = #plan<schedule constant>', 'schedule = #plan<schedule cosine>').replace("steps = 0 :", "steps = 9 :"),
+                 lambda t: t.replace('schedule = "constant"', 'schedule = "cosine:steps=9"'),
                  lambda t: t.replace("".join(reads), "".join(reversed(reads)))):
         expect(edit(text) != text, "the text is not changed")
         session.succeed("sheaf", "verify", assemble(session, where, edit(text).split("\n")))

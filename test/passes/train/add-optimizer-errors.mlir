@@ -9,7 +9,7 @@
 // RUN: not sheaf-opt %s -train-add-optimizer=optimizer=sgd:nesterov=2 2>&1 | FileCheck %s --check-prefix=BOOL
 // RUN: not sheaf-opt %s -train-add-optimizer=optimizer=sgd:nesterov=true 2>&1 | FileCheck %s --check-prefix=NESTEROV
 
-// NAME: error: unknown optimizer 'adamq': take one of sgd, adam, adamw, lion
+// NAME: error: unknown optimizer 'adamq': take one of sgd, adam, adamw, adamw_hf, lion
 // KEY: error: optimizer sgd has no 'speed': it takes lr, momentum, nesterov, weight_decay, dampening
 // NEGATIVE: error: optimizer sgd: 'lr' is '-1', not a number of at least 0
 // NAN: error: optimizer adamw: 'lr' is 'nan', not a number of at least 0

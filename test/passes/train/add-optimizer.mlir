@@ -3,7 +3,7 @@
 // RUN: sheaf-opt %s -train-add-optimizer=optimizer=adamw | FileCheck %s --check-prefix=ADAMW
 // RUN: sheaf-opt %s -train-add-optimizer="clip=true skip=true" | FileCheck %s --check-prefix=OWN
 
-// SGD: module attributes {train.lr = 1.000000e-01 : f64}
+// SGD: module attributes {train.lr = 1.000000e-01 : f64, train.rule = "sgd:lr=0.1,momentum=0.9"}
 // SGD-NOT: @own
 // SGD: train.optimizer @optimizer states ["momentum"]
 // SGD-SAME: scalars [#train.scalar<constant, 9.000000e-01 : f64>, #train.scalar<lr_times, -1.000000e+00 : f64>]
@@ -13,7 +13,7 @@
 // SGD-NEXT: train.yield %[[NEW]], %[[NEXT]]
 // SGD: train.update @w by @optimizer
 
-// ADAMW: module attributes {train.lr = 1.000000e-03 : f64}
+// ADAMW: module attributes {train.lr = 1.000000e-03 : f64, train.rule = "adamw"}
 // ADAMW: train.optimizer @optimizer states ["exp_avg", "exp_avg_sq"]
 // ADAMW-SAME: #train.scalar<one_minus_lr_times, 1.000000e-02 : f64>
 // ADAMW-SAME: #train.scalar<sqrt_bias_correction, 0.99899

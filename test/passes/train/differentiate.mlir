@@ -91,3 +91,46 @@ module {
     return
   }
 }
+
+// -----
+
+// The model has its own gradients.
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK-NEXT: train.update @w by @optimizer, %arg0
+// CHECK-NEXT: return
+module attributes {train.gradients_given} {
+  train.parameter @w : tensor<f32> {trainable = true}
+  func.func @step(%g: tensor<f32>) {
+    %w = train.read @w : tensor<f32>
+    train.loss %w : tensor<f32>
+    train.update @w by @optimizer, %g : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// Random numbers depend on the shape of their operand alone, and what is chosen by its size on nothing: the gradient of
+// the values goes back through their indices.
+// CHECK-LABEL: @step
+// CHECK: %[[I:.*]] = train.top_k
+// CHECK: train.loss
+// CHECK: %[[G:.*]] = train.mul %{{.*}}, %{{.*}} : tensor<5x2xf32>
+// CHECK: %[[D:.*]] = train.scatter add %[[G]][%[[I]]] axis 1
+// CHECK-NEXT: train.update @w by @optimizer, %[[D]]
+// CHECK-NEXT: return
+module {
+  train.parameter @w : tensor<5x4xf32> {trainable = true}
+  func.func @step() {
+    %w = train.read @w : tensor<5x4xf32>
+    %i = train.top_k %w axis 1 k 2 {largest} : tensor<5x4xf32> -> tensor<5x2xi64>
+    %v = train.gather_elements %w[%i] axis 1 : tensor<5x4xf32>, tensor<5x2xi64> -> tensor<5x2xf32>
+    %u = train.random_uniform like %v node 0 : tensor<5x2xf32> -> tensor<5x2xf32>
+    %m = train.mul %v, %u : tensor<5x2xf32>
+    %s = train.reduce sum %m [0, 1] : tensor<5x2xf32> -> tensor<1x1xf32>
+    %l = train.reshape %s : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}

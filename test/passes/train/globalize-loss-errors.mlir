@@ -78,6 +78,41 @@ module attributes {train.ranks = 2 : i64} {
 
 // -----
 
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x8xf32>) {
+    // expected-error @+1 {{'train.top_k' op mixes rows of the batch that lie on different ranks, which is not supported with more than one rank}}
+    %i = train.top_k %x axis 0 k 2 {largest} : tensor<4x8xf32> -> tensor<2x8xi64>
+    return
+  }
+}
+
+// -----
+
+// Which of two rows replaces an element would depend on the rank.
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<3x8xf32> {trainable = true}
+  func.func @step(%x: tensor<4x8xf32>, %i: tensor<4x1xi64>) {
+    %w = train.read @w : tensor<3x8xf32>
+    // expected-error @+1 {{'train.scatter' op mixes rows of the batch that lie on different ranks, which is not supported with more than one rank}}
+    %r = train.scatter replace %x[%i] into %w axis 0 : (tensor<4x1xi64>, tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<3x8xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %w = train.read @w : tensor<4xf32>
+    // expected-error @+1 {{'train.random_uniform' op draws random numbers for a value whose leading dimension is not the batch}}
+    %d = train.random_uniform like %w node 0 : tensor<4xf32> -> tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
 // One row, and two dimensions of size 1: the mean of the batch, or that of nothing?
 module attributes {train.ranks = 8 : i64} {
   func.func @step(%x: tensor<1x4xf32>) {
@@ -92,4 +127,18 @@ module attributes {train.ranks = 8 : i64} {
 
 // expected-error @+1 {{has no function @step whose loss could be globalized}}
 module attributes {train.ranks = 2 : i64} {
+}
+
+// -----
+
+module attributes {train.ranks = 2 : i64, train.gradients_given} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<4xf32>) {
+    %m = train.reduce mean %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %m : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    // expected-error @+1 {{'train.update' op has a gradient for every row, not their sum}}
+    train.update @w by @optimizer, %x : tensor<4xf32>
+    return
+  }
 }

@@ -78,3 +78,24 @@ module attributes {train.ranks = 1 : i64} {
     return
   }
 }
+
+// -----
+
+// Rows that are added to what has no batch, and sums of convolutions over samples.
+// CHECK-LABEL: @step
+// CHECK: %[[ROWS:.*]] = train.select %{{.*}}, %arg0
+// CHECK: train.scatter add %[[ROWS]][%arg1]
+// CHECK: %[[SAMPLES:.*]] = train.select %{{.*}}, %arg3
+// CHECK: train.conv_grad_filter %arg2, %[[SAMPLES]]
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x8xf32> {train.name = "x"}, %i: tensor<4x1xi64> {train.name = "i"},
+                  %y: tensor<4x1x5x5xf32> {train.name = "y"}, %z: tensor<4x1x3x3xf32> {train.name = "z"},
+                  %w: tensor<3x8xf32> {train.name = "w", train.whole},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %r = train.scatter add %x[%i] into %w axis 0 : (tensor<4x1xi64>, tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<3x8xf32>
+    %g = train.conv_grad_filter %y, %z {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<4x1x5x5xf32>, tensor<4x1x3x3xf32>) -> tensor<1x1x3x3xf32>
+    train.output "tensor" "added" %r : tensor<3x8xf32>
+    train.output "tensor" "filter" %g : tensor<1x1x3x3xf32>
+    return
+  }
+}

@@ -206,3 +206,107 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// Gradients that came with the model: a sum over the rows is a term already; what is the same on all ranks is shared.
+// CHECK-LABEL: @step
+// CHECK: train.update @w by @optimizer, %[[G:.*]] : tensor<4xf32>
+// CHECK: %[[Q:.*]] = train.constant dense<2.500000e-01>
+// CHECK: %[[SHARE:.*]] = train.mul %{{.*}}, %[[Q]]
+// CHECK: train.update @b by @optimizer, %[[SHARE]]
+module attributes {train.ranks = 4 : i64, train.gradients_given} {
+  train.parameter @w : tensor<4xf32> {trainable = true}
+  train.parameter @b : tensor<4xf32> {trainable = true}
+  func.func @step(%x: tensor<8x4xf32>) {
+    %b = train.read @b : tensor<4xf32>
+    %m = train.reduce mean %x [0, 1] : tensor<8x4xf32> -> tensor<1x1xf32>
+    %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    %s = train.reduce sum %x [0] : tensor<8x4xf32> -> tensor<1x4xf32>
+    %g = train.reshape %s : tensor<1x4xf32> -> tensor<4xf32>
+    train.update @w by @optimizer, %g : tensor<4xf32>
+    train.update @b by @optimizer, %b : tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+// A filter's gradient is a sum over samples, an input's is not.
+// CHECK-LABEL: @step
+// CHECK-NOT: global_sum
+// CHECK: train.update @w
+module attributes {train.ranks = 2 : i64, train.gradients_given} {
+  train.parameter @w : tensor<1x1x3x3xf32> {trainable = true}
+  func.func @step(%x: tensor<2x1x5x5xf32>) {
+    %w = train.read @w : tensor<1x1x3x3xf32>
+    %y = train.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x5x5xf32>, tensor<1x1x3x3xf32>) -> tensor<2x1x3x3xf32>
+    %m = train.reduce mean %y [0, 1, 2, 3] : tensor<2x1x3x3xf32> -> tensor<1x1x1x1xf32>
+    %l = train.reshape %m : tensor<1x1x1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    %dx = train.conv_grad_input %y, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x3x3xf32>, tensor<1x1x3x3xf32>) -> tensor<2x1x5x5xf32>
+    %g = train.conv_grad_filter %dx, %y {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<2x1x5x5xf32>, tensor<2x1x3x3xf32>) -> tensor<1x1x3x3xf32>
+    train.update @w by @optimizer, %g : tensor<1x1x3x3xf32>
+    return
+  }
+}
+
+// -----
+
+// Rows choose among their own elements, by indices of their own: the routing of a mixture of experts.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.global_sum
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4x8xf32>) {
+    %z = train.constant dense<0.0> : tensor<4x8xf32>
+    %i = train.top_k %x axis 1 k 2 {largest} : tensor<4x8xf32> -> tensor<4x2xi64>
+    %v = train.gather_elements %x[%i] axis 1 : tensor<4x8xf32>, tensor<4x2xi64> -> tensor<4x2xf32>
+    %g = train.scatter replace %v[%i] into %z axis 1 : (tensor<4x2xi64>, tensor<4x2xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %s = train.reduce sum %g [0, 1] : tensor<4x8xf32> -> tensor<1x1xf32>
+    %l = train.reshape %s : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// Rows that are added to what has no batch are terms, and every rank adds its share of what they are added to.
+// CHECK-LABEL: @step
+// CHECK: %[[HALF:.*]] = train.constant dense<5.000000e-01>
+// CHECK: %[[SHARE:.*]] = train.mul %{{.*}}, %[[HALF]]
+// CHECK: %[[R:.*]] = train.scatter add %arg0[%arg1] into %[[SHARE]]
+// CHECK: %[[W:.*]] = train.global_sum %[[R]]
+// CHECK: train.exp %[[W]]
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<3x8xf32> {trainable = true}
+  func.func @step(%x: tensor<4x8xf32>, %i: tensor<4x1xi64>) {
+    %w = train.read @w : tensor<3x8xf32>
+    %r = train.scatter add %x[%i] into %w axis 0 : (tensor<4x1xi64>, tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<3x8xf32>
+    %e = train.exp %r : tensor<3x8xf32>
+    %s = train.reduce sum %e [0, 1] : tensor<3x8xf32> -> tensor<1x1xf32>
+    %l = train.reshape %s : tensor<1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A transposed convolution takes samples, as a convolution does.
+// CHECK-LABEL: @step
+// CHECK-NOT: train.global_sum
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64} {
+  train.parameter @w : tensor<2x3x2x2xf32> {trainable = true}
+  func.func @step(%x: tensor<4x2x5x5xf32>) {
+    %w = train.read @w : tensor<2x3x2x2xf32>
+    %y = train.conv_grad_input %x, %w {strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64} : (tensor<4x2x5x5xf32>, tensor<2x3x2x2xf32>) -> tensor<4x3x10x10xf32>
+    %s = train.reduce sum %y [0, 1, 2, 3] : tensor<4x3x10x10xf32> -> tensor<1x1x1x1xf32>
+    %l = train.reshape %s : tensor<1x1x1x1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}

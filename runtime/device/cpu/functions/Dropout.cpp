@@ -1,4 +1,5 @@
-// train.dropout: the mask is a function of (seed, step, node, global element index) alone.
+// train.dropout and train.random_uniform: an element's random word is a function of (seed, step, node, global element
+// index) alone.
 #include <algorithm>
 #include <cmath>
 
@@ -41,7 +42,36 @@ class Dropout : public LibraryFunction {
   float scale_;
 };
 
+class RandomUniform : public LibraryFunction {
+ public:
+  using Call = plan::RandomUniformCall;
+
+  RandomUniform(const Call& call, const CallSite& site)
+      : count_(call.count), node_(static_cast<uint32_t>(call.node)), seed_(static_cast<uint64_t>(site.seed)) {}
+
+  Status run(const Invocation& invocation) const override {
+    float* destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
+    constexpr int64_t kItem = 16384;
+    const uint64_t first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(count_);
+    const simd::Philox philox{seed_, node_, static_cast<uint32_t>(invocation.step)};
+    invocation.pool.run((count_ + kItem - 1) / kItem, [&](int64_t item, int) {
+      const int64_t begin = item * kItem;
+      loops().uniform(destination + begin, std::min(kItem, count_ - begin), first + begin, philox);
+    });
+    return Status();
+  }
+
+ private:
+  int64_t count_;
+  uint32_t node_;
+  uint64_t seed_;
+};
+
 }  // namespace
+
+Function makeFunction(const plan::RandomUniformCall& call, const CallSite& site) {
+  return std::make_unique<RandomUniform>(call, site);
+}
 
 Function makeFunction(const plan::DropoutCall& call, const CallSite& site) {
   return std::make_unique<Dropout>(call, site);

@@ -1,10 +1,9 @@
 // gather and scatter_add.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <string>
 
 #include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/Indices.h"
 #include "runtime/device/cpu/simd/Loops.h"
 
 namespace sheaf::cpu {
@@ -13,57 +12,28 @@ namespace {
 // Bytes that one item of work moves, at least.
 constexpr int64_t kItemBytes = 64 << 10;
 
-// The indices of a call: `count` of them, of 4 or 8 bytes, each in [-rows, rows).
-struct Indices {
-  const std::byte* data;
-  bool wide;
-  int64_t rows;
-
-  int64_t raw(int64_t i) const {
-    if (wide) {
-      int64_t value;
-      std::memcpy(&value, data + i * sizeof value, sizeof value);
-      return value;
-    }
-    int32_t value;
-    std::memcpy(&value, data + i * sizeof value, sizeof value);
-    return value;
-  }
-  // The row that index i names; -1 if it is out of range.
-  int64_t row(int64_t i) const {
-    int64_t value = raw(i);
-    if (value < -rows || value >= rows) return -1;
-    return value < 0 ? value + rows : value;
-  }
-  Status check(int64_t count) const {
-    for (int64_t i = 0; i < count; ++i)
-      if (row(i) < 0)
-        return Status::error("index " + std::to_string(raw(i)) + " at position " + std::to_string(i) +
-                             " is outside [-" + std::to_string(rows) + ", " + std::to_string(rows) + ")");
-    return Status();
-  }
-};
-
 class Gather : public LibraryFunction {
  public:
   using Call = plan::GatherCall;
 
-  explicit Gather(const Call& call)
-      : outer_(call.outer),
-        rows_(call.rows),
-        count_(call.count),
-        slice_(call.inner * call.elementBytes),
-        wide_(call.indexBytes == 8) {}
+  explicit Gather(const Call& call) : call_(call), slice_(call.inner * call.elementBytes) {}
 
   Status run(const Invocation& invocation) const override {
     const std::byte* data = invocation.operand<std::byte>(plan::kOperand<Call, "data">);
-    Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
+    Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), call_.indexBytes == 8, call_.rows};
     std::byte* result = invocation.operand<std::byte>(plan::kOperand<Call, "result">);
-    if (Status status = indices.check(count_); !status.ok()) return status;
-    const int64_t slices = outer_ * count_, each = std::max<int64_t>(kItemBytes / std::max<int64_t>(slice_, 1), 1);
+    if (Status status = indices.check(invocation.pool, plan::indexCount(call_)); !status.ok()) return status;
+    const int64_t slices = call_.outer * call_.count,
+                  each = std::max<int64_t>(kItemBytes / std::max<int64_t>(slice_, 1), 1);
     invocation.pool.run((slices + each - 1) / each, [&](int64_t item, int) {
       for (int64_t i = item * each, end = std::min(i + each, slices); i < end; ++i) {
-        const std::byte* source = data + (i / count_ * rows_ + indices.row(i % count_)) * slice_;
+        const int64_t outer = i / call_.count, at = call_.indexOuter ? i : i - outer * call_.count;
+        const std::byte* rows = data + outer * call_.rows * slice_;
+        if (call_.indexInner) {
+          take(indices, at * call_.inner, rows, result + i * slice_);
+          continue;
+        }
+        const std::byte* source = rows + indices.row(at) * slice_;
         // One element at a time is what gathers of labels do.
         if (slice_ == 4)
           std::memcpy(result + i * 4, source, 4);
@@ -75,8 +45,26 @@ class Gather : public LibraryFunction {
   }
 
  private:
-  int64_t outer_, rows_, count_, slice_;
-  bool wide_;
+  // A slice whose elements have indices of their own, from `first` on.
+  void take(const Indices& indices, int64_t first, const std::byte* rows, std::byte* to) const {
+    auto as = [&]<typename T>(T) {
+      for (int64_t j = 0; j < call_.inner; ++j)
+        reinterpret_cast<T*>(to)[j] = reinterpret_cast<const T*>(rows)[indices.row(first + j) * call_.inner + j];
+    };
+    switch (call_.elementBytes) {
+      case 1:
+        return as(uint8_t());
+      case 2:
+        return as(uint16_t());
+      case 4:
+        return as(uint32_t());
+      default:
+        return as(uint64_t());
+    }
+  }
+
+  const Call call_;
+  int64_t slice_;
 };
 
 // Threads own disjoint columns of the result, so the order of summation is that of the indices.
@@ -91,7 +79,7 @@ class ScatterAdd : public LibraryFunction {
     const float* update = invocation.operand<float>(plan::kOperand<Call, "update">);
     Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
     float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
-    if (Status status = indices.check(count_); !status.ok()) return status;
+    if (Status status = indices.check(invocation.pool, count_); !status.ok()) return status;
 
     const int64_t bytes = outer_ * rows_ * inner_ * int64_t(sizeof(float));
     constexpr int64_t kZeroBytes = 1 << 20;
@@ -144,7 +132,7 @@ class ScatterAddHalf : public LibraryFunction {
 
   Status run(const Invocation& invocation) const override {
     Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
-    if (Status status = indices.check(count_); !status.ok()) return status;
+    if (Status status = indices.check(invocation.pool, count_); !status.ok()) return status;
     const int64_t blocks = (rows_ + kRows - 1) / kRows;
     invocation.pool.run(outer_ * blocks, [&](int64_t item, int thread) {
       int32_t* next = reinterpret_cast<int32_t*>(invocation.scratch + thread * scratchBytes_);

@@ -1,4 +1,4 @@
-// Max pooling and its gradient, a plane (one channel of one image) at a time.
+// Max pooling, its indices and its gradient, a plane (one channel of one image) at a time.
 #include <cmath>
 #include <cstring>
 
@@ -59,6 +59,20 @@ class MaxPool : public Pooling {
   }
 };
 
+class MaxPoolIndices : public Pooling {
+ public:
+  using Pooling::Pooling;
+  using Call = plan::MaxPoolIndicesCall;
+
+  Status run(const Invocation& invocation) const override {
+    int64_t* result = invocation.operand<int64_t>(plan::kOperand<Call, "result">);
+    forMaxima(
+        invocation, invocation.operand<float>(plan::kOperand<Call, "input">), [](int64_t) {},
+        [&](int64_t, int64_t pixel, int64_t best) { result[pixel] = best; });
+    return Status();
+  }
+};
+
 class MaxPoolGrad : public Pooling {
  public:
   using Pooling::Pooling;
@@ -81,6 +95,10 @@ class MaxPoolGrad : public Pooling {
 
 Function makeFunction(const plan::MaxPoolCall& call, const CallSite&) {
   return std::make_unique<MaxPool>(call);
+}
+
+Function makeFunction(const plan::MaxPoolIndicesCall& call, const CallSite&) {
+  return std::make_unique<MaxPoolIndices>(call);
 }
 
 Function makeFunction(const plan::MaxPoolGradCall& call, const CallSite&) {

@@ -113,8 +113,9 @@ inline void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
   }
 }
 
-void dropout(const float* source, float* destination, int64_t count, uint64_t first, Philox key, uint64_t threshold,
-             float scale) {
+// Calls store(i, random word of element i).
+template <typename Store>
+inline void forWords(int64_t count, uint64_t first, Philox key, Store store) {
   uint32_t key0 = uint32_t(key.seed), key1 = uint32_t(key.seed >> 32);
   // Sixteen counters at a time, so that the rounds run in vectors.
   constexpr int kCounters = 16;
@@ -130,8 +131,18 @@ void dropout(const float* source, float* destination, int64_t count, uint64_t fi
     const uint32_t* random = &words[0][0];
     int64_t begin = int64_t(group * 4) - int64_t(first % 4), end = begin + kCounters * 4;
     int64_t from = begin < 0 ? 0 : begin, to = end < count ? end : count;
-    for (int64_t i = from; i < to; ++i) destination[i] = random[i - begin] >= threshold ? source[i] * scale : 0.0f;
+    for (int64_t i = from; i < to; ++i) store(i, random[i - begin]);
   }
+}
+
+void dropout(const float* source, float* destination, int64_t count, uint64_t first, Philox key, uint64_t threshold,
+             float scale) {
+  forWords(count, first, key,
+           [=](int64_t i, uint32_t word) { destination[i] = word >= threshold ? source[i] * scale : 0.0f; });
+}
+
+void uniform(float* destination, int64_t count, uint64_t first, Philox key) {
+  forWords(count, first, key, [=](int64_t i, uint32_t word) { destination[i] = (float(word >> 9) + 0.5f) * 0x1p-23f; });
 }
 
 float softmaxRow(float* scores, int64_t seen, int64_t keys, float* maximum) {
@@ -180,7 +191,7 @@ float exponentialOf(float x) {
 
 extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
 const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {
-    add,       widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,
-    transpose, dropout, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf};
+    add,     widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,    transpose,
+    dropout, uniform, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf};
 
 }  // namespace sheaf::cpu::simd

@@ -6,7 +6,7 @@
 
 namespace sheaf::cpu::simd {
 
-// Key and counter of Philox 4x32-10 for a dropout.
+// Key and counter of Philox 4x32-10 for a random node.
 struct Philox {
   uint64_t seed;
   uint32_t node;
@@ -34,6 +34,8 @@ struct Loops {
   // least `threshold`.
   void (*dropout)(const float* source, float* destination, int64_t count, uint64_t first, Philox philox,
                   uint64_t threshold, float scale);
+  // destination[i] = the upper 23 bits of element i's random word, plus 1/2, over 2^23
+  void (*uniform)(float* destination, int64_t count, uint64_t first, Philox philox);
   // One row of a tile of attention scores, keys [0, seen) of `keys`: takes over the maximum, replaces the scores by
   // exp(score - maximum), those not seen by 0, and returns their sum. A maximum of -FLT_MAX means none yet.
   float (*softmaxRow)(float* scores, int64_t seen, int64_t keys, float* maximum);

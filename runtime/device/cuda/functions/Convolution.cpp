@@ -140,6 +140,14 @@ MadeFunction makeFunction(const plan::MaxPoolCall& call, const CallSite&) {
   });
 }
 
+MadeFunction makeFunction(const plan::MaxPoolIndicesCall& call, const CallSite&) {
+  using Call = plan::MaxPoolIndicesCall;
+  return enqueues([window = windowOf(call)](const Invocation& invocation) {
+    return toStatus(maxPoolIndices(invocation.stream, window, invocation.operand<float>(plan::kOperand<Call, "input">),
+                                   invocation.operand<int64_t>(plan::kOperand<Call, "result">)));
+  });
+}
+
 MadeFunction makeFunction(const plan::MaxPoolGradCall& call, const CallSite&) {
   using Call = plan::MaxPoolGradCall;
   return enqueues([window = windowOf(call)](const Invocation& invocation) {

@@ -55,9 +55,13 @@ MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::GradientNormCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::MaxPoolCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::MaxPoolGradCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::MaxPoolIndicesCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::RandomUniformCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::ScatterAddCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::ScatterCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::TopKCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::ZeroCall& call, const CallSite& site);
 
 }  // namespace sheaf::cuda

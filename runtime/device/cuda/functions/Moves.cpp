@@ -1,35 +1,19 @@
-// What moves elements: gather, scatter_add, copy, zero, dropout.
+// What moves elements: gather, scatter_add, copy, zero; and random numbers: dropout, random_uniform.
 #include <cmath>
 
 #include "runtime/device/cuda/functions/Functions.h"
+#include "runtime/device/cuda/functions/IndicesOf.h"
 #include "runtime/device/cuda/kernels/Copy.h"
 #include "runtime/device/cuda/kernels/Dropout.h"
-#include "runtime/device/cuda/kernels/Indexing.h"
 
 namespace sheaf::cuda {
-namespace {
-
-template <typename Call>
-Indices indicesOf(const Call& call, const Invocation& invocation) {
-  Indices indices = {};
-  indices.wide = call.indexBytes == 8;
-  indices.count = call.count;
-  indices.rows = call.rows;
-  indices.data = invocation.operand<void>(plan::kOperand<Call, "indices">);
-  indices.finding = invocation.finding;
-  indices.outOfRange =
-      static_cast<uint64_t>(invocation.instruction) << 32 | static_cast<uint64_t>(Finding::kIndexOutOfRange);
-  return indices;
-}
-
-}  // namespace
 
 MadeFunction makeFunction(const plan::GatherCall& call, const CallSite&) {
   return enqueues([call](const Invocation& invocation) {
     using Call = plan::GatherCall;
     GatherProblem p = {};
-    p.outer = call.outer;
-    p.slice = call.inner * call.elementBytes;
+    p.outer = call.indexOuter ? 1 : call.outer;
+    p.slice = (call.indexInner ? 1 : call.inner) * call.elementBytes;
     p.data = invocation.operand<std::byte>(plan::kOperand<Call, "data">);
     p.result = invocation.operand<std::byte>(plan::kOperand<Call, "result">);
     return toStatus(gather(invocation.stream, indicesOf(call, invocation), p));
@@ -39,7 +23,7 @@ MadeFunction makeFunction(const plan::GatherCall& call, const CallSite&) {
 MadeFunction makeFunction(const plan::ScatterAddCall& call, const CallSite&) {
   return enqueues([call](const Invocation& invocation) {
     using Call = plan::ScatterAddCall;
-    ScatterProblem p = {};
+    ScatterAddProblem p = {};
     p.outer = call.outer;
     p.inner = call.inner;
     p.half = call.type == plan::BF16;
@@ -72,8 +56,7 @@ MadeFunction makeFunction(const plan::ZeroCall&, const CallSite& site) {
 MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site) {
   DropoutProblem problem = {};
   problem.count = call.count;
-  problem.seed = static_cast<uint64_t>(site.seed);
-  problem.node = static_cast<uint32_t>(call.node);
+  problem.words = {static_cast<uint64_t>(site.seed), static_cast<uint32_t>(call.node), 0, nullptr};
   // Kept iff word * 2^-32 >= ratio, which is word >= ceil(ratio * 2^32): the product is exact.
   problem.threshold = static_cast<uint64_t>(std::ceil(call.ratio * 4294967296.0));
   problem.scale = call.ratio < 1 ? static_cast<float>(1 / (1 - call.ratio)) : 0.0f;
@@ -82,9 +65,22 @@ MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site) {
     DropoutProblem p = problem;
     p.source = invocation.operand<float>(plan::kOperand<Call, "source">);
     p.destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
-    p.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
-    p.step = invocation.step;
+    p.words.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
+    p.words.step = invocation.step;
     return toStatus(dropout(invocation.stream, p));
+  });
+}
+
+MadeFunction makeFunction(const plan::RandomUniformCall& call, const CallSite& site) {
+  UniformProblem problem = {};
+  problem.count = call.count;
+  problem.words = {static_cast<uint64_t>(site.seed), static_cast<uint32_t>(call.node), 0, nullptr};
+  return enqueues([problem](const Invocation& invocation) {
+    UniformProblem p = problem;
+    p.destination = invocation.operand<float>(plan::kOperand<plan::RandomUniformCall, "destination">);
+    p.words.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
+    p.words.step = invocation.step;
+    return toStatus(randomUniform(invocation.stream, p));
   });
 }
 

@@ -7,15 +7,16 @@ namespace sheaf::cuda {
 namespace {
 
 // Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. One counter gives the words of
-// four elements, which a thread works on.
-__global__ void dropoutKernel(const DropoutProblem p) {
+// four elements, which a thread works on: calls store(element, word) for those that there are.
+template <typename Store>
+__device__ inline void forWords(const RandomWords& random, int64_t count, Store store) {
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  const int64_t begin = group * 4 - static_cast<int64_t>(p.first % 4);
-  if (begin >= p.count) return;
-  const uint64_t index = p.first / 4 + static_cast<uint64_t>(group);
-  uint32_t words[4] = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), p.node,
-                       static_cast<uint32_t>(*p.step)};
-  uint32_t key0 = static_cast<uint32_t>(p.seed), key1 = static_cast<uint32_t>(p.seed >> 32);
+  const int64_t begin = group * 4 - static_cast<int64_t>(random.first % 4);
+  if (begin >= count) return;
+  const uint64_t index = random.first / 4 + static_cast<uint64_t>(group);
+  uint32_t words[4] = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), random.node,
+                       static_cast<uint32_t>(*random.step)};
+  uint32_t key0 = static_cast<uint32_t>(random.seed), key1 = static_cast<uint32_t>(random.seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * words[0], product1 = uint64_t{0xCD9E8D57u} * words[2];
@@ -29,15 +30,33 @@ __global__ void dropoutKernel(const DropoutProblem p) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int64_t at = begin + i;
-    if (at >= 0 && at < p.count) p.destination[at] = words[i] >= p.threshold ? p.source[at] * p.scale : 0.0f;
+    if (at >= 0 && at < count) store(at, words[i]);
   }
+}
+
+__global__ void dropoutKernel(const DropoutProblem p) {
+  forWords(p.words, p.count,
+           [&](int64_t at, uint32_t word) { p.destination[at] = word >= p.threshold ? p.source[at] * p.scale : 0.0f; });
+}
+
+__global__ void uniformKernel(const UniformProblem p) {
+  forWords(p.words, p.count,
+           [&](int64_t at, uint32_t word) { p.destination[at] = (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f; });
+}
+
+Grid gridFor(const RandomWords& random, int64_t count) {
+  const int64_t groups = (static_cast<int64_t>(random.first % 4) + count + 3) / 4;
+  return gridOf(groups, kBlockThreads, dim3(kBlockThreads));
 }
 
 }  // namespace
 
 cudaError_t dropout(cudaStream_t stream, const DropoutProblem& p) {
-  const int64_t groups = (static_cast<int64_t>(p.first % 4) + p.count + 3) / 4;
-  return launch(dropoutKernel, gridOf(groups, kBlockThreads, dim3(kBlockThreads)), stream, p);
+  return launch(dropoutKernel, gridFor(p.words, p.count), stream, p);
+}
+
+cudaError_t randomUniform(cudaStream_t stream, const UniformProblem& p) {
+  return launch(uniformKernel, gridFor(p.words, p.count), stream, p);
 }
 
 }  // namespace sheaf::cuda

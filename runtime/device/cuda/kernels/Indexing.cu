@@ -1,19 +1,28 @@
 #include "runtime/device/cuda/kernels/Indexing.h"
 
+#include <type_traits>
+
 #include "runtime/device/cuda/kernels/Grids.h"
 #include "runtime/device/cuda/kernels/Intrinsics.h"
+#include "runtime/device/cuda/kernels/Sort.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cuda {
 namespace {
 
-// The row that index i names; row 0, and a finding, if there is none.
-__device__ inline int64_t rowOf(const Indices& indices, int64_t i) {
+// The place that index i names: a row of the entry and the element that have the index. Row 0, and a finding, if there
+// is none.
+__device__ inline int64_t placeOf(const Indices& indices, int64_t i) {
   const int64_t value =
       indices.wide ? static_cast<const int64_t*>(indices.data)[i] : static_cast<const int32_t*>(indices.data)[i];
-  if (value >= -indices.rows && value < indices.rows) return value < 0 ? value + indices.rows : value;
-  atomicCAS(reinterpret_cast<unsigned long long*>(indices.finding), 0ull, indices.outOfRange);
-  return 0;
+  int64_t row = value < 0 ? value + indices.rows : value;
+  if (value < -indices.rows || value >= indices.rows) {
+    atomicCAS(reinterpret_cast<unsigned long long*>(indices.finding), 0ull, indices.outOfRange);
+    row = 0;
+  }
+  if (indices.outer == 1 && indices.inner == 1) return row;
+  const int64_t number = i / indices.inner, entry = number / indices.count;
+  return (entry * indices.rows + row) * indices.inner + (i - number * indices.inner);
 }
 
 // Slices of `width` vectors; a row of threads for each slice.
@@ -21,107 +30,25 @@ template <typename Vector>
 __global__ void gatherKernel(const Indices indices, const Vector* data, Vector* result, int64_t slices, int64_t width) {
   const int64_t slice = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (slice >= slices) return;
-  const int64_t outer = slice / indices.count, row = rowOf(indices, slice - outer * indices.count);
-  const Vector* from = data + (outer * indices.rows + row) * width;
+  const int64_t outer = slice / indices.all(), place = placeOf(indices, slice - outer * indices.all());
+  const Vector* from = data + (outer * indices.places() + place) * width;
   Vector* to = result + slice * width;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[i];
 }
 
 template <typename Vector>
 cudaError_t gatherAs(cudaStream_t stream, const Indices& indices, const GatherProblem& p) {
-  const int64_t width = p.slice / static_cast<int64_t>(sizeof(Vector)), slices = p.outer * indices.count;
+  const int64_t width = p.slice / static_cast<int64_t>(sizeof(Vector)), slices = p.outer * indices.all();
   const dim3 threads = threadsFor(width);
   return launch(gatherKernel<Vector>, gridOf(slices, threads.y, threads), stream, indices,
                 reinterpret_cast<const Vector*>(p.data), reinterpret_cast<Vector*>(p.result), slices, width);
 }
 
-// --- a stable radix sort of positions by row, eight bits at a time ---
-
-constexpr int kDigits = 256, kDigitBits = 8;
-constexpr int kTile = plan::kScatterTile, kSortWarps = kBlockThreads / kWarp, kPerWarp = kTile / kSortWarps;
-static_assert(kDigits == kBlockThreads, "a thread of a block for each digit");
-
-struct Sorted {
-  uint32_t *rows, *positions;
-};
-
-__global__ void rowsKernel(const Indices indices, Sorted to) {
+__global__ void placesKernel(const Indices indices, Sorted to) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (i >= indices.count) return;
-  to.rows[i] = static_cast<uint32_t>(rowOf(indices, i));
+  if (i >= indices.all()) return;
+  to.keys[i] = static_cast<uint32_t>(placeOf(indices, i));
   to.positions[i] = static_cast<uint32_t>(i);
-}
-
-__device__ inline int digitOf(uint32_t row, int shift) {
-  return static_cast<int>(row >> shift & (kDigits - 1));
-}
-
-// counts[digit, tile]
-__global__ void countKernel(const uint32_t* rows, int64_t count, int shift, uint32_t* counts) {
-  __shared__ uint32_t ofTile[kDigits];
-  ofTile[threadIdx.x] = 0;
-  __syncthreads();
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile, end = least<int64_t>(begin + kTile, count);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kBlockThreads) atomicAdd(&ofTile[digitOf(rows[i], shift)], 1u);
-  __syncthreads();
-  counts[static_cast<int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = ofTile[threadIdx.x];
-}
-
-// Counts become the places where each digit's positions of each tile go. One block.
-__global__ void placesKernel(uint32_t* counts, int64_t tiles) {
-  __shared__ uint32_t sums[kDigits];
-  uint32_t* own = counts + threadIdx.x * tiles;
-  uint32_t sum = 0;
-  for (int64_t tile = 0; tile < tiles; ++tile) sum += own[tile];
-  sums[threadIdx.x] = sum;
-  __syncthreads();
-  uint32_t place = 0;
-  for (unsigned digit = 0; digit < threadIdx.x; ++digit) place += sums[digit];
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const uint32_t here = own[tile];
-    own[tile] = place;
-    place += here;
-  }
-}
-
-// Each warp takes a run of its tile, 32 positions at a time, so that equal digits keep their order.
-__global__ void moveKernel(const Sorted from, const Sorted to, int64_t count, int shift, const uint32_t* places) {
-  __shared__ uint32_t next[kSortWarps][kDigits];
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, digit = threadIdx.x;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile + warp * kPerWarp;
-  for (int other = 0; other < kSortWarps; ++other) next[other][digit] = 0;
-  __syncthreads();
-  for (int64_t i = begin + lane; i < least<int64_t>(begin + kPerWarp, count); i += kWarp)
-    atomicAdd(&next[warp][digitOf(from.rows[i], shift)], 1u);
-  __syncthreads();
-  uint32_t place = places[static_cast<int64_t>(digit) * gridDim.x + blockIdx.x];
-  for (int other = 0; other < kSortWarps; ++other) {
-    const uint32_t ofWarp = next[other][digit];
-    next[other][digit] = place;
-    place += ofWarp;
-  }
-  __syncthreads();
-  for (int step = 0; step < kPerWarp; step += kWarp) {
-    const int64_t i = begin + step + lane;
-    const bool there = i < count;
-    const uint32_t row = there ? from.rows[i] : 0;
-    const int own = digitOf(row, shift);
-    uint32_t same = ballot(there);  // the lanes with this lane's digit
-    for (int bit = 0; bit < kDigitBits; ++bit) {
-      const bool set = own >> bit & 1;
-      const uint32_t votes = ballot(set);
-      same &= set ? votes : ~votes;
-    }
-    const int before = __popc(same & ((1u << lane) - 1));
-    const uint32_t first = next[warp][own];
-    __syncwarp();
-    if (there) {
-      to.rows[first + before] = row;
-      to.positions[first + before] = from.positions[i];
-      if (before == 0) next[warp][own] = first + __popc(same);
-    }
-    __syncwarp();
-  }
 }
 
 // starts[row]: the first of the sorted positions whose row is at least that.
@@ -169,7 +96,7 @@ __global__ void addKernel(const uint32_t* starts, const uint32_t* positions, con
 }
 
 template <typename T, int kLanes>
-cudaError_t addAs(cudaStream_t stream, const Indices& indices, const ScatterProblem& p, const uint32_t* starts,
+cudaError_t addAs(cudaStream_t stream, const Indices& indices, const ScatterAddProblem& p, const uint32_t* starts,
                   const uint32_t* positions) {
   using Packed = Pack<T, kLanes>;
   const int64_t width = p.inner / kLanes;
@@ -180,7 +107,7 @@ cudaError_t addAs(cudaStream_t stream, const Indices& indices, const ScatterProb
 }
 
 template <typename T>
-cudaError_t addRows(cudaStream_t stream, const Indices& indices, const ScatterProblem& p, const uint32_t* starts,
+cudaError_t addRows(cudaStream_t stream, const Indices& indices, const ScatterAddProblem& p, const uint32_t* starts,
                     const uint32_t* positions) {
   constexpr int kLanes = 16 / sizeof(T);
   const bool whole = p.inner % kLanes == 0 &&
@@ -200,29 +127,128 @@ cudaError_t gather(cudaStream_t stream, const Indices& indices, const GatherProb
   return gatherAs<uint8_t>(stream, indices, p);
 }
 
-cudaError_t scatterAdd(cudaStream_t stream, const Indices& indices, const ScatterProblem& p) {
-  const plan::ScatterScratch layout = plan::scatterScratch(indices.rows, indices.count);
-  auto words = [&](int64_t offset) { return reinterpret_cast<uint32_t*>(p.scratch + offset); };
-  Sorted from{words(layout.rows[0]), words(layout.positions[0])}, to{words(layout.rows[1]), words(layout.positions[1])};
-  uint32_t *counts = words(layout.counts), *starts = words(layout.starts);
-  const int64_t tiles = (indices.count + kTile - 1) / kTile;
-  const Grid ofTiles = gridOf(tiles, 1, dim3(kBlockThreads));
-  cudaError_t error =
-      launch(rowsKernel, gridOf(indices.count, kBlockThreads, dim3(kBlockThreads)), stream, indices, from);
-  for (int shift = 0; error == cudaSuccess && shift < 32 && (indices.rows - 1) >> shift > 0; shift += kDigitBits) {
-    error = launch(countKernel, ofTiles, stream, from.rows, indices.count, shift, counts);
-    if (error == cudaSuccess) error = launch(placesKernel, {dim3(1), dim3(kBlockThreads)}, stream, counts, tiles);
-    if (error == cudaSuccess) error = launch(moveKernel, ofTiles, stream, from, to, indices.count, shift, counts);
-    const Sorted sorted = to;
-    to = from;
-    from = sorted;
-  }
+namespace {
+
+// What goes to each place: positions[starts[place]] to positions[starts[place + 1] - 1], in the order of the indices.
+struct Grouped {
+  const uint32_t *starts, *positions;
+};
+
+cudaError_t group(cudaStream_t stream, const Indices& indices, std::byte* scratch, Grouped& grouped) {
+  const int64_t count = indices.all(), places = indices.places();
+  const plan::ScatterScratch layout = plan::scatterScratch(places, count);
+  auto words = [&](int64_t offset) { return reinterpret_cast<uint32_t*>(scratch + offset); };
+  Sorted sorted{words(layout.rows[0]), words(layout.positions[0])},
+      other{words(layout.rows[1]), words(layout.positions[1])};
+  cudaError_t error = launch(placesKernel, gridOf(count, kBlockThreads, dim3(kBlockThreads)), stream, indices, sorted);
+  int bits = 0;
+  while (bits < 32 && (places - 1) >> bits > 0) ++bits;
+  if (error == cudaSuccess) error = sortByKeys(stream, sorted, other, count, bits, words(layout.counts));
+  uint32_t* starts = words(layout.starts);
   if (error == cudaSuccess)
-    error = launch(startsKernel, gridOf(indices.rows + 1, kBlockThreads, dim3(kBlockThreads)), stream, from.rows,
-                   indices.count, indices.rows, starts);
-  if (error != cudaSuccess) return error;
-  return p.half ? addRows<Half>(stream, indices, p, starts, from.positions)
-                : addRows<float>(stream, indices, p, starts, from.positions);
+    error = launch(startsKernel, gridOf(places + 1, kBlockThreads, dim3(kBlockThreads)), stream, sorted.keys, count,
+                   places, starts);
+  grouped = {starts, sorted.positions};
+  return error;
+}
+
+// What becomes of an element x that meets an update y. Integers wrap.
+template <int kKind, typename T>
+__device__ inline T combined(T x, T y) {
+  switch (static_cast<ScatterKind>(kKind)) {
+    case ScatterKind::kReplace:
+      return y;
+    case ScatterKind::kMin:
+      return x != x || x < y ? x : y;
+    case ScatterKind::kMax:
+      return x != x || x > y ? x : y;
+    case ScatterKind::kAdd:
+      if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) + static_cast<std::make_unsigned_t<T>>(y));
+      else
+        return x + y;
+    case ScatterKind::kMul:
+      if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) * static_cast<std::make_unsigned_t<T>>(y));
+      else
+        return x * y;
+  }
+  return y;
+}
+
+// A place of the result has `inner` elements, each with a thread, which takes the updates in order.
+template <typename T, int kKind>
+__global__ void scatterKernel(const Grouped grouped, const T* update, const T* data, T* result, int64_t outer,
+                              int64_t places, int64_t count, int64_t inner) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  if (at >= outer * places * inner) return;
+  const int64_t row = at / inner, column = at - row * inner, entry = row / places, place = row - entry * places;
+  const T* from = update + entry * count * inner + column;
+  const uint32_t end = grouped.starts[place + 1];
+  uint32_t i = grouped.starts[place];
+  T value = data ? data[at] : T(0);
+  if (kKind == static_cast<int>(ScatterKind::kReplace) && i < end) i = end - 1;  // the last one stays
+  for (; i < end; ++i) value = combined<kKind>(value, from[grouped.positions[i] * inner]);
+  result[at] = value;
+}
+
+template <typename T, int kKind>
+cudaError_t scatterAs(cudaStream_t stream, const Indices& indices, const ScatterProblem& p, const Grouped& grouped) {
+  const int64_t elements = p.outer * indices.places() * p.inner;
+  return launch(scatterKernel<T, kKind>, gridOf(elements, kBlockThreads, dim3(kBlockThreads)), stream, grouped,
+                static_cast<const T*>(p.update), static_cast<const T*>(p.data), static_cast<T*>(p.result), p.outer,
+                indices.places(), indices.all(), p.inner);
+}
+
+template <typename T>
+cudaError_t scatterOf(cudaStream_t stream, const Indices& indices, const ScatterProblem& p, const Grouped& grouped) {
+  switch (p.kind) {
+    case ScatterKind::kAdd:
+      return scatterAs<T, static_cast<int>(ScatterKind::kAdd)>(stream, indices, p, grouped);
+    case ScatterKind::kMul:
+      return scatterAs<T, static_cast<int>(ScatterKind::kMul)>(stream, indices, p, grouped);
+    case ScatterKind::kMin:
+      return scatterAs<T, static_cast<int>(ScatterKind::kMin)>(stream, indices, p, grouped);
+    case ScatterKind::kMax:
+      return scatterAs<T, static_cast<int>(ScatterKind::kMax)>(stream, indices, p, grouped);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t scatterAdd(cudaStream_t stream, const Indices& indices, const ScatterAddProblem& p) {
+  Grouped grouped;
+  if (const cudaError_t error = group(stream, indices, p.scratch, grouped); error != cudaSuccess) return error;
+  return p.half ? addRows<Half>(stream, indices, p, grouped.starts, grouped.positions)
+                : addRows<float>(stream, indices, p, grouped.starts, grouped.positions);
+}
+
+cudaError_t scatter(cudaStream_t stream, const Indices& indices, const ScatterProblem& p) {
+  constexpr int kReplace = static_cast<int>(ScatterKind::kReplace);
+  Grouped grouped;
+  if (const cudaError_t error = group(stream, indices, p.scratch, grouped); error != cudaSuccess) return error;
+  if (p.kind == ScatterKind::kReplace) switch (p.elementBytes) {
+      case 1:
+        return scatterAs<uint8_t, kReplace>(stream, indices, p, grouped);
+      case 2:
+        return scatterAs<uint16_t, kReplace>(stream, indices, p, grouped);
+      case 4:
+        return scatterAs<uint32_t, kReplace>(stream, indices, p, grouped);
+      default:
+        return scatterAs<uint64_t, kReplace>(stream, indices, p, grouped);
+    }
+  switch (p.type) {
+    case ScatterType::kF64:
+      return scatterOf<double>(stream, indices, p, grouped);
+    case ScatterType::kI64:
+      return scatterOf<int64_t>(stream, indices, p, grouped);
+    case ScatterType::kI32:
+      return scatterOf<int32_t>(stream, indices, p, grouped);
+    default:
+      return scatterOf<float>(stream, indices, p, grouped);
+  }
 }
 
 }  // namespace sheaf::cuda

@@ -81,6 +81,12 @@ __global__ void maxPoolKernel(const Window p, const float* images, float* result
   result[at] = best < 0 ? -INFINITY : plane[best];
 }
 
+__global__ void maxPoolIndicesKernel(const Window p, const float* images, int64_t* result) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x, pixels = p.oh * p.ow;
+  if (at >= p.n * p.c * pixels) return;
+  result[at] = firstMaximum(p, images + at / pixels * p.h * p.w, at % pixels);
+}
+
 // A thread for each element of the images: it looks which windows have their maximum there.
 __global__ void maxPoolGradKernel(const Window p, const float* images, const float* gradient, float* result) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x, area = p.h * p.w;
@@ -111,6 +117,10 @@ cudaError_t rollUp(cudaStream_t stream, const Window& p, const float* columns, f
 
 cudaError_t maxPool(cudaStream_t stream, const Window& p, const float* images, float* result) {
   return forEach(maxPoolKernel, p.n * p.c * p.oh * p.ow, stream, p, images, result);
+}
+
+cudaError_t maxPoolIndices(cudaStream_t stream, const Window& p, const float* images, int64_t* result) {
+  return forEach(maxPoolIndicesKernel, p.n * p.c * p.oh * p.ow, stream, p, images, result);
 }
 
 cudaError_t maxPoolGrad(cudaStream_t stream, const Window& p, const float* images, const float* gradient,

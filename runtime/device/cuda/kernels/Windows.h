@@ -18,6 +18,7 @@ cudaError_t unroll(cudaStream_t stream, const Window& window, const float* image
 cudaError_t rollUp(cudaStream_t stream, const Window& window, const float* columns, float* images);
 
 cudaError_t maxPool(cudaStream_t stream, const Window& window, const float* images, float* result);
+cudaError_t maxPoolIndices(cudaStream_t stream, const Window& window, const float* images, int64_t* result);
 cudaError_t maxPoolGrad(cudaStream_t stream, const Window& window, const float* images, const float* gradient,
                         float* result);
 

@@ -32,7 +32,7 @@ class Communicator {
   // Registers memory as a symmetric window with the other ranks. One window at a time; null memory is none.
   Status setWindow(std::byte* memory, uint64_t bytes);
 
-  // The error that NCCL has met since the last call. A call that is under way reports its own.
+  // An error of NCCL between calls. Does not wait: a call that is under way reports its own error.
   Status error();
 
   // Ends in order, with the other ranks; after a raised signal without them.
@@ -44,8 +44,8 @@ class Communicator {
  private:
   // The communicator, for who ends it, which may take long: no other thread finds it afterwards.
   ncclComm_t take();
-  // Waits until the communicator is ready again. Some calls return success before they are done (from 2.28 on,
-  // ncclCommWindowRegister), so only the communicator's state counts.
+  // Waits until the communicator is ready again. Only its state tells: ncclCommWindowRegister, from 2.28.3 on, returns
+  // success before it is done.
   Status finish(ncclResult_t result, const char* what);
   Status closed() const;
   Status failure(ncclResult_t result, const std::string& what) const;

@@ -7,7 +7,7 @@
 namespace sheaf::nccl {
 namespace {
 
-// Communicators that do not block came with 2.14, their group calls were put right in 2.18.
+// The oldest version whose sources were read for the rules that this device follows (docs/cuda-emulation.md).
 constexpr int kOldest = 21800;
 constexpr int kWindows = 22700;
 

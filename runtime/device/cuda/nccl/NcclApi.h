@@ -5,8 +5,8 @@
 
 #include "runtime/base/Status.h"
 
-// Known from 2.28 on. What the library takes is decided by its own version, not by that of the header that this was
-// compiled with: the field CTAPolicy is in the configuration from 2.27 on.
+// In headers from 2.28.3 on. What may be passed depends on the version of the library, not of this header: the field
+// ncclConfig_t::CTAPolicy is there from 2.27.3 on.
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
 #define NCCL_CTA_POLICY_ZERO 0x02
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096

@@ -49,9 +49,12 @@ ncclDataType_t dataType(cuda::SumType type) {
 
 // What the warm-up registers: little, so that it leaves no large hole in NCCL's symmetric address space.
 constexpr uint64_t kWindowWarmUp = 2 << 20;
-// By these NCCL chooses how a message travels; both ends must choose the same.
-constexpr const char* kAgreed[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER",
-                                   "NCCL_P2P_LL_THRESHOLD"};
+// Each process chooses by these how a message travels, and all must choose the same.
+constexpr const char* kAgreed[] = {"NCCL_ALGO",           "NCCL_PROTO",
+                                   "NCCL_GRAPH_REGISTER", "NCCL_CTA_POLICY",
+                                   "NCCL_LOCAL_REGISTER", "NCCL_P2P_LL_THRESHOLD",
+                                   "NCCL_WIN_ENABLE",     "NCCL_SYM_CE_THRESHOLD",
+                                   "NCCL_CUMEM_ENABLE"};
 
 bool windowsWanted() {
   const char* value = std::getenv("SHEAF_NCCL_WINDOWS");
@@ -214,11 +217,11 @@ class NcclCommunicators : public cuda::Communicators {
     Status status = warmUp();
     progress.setBusy(false);
     if (!status.ok()) return status;
-    // A buffer's memory is free when no other process has it mapped.
+    // The memory of the warm-up's window is free when no process has it mapped any more.
     return options_.processes->barrier("that NCCL is prepared");
   }
 
-  // What hears of lost processes; it may outlive the communicators.
+  // Is called when a process is lost. The process group keeps it, perhaps longer than the communicators exist.
   struct Link {
     std::mutex mutex;
     std::function<void(const Status&)> lost;
@@ -301,8 +304,9 @@ class NcclCommunicators : public cuda::Communicators {
     auto operator<=>(const Message&) const = default;
   };
 
-  // Exchanges every message of the plan once. Within a node what NCCL needs for a gather in a window does not depend on
-  // its size; between nodes its algorithm does.
+  // Exchanges every message of the plan once, so that NCCL has allocated what it needs for them. For a gather in a
+  // window within a node that does not depend on its size (docs/cuda-runtime.md). Between nodes it does, because NCCL
+  // chooses its algorithm by the size.
   Status warmUp() {
     std::set<Message> inWindows, messages;
     forEachCollective([&](const plan::Instruction& instruction) {
@@ -413,10 +417,10 @@ class NcclCommunicators : public cuda::Communicators {
     bool gathers = false, sums = false;
   };
   std::vector<Uses> uses_;  // what the plan does with each communicator
-  // Of each communicator on each stream, so that two never use the same at a time.
+  // By communicator and stream: sums that may run at the same time do not share memory.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratchBytes_;
-  // In the same kind of memory as the arena: in graphs NCCL registers the buffers of sends by itself where their kind
-  // allows it, and both sides must agree.
+  // In the same kind of memory as the arena: in graphs NCCL registers buffers by itself if other GPUs can map their
+  // memory, and of a send both sides must be registered or neither.
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<cuda::Arena>> scratch_;
   std::mutex abortsMutex_;
   std::vector<std::thread> aborts_;

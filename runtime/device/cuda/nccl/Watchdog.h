@@ -1,4 +1,4 @@
-// A thread that detects a run that makes no progress or must end, and ends all waits, the process if nothing else does.
+// A thread that aborts a run after an error of NCCL or without progress, and ends the process if an abort does not.
 #pragma once
 
 #include <chrono>

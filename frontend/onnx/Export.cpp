@@ -1,0 +1,256 @@
+#include "frontend/onnx/Export.h"
+
+#include "frontend/onnx/Importer.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/base/AtomicFile.h"
+
+using namespace mlir;
+
+namespace sheaf::frontend {
+namespace {
+
+using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+// ONNX recommends that external data begins at a multiple of the page size, so that it can be mapped.
+constexpr uint64_t kAlignment = 4096;
+
+// Rows and columns exchanged.
+std::string transposed(StringRef bytes, int64_t rows, int64_t columns) {
+  const size_t size = bytes.size() / std::max<int64_t>(1, rows * columns);
+  std::string result(bytes.size(), '\0');
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      std::copy_n(bytes.data() + (r * columns + c) * size, size, result.data() + (c * rows + r) * size);
+  return result;
+}
+
+void clearValues(onnx::TensorProto& tensor) {
+  tensor.clear_float_data();
+  tensor.clear_double_data();
+  tensor.clear_int32_data();
+  tensor.clear_raw_data();
+}
+
+// Dropout's third input and BatchNormalization's attribute are cleared. Before opset 14 BatchNormalization is in
+// training mode if it has more than one output; running statistics that somebody reads are then what they were.
+void turnToEvaluation(Nodes& nodes, const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& outputs) {
+  llvm::StringSet<> read;
+  for (const onnx::NodeProto& node : nodes) forEachInput(node, [&](StringRef name) { read.insert(name); });
+  for (const onnx::ValueInfoProto& output : outputs) read.insert(output.name());
+  Nodes result;
+  for (onnx::NodeProto& node : nodes) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute())
+      if (attribute.has_g()) turnToEvaluation(*attribute.mutable_g()->mutable_node(), attribute.g().output());
+    SmallVector<std::pair<std::string, std::string>> statistics;  // result, operand
+    if (node.op_type() == "Dropout" && node.domain().empty() && node.input_size() > 2) {
+      node.mutable_input()->RemoveLast();
+      if (node.input(1).empty()) node.mutable_input()->RemoveLast();
+    }
+    if (node.op_type() == "BatchNormalization" && node.domain().empty() && node.input_size() == 5) {
+      for (int i = node.attribute_size() - 1; i >= 0; --i)
+        if (node.attribute(i).name() == "training_mode") node.mutable_attribute()->DeleteSubrange(i, 1);
+      for (; node.output_size() > 1; node.mutable_output()->RemoveLast()) {
+        const int last = node.output_size() - 1;
+        // Outputs: y, mean, variance, and before opset 14 the mean and the variance that a backward pass would need.
+        if (read.contains(node.output(last))) statistics.push_back({node.output(last), node.input(4 - last % 2)});
+      }
+    }
+    *result.Add() = std::move(node);
+    for (const auto& [name, operand] : statistics) {
+      onnx::NodeProto& identity = *result.Add();
+      identity.set_op_type("Identity");
+      identity.add_input(operand);
+      identity.add_output(name);
+    }
+  }
+  nodes.Swap(&result);
+}
+
+class Exporter {
+ public:
+  Exporter(const Model& model, StringRef output, const Parameters& parameters, const TrainedParameters& trained)
+      : model(model), output(output), parameters(parameters), trained(trained), copy(model.proto()) {}
+
+  LogicalResult run(const ExportOptions& options) {
+    onnx::GraphProto& graph = *copy.mutable_graph();
+    // Users first: they are found by the initializers' old names, and the copy's nodes by their index.
+    if (failed(giveOwnInitializers(graph))) return failure();
+    for (int i = 0; i < model.graph().initializer_size(); ++i) {
+      const onnx::TensorProto& original = model.graph().initializer(i);
+      auto bytes = valuesOf(parameters.role(original, nullptr, -1), original);
+      if (failed(bytes) || failed(place(*graph.mutable_initializer(i), original, *bytes))) return failure();
+    }
+    for (const auto& entry : trained.names)
+      if (!found.contains(entry.first()))
+        return error() << "has no parameter '" << entry.first()
+                       << "' of the plan; give the model that the plan was compiled from, and the same --loss";
+    if (failed(carryConstants(*graph.mutable_node()))) return failure();
+    if (!options.keepTraining) {
+      turnToEvaluation(*graph.mutable_node(), graph.output());
+      for (onnx::FunctionProto& function : *copy.mutable_functions()) turnToEvaluation(*function.mutable_node(), {});
+    }
+    return write();
+  }
+
+ private:
+  InFlightDiagnostic error() const { return emitError(model.location()); }
+  LogicalResult report(const Status& status) const {
+    if (!status.ok()) error() << status.message();
+    return success(status.ok());
+  }
+
+  // The trained values of an initializer, in its own shape; nothing if it is no parameter of the plan.
+  FailureOr<std::optional<std::string>> valuesOf(const ParameterRole& role, const onnx::TensorProto& tensor) {
+    // Of a folded look-up of rows the parameter has other rows than the initializer.
+    auto count = role.rows ? elementCount(role.shape)
+                           : elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+    auto type = dyn_cast_or_null<FloatType>(elementType(model.location().getContext(), tensor.data_type()));
+    if (!trained.names.contains(role.name) || !type || !count) return std::optional<std::string>();
+    auto bytes = trained.values(role.name, type, *count);
+    if (failed(bytes)) return failure();
+    found.insert(role.name);
+    if (role.rows) {
+      const size_t size = bytes->size() / std::max<int64_t>(role.shape[0], 1);
+      std::string rows;
+      for (int64_t row : *role.rows) rows += bytes->substr(row * size, size);
+      return std::optional<std::string>(std::move(rows));
+    }
+    return std::optional<std::string>(role.viewTransposed ? transposed(*bytes, role.shape[0], role.shape[1])
+                                                          : std::move(*bytes));
+  }
+
+  // Parameters that were merged because they had equal values part again: they do no longer.
+  LogicalResult giveOwnInitializers(onnx::GraphProto& graph) {
+    llvm::StringMap<const onnx::TensorProto*> initializers;
+    for (const onnx::TensorProto& tensor : model.graph().initializer()) initializers[tensor.name()] = &tensor;
+    llvm::StringMap<bool> given;
+    SmallVector<onnx::TensorProto> more;
+    for (int n = 0; n < graph.node_size(); ++n) {
+      const onnx::NodeProto& user = model.graph().node(n);
+      for (int i = 0; i < user.input_size(); ++i) {
+        const onnx::TensorProto* tensor = initializers.lookup(user.input(i));
+        if (!tensor) continue;
+        const ParameterRole& role = parameters.role(*tensor, &user, i);
+        if (role.name.empty() || role.name == parameters.role(*tensor, nullptr, -1).name) continue;
+        auto [known, first] = given.try_emplace(role.name, false);
+        if (first) {
+          auto bytes = valuesOf(role, *tensor);
+          if (failed(bytes)) return failure();
+          known->second = bytes->has_value();
+          if (*bytes) {
+            onnx::TensorProto own = *tensor;
+            own.set_name(role.name);
+            if (failed(place(own, *tensor, *bytes))) return failure();
+            more.push_back(std::move(own));
+            // What the exporter said of the merged one (that it is a parameter) holds for each.
+            for (const onnx::ValueInfoProto& info : model.graph().value_info())
+              if (info.name() == tensor->name()) (*graph.add_value_info() = info).set_name(role.name);
+          }
+        }
+        if (known->second) graph.mutable_node(n)->set_input(i, role.name);
+      }
+    }
+    for (onnx::TensorProto& tensor : more) *graph.add_initializer() = std::move(tensor);
+    return success();
+  }
+
+  // Constants among the nodes' attributes that are external data.
+  LogicalResult carryConstants(Nodes& nodes) {
+    for (onnx::NodeProto& node : nodes)
+      for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+        if (attribute.has_t() && attribute.t().data_location() == onnx::TensorProto::EXTERNAL) {
+          onnx::TensorProto original = attribute.t();
+          if (failed(place(*attribute.mutable_t(), original, std::nullopt))) return failure();
+        }
+        if (attribute.has_g() && failed(carryConstants(*attribute.mutable_g()->mutable_node()))) return failure();
+      }
+    return success();
+  }
+
+  // Stores new values, or the original's, where the original had them: in the model, or beside it.
+  LogicalResult place(onnx::TensorProto& tensor, const onnx::TensorProto& original,
+                      const std::optional<std::string>& bytes) {
+    if (original.data_location() != onnx::TensorProto::EXTERNAL) {
+      if (bytes) clearValues(tensor);
+      if (bytes)
+        tensor.set_raw_data(*bytes);
+      else if (StringRef raw = model.rawBytes(original); !raw.empty())
+        tensor.set_raw_data(raw.str());
+      return success();
+    }
+    if (bytes) return placeExternally(tensor, *bytes);
+    auto source = model.source(original);
+    if (failed(source)) return failure();
+    SmallString<256> path(llvm::sys::path::parent_path(model.path()));
+    llvm::sys::path::append(path, (*source)->file);
+    auto slice = llvm::MemoryBuffer::getFileSlice(path, (*source)->length, (*source)->offset);
+    if (!slice || int64_t((*slice)->getBufferSize()) != (*source)->length)
+      return error() << "initializer '" << original.name() << "' lies in '" << (*source)->file
+                     << "', which cannot be read";
+    return placeExternally(tensor, (*slice)->getBuffer());
+  }
+
+  LogicalResult placeExternally(onnx::TensorProto& tensor, StringRef bytes) {
+    if (!data) {
+      auto created = AtomicFile::create(dataPath());
+      if (!created.ok()) return report(created.status());
+      data.emplace(std::move(*created));
+    }
+    const uint64_t offset = llvm::alignTo(data->size(), kAlignment);
+    const std::string padding(offset - data->size(), '\0');
+    for (StringRef part : {StringRef(padding), bytes})
+      if (failed(report(data->write(std::as_bytes(std::span(part.data(), part.size())))))) return failure();
+    clearValues(tensor);
+    tensor.clear_external_data();
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    auto entry = [&](StringRef key, const std::string& value) {
+      onnx::StringStringEntryProto& added = *tensor.add_external_data();
+      added.set_key(key.str());
+      added.set_value(value);
+    };
+    entry("location", llvm::sys::path::filename(dataPath()).str());
+    entry("offset", std::to_string(offset));
+    entry("length", std::to_string(bytes.size()));
+    return success();
+  }
+
+  LogicalResult write() {
+    if (copy.ByteSizeLong() > size_t(INT32_MAX))
+      return error() << "with the trained weights it would be larger than 2 GiB; export it with external data";
+    auto file = AtomicFile::create(output.str());
+    if (!file.ok()) return report(file.status());
+    std::string bytes = copy.SerializeAsString();
+    if (failed(report(file->write(std::as_bytes(std::span(bytes)))))) return failure();
+    // The data first: a model without its data is worse than data without a model.
+    if (data && failed(report(data->commit()))) return failure();
+    return report(file->commit());
+  }
+
+  std::string dataPath() const { return (output + ".data").str(); }
+
+  const Model& model;
+  StringRef output;
+  const Parameters& parameters;
+  const TrainedParameters& trained;
+  llvm::StringSet<> found;  // of the trained parameters
+  onnx::ModelProto copy;
+  std::optional<AtomicFile> data;  // OUTPUT.data, once something goes there
+};
+
+}  // namespace
+
+LogicalResult exportOnnx(MLIRContext& context, StringRef path, StringRef output, const ExportOptions& options,
+                         const TrainedParameters& trained) {
+  context.loadDialect<train::TrainDialect, func::FuncDialect>();
+  auto model = Model::load(context, path);
+  if (!model) return failure();
+  ImportOptions import;
+  import.loss = options.loss;
+  Importer importer(context, *model, import);
+  const Parameters* parameters = importer.analyse();
+  return success(parameters && succeeded(Exporter(*model, output, *parameters, trained).run(options)));
+}
+
+}  // namespace sheaf::frontend

@@ -1,0 +1,34 @@
+// The way back: the user's ONNX model with other values of its parameters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/StringSet.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/MLIRContext.h"
+
+namespace sheaf::frontend {
+
+struct ExportOptions {
+  std::string loss;           // ImportOptions::loss of the plan: what is a parameter depends on what the loss needs
+  bool keepTraining = false;  // leave Dropout and BatchNormalization in training mode
+};
+
+// The parameters that have new values.
+struct TrainedParameters {
+  llvm::StringSet<> names;  // of the plan; each must be in the model
+  // `count` values of one of them in the layout of the plan, as little-endian elements; a failure has been reported.
+  std::function<mlir::FailureOr<std::string>(llvm::StringRef name, mlir::FloatType type, int64_t count)> values;
+};
+
+// Writes the model of file `path` to file `output`, with these values in its initializers: in their own shape and type,
+// also where an exporter had folded, merged or copied a parameter. A parameter that had been merged with another gets
+// an initializer of its own. What was external data lies in OUTPUT.data, all else is as it was. Unless
+// `keepTraining`, Dropout and BatchNormalization in training mode are turned to evaluation.
+mlir::LogicalResult exportOnnx(mlir::MLIRContext& context, llvm::StringRef path, llvm::StringRef output,
+                               const ExportOptions& options, const TrainedParameters& trained);
+
+}  // namespace sheaf::frontend

@@ -1,0 +1,135 @@
+"""sheaf check: every obstacle at once, what would be trained, and the exit status."""
+import json
+
+from harness import MODELS, Case, expect, expect_short_error
+from onnxwriter import FLOAT, INT64, linear, model, node, value, weight
+
+BATCH = ("--batch", 8)
+
+
+def cases(session):
+    yield Case("checking/a-model-that-can-be-trained", lambda: trainable(session))
+    yield Case("checking/every-obstacle-at-once", lambda: obstacles(session))
+    yield Case("checking/a-loss-from-the-list", lambda: suggested_loss(session))
+    yield Case("checking/missing-weights", lambda: missing_weights(session))
+    yield Case("checking/the-fixed-batch", lambda: fixed_batch(session))
+    yield Case("checking/phases-after-the-import", lambda: later_phases(session))
+    yield Case("checking/bad-input", lambda: bad_input(session))
+
+
+def check(session, path, *options, code=0):
+    """The report of a model as JSON; the report as text has the same exit status."""
+    done = session.call("sheaf", "check", path, *options, "--json")
+    expect(done.code == code, f"exit {done.code}, not {code}\n{done.out}{done.err}")
+    expect(not done.err, f"stderr has {done.err}")
+    text = session.call("sheaf", "check", path, *options)
+    expect(text.code == code, f"as text: exit {text.code}, not {code}\n{text.out}{text.err}")
+    said = "It can be trained." in text.out
+    expect(said == (code == 0), f"exit {code}, and the report says\n{text.out}")
+    return json.loads(done.out), text.out
+
+
+def trainable(session):
+    """What would be trained is what the plan says; the memory is that of sheaf fit."""
+    options = (*BATCH, "--ranks", 2, "--memory", "1GiB")
+    report, text = check(session, MODELS / "mlp.onnx", *options)
+    plan = session.inspect(session.plan("mlp", 2, 3, 8))
+    expect(report["trained"] == {"parameters": 6, "elements": plan["parameters"], "bytes": 4 * plan["parameters"]}, report["trained"])
+    expect(report["exact"] and report["trainable"], "the report is not exact")
+    # Three products forward, and two for each but the first backward, whose input has no gradient.
+    layers = [64 * 256, 256 * 256, 256 * 10]
+    expect(report["flops"] == 2 * 8 * (3 * sum(layers) - layers[0]), f"{report['flops']} flops")
+    fit = session.succeed("sheaf", "fit", MODELS / "mlp.onnx", *options, "--json")
+    expect(report["fit"] == json.loads(fit.out), "sheaf fit says something else")
+    fit = session.succeed("sheaf", "fit", MODELS / "mlp.onnx", *options)
+    expect(text.endswith(fit.out), "as text, sheaf fit says something else")
+
+
+def strange():
+    """Three operators that are not supported, a node with a bad shape, a free dimension, no loss, and no weights' file."""
+    nodes = [node("Mul", ["x", "w"], ["a"]), node("Strange", ["a"], ["b"], "one"), node("Strange", ["b"], ["c"], "two"),
+             node("Odd", ["a"], ["d"], "three", "some.domain"), node("Transpose", ["a"], ["e"], "four", perm=[0, 7]),
+             node("Mul", ["c", "far"], ["f"]), node("Sum", ["f", "d", "e"], ["y"])]
+    return model(nodes, [value("x", FLOAT, ["N", "length"])], [value("y", FLOAT, ["N", "length"])],
+                 [weight("w", [1], [2]), weight("far", [1], location="far.data")], domains=("some.domain",))
+
+
+def obstacles(session):
+    path = session.folder() / "strange.onnx"
+    path.write_bytes(strange())
+    report, text = check(session, path, *BATCH, code=1)
+    named = [(o["operator"], o["nodes"], o["first"]) for o in report["unsupported_operators"]]
+    expect(named == [("Strange", 2, "one"), ("some.domain.Odd", 1, "three")], named)
+    expect([o["operator"] for o in report["refused_nodes"]] == ["Transpose"], report["refused_nodes"])
+    expect(report["unbound_dimensions"] == [{"name": "length", "input": "x"}], report["unbound_dimensions"])
+    expect(len(report["other_obstacles"]) == 1 and "no scalar output" in report["other_obstacles"][0], report["other_obstacles"])
+    expect(report["possible_losses"] == ["cross_entropy(y)", "mse(y)"], report["possible_losses"])
+    expect([f["file"] for f in report["missing_files"]] == ["far.data"], report["missing_files"])
+    expect(report["trained"]["parameters"] == 2 and not report["exact"], report["trained"])
+    expect("fit" not in report, "a model that cannot be compiled was laid out")
+    for words in ("Strange", "2 nodes, the first is 'one'", "some.domain.Odd", "--bind 'length=SIZE'", "far.data", "at most 2"):
+        expect(words in text, f"the report does not have `{words}`:\n{text}")
+
+
+def suggested_loss(session):
+    """What is suggested is what helps."""
+    path = session.folder() / "outputs.onnx"
+    path.write_bytes(model([node("MatMul", ["x", "w"], ["y"])], [value("x", FLOAT, ["N", 4])], [value("y", FLOAT, ["N", 3])],
+                           [weight("w", [4, 3], [0.1 * i for i in range(12)])]))
+    report, _ = check(session, path, *BATCH, code=1)
+    expect(report["possible_losses"], "no loss is suggested")
+    for loss in report["possible_losses"]:
+        check(session, path, *BATCH, "--loss", loss)
+
+
+def missing_weights(session):
+    """The graph compiles without them, so that sheaf init can make them; a run needs them."""
+    path = session.folder() / "far.onnx"
+    path.write_bytes(linear(weight_tensor=weight("w", [4, 3], location="far.data")))
+    report, text = check(session, path, *BATCH, code=1)
+    expect(report["missing_files"] == [{"file": "far.data", "parameters": 1, "bytes": 48, "exists": False}], report["missing_files"])
+    expect("fit" in report and "sheaf init" in text, "no memory, or no remedy")
+    path.with_name("far.data").write_bytes(bytes(40))
+    report, text = check(session, path, *BATCH, code=1)
+    expect(report["missing_files"][0]["exists"] and "shorter" in text, "a file that is too short is not named")
+    path.with_name("far.data").write_bytes(bytes(48))
+    check(session, path, *BATCH)
+
+
+def fixed_batch(session):
+    """Without --batch, the model's own; else one row a rank, which is said."""
+    path = session.folder() / "fixed.onnx"
+    path.write_bytes(linear(batch=5))
+    report, _ = check(session, path)
+    expect(report["fit"]["batch"] == 5 and not report["notes"], report["notes"])
+    path.write_bytes(linear())
+    report, _ = check(session, path)
+    expect(report["fit"]["batch"] == 1 and "--batch is not given" in report["notes"][0], report["notes"])
+
+
+def later_phases(session):
+    """What the phases after the import refuse: here a sum that mixes the ranks' rows."""
+    path = session.folder() / "mixing.onnx"
+    path.write_bytes(model([node("MatMul", ["x", "w"], ["h"]), node("CumSum", ["h", "axis"], ["c"]),
+                            node("SoftmaxCrossEntropyLoss", ["c", "labels"], ["loss"])],
+                           [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, [])],
+                           [weight("w", [4, 3], [0.1 * i for i in range(12)]), weight("axis", [], [0], INT64)]))
+    check(session, path, *BATCH)
+    report, _ = check(session, path, *BATCH, "--ranks", 2, code=1)
+    expect(len(report["other_obstacles"]) == 1 and "more than one rank" in report["other_obstacles"][0], report["other_obstacles"])
+
+
+def bad_input(session):
+    where = session.folder()
+    (where / "text.onnx").write_text("not a model at all")
+    (where / "half.onnx").write_bytes((MODELS / "mlp.onnx").read_bytes()[:5000])
+    for path in (where / "text.onnx", where / "half.onnx", where / "nowhere.onnx"):
+        report, _ = check(session, path, *BATCH, code=1)
+        expect(len(report["other_obstacles"]) == 1, report["other_obstacles"])
+    report, _ = check(session, MODELS / "ort-training-model.onnx", *BATCH, code=1)
+    expect("ONNX Runtime" in report["other_obstacles"][0], report["other_obstacles"])
+    report, _ = check(session, MODELS / "mlp.onnx", "--batch", 7, "--ranks", 2, code=1)
+    expect("does not divide" in report["other_obstacles"][0], report["other_obstacles"])
+    expect_short_error(session.call("sheaf", "check"), ["MODEL.onnx"], 2)
+    expect_short_error(session.call("sheaf", "check", MODELS / "mlp.onnx", "--batch", 0), ["--batch"], 2)
+    expect_short_error(session.call("sheaf", "check", MODELS / "mlp.onnx", "--profile", "nowhere.json"), ["nowhere.json"])

@@ -1,0 +1,235 @@
+"""The ONNX project's node tests through compiled plans: the outputs of each case are gradients of a training step.
+
+test/models/onnx_node_tests.py makes the steps and says how. Steps of one opset are put together into models of many cases,
+which are compiled and run as any other. Every case passes, or is named below with the reason.
+"""
+import array
+import json
+import lzma
+import math
+import re
+import struct
+
+from formats import read_safetensors, write_npy
+from harness import MODELS, Case, expect, expect_short_error
+from onnxwriter import FLOAT, INT64, linear, model, node, summed, value, weight
+
+CASES_PER_MODEL = 48
+# What must be covered: of the cases of these operators on f32, integers and booleans at least so many in a hundred pass.
+GOAL = 90
+WAVES = """
+Constant ConstantOfShape Shape Size Range Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor Trilu CumSum
+Reshape Flatten Squeeze Unsqueeze Identity Transpose Concat Split Slice Expand Add Sub Mul Div Neg Sum Mean Min Max Where Cast CastLike
+Pow Sqrt Reciprocal Exp Log Tanh Sigmoid Erf Relu Gelu MatMul Gemm ReduceSum ReduceMean ReduceMax Softmax LogSoftmax LayerNormalization
+SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss Gather Dropout Conv MaxPool GlobalAveragePool
+BatchNormalization AveragePool Attention RMSNormalization RotaryEmbedding Sin Cos Abs Clip Pad Tile Einsum HardSwish HardSigmoid Swish
+GatherElements GatherND ScatterND ScatterElements Floor Ceil Mod Sign Round ArgMax ArgMin IsNaN IsInf
+TopK OneHot NonZero GroupNormalization InstanceNormalization Resize Upsample ConvTranspose LeakyRelu Softplus Elu PRelu ReduceL1 ReduceL2
+ReduceMin ReduceProd ReduceLogSum ReduceLogSumExp ReduceSumSquare GlobalMaxPool If Loop Scan LSTM GRU RNN
+DepthToSpace SpaceToDepth LpNormalization LRN MeanVarianceNormalization LpPool GlobalLpPool Hardmax ReverseSequence
+Selu Celu Mish Softsign ThresholdedRelu Shrink EyeLike
+""".split()
+TYPES = {"float", "bool", "int8", "int16", "int32", "int64", "uint8"}
+UNKNOWN_TYPES = {"uint16", "uint32", "uint64"}  # no training graph has them
+
+# Operators that are not imported, and why.
+NOT_SUPPORTED = {
+    "ArgMax|ArgMin|ConvTranspose|Scatter|ScatterElements|ScatterND|TopK": "no operation of the training graph for it yet",
+    "BatchNormalization": "running statistics",
+    "Bernoulli|Multinomial|RandomNormal|RandomNormalLike|RandomUniform|RandomUniformLike": "random numbers other than dropout's",
+    "BitCast": "bits as another type",
+    "ConvInteger|DequantizeLinear|DynamicQuantizeLinear|MatMulInteger|QLinearConv|QLinearMatMul|QuantizeLinear":
+        "quantized arithmetic: it is for models that have been trained",
+    "DeformConv|MaxRoiPool|RoiAlign": "windows whose places are data",
+    "Det": "a determinant",
+    "ImageDecoder|RegexFullMatch|StringConcat|StringNormalizer|StringSplit|TfIdfVectorizer": "strings and files",
+    "LinearAttention": "a linear attention",
+    "MaxUnpool": "the indices of a pooling",
+    "NonMaxSuppression": "results whose number depends on data",
+}
+# Cases of imported operators.
+LEFT_OUT = {
+    "test_dropout_.*mask.*|test_training_dropout_.*mask": "the mask as an output",
+    "test_einsum_batch_matmul|test_einsum_inner_prod": "products of f64",
+    "test_maxpool_with_argmax_.*": "the indices of the maxima",
+    "test_training_dropout|test_training_dropout_default": "random numbers, which are not numpy's",
+}
+# The expected values are rounded by more than the runner's tolerance: 2e-7 where the result is zero.
+ROUNDED = {"test_dft_inverse.*": 1e-6}
+
+
+def cases(session):
+    for opset, number, names in batches():
+        yield Case(f"operators/opset-{opset}/{number}", lambda key=(opset, number): passes(session, key))
+    yield Case("operators/left-out", lambda: left_out(session))
+    yield Case("operators/coverage", lambda: coverage(session))
+    yield Case("operators/of-a-folder", lambda: of_a_folder(session))
+    yield Case("operators/constant-inputs", lambda: constant_inputs(session))
+
+
+_STORED = []
+
+
+def stored():
+    """({name: entry}, data)"""
+    if not _STORED:
+        raw = lzma.decompress((MODELS / "onnx-node-tests.xz").read_bytes())
+        length = struct.unpack("<Q", raw[:8])[0]
+        _STORED.extend([json.loads(raw[8:8 + length]), memoryview(raw)[8 + length:]])
+    return _STORED
+
+
+def not_supported(name, entry):
+    """Why a case is not tried, or None."""
+    if "reason" in entry:
+        return entry["reason"]
+    if unknown := UNKNOWN_TYPES & set(entry["types"]):
+        return "type " + ", ".join(sorted(unknown))
+    for pattern, why in LEFT_OUT.items():
+        if re.fullmatch(pattern, name):
+            return why
+    for pattern, why in NOT_SUPPORTED.items():
+        if any(re.fullmatch(pattern, op) for op in entry["ops"]):
+            return why
+    return None
+
+
+def batches():
+    """(opset, number, names) of each model."""
+    by_opset = {}
+    for name, entry in stored()[0].items():
+        if not not_supported(name, entry):
+            by_opset.setdefault(entry["opset"], []).append(name)
+    for opset, names in sorted(by_opset.items()):
+        for k in range(0, len(names), CASES_PER_MODEL):
+            yield opset, k // CASES_PER_MODEL, names[k:k + CASES_PER_MODEL]
+
+
+def attempt(session, names):
+    """The cases as one step: None and {case: what is wrong}, or the compiler's or the runtime's complaint."""
+    entries, data = stored()
+    folder = session.folder()
+    losses = [name.removeprefix("test_") + "/.total" for name in names]
+    graph = b"".join(bytes(data[slice(*entries[name]["graph"])]) for name in names)
+    (folder / "model.onnx").write_bytes(summed(graph, losses, entries[names[0]]["opset"]))
+    done = session.call("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--batch", 1, "--optimizer", "sgd:lr=1",
+                        "--on-nan", "skip", "--no-weight-hashes", timeout=600)
+    if done.code:
+        return done.err, {}
+    arguments = []
+    wanted = {i["name"] for i in session.inspect(folder / "plan")["inputs"]}
+    for number, (name, (kind, shape, begin, end)) in enumerate((n, i) for case in names for n, i in entries[case]["inputs"].items()):
+        if name in wanted:
+            write_npy(folder / f"{number}.npy", "<" + kind, shape, bytes(data[begin:end]))
+            arguments += ["--data", f"{name}={folder / f'{number}.npy'}"]
+    done = session.call("sheaf-run", folder / "plan", *arguments, "--steps", 1, "--dump-gradients", folder / "gradients", timeout=600)
+    if done.code:
+        return done.err, {}
+    found, wrong = read_safetensors(folder / "gradients"), {}
+    for name in names:
+        for parameter, span in entries[name]["results"].items():
+            expected = array.array("f")
+            expected.frombytes(bytes(data[slice(*span)]))
+            difference = differs(found[parameter].values, expected, *tolerance(name, entries[name])) if parameter in found else "it is not trained"
+            if difference:
+                wrong[name] = f"{parameter}: {difference}"
+    return None, wrong
+
+
+def tolerance(name, entry):
+    """Relative and absolute, as ONNX's own runner has them; 16-bit floats are not rounded in between."""
+    relative = 1e-2 if "bfloat16" in entry["types"] else 2e-3 if "float16" in entry["types"] else 1e-3
+    return relative, next((absolute for pattern, absolute in ROUNDED.items() if re.fullmatch(pattern, name)), 1e-7)
+
+
+def differs(actual, expected, relative, absolute):
+    if len(actual) != len(expected):
+        return f"{len(actual)} elements, not {len(expected)}"
+    for i, (a, e) in enumerate(zip(actual, expected)):
+        if not (a == e or (math.isnan(a) and math.isnan(e)) or abs(a - e) <= absolute + relative * abs(e)):
+            return f"element {i} is {a}, not {e}"
+    return None
+
+
+def outcomes(session, key):
+    """{case: what is wrong or ""} of a model; where it does not compile, of what the error does not name, or of its halves."""
+    def compute():
+        def several(names):
+            complaint, wrong = attempt(session, names)
+            if complaint is None:
+                return {name: wrong.get(name, "") for name in names}
+            if len(names) == 1:
+                return {names[0]: complaint.strip()}
+            if (named := re.search(r"error: (\w+)/", complaint)) and (name := "test_" + named[1]) in names:
+                return {name: complaint.strip()} | several([other for other in names if other != name])
+            half = len(names) // 2
+            return several(names[:half]) | several(names[half:])
+
+        return several(next(names for opset, number, names in batches() if (opset, number) == key))
+
+    return session.once(("operators", key), compute)
+
+
+def passes(session, key):
+    wrong = {name: text for name, text in outcomes(session, key).items() if text}
+    lines = (f"{name}: {text.splitlines()[0]}" for name, text in wrong.items())
+    expect(not wrong, f"{len(wrong)} cases fail:\n" + "\n".join(lines))
+
+
+def left_out(session):
+    """What is left out does not pass."""
+    entries = stored()[0]
+    passing = []
+    for name, entry in entries.items():
+        if "graph" not in entry or not not_supported(name, entry):
+            continue
+        complaint, wrong = attempt(session, [name])
+        if complaint is None and not wrong:
+            passing.append(name)
+    expect(not passing, f"take off the list: {passing}")
+
+
+def coverage(session):
+    """Of the operators in WAVES."""
+    entries, done = stored()[0], {}
+    for opset, number, _ in batches():
+        done |= outcomes(session, (opset, number))
+    counted = [name for name, entry in entries.items() if len(entry["ops"]) == 1 and entry["ops"][0] in WAVES and set(entry["types"]) <= TYPES
+               and entry.get("reason") not in ("size", "its results have no elements")]
+    passed = [name for name in counted if done.get(name) == ""]
+    share = 100 * len(passed) / len(counted)
+    summary = (f"{len(passed)} of {len(counted)} cases of {len(WAVES)} operators pass ({share:.1f} %); of all {len(entries)} cases "
+               f"{sum(text == '' for text in done.values())}")
+    expect(share >= GOAL, summary)
+    for name in counted:
+        if entries[name]["ops"][0] in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):
+            expect(name in passed, f"{name} does not pass")
+    return summary
+
+
+def of_a_folder(session):
+    folder = session.folder()
+    (folder / "deeper").mkdir()
+    (folder / "known.onnx").write_bytes(linear())
+    (folder / "deeper" / "unknown.onnx").write_bytes(linear("NoSuchOperator"))
+    (folder / "broken.onnx").write_bytes(b"no model")
+    out = session.succeed("sheaf", "operators", "--coverage", folder).out
+    expect("3 models: 1 have supported operators only, 1 cannot be read. 5 of 6 nodes are supported." in out, out)
+    expect("| ai.onnx.NoSuchOperator | 1 | 1 |" in out, out)
+    expect_short_error(session.call("sheaf", "operators", "--coverage", folder / "none"), ["none"])
+
+
+def constant_inputs(session):
+    folder = session.folder()
+    nodes = [node("Reshape", ["x", "shape"], ["rows"]), node("MatMul", ["rows", "w"], ["y"]), node("ReduceSum", ["y"], ["loss"], keepdims=0)]
+    (folder / "model.onnx").write_bytes(model(nodes, [value("x", FLOAT, ["N", 6]), value("shape", INT64, [2])], [value("loss", FLOAT, [])],
+                                              [weight("w", [3, 2], [1.0] * 6)]))
+    write_npy(folder / "shape.npy", "<i8", [2], struct.pack("<2q", -1, 3))
+    write_npy(folder / "x.npy", "<f4", [4, 6], struct.pack("<24f", *range(24)))
+    compiling = ("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--batch", 4, "--optimizer", "sgd:lr=1")
+    expect_short_error(session.call(*compiling), ["shape", "--const"])
+    session.succeed(*compiling, "--const", f"shape={folder / 'shape.npy'}")
+    session.succeed("sheaf-run", folder / "plan", "--data", f"x={folder / 'x.npy'}", "--steps", 1, "--dump-gradients", folder / "gradients")
+    sums = [sum(x for x in range(24) if x % 3 == column) for column in range(3)]
+    expect(list(read_safetensors(folder / "gradients")["w"].values) == [v for s in sums for v in (s, s)], "the gradient is not that of rows of 3")
+    expect_short_error(session.call(*compiling, "--const", "shape"), ["--const"], code=2)

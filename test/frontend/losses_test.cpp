@@ -1,0 +1,243 @@
+// The losses that --loss adds, against PyTorch's values and gradients (losses.json, by losses.py), on one rank and on
+// several that share the batch.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cctype>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "ir/Train/Evaluator.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/train/Passes.h"
+#include "runtime/base/Json.h"
+#include "test/frontend/ModelBuilder.h"
+
+using ::testing::HasSubstr;
+
+namespace sheaf::test {
+namespace {
+
+struct LossCase {
+  std::string loss;
+  std::vector<int64_t> shape;
+  bool merge = false;
+  std::vector<double> x, p, target, vector, gradient;
+  double value = 0;
+};
+
+std::vector<double> numbersOf(const json::Value* value) {
+  std::vector<double> numbers;
+  for (const json::Value& element : *value->array()) (void)element.number(numbers.emplace_back());
+  return numbers;
+}
+
+int64_t rows = 0;
+
+std::vector<LossCase> cases() {
+  std::ifstream stream(SHEAF_LOSSES);
+  std::stringstream text;
+  text << stream.rdbuf();
+  auto root = json::parse(text.str());
+  std::vector<LossCase> list;
+  if (!root.ok()) return list;
+  double count = 0;
+  (void)root->object()->find("rows")->number(count);
+  rows = int64_t(count);
+  for (const json::Value& entry : *root->object()->find("cases")->array()) {
+    const json::Object& object = *entry.object();
+    LossCase one;
+    one.loss = *object.find("loss")->string();
+    for (double size : numbersOf(object.find("shape"))) one.shape.push_back(int64_t(size));
+    one.merge = *object.find("merge")->boolean();
+    one.x = numbersOf(object.find("x")), one.p = numbersOf(object.find("p"));
+    one.target = numbersOf(object.find("target")), one.gradient = numbersOf(object.find("gradient"));
+    if (object.find("vector")) one.vector = numbersOf(object.find("vector"));
+    (void)object.find("value")->number(one.value);
+    list.push_back(one);
+  }
+  return list;
+}
+
+std::vector<float> floatsOf(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+// y = x * p, or that with its first two dimensions merged.
+ModelBuilder modelOf(const LossCase& c) {
+  ModelBuilder m;
+  Dims dims{"N"};
+  dims.insert(dims.end(), c.shape.begin(), c.shape.end());
+  m.input("x", dims).output("y", {});
+  m.graph().mutable_output(0)->mutable_type()->mutable_tensor_type()->clear_shape();
+  m.floats("p", c.shape, floatsOf(c.p));
+  m.node("Mul", {"x", "p"}, {c.merge ? "whole" : "y"});
+  if (c.merge) {
+    std::vector<int64_t> merged{-1};
+    merged.insert(merged.end(), c.shape.begin() + 1, c.shape.end());
+    m.integers("merged", {int64_t(merged.size())}, merged);
+    m.node("Reshape", {"whole", "merged"}, {"y"});
+  }
+  if (!c.vector.empty()) m.floats("v", {int64_t(c.vector.size())}, floatsOf(c.vector));
+  return m;
+}
+
+struct Share {
+  double loss = NAN;
+  std::vector<double> gradient;
+};
+
+// This rank's part of a tensor whose leading dimension is the batch.
+train::Tensor partOf(const std::vector<double>& whole, mlir::RankedTensorType type, int64_t rank) {
+  train::Tensor part = train::Tensor::zeros(type);
+  for (int64_t i = 0; i < part.size(); ++i) {
+    double value = whole.at(size_t(rank * part.size() + i));
+    if (part.isFloat())
+      part.f[size_t(i)] = value;
+    else
+      part.i[size_t(i)] = int64_t(value);
+  }
+  return part;
+}
+
+// The sum of all ranks' shares.
+Share onRanks(const LossCase& c, int64_t ranks) {
+  frontend::ImportOptions options = withBatch(rows, ranks);
+  options.loss = c.loss;
+  options.train = {"p"};
+  std::string file = ::testing::TempDir() + "/losses-vector.npy";
+  if (size_t at = options.loss.find("FILE"); at != std::string::npos) {
+    options.loss.replace(at, 4, file);
+    std::string header =
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(c.vector.size()) + ",), }";
+    header.resize(117, ' ');
+    std::vector<float> values = floatsOf(c.vector);
+    std::ofstream(file, std::ios::binary)
+        << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header << "\n"
+        << std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+  }
+  Imported m = import(modelOf(c), options);
+  if (!m.module) return {};
+  mlir::PassManager passes(m.context.get());
+  passes.addPass(train::createGlobalizeLoss());
+  passes.addPass(train::createDifferentiate());
+  if (mlir::failed(passes.run(*m.module))) return {};
+  auto step = m.module->lookupSymbol<mlir::func::FuncOp>("step");
+  auto typeOf = [&](unsigned i) { return mlir::cast<mlir::RankedTensorType>(step.getArgumentTypes()[i]); };
+  train::Tensor p = partOf(c.p, mlir::RankedTensorType::get(c.shape, mlir::Float32Type::get(m.context.get())), 0);
+
+  std::vector<Share> shares(ranks);
+  std::vector<const train::Tensor*> terms(ranks);
+  std::barrier<> barrier(ranks);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      train::EvaluatorOptions evaluation;
+      evaluation.globalSum = [&](train::Tensor& t) {
+        train::Tensor mine = t;
+        terms[rank] = &mine;
+        barrier.arrive_and_wait();
+        for (size_t k = 0; k < t.f.size(); ++k) {
+          t.f[k] = 0;
+          for (const train::Tensor* other : terms) t.f[k] += other->f[k];
+        }
+        barrier.arrive_and_wait();
+      };
+      auto result = train::evaluateFunction(step, {partOf(c.x, typeOf(0), rank), partOf(c.target, typeOf(1), rank)},
+                                            {{"p", p}}, evaluation);
+      if (mlir::succeeded(result)) shares[rank] = {result->loss->f[0], result->gradients.at("p").f};
+    });
+  for (std::thread& thread : threads) thread.join();
+  Share sum{0, std::vector<double>(c.gradient.size(), 0)};
+  for (const Share& share : shares) {
+    sum.loss += share.loss;
+    for (size_t k = 0; k < share.gradient.size(); ++k) sum.gradient[k] += share.gradient[k];
+  }
+  return sum;
+}
+
+// The evaluator computes in f64, but a constant of f32, such as a share of 1 / 5, is rounded.
+constexpr double kTolerance = 1e-7;
+
+class LossTest : public ::testing::TestWithParam<LossCase> {};
+
+TEST_P(LossTest, IsPyTorchs) {
+  const LossCase& c = GetParam();
+  for (int64_t ranks : {1, 2, 4}) {
+    Share actual = onRanks(c, ranks);
+    EXPECT_NEAR(actual.loss, c.value, kTolerance * (1 + std::abs(c.value))) << ranks << " ranks";
+    ASSERT_EQ(actual.gradient.size(), c.gradient.size()) << ranks << " ranks";
+    for (size_t k = 0; k < c.gradient.size(); ++k)
+      EXPECT_NEAR(actual.gradient[k], c.gradient[k], kTolerance * (1 + std::abs(c.gradient[k])))
+          << ranks << " ranks, element " << k;
+  }
+}
+
+std::string nameOf(const ::testing::TestParamInfo<LossCase>& info) {
+  std::string name = info.param.loss;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name + "_" + std::to_string(info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LossTest, ::testing::ValuesIn(cases()), nameOf);
+
+TEST(Losses, EveryKindHasACaseAndItsPlaceInTheDocumentation) {
+  std::ifstream stream(SHEAF_ONNX_PAGE);
+  std::stringstream page;
+  page << stream.rdbuf();
+  std::vector<LossCase> all = cases();
+  for (const frontend::SupportedLoss& loss : frontend::supportedLosses()) {
+    std::string kind = loss.syntax.substr(0, loss.syntax.find('('));
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const LossCase& c) {
+      return c.loss.rfind(kind + "(", 0) == 0;
+    })) << kind;
+    EXPECT_THAT(page.str(), HasSubstr("| `" + loss.syntax + "` | " + loss.text + " |")) << "docs/onnx.md";
+  }
+}
+
+std::string errorOf(const std::string& loss, bool labels = false) {
+  ModelBuilder m;
+  m.input("x", {"N", 4}).output("y", {"N", 4});
+  if (labels) {
+    m.input("labels", {"N", 4});
+    m.node("Add", {"x", "labels"}, {"z"});
+  } else {
+    m.node("Identity", {"x"}, {"z"});
+  }
+  m.floats("w", {4}, {1, 2, 3, 4}).set_name("w");
+  m.integers("i", {4}, {1, 2, 3, 4});
+  m.node("Mul", {"z", "w"}, {"y"});
+  frontend::ImportOptions options = withBatch(8);
+  options.loss = loss;
+  Imported imported = import(m, options);
+  return imported.errors.empty() ? "" : imported.errors[0];
+}
+
+TEST(Losses, Errors) {
+  EXPECT_EQ(errorOf("cross_entropy( y , label_smoothing=0.5 , target=answers )"), "");
+  EXPECT_THAT(errorOf("mae(y)"), HasSubstr("there is no loss 'mae'; take one of cross_entropy, mse, l1, smooth_l1"));
+  EXPECT_THAT(errorOf("mse(q)"), HasSubstr("'q' is not an output; the outputs are 'y' FLOAT[N,4]"));
+  EXPECT_THAT(errorOf("mse(y"), HasSubstr("is not an output"));
+  EXPECT_THAT(errorOf("mse(y, beta=1)"), HasSubstr("there is no 'beta'; it takes mse(OUTPUT) and target=NAME"));
+  EXPECT_THAT(errorOf("smooth_l1(y, beta=-1)"), HasSubstr("beta=-1 is not a number of at least 0"));
+  EXPECT_THAT(errorOf("smooth_l1(y, beta=nan)"), HasSubstr("beta=nan is not a number"));
+  EXPECT_THAT(errorOf("smooth_l1(y, beta)"), HasSubstr("beta has no value"));
+  EXPECT_THAT(errorOf("cross_entropy(y, label_smoothing=1.5)"), HasSubstr("is not a number from 0"));
+  EXPECT_THAT(errorOf("cross_entropy(y, ignore_index=1.5)"), HasSubstr("ignore_index=1.5 is not an integer"));
+  EXPECT_THAT(errorOf("cross_entropy(y, ignore_index=1, ignore_index=2)"), HasSubstr("is given twice"));
+  EXPECT_THAT(errorOf("kl_div(y, log_target=yes)"), HasSubstr("is not true or false"));
+  EXPECT_THAT(errorOf("cross_entropy(y, axis=0)"), HasSubstr("axis=0 is the batch"));
+  EXPECT_THAT(errorOf("cross_entropy(y, axis=2)"), HasSubstr("axis 2 is out of range"));
+  EXPECT_THAT(errorOf("cross_entropy(y, weight=nowhere)"),
+              HasSubstr("weight=nowhere: is neither an initializer of the model nor a file"));
+  EXPECT_THAT(errorOf("cross_entropy(y, weight=i)"), HasSubstr("must be a vector of 4 floating-point numbers"));
+  EXPECT_THAT(errorOf("mse(y, target=labels)", true), HasSubstr("already has a value named 'labels'"));
+}
+
+}  // namespace
+}  // namespace sheaf::test

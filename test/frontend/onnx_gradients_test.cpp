@@ -1,0 +1,246 @@
+// The gradients of ONNX's operators, with the attributes and optional inputs that ONNX's node tests name: the gradient
+// of every case with respect to its floating-point inputs against central differences, in f64. The cases are those of
+// test/models/onnx-node-tests.xz, a graph each; test/models/onnx_node_tests.py describes the file.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+
+#include "frontend/onnx/Import.h"
+#include "ir/Train/Evaluator.h"
+#include "ir/Train/TrainDialect.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+#include "onnx/onnx-ml.pb.h"
+#include "passes/train/Passes.h"
+#include "test/frontend/ModelBuilder.h"
+#include "test/frontend/Reference.h"
+
+namespace {
+
+using namespace sheaf;
+using namespace sheaf::test;
+using train::Tensor;
+
+// Cases whose gradient is not the derivative, and why.
+const std::vector<std::pair<const char*, const char*>> kExclusions = {
+    {"test_mod_.*", "a remainder has no gradient for its divisor"},
+    {"test_training_dropout.*", "a mask is drawn by numpy there"},
+};
+
+// A case is changed by a little, so that no two elements are equal and none is at a kink; by how much at most.
+constexpr double kJitter = 0.02;
+constexpr double kStep = 1e-5;
+
+constexpr int kFewest = 600;
+int compared = 0;  // cases
+
+struct Archive {
+  std::unique_ptr<llvm::MemoryBuffer> file;
+  llvm::json::Value header = nullptr;
+  llvm::StringRef data;
+
+  static const Archive& get() {
+    static const Archive* archive = [] {
+      auto* made = new Archive;
+      auto file = llvm::MemoryBuffer::getFile(SHEAF_NODE_TESTS, false, false);
+      if (!file) std::abort();
+      made->file = std::move(*file);
+      llvm::StringRef all = made->file->getBuffer();
+      uint64_t length = 0;
+      std::memcpy(&length, all.data(), 8);
+      auto parsed = llvm::json::parse(all.substr(8, length));
+      if (!parsed) std::abort();
+      made->header = std::move(*parsed);
+      made->data = all.drop_front(8 + length);
+      return made;
+    }();
+    return *archive;
+  }
+  llvm::StringRef span(const llvm::json::Array& where, size_t at = 0) const {
+    int64_t begin = *where[at].getAsInteger(), end = *where[at + 1].getAsInteger();
+    return data.substr(begin, end - begin);
+  }
+};
+
+const llvm::json::Object& entryOf(const std::string& name) {
+  return *Archive::get().header.getAsObject()->getObject(name);
+}
+
+std::string operatorOf(const llvm::json::Object& entry) {
+  const llvm::json::Array& ops = *entry.getArray("ops");
+  return ops.size() == 1 ? ops[0].getAsString()->str() : "Expanded";
+}
+
+std::map<std::string, std::vector<std::string>> casesByOperator() {
+  std::map<std::string, std::vector<std::string>> cases;
+  for (const auto& [key, value] : *Archive::get().header.getAsObject()) {
+    const llvm::json::Object& entry = *value.getAsObject();
+    if (!entry.get("graph")) continue;
+    bool floats = false;
+    for (const auto& [input, what] : *entry.getObject("inputs"))
+      floats |= *(*what.getAsArray())[0].getAsString() == "f4";
+    if (floats && operatorOf(entry) != "Expanded") cases[operatorOf(entry)].push_back(std::string(key.str()));
+  }
+  return cases;
+}
+
+// The model of a case with its floating-point inputs as parameters.
+void writeModel(const std::string& name, const std::string& path) {
+  const llvm::json::Object& entry = entryOf(name);
+  onnx::ModelProto model;
+  model.set_ir_version(9);
+  model.add_opset_import()->set_version(*entry.getInteger("opset"));
+  onnx::GraphProto& graph = *model.mutable_graph();
+  llvm::StringRef bytes = Archive::get().span(*entry.getArray("graph"));
+  ASSERT_TRUE(graph.ParseFromArray(bytes.data(), int(bytes.size())));
+  auto inputs = graph.input();
+  graph.clear_input();
+  for (const onnx::ValueInfoProto& input : inputs) {
+    const llvm::json::Array& what = *entry.getObject("inputs")->getArray(input.name());
+    if (*what[0].getAsString() != "f4") {
+      *graph.add_input() = input;
+      continue;
+    }
+    onnx::TensorProto& tensor = *graph.add_initializer();
+    tensor.set_name(input.name());
+    tensor.set_data_type(onnx::TensorProto::FLOAT);
+    for (const llvm::json::Value& size : *what[1].getAsArray()) tensor.add_dims(*size.getAsInteger());
+    tensor.set_raw_data(Archive::get().span(what, 2).str());
+  }
+  // A step needs an input.
+  onnx::ValueInfoProto& one = *graph.add_input();
+  one.set_name("one");
+  one.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+  one.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(1);
+  onnx::NodeProto& zero = *graph.add_node();
+  zero.set_op_type("Mul");
+  zero.add_input("one");
+  zero.add_input(name.substr(5) + "/.total");
+  zero.add_output("loss");
+  graph.add_output()->set_name("loss");
+  std::ofstream(path, std::ios::binary) << model.SerializeAsString();
+}
+
+class OnnxGradients : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { folder = testing::TempDir(); }
+
+  // "" if the gradients agree; else what differs. `tried`: whether there was a gradient to compare.
+  std::string check(const std::string& name, bool& tried) {
+    tried = false;
+    std::string path = folder + "/" + name + ".onnx";
+    writeModel(name, path);
+    Imported imported = import(path, withBatch(1));
+    if (!imported.module) return imported.errors.empty() ? "does not import" : "";  // counted by the other tests
+    mlir::ModuleOp module = *imported.module;
+    std::map<std::string, Tensor> at = readParameters(module, folder);
+    mlir::func::FuncOp step = *module.getOps<mlir::func::FuncOp>().begin();
+    std::vector<Tensor> arguments;
+    for (mlir::BlockArgument argument : step.getArguments()) {
+      auto attribute = step.getArgAttrOfType<mlir::StringAttr>(argument.getArgNumber(), "train.name");
+      arguments.push_back(Tensor::zeros(mlir::cast<mlir::RankedTensorType>(argument.getType())));
+      if (attribute.getValue() == "one") {
+        arguments.back().f[0] = 1;
+        continue;
+      }
+      const llvm::json::Array& what = *entryOf(name).getObject("inputs")->getArray(attribute.getValue());
+      llvm::StringRef bytes = Archive::get().span(what, 2);
+      for (size_t i = 0; i < arguments.back().i.size(); ++i)
+        std::memcpy(&arguments.back().i[i], bytes.data() + 8 * i, 8);
+    }
+    mlir::PassManager passes(module.getContext());
+    passes.addPass(train::createDifferentiate());
+    if (mlir::failed(passes.run(module))) return "cannot be differentiated";
+    auto evaluate = [&](const std::map<std::string, Tensor>& parameters) {
+      auto result = train::evaluateFunction(step, arguments, parameters);
+      return mlir::succeeded(result) ? *result : train::Evaluation();
+    };
+    // In one direction or the other: some functions have no value on one side of an element (acosh of less than 1).
+    std::map<std::string, Tensor> moved;
+    train::Evaluation found;
+    for (double sign : {1.0, -1.0}) {
+      std::mt19937 random(7);
+      std::uniform_real_distribution<double> some(0.5, 1);
+      moved = at;
+      for (auto& [parameter, tensor] : moved)
+        for (double& x : tensor.f)
+          x = parameter.find("/p.") != std::string::npos || !std::isfinite(x) ? some(random)
+                                                                              : x + sign * kJitter * some(random);
+      found = evaluate(moved);
+      if (found.loss && std::isfinite(found.loss->f[0])) break;
+    }
+    if (!found.loss || !std::isfinite(found.loss->f[0])) return "has no finite loss";
+    for (unsigned trial = 0; trial < 3; ++trial) {
+      std::mt19937 random(100 + trial);
+      std::uniform_real_distribution<double> uniform(-1, 1);
+      auto before = moved, after = moved;
+      double expected = 0, scale = 0;
+      for (auto& [parameter, tensor] : moved) {
+        if (parameter.find("/p.") != std::string::npos) continue;
+        auto gradient = found.gradients.find(parameter);
+        for (size_t i = 0; i < tensor.f.size(); ++i) {
+          double v = uniform(random), g = gradient == found.gradients.end() ? 0 : gradient->second.f[i];
+          before[parameter].f[i] -= kStep * v;
+          after[parameter].f[i] += kStep * v;
+          expected += g * v;
+          scale += std::fabs(g * v);
+        }
+      }
+      tried = true;
+      train::Evaluation high = evaluate(after), low = evaluate(before);
+      if (!high.loss || !low.loss) return "cannot be evaluated";
+      double numeric = (high.loss->f[0] - low.loss->f[0]) / (2 * kStep);
+      double tolerance =
+          1e-5 * std::fabs(expected) + 1e-6 * scale + 1e-9 * std::fabs(found.loss->f[0]) / kStep * 1e-5 + 1e-7;
+      if (!(std::fabs(numeric - expected) <= tolerance))
+        return "the derivative in a direction is " + std::to_string(numeric) + ", by the gradient " +
+               std::to_string(expected);
+    }
+    return "";
+  }
+
+  std::string folder;
+};
+
+TEST_P(OnnxGradients, AgreeWithDifferences) {
+  const auto cases = casesByOperator();
+  for (const std::string& name : cases.at(GetParam())) {
+    bool excluded = false, tried = false;
+    for (auto [pattern, why] : kExclusions) excluded |= std::regex_match(name, std::regex(pattern));
+    if (excluded) continue;
+    EXPECT_EQ(check(name, tried), "") << name;
+    compared += tried;
+  }
+}
+
+// An archive that nothing is compared of would pass.
+class Report : public testing::Environment {
+ public:
+  void TearDown() override {
+    std::cout << "gradients of " << compared << " cases compared\n";
+    const bool all = testing::UnitTest::GetInstance()->test_to_run_count() == int(casesByOperator().size());
+    if (all) {
+      EXPECT_GE(compared, kFewest);
+    }
+  }
+};
+const auto* report = testing::AddGlobalTestEnvironment(new Report);
+
+std::vector<std::string> operators() {
+  std::vector<std::string> names;
+  for (const auto& [name, cases] : casesByOperator()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, OnnxGradients, testing::ValuesIn(operators()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace

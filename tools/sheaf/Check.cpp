@@ -1,0 +1,218 @@
+// sheaf check: whether a model can be trained, with every obstacle at once.
+#include <cstdio>
+
+#include "ir/Plan/PlanProto.h"
+#include "passes/plan/Passes.h"
+#include "runtime/base/Text.h"
+#include "runtime/exec/Machine.h"
+#include "runtime/plan/StepWork.h"
+#include "runtime/plan/Summary.h"
+#include "tools/sheaf/Command.h"
+#include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Fit.h"
+
+namespace sheaf::tool {
+
+namespace {
+
+using frontend::Survey;
+
+struct CheckOptions : FitOptions {
+  CheckOptions() { import.ranks = 1; }
+};
+
+options::Table checkTable() {
+  using O = CheckOptions;
+  using Import = frontend::ImportOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf check",
+                       "Says whether a model can be trained: every obstacle at once, what would be trained, and what "
+                       "`sheaf fit` says.",
+                       {"sheaf check MODEL.onnx [options]"},
+                       Row::positional<&O::model>("MODEL.onnx"),
+                       {},
+                       "Exit status: 0 if the model can be trained, 1 if something keeps it from that. Only the graph "
+                       "is read, not the weights."};
+  table.sections = {
+      {"Job",
+       {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
+                                                 "Global batch: rows of a step, shared by the ranks.")
+            .defaultsTo("the model's, where it is fixed; else one row a rank"),
+        bindingRow<O>(), lossRow<O>(), optimizerRow<O>(),
+        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
+        Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
+                                               "Do not train the parameters whose names match; wins over --train."),
+        precisionRow<O>()}},
+      {"Machine",
+       {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
+        Row::bytes<&O::memory>("--memory", "Memory of a rank.").defaultsTo("this machine's"),
+        Row::text<&O::pipeline, &PipelineOptions::profile>(
+            "--profile", "NAME|FILE",
+            "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
+      {"Output", {Row::flag<&O::json>("--json", "Print JSON.")}}};
+  return table;
+}
+
+// The phases up to `train`, with what they report as obstacles.
+bool runTrainPhases(mlir::ModuleOp module, const CheckOptions& options, Survey& survey) {
+  mlir::ScopedDiagnosticHandler handler(module.getContext(), [&](mlir::Diagnostic& diagnostic) {
+    bool isError = diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error;
+    if (!isError && diagnostic.getSeverity() != mlir::DiagnosticSeverity::Warning) return;
+    (isError ? survey.obstacles : survey.notes).push_back(diagnostic.str());
+  });
+  module.getContext()->printOpOnDiagnostic(false);
+  mlir::PassManager passes(module.getContext());
+  addImportPasses(passes);
+  addTrainPasses(passes, options.pipeline);
+  passes.addPass(plan_ir::createStateFloor());
+  const bool done = mlir::succeeded(passes.run(module));
+  if (!done && survey.trainable()) survey.obstacles.push_back("the step cannot be differentiated");
+  return done;
+}
+
+uint64_t flopsOf(mlir::ModuleOp module) {
+  uint64_t flops = 0;
+  auto floor = module->getAttrOfType<mlir::DictionaryAttr>("train.floor");
+  if (mlir::FailureOr<plan::StepWork> work = plan_ir::stepWorkOf(module, floor); mlir::succeeded(work))
+    for (const plan::ProductFlops& products : work->products()) flops += products.flops();
+  return flops;
+}
+
+std::string nodesText(const Survey::Operator& one) {
+  return cat(one.count, one.count == 1 ? " node" : " nodes", ", ", one.count == 1 ? "" : "the first is ", "'", one.node,
+             "'");
+}
+
+json::Array operatorsJson(const std::vector<Survey::Operator>& operators) {
+  json::Array list;
+  for (const Survey::Operator& one : operators) {
+    json::Object object{{"operator", one.name}, {"nodes", one.count}, {"first", one.node}};
+    if (one.opset) object.set("opset", one.opset);
+    if (!one.why.empty()) object.set("why", one.why);
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+json::Value parametersJson(const Survey::Parameters& parameters) {
+  return json::Object{{"parameters", parameters.count}, {"elements", parameters.elements}, {"bytes", parameters.bytes}};
+}
+
+json::Object surveyJson(const CheckOptions& o, const Survey& survey) {
+  json::Array obstacles, unbound, losses, missing, notes;
+  for (const std::string& text : survey.obstacles) obstacles.push_back(text);
+  for (const auto& [name, input] : survey.unbound) unbound.push_back(json::Object{{"name", name}, {"input", input}});
+  for (const std::string& loss : survey.losses) losses.push_back(loss);
+  for (const Survey::File& file : survey.missing)
+    missing.push_back(json::Object{
+        {"file", file.name}, {"parameters", file.parameters}, {"bytes", file.needed}, {"exists", file.exists}});
+  for (const std::string& note : survey.notes) notes.push_back(note);
+  return {{"model", o.model},
+          {"nodes", survey.nodes},
+          {"opset", survey.opset},
+          {"trainable", survey.trainable() && survey.missing.empty()},
+          {"unsupported_operators", operatorsJson(survey.unsupported)},
+          {"refused_nodes", operatorsJson(survey.refused)},
+          {"unbound_dimensions", std::move(unbound)},
+          {"other_obstacles", std::move(obstacles)},
+          {"possible_losses", std::move(losses)},
+          {"missing_files", std::move(missing)},
+          {"notes", std::move(notes)},
+          {"trained", parametersJson(survey.trained)},
+          {"frozen", parametersJson(survey.frozen)},
+          {"exact", survey.exact}};
+}
+
+void printOperators(const char* title, const std::vector<Survey::Operator>& operators) {
+  if (operators.empty()) return;
+  std::printf("%s\n", title);
+  for (const Survey::Operator& one : operators) {
+    std::string name = one.opset ? cat(one.name, " (opset ", one.opset, ")") : one.name;
+    std::printf("  %-28s %s%s%s\n", name.c_str(), nodesText(one).c_str(), one.why.empty() ? "" : ": ", one.why.c_str());
+  }
+}
+
+void printParameters(const char* name, const Survey::Parameters& parameters, bool exact) {
+  std::printf("%s %s%lld parameter%s: %s elements, %s\n", name, exact ? "" : "at most ",
+              static_cast<long long>(parameters.count), parameters.count == 1 ? "" : "s",
+              countText(static_cast<uint64_t>(parameters.elements)).c_str(),
+              bytesText(static_cast<uint64_t>(parameters.bytes)).c_str());
+}
+
+void printSurvey(const CheckOptions& o, const Survey& survey) {
+  std::printf("%s: %s nodes, opset %lld\n\n", o.model.c_str(), countText(static_cast<uint64_t>(survey.nodes)).c_str(),
+              static_cast<long long>(survey.opset));
+  if (survey.trainable() && survey.missing.empty())
+    std::printf("It can be trained.\n");
+  else
+    std::printf("It cannot be trained as it is.\n");
+  printOperators("Operators that are not supported (`sheaf operators` prints those that are):", survey.unsupported);
+  printOperators("Nodes that are not supported as they are:", survey.refused);
+  if (!survey.unbound.empty()) std::printf("Dimensions without a size:\n");
+  for (const auto& [name, input] : survey.unbound)
+    std::printf("  %-28s of input '%s'; give --bind '%s=SIZE'\n", name.c_str(), input.c_str(), name.c_str());
+  if (!survey.obstacles.empty()) std::printf("Other obstacles:\n");
+  for (const std::string& text : survey.obstacles) std::printf("  %s\n", text.c_str());
+  if (!survey.losses.empty()) std::printf("What the loss could be:\n");
+  for (const std::string& loss : survey.losses) std::printf("  --loss '%s'\n", loss.c_str());
+  if (!survey.missing.empty())
+    std::printf("Weights that are missing; put them into the folder of the model, or make new ones by `sheaf init`:\n");
+  for (const Survey::File& file : survey.missing)
+    std::printf("  %-28s %lld parameters, %s%s\n", file.name.c_str(), static_cast<long long>(file.parameters),
+                bytesText(static_cast<uint64_t>(file.needed)).c_str(), file.exists ? "; the file is shorter" : "");
+  std::printf("\n");
+  printParameters("trained:", survey.trained, survey.exact);
+  printParameters("frozen: ", survey.frozen, survey.exact);
+  for (const std::string& note : survey.notes) std::printf("note:    %s\n", note.c_str());
+}
+
+int check(CheckOptions& o, const options::Given&) {
+  std::unique_ptr<mlir::MLIRContext> context = makeContext();
+  DiagnosticPrinter diagnostics(*context);
+  Survey survey;
+  o.import.optimizer = o.optimizer;
+  mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(*context, o.model, o.import, survey);
+  // The batch that the model has may be all there is.
+  if (module && o.import.batch == 0)
+    o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
+  if (o.memory == 0) o.memory = exec::machineMemory();
+  if (Status status = complete(o); !status.ok()) return fail(status.message());
+  if (module && !runTrainPhases(*module, o, survey)) module = {};
+  if (module) setTraining(*module, o);
+
+  std::optional<Fit> fit;
+  uint64_t flops = 0;
+  if (!o.json) printSurvey(o, survey);
+  if (module) {
+    flops = flopsOf(*module);
+    if (!o.json)
+      std::printf("a step:  %s in matrix products, of %lld rows on %lld rank%s\n\n",
+                  plan::flopsText(flops * static_cast<uint64_t>(o.import.ranks)).c_str(),
+                  static_cast<long long>(o.import.batch), static_cast<long long>(o.import.ranks),
+                  o.import.ranks == 1 ? "" : "s");
+    std::fflush(stdout);
+    // Notes have been printed: the phases would repeat them for every number of ranks that is tried.
+    mlir::ScopedDiagnosticHandler quiet(context.get(), [](mlir::Diagnostic& diagnostic) {
+      return mlir::success(diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error);
+    });
+    fit = layOutStages(*context, o, *module);
+    if (!fit) return kFailed;
+  }
+  if (o.json) {
+    json::Object object = surveyJson(o, survey);
+    if (module) object.set("flops", flops * static_cast<uint64_t>(o.import.ranks));
+    if (fit) object.set("fit", fitJson(o, *fit));
+    std::printf("%s\n", json::write(std::move(object), 2).c_str());
+  } else if (fit) {
+    printFit(o, *fit);
+  }
+  return module && survey.missing.empty() ? kDone : kFailed;
+}
+
+}  // namespace
+
+Command checkCommand() {
+  return command(checkTable(), check);
+}
+
+}  // namespace sheaf::tool

@@ -1,0 +1,49 @@
+// What a training step needs on a rank at each ZeRO stage: of `sheaf fit`, and of `sheaf check`.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "runtime/base/Json.h"
+#include "tools/sheaf/Trained.h"
+
+namespace sheaf::tool {
+
+struct FitOptions : TrainedOptions {
+  uint64_t memory = 0;
+  int64_t mostRanks = 0;  // that the profile can predict
+  bool json = false;
+  FitOptions() { import.ranks = 0; }
+};
+
+// A stage's plan, with or without recomputation.
+struct Layout {
+  uint64_t bytes = 0, stateBytes = 0;          // of the arena; of what is kept from step to step
+  uint64_t besides = 0;                        // libraries and exchanged sums
+  std::map<plan::BufferKind, uint64_t> kinds;  // largest at the same time
+  double seconds = 0, exposed = 0;
+  std::string text;
+  bool fits = false;
+  uint64_t needed() const { return bytes + besides; }
+};
+
+struct Stage {
+  int64_t stage = 0;
+  Layout plain, recomputed;
+  const Layout& best() const { return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed; }
+};
+
+struct Fit {
+  std::vector<Stage> stages;
+  int64_t fewest = 0;  // ranks on which stage 3 fits; 0: there is no such number
+};
+
+// Derives what follows from the options.
+Status complete(FitOptions& options);
+// Lays out every stage of a module that the phase `train` left. Nothing: an error has been printed.
+std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& options, mlir::ModuleOp trained);
+json::Value fitJson(const FitOptions& options, const Fit& fit);
+void printFit(const FitOptions& options, const Fit& fit);
+
+}  // namespace sheaf::tool
