@@ -34,7 +34,7 @@ void clearValues(onnx::TensorProto& tensor) {
 }
 
 // Dropout's third input and BatchNormalization's attribute are cleared. Before opset 14 BatchNormalization is in
-// training mode if it has more than one output; running statistics that somebody reads are then what they were.
+// training mode if it has more than one output; running statistics that a node reads are then what they were.
 void turnToEvaluation(Nodes& nodes, const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& outputs) {
   llvm::StringSet<> read;
   for (const onnx::NodeProto& node : nodes) forEachInput(node, [&](StringRef name) { read.insert(name); });
@@ -101,7 +101,7 @@ class Exporter {
     return success(status.ok());
   }
 
-  // The trained values of an initializer, in its own shape; nothing if it is no parameter of the plan.
+  // The trained values of an initializer, in its own shape; nothing if it is not a parameter of the plan.
   FailureOr<std::optional<std::string>> valuesOf(const ParameterRole& role, const onnx::TensorProto& tensor) {
     // Of a folded look-up of rows the parameter has other rows than the initializer.
     auto count = role.rows ? elementCount(role.shape)
@@ -169,7 +169,7 @@ class Exporter {
     return success();
   }
 
-  // Stores new values, or the original's, where the original had them: in the model, or beside it.
+  // Stores new values, or the original's, where the original had them: in the model or next to it.
   LogicalResult place(onnx::TensorProto& tensor, const onnx::TensorProto& original,
                       const std::optional<std::string>& bytes) {
     if (original.data_location() != onnx::TensorProto::EXTERNAL) {

@@ -154,6 +154,11 @@ LogicalResult Importer::chooseLoss() {
       request = std::move(*parsed);
       if (request) lossName = request->output, output = find(lossName);
     }
+    // Any value of the graph will do for a loss that is made here: a graph may give away a softmax alone.
+    const bool inner = request && llvm::any_of(nodes, [&](const onnx::NodeProto* node) {
+                         return llvm::is_contained(node->output(), lossName);
+                       });
+    if (inner) return success();
     if (!output)
       return error() << "--loss: '" << lossName << "' is not an output; the outputs are " << describe(outputs);
     if (!request && output->type().has_tensor_type() && !isFloatType(output->type().tensor_type().elem_type()))

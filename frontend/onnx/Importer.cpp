@@ -19,11 +19,11 @@ constexpr size_t kMaxCalls = 64;
 constexpr int64_t kMaxConstant = 1 << 20;
 
 constexpr llvm::ArrayRef<Operator> (*kTables[])() = {
-    constantOperators,   elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
-    productOperators,    normalizationOperators, lossOperators,      attentionOperators, controlOperators,
-    sequenceOperators,   einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
-    signalOperators,     reorderOperators,       selectionOperators, randomOperators,    transposedOperators,
-    modeOperators,       optimizerOperators,     microsoftOperators,
+    constantOperators, elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
+    productOperators,  normalizationOperators, lossOperators,      attentionOperators, controlOperators,
+    sequenceOperators, einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
+    signalOperators,   reorderOperators,       selectionOperators, randomOperators,    transposedOperators,
+    modeOperators,     optimizerOperators,     microsoftOperators,
 };
 
 bool isDefaultDomain(StringRef domain) {

@@ -25,7 +25,7 @@ Tensor randomNumbers(Emitter& e, ArrayRef<int64_t> shape, bool normal, uint64_t 
   return Constant::fromTensor(values);
 }
 
-// RandomNormal, RandomUniform and their forms that take the shape of a tensor; nothing if the node is none of them.
+// RandomNormal, RandomUniform and their forms that take the shape of a tensor; nothing if the node is not one of them.
 std::optional<LogicalResult> random(Node& n, uint32_t number) {
   StringRef op = n.proto.op_type();
   bool normal = op.consume_front("RandomNormal");

@@ -296,11 +296,33 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
   return std::optional(std::move(request));
 }
 
+namespace {
+
+// Whether a value is the result of a softmax, as one operator or written out.
+bool isSoftmax(const Tensor& x) {
+  Value v = x.value();
+  while (auto reshape = v ? v.getDefiningOp<train::ReshapeOp>() : train::ReshapeOp()) v = reshape.getOperand();
+  if (!v) return false;
+  if (v.getDefiningOp<train::SoftmaxOp>()) return true;
+  auto div = v.getDefiningOp<train::DivOp>();
+  return div && div.getLhs().getDefiningOp<train::ExpOp>();
+}
+
+}  // namespace
+
 Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows,
                  llvm::function_ref<Value(RankedTensorType)> addTarget) {
   Emitter& e = importer.emit;
   LossTerm term{importer, e, request, output, {}};
   if (!output.isFloat()) return e.error() << "is not of a floating-point type, so it has no gradient", Tensor();
+  if (request.kind->labels && isSoftmax(output)) {
+    std::string operand = "VALUE";
+    for (const onnx::NodeProto& node : importer.model.graph().node())
+      if (node.op_type() == "Softmax" && llvm::is_contained(node.output(), request.output)) operand = node.input(0);
+    return e.error() << "is a softmax already, and " << request.kind->name << " takes what goes into it: give --loss '"
+                     << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
+           Tensor();
+  }
   int64_t rank = output.rank(), least = request.kind->labels ? 2 : 1;
   if (rank < least)
     return e.error() << request.kind->name << " takes an output of at least " << least << " dimension"

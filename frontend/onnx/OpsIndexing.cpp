@@ -25,8 +25,9 @@ LogicalResult gather(Node& n) {
     emitWarning(n.emit.location()) << "PyTorch does not train row " << *row << " of '" << n.proto.input(0)
                                    << "' (padding_idx), but a graph cannot say so: here it is trained. That makes a "
                                       "difference where the loss depends on padding; mask it, or ignore its labels";
-  // Everything in its order, as in torch.as_strided of a contiguous tensor.
-  if (indices.constant() && !indices.isFloat() && indices.count() == data.dim(axis) &&
+  // Everything in its order, as in torch.as_strided of a contiguous tensor. Of a parameter it stays a look-up: that is
+  // how an embedding is recognised.
+  if (!n.importer.parameterOf(data) && indices.constant() && !indices.isFloat() && indices.count() == data.dim(axis) &&
       llvm::equal(indices.constant()->integers(), llvm::seq(data.dim(axis)))) {
     Shape shape(data.shape().take_front(axis));
     llvm::append_range(shape, indices.shape());

@@ -179,7 +179,8 @@ LogicalResult gatherGrad(Node& n) {
   Shape expected(ArrayRef<int64_t>(*shape).take_front(axis));
   llvm::append_range(expected, indices.shape());
   llvm::append_range(expected, ArrayRef<int64_t>(*shape).drop_front(axis + 1));
-  if (update.shape() != ArrayRef<int64_t>(expected)) return n.error() << "the gradient has not the shape of the gather";
+  if (update.shape() != ArrayRef<int64_t>(expected))
+    return n.error() << "the gradient does not have the shape of the gather";
   auto type = RankedTensorType::get(*shape, update.elementType());
   return n.set(0, Value(train::ScatterAddOp::create(e.ops(), e.location(), type, e.materialize(update),
                                                     e.materialize(indices), axis)));

@@ -23,7 +23,7 @@ struct Counter {
   std::function<Tensor(double rate, bool root)> correction;                         // 1 - rate^T, or its square root
 };
 
-// States of each variable: 1 or 2; 0 if it is no such operator.
+// States of each variable: 1 or 2; 0 if it is not such an operator.
 int optimizerStates(llvm::StringRef op);
 // The number of variables; 0 if the node has the wrong number of inputs or outputs.
 int optimizerVariables(const onnx::NodeProto& node);

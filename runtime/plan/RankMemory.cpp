@@ -25,8 +25,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPartMultiple = 64;
 
 // Channels between every two GPUs of a job: the fewest that any two take (src/graph/paths.cc, ncclTopoGetNchannels and
-// ncclTopoComputeP2pChannels, of 2.21 to 2.28 and with a NIC for each GPU). From 2.29 on there are up to 4 between nodes
-// if a NIC has 400 Gb/s. Every GPU is counted with buffers of its own, though those of other nodes share theirs
+// ncclTopoComputeP2pChannels, of 2.21 to 2.28 and with a NIC for each GPU). From 2.29 on there are up to 4 between
+// nodes if a NIC has 400 Gb/s. Every GPU is counted with buffers of its own, though those of other nodes share theirs
 // (src/transport/net.cc, sharedNetBuffersInit): with 4 channels the count is too small by some 100 MiB on two nodes of
 // eight GPUs, and too large from three nodes on.
 uint64_t channelsBetween(uint64_t ranks, bool severalNodes) {

@@ -46,7 +46,7 @@ TEST(Errors, Options) {
   EXPECT_THAT(with([](auto& o) { o.bind = {{"S", 3}}; }), HasSubstr("--bind S: no input has a dimension of that name"));
   EXPECT_THAT(with([](auto& o) { o.bind = {{"N", -1}}; }), HasSubstr("a dimension must be positive"));
   EXPECT_THAT(with([](auto& o) { o.loss = "y"; }), HasSubstr("'y' is not an output; the outputs are 'loss' FLOAT[]"));
-  EXPECT_THAT(with([](auto& o) { o.loss = "cross_entropy(y)"; }), HasSubstr("'y' is not an output"));
+  EXPECT_THAT(with([](auto& o) { o.loss = "cross_entropy(q)"; }), HasSubstr("'q' is not an output"));
   EXPECT_THAT(with([](auto& o) { o.train = {"v"}; }), HasSubstr("--train 'v' matches no parameter"));
   EXPECT_THAT(with([](auto& o) { o.freeze = {"("}; }), HasSubstr("'(' is not a regular expression"));
   EXPECT_THAT(with([](auto& o) { o.freeze = {"w"}; }), HasSubstr("nothing is trainable"));

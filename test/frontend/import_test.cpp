@@ -121,7 +121,8 @@ TEST(Import, WeightsAreNotRead) {
 TEST(Import, OperatorsAreListed) {
   auto list = frontend::supportedOperators();
   EXPECT_GT(list.size(), 100u);
-  EXPECT_TRUE(std::is_sorted(list.begin(), list.end(), [](auto& a, auto& b) { return a.name < b.name; }));
+  EXPECT_TRUE(std::is_sorted(list.begin(), list.end(),
+                             [](auto& a, auto& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); }));
 }
 
 }  // namespace

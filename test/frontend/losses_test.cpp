@@ -239,5 +239,34 @@ TEST(Losses, Errors) {
   EXPECT_THAT(errorOf("mse(y, target=labels)", true), HasSubstr("already has a value named 'labels'"));
 }
 
+// A graph may give away its softmax alone: then the loss is of the value before it.
+TEST(Losses, OfAValueBeforeASoftmax) {
+  for (bool written : {false, true}) {
+    ModelBuilder m;
+    m.input("x", {"N", 4}).output("p", {"N", 4});
+    m.floats("w", {4}, {1, 2, 3, 4});
+    m.node("Mul", {"x", "w"}, {"y"});
+    if (written) {
+      m.node("Exp", {"y"}, {"e"});
+      m.integers("axes", {1}, {1});
+      m.node("ReduceSum", {"e", "axes"}, {"s"});
+      m.node("Div", {"e", "s"}, {"p"});
+    } else {
+      m.node("Softmax", {"y"}, {"p"});
+    }
+    frontend::ImportOptions options = withBatch(8);
+    options.loss = "cross_entropy(p)";
+    Imported refused = import(m, options);
+    ASSERT_EQ(refused.errors.size(), 1u);
+    EXPECT_THAT(refused.errors[0], HasSubstr("is a softmax already"));
+    EXPECT_THAT(refused.errors[0], HasSubstr(written ? "cross_entropy(VALUE)" : "cross_entropy(y)"));
+    options.loss = "cross_entropy(y)";
+    Imported imported = import(m, options);
+    ASSERT_TRUE(imported.module);
+    EXPECT_EQ(imported.count("cross_entropy"), 1);
+    EXPECT_EQ(imported.count("softmax"), 0);
+  }
+}
+
 }  // namespace
 }  // namespace sheaf::test

@@ -432,7 +432,7 @@ TEST(Traps, ConstantsComputedFromSeveralParametersAreNamed) {
   setInteger(m.node("ReduceMean", {"z"}, {"loss"}), "keepdims", 0);
   Imported i = import(m, withBatch(4));
   ASSERT_EQ(i.warnings.size(), 1u);
-  EXPECT_THAT(i.warnings[0], HasSubstr("'m.a.weight' and 1 more are not trained there"));
+  EXPECT_THAT(i.warnings[0], HasSubstr("which are not trained: 'm.a.weight' in 'val_7'"));
 }
 
 }  // namespace

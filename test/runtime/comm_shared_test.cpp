@@ -191,6 +191,7 @@ TEST(SharedMemory, AFailureElsewhereEndsTheWaiting) {
   auto begin = comm::Clock::now();
   auto errors = errorsOf(kLimit, [](Communicator& communicator, TcpProcessGroup& group, std::byte* memory) {
     if (group.rank() == 0) return reduceOne(communicator, 0, 100, memory);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until process 0 no longer spins, but sleeps
     group.fail("no more");
     return Status();
   });

@@ -126,7 +126,7 @@ def bad_input(session):
     for path in (where / "text.onnx", where / "half.onnx", where / "nowhere.onnx"):
         report, _ = check(session, path, *BATCH, code=1)
         expect(len(report["other_obstacles"]) == 1, report["other_obstacles"])
-    report, _ = check(session, MODELS / "ort-training-model.onnx", *BATCH, code=1)
+    report, _ = check(session, MODELS / "artifacts" / "mlp" / "optimizer_model.onnx", *BATCH, code=1)
     expect("ONNX Runtime" in report["other_obstacles"][0], report["other_obstacles"])
     report, _ = check(session, MODELS / "mlp.onnx", "--batch", 7, "--ranks", 2, code=1)
     expect("does not divide" in report["other_obstacles"][0], report["other_obstacles"])

@@ -16,7 +16,7 @@ from onnxwriter import FLOAT, INT64, linear, model, node, summed, value, weight
 
 CASES_PER_MODEL = 48
 # What must be covered: of the cases of these operators on f32, integers and booleans at least so many in a hundred pass.
-GOAL = 90
+GOAL = 95
 WAVES = """
 Constant ConstantOfShape Shape Size Range Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor Trilu CumSum
 Reshape Flatten Squeeze Unsqueeze Identity Transpose Concat Split Slice Expand Add Sub Mul Div Neg Sum Mean Min Max Where Cast CastLike
@@ -34,9 +34,7 @@ UNKNOWN_TYPES = {"uint16", "uint32", "uint64"}  # no training graph has them
 
 # Operators that are not imported, and why.
 NOT_SUPPORTED = {
-    "ArgMax|ArgMin|ConvTranspose|Scatter|ScatterElements|ScatterND|TopK": "no operation of the training graph for it yet",
-    "BatchNormalization": "running statistics",
-    "Bernoulli|Multinomial|RandomNormal|RandomNormalLike|RandomUniform|RandomUniformLike": "random numbers other than dropout's",
+    "Bernoulli|Multinomial|RandomNormal|RandomNormalLike|RandomUniform|RandomUniformLike": "random numbers, which are not numpy's",
     "BitCast": "bits as another type",
     "ConvInteger|DequantizeLinear|DynamicQuantizeLinear|MatMulInteger|QLinearConv|QLinearMatMul|QuantizeLinear":
         "quantized arithmetic: it is for models that have been trained",
@@ -44,15 +42,13 @@ NOT_SUPPORTED = {
     "Det": "a determinant",
     "ImageDecoder|RegexFullMatch|StringConcat|StringNormalizer|StringSplit|TfIdfVectorizer": "strings and files",
     "LinearAttention": "a linear attention",
-    "MaxUnpool": "the indices of a pooling",
     "NonMaxSuppression": "results whose number depends on data",
 }
 # Cases of imported operators.
 LEFT_OUT = {
-    "test_dropout_.*mask.*|test_training_dropout_.*mask": "the mask as an output",
+    "test_convtranspose_3d": "three spatial dimensions",
     "test_einsum_batch_matmul|test_einsum_inner_prod": "products of f64",
-    "test_maxpool_with_argmax_.*": "the indices of the maxima",
-    "test_training_dropout|test_training_dropout_default": "random numbers, which are not numpy's",
+    "test_training_dropout(?!_zero_ratio).*": "random numbers, which are not numpy's",
 }
 # The expected values are rounded by more than the runner's tolerance: 2e-7 where the result is zero.
 ROUNDED = {"test_dft_inverse.*": 1e-6}
