@@ -70,6 +70,8 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     auto program = *candidate.module->getOps<plan_ir::ProgramOp>().begin();
     FailureOr<plan::Plan> plan = plan_ir::toProto(program, plan_ir::Kernels::kAny);
     if (failed(plan)) return failure();
+    // A plan that only evaluates is judged by a batch of its evaluation.
+    if (plan->body().empty()) plan->mutable_body()->Swap(plan->mutable_evaluation());
     schedule::PlanLoop loop = schedule::loopOf(*plan, machine);
     schedule::Timeline timeline = schedule::play(loop.loop);
     schedule::Bound bound = schedule::boundOf(loop.loop, schedule::dataDependences(*plan, loop));
@@ -150,6 +152,7 @@ class Chooser {
     FailureOr<plan::Plan> plan =
         plan_ir::toProto(*best_->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
     if (failed(plan)) return failure();
+    if (plan->body().empty()) plan->mutable_body()->Swap(plan->mutable_evaluation());
     schedule::PlanLoop loop = schedule::loopOf(*plan, machine_);
     std::vector<schedule::Dependence> data = schedule::dataDependences(*plan, loop);
     schedule::MemoryBound memory =

@@ -19,6 +19,20 @@ void addImportPasses(mlir::OpPassManager& passes) {
   passes.addPass(mlir::createCSEPass());
 }
 
+// What decides bits, of the step and of the evaluation alike.
+static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  if (options.gemmEpilogues) passes.addPass(train::createFuseGemmEpilogues());
+  passes.addPass(train::createDecompose());
+  passes.addPass(mlir::createCanonicalizerPass());
+  passes.addPass(mlir::createCSEPass());
+  // It fixes which ops become one kernel, and with the precision of what kernels store every bit of the result.
+  passes.addPass(train::createAssignFusions());
+  train::SetPrecisionOptions precision;
+  precision.precision = train::stringifyPrecision(options.precision).str();
+  precision.reducePrecision = train::stringifyPrecision(options.reducePrecision).str();
+  passes.addPass(train::createSetPrecision(precision));
+}
+
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
@@ -34,16 +48,15 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(mlir::createCSEPass());
   // Before composites are taken apart: the pieces of a split's gradient are recognised by their padding.
   passes.addPass(train::createMergePads());
-  if (options.gemmEpilogues) passes.addPass(train::createFuseGemmEpilogues());
-  passes.addPass(train::createDecompose());
+  addBitsPasses(passes, options);
+}
+
+void addEvaluationPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  passes.addPass(train::createWidenFloats());
+  passes.addPass(train::createGlobalizeLoss());
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());
-  // It fixes which ops become one kernel, and with the precision of what kernels store every bit of the result.
-  passes.addPass(train::createAssignFusions());
-  train::SetPrecisionOptions precision;
-  precision.precision = train::stringifyPrecision(options.precision).str();
-  precision.reducePrecision = train::stringifyPrecision(options.reducePrecision).str();
-  passes.addPass(train::createSetPrecision(precision));
+  addBitsPasses(passes, options);
 }
 
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {

@@ -36,6 +36,8 @@ struct PipelineOptions {
 void addImportPasses(mlir::OpPassManager& passes);
 // Loss, backward, optimizer; ends with everything decided that decides bits.
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options);
+// The same for a module whose @step is an evaluation: outputs and loss of a batch, without a backward pass.
+void addEvaluationPasses(mlir::OpPassManager& passes, const PipelineOptions& options);
 // Buckets, gathers, reductions, updates on shards.
 void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options);
 // Outlines the kernels.

@@ -1,4 +1,4 @@
-// The step function and attributes of the module that a pass works on.
+// The functions and attributes of the module that a pass works on.
 #pragma once
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -9,6 +9,19 @@ namespace sheaf::zero {
 // The step function of a module, or null.
 inline mlir::func::FuncOp stepOf(mlir::ModuleOp module) {
   return module.lookupSymbol<mlir::func::FuncOp>("step");
+}
+
+// The evaluation of a module, or null.
+inline mlir::func::FuncOp evaluationOf(mlir::ModuleOp module) {
+  return module.lookupSymbol<mlir::func::FuncOp>("evaluation");
+}
+
+// Those of the two that there are.
+inline llvm::SmallVector<mlir::func::FuncOp, 2> functionsOf(mlir::ModuleOp module) {
+  llvm::SmallVector<mlir::func::FuncOp, 2> functions;
+  for (mlir::func::FuncOp function : {stepOf(module), evaluationOf(module)})
+    if (function) functions.push_back(function);
+  return functions;
 }
 
 // An integer attribute of the module, or a default.

@@ -7,6 +7,7 @@
 #include "frontend/onnx/Surveyor.h"
 #include "frontend/onnx/TrainingInfo.h"
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/Outputs.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -58,14 +59,24 @@ void forEachInput(const onnx::NodeProto& node, llvm::function_ref<void(StringRef
     }
 }
 
+std::vector<std::string> Importer::outputs() const {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfoProto& output : model.graph().output())
+    if (!model.artifacts() || !model.artifacts()->outputs.contains(output.name())) names.push_back(output.name());
+  return names;
+}
+
 std::vector<std::string> Importer::results() const {
-  std::vector<std::string> names{lossName};
-  if (model.artifacts())
+  std::vector<std::string> names;
+  if (options.form != Form::kOutputs) names.push_back(lossName);
+  if (evaluates())
+    llvm::append_range(names, outputs());
+  else if (model.artifacts())
     for (const TrainingArtifacts::Gradient& gradient : model.artifacts()->gradients) names.push_back(gradient.value);
   return names;
 }
 
-void Importer::markNeeded(std::vector<std::string> outputs) {
+void Importer::markNeeded(const std::vector<std::string>& outputs) {
   llvm::StringMap<int> producer;
   for (auto [i, node] : llvm::enumerate(nodes))
     for (const std::string& name : node->output()) producer.try_emplace(name, int(i));
@@ -99,7 +110,7 @@ LogicalResult Importer::prepare() {
   for (const onnx::ValueInfoProto* input : inputs)
     if (!initializers.contains(input->name()) && names.insert(input->name()).second) dataInputs.push_back(input);
 
-  if (succeeded(chooseLoss()))
+  if (options.form == Form::kOutputs || succeeded(chooseLoss()))
     markNeeded(results());
   else if (surveyor)
     lossName.clear(), markNeeded(surveyor->outputs(*this));
@@ -209,6 +220,24 @@ LogicalResult Importer::bindConstant(const onnx::ValueInfoProto& input, const Kn
   return success();
 }
 
+bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
+  if (!evaluates()) return false;
+  auto first = [](const onnx::ValueInfoProto& value) -> const onnx::TensorShapeProto::Dimension* {
+    const auto& shape = value.type().tensor_type().shape();
+    return shape.dim_size() ? &shape.dim(0) : nullptr;
+  };
+  const auto* dim = first(input);
+  if (!dim) return true;
+  if (!dim->has_dim_value()) return false;
+  // The batch is what is symbolic; where nothing is, it is the first input's.
+  for (const onnx::ValueInfoProto* other : dataInputs)
+    if (const auto* batch = first(*other); batch && !batch->has_dim_value())
+      return rows == 0 || dim->dim_value() != rows;
+  for (const onnx::ValueInfoProto* other : dataInputs)
+    if (const auto* batch = first(*other)) return batch->dim_value() != dim->dim_value();
+  return true;
+}
+
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
   for (const KnownInput& known : options.constants) {
@@ -234,13 +263,17 @@ LogicalResult Importer::bindDimensions() {
 
   for (const onnx::ValueInfoProto* input : dataInputs) {
     if (!read.contains(input->name())) {
-      decide("input " + input->name() + ": not needed by the loss");
+      decide("input " + input->name() + ": not needed" + (evaluates() ? "" : " by the loss"));
       continue;
     }
     for (const auto& dim : input->type().tensor_type().shape().dim()) known.insert(dim.dim_param());
     if (succeeded(bindInput(*input))) continue;
     if (!surveyor) return failure();
     root.values[input->name()] = GraphValue{{}, std::nullopt, true};
+  }
+  if (evaluates() && !batch) {
+    batch = options.ranks;
+    if (failed(splitBatch())) return failure();
   }
   if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
@@ -259,14 +292,15 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
       isa_and_nonnull<IntegerType>(element) ? "; or give --const " + input.name() + "=FILE if it decides shapes" : "";
   if (!element || !tensor.has_shape())
     return error() << "input " << describe(input) << " has no shape or a type that is not supported";
-  if (tensor.shape().dim_size() == 0)
+  const bool isWhole = this->isWhole(input);
+  if (tensor.shape().dim_size() == 0 && !isWhole)
     return error() << "input '" << input.name() << "' is a scalar; data inputs have the batch as their first dimension"
                    << orConstant;
   Shape shape;
   for (auto [i, dim] : llvm::enumerate(tensor.shape().dim())) {
     if (dim.has_dim_value() && dim.dim_value() < 1)
       return error() << "input " << describe(input) << " has a dimension of " << dim.dim_value();
-    if (i == 0) {
+    if (i == 0 && !isWhole) {
       bool symbolic = !dim.has_dim_value();
       auto bound = symbolic && !dim.dim_param().empty() ? sizes.find(dim.dim_param()) : sizes.end();
       if (!batch && bound != sizes.end())
@@ -305,7 +339,11 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
                      << "' is not bound; give --bind '" << dim.dim_param() << "=SIZE'";
   }
   if (!elementCount(shape)) return error() << "input '" << input.name() << "' has too many elements";
-  addArgument(input.name(), RankedTensorType::get(shape, element));
+  Value argument = addArgument(input.name(), RankedTensorType::get(shape, element));
+  if (!isWhole) return success();
+  whole.insert(argument);
+  step.setArgAttr(step.getNumArguments() - 1, "train.whole", builder.getUnitAttr());
+  decide("input " + input.name() + ": the same for all rows");
   return success();
 }
 
@@ -331,6 +369,7 @@ FailureOr<Tensor> Importer::importLoss() {
       if (--uses[name] == 0) root.values.erase(name);
     });
   }
+  if (options.form == Form::kOutputs) return Tensor();
   // A survey that does not get to a loss.
   if (surveyor && (lossName.empty() || surveyor->isSevered())) return failure();
   emit.enter(model.location(), "output '" + lossName + "'");
@@ -360,6 +399,41 @@ FailureOr<Tensor> Importer::importLoss() {
                         << ")', or reduce it in the model";
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
+}
+
+LogicalResult Importer::finishEvaluation(const Tensor& loss) {
+  if (loss) train::LossOp::create(builder, model.location(), emit.materialize(loss));
+  for (const std::string& output : outputs()) {
+    emit.enter(model.location(), "output '" + output + "'");
+    if (output == lossName && !request) continue;
+    GraphValue* value = lookup(output, root, nullptr);
+    if (!value) return failure();
+    if (!value->tensor) {
+      decide("output " + output + ": a sequence, which is left out");
+      continue;
+    }
+    train::OutputOp::create(builder, emit.location(), "tensor", output, emit.materialize(value->tensor));
+  }
+  func::ReturnOp::create(builder, model.location());
+  Block& body = step.getBody().front();
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body)))
+    if (isOpTriviallyDead(&op)) op.erase();
+  llvm::StringSet<> read;
+  for (auto op : body.getOps<train::ReadOp>()) read.insert(op.getParameter());
+  for (auto parameter : llvm::make_early_inc_range(module->getOps<train::ParameterOp>())) {
+    parameter->removeDiscardableAttr("train.reason");
+    if (!read.contains(parameter.getSymName())) parameter.erase();
+  }
+  if (llvm::all_of(step.getArguments(), [](Value argument) { return argument.use_empty(); }))
+    return emit.error() << "the outputs depend on no input";
+  std::string name = "row_mask";
+  while (llvm::any_of(dataInputs, [&](const onnx::ValueInfoProto* input) { return input->name() == name; }) ||
+         (request && request->target == name))
+    name += "_";
+  auto attributes = builder.getDictionaryAttr({builder.getNamedAttr("train.name", builder.getStringAttr(name)),
+                                               builder.getNamedAttr("train.row_mask", builder.getUnitAttr())});
+  return step.insertArgument(step.getNumArguments(), RankedTensorType::get({rows}, builder.getF32Type()), attributes,
+                             model.location());
 }
 
 LogicalResult Importer::applyGradients() {
@@ -450,7 +524,9 @@ LogicalResult Importer::finish(const Tensor& loss) {
 }
 
 LogicalResult Importer::readTrainingForm() {
-  if (!model.proto().training_info_size() || !options.loss.empty() || !options.optimizer.empty()) return success();
+  if (!model.proto().training_info_size() || !options.loss.empty() || !options.optimizer.empty() ||
+      options.form == Form::kOutputs)
+    return success();
   auto form = TrainingForm::read(model);
   if (failed(form)) return failure();
   training = std::move(*form);
@@ -471,8 +547,8 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (failed(prepare()) || failed(bindDimensions())) return {};
   if (training && failed(runInitialization(*this))) return {};
   auto loss = importLoss();
-  if (failed(loss) || failed(finish(*loss))) return {};
-  if (training && failed(emitOptimizers(*this, *training, *module))) return {};
+  if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
+  if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
   (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.ranks));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));

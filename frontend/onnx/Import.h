@@ -12,6 +12,10 @@
 
 namespace sheaf::frontend {
 
+// What is made of the graph. kEvaluation: its outputs and the loss, with dropout off and running statistics; kOutputs:
+// the same without a loss.
+enum class Form { kTraining, kEvaluation, kOutputs };
+
 // An input whose values are known when the graph is compiled: integers that decide shapes.
 struct KnownInput {
   std::string name;
@@ -19,6 +23,7 @@ struct KnownInput {
 };
 
 struct ImportOptions {
+  Form form = Form::kTraining;
   int64_t ranks = 1;  // ranks that share the batch
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
@@ -40,6 +45,10 @@ struct ImportOptions {
 // attributes: `train.ranks` and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A
 // model with its own optimizer (training_info) also yields `train.optimizer` symbols, named by an attribute
 // `train.optimizer` of the parameters they update. On failure the result is null and one error has been emitted.
+//
+// In the forms kEvaluation and kOutputs @step has a `train.output` for each output of the graph, kEvaluation also the
+// loss. Inputs may have any rank: one of rank 0, or whose first dimension is fixed and not the batch's, is the same for
+// all rows (argument attribute `train.whole`). A last argument, `train.row_mask`, is 1 for each row that counts.
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(mlir::MLIRContext& context, llvm::StringRef path,
                                              const ImportOptions& options);
 

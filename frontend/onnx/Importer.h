@@ -174,6 +174,12 @@ class Importer {
   bool warnedDropout = false, warnedBatchNorm = false, warnedLocal = false;
   llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
+  bool evaluates() const { return options.form != Form::kTraining; }
+  // Whether the first dimension of a value is the batch, of which the rank has its rows.
+  bool hasRows(mlir::Value value) const {
+    auto argument = llvm::dyn_cast_or_null<mlir::BlockArgument>(value);
+    return argument && !whole.contains(argument);
+  }
 
  private:
   mlir::LogicalResult readTrainingForm();
@@ -184,8 +190,11 @@ class Importer {
   mlir::FailureOr<Tensor> importLoss();
   mlir::LogicalResult applyGradients();  // that the model itself computes
   mlir::LogicalResult finish(const Tensor& loss);
-  void markNeeded(std::vector<std::string> outputs);
-  std::vector<std::string> results() const;  // values of the graph that the step needs
+  mlir::LogicalResult finishEvaluation(const Tensor& loss);  // an absent one in the form kOutputs
+  void markNeeded(const std::vector<std::string>& outputs);
+  std::vector<std::string> results() const;               // values of the graph that the form needs
+  std::vector<std::string> outputs() const;               // of the graph, that an evaluation hands over
+  bool isWhole(const onnx::ValueInfoProto& input) const;  // the same for all rows
   mlir::LogicalResult bindInput(const onnx::ValueInfoProto& input);
   mlir::LogicalResult splitBatch();
   mlir::Value addArgument(llvm::StringRef name, mlir::RankedTensorType type);
@@ -210,6 +219,7 @@ class Importer {
   llvm::StringMap<const onnx::TensorProto*> initializers;
   llvm::StringMap<Tensor> initials;  // values that training_info's initialization gives
   std::vector<const onnx::ValueInfoProto*> dataInputs;
+  llvm::DenseSet<mlir::Value> whole;                      // arguments that are the same for all rows
   llvm::StringMap<const onnx::FunctionProto*> functions;  // by domain, name and overload
   llvm::SmallVector<const onnx::FunctionProto*> calls;    // being inlined
   llvm::StringMap<GraphValue> reads;                      // parameters read so far, and their views

@@ -31,6 +31,7 @@ std::optional<bool> statedTraining(Node& n) {
 
 Mode modeOf(Node& n) {
   Importer& importer = n.importer;
+  if (importer.evaluates()) return Mode::eval;
   if (importer.options.batchNorm != Mode::automatic) return importer.options.batchNorm;
   std::optional<bool> training = statedTraining(n);
   if (training == true) return Mode::sync;
@@ -156,6 +157,12 @@ LogicalResult setMask(Node& n, const Tensor& kept) {
   return n.set(1, n.opset < 10 ? n.emit.cast(kept, n.input(0).elementType()) : kept);
 }
 
+// A mask that keeps all of x, computed from x, so that it has its rows of the batch.
+Tensor allKept(Emitter& e, const Tensor& x) {
+  using Predicate = train::ComparePredicate;
+  return e.binary<train::OrOp>(e.compare(Predicate::eq, x, x), e.compare(Predicate::ne, x, x));
+}
+
 LogicalResult dropout(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
@@ -170,9 +177,9 @@ LogicalResult dropout(Node& n) {
   }
   if (!(ratio >= 0 && ratio < 1))
     return n.error() << "a ratio of " << ratio << " is out of range; it takes 0 to below 1";
-  if (ratio == 0 || !training) {
-    // By the specification nothing is dropped then, which is seldom what a training graph means.
-    if (ratio != 0 && !n.importer.warnedDropout) {
+  if (ratio == 0 || !training || n.importer.evaluates()) {
+    // By the specification nothing is dropped without training_mode, which is seldom what a training graph means.
+    if (ratio != 0 && !n.importer.evaluates() && !n.importer.warnedDropout) {
       emitWarning(e.location())
           << "dropout was exported in inference form (no training_mode): it drops nothing. Export the model in "
              "training "
@@ -180,7 +187,7 @@ LogicalResult dropout(Node& n) {
              "dynamo=False also training=torch.onnx.TrainingMode.TRAINING";
       n.importer.warnedDropout = true;
     }
-    if (n.uses(1) && failed(setMask(n, e.splat(e.ops().getI1Type(), x.shape(), 1)))) return failure();
+    if (n.uses(1) && failed(setMask(n, allKept(e, x)))) return failure();
     return n.set(0, x);
   }
   if (!x.isFloat()) return n.error() << "takes floating-point numbers";
@@ -191,11 +198,9 @@ LogicalResult dropout(Node& n) {
                                           e.ops().getI64IntegerAttr(node)));
   };
   if (n.uses(1)) {
-    // The same node draws the same mask. The ones are computed from x, so that they have its rows of the batch.
-    using Predicate = train::ComparePredicate;
-    Tensor always = e.binary<train::OrOp>(e.compare(Predicate::eq, x, x), e.compare(Predicate::ne, x, x));
-    Tensor ones = drop(e.cast(always, x.elementType()));
-    if (failed(setMask(n, e.compare(Predicate::gt, ones, e.splatLike(ones, 0))))) return failure();
+    // The same node draws the same mask.
+    Tensor ones = drop(e.cast(allKept(e, x), x.elementType()));
+    if (failed(setMask(n, e.compare(train::ComparePredicate::gt, ones, e.splatLike(ones, 0))))) return failure();
   }
   return n.set(0, drop(x));
 }

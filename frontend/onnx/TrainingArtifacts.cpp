@@ -63,10 +63,12 @@ class Adoption {
       if (name.consume_back(kAccumulated) && producer && isMicrosoft(*producer, "InPlaceAccumulatorV2") &&
           producer->input_size() > 1 && inputs.contains(name)) {
         result->gradients.push_back({name.str(), producer->input(1)});
+        result->outputs.insert(output.name());
         for (int i = 0; i < producer->input_size(); ++i)
           if (i != 1) left.insert(producer->input(i));
       } else if (yields && name.consume_back("_grad") && inputs.contains(name)) {
         result->gradients.push_back({name.str(), output.name()});
+        result->outputs.insert(output.name());
       }
     }
   }

@@ -22,6 +22,7 @@ struct TrainingArtifacts {
 
   std::string loss;
   std::vector<Gradient> gradients;
+  llvm::StringSet<> outputs;   // outputs of the graph that are gradients
   llvm::StringSet<> unstored;  // parameters without initial values: there is no checkpoint
   // Of optimizer_model.onnx in the model's folder, as --optimizer takes it; empty if there is none.
   std::string optimizer;

@@ -129,7 +129,10 @@ void Reader::declarations() {
                         int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
-  for (const plan::Input& i : plan.inputs()) InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()));
+  for (const plan::Input& i : plan.inputs())
+    InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask());
+  for (const plan::Output& o : plan.outputs())
+    OutputOp::create(builder, loc, o.name(), o.type(), list(o.shape()), int64_t(o.axis()), int64_t(o.blocks()));
   for (const plan::StepScalar& s : plan.scalars())
     ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()), s.group());
   for (const plan::KernelImage& i : plan.images()) {
@@ -205,7 +208,7 @@ void Reader::one(const plan::Instruction& from) {
       break;
     case plan::Instruction::kOutput:
       operands = {&from.output().source()};
-      instruction<WriteOutputOp>(from, operands, from.output().output());
+      instruction<WriteOutputOp>(from, operands, from.output().output(), int64_t(from.output().tensor()));
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;
@@ -237,6 +240,7 @@ OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
   section.operator()<PrologueOp>(plan.prologue());
   section.operator()<StepOp>(plan.body());
   section.operator()<EpilogueOp>(plan.epilogue());
+  if (plan.evaluation_size() > 0) section.operator()<EvaluationOp>(plan.evaluation());
   return module;
 }
 

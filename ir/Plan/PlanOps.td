@@ -12,7 +12,7 @@ def PlanDialect : Dialect {
   let name = "plan";
   let cppNamespace = "::sheaf::plan_ir";
   let description = [{
-    What every rank executes: buffers of one arena, streams, events, and three lists of instructions. The text is the
+    What every rank executes: buffers of one arena, streams, events, and lists of instructions. The text is the
     executable: `sheaf inspect --format text` prints it and `sheaf assemble` reads it back to the same bytes.
 
     An operand of an instruction is `ACCESS %buffer[OFFSET : BYTES]`, in bytes from the start of the buffer, with access
@@ -101,8 +101,16 @@ def Plan_ConstantOp : Plan_Op<"constant"> {
 
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
-  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape);
-  let assemblyFormat = "$name `` $type $shape attr-dict";
+  let description = [{ `whole`: the same for all rows and ranks. `row_mask`: 1 for each row that counts, else 0. }];
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, UnitAttr:$whole, UnitAttr:$row_mask);
+  let assemblyFormat = "$name `` $type $shape (`whole` $whole^)? (`row_mask` $row_mask^)? attr-dict";
+}
+
+def Plan_OutputOp : Plan_Op<"output"> {
+  let summary = "a tensor that the evaluation hands to the host";
+  let description = [{ Dimension `axis` of one rank's shape holds `blocks` times its rows; 0 blocks: it has no rows. }];
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, I64Attr:$axis, I64Attr:$blocks);
+  let assemblyFormat = "$name `` $type $shape `axis` $axis `blocks` $blocks attr-dict";
 }
 
 def Plan_ScalarOp : Plan_Op<"scalar"> {
@@ -148,6 +156,7 @@ class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminat
 def Plan_PrologueOp : Plan_Section<"prologue", "instructions before the first step">;
 def Plan_StepOp : Plan_Section<"body", "instructions of one step">;
 def Plan_EpilogueOp : Plan_Section<"epilogue", "instructions after the last step; then the host may touch all state">;
+def Plan_EvaluationOp : Plan_Section<"evaluation", "instructions of one batch of the evaluation, which changes no state">;
 
 // An instruction: its stream, where it comes from, and its operands.
 class Plan_Instruction<string mnemonic, dag more, string format> : Plan_Op<mnemonic> {
@@ -188,8 +197,9 @@ def Plan_ReadInputOp : Plan_Instruction<"read_input", (ins I64Attr:$input), "$in
 def Plan_ReadScalarsOp : Plan_Instruction<"read_scalars", (ins), ""> {
   let summary = "writes the step scalars, f32, in order";
 }
-def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins Plan_OutputKind:$output), "`` $output"> {
-  let summary = "hands a scalar (`loss` f32, `gradient_norm` f64) to the host";
+def Plan_WriteOutputOp : Plan_Instruction<"write_output", (ins Plan_OutputKind:$output, DefaultValuedAttr<I64Attr, "0">:$tensor),
+    "`` $output (`tensor` $tensor^)?"> {
+  let summary = "hands a scalar (`gradient_norm` f64, others f32) or `tensor` of the outputs to the host";
 }
 
 #endif

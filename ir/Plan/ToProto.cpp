@@ -114,6 +114,17 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_name(i.getName().str());
         out->set_type(i.getType());
         for (int64_t d : i.getShape()) out->add_shape(d);
+        out->set_whole(i.getWhole());
+        out->set_row_mask(i.getRowMask());
+        return success();
+      })
+      .Case([&](OutputOp o) {
+        plan::Output* out = plan.add_outputs();
+        out->set_name(o.getName().str());
+        out->set_type(o.getType());
+        for (int64_t d : o.getShape()) out->add_shape(d);
+        out->set_axis(o.getAxis());
+        out->set_blocks(o.getBlocks());
         return success();
       })
       .Case([&](ScalarOp s) {
@@ -169,6 +180,7 @@ LogicalResult Writer::declaration(Operation* op) {
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
       .Case([&](StepOp s) { return section(s.getBody(), plan.mutable_body()); })
       .Case([&](EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
+      .Case([&](EvaluationOp s) { return section(s.getBody(), plan.mutable_evaluation()); })
       .Default([](Operation* other) { return other->emitError("is not a declaration or an instruction of a plan"); });
 }
 
@@ -248,6 +260,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
       .Case([&](WriteOutputOp w) -> LogicalResult {
         if (failed(need(1))) return failure();
         out->mutable_output()->set_output(w.getOutput());
+        out->mutable_output()->set_tensor(w.getTensor());
         operand(operands[0], out->mutable_output()->mutable_source());
         return success();
       })

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/Outputs.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/DialectImplementation.h"
 
@@ -17,6 +18,8 @@ using namespace sheaf::train;
 #include "ir/Train/TrainAttrs.cpp.inc"
 #define GET_OP_CLASSES
 #include "ir/Train/TrainOps.cpp.inc"
+#define GET_OP_CLASSES
+#include "ir/Train/Outputs.cpp.inc"
 
 void TrainDialect::initialize() {
   addAttributes<
@@ -30,6 +33,10 @@ void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "ir/Train/BatchNorm.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "ir/Train/Outputs.cpp.inc"
       >();
 }
 

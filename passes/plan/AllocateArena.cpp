@@ -34,10 +34,8 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     // A life begins in the first body and ends there or in the second; one body more for what comes after it.
     Sequence sequence(program, 1);
     auto order = sequence.happensBefore();
-    int64_t bodyLength = sequence.secondBody - sequence.firstBody;
 
     llvm::DenseMap<Value, Lifetime> lifetimes;
-    llvm::DenseSet<Value> written;
     auto note = [&](Value buffer, size_t i) {
       Lifetime& life = lifetimes[buffer];
       life.first.resize(sequence.streams, -1);
@@ -46,17 +44,22 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       if (life.first[stream] < 0) life.first[stream] = i;
       life.last[stream] = i;
     };
-    llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
-    for (size_t i = sequence.firstBody; i < sequence.secondBody; ++i)
-      for (const Operand& operand : operandsOf(sequence.instructions[i])) {
-        if (operand.access != kRead) written.insert(operand.buffer);
-        if (written.contains(operand.buffer))
-          note(operand.buffer, i);
-        else
-          early[operand.buffer].push_back(i);
-      }
-    for (auto& [buffer, reads] : early)
-      for (size_t i : reads) note(buffer, i + bodyLength);
+    // Of a body or of a batch of the evaluation, and the next one.
+    auto noteRound = [&](size_t begin, size_t end) {
+      llvm::DenseSet<Value> written;
+      llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
+      for (size_t i = begin; i < end; ++i)
+        for (const Operand& operand : operandsOf(sequence.instructions[i])) {
+          if (operand.access != kRead) written.insert(operand.buffer);
+          if (written.contains(operand.buffer))
+            note(operand.buffer, i);
+          else
+            early[operand.buffer].push_back(i);
+        }
+      for (auto& [buffer, reads] : early)
+        for (size_t i : reads) note(buffer, i + (end - begin));
+    };
+    noteRound(sequence.firstBody, sequence.secondBody);
     // All of `a` before all of `b`; `shift` moves b into the next round.
     auto before = [&](const Lifetime& a, const Lifetime& b, int64_t shift) {
       for (int64_t last : a.last)
@@ -64,8 +67,9 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
           if (last >= 0 && first >= 0 && !order.ordered(last, first + shift)) return false;
       return true;
     };
+    int64_t roundLength = sequence.secondBody - sequence.firstBody;
     auto mayShare = [&](const Lifetime& a, const Lifetime& b) {
-      return (before(a, b, 0) && before(b, a, bodyLength)) || (before(b, a, 0) && before(a, b, bodyLength));
+      return (before(a, b, 0) && before(b, a, roundLength)) || (before(b, a, 0) && before(a, b, roundLength));
     };
 
     // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
@@ -84,32 +88,45 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       buffer.setOffset(offset);
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
     };
-    SmallVector<BufferOp> shared;
+    // The evaluation runs where nothing of the step is alive, so its buffers lie where the step's do.
+    llvm::DenseSet<Value> evaluated;
+    for (size_t i = sequence.firstEvaluation; i < sequence.secondEvaluation; ++i)
+      for (const Operand& operand : operandsOf(sequence.instructions[i]))
+        if (!lifetimes.contains(operand.buffer)) evaluated.insert(operand.buffer);
+    SmallVector<BufferOp> shared, ofEvaluation;
     for (BufferOp buffer : buffers)
-      if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
+      if (!buffer.getPersistent() && evaluated.contains(buffer.getResult()))
+        ofEvaluation.push_back(buffer);
+      else if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
         place(buffer, aligned(peak, buffer));
       else
         shared.push_back(buffer);
     const int64_t floor = peak;
-    llvm::stable_sort(shared, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
 
     struct Placed {
       int64_t begin, end;
       const Lifetime* life;
     };
-    SmallVector<Placed> placed;  // sorted by begin
-    for (BufferOp buffer : shared) {
-      const Lifetime& life = lifetimes[buffer.getResult()];
-      int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = aligned(floor, buffer);
-      for (const Placed& other : placed) {
-        if (other.begin >= at + size) break;
-        if (other.end > at && !mayShare(life, *other.life)) at = aligned(other.end, buffer);
+    auto placeAll = [&](SmallVector<BufferOp>& together) {
+      llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
+      SmallVector<Placed> placed;  // sorted by begin
+      for (BufferOp buffer : together) {
+        const Lifetime& life = lifetimes[buffer.getResult()];
+        int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = aligned(floor, buffer);
+        for (const Placed& other : placed) {
+          if (other.begin >= at + size) break;
+          if (other.end > at && !mayShare(life, *other.life)) at = aligned(other.end, buffer);
+        }
+        place(buffer, at);
+        Placed mine{at, at + size, &life};
+        placed.insert(
+            llvm::upper_bound(placed, mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), mine);
       }
-      place(buffer, at);
-      Placed mine{at, at + size, &life};
-      placed.insert(llvm::upper_bound(placed, mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                    mine);
-    }
+    };
+    placeAll(shared);
+    noteRound(sequence.firstEvaluation, sequence.secondEvaluation);
+    roundLength = sequence.secondEvaluation - sequence.firstEvaluation;
+    placeAll(ofEvaluation);
     program->setAttr("peak_bytes", builder.getI64IntegerAttr(peak));
   }
 };

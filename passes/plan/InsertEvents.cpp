@@ -94,7 +94,6 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
 
   static void insert(ProgramOp program, const Dependences& dependences) {
     OpBuilder builder(program.getContext());
-    auto epilogue = *program.getBody().front().getOps<EpilogueOp>().begin();
     int64_t event = 0;
     for (auto& [producer, consumers] : dependences) {
       builder.setInsertionPointAfter(producer);
@@ -103,12 +102,18 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
         if (consumer)
           builder.setInsertionPoint(consumer);
         else  // the host is the first stream's
-          builder.setInsertionPointToEnd(&epilogue.getBody().front());
+          builder.setInsertionPointToEnd(&lastBeforeHost(program, producer).front());
         WaitOp::create(builder, producer->getLoc(), event, consumer ? streamOf(consumer) : 0, labelOf(producer));
       }
       ++event;
     }
     program->setAttr("events", builder.getI64IntegerAttr(event));
+  }
+
+  // The epilogue, or the evaluation for what is done there.
+  static Region& lastBeforeHost(ProgramOp program, Operation* producer) {
+    if (auto evaluation = producer->getParentOfType<EvaluationOp>()) return evaluation.getBody();
+    return (*program.getBody().front().getOps<EpilogueOp>().begin()).getBody();
   }
 
   static bool writesPersistent(Operation* gather) {

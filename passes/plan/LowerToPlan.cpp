@@ -1,7 +1,9 @@
-// Turns the step into a plan: buffers, and three lists of instructions.
+// Turns the step and the evaluation into a plan: buffers, and lists of instructions.
+#include "ir/Train/Outputs.h"
 #include "passes/StepModule.h"
 #include "passes/plan/Lowering.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_LOWERTOPLAN
@@ -22,16 +24,21 @@ struct LowerToPlan : impl::LowerToPlanBase<LowerToPlan> {
 // Lowers one module; split from the pass so that its parts can share state.
 struct StepLowering : Lowering {
   using Lowering::Lowering;
-  llvm::StringMap<int64_t> files;
+  llvm::StringMap<int64_t> files, inputs;
+  llvm::DenseMap<Attribute, Value> constants;  // buffers by value: the evaluation reads those of the step
+  int64_t outputs = 0;
 
   LogicalResult run();
   void createProgram();
   void declareBuckets();
   void declareParameter(zero::BucketOp bucket, int64_t index, train::ParameterOp parameter, int64_t offset);
   int64_t file(StringRef path);
-  void declareInputs();
-  void analyzeUses();
+  void declareInputs(func::FuncOp function);
+  int64_t input(func::FuncOp function, unsigned argument);
+  void analyzeUses(Block& block);
   void constant(train::ConstantOp op);
+  LogicalResult lower(func::FuncOp function);
+  void output(train::OutputOp op);
 };
 
 void StepLowering::createProgram() {
@@ -43,7 +50,12 @@ void StepLowering::createProgram() {
   prologue = PrologueOp::create(tail, module.getLoc());
   body = StepOp::create(tail, module.getLoc());
   epilogue = EpilogueOp::create(tail, module.getLoc());
-  for (Region* region : {&prologue.getBody(), &body.getBody(), &epilogue.getBody()}) builder.createBlock(region);
+  SmallVector<Region*> sections{&prologue.getBody(), &body.getBody(), &epilogue.getBody()};
+  if (zero::evaluationOf(module)) {
+    evaluation = EvaluationOp::create(tail, module.getLoc());
+    sections.push_back(&evaluation.getBody());
+  }
+  for (Region* region : sections) builder.createBlock(region);
   head.setInsertionPoint(prologue);
   section.setInsertionPointToEnd(&body.getBody().front());
   program->setAttr("version", head.getI64IntegerAttr(plan::kPlanVersion));
@@ -87,10 +99,11 @@ void StepLowering::declareBuckets() {
   SymbolTable symbols(module);
   int64_t index = 0;
   llvm::DenseMap<StringRef, Type> gradientTypes;
-  for (Operation& op : step.getBody().front())
-    if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(op))
-      gradientTypes[op.getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()] =
-          cast<RankedTensorType>(op.getResult(0).getType()).getElementType();
+  for (func::FuncOp function : zero::functionsOf(module))
+    for (Operation& op : function.getBody().front())
+      if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(op))
+        gradientTypes[op.getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()] =
+            cast<RankedTensorType>(op.getResult(0).getType()).getElementType();
   for (auto bucket : module.getOps<zero::BucketOp>()) {
     BucketStorage& storage = buckets[bucket.getSymName()];
     storage.op = bucket;
@@ -133,19 +146,29 @@ void StepLowering::declareBuckets() {
   }
 }
 
-void StepLowering::declareInputs() {
-  for (auto [i, argument] : llvm::enumerate(step.getArguments())) {
-    auto type = cast<RankedTensorType>(argument.getType());
-    StringRef name = step.getArgAttrOfType<StringAttr>(i, "train.name").getValue();
-    InputOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape());
+// The step and the evaluation share inputs by name.
+int64_t StepLowering::input(func::FuncOp function, unsigned argument) {
+  StringRef name = function.getArgAttrOfType<StringAttr>(argument, "train.name").getValue();
+  auto [entry, fresh] = inputs.try_emplace(name, inputs.size());
+  auto type = cast<RankedTensorType>(function.getArgument(argument).getType());
+  if (fresh)
+    InputOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape(),
+                    bool(function.getArgAttr(argument, "train.whole")),
+                    bool(function.getArgAttr(argument, "train.row_mask")));
+  return entry->second;
+}
+
+void StepLowering::declareInputs(func::FuncOp function) {
+  for (auto [i, argument] : llvm::enumerate(function.getArguments())) {
+    StringRef name = function.getArgAttrOfType<StringAttr>(i, "train.name").getValue();
+    const int64_t index = input(function, i);
     locations[argument] = {buffer(name, plan::ACTIVATIONS, bytesOf(argument))};
-    instruction<ReadInputOp>(module.getLoc(), kComputeStream, name, {operand(argument, kWrite)}, int64_t(i));
+    instruction<ReadInputOp>(module.getLoc(), kComputeStream, name, {operand(argument, kWrite)}, index);
   }
 }
 
 // Positions of ops, and the last reader of every value, through the views that share its bytes.
-void StepLowering::analyzeUses() {
-  Block& block = step.getBody().front();
+void StepLowering::analyzeUses(Block& block) {
   for (auto [i, op] : llvm::enumerate(block)) position[&op] = i;
   auto note = [&](Value v) {
     int64_t last = -1;
@@ -161,27 +184,78 @@ void StepLowering::analyzeUses() {
 }
 
 void StepLowering::constant(train::ConstantOp op) {
-  Value store = buffer("constant", plan::CONSTANTS, bytesOf(op.getResult()), true);
+  Value& known = constants[op.getValue()];
+  if (known && evaluation && section.getInsertionBlock() == &evaluation.getBody().front()) {
+    locations[op.getResult()] = {known};
+    return;
+  }
+  Value store = known = buffer("constant", plan::CONSTANTS, bytesOf(op.getResult()), true);
   locations[op.getResult()] = {store};
   ConstantOp::create(head, op.getLoc(), store, ArrayRef<int64_t>(), op.getValue());
 }
 
+void StepLowering::output(train::OutputOp op) {
+  const auto kind = plan::valueOf<plan::OutputKind>(std::string_view(op.getKind()));
+  auto type = cast<RankedTensorType>(op.getValue().getType());
+  Operand value = operand(op.getValue(), kRead);
+  if (value.bytes != bytesOf(op.getValue())) {
+    // The host takes dense rows.
+    Location from = locate(op.getValue());
+    const int64_t width = widthOf(type.getElementType()), columns = from.rowBytes / width;
+    const int64_t rows = type.getNumElements() / columns;
+    Operand dense{buffer("output", plan::ACTIVATIONS, bytesOf(op.getValue())), 0, bytesOf(op.getValue()), 0, kWrite};
+    copy(op.getLoc(), value, dense, width, {rows, columns}, {from.rowStride / width, 1}, {columns, 1});
+    value = dense;
+    value.access = kRead;
+  }
+  int64_t tensor = 0;
+  if (*kind == plan::TENSOR) {
+    OutputOp::create(head, op.getLoc(), op.getName(), elementTypeOf(type.getElementType()), type.getShape(),
+                     int64_t(op.getAxis()), int64_t(op.getBlocks()));
+    tensor = outputs++;
+  }
+  instruction<WriteOutputOp>(op.getLoc(), kComputeStream, op.getName(), {value}, *kind, tensor);
+}
+
 LogicalResult StepLowering::run() {
   createProgram();
-  analyzeUses();
+  for (func::FuncOp function : zero::functionsOf(module)) analyzeUses(function.getBody().front());
   declareBuckets();
   scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
   normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
-  declareInputs();
+  if (step && failed(lower(step))) return failure();
+  auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
+  if (scalars.empty()) {
+    scalarOp.erase();
+  } else {
+    scalarOp.setBytes(scalars.size() * 4);
+    for (const StepScalar& scalar : scalars)
+      ScalarOp::create(head, module.getLoc(), scalar.kind, APFloat(scalar.value), scalar.group);
+    section.setInsertionPointToStart(&body.getBody().front());
+    instruction<ReadScalarsOp>(module.getLoc(), kComputeStream, "step scalars",
+                               {{scalarBuffer, 0, int64_t(scalars.size()) * 4, 0, kWrite}});
+  }
+  if (evaluation) {
+    section.setInsertionPointToEnd(&evaluation.getBody().front());
+    if (failed(lower(zero::evaluationOf(module)))) return failure();
+  }
+  for (auto buffer : llvm::make_early_inc_range(program.getBody().front().getOps<BufferOp>()))
+    if (buffer->use_empty()) buffer.erase();
+  return success();
+}
+
+// Appends a function's instructions to the current section.
+LogicalResult StepLowering::lower(func::FuncOp function) {
+  declareInputs(function);
 
   // The partial norms of all buckets lie side by side, each rank's in a row.
-  for (auto norm : step.getOps<zero::GradientNormOp>()) {
+  for (auto norm : function.getOps<zero::GradientNormOp>()) {
     int64_t count = norm.getPartials().size();
     Value partials = buffer("norm_partials", plan::ACTIVATIONS, ranks * count * 8);
     for (auto [i, partial] : llvm::enumerate(norm.getPartials()))
       locations[partial] = {partials, int64_t(i) * 8, ranks > 1 ? count * 8 : 0};
   }
-  for (Operation& op : llvm::make_early_inc_range(step.getBody().front())) {
+  for (Operation& op : llvm::make_early_inc_range(function.getBody().front())) {
     if (isa<func::ReturnOp>(op)) break;
     if (auto constantOp = dyn_cast<train::ConstantOp>(op)) {
       if (!constantOp->use_empty()) constant(constantOp);
@@ -195,34 +269,22 @@ LogicalResult StepLowering::run() {
         value.access = kRead;
       }
       instruction<WriteOutputOp>(op.getLoc(), ranks > 1 ? kCommunicationStream : kComputeStream, "loss", {value},
-                                 plan::LOSS);
+                                 plan::LOSS, int64_t(0));
+    } else if (auto result = dyn_cast<train::OutputOp>(op)) {
+      output(result);
     } else if (op.getDialect()->getNamespace() == "zero") {
       if (failed(lowerZero(&op))) return failure();
     } else if (failed(lowerOp(&op))) {
       return failure();
     }
   }
-  auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
-  if (scalars.empty()) {
-    scalarOp.erase();
-  } else {
-    scalarOp.setBytes(scalars.size() * 4);
-    for (const StepScalar& scalar : scalars)
-      ScalarOp::create(head, module.getLoc(), scalar.kind, APFloat(scalar.value), scalar.group);
-    section.setInsertionPointToStart(&body.getBody().front());
-    instruction<ReadScalarsOp>(module.getLoc(), kComputeStream, "step scalars",
-                               {{scalarBuffer, 0, int64_t(scalars.size()) * 4, 0, kWrite}});
-  }
-  for (auto buffer : llvm::make_early_inc_range(program.getBody().front().getOps<BufferOp>()))
-    if (buffer->use_empty()) buffer.erase();
   return success();
 }
 
 void LowerToPlan::runOnOperation() {
   ModuleOp module = getOperation();
-  auto step = module.lookupSymbol<func::FuncOp>("step");
-  if (!step) return;
-  StepLowering lowering(module, step);
+  if (zero::functionsOf(module).empty()) return;
+  StepLowering lowering(module, zero::stepOf(module));
   lowering.ranks = zero::ranksOf(module);
   lowering.stage = zero::effectiveStage(module);
   lowering.maxThreads = maxThreads;

@@ -197,7 +197,7 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   }
   call(op.getLoc(), plan::GradientNormCall{.ranks = ranks, .buckets = count, .clip = op.getClip()}, operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
-                             plan::GRADIENT_NORM);
+                             plan::GRADIENT_NORM, int64_t(0));
 }
 
 LogicalResult Lowering::lowerZero(Operation* op) {

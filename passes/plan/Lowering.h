@@ -43,7 +43,7 @@ struct BucketStorage {
 
 struct Lowering {
   mlir::ModuleOp module;
-  mlir::func::FuncOp step;
+  mlir::func::FuncOp step;        // null: the module only evaluates
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
   int64_t ranks = 1, stage = 0, maxThreads = 8;
   bool cpu = true, gpu = false;  // what the plan is for
@@ -60,6 +60,7 @@ struct Lowering {
   PrologueOp prologue;
   StepOp body;
   EpilogueOp epilogue;
+  EvaluationOp evaluation;  // null: there is none
 
   explicit Lowering(mlir::ModuleOp module, mlir::func::FuncOp step)
       : module(module), step(step), head(module.getContext()), section(module.getContext()) {}

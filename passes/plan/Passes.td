@@ -40,7 +40,7 @@ def Schedule : PlanPass<"schedule"> {
   let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";
   let description = [{
     The order that takes the least time in the steady state, by the costs of a hardware profile, and among those the one
-    that keeps the fewest bytes alive. It respects every dependence of the bytes accessed, so it changes no bit. Gathers
+    that keeps the fewest bytes alive. The evaluation is ordered in the same way, as a loop of batches. It respects every dependence of the bytes accessed, so it changes no bit. Gathers
     that the next step needs first may stand at the end of the body; then they stand in the prologue as well.
   }];
   let options = [
@@ -69,7 +69,8 @@ def AllocateArena : PlanPass<"allocate-arena"> {
   let summary = "gives every buffer its offset";
   let description = [{
     Two buffers share bytes only if every access to one happens before every access to the other, in this step and into
-    the next. Largest first, at the lowest offset that is free.
+    the next. Largest first, at the lowest offset that is free. The evaluation's buffers are laid out by themselves, over
+    the step's: the two never run together.
   }];
 }
 

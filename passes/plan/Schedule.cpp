@@ -35,23 +35,37 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
     if (failed(plan)) return failure();
     Expected<profile::Profile> scaled = profile.withRanks(plan->ranks());
     if (!scaled.ok()) return program.emitError(scaled.status().message());
-    schedule::StepModel model = schedule::modelOf(*plan, *scaled);
+    Sequence sequence(program);
+    OpBuilder prologue = OpBuilder::atBlockEnd(&sequence.prologueOp.getBody().front());
+    orderRound(*plan, *scaled, sequence.stepOp.getBody().front(),
+               [&](Operation* carried) { prologue.clone(*carried); });
+    if (!sequence.evaluationOp) return success();
+    // A batch may be the last one: what the next one needs first stands at its own beginning.
+    *plan->mutable_body() = plan->evaluation();
+    Block& evaluation = sequence.evaluationOp.getBody().front();
+    SmallVector<Operation*> first;
+    orderRound(*plan, *scaled, evaluation, [&](Operation* carried) { first.push_back(carried); });
+    for (Operation* op : llvm::reverse(first)) op->moveBefore(&evaluation, evaluation.begin());
+    return success();
+  }
+
+  // Orders the block of the instructions that are the plan's body; those that are carried into the next round are
+  // handed over in their order.
+  void orderRound(const plan::Plan& plan, const profile::Profile& profile, Block& block,
+                  llvm::function_ref<void(Operation*)> carry) {
+    if (block.empty()) return;
+    schedule::StepModel model = schedule::modelOf(plan, profile);
     schedule::SchedulerOptions options;
     options.memoryLimit = memoryLimit;
     options.prefetch = prefetch;
     schedule::Scheduled scheduled = schedule::schedule(model, options);
-
-    Sequence sequence(program);
     SmallVector<Operation*> ops;
-    for (Operation& op : sequence.stepOp.getBody().front()) ops.push_back(&op);
-    Block& body = sequence.stepOp.getBody().front();
-    OpBuilder prologue = OpBuilder::atBlockEnd(&sequence.prologueOp.getBody().front());
+    for (Operation& op : block) ops.push_back(&op);
     for (uint32_t node : scheduled.order.nodes) {
       Operation* op = ops[model.nodes[node].instruction];
-      op->moveBefore(&body, body.end());
-      if (scheduled.order.carried[node]) prologue.clone(*op);
+      op->moveBefore(&block, block.end());
+      if (scheduled.order.carried[node]) carry(op);
     }
-    return success();
   }
 };
 

@@ -12,6 +12,7 @@ Sequence::Sequence(ProgramOp program, int more) {
     if (auto section = dyn_cast<PrologueOp>(op)) prologueOp = section;
     if (auto section = dyn_cast<StepOp>(op)) stepOp = section;
     if (auto section = dyn_cast<EpilogueOp>(op)) epilogueOp = section;
+    if (auto section = dyn_cast<EvaluationOp>(op)) evaluationOp = section;
   }
   auto append = [&](Region& section) {
     for (Operation& op : section.front()) {
@@ -28,7 +29,8 @@ Sequence::Sequence(ProgramOp program, int more) {
   };
   constexpr auto kBodies = std::count(std::begin(plan::kUnrolled), std::end(plan::kUnrolled), plan::Part::kBody);
   std::ptrdiff_t bodies = 0;
-  for (plan::Part part : plan::kUnrolled) switch (part) {
+  auto appendPart = [&](plan::Part part) {
+    switch (part) {
       case plan::Part::kPrologue:
         append(prologueOp.getBody());
         break;
@@ -46,7 +48,16 @@ Sequence::Sequence(ProgramOp program, int more) {
         instructions.push_back(nullptr);
         issued.push_back({0, plan::IssuedInstruction::kHost, 0});
         break;
+      case plan::Part::kEvaluation:
+        firstEvaluation = secondEvaluation;
+        secondEvaluation = instructions.size();
+        append(evaluationOp.getBody());
+        break;
     }
+  };
+  for (plan::Part part : plan::kUnrolled) appendPart(part);
+  if (evaluationOp)
+    for (plan::Part part : plan::kUnrolledEvaluation) appendPart(part);
 }
 
 }  // namespace sheaf::plan_ir

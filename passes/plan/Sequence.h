@@ -1,4 +1,5 @@
-// A plan as the loop it is, unrolled in issue order (plan::kUnrolled), for analyses of what precedes what.
+// A plan as the loop it is, unrolled in issue order (plan::kUnrolled, plan::kUnrolledEvaluation), for analyses of what
+// precedes what.
 #pragma once
 
 #include "ir/Plan/PlanDialect.h"
@@ -15,11 +16,13 @@ struct Sequence {
 
   std::vector<mlir::Operation*> instructions;  // null: the host
   std::vector<plan::IssuedInstruction> issued;
-  size_t firstBody = 0, secondBody = 0;  // where the two bodies of the steady state begin
+  size_t firstBody = 0, secondBody = 0;              // where the two bodies of the steady state begin
+  size_t firstEvaluation = 0, secondEvaluation = 0;  // and the two batches of the evaluation, if there is one
   uint32_t streams = 1, events = 0;
   PrologueOp prologueOp;
   StepOp stepOp;
   EpilogueOp epilogueOp;
+  EvaluationOp evaluationOp;  // null: there is none
 };
 
 }  // namespace sheaf::plan_ir

@@ -3,11 +3,18 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one: equal on all ranks, this rank's rows of it, or this rank's term of a sum. Sums over
 // the batch make terms, linear ops keep terms, and any other op that needs the global value gets train.global_sum.
+//
+// In the evaluation rows may only fill up the last batch: wherever the batch is summed over, a mask leaves them out, so
+// that loss and counts are those of the rows that count.
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Evaluator.h"
+#include "ir/Train/Outputs.h"
+#include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/train/AddAccuracy.h"
 #include "passes/train/Passes.h"
+#include "passes/train/RowMask.h"
 
 namespace sheaf::train {
 #define GEN_PASS_DEF_GLOBALIZELOSS
@@ -64,13 +71,14 @@ int64_t product(ArrayRef<int64_t> sizes) {
 
 class Globalizer {
  public:
-  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()) {}
+  Globalizer(func::FuncOp step, int64_t ranks) : step(step), ranks(ranks), builder(step.getContext()), mask(step) {}
 
   LogicalResult run() {
     Block& body = step.getBody().front();
     for (BlockArgument argument : body.getArguments())
       if (auto type = dyn_cast<RankedTensorType>(argument.getType());
-          type && type.getRank() > 0 && type.getDimSize(0) > 0)
+          type && type.getRank() > 0 && type.getDimSize(0) > 0 &&
+          !step.getArgAttr(argument.getArgNumber(), "train.whole"))
         states[argument] = State::split({0}, type.getDimSize(0));
     findLeading(body);
     for (Operation& op : llvm::make_early_inc_range(body)) {
@@ -86,6 +94,8 @@ class Globalizer {
         reduce.replaceAllUsesWith(reduce.getOperand());
         reduce.erase();
       }
+    if (mask)
+      for (LossOp loss : llvm::make_early_inc_range(body.getOps<LossOp>())) mask.weigh(loss);
     return success();
   }
 
@@ -93,6 +103,7 @@ class Globalizer {
   func::FuncOp step;
   int64_t ranks;
   OpBuilder builder;
+  RowMask mask;  // of the evaluation
   DenseMap<Value, State> states;
   DenseMap<Value, Value> sums;  // train.global_sum of a partial value
   DenseSet<Value> leading;      // whose batch, if they have one, is their first dimension
@@ -153,6 +164,8 @@ class Globalizer {
   FailureOr<State> visitGatherElements(GatherElementsOp op);
   FailureOr<State> visitScatter(ScatterOp op);
   FailureOr<State> visitLoss(LossOp op);
+  FailureOr<State> visitOutput(OutputOp op);
+  void maskOperand(OpOperand& operand);
   FailureOr<State> visitUpdate(UpdateOp op);
   FailureOr<State> visitBatchNorm(BatchNormOp op);
   FailureOr<State> visitAdditive(Operation* op);
@@ -212,6 +225,7 @@ class Globalizer {
 FailureOr<State> Globalizer::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, FailureOr<State>>(op)
       .Case<LossOp>([&](auto o) { return visitLoss(o); })
+      .Case<OutputOp>([&](auto o) { return visitOutput(o); })
       .Case<UpdateOp>([&](auto o) { return visitUpdate(o); })
       .Case<BatchNormOp>([&](auto o) { return visitBatchNorm(o); })
       .Case<ReduceOp>([&](auto o) { return visitReduce(o); })
@@ -276,6 +290,7 @@ FailureOr<State> Globalizer::visit(Operation* op) {
         State input = of(o.getInput()), gradient = of(o.getGradient());
         if (!input.isSplit() && !gradient.isSplit()) return State();
         if (!input.mayBe(0) || !gradient.mayBe(0)) return mixes(op);
+        maskOperand(o.getGradientMutable());
         return State::partial();
       })
       .Case<DropoutOp, RandomUniformOp>([&](auto) -> FailureOr<State> {
@@ -342,7 +357,20 @@ FailureOr<State> Globalizer::visitReduce(ReduceOp op) {
   if (failed(overBatch)) return failure();
   if (!*overBatch) return state;
   if (!linear) return unsupported(op, Twine("takes the ") + stringifyReduceKind(op.getKind()) + " over the batch");
-  if (op.getKind() == ReduceKind::mean) {
+  maskOperand(op->getOpOperand(0));
+  if (op.getKind() == ReduceKind::mean && mask) {
+    // The mean of the rows that count.
+    Value count = mask.count();
+    builder.setInsertionPointAfter(op);
+    TensorBuilder t{builder, op.getLoc()};
+    Value result = op.getResult();
+    Value divisor = t.cast(count, TensorBuilder::typeOf(result).getElementType());
+    divisor = t.reshape(divisor, SmallVector<int64_t>(shapeOf(result).size(), 1));
+    Value sum = t.mul(result, double(state.rows));
+    Value share = t.div(sum, t.broadcast(divisor, shapeOf(result)));
+    result.replaceAllUsesExcept(share, sum.getDefiningOp());
+    states[share] = State::partial();
+  } else if (op.getKind() == ReduceKind::mean) {
     // The mean of the global batch is the mean of the ranks' means: every rank has as many rows.
     if (!isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType()))
       return unsupported(op, "takes the mean of integers over the batch");
@@ -414,7 +442,10 @@ FailureOr<State> Globalizer::visitMatMul(MatMulOp op) {
   int64_t summedLeft = op.getTransposeA() ? rank - 2 : rank - 1, summedRight = op.getTransposeB() ? rank - 1 : rank - 2;
   FailureOr<bool> left = holdBatch(op, lhs, {summedLeft}), right = holdBatch(op, rhs, {summedRight});
   if (failed(left) || failed(right)) return failure();
-  if (*left && *right) return State::partial();
+  if (*left && *right) {
+    maskOperand(op->getOpOperand(0));
+    return State::partial();
+  }
   // One side alone may not be summed over: the other would hold the factors of this rank's rows only by accident.
   if (*left || *right) return crossesRows(op);
   State l = lhs.moved([&](int64_t d) { return d < rank - 2 ? d : rank - 2; });
@@ -449,8 +480,9 @@ FailureOr<State> Globalizer::visitScatterAdd(ScatterAddOp op) {
   if (failed(sumPartialOperands(op))) return failure();
   update = of(op.getUpdate());
   if (indices.isSplit()) {
-    if (update.isSplit() && update.meet(indices.moved([&](int64_t d) { return axis + d; }))) return State::partial();
-    return mixes(op);
+    if (!update.isSplit() || !update.meet(indices.moved([&](int64_t d) { return axis + d; }))) return mixes(op);
+    maskOperand(op->getOpOperand(0));
+    return State::partial();
   }
   FailureOr<bool> along = holdBatch(op, update, llvm::to_vector(llvm::seq(axis, axis + count)));
   if (failed(along)) return failure();
@@ -492,6 +524,7 @@ FailureOr<State> Globalizer::visitScatter(ScatterOp op) {
   if (!*along) return state;
   const bool summed = adds && isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType());
   if (!summed || (op.getData() && of(op.getData()).isSplit())) return crossesRows(op);
+  maskOperand(op.getUpdateMutable());
   if (op.getData()) shareOperand(op.getDataMutable()[0]);
   return State::partial();
 }
@@ -501,6 +534,27 @@ FailureOr<State> Globalizer::visitLoss(LossOp op) {
   if (state.isSplit()) return op.emitOpError("has a value for every row: reduce it to a sum or mean over the batch");
   if (!state.isPartial()) shareOperand(op->getOpOperand(0));
   return State();
+}
+
+// A tensor of the evaluation says where its rows are.
+FailureOr<State> Globalizer::visitOutput(OutputOp op) {
+  if (failed(sumPartialOperands(op))) return failure();
+  State state = of(op.getValue());
+  if (!state.isSplit()) return State();
+  if (op.getKind() != "tensor") return op.emitOpError("has a value for every row");
+  if (!state.mayBe(0) && state.dimensions.size() > 1) return unknownBatch(op);
+  const int64_t axis = state.mayBe(0) ? 0 : state.dimensions.front();
+  op.setAxis(axis);
+  op.setBlocks(shapeOf(op.getValue())[axis] / (state.rows * state.minor));
+  return State();
+}
+
+// In place of an operand whose batch is summed over: the same, with zeros in rows that do not count.
+void Globalizer::maskOperand(OpOperand& operand) {
+  if (!mask) return;
+  const State state = of(operand.get());
+  operand.set(mask.apply(operand.getOwner(), operand.get(), state.dimensions.front(), state.rows, state.minor));
+  states[operand.get()] = state;
 }
 
 // A gradient that came with the model, or a moment of running statistics: a sum over the rows, or the same on all
@@ -520,7 +574,8 @@ FailureOr<State> Globalizer::visitBatchNorm(BatchNormOp op) {
   State state = of(op.getOperand());
   if (!state.isSplit()) return state;
   if (state.mayBe(0)) state = leadingOf(state);
-  if (state.mayBe(1)) return crossesRows(op);
+  // Moments of rows that only fill the batch would move the others; the evaluation has running statistics instead.
+  if (state.mayBe(1) || mask) return crossesRows(op);
   states[op.getResult()] = state;
   if (!op.getLocal()) {
     op.setRanks(ranks);
@@ -549,8 +604,34 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
       module.emitError("has no function @step whose loss could be globalized");
       return signalPassFailure();
     }
-    if (!ranks || ranks.getInt() <= 1) return;
-    if (failed(Globalizer(step, ranks.getInt()).run())) signalPassFailure();
+    const int64_t count = ranks ? ranks.getInt() : 1;
+    // Before anything is summed over the rows that count.
+    bool evaluation = false;
+    for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
+    if (evaluation) addAccuracy(step);
+    if (count <= 1 && evaluation) return evaluateOnOneRank(step);
+    if (count > 1 && failed(Globalizer(step, count).run())) signalPassFailure();
+  }
+
+  // On one rank rows may depend on each other: then every batch must be full, and what the first dimension of an output
+  // holds is taken for rows where it can be.
+  static void evaluateOnOneRank(func::FuncOp step) {
+    OwningOpRef<func::FuncOp> whole = step.clone();
+    {
+      ScopedDiagnosticHandler quiet(step.getContext(), [](Diagnostic&) { return success(); });
+      if (succeeded(Globalizer(step, 1).run())) return;
+    }
+    step.getBody().takeBody(whole->getBody());
+    int64_t rows = 0;
+    for (int64_t i = int64_t(step.getNumArguments()) - 1; i >= 0; --i)
+      if (step.getArgAttr(i, "train.row_mask")) {
+        rows = shapeOf(step.getArgument(i)).front();
+        (void)step.eraseArgument(i);
+      }
+    for (OutputOp output : step.getOps<OutputOp>()) {
+      const ArrayRef<int64_t> shape = shapeOf(output.getValue());
+      if (output.getKind() == "tensor" && !shape.empty() && shape.front() % rows == 0) output.setBlocks(1);
+    }
   }
 };
 

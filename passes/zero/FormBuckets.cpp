@@ -33,26 +33,32 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    func::FuncOp step = zero::stepOf(module);
-    if (!step || stage < 0 || stage > 3) {
-      module.emitError(step ? "ZeRO stage must be 0 to 3, not " + Twine(stage) : Twine("module has no function @step"));
+    const auto functions = zero::functionsOf(module);
+    if (functions.empty() || stage < 0 || stage > 3) {
+      module.emitError(functions.empty() ? Twine("module has no function @step or @evaluation")
+                                         : "ZeRO stage must be 0 to 3, not " + Twine(stage));
       return signalPassFailure();
     }
     SymbolTable symbols(module);
     llvm::DenseMap<StringAttr, FlatSymbolRefAttr> optimizers;
-    for (auto update : step.getOps<train::UpdateOp>())
-      optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
+    for (func::FuncOp function : functions)
+      for (auto update : function.getOps<train::UpdateOp>())
+        optimizers[update.getParameterAttr().getAttr()] = update.getOptimizerAttr();
 
-    // Order of first use: reads of the step, whose order is the forward pass's. Running statistics are only updated.
+    // Order of first use: reads of the step, whose order is the forward pass's, then what only the evaluation reads.
+    // Running statistics are only updated by the step.
     SmallVector<Member> members;
     llvm::DenseSet<Operation*> seen;
     int64_t total = 0;
-    for (Operation& op : step.getBody().front()) {
-      if (!isa<train::ReadOp, train::UpdateOp>(op)) continue;
-      auto name = op.getAttrOfType<FlatSymbolRefAttr>("parameter");
+    SmallVector<Operation*> uses;
+    for (func::FuncOp function : functions)
+      for (Operation& op : function.getBody().front())
+        if (isa<train::ReadOp, train::UpdateOp>(op)) uses.push_back(&op);
+    for (Operation* use : uses) {
+      auto name = use->getAttrOfType<FlatSymbolRefAttr>("parameter");
       auto parameter = symbols.lookup<train::ParameterOp>(name.getValue());
       if (!parameter) {
-        op.emitError("names an unknown parameter");
+        use->emitError("names an unknown parameter");
         return signalPassFailure();
       }
       if (!seen.insert(parameter).second) continue;
@@ -69,7 +75,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;
     llvm::DenseMap<std::pair<Type, Attribute>, int64_t> bytes;
     OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
-    builder.setInsertionPoint(step);
+    builder.setInsertionPoint(functions.front());
     auto close = [&](ArrayRef<Member> bucket) {
       int64_t width = bucket.front().element.getIntOrFloatBitWidth() / 8,
               align = std::max<int64_t>(1, plan::kAlignment / width);

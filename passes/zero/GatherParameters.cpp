@@ -1,5 +1,6 @@
 // Replaces reads of parameters by views into their bucket, gathered per visit at stage 3.
 #include <cmath>
+#include <limits>
 
 #include "llvm/Support/Regex.h"
 #include "passes/zero/Passes.h"
@@ -55,8 +56,12 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    func::FuncOp step = zero::stepOf(module);
-    bool gather = zero::effectiveStage(module) == 3;
+    for (func::FuncOp function : zero::functionsOf(module))
+      if (failed(gather(module, function))) return signalPassFailure();
+  }
+
+  LogicalResult gather(ModuleOp module, func::FuncOp step) {
+    bool gather = zero::effectiveStage(module) == 3, training = step == zero::stepOf(module);
 
     SmallVector<zero::BucketOp> buckets(module.getOps<zero::BucketOp>());
     llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> places;  // parameter -> bucket, offset
@@ -68,10 +73,11 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
     for (auto read : reads) sinkReshapes(read.getResult());
 
     llvm::DenseMap<Operation*, int64_t> positions;
-    int64_t lossPosition = 0;
+    // All of the evaluation is a forward pass.
+    int64_t lossPosition = training ? 0 : std::numeric_limits<int64_t>::max();
     for (auto [i, op] : llvm::enumerate(step.getBody().front())) {
       positions[&op] = i;
-      if (isa<train::LossOp>(op)) lossPosition = i;
+      if (training && isa<train::LossOp>(op)) lossPosition = i;
     }
     SmallVector<Use> uses;
     for (auto read : reads)
@@ -85,17 +91,14 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
 
     std::string complaint;
     llvm::Regex wanted(keep);
-    if (!keep.empty() && !wanted.isValid(complaint)) {
-      module.emitError("--keep " + keep + ": " + complaint);
-      return signalPassFailure();
-    }
-    // Buckets are in the order of their first use.
-    int64_t firstKept = std::llround(double(buckets.size()) * (1 - keepPart));
-    bool matched = keep.empty();
+    if (!keep.empty() && !wanted.isValid(complaint)) return module.emitError("--keep " + keep + ": " + complaint);
+    // Buckets are in the order of their first use. What is kept is kept for the backward pass.
+    int64_t firstKept = std::llround(double(buckets.size()) * (1 - (training ? double(keepPart) : 0)));
+    bool matched = keep.empty() || !training;
     for (int64_t b = 0; b < int64_t(buckets.size()); ++b) {
       bool kept = b >= firstKept;
       for (auto name : buckets[b].getParameters().getAsRange<FlatSymbolRefAttr>())
-        if (!keep.empty() && wanted.match(name.getValue())) kept = matched = true;
+        if (training && !keep.empty() && wanted.match(name.getValue())) kept = matched = true;
       auto type = RankedTensorType::get({int64_t(buckets[b].getElements())}, buckets[b].getElementType());
       SmallVector<Use*> visit;
       llvm::DenseSet<int64_t> between;
@@ -140,12 +143,10 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
       }
       finish();
     }
-    if (!matched) {
-      module.emitError("--keep " + keep + " matches no parameter");
-      return signalPassFailure();
-    }
+    if (!matched) return module.emitError("--keep " + keep + " matches no parameter");
     for (auto read : reads)
       if (read->use_empty()) read.erase();
+    return success();
   }
 
   // Where the view must exist: before the consumer, and before its reshape if there is one.

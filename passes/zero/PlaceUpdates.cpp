@@ -29,6 +29,7 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
     SymbolTable symbols(module);
     int64_t stage = zero::effectiveStage(module);
 
+    if (!zero::stepOf(module)) return;
     SmallVector<Operation*> reductions;
     bool clip = false;
     for (Operation& op : zero::stepOf(module).getBody().front())

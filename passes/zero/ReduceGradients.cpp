@@ -17,6 +17,7 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
+    if (!step) return;
     int64_t ranks = zero::ranksOf(module), stage = zero::effectiveStage(module);
 
     llvm::DenseMap<StringAttr, train::UpdateOp> updates;

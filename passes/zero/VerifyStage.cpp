@@ -24,23 +24,27 @@ struct VerifyStage : zero::impl::VerifyStageBase<VerifyStage> {
       bad = true;
     };
     llvm::DenseMap<Value, Operation*> released;
-    for (Operation& op : zero::stepOf(module).getBody().front()) {
-      if (isa<train::ReadOp, train::UpdateOp>(op)) reject(&op, "parameters are reached through buckets only");
-      if (isa<zero::ParametersOp>(op) && stage == 3) reject(&op, "a rank holds no replicated parameters");
-      if (isa<zero::AllGatherOp>(op) && stage != 3) reject(&op, "parameters are replicated, a gather is not needed");
-      if (isa<zero::AllReduceOp>(op) && stage != 0) reject(&op, "a rank reduces its shard of the gradient only");
-      if (auto reduce = dyn_cast<zero::ReduceScatterOp>(op))
-        if (stage == 0 || reduce.getWhole() != (stage == 1)) reject(&op, "the reduced gradient has the wrong storage");
-      if (auto release = dyn_cast<zero::ReleaseOp>(op)) released[release.getGathered()] = &op;
-      if (auto update = dyn_cast<zero::UpdateOp>(op)) ++updates[update.getBucketAttr().getAttr()];
-    }
-    zero::stepOf(module).walk([&](zero::AllGatherOp gather) {
-      Operation* release = released.lookup(gather.getResult());
-      if (!release) return reject(gather, "the gathered bucket is never released");
-      for (Operation* view : gather->getUsers())
-        for (Operation* user : view->getUsers())
-          if (release->isBeforeInBlock(user)) reject(user, "reads a gathered bucket after its release");
-    });
+    auto check = [&](func::FuncOp function) {
+      for (Operation& op : function.getBody().front()) {
+        if (isa<train::ReadOp, train::UpdateOp>(op)) reject(&op, "parameters are reached through buckets only");
+        if (isa<zero::ParametersOp>(op) && stage == 3) reject(&op, "a rank holds no replicated parameters");
+        if (isa<zero::AllGatherOp>(op) && stage != 3) reject(&op, "parameters are replicated, a gather is not needed");
+        if (isa<zero::AllReduceOp>(op) && stage != 0) reject(&op, "a rank reduces its shard of the gradient only");
+        if (auto reduce = dyn_cast<zero::ReduceScatterOp>(op))
+          if (stage == 0 || reduce.getWhole() != (stage == 1))
+            reject(&op, "the reduced gradient has the wrong storage");
+        if (auto release = dyn_cast<zero::ReleaseOp>(op)) released[release.getGathered()] = &op;
+        if (auto update = dyn_cast<zero::UpdateOp>(op)) ++updates[update.getBucketAttr().getAttr()];
+      }
+      function.walk([&](zero::AllGatherOp gather) {
+        Operation* release = released.lookup(gather.getResult());
+        if (!release) return reject(gather, "the gathered bucket is never released");
+        for (Operation* view : gather->getUsers())
+          for (Operation* user : view->getUsers())
+            if (release->isBeforeInBlock(user)) reject(user, "reads a gathered bucket after its release");
+      });
+    };
+    for (func::FuncOp function : zero::functionsOf(module)) check(function);
     for (auto bucket : module.getOps<zero::BucketOp>()) {
       int64_t expected = bucket.getOptimizer() ? 1 : 0;
       if (updates.lookup(bucket.getSymNameAttr()) != expected)

@@ -26,6 +26,8 @@ struct StepValues {
   std::function<Status(int64_t rank, uint32_t input, std::span<std::byte> destination)> readInput;
   // Receives a scalar output of a rank; called from a stream's thread.
   std::function<void(int64_t rank, plan::OutputKind output, double value)> writeOutput;
+  // Receives a tensor output of the evaluation, an entry of Plan.outputs, of a rank; called from a stream's thread.
+  std::function<Status(int64_t rank, uint32_t output, std::span<const std::byte> tensor)> writeTensor;
   // If set: called after each instruction, on its stream's thread.
   std::function<void(int64_t rank, const plan::Instruction&, std::chrono::steady_clock::time_point begin,
                      std::chrono::steady_clock::time_point end)>

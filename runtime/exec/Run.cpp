@@ -16,9 +16,11 @@
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
+#include "runtime/exec/Evaluator.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
+#include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunLog.h"
 #include "runtime/exec/SavedState.h"
@@ -75,7 +77,7 @@ class Run {
     StateAccess state(*plan_, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(initialise(state));
     noteMemory();
-    Status status = train(state);
+    Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
     if (status.ok()) status = logEnd();
     if (status.ok()) status = log_.status();
@@ -94,7 +96,8 @@ class Run {
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
     if (Status complete = plan::requireDigests(*plan_); !complete.ok()) warnings_.push_back(complete.message());
-    SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
+    if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(checkTrainable(*plan_));
+    if (evaluates()) SHEAF_RETURN_IF_ERROR(checkEvaluable(*plan_));
     target_ = options_.device;
     if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
     SHEAF_RETURN_IF_ERROR(checkTuning(options_, target_));
@@ -119,10 +122,19 @@ class Run {
       checkpoint_ = std::move(*checkpoint);
     }
     if (options_.shuffleSeed) position_.shuffleSeed = options_.shuffleSeed;
-    Expected<io::DataSource> data = io::DataSource::open(*plan_, options_.data, position_.shuffleSeed);
-    if (!data.ok()) return data.status();
-    data_ = std::move(*data);
-    SHEAF_RETURN_IF_ERROR(settleLength());
+    if (!options_.evaluate) {
+      Expected<io::DataSource> data = io::DataSource::open(*plan_, options_.data, position_.shuffleSeed);
+      if (!data.ok()) return data.status();
+      data_ = std::move(*data);
+      SHEAF_RETURN_IF_ERROR(settleLength());
+    }
+    if (evaluates()) {
+      Expected<io::DataSource> data =
+          io::DataSource::open(*plan_, options_.evaluationData, std::nullopt, io::DataReader::kEvaluation);
+      if (!data.ok()) return data.status();
+      evaluationData_ = std::move(*data);
+      SHEAF_RETURN_IF_ERROR(checkEvaluable(*plan_, evaluationData_->rows()));
+    }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::open(options_.weights);
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
@@ -187,8 +199,12 @@ class Run {
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_), cat("--reduce-order ", plan::word(reduceOrder())),
-        cat("--tuned ", given(options_.tuned)), cat(options_.graphs ? "no " : "", "--no-graphs")};
-    for (const std::string& line : data_->describe()) facts.push_back(line);
+        cat("--tuned ", given(options_.tuned)), cat(options_.graphs ? "no " : "", "--no-graphs"),
+        cat(options_.evaluate ? "" : "no ", "--eval"), cat("--eval-every ", options_.evaluateEvery),
+        cat("--outputs ", given(options_.outputs))};
+    for (const auto* data : {&data_, &evaluationData_})
+      if (*data)
+        for (const std::string& line : (*data)->describe()) facts.push_back(line);
     SHEAF_RETURN_IF_ERROR(job_.agree(facts));
     return job_.share(plan_->ranks());
   }
@@ -235,7 +251,7 @@ class Run {
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
-                         {"rows", data_->rows()},
+                         {"rows", (data_ ? *data_ : *evaluationData_).rows()},
                          {"schedule", plan::scheduleText(training_.schedule())},
                          {"step", position_.step},
                          {"steps", steps_}});
@@ -269,6 +285,34 @@ class Run {
     return {};
   }
 
+  bool evaluates() const { return options_.evaluate || options_.evaluateEvery > 0; }
+
+  // With the weights as they are now. Between steps the tensors go to a folder for that step.
+  Status evaluate() {
+    std::unique_ptr<OutputFiles> outputs;
+    if (!options_.outputs.empty()) {
+      const std::string folder =
+          options_.evaluate ? options_.outputs : cat(options_.outputs, "/", io::stepFolder(position_.step));
+      auto files = OutputFiles::create(*plan_, folder, evaluationData_->rows(), job_);
+      if (!files.ok()) return files.status();
+      outputs = std::move(*files);
+    }
+    Expected<EvaluationResult> result =
+        Evaluator(*plan_, ranks_, *evaluationData_, job_.firstRank()).run(outputs.get());
+    if (!result.ok()) return result.status();
+    if (outputs) SHEAF_RETURN_IF_ERROR(outputs->commit());
+    auto number = [](const std::optional<double>& value) { return value ? json::Value(*value) : json::Value(); };
+    log_.event("eval", {{"step", position_.step},
+                        {"loss", number(result->loss)},
+                        {"perplexity", number(result->perplexity)},
+                        {"accuracy", number(result->accuracy)},
+                        {"rows", static_cast<int64_t>(result->rows)},
+                        {"seconds", result->seconds}});
+    progress_->note(
+        cat(options_.evaluate ? "evaluation: " : cat("evaluation after ", position_.step, " steps: "), text(*result)));
+    return {};
+  }
+
   Status train(const StateAccess& state) {
     if (!options_.gradients.empty()) gradients_.emplace(*plan_, job_.firstRank(), job_.localRanks());
     if (!tracePath_.empty()) trace_.emplace(*plan_, tracePath_);
@@ -286,14 +330,19 @@ class Run {
     while (trainer.step() < end && !trainer.interrupted()) {
       int64_t steps = end - trainer.step();
       if (options_.saveEvery > 0) steps = std::min(steps, options_.saveEvery - trainer.step() % options_.saveEvery);
+      if (options_.evaluateEvery > 0)
+        steps = std::min(steps, options_.evaluateEvery - trainer.step() % options_.evaluateEvery);
       SHEAF_RETURN_IF_ERROR(trainer.run(steps, [&](const StepResult& result) { report(result); }));
       if (trainer.badStep() >= 0) return notFinite(trainer.badStep());
       position_.step = trainer.step();
       position_.updates = trainer.updates();
       position_.samples = trainer.samples();
       noteMemory();
-      if (options_.saveEvery > 0 && position_.step < end && !trainer.interrupted())
+      if (trainer.interrupted()) continue;
+      if (options_.saveEvery > 0 && position_.step < end && position_.step % options_.saveEvery == 0)
         SHEAF_RETURN_IF_ERROR(saveNow(state));
+      if (options_.evaluateEvery > 0 && (position_.step == end || position_.step % options_.evaluateEvery == 0))
+        SHEAF_RETURN_IF_ERROR(evaluate());
     }
     progress_->finish();
     if (trainer.step() < end) {
@@ -400,7 +449,7 @@ class Run {
   int64_t steps_ = 0;  // of this run
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
-  std::optional<io::DataSource> data_;
+  std::optional<io::DataSource> data_, evaluationData_;
   std::optional<io::Safetensors> weights_;
   RunLog log_;
   std::atomic<bool> errorLogged_ = false;

@@ -32,6 +32,11 @@ struct RunOptions {
   std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
   std::string tuned;  // the file of a table of matrix products on GPUs; made if it does not exist
 
+  bool evaluate = false;  // instead of training
+  std::vector<io::DataArgument> evaluationData;
+  int64_t evaluateEvery = 0;  // steps between evaluations, of which one follows the last step; 0: none
+  std::string outputs;        // folder of the evaluation's tensors
+
   std::string log, save, saveState, resume, gradients, trace;
   std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only

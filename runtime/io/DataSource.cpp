@@ -70,7 +70,10 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
                                                                     const MappedFile& file) const {
   std::span<const int64_t> shape = plan::shapeOf(input);
   Piece piece;
-  if (!argument.type.empty() || looksLikeTokens(file.path())) {
+  const bool raw = !argument.type.empty() || looksLikeTokens(file.path());
+  if (raw && input.whole())
+    return Status::error(cat("it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
+  if (raw) {
     Expected<Tokens> tokens = parseTokens(file.bytes(), file.path(), argument.type);
     if (!tokens.ok()) return tokens.status();
     const uint64_t rowElements = *plan::elementCount(shape.subspan(1));
@@ -87,6 +90,13 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
   Expected<NpyArray> array = parseNpy(file.bytes());
   if (!array.ok()) return array.status();
   std::span<const int64_t> have(array->shape);
+  piece.data = array->data.data();
+  if (input.whole()) {
+    if (!std::equal(shape.begin(), shape.end(), have.begin(), have.end()))
+      return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", shapeText(shape)));
+    piece.rows = 1;
+    return std::pair(piece, array->type);
+  }
   bool same = have.size() == shape.size() && std::equal(shape.begin() + 1, shape.end(), have.begin() + 1);
   if (!same || have[0] == 0) {
     std::string want = "[rows";
@@ -94,7 +104,6 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
     return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", want, "]"));
   }
   piece.rows = static_cast<uint64_t>(have[0]);
-  piece.data = array->data.data();
   return std::pair(piece, array->type);
 }
 
@@ -102,18 +111,25 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
                             size_t firstFile) {
   int index = 0;
   while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
-  if (index == plan.inputs_size()) {
-    std::string near = nearest(name, names_);
-    return Status::error(cat("--data: the model has no input '", name, "'; its inputs are ", listText(names_),
+  if (index == plan.inputs_size() || !inputs_[static_cast<size_t>(index)].wanted) {
+    std::vector<std::string> wanted;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].wanted) wanted.push_back(names_[i]);
+    std::string near = nearest(name, wanted);
+    return Status::error(cat(option(), ": the model has no input '", name, "'; its inputs are ", listText(wanted),
                              near.empty() ? "" : cat("; did you mean '", near, "'?")));
   }
   const plan::Input& input = plan.inputs(index);
   InputRows& rows = inputs_[static_cast<size_t>(index)];
-  if (!rows.pieces.empty()) return Status::error(cat("--data: input '", name, "' is given twice"));
+  if (!rows.pieces.empty()) return Status::error(cat(option(), ": input '", name, "' is given twice"));
 
   auto wrong = [&](const std::string& file, const std::string& why) {
-    return Status::error(cat("--data: input '", name, "': ", file, ": ", why));
+    return Status::error(cat(option(), ": input '", name, "': ", file, ": ", why));
   };
+  std::span<const int64_t> shape = plan::shapeOf(input);
+  rows.whole = input.whole();
+  if (rows.whole && files_.size() - firstFile > 1)
+    return wrong(argument.file, cat("it is the same for all rows; give one .npy file of shape ", shapeText(shape)));
   uint64_t count = 0;
   rows.target = dataTypeOf(input.type());
   for (size_t number = firstFile; number < files_.size(); ++number) {
@@ -132,50 +148,70 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     rows.pieces.push_back(piece);
     count += piece.rows;
   }
-  rows.rowElements = *plan::elementCount(plan::shapeOf(input).subspan(1));
-  rows.rowsPerRank = static_cast<uint64_t>(input.shape(0));
+  rows.rowElements = *plan::elementCount(rows.whole ? shape : shape.subspan(1));
+  rows.rowsPerRank = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
+  if (rows.whole) return {};
   if (rows_ != 0 && rows_ != count)
     return wrong(argument.file, cat("it has ", count, " rows, other inputs have ", rows_));
   rows_ = count;
   return {};
 }
 
+void DataSource::findWanted(const plan::Plan& plan) {
+  std::vector<bool> evaluated(inputs_.size()), trained(inputs_.size());
+  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()})
+    for (const plan::Instruction& instruction : *section)
+      if (instruction.has_input())
+        (section == &plan.evaluation() ? evaluated : trained)[instruction.input().input()] = true;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const bool ofTraining = trained[i] || !evaluated[i];
+    inputs_[i].wanted = (reader_ == DataReader::kTraining ? ofTraining : bool(evaluated[i])) &&
+                        !plan.inputs(static_cast<int>(i)).row_mask();
+  }
+}
+
 Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
-                                      std::optional<int64_t> shuffleSeed) {
+                                      std::optional<int64_t> shuffleSeed, DataReader reader) {
   DataSource source;
+  source.reader_ = reader;
+  const char* option = source.option();
   source.shuffleSeed_ = shuffleSeed;
   source.inputs_.resize(static_cast<size_t>(plan.inputs_size()));
   for (const plan::Input& input : plan.inputs()) source.names_.push_back(input.name());
+  source.findWanted(plan);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const DataArgument& argument = arguments[i];
     bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
     for (size_t j = 0; raw && j < i; ++j)
       if (arguments[j].file == argument.file)
-        return Status::error(cat("--data: ", argument.file,
-                                 " is given for two inputs, which would not be shifted; write --data ",
+        return Status::error(cat(option, ": ", argument.file,
+                                 " is given for two inputs, which would not be shifted; write ", option, " ",
                                  arguments[j].inputs[0], ",", argument.inputs[0], "=", argument.file));
     Expected<std::vector<std::string>> paths = filesOf(argument.file);
-    if (!paths.ok()) return Status::error(cat("--data: ", paths.status().message()));
+    if (!paths.ok()) return Status::error(cat(option, ": ", paths.status().message()));
     const size_t firstFile = source.files_.size();
     for (const std::string& path : *paths) {
       Expected<MappedFile> file = MappedFile::open(path);
-      if (!file.ok()) return Status::error(cat("--data: ", file.status().message()));
+      if (!file.ok()) return Status::error(cat(option, ": ", file.status().message()));
       source.files_.push_back(std::move(*file));
     }
     for (size_t j = 0; j < argument.inputs.size(); ++j)
       SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1, firstFile));
   }
   for (size_t i = 0; i < source.inputs_.size(); ++i)
-    if (source.inputs_[i].pieces.empty())
+    if (source.inputs_[i].wanted && source.inputs_[i].pieces.empty())
       return Status::error(cat("input '", source.names_[i], "' ",
-                               shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass --data ",
-                               source.names_[i], "=FILE.npy"));
+                               shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass ",
+                               option, " ", source.names_[i], "=FILE.npy"));
+  // Where no input has rows there is one batch to evaluate.
+  if (source.rows_ == 0) source.rows_ = static_cast<uint64_t>(plan.batch());
   return source;
 }
 
 std::vector<std::string> DataSource::describe() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].pieces.empty()) continue;
     uint64_t bytes = 0;
     std::string places;  // of the rows in each file, and what is in it
     for (const Piece& piece : inputs_[i].pieces) {
@@ -185,7 +221,7 @@ std::vector<std::string> DataSource::describe() const {
                     hexText(fileHash(file.bytes())), "; ");
     }
     const size_t count = inputs_[i].pieces.size();
-    lines.push_back(cat("--data ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " in ", count,
+    lines.push_back(cat(option(), " ", names_[i], ": ", rows_, " rows of ", nameOf(inputs_[i].type), " in ", count,
                         count == 1 ? " file of " : " files of ", bytes, " bytes with hash ", hexText(xxh64(places))));
   }
   return lines;
@@ -201,7 +237,9 @@ Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span
   std::optional<Permutation> permutation;
   uint64_t epoch = 0;
   for (uint64_t i = 0; i < rows.rowsPerRank; ++i) {
-    uint64_t row = (first + i) % rows_;
+    uint64_t row = rows.whole                           ? 0
+                   : reader_ == DataReader::kEvaluation ? std::min(first + i, rows_ - 1)
+                                                        : (first + i) % rows_;
     if (shuffleSeed_) {
       if (uint64_t now = (first + i) / rows_; !permutation || now != epoch) {
         epoch = now;

@@ -31,11 +31,16 @@ struct DataArgument {
 };
 Expected<DataArgument> parseDataArgument(const std::string& text);
 
+// Who reads the data. The evaluation reads every row once, in order; where the last batch has too few rows it finds the
+// last one again.
+enum class DataReader { kTraining, kEvaluation };
+
 class DataSource {
  public:
-  // Every input of the plan is given exactly once, and all inputs have the same number of rows.
+  // Every input that the reader has is given exactly once, and all inputs have the same number of rows. An input that
+  // is whole has a file of its own shape.
   static Expected<DataSource> open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
-                                   std::optional<int64_t> shuffleSeed);
+                                   std::optional<int64_t> shuffleSeed, DataReader reader = DataReader::kTraining);
 
   uint64_t rows() const { return rows_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
@@ -55,20 +60,27 @@ class DataSource {
     DataType type = DataType::F32, target = DataType::F32;
     uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
     uint64_t rowsPerRank = 0;
+    bool wanted = false;  // by the reader
+    bool whole = false;   // the same for all rows
 
     const Piece& pieceOf(uint64_t row) const;
   };
   Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
                   size_t firstFile);
-  // What `file` holds of an input: its rows, without their place among others, and their type.
+  // What `file` holds of an input: its rows, without their place among others, and their type. An input that is whole
+  // is one row.
   Expected<std::pair<Piece, DataType>> rowsIn(const plan::Input& input, const DataArgument& argument, bool shifted,
                                               const MappedFile& file) const;
+  void findWanted(const plan::Plan& plan);
+  // "--data" or "--eval-data".
+  const char* option() const { return reader_ == DataReader::kTraining ? "--data" : "--eval-data"; }
 
   std::vector<MappedFile> files_;
   std::vector<InputRows> inputs_;
   std::vector<std::string> names_;
   uint64_t rows_ = 0;
   std::optional<int64_t> shuffleSeed_;
+  DataReader reader_ = DataReader::kTraining;
 };
 
 }  // namespace sheaf::io

@@ -91,11 +91,12 @@ class HeaderParser {
   std::optional<std::vector<int64_t>> shape_;
 };
 
+constexpr std::pair<std::string_view, DataType> kTypes[] = {
+    {"b1", DataType::Bool}, {"u1", DataType::U8},  {"i1", DataType::I8},  {"u2", DataType::U16},
+    {"i2", DataType::I16},  {"u4", DataType::U32}, {"i4", DataType::I32}, {"u8", DataType::U64},
+    {"i8", DataType::I64},  {"f2", DataType::F16}, {"f4", DataType::F32}, {"f8", DataType::F64}};
+
 std::optional<DataType> typeOf(std::string_view descr) {
-  static constexpr std::pair<std::string_view, DataType> kTypes[] = {
-      {"b1", DataType::Bool}, {"u1", DataType::U8},  {"i1", DataType::I8},  {"u2", DataType::U16},
-      {"i2", DataType::I16},  {"u4", DataType::U32}, {"i4", DataType::I32}, {"u8", DataType::U64},
-      {"i8", DataType::I64},  {"f2", DataType::F16}, {"f4", DataType::F32}, {"f8", DataType::F64}};
   if (descr.size() != 3 || (descr[0] != '<' && descr[0] != '|' && descr[0] != '=')) return std::nullopt;
   for (auto [name, type] : kTypes)
     if (descr.substr(1) == name) return type;
@@ -130,6 +131,25 @@ Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
     return Status::error(cat("shape ", shapeText(header.shape()), " of ", nameOf(*type), " does not match the ",
                              available, " bytes that follow the header; the file is truncated or damaged"));
   return NpyArray{*type, header.shape(), file.subspan(begin + length)};
+}
+
+Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape) {
+  std::string_view name;
+  for (auto [descr, known] : kTypes)
+    if (known == type) name = descr;
+  if (name.empty()) return Status::error(cat("NumPy has no elements of type ", nameOf(type)));
+  std::string sizes;
+  for (int64_t size : shape) sizes += cat(size, ", ");
+  std::string text =
+      cat("{'descr': '", bytesOf(type) == 1 ? "|" : "<", name, "', 'fortran_order': False, 'shape': (", sizes, "), }");
+  // The elements begin at a multiple of 64 bytes.
+  constexpr size_t kPreamble = 10, kMultiple = 64;
+  text.resize((kPreamble + text.size() + 1 + kMultiple - 1) / kMultiple * kMultiple - kPreamble, ' ');
+  text.back() = '\n';
+  std::string header("\x93NUMPY\x01\x00", 8);
+  header += static_cast<char>(text.size() & 0xff);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
 }
 
 }  // namespace sheaf::io

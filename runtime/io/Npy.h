@@ -1,10 +1,11 @@
-// NumPy's array files, versions 1 to 3: the header.
+// NumPy's array files: the header. Versions 1 to 3 are read, version 1 is written.
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/Status.h"
@@ -20,5 +21,8 @@ struct NpyArray {
 
 // Little-endian plain types in C order; anything else is an error that says what to save instead.
 Expected<NpyArray> parseNpy(std::span<const std::byte> file);
+
+// What precedes the elements, in C order. A type that NumPy lacks (bf16) is an error.
+Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape);
 
 }  // namespace sheaf::io

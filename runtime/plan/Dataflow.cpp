@@ -8,6 +8,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
@@ -30,10 +31,25 @@ class Term {
   uint64_t hash_ = 0;
 };
 
-// Entries of the digests: first the settings, then outputs by their kind, then states in the order of the buckets, then
-// all constants together.
-constexpr size_t kSettings = 0, kFirstState = 3;
+// Entries of the digests: first the settings, then outputs of the step by their kind, then states in the order of the
+// buckets, then all constants together. Where there is an evaluation its scalars by their kind and the table `outputs`
+// follow.
+constexpr size_t kSettings = 0, kFirstState = 3, kEvaluated = 4;
+constexpr OutputKind kEvaluatedScalars[kEvaluated] = {LOSS, LOSS_WEIGHT, CORRECT, LABELS};
 static_assert(LOSS == 1 && GRADIENT_NORM == 2);
+
+size_t stateEntries(const Plan& plan) {
+  size_t states = 1;  // the constants
+  for (const Bucket& bucket : plan.buckets()) states += 1 + static_cast<size_t>(bucket.states_size());
+  return states;
+}
+
+// The entry of an output, relative to those of the section that writes it.
+size_t evaluatedEntry(const WriteOutput& output) {
+  if (output.output() == TENSOR) return kEvaluated + output.tensor();
+  return static_cast<size_t>(std::find(std::begin(kEvaluatedScalars), std::end(kEvaluatedScalars), output.output()) -
+                             kEvaluatedScalars);
+}
 
 // Settings that the host acts on, without learning rates.
 Term settings(const Plan& plan) {
@@ -71,6 +87,7 @@ class Interpreter {
 
   // Says whether the induction holds.
   Status run() {
+    evaluate();
     section(plan_.prologue(), step_);
     findLive_ = true;
     section(plan_.body(), step_);
@@ -299,7 +316,12 @@ class Interpreter {
       reads(places_.spacesOf(place), place.accessed, &instruction);
       addContents(place.buffer, places_.spacesOf(place), place.accessed, term);
     }
-    if (instruction.has_output()) observed_[static_cast<size_t>(instruction.output().output())].add(term.hash());
+    if (instruction.has_output()) {
+      const WriteOutput& output = instruction.output();
+      const size_t entry = evaluating_ ? kFirstState + stateEntries(plan_) + evaluatedEntry(output)
+                                       : static_cast<size_t>(output.output());
+      observed_[entry].add(term.hash());
+    }
     uint64_t result = 0;
     for (const Place& place : places) {
       ++result;
@@ -309,6 +331,16 @@ class Interpreter {
       const uint64_t hash = place.scratch ? 0 : Term("result").add(term.hash()).add(result).hash();
       fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.rankPart, &instruction});
     }
+  }
+
+  // From the state at the start, which it leaves as it was. What it computes is a function of the state, and so the
+  // same wherever it runs.
+  void evaluate() {
+    const Values state = values_;
+    evaluating_ = true;
+    section(plan_.evaluation(), 0);
+    evaluating_ = false;
+    values_ = state;
   }
 
   // The host sees all state, and leaves nothing else.
@@ -321,7 +353,7 @@ class Interpreter {
       const std::vector<Block> whole = places_.blocks(buffer, 0, bytesOf(buffer));
       for (size_t space = spaces.begin; space < spaces.end; ++space) values_[space] = kept[space];
       reads(spaces, whole, nullptr);
-      addContents(buffer, spaces, whole, observed_[std::min(kFirstState + i, observed_.size() - 1)]);
+      addContents(buffer, spaces, whole, observed_[std::min(kFirstState + i, kFirstState + stateEntries(plan_) - 1)]);
     }
   }
 
@@ -362,7 +394,7 @@ class Interpreter {
   std::vector<uint32_t> states_;
   Values values_;
   std::vector<Term>& observed_;
-  bool findLive_ = false;
+  bool findLive_ = false, evaluating_ = false;
   std::vector<BlockMap<bool>> written_;
   std::vector<BlockMap<Live>> live_;
 };
@@ -371,9 +403,8 @@ class Interpreter {
 
 Dataflow followDataflow(const Places& places) {
   const Plan& plan = places.plan();
-  size_t states = 0;
-  for (const Bucket& bucket : plan.buckets()) states += 1 + static_cast<size_t>(bucket.states_size());
-  std::vector<Term> observed(kFirstState + states + 1, Term("observed"));
+  const size_t evaluated = plan.evaluation_size() > 0 ? kEvaluated + static_cast<size_t>(plan.outputs_size()) : 0;
+  std::vector<Term> observed(kFirstState + stateEntries(plan) + evaluated, Term("observed"));
   observed[kSettings] = settings(plan);
   Dataflow result;
   result.induction = Interpreter(places, observed).run();
@@ -400,6 +431,11 @@ std::string dataflowEntry(const Plan& plan, int i) {
       return cat("the updated state '", shortName(bucket.states(i - state - 1).name()), "'", of);
     state += 1 + bucket.states_size();
   }
+  const int evaluated = i - static_cast<int>(kFirstState + stateEntries(plan)), scalars = static_cast<int>(kEvaluated);
+  if (evaluated >= scalars && evaluated - scalars < plan.outputs_size())
+    return cat("the evaluation's output '", shortName(plan.outputs(evaluated - scalars).name()), "'");
+  if (evaluated >= 0 && evaluated < scalars)
+    return cat("the evaluation's ", word(kEvaluatedScalars[static_cast<size_t>(evaluated)]));
   return "the content of the constants after a step";
 }
 

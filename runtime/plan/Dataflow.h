@@ -22,9 +22,9 @@ struct Dataflow {
   Status induction;
 };
 
-// Executes prologue, body, epilogue, host, prologue on symbolic values, in issue order, on all ranks at once, every
-// buffer in an address space of its own. For plans that verifyPlan() has accepted; the result means something if
-// checkOperandOverlap() and checkInitialisedReads() accept the plan, too.
+// Executes the evaluation, then prologue, body, epilogue, host, prologue on symbolic values, in issue order, on all
+// ranks at once, every buffer in an address space of its own. For plans that verifyPlan() has accepted; the result
+// means something if checkOperandOverlap() and checkInitialisedReads() accept the plan, too.
 Dataflow followDataflow(const Places& places);
 
 // The text of an optimizer without its learning rate, which the plan may be run with another of.

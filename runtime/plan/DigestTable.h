@@ -31,6 +31,7 @@ inline constexpr DigestTable kDigestTables[] = {
     {"kernel_entries", &Digests::kernel_entries, &Digests::mutable_kernel_entries},
     {"images", &Digests::images, &Digests::mutable_images},
     {"floor", &Digests::floor, &Digests::mutable_floor},
+    {"outputs", &Digests::outputs, &Digests::mutable_outputs},
     {"dataflow", &Digests::dataflow, &Digests::mutable_dataflow},
 };
 

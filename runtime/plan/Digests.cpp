@@ -131,6 +131,8 @@ constexpr Table kTables[] = {
     {"images", imageHashes, [](const Plan& plan, int i) { return quoted("image", plan.images(i).target()); }},
     {"floor", [](const Plan& plan) { return plan.has_floor() ? Hashes{hashOf(plan.floor())} : Hashes(); },
      [](const Plan&, int) { return std::string("the floor of a step's work"); }},
+    {"outputs", [](const Plan& plan) { return hashAll(plan.outputs()); },
+     [](const Plan& plan, int i) { return quoted("output", plan.outputs(i).name()); }},
 };
 // Tables and kDigestTables have the same order; the last of the latter is `dataflow`.
 static_assert(std::size(kTables) + 1 == std::size(kDigestTables));

@@ -10,10 +10,12 @@
 namespace sheaf::plan {
 
 // The walk that analyses use. It contains every pair of consecutive parts of a run: P B, B B, B E, E host, host P. The
-// host saves, loads or evaluates; only state survives it.
-enum class Part { kPrologue, kBody, kEpilogue, kHost };
+// host saves or loads; only state survives it.
+enum class Part { kPrologue, kBody, kEpilogue, kHost, kEvaluation };
 inline constexpr Part kUnrolled[] = {Part::kPrologue, Part::kBody, Part::kEpilogue, Part::kHost, Part::kPrologue,
                                      Part::kBody,     Part::kBody, Part::kEpilogue, Part::kHost};
+// What follows it in a plan that has an evaluation: batches run one after the other, between two visits of the host.
+inline constexpr Part kUnrolledEvaluation[] = {Part::kEvaluation, Part::kEvaluation, Part::kHost};
 
 struct IssuedInstruction {
   // kHost: the host reads and writes state. It runs on stream 0 after what was issued there before; it issues what

@@ -156,7 +156,8 @@ class Proof {
 
   std::string both(size_t earlier, size_t later) const {
     bool before = sequence_[earlier].step < sequence_[later].step && sequence_[earlier].part == sequence_[later].part;
-    return cat(sequence_.name(earlier), before ? " of the step before" : "", " and ", sequence_.name(later));
+    const char* which = sequence_[later].part == Part::kEvaluation ? " of the batch before" : " of the step before";
+    return cat(sequence_.name(earlier), before ? which : "", " and ", sequence_.name(later));
   }
   std::string missing(size_t earlier, size_t later) const {
     return cat("stream ", sequence_.streamName(later), " must wait before the second for an event that stream ",

@@ -53,6 +53,7 @@ class Liveness {
   }
 
   std::map<BufferKind, uint64_t> run() {
+    walk(plan_.evaluation());
     walk(plan_.epilogue());
     walk(plan_.body());
     walk(plan_.body());

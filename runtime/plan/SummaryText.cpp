@@ -103,6 +103,15 @@ std::string floorText(const Plan& plan, const Summary& summary) {
   return out;
 }
 
+std::string trainingText(const Plan& plan) {
+  const Training& training = plan.training();
+  std::string out = cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
+                        scheduleText(training.schedule()), "\n", groupsText(plan));
+  if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
+  return out +
+         cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
+}
+
 }  // namespace
 
 std::string flopsText(uint64_t flops) {
@@ -123,7 +132,7 @@ json::Value summaryJson(const Plan& plan) {
   Summary summary = summarize(plan);
   json::Object byKind;
   for (const auto& [kind, bytes] : summary.byKind) byKind.set(word(kind), bytes);
-  json::Array communication, stages, inputs, decisions, buckets;
+  json::Array communication, stages, inputs, outputs, decisions, buckets;
   for (const Communication& one : summary.communication)
     communication.push_back(
         json::Object{{"op", word(one.op)}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", word(one.phase)}});
@@ -137,6 +146,10 @@ json::Value summaryJson(const Plan& plan) {
     inputs.push_back(json::Object{{"name", input.name()},
                                   {"type", word(input.type())},
                                   {"shape", json::Array(input.shape().begin(), input.shape().end())}});
+  for (const Output& output : plan.outputs())
+    outputs.push_back(json::Object{{"name", output.name()},
+                                   {"type", word(output.type())},
+                                   {"shape", json::Array(output.shape().begin(), output.shape().end())}});
   for (const Bucket& bucket : plan.buckets())
     buckets.push_back(json::Object{{"name", bucket.name()},
                                    {"type", word(bucket.type())},
@@ -158,6 +171,7 @@ json::Value summaryJson(const Plan& plan) {
                       {"schedule", scheduleText(plan.training().schedule())},
                       {"groups", groupsJson(plan)},
                       {"inputs", std::move(inputs)},
+                      {"outputs", std::move(outputs)},
                       {"memory", json::Object{{"peak_bytes", summary.peakBytes},
                                               {"library_bytes", summary.libraryBytes},
                                               {"by_kind", std::move(byKind)}}},
@@ -168,13 +182,13 @@ json::Value summaryJson(const Plan& plan) {
                       {"issued", stepWorkJson(summary.issued)},
                       {"instructions", json::Object{{"prologue", plan.prologue_size()},
                                                     {"body", plan.body_size()},
-                                                    {"epilogue", plan.epilogue_size()}}},
+                                                    {"epilogue", plan.epilogue_size()},
+                                                    {"evaluation", plan.evaluation_size()}}},
                       {"decisions", std::move(decisions)}};
 }
 
 std::string summaryText(const Plan& plan) {
   Summary summary = summarize(plan);
-  const Training& training = plan.training();
   std::string out =
       cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks",
           ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), "\n");
@@ -186,12 +200,14 @@ std::string summaryText(const Plan& plan) {
     out += cat("  precision   ", word(mixed->type()), " with f32 master weights; gradients are summed over ranks in ",
                word(gradientType(*mixed)), "\n");
   for (const Input& input : plan.inputs())
-    out += cat("  input       ", input.name(), ": ", word(input.type()), " ", shapeText(shapeOf(input)), " a rank\n");
-  out += cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
-             scheduleText(training.schedule()), "\n");
-  out += groupsText(plan);
-  if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
-  out += cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
+    if (!input.row_mask())
+      out += cat("  input       ", input.name(), ": ", word(input.type()), " ", shapeText(shapeOf(input)),
+                 input.whole() ? ", the same for all rows\n" : " a rank\n");
+  for (const Output& output : plan.outputs())
+    out += cat("  output      ", output.name(), ": ", word(output.type()), " ", shapeText(shapeOf(output)),
+               output.blocks() ? " a rank\n" : ", without rows\n");
+  if (plan.evaluation_size() > 0) out += cat("  evaluation  ", plan.evaluation_size(), " instructions a batch\n");
+  if (plan.body_size() > 0) out += trainingText(plan);
 
   out += cat("\nmemory of a rank: ", bytesText(summary.peakBytes), " arena + at most ", bytesText(summary.libraryBytes),
              " in libraries; largest at the same time\n");

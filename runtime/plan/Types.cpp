@@ -102,7 +102,10 @@ std::string describe(const Plan& plan, std::string_view section, int index, cons
 
 std::string describe(const Plan& plan, const Instruction& instruction) {
   const std::pair<const char*, const google::protobuf::RepeatedPtrField<Instruction>*> sections[] = {
-      {"prologue", &plan.prologue()}, {"body", &plan.body()}, {"epilogue", &plan.epilogue()}};
+      {"prologue", &plan.prologue()},
+      {"body", &plan.body()},
+      {"epilogue", &plan.epilogue()},
+      {"evaluation", &plan.evaluation()}};
   for (auto [name, list] : sections)
     for (int i = 0; i < list->size(); ++i)
       if (&list->Get(i) == &instruction) return describe(plan, name, i, instruction);

@@ -35,6 +35,9 @@ inline std::span<const int64_t> shapeOf(const Parameter& parameter) {
 inline std::span<const int64_t> shapeOf(const Input& input) {
   return {input.shape().data(), static_cast<size_t>(input.shape_size())};
 }
+inline std::span<const int64_t> shapeOf(const Output& output) {
+  return {output.shape().data(), static_cast<size_t>(output.shape_size())};
+}
 
 // Of a bucket's gradient.
 inline ElementType gradientType(const Bucket& bucket) {
@@ -52,10 +55,10 @@ const KernelImage* imageFor(const Plan& plan, std::string_view device);
 // "cpu, cuda:sm_90"
 std::string targetsText(const Plan& plan);
 
-// Calls visit(instruction) for every instruction: of the prologue, the body, the epilogue.
+// Calls visit(instruction) for every instruction: of the prologue, the body, the epilogue, the evaluation.
 template <typename Visit>
 void forEachInstruction(const Plan& plan, Visit visit) {
-  for (const auto* part : {&plan.prologue(), &plan.body(), &plan.epilogue()})
+  for (const auto* part : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()})
     for (const Instruction& instruction : *part) visit(instruction);
 }
 

@@ -12,30 +12,63 @@ IssuedInstruction issue(const Instruction& instruction) {
   return {instruction.stream(), IssuedInstruction::kOther, 0};
 }
 
+const char* sectionName(Part part) {
+  switch (part) {
+    case Part::kPrologue:
+      return "prologue";
+    case Part::kBody:
+      return "body";
+    case Part::kEvaluation:
+      return "evaluation";
+    default:
+      return "epilogue";
+  }
+}
+
+const google::protobuf::RepeatedPtrField<Instruction>& instructionsOf(const Plan& plan, Part part) {
+  switch (part) {
+    case Part::kPrologue:
+      return plan.prologue();
+    case Part::kBody:
+      return plan.body();
+    case Part::kEvaluation:
+      return plan.evaluation();
+    default:
+      return plan.epilogue();
+  }
+}
+
 }  // namespace
 
 Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
   int step = 0;
-  for (Part part : kUnrolled) {
-    if (part == Part::kHost) {
-      sequence_.push_back({nullptr, part, 0, step});
-      issued_.push_back({0, IssuedInstruction::kHost, 0});
-      continue;
-    }
-    step += part == Part::kBody;
-    const auto& list = part == Part::kPrologue ? plan.prologue() : part == Part::kBody ? plan.body() : plan.epilogue();
-    for (int i = 0; i < list.size(); ++i) {
-      sequence_.push_back({&list.Get(i), part, i, step});
-      issued_.push_back(issue(list.Get(i)));
-    }
+  for (Part part : kUnrolled) append(part, step);
+  if (plan.evaluation_size() > 0)
+    for (Part part : kUnrolledEvaluation) append(part, step);
+}
+
+void Unrolled::append(Part part, int& step) {
+  if (part == Part::kHost) {
+    sequence_.push_back({nullptr, part, 0, step});
+    issued_.push_back({0, IssuedInstruction::kHost, 0});
+    return;
+  }
+  step += part == Part::kBody || part == Part::kEvaluation;
+  const auto& list = instructionsOf(plan_, part);
+  for (int i = 0; i < list.size(); ++i) {
+    sequence_.push_back({&list.Get(i), part, i, step});
+    issued_.push_back(issue(list.Get(i)));
   }
 }
 
 std::string Unrolled::name(size_t entry) const {
   const Entry& e = sequence_[entry];
-  if (!e.instruction) return cat("the host after the epilogue (on stream ", streamName(entry), ")");
-  const char* section = e.part == Part::kPrologue ? "prologue" : e.part == Part::kBody ? "body" : "epilogue";
-  return describe(plan_, section, e.index, *e.instruction);
+  if (!e.instruction) {
+    const bool evaluated = entry > 0 && sequence_[entry - 1].part == Part::kEvaluation;
+    return cat("the host after the ", sectionName(evaluated ? Part::kEvaluation : Part::kEpilogue), " (on stream ",
+               streamName(entry), ")");
+  }
+  return describe(plan_, sectionName(e.part), e.index, *e.instruction);
 }
 
 std::string Unrolled::streamName(size_t entry) const {

@@ -1,4 +1,5 @@
-// The instructions of the run P B E host P B B E host (kUnrolled in HappensBefore.h), in issue order.
+// The instructions of the run P B E host P B B E host, and V V host where there is an evaluation V (kUnrolled and
+// kUnrolledEvaluation in HappensBefore.h), in issue order.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ class Unrolled {
     const Instruction* instruction;  // null: the host
     Part part;
     int index;  // in its part
-    int step;   // how many bodies have begun
+    int step;   // how many bodies or batches of the evaluation have begun
   };
 
   const Plan& plan() const { return plan_; }
@@ -33,6 +34,8 @@ class Unrolled {
   std::string streamName(size_t entry) const;
 
  private:
+  void append(Part part, int& step);
+
   const Plan& plan_;
   std::vector<Entry> sequence_;
   std::vector<IssuedInstruction> issued_;

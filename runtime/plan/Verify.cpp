@@ -50,6 +50,7 @@ class TableVerifier {
     SHEAF_RETURN_IF_ERROR(parameters());
     SHEAF_RETURN_IF_ERROR(constants());
     SHEAF_RETURN_IF_ERROR(inputs());
+    SHEAF_RETURN_IF_ERROR(outputs());
     SHEAF_RETURN_IF_ERROR(training());
     return kernels();
   }
@@ -285,11 +286,34 @@ class TableVerifier {
       if (input.name().empty() || !names.insert(input.name()).second) return wrong(what, "its name is empty or taken");
       if (elementBytes(input.type()) == 0) return wrong(what, "its type is not known");
       std::optional<uint64_t> count = elementCount(shapeOf(input));
-      if (!count || *count == 0 || input.shape_size() == 0)
+      if (!count || *count == 0 || (input.shape_size() == 0 && !input.whole()))
         return wrong(what, cat("its shape is ", shapeText(shapeOf(input))));
+      if (input.row_mask() && (input.whole() || input.type() != F32 || input.shape_size() != 1))
+        return wrong(what, "it says which rows count, but is not one f32 for each row");
+      if (input.whole()) continue;
       if (input.shape(0) != plan_.batch() / plan_.ranks())
         return wrong(what, cat("it has ", input.shape(0), " rows on a rank, the batch gives a rank ",
                                plan_.batch() / plan_.ranks()));
+    }
+    return {};
+  }
+
+  Status outputs() {
+    std::set<std::string> names;
+    for (int i = 0; i < plan_.outputs_size(); ++i) {
+      const Output& output = plan_.outputs(i);
+      std::string what = named("output", i, output.name());
+      if (output.name().empty() || !names.insert(output.name()).second)
+        return wrong(what, "its name is empty or taken");
+      if (elementBytes(output.type()) == 0) return wrong(what, "its type is not known");
+      std::optional<uint64_t> count = elementCount(shapeOf(output));
+      if (!count || *count == 0) return wrong(what, cat("its shape is ", shapeText(shapeOf(output))));
+      if (output.blocks() == 0) continue;
+      const uint64_t rows = static_cast<uint64_t>(plan_.batch()) / ranks_;
+      if (output.axis() >= static_cast<uint32_t>(output.shape_size()) || output.blocks() > kMaxBytes / rows ||
+          static_cast<uint64_t>(output.shape(static_cast<int>(output.axis()))) % (output.blocks() * rows) != 0)
+        return wrong(what, cat("dimension ", output.axis(), " of its shape ", shapeText(shapeOf(output)),
+                               " does not hold ", output.blocks(), " times the ", rows, " rows of a rank"));
     }
     return {};
   }

@@ -20,18 +20,19 @@ Status verifyPlan(const Plan& plan);
 // A plan's file, verified: enough for programs that only read the plan. Errors name the file.
 Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 
-// Calls check(section, index, instruction) for every instruction of the prologue, the body and the epilogue, up to the
-// first error, which it returns.
+// Calls check(section, index, instruction) for every instruction of the prologue, the body, the epilogue and the
+// evaluation, up to the first error, which it returns.
 template <typename Check>
 Status checkInstructions(const Plan& plan, Check check) {
   for (auto [section, list] : {std::pair<std::string_view, decltype(&plan.body())>("prologue", &plan.prologue()),
                                {"body", &plan.body()},
-                               {"epilogue", &plan.epilogue()}})
+                               {"epilogue", &plan.epilogue()},
+                               {"evaluation", &plan.evaluation()}})
     for (int i = 0; i < list->size(); ++i) SHEAF_RETURN_IF_ERROR(check(section, i, list->Get(i)));
   return {};
 }
 
-// verifyPlan's part for the three instruction lists; the tables must have been verified.
+// verifyPlan's part for the lists of instructions; the tables must have been verified.
 Status verifyInstructions(const Plan& plan);
 
 // Whether a launch, whose operands have been found in the arena, does with each what its kernel does, and gives one

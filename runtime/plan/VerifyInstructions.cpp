@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "runtime/base/Text.h"
@@ -44,7 +45,8 @@ class InstructionVerifier {
   Status run() {
     return checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
       section_ = section, index_ = index, instruction_ = &instruction;
-      return this->instruction(instruction);
+      SHEAF_RETURN_IF_ERROR(this->instruction(instruction));
+      return evaluated(instruction);
     });
   }
 
@@ -108,6 +110,20 @@ class InstructionVerifier {
         break;
     }
     return wrong("it has no kind");
+  }
+
+  // The evaluation leaves what lives from step to step as it was: training goes on as if it had not run.
+  Status evaluated(const Instruction& instruction) const {
+    if (section_ != "evaluation") return {};
+    if (instruction.has_scalars()) return wrong("step scalars belong to a step, not to the evaluation");
+    Status status;
+    forEachOperand(instruction, [&](const Operand& operand) {
+      const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
+      if (status.ok() && operand.access() != READ && buffer.persistent())
+        status = wrong(cat("it writes buffer '", shortName(buffer.name()),
+                           "', which lives from step to step: the evaluation may not change it"));
+    });
+    return status;
   }
 
   Status kernel(const KernelLaunch& launch) const {
@@ -217,10 +233,23 @@ class InstructionVerifier {
 
   Status output(const WriteOutput& output) {
     if (!isKnown(output.output())) return wrong("its output is not known");
-    if (section_ != "body") return wrong("outputs are written in the body only");
-    if (!outputs_.insert(output.output()).second) return wrong("the output is written twice");
-    uint64_t bytes = output.output() == LOSS ? sizeof(float) : sizeof(double);
-    return typed("its source", output.source(), bytes, bytes, READ);
+    const bool body = section_ == "body", evaluation = section_ == "evaluation";
+    if (!body && !evaluation) return wrong("outputs are written in the body and in the evaluation only");
+    const bool ofStep = output.output() == LOSS || output.output() == GRADIENT_NORM;
+    if (body ? !ofStep : output.output() == GRADIENT_NORM)
+      return wrong(cat("the ", section_, " does not write the output ", word(output.output())));
+    if (!outputs_.insert({evaluation, output.output(), output.tensor()}).second)
+      return wrong("the output is written twice");
+    if (output.output() != TENSOR) {
+      if (output.tensor() != 0) return wrong(cat("the output ", word(output.output()), " is no tensor"));
+      uint64_t bytes = output.output() == GRADIENT_NORM ? sizeof(double) : sizeof(float);
+      return typed("its source", output.source(), bytes, bytes, READ);
+    }
+    if (output.tensor() >= static_cast<uint32_t>(plan_.outputs_size()))
+      return wrong(indexError("its tensor", output.tensor(), plan_.outputs_size()));
+    const Output& tensor = plan_.outputs(static_cast<int>(output.tensor()));
+    const uint64_t size = elementBytes(tensor.type());
+    return typed("its source", output.source(), *elementCount(shapeOf(tensor)) * size, size, READ);
   }
 
   Status update(const Instruction& instruction) {
@@ -248,7 +277,7 @@ class InstructionVerifier {
   const Devices devices_;
   std::set<std::string> buckets_;
   std::map<uint32_t, uint32_t> updateOf_;  // from a buffer of parameters to `updates_bucket` of who writes it
-  std::set<int> outputs_;
+  std::set<std::tuple<bool, int, uint32_t>> outputs_;  // of the evaluation or not, kind, tensor
   std::vector<bool> updated_;
   std::string_view section_;
   int index_ = 0;

@@ -257,6 +257,28 @@ TEST(BatchNorm, MergedStatisticsAreUnmerged) {
   EXPECT_THAT(i.decisions(), HasSubstr("bn.running_var: running statistics"));
 }
 
+// Whatever training does, an evaluation reads the statistics and updates nothing.
+TEST(BatchNorm, TheEvaluationReadsTheStatistics) {
+  for (Mode mode : {Mode::automatic, Mode::sync, Mode::local, Mode::eval}) {
+    NormModel m(15, {"mean", "var"});
+    setInteger(m.norm(), "training_mode", 1);
+    frontend::ImportOptions options = withBatch(4, 2);
+    options.batchNorm = mode;
+    options.form = frontend::Form::kEvaluation;
+    Imported i = import(m, options);
+    ASSERT_TRUE(i.module);
+    EXPECT_THAT(i.warnings, ElementsAre());
+    EXPECT_EQ(i.count("batch_norm"), 0);
+    EXPECT_EQ(i.count("update"), 0);
+    EXPECT_EQ(i.count("optimizer"), 0);
+    for (const char* name : {"bn.running_mean", "bn.running_var"}) {
+      auto statistic = i.module->lookupSymbol<train::ParameterOp>(name);
+      ASSERT_TRUE(statistic) << name;
+      EXPECT_TRUE(train::isStatistic(statistic));
+    }
+  }
+}
+
 // --- dropout ---
 
 // loss = mean(dropout(x + w)) with the mask as an output, in training mode.

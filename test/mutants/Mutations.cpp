@@ -13,17 +13,20 @@ namespace {
 using plan::Buffer, plan::Collective, plan::Instruction, plan::kAlignment, plan::Operand, plan::Plan;
 using List = google::protobuf::RepeatedPtrField<Instruction>;
 
-constexpr int kSections = 3;
+constexpr int kSections = 4;
 
 const List& section(const Plan& plan, int s) {
-  return s == 0 ? plan.prologue() : s == 1 ? plan.body() : plan.epilogue();
+  return s == 0 ? plan.prologue() : s == 1 ? plan.body() : s == 2 ? plan.epilogue() : plan.evaluation();
 }
 List& section(Plan& plan, int s) {
-  return *(s == 0 ? plan.mutable_prologue() : s == 1 ? plan.mutable_body() : plan.mutable_epilogue());
+  return *(s == 0   ? plan.mutable_prologue()
+           : s == 1 ? plan.mutable_body()
+           : s == 2 ? plan.mutable_epilogue()
+                    : plan.mutable_evaluation());
 }
 
 std::string name(const Plan& plan, int s, int i) {
-  const char* const names[] = {"prologue", "body", "epilogue"};
+  const char* const names[] = {"prologue", "body", "epilogue", "evaluation"};
   return plan::describe(plan, names[s], i, section(plan, s)[i]);
 }
 
@@ -133,18 +136,22 @@ std::vector<Mutation> movedBuffers(const Plan& plan) {
   return list;
 }
 
-// First and last instruction of the body that accesses a buffer.
+// First and last instruction of the body, or of the evaluation after it, that accesses a buffer.
 struct Life {
   int first = INT32_MAX, last = -1;
 };
 
 std::vector<Life> lives(const Plan& plan) {
   std::vector<Life> list(static_cast<size_t>(plan.buffers_size()));
-  for (int i = 0; i < plan.body_size(); ++i)
-    plan::forEachOperand(plan.body(i), [&](const Operand& o) {
-      list[o.buffer()].first = std::min(list[o.buffer()].first, i);
-      list[o.buffer()].last = i;
-    });
+  auto add = [&](const List& instructions, int before) {
+    for (int i = 0; i < instructions.size(); ++i)
+      plan::forEachOperand(instructions[i], [&](const Operand& o) {
+        list[o.buffer()].first = std::min(list[o.buffer()].first, before + i);
+        list[o.buffer()].last = before + i;
+      });
+  };
+  add(plan.body(), 0);
+  add(plan.evaluation(), plan.body_size());
   return list;
 }
 
@@ -274,13 +281,14 @@ std::vector<Mutation> otherStrides(const Plan& plan) {
   return list;
 }
 
-// A call before instruction `at` of the body, on its stream, and what it writes.
-Mutation inserted(const Plan& plan, int at, const plan::LibraryCall& call, const std::string& what) {
-  return {cat(what, " before ", name(plan, 1, at)), [at, call](Plan& p) {
-            Instruction& instruction = *p.add_body();
-            instruction.set_stream(p.body(at).stream());
+// A call before instruction `at` of a section, on its stream, and what it writes.
+Mutation inserted(const Plan& plan, int s, int at, const plan::LibraryCall& call, const std::string& what) {
+  return {cat(what, " before ", name(plan, s, at)), [s, at, call](Plan& p) {
+            List& list = section(p, s);
+            Instruction& instruction = *list.Add();
+            instruction.set_stream(list[at].stream());
             *instruction.mutable_call() = call;
-            for (int i = p.body_size() - 1; i > at; --i) p.mutable_body()->SwapElements(i, i - 1);
+            for (int i = list.size() - 1; i > at; --i) list.SwapElements(i, i - 1);
           }};
 }
 
@@ -295,8 +303,9 @@ void attribute(plan::LibraryCall& call, const char* name, int64_t value) {
 std::vector<Mutation> stridedWrites(const Plan& plan) {
   std::vector<Mutation> list;
   const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
-  for (int i = 0; i < plan.body_size(); ++i)
-    plan::forEachOperand(plan.body(i), [&](const Operand& o) {
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (s != 1 && s != 3) return;
+    plan::forEachOperand(instruction, [&](const Operand& o) {
       const Buffer& buffer = plan.buffers(static_cast<int>(o.buffer()));
       auto zero = [&](uint64_t offset, uint64_t bytes, uint64_t stride) {
         if (ranks == 1 || bytes == 0 || offset + bytes + stride * (ranks - 1) > buffer.bytes()) return;
@@ -307,7 +316,7 @@ std::vector<Mutation> stridedWrites(const Plan& plan) {
         part.set_offset(offset), part.set_bytes(bytes), part.set_shard_stride(stride);
         part.set_access(plan::WRITE);
         list.push_back(
-            inserted(plan, i, call, cat("zeros in '", buffer.name(), "' at ", offset, " + rank * ", stride)));
+            inserted(plan, s, i, call, cat("zeros in '", buffer.name(), "' at ", offset, " + rank * ", stride)));
       };
       const uint64_t part = buffer.bytes() / ranks / 8 * 8;
       zero(0, part, part);
@@ -331,9 +340,41 @@ std::vector<Mutation> stridedWrites(const Plan& plan) {
         destination = o;
         destination.set_offset(o.offset() + half), destination.set_bytes(o.bytes() - 4);
         destination.set_access(plan::WRITE);
-        list.push_back(inserted(plan, i, call, cat("every second element of '", buffer.name(), "'")));
+        list.push_back(inserted(plan, s, i, call, cat("every second element of '", buffer.name(), "'")));
       }
     });
+  });
+  return list;
+}
+
+// An output that is not handed over, or is taken for another one.
+std::vector<Mutation> otherOutputs(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_output()) return;
+    list.push_back(drop(plan, s, i));
+    for (int kind = plan::LOSS; kind <= plan::TENSOR; ++kind)
+      if (kind != instruction.output().output())
+        list.push_back({cat(name(plan, s, i), " as output ", kind), [s, i, kind](Plan& p) {
+                          section(p, s)[i].mutable_output()->set_output(static_cast<plan::OutputKind>(kind));
+                        }});
+    for (int change : {-1, 1})
+      list.push_back(
+          {cat(name(plan, s, i), " as the tensor ", change < 0 ? "before" : "after"), [s, i, change](Plan& p) {
+             plan::WriteOutput& output = *section(p, s)[i].mutable_output();
+             output.set_tensor(output.tensor() + static_cast<uint32_t>(change));
+           }});
+  });
+  for (int i = 0; i < plan.outputs_size(); ++i) {
+    auto entry = [&](const char* what, std::function<void(plan::Output&)> change) {
+      list.push_back({cat(what, " of output ", i), [i, change](Plan& p) { change(*p.mutable_outputs(i)); }});
+    };
+    entry("another name", [](plan::Output& o) { o.mutable_name()->append("x"); });
+    entry("another axis", [](plan::Output& o) { o.set_axis(o.axis() + 1); });
+    entry("other blocks", [](plan::Output& o) { o.set_blocks(o.blocks() ? 0 : 1); });
+    entry("another shape", [](plan::Output& o) { o.add_shape(1); });
+    entry("another type", [](plan::Output& o) { o.set_type(o.type() == plan::F32 ? plan::I32 : plan::F32); });
+  }
   return list;
 }
 
@@ -387,6 +428,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"collective's count changed", otherCounts, true},
     {"strided write inserted", stridedWrites, true},
     {"another stage declared", otherStages, false},
+    {"output missing or changed", otherOutputs, true},
     {"operand in another buffer", otherBuffers, true},
     {"instruction repeated at the end", repeatedAtTheEnd, true},
     {"attribute changed", otherAttributes, false},

@@ -39,6 +39,7 @@ std::map<std::string, std::string> tablesOf(const Plan& plan) {
   add("constants", copy.constants());
   add("kernels", copy.kernels());
   add("images", copy.images());
+  add("outputs", copy.outputs());
   return tables;
 }
 
@@ -63,7 +64,7 @@ class BitMatrix {
 
 }  // namespace
 
-// One run of a plan, one letter for each part: prologue, body, epilogue, host. See kRuns.
+// One run of a plan, one letter for each part: prologue, body, epilogue, host, evaluation (V). See runsOf.
 class Unfolding {
  public:
   Unfolding(Oracle& oracle, const Plan& plan, const char* parts) : oracle_(oracle), plan_(plan) {
@@ -73,8 +74,11 @@ class Unfolding {
         nodes_.push_back({nullptr, 0, round, 0, 'H', 0});
         continue;
       }
-      round += *part == 'B';
-      const auto& list = *part == 'P' ? plan.prologue() : *part == 'B' ? plan.body() : plan.epilogue();
+      round += *part == 'B' || *part == 'V';
+      const auto& list = *part == 'P'   ? plan.prologue()
+                         : *part == 'B' ? plan.body()
+                         : *part == 'E' ? plan.epilogue()
+                                        : plan.evaluation();
       for (int i = 0; i < list.size(); ++i) {
         std::string operation = operationOf(list[i]) + sharedPlaces(list[i]);
         // A prologue gets what the body after it gets.
@@ -341,11 +345,15 @@ class Unfolding {
 };
 
 namespace {
-constexpr const char* kRuns[] = {"PBBBBEH", "PBEHPBBEH"};
+std::vector<const char*> runsOf(const Plan& plan) {
+  std::vector<const char*> runs{"PBBBBEH", "PBEHPBBEH"};
+  if (plan.evaluation_size() > 0) runs.insert(runs.end(), {"VVVH", "VHPBEHVVHPBEH"});
+  return runs;
 }
+}  // namespace
 
 Oracle::Oracle(const Plan& original) : original_(original) {
-  for (const char* parts : kRuns)
+  for (const char* parts : runsOf(original))
     for (int64_t rank = 0; rank < original.ranks(); ++rank) {
       observed_.emplace_back();
       Unfolding(*this, original, parts).run(rank, observed_.back());
@@ -369,7 +377,7 @@ Verdict Oracle::judge(const Plan& mutant) {
   for (const auto& [name, bytes] : tablesOf(original_))
     if (bytes != tables[name]) verdict.fault = "the table " + name + " says something else";
   auto all = observed_.begin();
-  for (const char* parts : kRuns) {
+  for (const char* parts : runsOf(original_)) {
     Unfolding unfolding(*this, mutant, parts);
     if (verdict.fault.empty()) verdict.fault = unfolding.order(verdict.conflicts);
     for (int64_t rank = 0; rank < original_.ranks() && verdict.fault.empty(); ++rank) {

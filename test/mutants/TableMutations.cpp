@@ -42,6 +42,9 @@ struct Maker {
     for (int i = 0; i < plan.epilogue_size(); ++i)
       change(*this, plan.epilogue(i), plan::describe(plan, "epilogue", i, plan.epilogue(i)),
              [i](Plan& p) -> Instruction& { return *p.mutable_epilogue(i); });
+    for (int i = 0; i < plan.evaluation_size(); ++i)
+      change(*this, plan.evaluation(i), plan::describe(plan, "evaluation", i, plan.evaluation(i)),
+             [i](Plan& p) -> Instruction& { return *p.mutable_evaluation(i); });
   }
 };
 
@@ -108,6 +111,10 @@ std::vector<Mutation> otherInputs(const Plan& plan) {
     input.set_type(input.type() == plan::F32 ? plan::I32 : input.type() == plan::I64 ? plan::F64 : plan::F32);
   });
   m.each(plan.inputs_size(), "another shape of input", [](Plan& p, int i) { p.mutable_inputs(i)->add_shape(1); });
+  m.each(plan.inputs_size(), "rows or none of input",
+         [](Plan& p, int i) { p.mutable_inputs(i)->set_whole(!p.inputs(i).whole()); });
+  m.each(plan.inputs_size(), "data or a mask of rows as input",
+         [](Plan& p, int i) { p.mutable_inputs(i)->set_row_mask(!p.inputs(i).row_mask()); });
   return m.list;
 }
 
@@ -355,6 +362,12 @@ std::vector<Mutation> repeatedAtTheEnd(const Plan& plan) {
         const Instruction again = p.body(i);
         *p.add_body() = again;
         p.mutable_body(p.body_size() - 1)->clear_updates_bucket();
+      });
+  for (int i = 0; i < plan.evaluation_size(); ++i)
+    if (const Instruction& instruction = plan.evaluation(i); !instruction.has_record() && !instruction.has_wait())
+      m.add(cat(plan::describe(plan, "evaluation", i, instruction), " again"), [i](Plan& p) {
+        const Instruction again = p.evaluation(i);
+        *p.add_evaluation() = again;
       });
   // With such a declaration it seems to change nothing.
   for (int i = 0; i < plan.body_size(); ++i)

@@ -86,7 +86,8 @@ struct SmallPlan {
   std::string proof() const { return plan::provePlan(plan).message(); }
 
   plan::Plan plan;
-  List *prologue = plan.mutable_prologue(), *body = plan.mutable_body(), *epilogue = plan.mutable_epilogue();
+  List *prologue = plan.mutable_prologue(), *body = plan.mutable_body(), *epilogue = plan.mutable_epilogue(),
+       *evaluation = plan.mutable_evaluation();
 };
 
 }  // namespace sheaf::testing

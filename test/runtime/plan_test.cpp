@@ -309,7 +309,8 @@ const Mutant kMutants[] = {
      "and is not declared as its update"},
     {"UpdateTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kKernel); }, "twice"},
     {"LossTwice", [](auto& p) { *p.add_body() = first(p, plan::Instruction::kOutput); }, "twice"},
-    {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = first(p, plan::Instruction::kOutput); }, "body only"},
+    {"LossInEpilogue", [](auto& p) { *p.add_epilogue() = first(p, plan::Instruction::kOutput); },
+     "outputs are written in the body and in the evaluation only"},
 };
 INSTANTIATE_TEST_SUITE_P(Verify, Mutants, ::testing::ValuesIn(kMutants),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -22,7 +22,8 @@ options::Table makeTable() {
   options::Table table{
       "sheaf-run",
       "Runs a training plan made by `sheaf compile`.",
-      {"sheaf-run PLAN --data NAME=FILE... --steps K [options]", "sheaf-run PROBE --measure P.json [options]"},
+      {"sheaf-run PLAN --data NAME=FILE... --steps K [options]",
+       "sheaf-run PLAN --eval --eval-data NAME=FILE... [options]", "sheaf-run PROBE --measure P.json [options]"},
       Row::positional<&O::plan>("PLAN"),
       {},
       "Processes that torchrun, mpirun or srun starts with the same command share the ranks of the plan. "
@@ -50,6 +51,18 @@ options::Table makeTable() {
             .defaultsTo("--steps"),
         Row::integer<&O::shuffleSeed>("--shuffle", "SEED", INT64_MIN, INT64_MAX,
                                       "Read the rows in another order in every pass over the data.")}},
+      {"Evaluation",
+       {Row::flag<&O::evaluate>("--eval",
+                                "Evaluate once, and train nothing; with --weights or --resume those weights."),
+        Row::integer<&O::evaluateEvery>("--eval-every", "K", 1, kMost,
+                                        "Evaluate after every K steps and after the last one.")
+            .defaultsTo("no evaluation"),
+        Row::parsed<&O::evaluationData>("--eval-data", "NAME=FILE", "NAME=FILE.npy, NAME=TOKENS or NAME,LABELS=TOKENS",
+                                        "Rows of an input of the evaluation, which reads all of them once, in order.",
+                                        io::parseDataArgument),
+        Row::text<&O::outputs>("--outputs", "DIR",
+                               "Write the tensors that the graph outputs, of all rows, as DIR/NAME.npy; with "
+                               "--eval-every as DIR/step-N/NAME.npy.")}},
       {"Weights and state",
        {Row::text<&O::weights>("--weights", "W.safetensors",
                                "Initial weights by name, instead of those that the plan names."),
@@ -95,6 +108,9 @@ options::Table makeTable() {
                                 "Also run a plan without digests, which cannot be checked against what was compiled."),
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
+      {"--eval",
+       {"--eval-data", "--outputs", "--weights", "--weights-dir", "--resume", "--log", "--device", "--reduce-order",
+        "--no-graphs", "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }
@@ -112,6 +128,11 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   if (!given.ok()) return given.status();
   line.given = *given;
   if (given->help || given->version || given->has("--measure")) return line;
+  if ((line.run.evaluate || line.run.evaluateEvery > 0) && line.run.evaluationData.empty())
+    return Status::error("--eval-data NAME=FILE is missing: what is to be evaluated?");
+  if (!line.run.evaluate && line.run.evaluateEvery == 0 && (given->has("--eval-data") || given->has("--outputs")))
+    return Status::error("--eval-data and --outputs need --eval or --eval-every K: when is to be evaluated?");
+  if (line.run.evaluate) return line;
   if (line.run.steps == 0 && line.run.epochs == 0)
     return Status::error("--steps K or --epochs E is missing: how many steps are to be run?");
   if (line.run.steps > 0 && line.run.epochs > 0)

@@ -130,6 +130,15 @@ options::Table compileTable() {
             "--gemm-epilogues", {"auto", "on", "off"},
             "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
             "before they round; auto: if a target is a GPU.")}},
+      {"Evaluation",
+       {Row::choice<&O::evaluation>(
+            "--eval", options::Words<bool>{{"off", false}, {"on", true}},
+            "Give the plan an evaluation beside the training step: the graph's outputs and the loss, with dropout off "
+            "and "
+            "batch norms by their running statistics. "
+            "It shares weights and memory with the step; `sheaf-run --eval` and `--eval-every` run it."),
+        Row::flag<&O::evaluationOnly>("--eval-only",
+                                      "Compile the graph's outputs alone: it needs no loss, and nothing is trained.")}},
       {"Machine",
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",
@@ -217,9 +226,10 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
   mlir::Builder b(module->getContext());
-  std::string decision = cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ",
-                             secondsText(chosen->seconds), ", bound ", secondsText(chosen->bound), " (",
-                             chosen->boundBy, "), floor ", secondsText(chosen->floor), " (", chosen->floorBy, ")");
+  std::string decision =
+      cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds),
+          ", bound ", secondsText(chosen->bound), " (", chosen->boundBy, ")");
+  if (!chosen->floorBy.empty()) decision += cat(", floor ", secondsText(chosen->floor), " (", chosen->floorBy, ")");
   auto decide = [&](mlir::Operation* holder, const char* name) {
     llvm::SmallVector<mlir::Attribute> all;
     if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name)) all.append(decisions.begin(), decisions.end());
@@ -276,6 +286,10 @@ int compile(CompileOptions& options, const options::Given& given) {
   if (given.has("--reduce-precision") && options.pipeline.precision != train::Precision::bf16 &&
       options.pipeline.reducePrecision == train::Precision::bf16)
     return misuse("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+  for (const char* option : {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm",
+                             "--on-nan", "--train", "--freeze", "--batch-norm", "--reduce-precision"})
+    if (options.evaluationOnly && given.has(option))
+      return misuse(cat(option, " has no use with --eval-only, which compiles no training step"));
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();

@@ -4,6 +4,7 @@
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/Evaluation.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/DataType.h"
@@ -81,8 +82,31 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
   return context;
 }
 
+// The graph's evaluation, up to the same phase.
+static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& context, const TrainedOptions& options,
+                                                          bool importOnly) {
+  frontend::ImportOptions import = options.import;
+  import.form = options.evaluationOnly ? frontend::Form::kOutputs : frontend::Form::kEvaluation;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  {
+    // Where the step was imported its warnings have been printed; none is about training in a graph of outputs alone.
+    mlir::ScopedDiagnosticHandler errors(&context, [](mlir::Diagnostic& diagnostic) {
+      return mlir::success(diagnostic.getSeverity() == mlir::DiagnosticSeverity::Warning);
+    });
+    module = frontend::importOnnx(context, options.model, import);
+  }
+  if (!module) return {};
+  mlir::PassManager passes(&context);
+  addImportPasses(passes);
+  if (!importOnly) addEvaluationPasses(passes, options.pipeline);
+  if (mlir::failed(passes.run(*module))) return {};
+  becomeEvaluation(*module);
+  return module;
+}
+
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const TrainedOptions& options,
                                               bool importOnly) {
+  if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
   if (!module) return {};
   mlir::PassManager passes(&context);
@@ -90,6 +114,9 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (!importOnly) addTrainPasses(passes, options.pipeline);
   if (mlir::failed(passes.run(*module))) return {};
   if (!importOnly) setTraining(*module, options);
+  if (!options.evaluation) return module;
+  mlir::OwningOpRef<mlir::ModuleOp> evaluation = importEvaluation(context, options, importOnly);
+  if (!evaluation || mlir::failed(attachEvaluation(*module, *evaluation))) return {};
   return module;
 }
 

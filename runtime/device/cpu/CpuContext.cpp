@@ -210,6 +210,10 @@ Status CpuContext::collective(const plan::Collective& collective) {
 Status CpuContext::writeOutput(const Work& work) {
   const plan::WriteOutput& output = work.instruction->output();
   const std::byte* source = address(output.source());
+  if (output.output() == plan::TENSOR) {
+    if (!work.step || !work.step->writeTensor) return Status();
+    return work.step->writeTensor(rank_, output.tensor(), {source, output.source().bytes()});
+  }
   double value = 0;
   if (output.output() == plan::GRADIENT_NORM) {
     if (output.source().bytes() < sizeof(double)) return Status::error("the gradient norm must be one f64");

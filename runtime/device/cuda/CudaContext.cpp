@@ -22,7 +22,7 @@ std::string_view text(Finding finding) {
 struct CudaContext::Delivery {
   CudaContext* context;
   Values step;
-  std::vector<std::pair<plan::OutputKind, const std::byte*>> outputs;
+  std::vector<std::pair<const plan::WriteOutput*, const std::byte*>> outputs;
 };
 
 CudaContext::CudaContext(std::shared_ptr<World> world, int64_t local)
@@ -349,20 +349,20 @@ Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t st
 
 Status CudaContext::output(Entry& entry, const Values& step, cudaStream_t stream) {
   std::byte* slot = entry.slots->memory(slotOf(entry));
-  const bool norm = entry.instruction->output().output() == plan::GRADIENT_NORM;
-  SHEAF_RETURN_IF_ERROR(check(
-      cudaMemcpyAsync(slot, entry.operands[0], norm ? sizeof(double) : sizeof(float), cudaMemcpyDeviceToHost, stream),
-      "cannot copy from the GPU"));
+  const plan::WriteOutput& output = entry.instruction->output();
   SHEAF_RETURN_IF_ERROR(
-      check(cudaMemcpyAsync(slot + sizeof(uint64_t), values_.get(), sizeof(uint64_t), cudaMemcpyDeviceToHost, stream),
+      check(cudaMemcpyAsync(slot, entry.operands[0], outputBytes(output), cudaMemcpyDeviceToHost, stream),
             "cannot copy from the GPU"));
+  SHEAF_RETURN_IF_ERROR(check(
+      cudaMemcpyAsync(slot + findingOffset(output), values_.get(), sizeof(uint64_t), cudaMemcpyDeviceToHost, stream),
+      "cannot copy from the GPU"));
   return graphs_->capturing() ? Status() : deliver({&entry}, step, stream);
 }
 
 Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream) {
   auto delivery = std::make_unique<Delivery>(Delivery{this, step, {}});
   for (const Entry* entry : outputs)
-    delivery->outputs.emplace_back(entry->instruction->output().output(), entry->slots->memory(slotOf(*entry)));
+    delivery->outputs.emplace_back(&entry->instruction->output(), entry->slots->memory(slotOf(*entry)));
   auto arrive = [](void* data) {
     std::unique_ptr<Delivery> arrived(static_cast<Delivery*>(data));
     arrived->context->take(*arrived);
@@ -374,20 +374,26 @@ Status CudaContext::deliver(std::vector<const Entry*> outputs, const Values& ste
 
 // On a thread of the driver, where no function of CUDA may be called.
 void CudaContext::take(const Delivery& delivery) {
-  for (auto [kind, slot] : delivery.outputs) {
+  for (auto [output, slot] : delivery.outputs) {
     uint64_t finding = 0;
-    std::memcpy(&finding, slot + sizeof(uint64_t), sizeof finding);
+    std::memcpy(&finding, slot + findingOffset(*output), sizeof finding);
     if (finding) raiseFinding(finding);
     if (world_->abort.raised()) return;
+    if (output->output() == plan::TENSOR) {
+      if (!delivery.step || !delivery.step->writeTensor) continue;
+      Status status = delivery.step->writeTensor(rank(), output->tensor(), {slot, outputBytes(*output)});
+      if (!status.ok()) abort(status.message());
+      continue;
+    }
     double value = 0;
-    if (kind == plan::GRADIENT_NORM) {
+    if (output->output() == plan::GRADIENT_NORM) {
       std::memcpy(&value, slot, sizeof value);
     } else {
       float single;
       std::memcpy(&single, slot, sizeof single);
       value = single;
     }
-    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), kind, value);
+    if (delivery.step && delivery.step->writeOutput) delivery.step->writeOutput(rank(), output->output(), value);
   }
 }
 

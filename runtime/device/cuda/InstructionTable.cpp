@@ -7,8 +7,6 @@
 namespace sheaf::cuda {
 namespace {
 
-// An output's value, and the first error that kernels have found so far.
-constexpr size_t kOutputBytes = 2 * sizeof(uint64_t);
 // At least every so many instructions of a stream are marked, and every collective: that is where ranks wait for
 // others.
 constexpr int kMarkInterval = 64;
@@ -36,9 +34,10 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
       break;
     case plan::Instruction::kOutput: {
       bool norm = instruction.output().output() == plan::GRADIENT_NORM;
-      if (instruction.output().source().bytes() < (norm ? sizeof(double) : sizeof(float)))
+      if (instruction.output().source().bytes() < outputBytes(instruction.output()))
         return Status::error(norm ? "the gradient norm must be one f64" : "the loss must be one f32");
-      hostBytes = kOutputBytes;
+      // Its value, and the first error that kernels have found so far.
+      hostBytes = findingOffset(instruction.output()) + sizeof(uint64_t);
       break;
     }
     case plan::Instruction::kRecord:
@@ -67,14 +66,15 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
                                                                      const Arena& arena, Blas& blas) {
   auto table = std::make_unique<InstructionTable>();
-  size_t size = static_cast<size_t>(plan.prologue_size() + plan.body_size() + plan.epilogue_size());
+  size_t size =
+      static_cast<size_t>(plan.prologue_size() + plan.body_size() + plan.epilogue_size() + plan.evaluation_size());
   table->entries_.resize(size);  // entries stay where they are: arguments point into them
   table->bodyBegin_ = static_cast<uint32_t>(plan.prologue_size());
   table->bodyEnd_ = table->bodyBegin_ + static_cast<uint32_t>(plan.body_size());
   std::set<uint32_t> recorded;  // events, in the body so far
   std::vector<int> unmarked(std::max(plan.streams_size(), 1), kMarkInterval);
   uint32_t number = 0;
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue()}) {
+  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()}) {
     for (const plan::Instruction& instruction : *section) {
       Entry& entry = table->entries_[number];
       entry.instruction = &instruction;

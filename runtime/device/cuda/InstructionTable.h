@@ -16,7 +16,7 @@ namespace sheaf::cuda {
 
 struct Entry {
   const plan::Instruction* instruction = nullptr;
-  uint32_t number = 0;  // prologue, body and epilogue counted through
+  uint32_t number = 0;  // prologue, body, epilogue and evaluation counted through
   bool inBody = false;
   bool marked = false;               // its beginning is noted where a watchdog sees it
   bool waitsOutside = false;         // a wait of the body for a record of the step before
@@ -25,6 +25,15 @@ struct Entry {
   std::unique_ptr<const LibraryFunction> function;
   std::optional<HostSlots> slots;  // of an input, of scalars, of an output
 };
+
+// What the host receives of an output, and where in the output's slot the first error follows that kernels have found.
+inline size_t outputBytes(const plan::WriteOutput& output) {
+  if (output.output() == plan::TENSOR) return output.source().bytes();
+  return output.output() == plan::GRADIENT_NORM ? sizeof(double) : sizeof(float);
+}
+inline size_t findingOffset(const plan::WriteOutput& output) {
+  return (outputBytes(output) + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+}
 
 class InstructionTable {
  public:

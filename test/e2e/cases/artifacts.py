@@ -13,6 +13,7 @@ def cases(session):
     for name in ("mlp", "mlp-sgd", "cnn", "block"):
         for ranks, zero in ((1, 0), (2, 2), (4, 0), (4, 3)):
             yield Case(f"artifacts/{name}/ranks-{ranks}-zero-{zero}", lambda n=name, r=ranks, z=zero: trained(session, n, r, z))
+        yield Case(f"artifacts/{name}/evaluation", lambda n=name: evaluated(session, n))
     yield Case("artifacts/without-checkpoint", lambda: without_checkpoint(session))
     yield Case("artifacts/errors", lambda: errors(session))
 
@@ -37,6 +38,24 @@ def trained(session, name, ranks, zero):
     for parameter in theirs:
         difference = relative_difference(ours[parameter].values, theirs[parameter].values)
         expect(difference <= 1e-4, f"{parameter} differs by {difference:.1e}")
+
+
+def evaluated(session, name):
+    """An evaluation takes the forward pass of the artifacts alone: its loss is the mean of what training sees, at a rate of 0."""
+    folder, where = ARTIFACTS / name, session.folder()
+    steps = len(json.loads((folder / "run.json").read_text())["losses"])
+    session.succeed("sheaf", "compile", folder / "training_model.onnx", "-o", where / "p.plan", "--ranks", 2, "--zero", 3, "--batch",
+                    ROWS, "--optimizer", "sgd:lr=0", "--eval", "on")
+    summary = session.inspect(where / "p.plan")
+    expect(not any("grad" in output["name"] for output in summary["outputs"]), f"gradients as outputs: {summary['outputs']}")
+    files = [f"{i}={folder / i}.npy" for i in ("x", "labels")]
+    session.succeed("sheaf-run", where / "p.plan", *(a for f in files for a in ("--data", f)), "--steps", steps, "--log", where / "log",
+                    *(a for f in files for a in ("--eval-data", f)), "--eval-every", steps)
+    seen, events = read_log(where / "log")
+    event = next(e for e in events if e["event"] == "eval")
+    mean = sum(step["loss"] for step in seen) / steps
+    expect(event["rows"] == steps * ROWS, f"{event['rows']} rows, the run reads {steps * ROWS}")
+    expect(abs(event["loss"] - mean) <= 1e-5, f"loss {event['loss']}, the steps' mean is {mean}")
 
 
 def without_checkpoint(session):

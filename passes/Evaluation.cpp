@@ -1,0 +1,42 @@
+#include "passes/Evaluation.h"
+
+#include "ir/Train/TrainDialect.h"
+#include "passes/StepModule.h"
+
+using namespace mlir;
+
+namespace sheaf {
+
+void becomeEvaluation(ModuleOp module) {
+  func::FuncOp function = zero::stepOf(module);
+  for (int64_t i = int64_t(function.getNumArguments()) - 1; i >= 0; --i)
+    if (function.getArgument(i).use_empty()) (void)function.eraseArgument(i);
+  function.setName("evaluation");
+  for (auto parameter : module.getOps<train::ParameterOp>()) parameter.setTrainable(false);
+}
+
+LogicalResult attachEvaluation(ModuleOp training, ModuleOp evaluation) {
+  SymbolTable symbols(training);
+  for (auto parameter : llvm::make_early_inc_range(evaluation.getOps<train::ParameterOp>())) {
+    auto known = symbols.lookup<train::ParameterOp>(parameter.getSymName());
+    if (!known) {
+      parameter->moveBefore(zero::stepOf(training));
+      continue;
+    }
+    if (known.getType() != parameter.getType() || known.getPermutation() != parameter.getPermutation())
+      return parameter.emitError("the evaluation sees the parameter '" + parameter.getSymName() + "' as " +
+                                 "something else than the training step; compile with --eval off");
+  }
+  func::FuncOp function = zero::evaluationOf(evaluation), step = zero::stepOf(training);
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    for (unsigned j = 0; j < step.getNumArguments(); ++j)
+      if (function.getArgAttr(i, "train.name") == step.getArgAttr(j, "train.name") &&
+          (function.getArgument(i).getType() != step.getArgument(j).getType() || function.getArgAttr(i, "train.whole")))
+        return function.emitError("the evaluation sees the input ")
+               << function.getArgAttr(i, "train.name") << " as something else than the training step";
+  function->remove();
+  training.push_back(function);
+  return success();
+}
+
+}  // namespace sheaf

@@ -1,0 +1,42 @@
+#include "passes/train/AddAccuracy.h"
+
+#include "ir/Train/Outputs.h"
+#include "ir/Train/TensorBuilder.h"
+
+using namespace mlir;
+using namespace sheaf::train;
+
+namespace sheaf::train {
+
+void addAccuracy(func::FuncOp step) {
+  Block& body = step.getBody().front();
+  // Of several cross entropies none is known to be the one that counts.
+  auto losses = llvm::to_vector(body.getOps<LossOp>());
+  auto entropies = llvm::to_vector(body.getOps<CrossEntropyOp>());
+  if (losses.size() != 1 || entropies.size() != 1) return;
+  CrossEntropyOp entropy = entropies.front();
+
+  OpBuilder builder(losses.front());
+  TensorBuilder t{builder, entropy.getLoc()};
+  Value logits = entropy.getLogits(), labels = entropy.getLabels();
+  auto shape = TensorBuilder::typeOf(logits).getShape();
+  auto labelType = TensorBuilder::typeOf(labels).getElementType();
+  Value column = t.make<IotaOp>(RankedTensorType::get(shape, labelType), 1);
+  Value hot = t.compare(ComparePredicate::eq, column, t.broadcast(labels, shape));
+  // The label's own logit, exactly: a sum of it and zeros.
+  Value own = t.reduceRows(ReduceKind::sum, t.select(hot, logits, t.splatLike(logits, 0)));
+  Value largest = t.reduceRows(ReduceKind::max, logits);
+  Value counts = t.compare(ComparePredicate::ge, labels, t.splatLike(labels, 0));
+  if (auto ignored = entropy.getIgnoreIndex())
+    counts = t.make<AndOp>(counts.getType(), counts,
+                           t.compare(ComparePredicate::ne, labels, t.splatLike(labels, double(int64_t(*ignored)))));
+  Value right = t.make<AndOp>(counts.getType(), counts, t.compare(ComparePredicate::ge, own, largest));
+  auto output = [&](StringRef kind, StringRef name, Value rows) {
+    Value sum = t.reduce(ReduceKind::sum, t.cast(rows, builder.getF32Type()), {0});
+    OutputOp::create(builder, entropy.getLoc(), kind, name, t.reshape(sum, {}));
+  };
+  output("correct", "correct labels", right);
+  output("labels", "labels", counts);
+}
+
+}  // namespace sheaf::train

@@ -1,0 +1,29 @@
+// Which rows of an evaluation's batch count: those that only fill up the last batch are left out of every sum over it.
+#pragma once
+
+#include "ir/Train/TrainDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace sheaf::train {
+
+class RowMask {
+ public:
+  // Of the step's argument `train.row_mask`, which is 1 for each of the rank's rows that counts, else 0. A step without
+  // one has no mask, and all of its rows count.
+  explicit RowMask(mlir::func::FuncOp step);
+  explicit operator bool() const { return bool(mask); }
+
+  // `value` with zeros in rows that do not count, made before `user`. Its dimension `axis` is anything x rows x minor.
+  mlir::Value apply(mlir::Operation* user, mlir::Value value, int64_t axis, int64_t rows, int64_t minor) const;
+  // How many rows count on all ranks: an f32 scalar, made once at the beginning of the step.
+  mlir::Value count();
+  // After the loss: what a batch's loss weighs in the mean over batches. If it is a quotient whose divisor is summed
+  // over the batch, as a mean over labels, that divisor; else the number of rows that count.
+  void weigh(LossOp loss);
+
+ private:
+  mlir::func::FuncOp step;
+  mlir::Value mask, counted;
+};
+
+}  // namespace sheaf::train

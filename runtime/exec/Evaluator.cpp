@@ -1,0 +1,154 @@
+#include "runtime/exec/Evaluator.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::exec {
+namespace {
+
+bool writes(const plan::Plan& plan, plan::OutputKind kind) {
+  for (const plan::Instruction& instruction : plan.evaluation())
+    if (instruction.has_output() && instruction.output().output() == kind) return true;
+  return false;
+}
+
+bool hasRowMask(const plan::Plan& plan) {
+  for (const plan::Instruction& instruction : plan.evaluation())
+    if (instruction.has_input() && plan.inputs(static_cast<int>(instruction.input().input())).row_mask()) return true;
+  return false;
+}
+
+// Rows of integers are tokens.
+bool readsTokens(const plan::Plan& plan) {
+  for (const plan::Instruction& instruction : plan.evaluation()) {
+    if (!instruction.has_input()) continue;
+    const plan::Input& input = plan.inputs(static_cast<int>(instruction.input().input()));
+    if (input.shape_size() == 2 && (input.type() == plan::I64 || input.type() == plan::I32)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Status checkEvaluable(const plan::Plan& plan) {
+  if (plan.evaluation_size() > 0) return {};
+  return Status::error("the plan has no evaluation; compile the model with --eval on");
+}
+
+Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
+  const uint64_t batch = static_cast<uint64_t>(plan.batch()), rest = rows % batch;
+  // Outputs of rows that only fill the last batch are left out; a loss needs to be told which rows count.
+  if (rest == 0 || hasRowMask(plan) || !writes(plan, plan::LOSS)) return {};
+  return Status::error(cat("--eval-data: ", rows, " rows leave ", rest, " for a last batch of ", batch,
+                           ", and the loss of this model cannot leave rows out; give a multiple of ", batch,
+                           " rows, or compile with a --batch that divides them"));
+}
+
+Evaluator::Evaluator(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
+                     const io::DataSource& data, int64_t firstRank)
+    : plan_(plan), ranks_(ranks), data_(data), firstRank_(firstRank) {}
+
+std::shared_ptr<StepValues> Evaluator::makeValues(int64_t batch, OutputFiles* outputs,
+                                                  std::vector<Batch>& batches) const {
+  auto values = std::make_shared<StepValues>();
+  values->step = batch;
+  const uint64_t first = static_cast<uint64_t>(batch) * static_cast<uint64_t>(plan_.batch());
+  values->readInput = [this, first](int64_t rank, uint32_t input, std::span<std::byte> destination) -> Status {
+    if (!plan_.inputs(static_cast<int>(input)).row_mask()) return data_.read(rank, input, first, destination);
+    const uint64_t rows = destination.size() / sizeof(float), begin = first + static_cast<uint64_t>(rank) * rows;
+    for (uint64_t i = 0; i < rows; ++i) {
+      const float counts = begin + i < data_.rows() ? 1 : 0;
+      std::memcpy(destination.data() + i * sizeof counts, &counts, sizeof counts);
+    }
+    return {};
+  };
+  // All ranks write the same numbers; only the first one of the process is heard, so nothing is written twice.
+  values->writeOutput = [this, mine = &batches[static_cast<size_t>(batch)]](int64_t rank, plan::OutputKind kind,
+                                                                            double value) {
+    if (rank != firstRank_) return;
+    (kind == plan::LOSS          ? mine->loss
+     : kind == plan::LOSS_WEIGHT ? mine->weight
+     : kind == plan::CORRECT     ? mine->correct
+                                 : mine->labels) = value;
+  };
+  if (outputs)
+    values->writeTensor = [outputs, batch](int64_t rank, uint32_t output, std::span<const std::byte> tensor) {
+      return outputs->write(rank, output, batch, tensor);
+    };
+  return values;
+}
+
+Status Evaluator::runRank(size_t rank, int64_t batches, OutputFiles* outputs, std::vector<Batch>& results) const {
+  RankContext& context = *ranks_[rank];
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    const std::shared_ptr<const StepValues> values = makeValues(batch, outputs, results);
+    for (const plan::Instruction& instruction : plan_.evaluation())
+      SHEAF_RETURN_IF_ERROR(context.issue(instruction, values));
+  }
+  return context.synchronize();
+}
+
+Expected<EvaluationResult> Evaluator::run(OutputFiles* outputs) {
+  const auto begin = std::chrono::steady_clock::now();
+  const uint64_t batch = static_cast<uint64_t>(plan_.batch());
+  const int64_t batches = static_cast<int64_t>((data_.rows() + batch - 1) / batch);
+  std::vector<Batch> results(static_cast<size_t>(batches));
+  std::mutex mutex;
+  Status failed;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      Status status = runRank(rank, batches, outputs, results);
+      if (status.ok()) return;
+      ranks_[rank]->abort(status.message());
+      // What the streams still hold refers to this evaluation: they must be empty before it ends.
+      (void)ranks_[rank]->synchronize();
+      std::lock_guard lock(mutex);
+      if (failed.ok()) failed = std::move(status);
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (!failed.ok()) return failed;
+
+  EvaluationResult result;
+  result.rows = data_.rows();
+  Batch sum;
+  for (const Batch& each : results) {
+    // The loss of a batch without labels is not a number, and weighs nothing.
+    if (each.weight > 0) sum.loss += each.weight * each.loss;
+    sum.weight += each.weight, sum.correct += each.correct, sum.labels += each.labels;
+  }
+  if (writes(plan_, plan::LOSS)) {
+    // Without weights all batches are full.
+    if (!writes(plan_, plan::LOSS_WEIGHT))
+      for (const Batch& each : results) sum.loss += each.loss, sum.weight += 1;
+    result.loss = sum.loss / sum.weight;
+  }
+  if (writes(plan_, plan::LABELS)) {
+    result.accuracy = sum.correct / sum.labels;
+    if (readsTokens(plan_)) result.perplexity = std::exp(*result.loss);
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+std::string text(const EvaluationResult& result) {
+  std::string line;
+  auto add = [&](const char* format, double value) {
+    char part[64];
+    std::snprintf(part, sizeof part, format, value);
+    line += line.empty() ? part : cat(", ", part);
+  };
+  if (result.loss) add("loss %.6f", *result.loss);
+  if (result.perplexity) add("perplexity %.4f", *result.perplexity);
+  if (result.accuracy) add("accuracy %.2f %%", 100 * *result.accuracy);
+  return cat(line, line.empty() ? "" : " of ", countText(result.rows), " rows");
+}
+
+}  // namespace sheaf::exec
