@@ -1,4 +1,4 @@
-// The evaluation's place in a module: the function @evaluation beside @step.
+// The evaluation's place in a module: the function @evaluation next to @step.
 #pragma once
 
 #include "mlir/IR/BuiltinOps.h"

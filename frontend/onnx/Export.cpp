@@ -245,6 +245,11 @@ LogicalResult exportOnnx(MLIRContext& context, StringRef path, StringRef output,
   if (!model) return failure();
   ImportOptions import;
   import.loss = options.loss;
+  if (import.loss.empty()) {
+    // A model for inference has no loss: all that its outputs need is taken.
+    ScopedDiagnosticHandler quiet(&context, [](Diagnostic&) { return success(); });
+    if (!Importer(context, *model, import).analyse()) import.form = Form::kOutputs;
+  }
   Importer importer(context, *model, import);
   const Parameters* parameters = importer.analyse();
   return success(parameters && succeeded(Exporter(*model, output, *parameters, trained).run(options)));

@@ -44,7 +44,7 @@ Status checkEvaluable(const plan::Plan& plan) {
 
 Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
   const uint64_t batch = static_cast<uint64_t>(plan.batch()), rest = rows % batch;
-  // Outputs of rows that only fill the last batch are left out; a loss needs to be told which rows count.
+  // Outputs of rows that only fill the last batch are left out; a loss needs the mask of the rows that count.
   if (rest == 0 || hasRowMask(plan) || !writes(plan, plan::LOSS)) return {};
   return Status::error(cat("--eval-data: ", rows, " rows leave ", rest, " for a last batch of ", batch,
                            ", and the loss of this model cannot leave rows out; give a multiple of ", batch,

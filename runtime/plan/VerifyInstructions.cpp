@@ -43,11 +43,17 @@ class InstructionVerifier {
   }
 
   Status run() {
-    return checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
-      section_ = section, index_ = index, instruction_ = &instruction;
-      SHEAF_RETURN_IF_ERROR(this->instruction(instruction));
-      return evaluated(instruction);
-    });
+    SHEAF_RETURN_IF_ERROR(
+        checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
+          section_ = section, index_ = index, instruction_ = &instruction;
+          SHEAF_RETURN_IF_ERROR(this->instruction(instruction));
+          return evaluated(instruction);
+        }));
+    for (int i = 0; i < plan_.outputs_size(); ++i)
+      if (!outputs_.count({true, TENSOR, static_cast<uint32_t>(i)}))
+        return Status::error(cat("the plan is wrong: output ", i, " '", shortName(plan_.outputs(i).name()),
+                                 "': the evaluation does not write it"));
+    return {};
   }
 
  private:
@@ -241,7 +247,7 @@ class InstructionVerifier {
     if (!outputs_.insert({evaluation, output.output(), output.tensor()}).second)
       return wrong("the output is written twice");
     if (output.output() != TENSOR) {
-      if (output.tensor() != 0) return wrong(cat("the output ", word(output.output()), " is no tensor"));
+      if (output.tensor() != 0) return wrong(cat("the output ", word(output.output()), " is not a tensor"));
       uint64_t bytes = output.output() == GRADIENT_NORM ? sizeof(double) : sizeof(float);
       return typed("its source", output.source(), bytes, bytes, READ);
     }

@@ -77,6 +77,15 @@ Plan digested() {
       plan.mutable_body()->SwapElements(plan.body_size() - 1, plan.body_size() - 2);
       break;
     }
+  // An evaluation that hands over the first parameters.
+  plan::Output& tensor = *plan.add_outputs();
+  tensor.set_name("first");
+  tensor.set_type(plan::F32);
+  tensor.add_shape(2);
+  plan::WriteOutput& write = *plan.add_evaluation()->mutable_output();
+  write.set_output(plan::TENSOR);
+  plan::Operand& source = *write.mutable_source();
+  source.set_buffer(plan.buckets(0).parameter_buffer()), source.set_bytes(8), source.set_access(plan::READ);
   plan::declareMemoryByKind(plan);
   plan::redigest(plan);
   return plan;
@@ -136,6 +145,7 @@ const Change kAttacks[] = {
     {"InputRenamed", [](Plan& p) { p.mutable_inputs(1)->set_name("y"); }, "input 'y' (table inputs, entry 1)"},
     {"InputAdded", [](Plan& p) { (*p.add_inputs() = p.inputs(0)).set_name("z"); },
      "table inputs is not what was compiled: it has 3 entries, the plan states digests of 2"},
+    {"OutputRenamed", [](Plan& p) { p.mutable_outputs(0)->set_name("y"); }, "output 'y' (table outputs, entry 0)"},
     {"FileExchanged", [](Plan& p) { p.mutable_files()->SwapElements(0, 1); }, "file 'more.bin' (table files, entry 0)"},
     {"FileHash", [](Plan& p) { p.mutable_files(1)->set_hash(7); }, "file 'more.bin' (table files, entry 1)"},
     {"BucketRenamed",
@@ -268,7 +278,7 @@ TEST(Digests, APlanWithoutThemIsReadOnlyIfThatIsAccepted) {
       plan::readProvedPlan(folder / "a.plan").status().message(),
       AllOf(HasSubstr("a.plan: "),
             HasSubstr("no digests of its tables training, scalars, inputs, files, buckets, parameters, constants, "
-                      "kernels, kernel_entries, images, floor, dataflow, so it cannot")));
+                      "kernels, kernel_entries, images, floor, outputs, dataflow, so it cannot")));
   EXPECT_TRUE(plan::readProvedPlan(folder / "a.plan", plan::Undigested::kAccepted).ok());
 }
 

@@ -168,6 +168,8 @@ TEST(VerifyEvaluation, Outputs) {
     return output;
   };
   EXPECT_EQ(message([&](auto& p) { tensor(p, 4); }), "");
+  EXPECT_THAT(message([&](auto& p) { tensor(p, 4), p.mutable_evaluation()->RemoveLast(); }),
+              HasSubstr("output 0 'logits': the evaluation does not write it"));
   EXPECT_THAT(message([&](auto& p) { tensor(p, 3); }), HasSubstr("does not hold 1 times the 4 rows of a rank"));
   EXPECT_THAT(message([&](auto& p) { tensor(p, 4).set_axis(1); }), HasSubstr("dimension 1 of its shape [4]"));
   EXPECT_THAT(message([&](auto& p) { tensor(p, 4).add_shape(2); }), HasSubstr("has 16 bytes, it needs 32"));
@@ -178,7 +180,7 @@ TEST(VerifyEvaluation, Outputs) {
   EXPECT_THAT(message([](auto& p) { *p.add_evaluation() = p.evaluation(0); }),
               HasSubstr("the output is written twice"));
   EXPECT_THAT(message([](auto& p) { p.mutable_evaluation(0)->mutable_output()->set_tensor(1); }),
-              HasSubstr("the output loss is no tensor"));
+              HasSubstr("the output loss is not a tensor"));
   EXPECT_THAT(message([](auto& p) {
                 for (plan::Instruction& instruction : *p.mutable_body())
                   if (instruction.has_output()) instruction.mutable_output()->set_output(plan::CORRECT);

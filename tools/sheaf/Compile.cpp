@@ -133,10 +133,9 @@ options::Table compileTable() {
       {"Evaluation",
        {Row::choice<&O::evaluation>(
             "--eval", options::Words<bool>{{"off", false}, {"on", true}},
-            "Give the plan an evaluation beside the training step: the graph's outputs and the loss, with dropout off "
-            "and "
-            "batch norms by their running statistics. "
-            "It shares weights and memory with the step; `sheaf-run --eval` and `--eval-every` run it."),
+            "Add an evaluation to the plan: the graph's outputs and the loss, with dropout off and batch norms by "
+            "their running statistics. It shares weights and memory with the step; `sheaf-run --eval` and "
+            "`--eval-every` run it."),
         Row::flag<&O::evaluationOnly>("--eval-only",
                                       "Compile the graph's outputs alone: it needs no loss, and nothing is trained.")}},
       {"Machine",

@@ -187,7 +187,10 @@ Command exportCommand() {
       {"Options",
        {Row::text<&O::output>("-o", "TRAINED.onnx|W.safetensors", "File to write.")
             .required("where is the model to be written?"),
-        Row::text<&O::model>("--model", "MODEL.onnx", "The model that the plan was compiled from."),
+        Row::text<&O::model>(
+            "--model", "MODEL.onnx",
+            "The model that the plan was compiled from, or another export of the same module: for inference, "
+            "say, without the loss."),
         Row::text<&O::weights>("--weights", "W.safetensors", "Trained weights, as `sheaf-run --save` writes them."),
         Row::text<&O::state>("--state", "DIR", "Trained weights of a saved state: the newest in this folder."),
         lossRow<O>(),

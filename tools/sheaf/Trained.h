@@ -22,7 +22,7 @@ struct TrainedOptions {
   plan::Training::OnNan onNan = plan::Training::STOP;
   plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
   double clipNorm = 0;
-  bool evaluation = false;      // an evaluation beside the training step
+  bool evaluation = false;      // an evaluation in addition to the training step
   bool evaluationOnly = false;  // the graph's outputs alone, nothing to train
   int64_t seed = 0;
 };

@@ -10,6 +10,7 @@ def cases(session):
     for name in ("mlp-momentum", "cnn-adamw", "gpt2-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits", "llama-tiny-optimized"):
         yield Case(f"export/{name}", lambda c=CONFIGS[name]: same_model(session, c))
     yield Case("export/bf16", lambda: same_model(session, CONFIGS["gpt2-tiny"], BF16))
+    yield Case("export/inference", lambda: inference(session))
     yield Case("export/errors", lambda: errors(session))
 
 
@@ -47,6 +48,27 @@ def same_model(session, config, options=()):
 
 def flat(path):
     return {name: tensor.values for name, tensor in read_safetensors(path).items()}
+
+
+def inference(session):
+    """The weights go into another export of the module, which has no loss: its logits are those of the plan's evaluation."""
+    config, where = CONFIGS["gpt2-tiny-logits"], session.folder()
+    options = (*config.options, "--eval", "on")
+    run = train(session, config, 4, 3, steps=3, compile_options=("--eval", "on"))
+    plan, model = session.plan(config.model, 4, 3, 8, options), where / "trained.onnx"
+    session.succeed("sheaf", "export", plan, "--model", MODELS / "gpt2-tiny-logits.onnx", "--weights", run.weights, "-o", model)
+    session.succeed("sheaf", "compile", model, "-o", where / "inference.plan", "--batch", 8, "--eval-only")
+    ids = MODELS / "gpt2-tiny.input_ids.npy"
+    labels = MODELS / "gpt2-tiny.labels.npy"
+    session.succeed("sheaf-run", plan, "--eval", "--weights", run.weights, "--outputs", where / "ours",
+                    "--eval-data", f"input_ids={ids}", "--eval-data", f"labels={labels}")
+    session.succeed("sheaf-run", where / "inference.plan", "--eval", "--outputs", where / "theirs", "--eval-data", f"input_ids={ids}")
+    ours, theirs = ((where / name / "logits.npy").read_bytes() for name in ("ours", "theirs"))
+    expect(ours == theirs, "the exported model's logits differ from the evaluation's")
+    # Without the training the logits are others: the weights did arrive.
+    session.succeed("sheaf-run", plan, "--eval", "--outputs", where / "first", "--eval-data", f"input_ids={ids}",
+                    "--eval-data", f"labels={labels}")
+    expect((where / "first" / "logits.npy").read_bytes() != ours, "training changed no logit")
 
 
 def errors(session):

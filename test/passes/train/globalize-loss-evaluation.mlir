@@ -23,7 +23,7 @@ module attributes {train.ranks = 2 : i64} {
 
 // -----
 
-// A mean over labels weighs what it divides by; one rank is no exception.
+// A mean over labels weighs what it divides by; so it does on one rank.
 // CHECK-LABEL: @step
 // CHECK: %[[WEIGHT:.*]] = train.global_sum
 // CHECK: train.div %{{.*}}, %[[WEIGHT]]
