@@ -403,7 +403,7 @@ def Train_MaxPoolGradOp : Train_PureOp<"max_pool_grad", [AllTypesMatch<["input",
 //===--------------------------------------------------------------------------------------------------------------===//
 
 def Train_GlobalSumOp : Train_DiffOp<"global_sum", [SameOperandsAndResultType]> {
-  let summary = "the sum over all ranks, in rank order, of a small tensor (counts, statistics)";
+  let summary = "the sum over all ranks, in the order of a fixed tree, of a small tensor (counts, statistics)";
   let arguments = (ins Train_FloatTensor:$operand);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($result)";

@@ -21,7 +21,7 @@ def ZeroDialect : Dialect {
     | 2 | `zero.parameters` | `zero.reduce_scatter` | shard | `zero.gather_updated` |
     | 3 | `zero.all_gather` ... `zero.release` | `zero.reduce_scatter` | shard | |
 
-    Every sum runs over all ranks in rank order, so all stages give the same bits. A module has the attribute `zero.stage` (i64) once buckets are formed.
+    Every sum runs over all ranks in the order of one fixed tree, so all stages give the same bits. A module has the attribute `zero.stage` (i64) once buckets are formed.
   }];
   let dependentDialects = ["::sheaf::train::TrainDialect"];
 }

@@ -80,7 +80,7 @@ struct DeviceOptions {
   bool poison = false;                      // fill arenas with a pattern before use
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
-  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
+  plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   // The file of a table of matrix products: the process of rank 0 reads it, or, where there is none, measures the
   // plan's products and writes it; all ranks choose algorithms by that table. Empty: cuBLASLt's own choice.
   std::string products;

@@ -79,7 +79,7 @@ class Measurer {
     measured_.samples = plan::samplesOf(**probe);
     measured_.threads = options_.threadsPerRank;
     measured_.graphs = options_.graphs;
-    measured_.reduceOrder = options_.reduceOrder.value_or(plan::Training::RANK);
+    measured_.reduceOrder = options_.reduceOrder.value_or(plan::Training::TREE);
     measured_.products = options_.tuned;
     measured_.kernels = std::move(**probe);
     if (std::error_code ignored; !options_.tuned.empty() && !std::filesystem::exists(options_.tuned, ignored))

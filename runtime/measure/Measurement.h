@@ -32,7 +32,7 @@ struct MeasureOptions {
   comm::ProcessGroup* processes = nullptr;  // null for one process; consecutive processes share a node
   int64_t ranksPerNode = 1;
   bool graphs = true;  // as in DeviceOptions
-  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
+  plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   std::string products;  // as there; the file must exist
   std::function<void()> aborted;
   std::function<void(const std::string& why)> abandon;

@@ -60,7 +60,7 @@ uint64_t collectedBytes(const Collective& collective, uint64_t ranks) {
   return ranks * aligned(largestSumPart(count, ranks) * width);
 }
 
-RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, bool severalNodes) {
+RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, bool severalNodes) {
   RankMemory memory;
   memory.arena = (std::max<uint64_t>(plan.memory().peak_bytes(), 1) + kPage - 1) / kPage * kPage;
   memory.libraries = cudaLibraryBytes();
@@ -72,7 +72,7 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, boo
   forEachInstruction(plan, [&](const Instruction& instruction) {
     if (!instruction.has_collective()) return;
     const Collective& collective = instruction.collective();
-    const bool exchanged = inRankOrder && collective.op() != ALL_GATHER;
+    const bool exchanged = inTreeOrder && collective.op() != ALL_GATHER;
     NcclUse& use = uses[collective.communicator()];
     (exchanged ? use.exchanges : use.collectives) = true;
     if (!exchanged) return;

@@ -24,15 +24,15 @@ uint64_t cudaLibraryBytes();
 // What a communicator of NCCL is used for.
 struct NcclUse {
   bool collectives = false;  // NCCL's own: gathers, sums in ring order
-  bool exchanges = false;    // sends of every rank to every other one, for sums in rank order
+  bool exchanges = false;    // sends of every rank to every other one, for sums in the tree's order
 };
 // What NCCL allocates for a communicator, an estimate on the safe side (see RankMemory.cpp); the runtime measures it
 // before it sizes arenas. `severalNodes`: not all GPUs are in one machine.
 uint64_t ncclLibraryBytes(const NcclUse& use, uint64_t ranks, bool severalNodes);
 
-// On a GPU. `processes`: each rank is a process with a GPU of its own; else all share one process. `inRankOrder`: sums
-// over ranks are added in rank order, for which each rank collects the others' terms.
-RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inRankOrder, bool severalNodes);
+// On a GPU. `processes`: each rank is a process with a GPU of its own; else all share one process. `inTreeOrder`: sums
+// over ranks are added in the tree's order, for which each rank collects the others' terms.
+RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, bool severalNodes);
 
 // Bytes in which a rank collects the terms of a sum over `ranks` ranks; 0 for an all-gather.
 uint64_t collectedBytes(const Collective& collective, uint64_t ranks);

@@ -8,7 +8,7 @@ and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` s
 `large` is GPT-2 1.5B against PyTorch and is not among the parts that run if none are named.
 
 `processes` takes what there is. On one GPU each rank is a process, and NCCL takes each for a host of its own. On several, ranks have a
-GPU each, as in training: with windows and without, in rank order and in NCCL's ring, with buckets of 8 MiB and more; their bits are
+GPU each, as in training: with windows and without, in the tree's order and in NCCL's ring, with buckets of 8 MiB and more; their bits are
 compared with those of ranks that share one GPU. --gpus N uses N of them. --dry-run prints what `processes` would start, as JSON.
 
 --device-library names another device than the kit's CUDA device, such as its emulated double, to try this script without

@@ -92,7 +92,7 @@ std::vector<Mutation> otherHyperparameters(const Plan& plan) {
   });
   m.add("another order of sums", [](Plan& p) {
     const bool ring = p.training().reduce_order() == plan::Training::RING;
-    p.mutable_training()->set_reduce_order(ring ? plan::Training::RANK : plan::Training::RING);
+    p.mutable_training()->set_reduce_order(ring ? plan::Training::TREE : plan::Training::RING);
   });
   return m.list;
 }

@@ -100,7 +100,7 @@ void expectCollectives(CollectivePlan& plan, std::vector<RankContext*> contexts,
     std::vector<const std::byte*> sources;
     for (const auto& each : terms) sources.push_back(each.data() + begin);
     std::vector<std::byte> sum(part);
-    comm::sumInRankOrder(plan.type, sources, sum.data(), plan.count);
+    comm::sumOverRanks(plan.type, sources, sum.data(), plan.count);
     return sum;
   };
   std::vector<std::byte> gathered;

@@ -1,4 +1,4 @@
-// Local collectives: every operation, type, place and number of ranks against loops in rank order.
+// Local collectives: every operation, type, place and number of ranks against sums in the order of the tree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,13 +36,20 @@ T number(Numbers& numbers) {
     return T(numbers.bits());
 }
 
-// Unsigned for integers, whose sum wraps.
+// Unsigned for integers, whose sum wraps. An even number of ranks is added as pairs first, whose sums are the terms of
+// the next round; an odd number from left to right.
 template <typename T>
-std::vector<T> sumInRankOrder(const std::vector<std::vector<T>>& sources) {
-  std::vector<T> sum = sources[0];
-  for (size_t rank = 1; rank < sources.size(); ++rank)
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] = T(sum[i] + sources[rank][i]);
-  return sum;
+std::vector<T> sumOfTree(std::vector<std::vector<T>> terms) {
+  auto add = [](std::vector<T>& sum, const std::vector<T>& term) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = T(sum[i] + term[i]);
+  };
+  for (; terms.size() % 2 == 0; terms.resize(terms.size() / 2))
+    for (size_t pair = 0; pair < terms.size() / 2; ++pair) {
+      add(terms[2 * pair], terms[2 * pair + 1]);
+      terms[pair] = terms[2 * pair];
+    }
+  for (size_t rank = 1; rank < terms.size(); ++rank) add(terms[0], terms[rank]);
+  return terms[0];
 }
 
 template <typename T>
@@ -60,7 +67,7 @@ void expectCollectives(plan::ElementType type, int64_t ranks, uint64_t count) {
   }
   std::vector<T> gathered;
   for (const std::vector<T>& part : parts) gathered.insert(gathered.end(), part.begin(), part.end());
-  const std::vector<T> scattered = sumInRankOrder(whole), reduced = sumInRankOrder(sums);
+  const std::vector<T> scattered = sumOfTree(whole), reduced = sumOfTree(sums);
 
   auto run = [&](int64_t rank, plan::CollectiveOp op, const T* source, T* destination) {
     Status status = communicator.run(
@@ -93,8 +100,8 @@ void expectCollectives(plan::ElementType type, int64_t ranks, uint64_t count) {
   });
 }
 
-TEST(LocalCommunicator, EveryOperationInRankOrder) {
-  for (int64_t ranks : {1, 2, 3, 4, 8})
+TEST(LocalCommunicator, EveryOperationInTheTreesOrder) {
+  for (int64_t ranks : {1, 2, 3, 4, 6, 8, 12})
     for (uint64_t count : {1, 3, 17, 5000}) {
       expectCollectives<float>(plan::F32, ranks, count);
       expectCollectives<double>(plan::F64, ranks, count);
@@ -103,16 +110,17 @@ TEST(LocalCommunicator, EveryOperationInRankOrder) {
     }
 }
 
-TEST(LocalCommunicator, HalvesAreSummedInSingle) {
-  // 1 + 2^-8 + 2^-8 is 1 + 2^-7 in f32, which bf16 holds; rounding each sum to bf16 would lose both.
-  const uint16_t one = 0x3F80, tiny = 0x3B80, sum = 0x3F81;
-  const uint16_t half[3] = {0x3C00, 0x1000, 0x1000}, halfSum = 0x3C01;  // 1, 2^-11, 2^-11 in f16
-  for (auto [type, values, expected] : {std::tuple{plan::BF16, std::vector<uint16_t>{one, tiny, tiny}, sum},
-                                        std::tuple{plan::F16, std::vector<uint16_t>(half, half + 3), halfSum}}) {
+TEST(LocalCommunicator, HalvesAreRoundedAtEveryAddition) {
+  // (1 + e) + (e + e) with e half a unit in 1's last place: 1 + e is a tie and rounds to 1, e + e is exact. One
+  // rounding at the end would give 1 + 4e, and rank order 1.
+  const uint16_t one = 0x3F80, tiny = 0x3B80, sum = 0x3F81;                     // bf16: e is 2^-8
+  const uint16_t half[4] = {0x3C00, 0x1000, 0x1000, 0x1000}, halfSum = 0x3C01;  // f16: e is 2^-11
+  for (auto [type, values, expected] : {std::tuple{plan::BF16, std::vector<uint16_t>{one, tiny, tiny, tiny}, sum},
+                                        std::tuple{plan::F16, std::vector<uint16_t>(half, half + 4), halfSum}}) {
     std::vector<const std::byte*> sources;
     for (const uint16_t& value : values) sources.push_back(reinterpret_cast<const std::byte*>(&value));
     uint16_t result = 0;
-    comm::sumInRankOrder(type, sources, reinterpret_cast<std::byte*>(&result), 1);
+    comm::sumOverRanks(type, sources, reinterpret_cast<std::byte*>(&result), 1);
     EXPECT_EQ(result, expected);
   }
 }
@@ -125,7 +133,7 @@ TEST(LocalCommunicator, NanPropagates) {
     std::vector<const std::byte*> sources;
     for (int i = 0; i < 2; ++i) sources.push_back(static_cast<const std::byte*>(values) + i * comm::elementBytes(type));
     uint32_t bits = 0;
-    comm::sumInRankOrder(type, sources, reinterpret_cast<std::byte*>(&bits), 1);
+    comm::sumOverRanks(type, sources, reinterpret_cast<std::byte*>(&bits), 1);
     if (type == plan::F32)
       EXPECT_EQ(bits & 0x7FC00000, 0x7FC00000u);
     else

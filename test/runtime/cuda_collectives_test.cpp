@@ -8,7 +8,7 @@ namespace {
 
 class CudaCollectivesTest : public CudaTest {};
 
-TEST_F(CudaCollectivesTest, EveryOperationInRankOrder) {
+TEST_F(CudaCollectivesTest, EveryOperationInTheTreesOrder) {
   for (plan::ElementType type : {plan::F32, plan::F64, plan::BF16, plan::F16, plan::I32, plan::I64})
     for (int64_t ranks : {1, 2, 3, 5})
       for (uint64_t count : {1, 19, 4096}) {

@@ -70,9 +70,9 @@ TEST(EmulatedGpu, GraphsOrderOnlyWhatTheirEdgesOrder) {
   EXPECT_LT(old, 35);
 }
 
-TEST(EmulatedNccl, EveryOperationInRankOrder) {
+TEST(EmulatedNccl, EveryOperationInTheTreesOrder) {
   for (plan::ElementType type : {plan::F32, plan::BF16, plan::F64})
-    for (int64_t ranks : {2, 3})
+    for (int64_t ranks : {2, 3, 4})
       for (uint64_t count : {1, 19, 40000}) {  // exchanged whole, and in parts
         CollectivePlan plan(type, ranks, count);
         Processes processes(plan.builder.plan, ranks);
@@ -94,12 +94,12 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
                      builder.operand(sum, plan::READ_WRITE));
   for (bool ring : {false, true}) {
     DeviceOptions options;
-    options.reduceOrder = ring ? plan::Training::RING : plan::Training::RANK;
+    options.reduceOrder = ring ? plan::Training::RING : plan::Training::TREE;
     Processes processes(builder.plan, 3, options);
     const std::vector<float> terms[3] = {{1e8f, 1, 2}, {1, 2, 3}, {-1e8f, 3, 4}};
     for (size_t rank = 0; rank < 3; ++rank) writeBuffer(processes.rank(rank), builder.plan, sum, terms[rank]);
     processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
-    // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; rank order begins with rank 0, the ring with rank 1.
+    // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; the tree begins with ranks 0 and 1, the ring with rank 1.
     EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), (std::vector<float>{0, 6, 9}));
   }
 }

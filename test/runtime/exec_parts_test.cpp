@@ -295,7 +295,7 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step_size=STEPS"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--device", "tpu"}), HasSubstr("--device tpu: expected one of cpu, cuda"));
-  EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of rank, ring"));
+  EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of tree, ring"));
   EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}),
               HasSubstr("--steps cannot be combined with --measure"));
   EXPECT_TRUE(parseCommandLine({"--help"})->given.help);

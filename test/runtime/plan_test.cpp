@@ -394,8 +394,8 @@ TEST(Summary, CommunicationOfTheBody) {
 
 TEST(RankMemory, NcclTakesMemoryForEveryGpuItSendsTo) {
   plan::Plan plan = TrainingPlan(8, 2, 8).plan;  // one communicator that gathers and sums
-  auto mebibytes = [&](bool processes, bool inRankOrder, bool severalNodes) {
-    return plan::gpuRankMemory(plan, processes, inRankOrder, severalNodes).libraries >> 20;
+  auto mebibytes = [&](bool processes, bool inTreeOrder, bool severalNodes) {
+    return plan::gpuRankMemory(plan, processes, inTreeOrder, severalNodes).libraries >> 20;
   };
   constexpr uint64_t kCuda = 256, kCommunicator = 256, kRing = 32 * 12;
   EXPECT_EQ(mebibytes(false, true, false), kCuda);

@@ -84,9 +84,8 @@ options::Table makeTable() {
             .defaultsTo("the plan's")}},
       {"Device",
        {Row::word<&O::device>("--device", {"cpu", "cuda"}, "Device to run on.").defaultsTo("the plan's first target"),
-        Row::choice<&O::reduceOrder>(
-            "--reduce-order", reduceOrders(),
-            "Order in which GPUs sum over ranks: by rank, the same bits on any number of them, or NCCL's own.")
+        Row::choice<&O::reduceOrder>("--reduce-order", reduceOrders(),
+                                     "Order in which GPUs sum over ranks: that of one fixed tree, or NCCL's own.")
             .defaultsTo("the plan's"),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(

@@ -122,10 +122,10 @@ options::Table compileTable() {
             "--reduce-precision",
             options::Words<train::Precision>{{"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}},
             "Type in which gradients are summed over ranks, with --precision bf16."),
-        Row::choice<&O::reduceOrder>(
-            "--reduce-order", protoWords<plan::Training::ReduceOrder>(),
-            "Order in which GPUs sum over ranks: by rank, whatever the stage and the number of processes, or that of "
-            "NCCL's ring. `sheaf-run --reduce-order` overrides it."),
+        Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
+                                     "Order in which GPUs sum over ranks: that of one fixed tree, whatever the stage "
+                                     "and the number of processes, or that of "
+                                     "NCCL's ring. `sheaf-run --reduce-order` overrides it."),
         Row::word<&O::gemmEpilogues>(
             "--gemm-epilogues", {"auto", "on", "off"},
             "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "

@@ -20,7 +20,7 @@ struct TrainedOptions {
   std::string optimizer;
   plan::Schedule schedule;  // of the learning rate
   plan::Training::OnNan onNan = plan::Training::STOP;
-  plan::Training::ReduceOrder reduceOrder = plan::Training::RANK;
+  plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   double clipNorm = 0;
   bool evaluation = false;      // an evaluation in addition to the training step
   bool evaluationOnly = false;  // the graph's outputs alone, nothing to train

@@ -68,7 +68,7 @@ class Collective {
       sources[peer] = posted_[peer].source + first * width();
       if (onPeerRead_ && peer != rank_) onPeerRead_(sources[peer], count * width());
     }
-    sumInRankOrder(any().type, sources, destination, count);
+    sumOverRanks(any().type, sources, destination, count);
   }
 
   void copy(int64_t peer, const std::byte* source, std::byte* destination, uint64_t count) const {

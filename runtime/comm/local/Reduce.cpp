@@ -6,8 +6,8 @@
 namespace sheaf::comm {
 namespace {
 
-// Elements summed at a time: the block of partial sums stays in the first-level cache while the ranks pass by.
-constexpr uint64_t kBlock = 2048;
+// Elements summed at a time: the blocks of partial sums stay in the first-level cache while the ranks pass by.
+constexpr uint64_t kBlock = 512;
 
 struct Bf16 {
   uint16_t bits;
@@ -41,36 +41,82 @@ void narrow(float value, F16& result) {
   std::memcpy(&result.bits, &half, sizeof half);
 }
 
-// Unsigned for integers: their sum wraps.
+// How elements of a type are read, added and written. Unsigned for integers: their sum wraps.
 template <typename T>
-void sum(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count) {
-  alignas(64) T block[kBlock];
-  for (uint64_t begin = 0; begin < count; begin += kBlock) {
-    uint64_t size = std::min(kBlock, count - begin);
-    const T* first = reinterpret_cast<const T*>(sources[0]) + begin;
-    std::copy(first, first + size, block);
-    for (size_t rank = 1; rank < sources.size(); ++rank) {
-      const T* source = reinterpret_cast<const T*>(sources[rank]) + begin;
-      for (uint64_t i = 0; i < size; ++i) block[i] += source[i];
-    }
-    std::copy(block, block + size, reinterpret_cast<T*>(destination) + begin);
-  }
-}
+struct Plain {
+  using Stored = T;
+  using Sum = T;
+  static Sum load(Stored value) { return value; }
+  static Sum rounded(Sum value) { return value; }
+  static void store(Sum value, Stored& result) { result = value; }
+};
 
 template <typename T>
-void sumWidened(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count) {
-  alignas(64) float block[kBlock];
-  for (uint64_t begin = 0; begin < count; begin += kBlock) {
-    uint64_t size = std::min(kBlock, count - begin);
-    const T* first = reinterpret_cast<const T*>(sources[0]) + begin;
-    for (uint64_t i = 0; i < size; ++i) block[i] = widen(first[i]);
-    for (size_t rank = 1; rank < sources.size(); ++rank) {
-      const T* source = reinterpret_cast<const T*>(sources[rank]) + begin;
-      for (uint64_t i = 0; i < size; ++i) block[i] += widen(source[i]);
-    }
-    T* result = reinterpret_cast<T*>(destination) + begin;
-    for (uint64_t i = 0; i < size; ++i) narrow(block[i], result[i]);
+struct Half {
+  using Stored = T;
+  using Sum = float;
+  static Sum load(Stored value) { return widen(value); }
+  static Sum rounded(Sum value) {
+    T half;
+    narrow(value, half);
+    return widen(half);
   }
+  static void store(Sum value, Stored& result) { narrow(value, result); }
+};
+
+template <typename Element>
+class Tree {
+ public:
+  using Stored = typename Element::Stored;
+  using Sum = typename Element::Sum;
+
+  explicit Tree(std::span<const std::byte* const> sources) : sources_(sources) {}
+
+  void sum(std::byte* destination, uint64_t count) {
+    const size_t ranks = sources_.size(), subtree = ranks & -ranks;  // 2^k
+    alignas(64) Sum total[kBlock], term[kBlock];
+    for (begin_ = 0; begin_ < count; begin_ += kBlock) {
+      size_ = std::min(kBlock, count - begin_);
+      add(0, subtree, total);
+      for (size_t first = subtree; first < ranks; first += subtree) {
+        add(first, subtree, term);
+        addTo(total, term);
+      }
+      Stored* result = reinterpret_cast<Stored*>(destination) + begin_;
+      for (uint64_t i = 0; i < size_; ++i) Element::store(total[i], result[i]);
+    }
+  }
+
+ private:
+  const Stored* source(size_t rank) const { return reinterpret_cast<const Stored*>(sources_[rank]) + begin_; }
+
+  void addTo(Sum* sum, const Sum* term) const {
+    for (uint64_t i = 0; i < size_; ++i) sum[i] = Element::rounded(sum[i] + term[i]);
+  }
+
+  // The block's sum over 2^k ranks.
+  void add(size_t first, size_t ranks, Sum* sum) const {
+    if (ranks == 1) {
+      const Stored* only = source(first);
+      for (uint64_t i = 0; i < size_; ++i) sum[i] = Element::load(only[i]);
+    } else if (ranks == 2) {
+      const Stored *left = source(first), *right = source(first + 1);
+      for (uint64_t i = 0; i < size_; ++i) sum[i] = Element::rounded(Element::load(left[i]) + Element::load(right[i]));
+    } else {
+      alignas(64) Sum term[kBlock];
+      add(first, ranks / 2, sum);
+      add(first + ranks / 2, ranks / 2, term);
+      addTo(sum, term);
+    }
+  }
+
+  const std::span<const std::byte* const> sources_;
+  uint64_t begin_ = 0, size_ = 0;
+};
+
+template <typename Element>
+void sum(std::span<const std::byte* const> sources, std::byte* destination, uint64_t count) {
+  Tree<Element>(sources).sum(destination, count);
 }
 
 }  // namespace
@@ -101,21 +147,21 @@ bool canSum(plan::ElementType type) {
          type == plan::I32;
 }
 
-void sumInRankOrder(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
-                    uint64_t count) {
+void sumOverRanks(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
+                  uint64_t count) {
   switch (type) {
     case plan::F32:
-      return sum<float>(sources, destination, count);
+      return sum<Plain<float>>(sources, destination, count);
     case plan::F64:
-      return sum<double>(sources, destination, count);
+      return sum<Plain<double>>(sources, destination, count);
     case plan::I64:
-      return sum<uint64_t>(sources, destination, count);
+      return sum<Plain<uint64_t>>(sources, destination, count);
     case plan::I32:
-      return sum<uint32_t>(sources, destination, count);
+      return sum<Plain<uint32_t>>(sources, destination, count);
     case plan::BF16:
-      return sumWidened<Bf16>(sources, destination, count);
+      return sum<Half<Bf16>>(sources, destination, count);
     default:
-      return sumWidened<F16>(sources, destination, count);
+      return sum<Half<F16>>(sources, destination, count);
   }
 }
 

@@ -1,4 +1,4 @@
-// Elementwise sums over the ranks of one process, in rank order.
+// Elementwise sums over ranks, in the order of one fixed tree.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,15 @@ namespace sheaf::comm {
 // Bytes of one element; 0 for an unknown type.
 size_t elementBytes(plan::ElementType type);
 
-// Whether sumInRankOrder takes the type.
+// Whether sumOverRanks takes the type.
 bool canSum(plan::ElementType type);
 
-// destination[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) + ... for `count` elements. bf16 and f16 are
-// summed in f32 and rounded once. The destination may coincide with one of the sources, but not overlap one otherwise.
-void sumInRankOrder(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
+// destination[i] = the sum of sources[rank][i], for `count` elements. Of q * 2^k ranks, q odd, every 2^k consecutive ones
+// are added by a balanced binary tree, and the q results from left to right: of four (0 + 1) + (2 + 3), of six
+// ((0 + 1) + (2 + 3)) + (4 + 5). A part of the ranks whose number is a power of two can thus be summed first, wherever it
+// is. Sums of bf16 and f16 are formed in f32 and rounded at every addition, so that they can be sent on in their type.
+// The destination may coincide with one of the sources, but not overlap one otherwise.
+void sumOverRanks(plan::ElementType type, std::span<const std::byte* const> sources, std::byte* destination,
                     uint64_t count);
 
 }  // namespace sheaf::comm

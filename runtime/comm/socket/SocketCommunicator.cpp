@@ -236,7 +236,7 @@ Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& par
       if (node != mine_) rail.receive(node, slot(call.lane, node), static_cast<uint64_t>(rails_) * count * width);
     }
     SHEAF_RETURN_IF_ERROR(rail.finish());
-    if (count > 0) sumInRankOrder(call.buffers.type, sources, destination + done * width, count);
+    if (count > 0) sumOverRanks(call.buffers.type, sources, destination + done * width, count);
   }
   return {};
 }

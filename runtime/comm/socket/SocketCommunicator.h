@@ -1,5 +1,5 @@
 // Collectives between ranks on several nodes, over TCP. A node is a process, or several processes of one host that
-// share memory. Sums are made in rank order from every rank's own values, so the bits are those of the local
+// share memory. Sums are made in the tree's order from every rank's own values, so the bits are those of the local
 // communicator. Each node receives a value once: rank l of a node exchanges with the ranks l of the others, and the
 // ranks of a node read from each other's memory what they have received.
 #pragma once

@@ -51,7 +51,7 @@ struct SumParts {
   const uint64_t count, largest;
 };
 
-// Ranks of one process on one GPU: sums in rank order, read straight from the peers' arenas.
+// Ranks of one process on one GPU: sums in the tree's order, read straight from the peers' arenas.
 std::unique_ptr<Communicators> makePeerCommunicators(const plan::Plan& plan, int64_t ranks, comm::AbortSignal& abort);
 
 }  // namespace sheaf::cuda

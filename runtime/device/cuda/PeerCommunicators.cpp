@@ -78,7 +78,7 @@ class PeerCommunicator {
     sources.ranks = static_cast<int>(ranks_);
     for (int64_t peer = 0; peer < ranks_; ++peer)
       sources.listed[peer] = posted_[peer].source + begin * plan::elementBytes(any.type);
-    return check(sumInRankOrder(*sumType(any.type), sources, destination, count, stream), "cannot sum over the ranks");
+    return check(sumOverRanks(*sumType(any.type), sources, destination, count, stream), "cannot sum over the ranks");
   }
 
   // A barrier of the ranks' streams. Records alternate between two events: a rank may reach its next barrier before

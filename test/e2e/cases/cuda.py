@@ -124,7 +124,7 @@ def processes(session):
         apart = in_processes(session, ranks, zero)
         expect(results(apart) == results(train(session, CONFIGS["gpt2-tiny"], ranks, zero)),
                f"{ranks} processes at stage {zero} give other bits than one")
-        expect(event(apart, "device")["reduce_order"] == "rank", "the log does not name the order of sums")
+        expect(event(apart, "device")["reduce_order"] == "tree", "the log does not name the order of sums")
 
 
 def ring(session):
@@ -135,8 +135,8 @@ def ring(session):
     compiled = ("--reduce-order", "ring")
     same = in_processes(session, 2, 2, compiled=compiled)
     expect(results(same) == results(run), "a plan for ring sums gives other bits than --reduce-order ring")
-    back = in_processes(session, 2, 2, "--reduce-order", "rank", compiled=compiled)
-    expect(event(back, "device")["reduce_order"] == "rank", "--reduce-order rank does not override the plan")
+    back = in_processes(session, 2, 2, "--reduce-order", "tree", compiled=compiled)
+    expect(event(back, "device")["reduce_order"] == "tree", "--reduce-order tree does not override the plan")
 
 
 def errors(session):

@@ -20,6 +20,7 @@ struct Plain {
   using Sum = T;
   static __device__ Sum widen(Stored value) { return value; }
   static __device__ Stored narrow(Sum value) { return value; }
+  static __device__ Sum rounded(Sum value) { return value; }
 };
 
 struct Bf16 {
@@ -32,6 +33,7 @@ struct Bf16 {
     return value != value ? static_cast<uint16_t>((bits >> 16) | 0x40)
                           : static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
   }
+  static __device__ Sum rounded(Sum value) { return widen(narrow(value)); }
 };
 
 struct F16 {
@@ -39,6 +41,7 @@ struct F16 {
   using Sum = float;
   static __device__ Sum widen(Stored value) { return __half2float(value); }
   static __device__ Stored narrow(Sum value) { return __float2half_rn(value); }
+  static __device__ Sum rounded(Sum value) { return widen(narrow(value)); }
 };
 
 template <typename Element>
@@ -46,7 +49,38 @@ struct alignas(kVector) Vector {
   typename Element::Stored values[kVector / sizeof(typename Element::Stored)];
 };
 
-template <typename Element>
+// Levels of a tree of ranks in registers: of 128 ranks, as many as are listed, and of any number.
+constexpr int kListedLevels = 7, kAllLevels = 31;
+
+// Adds up what load(rank, k) gives for the elements k < Width, in the order of Reduce.h. Sums that wait for their right
+// half are a binary counter: level l holds one while bit l of the number of ranks seen is set. Every index is known
+// when it is unrolled, so they are registers.
+template <typename Element, int Levels, unsigned Width, typename Load>
+__device__ void sumTree(int ranks, Load load, typename Element::Sum (&total)[Width]) {
+  using Sum = typename Element::Sum;
+  const int subtree = ranks & -ranks;
+  Sum waiting[Levels][Width];
+  for (int rank = 0; rank < ranks; ++rank) {
+    Sum sum[Width];
+    for (unsigned k = 0; k < Width; ++k) sum[k] = load(rank, k);
+    const int seen = rank % subtree;
+    bool carries = true;
+#pragma unroll
+    for (int level = 0; level < Levels; ++level) {
+      if (!carries || (1 << level) >= subtree) break;
+      carries = seen >> level & 1;
+      for (unsigned k = 0; k < Width; ++k)
+        if (carries)
+          sum[k] = Element::rounded(waiting[level][k] + sum[k]);
+        else
+          waiting[level][k] = sum[k];
+    }
+    if (!carries) continue;
+    for (unsigned k = 0; k < Width; ++k) total[k] = rank < subtree ? sum[k] : Element::rounded(total[k] + sum[k]);
+  }
+}
+
+template <typename Element, int Levels>
 __global__ void __launch_bounds__(kThreads)
     sumKernel(RankSources sources, std::byte* destination, uint64_t count, bool aligned) {
   using Stored = typename Element::Stored;
@@ -55,22 +89,24 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t whole = aligned ? count / kWidth : 0, threads = static_cast<uint64_t>(gridDim.x) * kThreads;
   const uint64_t self = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (uint64_t i = self; i < whole; i += threads) {
-    const Vector<Element> first = reinterpret_cast<const Vector<Element>*>(sources.of(0))[i];
     Sum sums[kWidth];
-    for (unsigned k = 0; k < kWidth; ++k) sums[k] = Element::widen(first.values[k]);
-    for (int rank = 1; rank < sources.ranks; ++rank) {
-      const Vector<Element> vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
-      for (unsigned k = 0; k < kWidth; ++k) sums[k] = sums[k] + Element::widen(vector.values[k]);
-    }
-    Vector<Element> result;
-    for (unsigned k = 0; k < kWidth; ++k) result.values[k] = Element::narrow(sums[k]);
-    reinterpret_cast<Vector<Element>*>(destination)[i] = result;
+    Vector<Element> vector;
+    sumTree<Element, Levels>(
+        sources.ranks,
+        [&](int rank, unsigned k) {
+          if (k == 0) vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
+          return Element::widen(vector.values[k]);
+        },
+        sums);
+    for (unsigned k = 0; k < kWidth; ++k) vector.values[k] = Element::narrow(sums[k]);
+    reinterpret_cast<Vector<Element>*>(destination)[i] = vector;
   }
   for (uint64_t i = whole * kWidth + self; i < count; i += threads) {
-    Sum sum = Element::widen(reinterpret_cast<const Stored*>(sources.of(0))[i]);
-    for (int rank = 1; rank < sources.ranks; ++rank)
-      sum = sum + Element::widen(reinterpret_cast<const Stored*>(sources.of(rank))[i]);
-    reinterpret_cast<Stored*>(destination)[i] = Element::narrow(sum);
+    Sum sum[1];
+    sumTree<Element, Levels>(
+        sources.ranks,
+        [&](int rank, unsigned) { return Element::widen(reinterpret_cast<const Stored*>(sources.of(rank))[i]); }, sum);
+    reinterpret_cast<Stored*>(destination)[i] = Element::narrow(sum[0]);
   }
 }
 
@@ -83,13 +119,15 @@ cudaError_t sum(const RankSources& sources, std::byte* destination, uint64_t cou
   uint64_t work = aligned ? (count + kWidth - 1) / kWidth : count;
   uint64_t needed = (work + kThreads - 1) / kThreads;
   unsigned blocks = static_cast<unsigned>(needed < kMaxBlocks ? needed : kMaxBlocks);
-  return launch(sumKernel<Element>, {dim3(blocks), dim3(kThreads)}, stream, sources, destination, count, aligned);
+  const auto kernel =
+      sources.ranks <= 1 << kListedLevels ? sumKernel<Element, kListedLevels> : sumKernel<Element, kAllLevels>;
+  return launch(kernel, {dim3(blocks), dim3(kThreads)}, stream, sources, destination, count, aligned);
 }
 
 }  // namespace
 
-cudaError_t sumInRankOrder(SumType type, const RankSources& sources, std::byte* destination, uint64_t count,
-                           cudaStream_t stream) {
+cudaError_t sumOverRanks(SumType type, const RankSources& sources, std::byte* destination, uint64_t count,
+                         cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   switch (type) {
     case SumType::kF32:

@@ -1,4 +1,4 @@
-// Sums over ranks, in rank order: the bits of runtime/comm/local/Reduce.h, on a GPU.
+// Sums over ranks, in the order of one fixed tree: the bits of runtime/comm/local/Reduce.h, on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,9 +28,8 @@ struct RankSources {
   }
 };
 
-// destination[i] = ((source 0)[i] + (source 1)[i]) + ...; bf16 and f16 are summed in f32 and rounded once. The
-// destination may coincide with a source.
-cudaError_t sumInRankOrder(SumType type, const RankSources& sources, std::byte* destination, uint64_t count,
-                           cudaStream_t stream);
+// As comm::sumOverRanks. The destination may coincide with a source.
+cudaError_t sumOverRanks(SumType type, const RankSources& sources, std::byte* destination, uint64_t count,
+                         cudaStream_t stream);
 
 }  // namespace sheaf::cuda

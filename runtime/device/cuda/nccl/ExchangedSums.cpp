@@ -31,7 +31,7 @@ Status ExchangedSums::sum(cuda::SumType type, const std::byte* scratch, uint64_t
   sources.ranks = static_cast<int>(ranks_);
   sources.first = scratch;
   sources.stride = stride;
-  return cuda::check(cuda::sumInRankOrder(type, sources, destination, count, stream), "cannot sum over the ranks");
+  return cuda::check(cuda::sumOverRanks(type, sources, destination, count, stream), "cannot sum over the ranks");
 }
 
 Status ExchangedSums::reduceScatter(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,

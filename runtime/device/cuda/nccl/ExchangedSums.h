@@ -1,5 +1,5 @@
 // Sums over ranks with a GPU each that do not depend on the number of processes: every rank sends every other one the
-// terms that it sums, and a kernel adds them in rank order.
+// terms that it sums, and a kernel adds them in the order of a fixed tree.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ Status chooseRing() {
     setenv(name, wanted, 0);
     if (const char* value = std::getenv(name); strcasecmp(value, wanted) != 0)
       return Status::error(cat("--reduce-order ring sets ", name, " to ", wanted, ", the environment has ", value,
-                               ": unset ", name, ", or run with --reduce-order rank"));
+                               ": unset ", name, ", or run with --reduce-order tree"));
   }
   return {};
 }
