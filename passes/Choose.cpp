@@ -290,8 +290,11 @@ FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& optio
   if (!machine.ok()) return trained.emitError(machine.status().message());
   auto scaled = machine->withRanks(zero::ranksOf(trained));
   if (!scaled.ok()) return trained.emitError(scaled.status().message());
+  // Buckets have the same sizes on any number of ranks that share the same leaves.
+  const int64_t leaves = zero::ranksOf(trained) * zero::moduleInteger(trained, "train.leaves", 1);
+  auto spread = machine->withRanks(leaves);
   PipelineOptions base = options;
-  base.leastBucketBytes = leastBucketBytes(*scaled);
+  base.leastBucketBytes = leastBucketBytes(spread.ok() ? *spread : *scaled);
   FailureOr<Candidate> chosen = Chooser(trained, base, choices, *scaled).run();
   if (failed(chosen) || chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
   FailureOr<Candidate> smaller = Chooser(trained, options, choices, *scaled).run();

@@ -31,6 +31,7 @@ static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& op
   precision.precision = train::stringifyPrecision(options.precision).str();
   precision.reducePrecision = train::stringifyPrecision(options.reducePrecision).str();
   passes.addPass(train::createSetPrecision(precision));
+  passes.addPass(train::createWidenLeaves());
 }
 
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {

@@ -195,11 +195,12 @@ LogicalResult Importer::chooseLoss() {
 }
 
 LogicalResult Importer::splitBatch() {
-  if (batch % options.ranks) {
-    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.ranks << " ranks";
+  if (batch % options.shares()) {
+    emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares()
+                                << (options.leaves ? " leaves" : " ranks");
     if (!surveyor) return failure();
   }
-  rows = std::max<int64_t>(batch / options.ranks, 1);
+  rows = std::max<int64_t>(batch / options.shares(), 1);
   return success();
 }
 
@@ -272,10 +273,10 @@ LogicalResult Importer::bindDimensions() {
     root.values[input->name()] = GraphValue{{}, std::nullopt, true};
   }
   if (evaluates() && !batch) {
-    batch = options.ranks;
+    batch = options.shares();
     if (failed(splitBatch())) return failure();
   }
-  if (rows == 1 && options.ranks > 1) emit.splitIntoRows();
+  if (rows == 1 && options.shares() > 1) emit.splitIntoRows();
   for (const auto& [name, size] : options.bind)
     if (!known.contains(name)) {
       error() << "--bind " << name << ": no input has a dimension of that name";
@@ -306,15 +307,15 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
       if (!batch && bound != sizes.end())
         batch = bound->second;
       else if (!batch && symbolic && surveyor)
-        batch = surveyor->assumeBatch(options.ranks);
+        batch = surveyor->assumeBatch(options.shares());
       else if (!batch && symbolic)
         return error() << "input " << describe(input) << ": the batch size is not bound; give --batch B";
       else if (!batch)
-        batch = dim.dim_value() * options.ranks;
+        batch = dim.dim_value() * options.shares();
       if (failed(splitBatch())) return failure();
       if (!symbolic && rows != dim.dim_value()) {
         error() << "input " << describe(input) << " was exported for " << dim.dim_value()
-                << " rows a rank; give --batch " << dim.dim_value() * options.ranks
+                << " rows a rank; give --batch " << dim.dim_value() * options.shares()
                 << ", or export it with a dynamic batch" << orConstant;
         if (!surveyor) return failure();
         shape.push_back(rows = dim.dim_value());
@@ -549,7 +550,8 @@ OwningOpRef<ModuleOp> Importer::run() {
   auto loss = importLoss();
   if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
   if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
-  (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.ranks));
+  (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.shares()));
+  if (options.shares() != options.ranks) (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.ranks));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
   SmallVector<StringRef> texts(decisions.begin(), decisions.end());

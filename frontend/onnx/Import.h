@@ -24,7 +24,9 @@ struct KnownInput {
 
 struct ImportOptions {
   Form form = Form::kTraining;
-  int64_t ranks = 1;  // ranks that share the batch
+  int64_t ranks = 1;   // ranks that share the batch
+  int64_t leaves = 0;  // pieces of the batch whose sums are added by a tree, a multiple of the ranks; 0: one a rank
+  int64_t shares() const { return leaves ? leaves : ranks; }
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
   std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
@@ -40,9 +42,9 @@ struct ImportOptions {
   enum class BatchNorm { automatic, sync, local, eval } batchNorm = BatchNorm::automatic;
 };
 
-// The forward step of one rank: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`. Shapes are
-// one rank's (batch / ranks rows), all static; nothing of ONNX is left; weights are named, never read. Module
-// attributes: `train.ranks` and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A
+// The forward step of one leaf, that is of one rank where there is a leaf for each: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`. Shapes are
+// one leaf's (batch / leaves rows), all static; nothing of ONNX is left; weights are named, never read. Module
+// attributes: `train.ranks` (the leaves), `train.widen_to` (the ranks, if they are fewer) and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A
 // model with its own optimizer (training_info) also yields `train.optimizer` symbols, named by an attribute
 // `train.optimizer` of the parameters they update. On failure the result is null and one error has been emitted.
 //

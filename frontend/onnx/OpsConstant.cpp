@@ -35,7 +35,7 @@ LogicalResult constantOfShape(Node& n) {
 // The shape of a tensor as all ranks together would have it: of a data input, whose leading dimension they share.
 Shape globalShape(Node& n, const Tensor& x) {
   Shape shape(x.shape());
-  if (!shape.empty() && n.importer.hasRows(x.value())) shape[0] *= n.importer.options.ranks;
+  if (!shape.empty() && n.importer.hasRows(x.value())) shape[0] *= n.importer.options.shares();
   return shape;
 }
 

@@ -84,7 +84,7 @@ Tensor moved(Emitter& e, const Tensor& old, const Tensor& moment, double momentu
 LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool local) {
   Emitter& e = n.emit;
   Importer& importer = n.importer;
-  const int64_t ranks = importer.options.ranks;
+  const int64_t ranks = importer.options.shares();
   const int64_t elements = x.count() / x.dim(1) * (local ? 1 : ranks);
   if (elements < 2)
     return n.error() << "has " << elements << " element a channel" << (local ? " on a rank" : "")

@@ -186,7 +186,8 @@ LogicalResult topK(TopKOp op, const Tensor& x, Tensor& out) {
 
 LogicalResult sumPartials(SumPartialsOp op, const Tensor& in, Tensor& out) {
   if (out.size() == 0) return success();
-  for (size_t k = 0; k < in.f.size(); ++k) out.f[k % out.size()] += in.f[k];
+  const size_t columns = size_t(in.type.getShape().back()), rows = in.f.size() / out.size();
+  for (size_t k = 0; k < in.f.size(); ++k) out.f[k / (rows * columns) * columns + k % columns] += in.f[k];
   return success();
 }
 

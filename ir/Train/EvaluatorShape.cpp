@@ -137,7 +137,8 @@ int64_t times(int64_t x, int64_t y) {
 
 LogicalResult reduce(ReduceOp op, const Tensor& in, Tensor& out) {
   // Strides of the result, zero along what is reduced.
-  SmallVector<int64_t> strides = stridesOf(shapeOf(out));
+  const int64_t leaves = op.getLeaves(), leafIn = int64_t(in.size()) / leaves, leafOut = int64_t(out.size()) / leaves;
+  SmallVector<int64_t> strides = stridesOf(shapeOf(out).drop_front(leaves > 1 ? 1 : 0));
   for (int64_t axis : op.getAxes()) strides[axis] = 0;
   ReduceKind kind = op.getKind();
   if (kind == ReduceKind::mean && in.size() == 0) return op.emitOpError("takes the mean of no elements");
@@ -148,7 +149,7 @@ LogicalResult reduce(ReduceOp op, const Tensor& in, Tensor& out) {
     std::fill(to.begin(), to.end(), start);
     forEach(shapeOf(in), strides, 0, [&](int64_t index, int64_t offset) {
       T x = from[index];
-      T& y = to[offset];
+      T& y = to[offset + index / std::max<int64_t>(leafIn, 1) * leafOut];
       switch (kind) {
         case ReduceKind::sum:
         case ReduceKind::mean:

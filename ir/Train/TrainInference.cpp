@@ -125,6 +125,12 @@ SHEAF_INFER(ReduceOp, {
     if (axis < 0 || axis >= from.getRank()) return fail("axis out of range");
     shape[axis] = 1;
   }
+  if (const int64_t leaves = op.getLeaves(); leaves != 1) {
+    if (leaves < 1 || op.getKind() != ReduceKind::sum || !llvm::is_contained(op.getAxes(), 0) ||
+        from.getDimSize(0) % leaves != 0)
+      return fail("leaves are equal parts of a first dimension that is summed");
+    shape.insert(shape.begin(), leaves);
+  }
   types.push_back(RankedTensorType::get(shape, from.getElementType()));
   return success();
 })

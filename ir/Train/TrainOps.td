@@ -174,7 +174,12 @@ def Train_ConcatOp : Train_DiffOp<"concat", [Infer]> {
 
 def Train_ReduceOp : Train_DiffOp<"reduce", [Infer]> {
   let summary = "reduces `axes`, which stay as size 1; a maximum's gradient is shared among ties";
-  let arguments = (ins Train_ReduceKindAttr:$kind, Train_Tensor:$operand, DenseI64ArrayAttr:$axes);
+  let description = [{
+    With several `leaves` the first dimension, which must be reduced, is as many equal parts, and the result has one more
+    dimension in front: the sums of each part.
+  }];
+  let arguments = (ins Train_ReduceKindAttr:$kind, Train_Tensor:$operand, DenseI64ArrayAttr:$axes,
+      DefaultValuedAttr<I64Attr, "1">:$leaves);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$kind $operand $axes attr-dict `:` type($operand) `->` type($result)";
 }
@@ -441,6 +446,9 @@ def Train_FusionOp : Train_Op<"fusion", [Pure, IsolatedFromAbove, SingleBlockImp
 
 def Train_SumPartialsOp : Train_PureOp<"sum_partials"> {
   let summary = "adds the rows of a fusion's partial column sums in order: [P, C] to any shape of C elements";
+  let description = [{
+    A result of L * C elements has sums of leaves: each P / L consecutive rows are added.
+  }];
   let arguments = (ins Train_FloatTensor:$operand);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";

@@ -149,6 +149,20 @@ LogicalResult lowerAttentionGrad(Lowering& l, train::AttentionGradOp op) {
   return success();
 }
 
+// Whether a slice is one piece of its operand, and at which element it begins.
+bool isContiguous(train::SliceOp op, int64_t& begin) {
+  auto from = tensor(op.getOperand()), to = tensor(op.getResult());
+  SmallVector<int64_t> strides = denseStrides(from.getShape());
+  bool several = false;  // elements of dimensions so far
+  for (int64_t d = 0; d < from.getRank(); ++d) {
+    if (several && to.getDimSize(d) != from.getDimSize(d)) return false;
+    if (to.getDimSize(d) > 1 && op.getSteps()[d] != 1) return false;
+    several |= to.getDimSize(d) > 1;
+    begin += op.getStarts()[d] * strides[d];
+  }
+  return true;
+}
+
 LogicalResult lowerSlice(Lowering& l, train::SliceOp op) {
   auto from = tensor(op.getOperand()), to = tensor(op.getResult());
   int64_t width = widthOf(from.getElementType()), last = from.getRank() - 1;
@@ -162,8 +176,14 @@ LogicalResult lowerSlice(Lowering& l, train::SliceOp op) {
     l.locations[op.getResult()] = source;
     return success();
   }
-  l.locations[op.getResult()] = l.placeResult(op.getResult());
   SmallVector<int64_t> strides = denseStrides(from.getShape());
+  // Elements that lie side by side are read where they are.
+  if (int64_t begin = 0; isContiguous(op, begin) && !source.rowStride && begin * width % plan::kAlignment == 0) {
+    source.offset += begin * width;
+    l.locations[op.getResult()] = source;
+    return success();
+  }
+  l.locations[op.getResult()] = l.placeResult(op.getResult());
   int64_t offset = 0;
   for (size_t d = 0; d < strides.size(); ++d) {
     offset += op.getStarts()[d] * strides[d];
@@ -184,7 +204,9 @@ LogicalResult lowerConcat(Lowering& l, train::ConcatOp op) {
     auto type = tensor(piece);
     Location at = l.locate(piece);
     // A piece that was written in place needs no copy.
-    if (!(at.buffer == whole.buffer && at.rowStride)) {
+    const bool inPlace = at.buffer == whole.buffer &&
+                         (at.rowStride || at.offset == whole.offset + begin * strides[axis] * width);
+    if (!inPlace) {
       Operand part = whole;
       part.offset += begin * strides[axis] * width;
       part.bytes -= begin * strides[axis] * width;
@@ -362,9 +384,18 @@ LogicalResult Lowering::lowerOp(Operation* op) {
       })
       .Case([&](train::SumPartialsOp s) {
         auto from = tensor(s.getOperand());
-        return simple(plan::SumPartialsCall{.p = from.getDimSize(0),
-                                            .c = from.getNumElements() / from.getDimSize(0),
-                                            .type = elementTypeOf(s.getResult())});
+        const int64_t columns = from.getNumElements() / from.getDimSize(0);
+        const int64_t leaves = tensor(s.getResult()).getNumElements() / columns, rows = from.getDimSize(0) / leaves;
+        locations[s.getResult()] = placeResult(s.getResult());
+        // One call for each leaf, which has its own rows.
+        for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+          Operand source = operand(s.getOperand(), kRead), sums = operand(s.getResult(), kWrite);
+          source.bytes /= leaves, sums.bytes /= leaves;
+          source.offset += leaf * source.bytes, sums.offset += leaf * sums.bytes;
+          call(op->getLoc(), plan::SumPartialsCall{.p = rows, .c = columns, .type = elementTypeOf(s.getResult())},
+               {source, sums});
+        }
+        return success();
       })
       .Case([&](train::CumSumOp c) {
         auto type = tensor(c.getResult());

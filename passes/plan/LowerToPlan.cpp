@@ -250,7 +250,8 @@ LogicalResult StepLowering::lower(func::FuncOp function) {
 
   // The partial norms of all buckets lie side by side, each rank's in a row.
   for (auto norm : function.getOps<zero::GradientNormOp>()) {
-    int64_t count = norm.getPartials().size();
+    normPartials = int64_t(norm.getPartials().size());
+    const int64_t count = normPartials * leaves;
     Value partials = buffer("norm_partials", plan::ACTIVATIONS, ranks * count * 8);
     for (auto [i, partial] : llvm::enumerate(norm.getPartials()))
       locations[partial] = {partials, int64_t(i) * 8, ranks > 1 ? count * 8 : 0};
@@ -286,6 +287,7 @@ void LowerToPlan::runOnOperation() {
   if (zero::functionsOf(module).empty()) return;
   StepLowering lowering(module, zero::stepOf(module));
   lowering.ranks = zero::ranksOf(module);
+  lowering.leaves = zero::moduleInteger(module, "train.leaves", 1);
   lowering.stage = zero::effectiveStage(module);
   lowering.maxThreads = maxThreads;
   lowering.cpu = cpu;

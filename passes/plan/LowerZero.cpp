@@ -179,7 +179,7 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
 }
 
 void Lowering::lowerNorm(zero::GradientNormOp op) {
-  int64_t count = op.getPartials().size();
+  const int64_t count = int64_t(op.getPartials().size()) * leaves;  // a rank's
   Value partials = op.getPartials().empty() ? Value() : locate(op.getPartials().front()).buffer;
   if (ranks > 1)
     instruction<AllGatherOp>(op.getLoc(), kCommunicationStream, "gradient norm",
@@ -195,7 +195,7 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
     int64_t slot = scalarSlot({plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0});
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
-  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks, .buckets = count, .clip = op.getClip()}, operands);
+  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks * leaves, .buckets = count / leaves, .clip = op.getClip()}, operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              plan::GRADIENT_NORM, int64_t(0));
 }
@@ -253,11 +253,14 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       .Case([&](zero::SquareSumOp s) {
         Location at = locate(s.getGradient());
         // At stage 0 the gradient is whole: the rank sums its own part of it, as at every other stage.
-        int64_t bytes = storage->elements / ranks * widthOf(storage->gradientType);
-        Operand part{at.buffer, at.offset, bytes, stage == 0 ? bytes : at.shardStride, kRead};
+        // A rank's part are the shards of its leaves; each is summed from its own start.
+        int64_t bytes = storage->elements / ranks * widthOf(storage->gradientType), leafBytes = bytes / leaves;
         Location to = locate(s.getResult());
-        plan::SquareSumCall sum{.n = storage->elements / ranks, .type = elementTypeOf(s.getGradient())};
-        call(op->getLoc(), sum, {part, {to.buffer, to.offset, 8, to.shardStride, kWrite}});
+        plan::SquareSumCall sum{.n = storage->elements / ranks / leaves, .type = elementTypeOf(s.getGradient())};
+        for (int64_t leaf = 0; leaf < leaves; ++leaf)
+          call(op->getLoc(), sum,
+               {{at.buffer, at.offset + leaf * leafBytes, leafBytes, stage == 0 ? bytes : at.shardStride, kRead},
+                {to.buffer, to.offset + leaf * normPartials * 8, 8, to.shardStride, kWrite}});
         return success();
       })
       .Case([&](zero::GradientNormOp n) {

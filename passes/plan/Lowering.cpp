@@ -81,6 +81,18 @@ Location Lowering::placeResult(Value value, int64_t rowElements) {
       }
     }
   }
+  // A piece of a concatenation along the first dimension lies in one piece there.
+  if (auto concat = leaf.hasOneUse() ? dyn_cast<train::ConcatOp>(*leaf.user_begin()) : train::ConcatOp();
+      concat && concat.getAxis() == 0 && !train::pitchOf(value)) {
+    int64_t before = 0;
+    for (Value piece : concat.getOperands().take_front(leaf.use_begin()->getOperandNumber())) before += bytesOf(piece);
+    if (!locations.contains(concat.getResult())) locations[concat.getResult()] = placeResult(concat.getResult());
+    Location at = locations[concat.getResult()];
+    if (!at.rowStride && before % plan::kAlignment == 0) {
+      at.offset += before;
+      return at;
+    }
+  }
   Location at;
   int64_t bytes = bytesOf(value);
   if (int64_t pitch = train::pitchOf(value)) {

@@ -45,7 +45,7 @@ struct Lowering {
   mlir::ModuleOp module;
   mlir::func::FuncOp step;        // null: the module only evaluates
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
-  int64_t ranks = 1, stage = 0, maxThreads = 8;
+  int64_t ranks = 1, leaves = 1, stage = 0, maxThreads = 8;  // leaves of a rank
   bool cpu = true, gpu = false;  // what the plan is for
   llvm::DenseMap<mlir::Value, Location> locations;
   llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
@@ -55,6 +55,7 @@ struct Lowering {
   llvm::StringMap<int64_t> kernels;                // text of a fusion -> kernel
   llvm::SmallVector<StepScalar> scalars;
   mlir::Value scalarBuffer, normScalars;
+  int64_t normPartials = 0;  // of a leaf: one a bucket
   llvm::StringMap<int64_t> names;
   ProgramOp program;
   PrologueOp prologue;

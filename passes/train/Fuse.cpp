@@ -24,6 +24,16 @@ constexpr int64_t kFlatColumns = 4096;
 // has blocks for all of its processors.
 constexpr int64_t kPartialRows = 32;
 
+// Rows of a block with partial sums of so many rows: blocks divide them where that does not cost many blocks, so that
+// several leaves of as many rows are several times the same blocks.
+int64_t rowsOfPartials(int64_t rows) {
+  const int64_t fewest = std::max(std::min<int64_t>(llvm::divideCeil(rows, kBlocks), kPartialRows),
+                                  std::min<int64_t>(rows, 4));
+  for (int64_t block = fewest; block <= std::min(rows, 16 * fewest); ++block)
+    if (rows % block == 0) return block;
+  return fewest;
+}
+
 struct Space {
   int64_t rows = 1, columns = 1, block = 1;
 };
@@ -60,11 +70,13 @@ Space spaceOf(const Group& group) {
     return space;
   }
   bool hasPartials = false;
+  int64_t leaves = 1;
   for (Operation* op : group.members) {
     hasPartials |= isColumnReduction(op);
     // Free ops may have fewer rows, and so may what is widened before it is broadcast; a reduction's result has fewer
     // elements than its space.
     bool isReduction = isa<ReduceOp>(op);
+    if (auto reduce = dyn_cast<ReduceOp>(op)) leaves = std::max<int64_t>(leaves, reduce.getLeaves());
     Value v = isReduction ? op->getOperand(0) : op->getResult(0);
     if (isReduction || isa<FusableElementwise>(op) || llvm::is_contained(group.results, v))
       space.rows = std::max(space.rows, rowsOf(v));
@@ -74,8 +86,7 @@ Space spaceOf(const Group& group) {
   if (hasPartials) {
     // Partial sums take blocks * columns of memory: a modest share of what is summed. (With two rows to a block they
     // never have the type of an operand that is summed, whose memory they could otherwise be given.)
-    int64_t fewest = std::min<int64_t>(llvm::divideCeil(space.rows, kBlocks), kPartialRows);
-    space.block = std::max(fewest, std::min<int64_t>(space.rows, 4));
+    space.block = rowsOfPartials(space.rows / leaves);
   }
   return space;
 }

@@ -70,7 +70,8 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     int64_t limit =
         bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, leastBytes, zero::kMostBucketBytes);
 
-    int64_t ranks = zero::ranksOf(module), count = 0;
+    // A shard for each leaf: the layout, and with it the order of the norm's sum, does not depend on the number of ranks.
+    int64_t shards = zero::ranksOf(module) * zero::moduleInteger(module, "train.leaves", 1), count = 0;
     // Members of different kinds interleave (frozen and trained layers), so each kind has a bucket of its own open.
     llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;
     llvm::DenseMap<std::pair<Type, Attribute>, int64_t> bytes;
@@ -87,7 +88,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
         names.push_back(FlatSymbolRefAttr::get(member.parameter.getSymNameAttr()));
         end = llvm::alignTo(end + member.elements, align);
       }
-      int64_t elements = llvm::alignTo(end, ranks * shardGranule(end, ranks, align));
+      int64_t elements = llvm::alignTo(end, shards * shardGranule(end, shards, align));
       StringRef kind = train::isStatistic(bucket.front().parameter) ? "statistics" : "bucket";
       zero::BucketOp::create(builder, module.getLoc(), (kind + Twine(count++)).str(), bucket.front().element,
                              builder.getArrayAttr(names), offsets, elements, bucket.front().optimizer);

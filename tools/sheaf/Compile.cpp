@@ -83,6 +83,11 @@ options::Table compileTable() {
             "--batch", "B", 1, int64_t{1} << 32,
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
             .defaultsTo("the model's, where it is fixed"),
+        Row::integer<&O::import, &Import::leaves>(
+            "--leaves", "V", 1, int64_t{1} << 20,
+            "Pieces of the batch whose sums are added by one fixed tree: the same bits on any number of ranks that V is "
+            "a power of two times.")
+            .defaultsTo("as many as ranks"),
         bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
             "--zero",
@@ -187,6 +192,12 @@ Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
   o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
   SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
+  if (const int64_t ranks = o.import.ranks, leaves = o.import.leaves; leaves) {
+    const int64_t each = leaves / ranks;
+    if (leaves % ranks || (each & (each - 1)))
+      return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks, " times a power of two: give ", ranks,
+                               ", ", 2 * ranks, ", ", 4 * ranks, ", ..."));
+  }
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
