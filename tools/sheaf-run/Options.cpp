@@ -26,9 +26,9 @@ options::Table makeTable() {
        "sheaf-run PLAN --eval --eval-data NAME=FILE... [options]", "sheaf-run PROBE --measure P.json [options]"},
       Row::positional<&O::plan>("PLAN"),
       {},
-      "Processes that torchrun, mpirun or srun starts with the same command share the ranks of the plan. "
+      "Processes that torchrun, mpirun, srun or Kubernetes starts with the same command share the ranks of the plan. "
       "SHEAF_RENDEZVOUS=host:port says where they meet, SHEAF_TIMEOUT=seconds how long they wait for each "
-      "other. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or failed, 2 wrong usage."};
+      "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or failed, 2 wrong usage."};
   table.versioned = true;
   table.sections = {
       {"Data",
