@@ -13,7 +13,7 @@ import sys
 OTHERS = {
     "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--no-python"),
     "mpirun": ("--bind-to", "--hostfile", "--mca", "--allow-run-as-root", "--oversubscribe"),
-    "srun": ("--nodes", "--ntasks-per-node", "--kill-on-bad-exit", "--mpi", "--gpus-per-task"),
+    "srun": ("--nodes", "--ntasks", "--ntasks-per-node", "--kill-on-bad-exit", "--mpi", "--gpus-per-task"),
     "test/check.py": ("--build", "--only"),
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),

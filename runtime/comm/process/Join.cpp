@@ -63,7 +63,7 @@ bool unpack(const Frame& frame, Hello& hello) {
   return frame.type == FrameType::kHello && unpacker.complete();
 }
 
-// Empty if the frame is no hello. Hellos of all versions begin with it.
+// Empty if the frame is not a hello. Hellos of all versions begin with it.
 std::optional<uint64_t> protocolOf(const Frame& frame) {
   Unpacker unpacker(frame.bytes);
   const uint64_t protocol = unpacker.number();

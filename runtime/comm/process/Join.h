@@ -28,8 +28,8 @@ struct Joined {
 };
 
 // Joins the job within launch.limit. `cancelled` (optional) is called several times per second; true gives up.
-// Connections that do not belong to the job are refused; they are told more than the protocol's version only if they
-// know the secret.
+// Connections that do not belong to the job are refused; only a process that knows the secret gets a reason
+// that names the job.
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled);
 
 }  // namespace sheaf::comm
