@@ -36,7 +36,7 @@ configured: setup
 	@cmake --preset $(preset) -Wno-dev --log-level=NOTICE $(if $(NCCL_HEADERS),-DSHEAF_NCCL_HEADERS=$(NCCL_HEADERS))
 
 build: configured ## the tools: build/bin/{sheaf,sheaf-run,sheaf-opt}
-	@cmake --build $(folder) --parallel $(JOBS) --target sheaf sheaf-run sheaf-opt sheaf_cpu
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf sheaf-run sheaf-opt sheaf_cpu sheaf_mpi
 	@if [ $(preset) = release ]; then ln -sfn release/bin build/bin; fi
 
 demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its memory and loss

@@ -14,7 +14,7 @@ packages=(
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   libonnx-testdata                                        # tests: ONNX's own node tests
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
-  openmpi-bin mpich                                       # tests: their mpirun starts processes
+  libopenmpi-dev openmpi-bin libmpich-dev mpich           # --transport mpi; tests: their mpirun starts processes
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

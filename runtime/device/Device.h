@@ -10,13 +10,10 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/comm/transport/ConnectTransport.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf {
-
-namespace comm {
-class ProcessGroup;
-}
 
 // What changes from step to step, shared by the ranks of one process and immutable while the step is in flight.
 struct StepValues {
@@ -76,8 +73,10 @@ struct DeviceOptions {
   int64_t localRanks = 0;                   // how many are in this process; 0: all
   comm::ProcessGroup* processes = nullptr;  // if not all of them are; outlives the contexts
   int64_t processesPerNode = 1;             // processes in a row that are on one node (comm/shared)
-  int threadsPerRank = 1;                   // at most Plan.max_threads
-  bool poison = false;                      // fill arenas with a pattern before use
+  // What carries bytes between nodes of CPUs; null: sockets.
+  comm::ConnectTransport connectTransport = nullptr;
+  int threadsPerRank = 1;  // at most Plan.max_threads
+  bool poison = false;     // fill arenas with a pattern before use
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;

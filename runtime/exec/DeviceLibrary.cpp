@@ -30,24 +30,27 @@ std::vector<std::string> candidates(const std::string& name) {
 
 }  // namespace
 
-Expected<Device*> loadDevice(const std::string& target) {
-  std::string name = "libsheaf_" + target + ".so";
-  void* library = nullptr;
+Expected<void*> openLibrary(const std::string& name, const char* chosen) {
   std::string why;
-  // Tests substitute the CUDA library by one that emulates CUDA on the CPU.
-  const char* chosen = target == "cuda" ? std::getenv("SHEAF_CUDA_LIBRARY") : nullptr;
   std::vector<std::string> paths = candidates(name);
   if (chosen) paths.assign(1, chosen);
   for (const std::string& path : paths) {
     if (!chosen && path.find('/') != std::string::npos && access(path.c_str(), F_OK) != 0) continue;
-    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library) break;
-    why = dlerror();
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    if (why.empty()) why = dlerror();  // of one that is there, rather than that the last one is not
   }
-  if (!library)
-    return Status::error(cat("cannot load the device library for '", target, "': ", why,
+  return Status::error(why);
+}
+
+Expected<Device*> loadDevice(const std::string& target) {
+  std::string name = "libsheaf_" + target + ".so";
+  // Tests substitute the CUDA library by one that emulates CUDA on the CPU.
+  const char* chosen = target == "cuda" ? std::getenv("SHEAF_CUDA_LIBRARY") : nullptr;
+  Expected<void*> library = openLibrary(name, chosen);
+  if (!library.ok())
+    return Status::error(cat("cannot load the device library for '", target, "': ", library.status().message(),
                              "; SHEAF_LIBRARY_PATH names the folder that has ", name));
-  auto open = reinterpret_cast<OpenDevice>(dlsym(library, "sheaf_open_device"));
+  auto open = reinterpret_cast<OpenDevice>(dlsym(*library, "sheaf_open_device"));
   if (!open) return Status::error(cat(name, " is not a device library: it does not export sheaf_open_device"));
   return open();
 }

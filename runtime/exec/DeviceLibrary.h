@@ -8,8 +8,11 @@
 
 namespace sheaf::exec {
 
-// Target "cpu" is libsheaf_cpu.so, "cuda" libsheaf_cuda.so. It is searched in the folders of SHEAF_LIBRARY_PATH, in
-// ../lib next to the program, and on the system's library path. It stays loaded.
+// Loads a shared library, which is searched in the folders of SHEAF_LIBRARY_PATH, in ../lib next to the program, and on
+// the system's library path; or `chosen`, if it is given. It stays loaded. The error is dlopen's.
+Expected<void*> openLibrary(const std::string& name, const char* chosen = nullptr);
+
+// Target "cpu" is libsheaf_cpu.so, "cuda" libsheaf_cuda.so.
 Expected<Device*> loadDevice(const std::string& target);
 
 }  // namespace sheaf::exec

@@ -32,7 +32,8 @@ std::string divisorsText(int64_t ranks) {
 
 }  // namespace
 
-Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted) {
+Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted,
+                                         std::function<void(const std::string& why)> lost) {
   Expected<comm::Launch> launch = comm::findLaunch([](const char* name) { return std::getenv(name); });
   if (!launch.ok()) return launch.status();
   std::unique_ptr<Job> job(new Job);
@@ -40,9 +41,12 @@ Expected<std::unique_ptr<Job>> Job::join(const std::atomic<bool>& interrupted) {
   auto group = comm::TcpProcessGroup::join(*launch, [&] { return interrupted.load(); });
   if (!group.ok()) return group.status();
   job->group_ = std::move(*group);
-  job->group_->watch([loss = job->loss_](const Status& why) {
-    std::lock_guard lock(loss->mutex);
-    loss->why = why;
+  job->group_->watch([loss = job->loss_, lost = std::move(lost)](const Status& why) {
+    {
+      std::lock_guard lock(loss->mutex);
+      loss->why = why;
+    }
+    if (lost) lost(why.message());
   });
   return job;
 }

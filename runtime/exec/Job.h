@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,7 +17,9 @@ namespace sheaf::exec {
 class Job {
  public:
   // What the launcher's environment says; without one a job of one process. Returns when all processes have come.
-  static Expected<std::unique_ptr<Job>> join(const std::atomic<bool>& interrupted);
+  // `lost` (optional) is called once, from another thread, when another process is lost or fails.
+  static Expected<std::unique_ptr<Job>> join(const std::atomic<bool>& interrupted,
+                                             std::function<void(const std::string& why)> lost);
 
   int64_t process() const { return group_ ? group_->rank() : 0; }
   int64_t processes() const { return group_ ? group_->size() : 1; }

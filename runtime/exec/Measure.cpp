@@ -184,7 +184,7 @@ Status writeProfile(const profile::Profile& profile, AtomicFile& file) {
 }
 
 Status measure(const RunOptions& options, RunControl& control) {
-  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted);
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, control.lost);
   if (!job.ok()) return job.status();
   return (*job)->end(Measurer(options, control, **job).execute());
 }

@@ -14,7 +14,7 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
-#include "runtime/comm/socket/SocketCommunicator.h"
+#include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/Evaluator.h"
 #include "runtime/exec/Gradients.h"
@@ -25,6 +25,7 @@
 #include "runtime/exec/RunLog.h"
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/Trainer.h"
+#include "runtime/exec/TransportLibrary.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
@@ -100,7 +101,7 @@ class Run {
     if (evaluates()) SHEAF_RETURN_IF_ERROR(checkEvaluable(*plan_));
     target_ = options_.device;
     if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
-    SHEAF_RETURN_IF_ERROR(checkTuning(options_, target_));
+    SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, target_));
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
@@ -198,10 +199,10 @@ class Run {
         cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
-        cat("--device ", target_), cat("--reduce-order ", plan::word(reduceOrder())),
-        cat("--tuned ", given(options_.tuned)), cat(options_.graphs ? "no " : "", "--no-graphs"),
-        cat(options_.evaluate ? "" : "no ", "--eval"), cat("--eval-every ", options_.evaluateEvery),
-        cat("--outputs ", given(options_.outputs))};
+        cat("--device ", target_), cat("--transport ", options_.transport),
+        cat("--reduce-order ", plan::word(reduceOrder())), cat("--tuned ", given(options_.tuned)),
+        cat(options_.graphs ? "no " : "", "--no-graphs"), cat(options_.evaluate ? "" : "no ", "--eval"),
+        cat("--eval-every ", options_.evaluateEvery), cat("--outputs ", given(options_.outputs))};
     for (const auto* data : {&data_, &evaluationData_})
       if (*data)
         for (const std::string& line : (*data)->describe()) facts.push_back(line);
@@ -213,6 +214,12 @@ class Run {
     return options_.reduceOrder.value_or(plan_->training().reduce_order());
   }
 
+  // What carries values between ranks.
+  std::string transport() const {
+    if (target_ != "cpu") return "nccl";
+    return job_.nodes() == 1 ? "memory" : options_.transport;
+  }
+
   Status openDevice() {
     if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
@@ -222,6 +229,12 @@ class Run {
                                "; compile with --max-threads-per-rank ", threads));
     if (threads == 0)
       threads = std::clamp<int64_t>(availableCores() / (job_.localRanks() * job_.processesOnCores()), 1, limit);
+    comm::ConnectTransport connect = nullptr;
+    if (options_.transport == "mpi") {
+      Expected<comm::ConnectTransport> mpi = loadMpi();
+      if (!mpi.ok()) return mpi.status();
+      connect = *mpi;
+    }
     Expected<Device*> device = loadDevice(target_);
     if (!device.ok()) return device.status();
     json::Object notes;
@@ -231,6 +244,7 @@ class Run {
                  .localRanks = job_.localRanks(),
                  .processes = job_.group(),
                  .processesPerNode = job_.processesPerNode(),
+                 .connectTransport = connect,
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
@@ -247,6 +261,7 @@ class Run {
                          {"ranks", plan_->ranks()},
                          {"processes", job_.processes()},
                          {"nodes", job_.nodes()},
+                         {"transport", transport()},
                          {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
@@ -467,13 +482,16 @@ class Run {
 
 }  // namespace
 
-Status checkTuning(const RunOptions& options, std::string_view device) {
-  if (device != "cpu" || options.tuned.empty()) return {};
-  return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
+Status checkDeviceOptions(const RunOptions& options, std::string_view device) {
+  if (device == "cpu" && !options.tuned.empty())
+    return Status::error("--tuned is for runs on GPUs: on the CPU there is one algorithm for each matrix product");
+  if (device == "cuda" && options.transport != "sockets")
+    return Status::error(cat("--transport ", options.transport, " is for runs on CPUs: GPUs exchange by NCCL"));
+  return {};
 }
 
 Status run(const RunOptions& options, RunControl& control) {
-  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted);
+  Expected<std::unique_ptr<Job>> job = Job::join(control.interrupted, control.lost);
   if (!job.ok()) return job.status();
   Run run(options, control, **job);
   Status status = (*job)->end(run.execute());

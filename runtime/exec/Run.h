@@ -28,6 +28,7 @@ struct RunOptions {
   bool poison = false;
   bool unproved = false;                                   // run a plan that lacks digests, too
   std::string device;                                      // cpu or cuda; empty: that of the plan's first image
+  std::string transport = "sockets";                       // between nodes of CPUs; or mpi
   bool graphs = true;                                      // of GPUs
   std::optional<plan::Training::ReduceOrder> reduceOrder;  // between GPUs; empty: the plan's
   std::string tuned;  // the file of a table of matrix products on GPUs; made if it does not exist
@@ -46,8 +47,8 @@ inline plan::Undigested undigested(const RunOptions& options) {
   return options.unproved ? plan::Undigested::kAccepted : plan::Undigested::kRefused;
 }
 
-// Whether --tuned means something to this device.
-Status checkTuning(const RunOptions& options, std::string_view device);
+// Whether --tuned and --transport mean something to this device.
+Status checkDeviceOptions(const RunOptions& options, std::string_view device);
 
 // Between a run and its program.
 struct RunControl {
@@ -55,6 +56,9 @@ struct RunControl {
   std::atomic<bool> interrupted{false};
   // Set by the run: it has failed and only ends. It saves nothing, so a signal need not wait.
   std::atomic<bool> aborting{false};
+  // Called at most once, from any thread, when another process is lost or fails: to report `why` at once, because a
+  // launcher may kill this process before it can end (that of MPICH does within some 20 ms).
+  std::function<void(const std::string& why)> lost;
   // Called at most once, from any thread, if a run that has failed cannot end because the device does not let go: to
   // report `why` and end the process.
   std::function<void(const std::string& why)> abandon;

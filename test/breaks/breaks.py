@@ -28,7 +28,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SAMPLE = HERE / "sample.txt"
-TOOLS = ["sheaf", "sheaf-opt", "sheaf-run", "sheaf_cpu"]
+TOOLS = ["sheaf", "sheaf-opt", "sheaf-run", "sheaf_cpu", "sheaf_mpi"]
 KINDS = ("lit", "gtest", "e2e")
 LIMIT = 600  # seconds for one test
 # What a test says when the program under test died, hung, or the test itself is wrong: that is no assertion that failed.

@@ -24,6 +24,7 @@ def variables(launcher, rank, size, port):
         "mpiexec": {"PMI_RANK": rank, "PMI_SIZE": size, "MPI_LOCALRANKID": rank, "MPI_LOCALNRANKS": size, **master},
         "srun": {"SLURM_PROCID": rank, "SLURM_NTASKS": size, "SLURM_LOCALID": rank, "SLURM_STEP_ID": 0,
                  "SLURM_JOB_ID": 7, "SLURM_JOB_NODELIST": "localhost", **master},
+        "kubernetes": {"JOB_COMPLETION_INDEX": rank, "SHEAF_PROCESSES": size, "SHEAF_RENDEZVOUS": f"127.0.0.1:{port}"},
     }[launcher]
 
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "runtime/comm/process/Secret.h"
 #include "runtime/comm/process/TcpProcessGroup.h"
 #include "test/runtime/Processes.h"
 
@@ -24,6 +25,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 using Variables = std::map<std::string, std::string>;
@@ -187,6 +189,54 @@ TEST(Launcher, Slurm) {
   EXPECT_THAT(refusal(set), HasSubstr("SLURM_PROCID is '6'"));
 }
 
+TEST(Launcher, KubernetesIndexedJob) {
+  Variables set{{"JOB_COMPLETION_INDEX", "3"}, {"SHEAF_PROCESSES", "4"}, {"SHEAF_RENDEZVOUS", "train-0.train:29400"}};
+  auto launch = launchOf(set);
+  ASSERT_TRUE(launch.ok()) << launch.status().message();
+  EXPECT_EQ(launch->launcher, "Kubernetes");
+  EXPECT_EQ(launch->rank, 3);
+  EXPECT_EQ(launch->size, 4);
+  EXPECT_EQ(launch->localRank, 0);
+  EXPECT_EQ(text(launch->rendezvous), "train-0.train:29400");
+  auto with = [&](const char* name, const char* value) {
+    Variables other = set;
+    other[name] = value;
+    return refusal(other);
+  };
+  EXPECT_THAT(with("JOB_COMPLETION_INDEX", "4"), HasSubstr("JOB_COMPLETION_INDEX is '4'"));
+  EXPECT_THAT(with("SHEAF_PROCESSES", ""), AllOf(HasSubstr("SHEAF_PROCESSES is not"), HasSubstr("completions")));
+  EXPECT_THAT(with("SHEAF_RENDEZVOUS", ""), AllOf(HasSubstr("SHEAF_RENDEZVOUS is not set"), HasSubstr("Service")));
+  // Pods that are runs of their own.
+  set["SHEAF_PROCESSES"] = "1";
+  EXPECT_EQ(launchOf(set)->size, 1);
+  EXPECT_EQ(launchOf(set)->rank, 0);
+  // Kubeflow's jobs and torchrun in a pod set RANK: it counts.
+  set["RANK"] = "1", set["WORLD_SIZE"] = "2", set["MASTER_ADDR"] = "a", set["MASTER_PORT"] = "1";
+  EXPECT_EQ(launchOf(set)->launcher, "torchrun");
+}
+
+TEST(Launcher, WhichMpi) {
+  auto mpiOf = [](const Variables& variables) {
+    return comm::findMpi([&](const char* name) {
+      auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(*mpiOf({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "0"}}), "openmpi");
+  EXPECT_EQ(*mpiOf({{"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}}), "openmpi");
+  EXPECT_EQ(*mpiOf({{"PMI_RANK", "0"}}), "mpich");
+  EXPECT_EQ(*mpiOf({{"PMI_RANK", "0"}, {"SHEAF_MPI", "openmpi"}}), "openmpi");
+  EXPECT_THAT(mpiOf({{"RANK", "0"}}).status().message(), AllOf(HasSubstr("mpirun"), HasSubstr("srun --mpi=pmix")));
+  EXPECT_THAT(mpiOf({{"SHEAF_MPI", "lam"}}).status().message(), HasSubstr("SHEAF_MPI is 'lam'"));
+}
+
+TEST(Launcher, SecretsAreLong) {
+  EXPECT_EQ(launchOf({{"SHEAF_SECRET", "0123456789abcdef"}})->secret, "0123456789abcdef");
+  const std::string why = refusal({{"SHEAF_SECRET", "0123456789abcde"}});
+  EXPECT_THAT(why, HasSubstr("SHEAF_SECRET has 15 characters"));
+  EXPECT_THAT(why, ::testing::Not(HasSubstr("789")));
+}
+
 TEST(TcpProcessGroup, ExchangesInRankOrder) {
   onProcesses(4, milliseconds(20000), [](TcpProcessGroup& group) {
     for (int round = 0; round < 50; ++round) {
@@ -314,6 +364,107 @@ TEST(TcpProcessGroup, WhoDoesNotBelongIsRefusedWithTheReason) {
   coordinator.join();
 }
 
+// What process 0 and process 1 say of a job of two if each has its secret ("" is none).
+std::pair<std::string, std::string> joinWith(const std::string& first, const std::string& second) {
+  const uint16_t port = freePort();
+  auto join = [&](int64_t rank, const std::string& secret) {
+    Launch launch = launchFor(rank, 2, port, milliseconds(rank == 0 ? 1000 : 5000));
+    launch.secret = secret;
+    auto group = TcpProcessGroup::join(launch);
+    if (group.ok()) {
+      EXPECT_TRUE((*group)->leave().ok());
+    }
+    return group.status().message();
+  };
+  auto coordinator = std::async(std::launch::async, [&] { return join(0, first); });
+  const std::string said = join(1, second);
+  return {coordinator.get(), said};
+}
+
+TEST(TcpProcessGroup, AllKnowTheSecretOrAreRefused) {
+  const std::string secret = "a long and random secret", other = "a long and random secreT";
+  EXPECT_THAT(joinWith(secret, secret), Pair("", ""));
+  for (auto [first, second, why] : {std::tuple(secret, other, "its SHEAF_SECRET is not that of process 0"),
+                                    {secret, "", "SHEAF_SECRET is set for process 0, but not for it"},
+                                    {"", secret, "SHEAF_SECRET is set for it, but not for process 0"}}) {
+    const auto begin = comm::Clock::now();
+    auto [here, there] = joinWith(first, second);
+    EXPECT_LT(comm::Clock::now() - begin, std::chrono::seconds(4));
+    EXPECT_THAT(here, AllOf(HasSubstr("missing: 1"), HasSubstr("was refused: "), HasSubstr(why)));
+    EXPECT_THAT(there, AllOf(HasSubstr("process 0 refuses process 1: "), HasSubstr(why)));
+  }
+}
+
+comm::Frame next(comm::Connection& connection) {
+  for (;;) {
+    auto frames = connection.receive(comm::kMaxFrameBytes, 1);
+    if (frames.ok() && !frames->empty()) return frames->front();
+    if (!frames.ok() || connection.ended()) return {};
+  }
+}
+
+comm::Connection reach(uint16_t port) {
+  for (;;) {
+    auto socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
+    if (socket.ok()) return comm::Connection(std::move(*socket));
+  }
+}
+
+// A process that has recorded a whole handshake sends it again: process 0 asks with another nonce.
+TEST(TcpProcessGroup, ARecordedHandshakeIsRefused) {
+  const std::string secret = "a long and random secret";
+  const std::string hello =
+      comm::Packer().number(2).number(2).number(1).string("").string("here").string(std::string(32, 'n')).bytes();
+  std::string recorded;
+  for (bool replayed : {false, true}) {
+    const uint16_t port = freePort();
+    auto coordinator = std::async(std::launch::async, [&] {
+      Launch launch = launchFor(0, 2, port, milliseconds(1500));
+      launch.secret = secret;
+      return TcpProcessGroup::join(launch).status().message();
+    });
+    comm::Connection connection = reach(port);
+    connection.send(comm::FrameType::kHello, 0, hello);
+    ASSERT_TRUE(connection.flush().ok());
+    const comm::Frame challenge = next(connection);
+    ASSERT_EQ(challenge.type, comm::FrameType::kChallenge);
+    if (!replayed) recorded = comm::joinProof(secret, hello, challenge.bytes);
+    connection.send(comm::FrameType::kProof, 0, recorded);
+    ASSERT_TRUE(connection.flush().ok());
+    const comm::Frame answer = next(connection);
+    EXPECT_EQ(answer.type, replayed ? comm::FrameType::kRefusal : comm::FrameType::kWelcome);
+    connection.finish();
+    EXPECT_THAT(coordinator.get(), replayed ? HasSubstr("SHEAF_SECRET is not that") : HasSubstr(""));
+  }
+}
+
+// A process 0 that does not know the secret is not believed, whatever it answers.
+TEST(TcpProcessGroup, AnImpostorInPlaceOfProcess0IsNotBelieved) {
+  const std::string members =
+      comm::Packer().string("here").string("127.0.0.1").string("there").string("127.0.0.1").bytes();
+  for (bool challenges : {false, true}) {
+    auto listener = comm::listenOn({"127.0.0.1", 0});
+    ASSERT_TRUE(listener.ok());
+    Launch launch = launchFor(1, 2, comm::localPort(*listener), milliseconds(5000));
+    launch.secret = "a long and random secret";
+    auto joining = std::async(std::launch::async, [&] { return TcpProcessGroup::join(launch).status().message(); });
+    comm::Socket socket;
+    while (!socket.open()) socket = comm::acceptFrom(*listener);
+    comm::Connection connection(std::move(socket));
+    const comm::Frame hello = next(connection);
+    const std::string nonce(32, 'n');
+    if (challenges) {
+      connection.send(comm::FrameType::kChallenge, 0, nonce);
+      ASSERT_TRUE(connection.flush().ok());
+      EXPECT_EQ(next(connection).bytes, comm::joinProof(launch.secret, hello.bytes, nonce));
+    }
+    const std::string proof = comm::welcomeProof("another secret", hello.bytes, nonce, members);
+    connection.send(comm::FrameType::kWelcome, 0, comm::Packer().string(members).string(proof).bytes());
+    ASSERT_TRUE(connection.flush().ok());
+    EXPECT_THAT(joining.get(), HasSubstr("does not know SHEAF_SECRET"));
+  }
+}
+
 // Bytes of other programs arrive at process 0 while a job waits; the job still starts.
 void disturb(const std::vector<std::string>& greetings) {
   uint16_t port = freePort();
@@ -359,7 +510,7 @@ TEST(TcpProcessGroup, OtherConnectionsDoNotDisturb) {
                                      frame(4, 0, ""),
                                      frame(3, 0, "")};
   for (int i = 0; i < 50; ++i) {
-    std::string noise = frame(1 + static_cast<uint32_t>(numbers.below(7)), 40, std::string(40, '\0'));
+    std::string noise = frame(1 + static_cast<uint32_t>(numbers.below(9)), 40, std::string(40, '\0'));
     for (char& byte : noise)
       if (numbers.below(3) == 0) byte = static_cast<char>(numbers.bits());
     greetings.push_back(noise);
@@ -380,7 +531,7 @@ TEST(TcpProcessGroup, GarbageFromAMemberEndsTheJob) {
     while (!socket.ok()) socket = comm::connectTo({"127.0.0.1", port}, comm::Clock::now() + milliseconds(500));
     comm::Connection connection(std::move(*socket));
     connection.send(comm::FrameType::kHello, 0,
-                    comm::Packer().number(1).number(2).number(1).string("").string("here").bytes());
+                    comm::Packer().number(2).number(2).number(1).string("").string("here").string("").bytes());
     ASSERT_TRUE(connection.flush().ok());
     std::vector<comm::Frame> welcome;
     while (welcome.empty()) welcome = *connection.receive(comm::kMaxFrameBytes);

@@ -9,7 +9,8 @@
 
 #include "runtime/comm/process/SubGroup.h"
 #include "runtime/comm/shared/SharedMemory.h"
-#include "runtime/comm/socket/SocketCommunicator.h"
+#include "runtime/comm/socket/SocketTransport.h"
+#include "runtime/comm/transport/ProcessCommunicator.h"
 #include "test/runtime/Collectives.h"
 #include "test/runtime/Processes.h"
 
@@ -19,10 +20,10 @@ namespace {
 using comm::AbortSignal;
 using comm::Communicator;
 using comm::LocalCommunicator;
-using comm::PeerSockets;
+using comm::ProcessCommunicator;
 using comm::Rendezvous;
 using comm::SharedMemory;
-using comm::SocketCommunicator;
+using comm::SocketTransport;
 using comm::SubGroup;
 using comm::TcpProcessGroup;
 using std::chrono::milliseconds;
@@ -66,14 +67,16 @@ Results overNodes(const std::vector<Collective>& collectives, int64_t nodes, int
     SubGroup group(job, processes), counterparts(job, nodes, processes);
     Node node(group, local, abort);
     ASSERT_TRUE(node.memory);
+    std::unique_ptr<comm::Transport> transport;
     std::unique_ptr<Communicator> communicator;
     if (nodes == 1) {
       communicator = std::make_unique<LocalCommunicator>(ranks, abort, 8, node.shared());
     } else {
-      auto sockets = PeerSockets::connect(counterparts, 1, local, abort);
-      ASSERT_TRUE(sockets.ok()) << sockets.status().message();
-      communicator = std::make_unique<SocketCommunicator>(
-          counterparts, SocketCommunicator::NodeRanks{processes * local, group.rank() * local, local}, 0, *sockets,
+      auto connected = SocketTransport::connect(counterparts, {.rails = local}, abort);
+      ASSERT_TRUE(connected.ok()) << connected.status().message();
+      transport = std::move(*connected);
+      communicator = std::make_unique<ProcessCommunicator>(
+          counterparts, ProcessCommunicator::NodeRanks{processes * local, group.rank() * local, local}, 0, *transport,
           4096 * uint64_t((nodes - 1) * processes * local), abort, 8, node.shared());
     }
     std::vector<std::thread> threads;

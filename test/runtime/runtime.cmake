@@ -21,7 +21,11 @@ sheaf_add_gtest(proof_random_test
   SOURCES proof_random_test.cpp ${PROJECT_SOURCE_DIR}/test/mutants/Oracle.cpp ${PROJECT_SOURCE_DIR}/test/mutants/OracleInstructions.cpp
   LIBS SheafPlan)
 
+sheaf_add_gtest(base_sha256_test SOURCES base_sha256_test.cpp LIBS SheafBase)
+
 # Jobs of several processes, played by threads.
 sheaf_add_gtest(comm_process_test SOURCES comm_process_test.cpp LIBS SheafCommProcess)
-sheaf_add_gtest(comm_shared_test SOURCES comm_shared_test.cpp LIBS SheafCommProcess SheafCommShared SheafCommSocket)
-sheaf_add_gtest(comm_socket_test SOURCES comm_socket_test.cpp LIBS SheafCommProcess SheafCommSocket)
+sheaf_add_gtest(comm_shared_test SOURCES comm_shared_test.cpp LIBS SheafCommProcess SheafCommShared SheafCommSocket SheafCommTransport)
+sheaf_add_gtest(comm_transport_test SOURCES comm_transport_test.cpp LIBS SheafCommProcess SheafCommSocket SheafCommTransport ${CMAKE_DL_LIBS})
+add_dependencies(comm_transport_test sheaf_mpi)
+target_compile_definitions(comm_transport_test PRIVATE SHEAF_LIBRARIES="${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")

@@ -11,9 +11,9 @@ import sys
 
 # Program or script: its options that the documentation mentions.
 OTHERS = {
-    "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--no-python"),
-    "mpirun": ("--bind-to", "--mca", "--allow-run-as-root", "--oversubscribe"),
-    "srun": ("--ntasks", "--gpus-per-task"),
+    "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--no-python"),
+    "mpirun": ("--bind-to", "--hostfile", "--mca", "--allow-run-as-root", "--oversubscribe"),
+    "srun": ("--nodes", "--ntasks", "--ntasks-per-node", "--kill-on-bad-exit", "--mpi", "--gpus-per-task"),
     "test/check.py": ("--build", "--only"),
     "test/breaks/breaks.py": ("--build", "--seed", "--count"),
     "test/e2e/run.py": ("--tools",),

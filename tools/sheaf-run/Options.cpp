@@ -26,9 +26,10 @@ options::Table makeTable() {
        "sheaf-run PLAN --eval --eval-data NAME=FILE... [options]", "sheaf-run PROBE --measure P.json [options]"},
       Row::positional<&O::plan>("PLAN"),
       {},
-      "Processes that torchrun, mpirun or srun starts with the same command share the ranks of the plan. "
+      "Processes that torchrun, mpirun, srun or Kubernetes starts with the same command share the ranks of the plan. "
       "SHEAF_RENDEZVOUS=host:port says where they meet, SHEAF_TIMEOUT=seconds how long they wait for each "
-      "other. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or failed, 2 wrong usage."};
+      "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or "
+      "failed, 2 wrong usage."};
   table.versioned = true;
   table.sections = {
       {"Data",
@@ -87,6 +88,10 @@ options::Table makeTable() {
         Row::choice<&O::reduceOrder>("--reduce-order", reduceOrders(),
                                      "Order in which GPUs sum over ranks: that of one fixed tree, or NCCL's own.")
             .defaultsTo("the plan's"),
+        Row::word<&O::transport>(
+            "--transport", {"sockets", "mpi"},
+            "What carries bytes between nodes of CPUs: TCP sockets, or the MPI whose mpirun has started the "
+            "processes. The results are the same bits."),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(
             "--tuned", "FILE",
@@ -109,7 +114,7 @@ options::Table makeTable() {
   table.modes = {
       {"--eval",
        {"--eval-data", "--outputs", "--weights", "--weights-dir", "--resume", "--log", "--device", "--reduce-order",
-        "--no-graphs", "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
+        "--transport", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }
@@ -136,7 +141,7 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
     return Status::error("--steps K or --epochs E is missing: how many steps are to be run?");
   if (line.run.steps > 0 && line.run.epochs > 0)
     return Status::error("--steps and --epochs exclude each other: which one says how long the run is?");
-  SHEAF_RETURN_IF_ERROR(exec::checkTuning(line.run, line.run.device));
+  SHEAF_RETURN_IF_ERROR(exec::checkDeviceOptions(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");
   return line;

@@ -24,7 +24,7 @@ void onSignal(int signal) {
 
 constexpr int kMaxErrorLines = 12;
 
-// Once: a run that is abandoned may still report its own error.
+// Once: a run that is abandoned, or has lost a process, may still report its own error.
 void printError(const std::string& message) {
   static std::atomic<bool> printed{false};
   if (printed.exchange(true)) return;
@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, onSignal);
   // Writing into a closed pipe is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
+  // `mpirun -disable-auto-cleanup` of MPICH says so that another process has died. It would end this one silently.
+  std::signal(SIGUSR1, SIG_IGN);
+  control.lost = printError;
   control.abandon = [](const std::string& why) {
     printError(why);
     _exit(1);

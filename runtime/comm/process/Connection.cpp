@@ -64,7 +64,7 @@ Expected<std::vector<Frame>> Connection::receive(uint64_t limit, size_t most) {
   while (frames.size() < most && received_.size() - at >= sizeof header) {
     std::memcpy(&header, received_.data() + at, sizeof header);
     bool known = header.type >= static_cast<uint32_t>(FrameType::kHello) &&
-                 header.type <= static_cast<uint32_t>(FrameType::kHeartbeat);
+                 header.type <= static_cast<uint32_t>(FrameType::kProof);
     if (header.magic != kMagic || !known || header.size > limit) {
       ended_ = true;
       return Status::error("it does not use the protocol of sheaf-run");

@@ -20,6 +20,8 @@ enum class FrameType : uint32_t {
   kResult,        // from process 0: all parts of an exchange
   kFailure,       // why the job ends
   kHeartbeat,     // the sender is alive
+  kChallenge,     // from process 0: its nonce
+  kProof,         // to process 0: that the sender knows the job's secret
 };
 
 struct Frame {

@@ -7,12 +7,14 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/base/Sha256.h"
 #include "runtime/base/Text.h"
+#include "runtime/comm/process/Secret.h"
 
 namespace sheaf::comm {
 namespace {
 
-constexpr uint64_t kProtocol = 1;
+constexpr uint64_t kProtocol = 2;
 constexpr std::chrono::milliseconds kLook(100);
 // Limits on connections that have not identified themselves: time, and number at once.
 constexpr std::chrono::seconds kHelloTime(10);
@@ -36,6 +38,7 @@ std::string hostName() {
 struct Hello {
   uint64_t protocol = 0, size = 0, rank = 0;
   std::string job, host;
+  std::string nonce;  // empty without a secret
 };
 
 std::string pack(const Hello& hello) {
@@ -45,6 +48,7 @@ std::string pack(const Hello& hello) {
       .number(hello.rank)
       .string(hello.job.substr(0, kMaxText))
       .string(hello.host.substr(0, kMaxText))
+      .string(hello.nonce)
       .bytes();
 }
 
@@ -55,13 +59,26 @@ bool unpack(const Frame& frame, Hello& hello) {
   hello.rank = unpacker.number();
   hello.job = unpacker.string();
   hello.host = unpacker.string();
+  hello.nonce = unpacker.string();
   return frame.type == FrameType::kHello && unpacker.complete();
+}
+
+// Empty if the frame is not a hello. Hellos of all versions begin with it.
+std::optional<uint64_t> protocolOf(const Frame& frame) {
+  Unpacker unpacker(frame.bytes);
+  const uint64_t protocol = unpacker.number();
+  if (frame.type != FrameType::kHello || !unpacker.ok()) return std::nullopt;
+  return protocol;
 }
 
 class Coordinator {
  public:
   Coordinator(const Launch& launch, const std::function<bool()>& cancelled)
-      : launch_(launch), cancelled_(cancelled), joined_(static_cast<size_t>(launch.size - 1)), hosts_(joined_.size()) {}
+      : launch_(launch),
+        cancelled_(cancelled),
+        joined_(static_cast<size_t>(launch.size - 1)),
+        hosts_(joined_.size()),
+        handshakes_(joined_.size()) {}
 
   Expected<Joined> run() {
     Expected<Socket> listener = listenOn(launch_.rendezvous);
@@ -76,7 +93,7 @@ class Coordinator {
       while (unknown_.size() < kMaxPending) {
         Socket socket = acceptFrom(*listener);
         if (!socket.open()) break;
-        unknown_.push_back({Connection(std::move(socket)), Clock::now()});
+        unknown_.push_back({Connection(std::move(socket)), Clock::now(), {}, {}, {}});
       }
       for (Unknown& one : unknown_) greet(one);
       std::erase_if(unknown_, [](const Unknown& one) { return one.done; });
@@ -89,6 +106,8 @@ class Coordinator {
   struct Unknown {
     Connection connection;
     Clock::time_point since;
+    Hello hello;
+    std::string said, challenge;  // its hello, and our nonce, where there is a secret
     bool done = false;
   };
 
@@ -104,17 +123,65 @@ class Coordinator {
     poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
   }
 
+  // What follows a message of a connection that has not joined: it has to prove that it knows the secret, is dropped
+  // because it is not from sheaf-run, is refused with a reason, or joins.
+  enum class Next { kProof, kDrop, kRefuse, kJoin };
+
   void greet(Unknown& one) {
     Expected<std::vector<Frame>> frames = one.connection.receive(kMaxGreetingBytes);
     one.done = !frames.ok() || one.connection.ended() || Clock::now() - one.since > kHelloTime;
     if (one.done || frames->empty()) return;
-    one.done = true;
-    Hello hello;
-    if (frames->size() != 1 || !unpack(frames->front(), hello)) return;
     std::string why;
-    if (hello.protocol != kProtocol)
-      why = cat("it uses version ", hello.protocol, " of the protocol, process 0 uses version ", kProtocol);
-    else if (hello.job != launch_.job.substr(0, kMaxText))
+    Next next = Next::kDrop;
+    if (frames->size() == 1)
+      next = one.challenge.empty() ? hear(one, frames->front(), why) : prove(one, frames->front(), why);
+    if (next == Next::kJoin) next = admit(one, why);
+    one.done = next != Next::kProof;
+    if (next != Next::kRefuse) return;
+    refused_ = cat("; one from ", peerAddress(one.connection.socket()), " was refused: ", why);
+    one.connection.send(FrameType::kRefusal, 0, why);
+    (void)one.connection.flush();
+    one.connection.finish();
+  }
+
+  Next hear(Unknown& one, const Frame& frame, std::string& why) {
+    const std::optional<uint64_t> protocol = protocolOf(frame);
+    if (!protocol) return Next::kDrop;
+    if (*protocol != kProtocol) {
+      why = cat("it uses version ", *protocol, " of the protocol, process 0 uses version ", kProtocol);
+      return Next::kRefuse;
+    }
+    if (!unpack(frame, one.hello)) return Next::kDrop;
+    if (one.hello.nonce.empty() != launch_.secret.empty()) {
+      why = launch_.secret.empty() ? "SHEAF_SECRET is set for it, but not for process 0"
+                                   : "SHEAF_SECRET is set for process 0, but not for it";
+      return Next::kRefuse;
+    }
+    if (launch_.secret.empty()) return Next::kJoin;
+    Expected<std::string> nonce = makeNonce();
+    if (!nonce.ok()) {
+      why = nonce.status().message();
+      return Next::kRefuse;
+    }
+    one.said = frame.bytes;
+    one.challenge = std::move(*nonce);
+    one.connection.send(FrameType::kChallenge, 0, one.challenge);
+    (void)one.connection.flush();
+    return Next::kProof;
+  }
+
+  Next prove(Unknown& one, const Frame& frame, std::string& why) {
+    if (frame.type == FrameType::kProof &&
+        equalInConstantTime(frame.bytes, joinProof(launch_.secret, one.said, one.challenge)))
+      return Next::kJoin;
+    why = "its SHEAF_SECRET is not that of process 0";
+    return Next::kRefuse;
+  }
+
+  // Takes a process that may join, unless it is not of this job or not one that is missing.
+  Next admit(Unknown& one, std::string& why) {
+    const Hello& hello = one.hello;
+    if (hello.job != launch_.job.substr(0, kMaxText))
       why = cat("it is of job '", hello.job, "', process 0 of job '", launch_.job, "'");
     else if (hello.size != static_cast<uint64_t>(launch_.size))
       why = cat("its job has ", hello.size, " processes, that of process 0 ", launch_.size);
@@ -122,15 +189,12 @@ class Coordinator {
       why = cat("its rank ", hello.rank, " is not one of the job's");
     else if (joined_[hello.rank - 1])
       why = cat("process ", hello.rank, " has already joined from ", hosts_[hello.rank - 1]);
-    if (!why.empty()) {
-      refused_ = cat("; one from ", peerAddress(one.connection.socket()), " was refused: ", why);
-      one.connection.send(FrameType::kRefusal, 0, why);
-      (void)one.connection.flush();
-      one.connection.finish();
-      return;
-    }
-    hosts_[hello.rank - 1] = hello.host;
-    joined_[hello.rank - 1] = std::move(one.connection);
+    if (!why.empty()) return Next::kRefuse;
+    const size_t index = hello.rank - 1;
+    hosts_[index] = hello.host;
+    handshakes_[index] = {std::move(one.said), std::move(one.challenge)};
+    joined_[index] = std::move(one.connection);
+    return Next::kJoin;
   }
 
   // Processes that have joined wait for the welcome. They can only disconnect.
@@ -178,9 +242,12 @@ class Coordinator {
     }
     Packer packer;
     for (const Member& member : result.members) packer.string(member.host).string(member.address);
-    for (auto& one : joined_) {
-      one->send(FrameType::kWelcome, 0, packer.bytes());
-      result.connections.push_back(std::move(*one));
+    for (size_t i = 0; i < joined_.size(); ++i) {
+      const auto& [said, challenge] = handshakes_[i];
+      const std::string proof =
+          launch_.secret.empty() ? "" : welcomeProof(launch_.secret, said, challenge, packer.bytes());
+      joined_[i]->send(FrameType::kWelcome, 0, Packer().string(packer.bytes()).string(proof).bytes());
+      result.connections.push_back(std::move(*joined_[i]));
     }
     return result;
   }
@@ -189,6 +256,7 @@ class Coordinator {
   const std::function<bool()>& cancelled_;
   std::vector<std::optional<Connection>> joined_;  // of process 1 on
   std::vector<std::string> hosts_;
+  std::vector<std::pair<std::string, std::string>> handshakes_;  // each one's hello and challenge
   std::vector<Unknown> unknown_;
   std::string refused_;
 };
@@ -203,9 +271,15 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
     return none;
   }
   Connection connection(std::move(*socket));
-  connection.send(FrameType::kHello, 0,
-                  pack({kProtocol, static_cast<uint64_t>(launch.size), static_cast<uint64_t>(launch.rank), launch.job,
-                        hostName()}));
+  std::string nonce, challenge;
+  if (!launch.secret.empty()) {
+    Expected<std::string> made = makeNonce();
+    if (!made.ok()) return made.status();
+    nonce = std::move(*made);
+  }
+  const std::string hello = pack({kProtocol, static_cast<uint64_t>(launch.size), static_cast<uint64_t>(launch.rank),
+                                  launch.job, hostName(), nonce});
+  connection.send(FrameType::kHello, 0, hello);
   why = cat("what listens on ", text(launch.rendezvous), " is not process 0 of this job");
   if (!connection.flush().ok()) return none;
   while (Clock::now() < deadline) {
@@ -222,13 +296,25 @@ Expected<std::optional<Joined>> tryJoin(const Launch& launch, const std::functio
     if (frame.type == FrameType::kRefusal)
       return Status::error(cat("process 0 refuses process ", launch.rank, ": ", frame.bytes.substr(0, 1000)));
     if (frame.type == FrameType::kFailure) return Status::error(frame.bytes.substr(0, kMaxGreetingBytes));
+    if (frame.type == FrameType::kChallenge && !launch.secret.empty() && challenge.empty()) {
+      challenge = frame.bytes;
+      connection.send(FrameType::kProof, 0, joinProof(launch.secret, hello, challenge));
+      if (!connection.flush().ok()) return none;
+      continue;
+    }
+    Unpacker welcome(frame.bytes);
+    const std::string members = welcome.string(), proof = welcome.string();
+    if (frame.type != FrameType::kWelcome || !welcome.complete()) return Status::error(why);
+    if (!launch.secret.empty() &&
+        (challenge.empty() || !equalInConstantTime(proof, welcomeProof(launch.secret, hello, challenge, members))))
+      return Status::error(cat(why, ": it does not know SHEAF_SECRET"));
     Joined joined;
-    Unpacker unpacker(frame.bytes);
+    Unpacker unpacker(members);
     for (int64_t i = 0; i < launch.size && unpacker.ok(); ++i) {
       std::string host = unpacker.string();
       joined.members.push_back({std::move(host), unpacker.string()});
     }
-    if (frame.type != FrameType::kWelcome || !unpacker.complete()) return Status::error(why);
+    if (!unpacker.complete()) return Status::error(why);
     joined.connections.push_back(std::move(connection));
     return std::optional<Joined>(std::move(joined));
   }

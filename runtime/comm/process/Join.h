@@ -1,5 +1,9 @@
 // Rendezvous of a job's processes: process 0 listens, the others connect and identify themselves. When all have joined,
-// process 0 sends each the list of all.
+// process 0 sends each the list of all. With a secret (SHEAF_SECRET) both sides prove first that they know it:
+//   process     kHello      protocol, number, job, host, nonce
+//   process 0   kChallenge  nonce
+//   process     kProof      joinProof
+//   process 0   kWelcome    the members, welcomeProof
 #pragma once
 
 #include <functional>
@@ -24,7 +28,8 @@ struct Joined {
 };
 
 // Joins the job within launch.limit. `cancelled` (optional) is called several times per second; true gives up.
-// Connections that do not belong to the job are refused.
+// Connections that do not belong to the job are refused; only a process that knows the secret gets a reason
+// that names the job.
 Expected<Joined> joinJob(const Launch& launch, const std::function<bool()>& cancelled);
 
 }  // namespace sheaf::comm

@@ -11,6 +11,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/comm/process/Secret.h"
 
 namespace sheaf::comm {
 namespace {
@@ -51,7 +52,13 @@ constexpr Variables kLaunchers[] = {
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
     // Other launchers with PMI. After Slurm, whose own variables say more than its PMI.
     {"PMI", "PMI_RANK", "PMI_SIZE", nullptr, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {}},
+    // An Indexed Job. Kubernetes does not say the number of completions.
+    {"Kubernetes", "JOB_COMPLETION_INDEX", "SHEAF_PROCESSES", nullptr, nullptr, nullptr, "JOB_COMPLETION_INDEX", {}},
 };
+
+bool is(const Variables& names, std::string_view launcher) {
+  return names.launcher == launcher;
+}
 
 class Reader {
  public:
@@ -80,17 +87,24 @@ Status readNumbers(const Reader& reader, const Variables& names, Launch& launch)
   const char* sizeName = names.otherSize && !reader.find(names.size) ? names.otherSize : names.size;
   auto size = reader.integer(sizeName, 1, kMaxProcesses);
   if (!size.ok()) return size.status();
-  if (!*size) return Status::error(cat(names.rank, " is set, but ", sizeName, " is not (", names.launcher, ")"));
+  const bool pod = is(names, "Kubernetes");
+  if (!*size)
+    return Status::error(cat(names.rank, " is set, but ", sizeName, " is not (", names.launcher, ")",
+                             pod ? ": set it to the Job's completions, or to 1 if each pod is a run of its own" : ""));
+  launch.launcher = names.launcher;
+  launch.size = **size;
+  if (pod && launch.size == 1) return {};
   auto rank = reader.integer(names.rank, 0, **size - 1);
   if (!rank.ok()) return rank.status();
   if (!*rank) return Status::error(cat(sizeName, " is set, but ", names.rank, " is not (", names.launcher, ")"));
   auto local = reader.integer(names.localRank, 0, **size - 1);
   if (!local.ok()) return local.status();
-  launch.launcher = names.launcher;
-  launch.size = **size;
   launch.rank = **rank;
   launch.localRank = *local;
-  launch.localRankName = names.localRank;
+  if (pod)
+    launch.localRank = 0;  // a pod is a host of its own, with one process
+  else
+    launch.localRankName = names.localRank;
   for (const char* name : names.job)
     if (const char* value = reader.find(name)) launch.job += cat(launch.job.empty() ? "" : ".", value);
   return {};
@@ -130,7 +144,7 @@ Status findRendezvous(const Reader& reader, const Variables& names, Launch& laun
     launch.rendezvous = *endpoint;
     return {};
   }
-  bool torchrun = &names == &kLaunchers[0];
+  const bool torchrun = is(names, "torchrun");
   auto port = reader.integer("MASTER_PORT", 1, 65534);
   if (!port.ok()) return port.status();
   if (torchrun && !*port) return Status::error("MASTER_PORT is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
@@ -140,7 +154,7 @@ Status findRendezvous(const Reader& reader, const Variables& names, Launch& laun
     launch.rendezvous.host = host;
     return {};
   }
-  if (std::string_view(names.launcher) == "Slurm") {
+  if (is(names, "Slurm")) {
     for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})
       if (const char* list = reader.find(name); list && launch.rendezvous.host.empty())
         launch.rendezvous.host = firstHost(list);
@@ -150,6 +164,9 @@ Status findRendezvous(const Reader& reader, const Variables& names, Launch& laun
     return Status::error("neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set; set SHEAF_RENDEZVOUS=host:port");
   }
   if (torchrun) return Status::error("MASTER_ADDR is not set; it, or SHEAF_RENDEZVOUS=host:port, is needed");
+  if (is(names, "Kubernetes"))
+    return Status::error(
+        "SHEAF_RENDEZVOUS is not set; it is JOB-0.SERVICE:PORT, with the names of the Job and of its headless Service");
   auto together = reader.integer(names.localSize, 1, kMaxProcesses);
   if (!together.ok()) return together.status();
   if (together->value_or(0) != launch.size)
@@ -171,6 +188,12 @@ Expected<Launch> findLaunch(const Environment& environment) {
       return Status::error(cat("SHEAF_TIMEOUT is '", text, "': expected seconds, from 0.1 to 1000000"));
     launch.limit = std::chrono::milliseconds(std::llround(seconds * 1000));
   }
+  if (const char* secret = reader.find("SHEAF_SECRET")) {
+    launch.secret = secret;
+    if (launch.secret.size() < kMinSecretBytes)
+      return Status::error(cat("SHEAF_SECRET has ", launch.secret.size(), " characters: it needs at least ",
+                               kMinSecretBytes, ", random ones"));
+  }
   for (const Variables& names : kLaunchers) {
     bool there = reader.find(names.rank) || (!names.alsoNeeded && reader.find(names.size));
     if (!there || (names.alsoNeeded && !reader.find(names.alsoNeeded))) continue;
@@ -186,10 +209,25 @@ Expected<int64_t> requireLocalRank(const Launch& launch) {
   if (launch.localRank) return *launch.localRank;
   std::string known;
   for (const Variables& names : kLaunchers)
-    if (known.find(names.localRank) == std::string::npos)
+    if (names.localRank && known.find(names.localRank) == std::string::npos)
       known += cat(known.empty() ? "" : ", ", names.localRank, " (", names.launcher, ")");
   return Status::error(cat(launch.localRankName.empty() ? "a local rank" : launch.localRankName,
                            " is not set; launchers number the processes of a host with ", known));
+}
+
+Expected<std::string> findMpi(const Environment& environment) {
+  Reader reader(environment);
+  if (const char* chosen = reader.find("SHEAF_MPI")) {
+    const std::string name = chosen;
+    if (name == "openmpi" || name == "mpich") return name;
+    return Status::error(cat("SHEAF_MPI is '", name, "': expected openmpi or mpich"));
+  }
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"})
+    if (reader.find(name)) return std::string("openmpi");
+  if (reader.find("PMI_RANK")) return std::string("mpich");
+  return Status::error(
+      "no MPI has started this process: start it with mpirun, or with srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 "
+      "(MPICH); SHEAF_MPI=openmpi or mpich says which one to use where this cannot be seen");
 }
 
 }  // namespace sheaf::comm

@@ -38,6 +38,10 @@ class ProcessGroup {
   virtual void fail(const std::string& why) = 0;
   // Ends the job in order, together with the other processes.
   virtual Status leave() = 0;
+  // Whether leave() has succeeded: all processes have come to the end of the job.
+  virtual bool left() const { return false; }
+  // A process's number in the whole job, of which this group may be a part.
+  virtual int64_t inJob(int64_t process) const { return process; }
 
   // A process's name in error messages: "process 2 (node3)".
   virtual std::string describe(int64_t process) const { return "process " + std::to_string(process); }

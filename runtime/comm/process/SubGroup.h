@@ -27,19 +27,21 @@ class SubGroup : public ProcessGroup {
     if (!all.ok()) return all;
     std::vector<std::string> ours;
     for (int64_t process = 0; process < size_; ++process)
-      ours.push_back(std::move((*all)[static_cast<size_t>(inJob(process))]));
+      ours.push_back(std::move((*all)[static_cast<size_t>(inGroup(process))]));
     return ours;
   }
   void watch(std::function<void(const Status&)> lost) override { job_.watch(std::move(lost)); }
   // A failure of one group fails the whole job.
   void fail(const std::string& why) override { job_.fail(why); }
   Status leave() override { return {}; }
-  std::string describe(int64_t process) const override { return job_.describe(inJob(process)); }
-  std::string address(int64_t process) const override { return job_.address(inJob(process)); }
+  bool left() const override { return job_.left(); }
+  int64_t inJob(int64_t process) const override { return job_.inJob(inGroup(process)); }
+  std::string describe(int64_t process) const override { return job_.describe(inGroup(process)); }
+  std::string address(int64_t process) const override { return job_.address(inGroup(process)); }
   std::chrono::milliseconds limit() const override { return job_.limit(); }
 
  private:
-  int64_t inJob(int64_t process) const { return first_ + process * stride_; }
+  int64_t inGroup(int64_t process) const { return first_ + process * stride_; }
 
   ProcessGroup& job_;
   const int64_t first_, size_, stride_;

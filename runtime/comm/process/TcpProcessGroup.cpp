@@ -69,6 +69,11 @@ Status TcpProcessGroup::leave() {
   return exchange(ExchangeKind::kLeave, "", "the end of the run").status();
 }
 
+bool TcpProcessGroup::left() const {
+  std::lock_guard lock(mutex_);
+  return left_;
+}
+
 Expected<std::vector<std::string>> TcpProcessGroup::exchange(ExchangeKind kind, const std::string& message,
                                                              const std::string& what) {
   if (message.size() > kMaxMessageBytes)

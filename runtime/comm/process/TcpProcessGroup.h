@@ -36,6 +36,7 @@ class TcpProcessGroup : public ProcessGroup {
   void watch(std::function<void(const Status&)> lost) override;
   void fail(const std::string& why) override;
   Status leave() override;
+  bool left() const override;
   std::string describe(int64_t process) const override;
   std::string address(int64_t process) const override { return members_[static_cast<size_t>(process)].address; }
   std::chrono::milliseconds limit() const override { return launch_.limit; }
@@ -69,8 +70,8 @@ class TcpProcessGroup : public ProcessGroup {
   Clock::time_point lastHeartbeat_ = Clock::now();
   int wakeup_ = -1;
 
-  std::mutex callers_;  // one exchange at a time
-  std::mutex mutex_;    // guards the members below
+  std::mutex callers_;        // one exchange at a time
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::optional<Contribution> ours_;   // to be sent by the service thread
   std::optional<std::string> failed_;  // the reason given to fail(), to be sent by the service thread

@@ -11,6 +11,7 @@
 #include "runtime/comm/Communicator.h"
 #include "runtime/comm/process/SubGroup.h"
 #include "runtime/comm/shared/SharedMemory.h"
+#include "runtime/comm/transport/Transport.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
@@ -36,8 +37,10 @@ struct World {
   // The processes of this node, and the one of each node that has this process's place in its own.
   std::optional<comm::SubGroup> node, counterparts;
   std::vector<std::unique_ptr<comm::Communicator>> communicators;
+  // Destroyed before the memory that it moves.
+  std::unique_ptr<comm::Transport> transport;
   std::vector<std::unique_ptr<Events>> events;  // of each rank of this process
-  // The listeners of the signal are the two above.
+  // The listeners of the signal are the three above.
   comm::AbortSignal abort;
 
   size_t local(int64_t rank) const { return static_cast<size_t>(rank - options.firstRank); }

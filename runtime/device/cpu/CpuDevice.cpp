@@ -4,7 +4,8 @@
 
 #include "runtime/comm/local/LocalCommunicator.h"
 #include "runtime/comm/process/ProcessGroup.h"
-#include "runtime/comm/socket/SocketCommunicator.h"
+#include "runtime/comm/socket/SocketTransport.h"
+#include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/plan/Types.h"
@@ -79,7 +80,7 @@ comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, 
   return shared;
 }
 
-// Within a node ranks read each other's memory; nodes exchange over sockets.
+// Within a node ranks read each other's memory; nodes exchange over the transport.
 Status makeCommunicators(const plan::Plan& plan, World& world) {
   const DeviceOptions& options = world.options;
   const int64_t nodes = options.ranks / options.localRanks / options.processesPerNode;
@@ -90,16 +91,22 @@ Status makeCommunicators(const plan::Plan& plan, World& world) {
     return Status();
   }
   world.counterparts.emplace(*options.processes, nodes, options.processesPerNode);
-  Expected<comm::PeerSockets> sockets =
-      comm::PeerSockets::connect(*world.counterparts, plan.communicators(), options.localRanks, world.abort);
-  if (!sockets.ok()) return sockets.status();
+  const comm::ConnectTransport connect =
+      options.connectTransport ? options.connectTransport : comm::SocketTransport::connect;
+  auto transport = connect(
+      *world.counterparts,
+      {.communicators = plan.communicators(), .rails = options.localRanks, .abandon = options.abandon}, world.abort);
+  if (!transport.ok()) return transport.status();
+  world.transport = std::move(*transport);
+  world.abort.listen([&world] { world.transport->abort(); });
   const int64_t place = options.processes->rank() % options.processesPerNode;
   for (uint32_t i = 0; i < plan.communicators(); ++i)
-    world.communicators.push_back(std::make_unique<comm::SocketCommunicator>(
+    world.communicators.push_back(std::make_unique<comm::ProcessCommunicator>(
         *world.counterparts,
-        comm::SocketCommunicator::NodeRanks{options.localRanks * options.processesPerNode, place * options.localRanks,
-                                            options.localRanks},
-        i, *sockets, comm::exchangeBytes(plan, i, nodes), world.abort, world.spins, sharedRendezvous(plan, world, i)));
+        comm::ProcessCommunicator::NodeRanks{options.localRanks * options.processesPerNode, place * options.localRanks,
+                                             options.localRanks},
+        i, *world.transport, comm::exchangeBytes(plan, i, nodes), world.abort, world.spins,
+        sharedRendezvous(plan, world, i)));
   return Status();
 }
 

@@ -8,7 +8,7 @@ import time
 
 from formats import read_log
 from harness import Case, Failure, Skip, digest, expect
-from jobs import MODEL, RANKS, SECONDS, STAGE, broken_labels, common, losses, plan, running, whole
+from jobs import MODEL, RANKS, SECONDS, STAGE, Job, broken_labels, common, losses, plan, running, whole
 from training import train
 
 # Debian's launchers, which may be installed side by side, and their options.
@@ -23,25 +23,28 @@ def cases(session):
         yield Case(f"launchers/{launcher}/interrupted", lambda v=launcher: interrupted(session, v))
         yield Case(f"launchers/{launcher}/one-rank-fails", lambda v=launcher: one_rank_fails(session, v))
     yield Case("launchers/missing", lambda: missing(session))
+    yield Case("launchers/secret", lambda: secret(session))
+    for name, (first, second, words) in SECRETS.items():
+        yield Case(f"launchers/secret-{name}", lambda a=first, b=second, w=words: other_secret(session, a, b, w))
     yield Case("launchers/wrong-environment", lambda: wrong_environment(session))
 
 
-def mpirun(session, launcher, count, *arguments, options=()):
+def mpirun(session, launcher, count, *arguments, options=(), stage=STAGE):
     """The command line of a job that a real launcher starts."""
     path = shutil.which(launcher)
     if not path:
         raise Skip(f"there is no {launcher}: Debian's packages openmpi-bin and mpich have them")
     root = ["--allow-run-as-root"] if launcher == "mpirun.openmpi" and os.geteuid() == 0 else []
-    return [path, *root, *LAUNCHERS[launcher], *options, "-np", count, session.tools / "sheaf-run", plan(session), *arguments]
+    return [path, *root, *LAUNCHERS[launcher], *options, "-np", count, session.tools / "sheaf-run", plan(session, stage), *arguments]
 
 
 @contextlib.contextmanager
-def started(session, launcher, count, *arguments, options=()):
+def started(session, command, environment=None):
     """A job under way: its launcher's process, and the file with what it and its processes say."""
     log = session.folder() / "output"
-    command = list(map(str, mpirun(session, launcher, count, *arguments, options=options)))
+    given = {**os.environ, **{k: str(v) for k, v in (environment or {}).items()}}
     with open(log, "wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=given)
     try:
         yield process, log
     finally:
@@ -74,7 +77,8 @@ def at_once(session, launcher):
     """Jobs that run on one host at the same time do not meet each other."""
     where, expected = session.folder(), whole(session)
     with contextlib.ExitStack() as stack:
-        jobs = [stack.enter_context(started(session, launcher, 2, *common(), "--save", where / str(job))) for job in range(4)]
+        jobs = [stack.enter_context(started(session, mpirun(session, launcher, 2, *common(), "--save", where / str(job))))
+                for job in range(4)]
         for job, (process, log) in enumerate(jobs):
             expect(ended(session, process, log) == 0, f"job {job} fails:\n{log.read_text()}")
             expect(digest(where / str(job)) == digest(expected.weights), f"job {job} leaves other weights")
@@ -85,8 +89,9 @@ def interrupted(session, launcher):
     SIGKILL after a second, or after the seconds that its option gives, and calls a job that was interrupted a failure."""
     where, openmpi = session.folder(), launcher == "mpirun.openmpi"
     options = ["--mca", "odls_base_sigkill_timeout", 4 * session.slowdown] if openmpi else []
-    with started(session, launcher, 2, *common(100000), "--save-state", where / "state", "--log", where / "log",
-                 options=options) as (process, log):
+    command = mpirun(session, launcher, 2, *common(100000), "--save-state", where / "state", "--log", where / "log",
+                     options=options)
+    with started(session, command) as (process, log):
         begin = time.monotonic()
         while not running(where / "log")():
             expect(time.monotonic() - begin < SECONDS * session.slowdown, f"the job does not get going:\n{log.read_text()}")
@@ -111,6 +116,34 @@ def missing(session):
     done = session.call("sheaf-run", plan(session), *common(), env={
         **os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29777", "SHEAF_TIMEOUT": "1"})
     expect(done.code == 1 and "missing: 1" in done.err and "SHEAF_TIMEOUT" in done.err, done.err)
+
+
+SECRETS = {
+    "differs": ("what both should know", "what both should knoW", "SHEAF_SECRET is not that of process 0"),
+    "lacks": ("what both should know", "", "SHEAF_SECRET is set for process 0, but not for it"),
+    "surplus": ("", "what both should know", "SHEAF_SECRET is set for it, but not for process 0"),
+}
+
+
+def secret(session):
+    where, expected = session.folder(), whole(session)
+    with Job(session, 4, plan(session), *common(), "--save", where / "w", environment={"SHEAF_SECRET": "what all know, at length"}) as job:
+        job.succeed()
+    expect(digest(where / "w") == digest(expected.weights), "other weights")
+    done = session.call("sheaf-run", plan(session), *common(1), env={**os.environ, "SHEAF_SECRET": "short"})
+    expect(done.code == 1 and "SHEAF_SECRET has 5 characters" in done.err and "short" not in done.err, done.err)
+
+
+def other_secret(session, first, second, words):
+    """The refused process ends at once; process 0 says at its end whom it has refused."""
+    limit = 2 * session.slowdown
+    with Job(session, 2, plan(session), *common(), environment=lambda rank: {"SHEAF_SECRET": second if rank else first,
+                                                                             "SHEAF_TIMEOUT": limit}) as job:
+        codes = job.wait(seconds=10)
+        expect(codes == [1, 1], f"exits {codes}")
+        for process, more in zip(job.processes, ("missing: 1", "process 0 refuses process 1")):
+            text = process.error_text()
+            expect(words in text and more in text and len(text.splitlines()) == 1 and "what both" not in text, text)
 
 
 def wrong_environment(session):

@@ -9,7 +9,7 @@ from training import train
 
 
 def cases(session):
-    for count, launcher in ((2, "torchrun"), (4, "torchrun"), (2, "mpirun"), (4, "srun"), (2, "mpiexec")):
+    for count, launcher in ((2, "torchrun"), (4, "torchrun"), (2, "mpirun"), (4, "srun"), (2, "mpiexec"), (4, "kubernetes")):
         yield Case(f"processes/{count}-by-{launcher}", lambda n=count, v=launcher: same_bits(session, n, v))
     for stage in (0, 1, 2):
         yield Case(f"processes/stage-{stage}", lambda z=stage: same_bits(session, 2, "torchrun", z))

@@ -1,7 +1,4 @@
-#include "runtime/comm/socket/SocketCommunicator.h"
-
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "runtime/comm/transport/ProcessCommunicator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -52,8 +49,9 @@ uint64_t exchangeBytes(const plan::Plan& plan, int64_t nodes) {
   return bytes;
 }
 
-SocketCommunicator::SocketCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, PeerSockets& sockets,
-                                       uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared)
+ProcessCommunicator::ProcessCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number,
+                                         Transport& transport, uint64_t exchangeBytes, AbortSignal& abort, int spins,
+                                         Rendezvous::Shared shared)
     : group_(nodes),
       nodes_(nodes.size()),
       mine_(nodes.rank()),
@@ -61,37 +59,28 @@ SocketCommunicator::SocketCommunicator(const ProcessGroup& nodes, NodeRanks rank
       firstLocal_(ranks.first),
       slotBytes_(exchangeBytes / static_cast<uint64_t>((nodes_ - 1) * rails_)),
       rendezvous_(ranks.count, abort, spins, std::move(shared)),
-      wakeup_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(static_cast<size_t>(ranks.own)) {
   for (int64_t i = 0; i < ranks.own; ++i) {
     Lane& lane = lanes_[static_cast<size_t>(i)];
-    lane.rail = std::make_unique<Rail>(sockets.take(number, i), nodes, abort, wakeup_, static_cast<size_t>(rails_));
+    lane.rail = std::make_unique<Rail>(transport.channel(number, i), nodes, abort);
     lane.exchange.resize(exchangeBytes);
     lane.posted.resize(static_cast<size_t>(rails_));
     lane.parts.resize(static_cast<size_t>(nodes_));
     lane.sources.resize(static_cast<size_t>(nodes_ * rails_));
   }
-  abort.listen([this] {
-    uint64_t one = 1;
-    (void)!write(wakeup_, &one, sizeof one);
-  });
 }
 
-SocketCommunicator::~SocketCommunicator() {
-  close(wakeup_);
-}
-
-std::byte* SocketCommunicator::slot(Lane& lane, int64_t node) const {
+std::byte* ProcessCommunicator::slot(Lane& lane, int64_t node) const {
   const int64_t place = (node < mine_ ? node : node - 1) * rails_;
   return lane.exchange.data() + static_cast<uint64_t>(place) * slotBytes_;
 }
 
-SocketCommunicator::Part SocketCommunicator::partOf(uint64_t count, int64_t rank) const {
+ProcessCommunicator::Part ProcessCommunicator::partOf(uint64_t count, int64_t rank) const {
   const uint64_t ranks = static_cast<uint64_t>(nodes_ * rails_), part = static_cast<uint64_t>(rank);
   return {count / ranks * part + std::min(part, count % ranks), count / ranks + (part < count % ranks ? 1 : 0)};
 }
 
-Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
+Status ProcessCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead) {
   const uint64_t width = comm::elementBytes(buffers.type);
   if (width == 0 || (buffers.op != plan::ALL_GATHER && !canSum(buffers.type)))
     return Status::error("a collective cannot sum elements of type " + plan::word(buffers.type));
@@ -128,7 +117,7 @@ Status SocketCommunicator::run(int64_t rank, const CollectiveBuffers& buffers, c
 }
 
 template <typename PartOf>
-void SocketCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
+void ProcessCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
   for (int64_t i = 1; i < rails_; ++i) {
     const int64_t peer = (call.local + i) % rails_;
     for (int64_t node = 0; node < nodes_; ++node) {
@@ -142,7 +131,7 @@ void SocketCommunicator::copyFromLocal(const Call& call, PartOf partOf) {
   }
 }
 
-Status SocketCommunicator::allGather(const Call& call) {
+Status ProcessCommunicator::allGather(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
   const uint64_t bytes = buffers.count * call.width;
   auto place = [&](int64_t node) {
@@ -163,7 +152,7 @@ Status SocketCommunicator::allGather(const Call& call) {
   return {};
 }
 
-Status SocketCommunicator::allReduce(const Call& call) {
+Status ProcessCommunicator::allReduce(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
   std::vector<Part>& parts = call.lane.parts;
   for (int64_t node = 0; node < nodes_; ++node)
@@ -186,7 +175,7 @@ Status SocketCommunicator::allReduce(const Call& call) {
   return {};
 }
 
-Status SocketCommunicator::allReduceSmall(const Call& call) {
+Status ProcessCommunicator::allReduceSmall(const Call& call) {
   const CollectiveBuffers& buffers = call.buffers;
   if (call.local == 0) {
     std::vector<Part>& parts = call.lane.parts;
@@ -201,7 +190,7 @@ Status SocketCommunicator::allReduceSmall(const Call& call) {
   return {};
 }
 
-Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& parts, std::byte* destination) {
+Status ProcessCommunicator::reduce(const Call& call, const std::vector<Part>& parts, std::byte* destination) {
   Rail& rail = *call.lane.rail;
   std::vector<const std::byte*>& sources = call.lane.sources;
   const uint64_t width = call.width, step = slotBytes_ / width;
@@ -230,10 +219,11 @@ Status SocketCommunicator::reduce(const Call& call, const std::vector<Part>& par
           continue;
         }
         const uint64_t theirs = sizeAt(part, done);
+        std::byte* to = slot(call.lane, node) + static_cast<uint64_t>(local) * count * width;
         rail.send(node, localSource(local, part.begin + done, theirs), theirs * width);
-        source = slot(call.lane, node) + static_cast<uint64_t>(local) * count * width;
+        rail.receive(node, to, count * width);
+        source = to;
       }
-      if (node != mine_) rail.receive(node, slot(call.lane, node), static_cast<uint64_t>(rails_) * count * width);
     }
     SHEAF_RETURN_IF_ERROR(rail.finish());
     if (count > 0) sumOverRanks(call.buffers.type, sources, destination + done * width, count);

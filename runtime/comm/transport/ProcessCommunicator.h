@@ -1,5 +1,5 @@
-// Collectives between ranks on several nodes, over TCP. A node is a process, or several processes of one host that
-// share memory. Sums are made in the tree's order from every rank's own values, so the bits are those of the local
+// Collectives between ranks on several nodes, over any transport. A node is a process, or several processes of one host
+// that share memory. Sums are made in the tree's order from every rank's own values, so the bits are those of the local
 // communicator. Each node receives a value once: rank l of a node exchanges with the ranks l of the others, and the
 // ranks of a node read from each other's memory what they have received.
 #pragma once
@@ -11,8 +11,8 @@
 
 #include "runtime/comm/Communicator.h"
 #include "runtime/comm/local/Rendezvous.h"
-#include "runtime/comm/socket/PeerSockets.h"
-#include "runtime/comm/socket/Rail.h"
+#include "runtime/comm/transport/Rail.h"
+#include "runtime/comm/transport/Transport.h"
 
 namespace sheaf::comm {
 
@@ -21,17 +21,16 @@ uint64_t exchangeBytes(const plan::Plan& plan, uint32_t communicator, int64_t no
 // The same for all communicators.
 uint64_t exchangeBytes(const plan::Plan& plan, int64_t nodes);
 
-class SocketCommunicator : public Communicator {
+class ProcessCommunicator : public Communicator {
  public:
   // The ranks of this process's node: their number, and those that this process has, counted within the node.
   struct NodeRanks {
     int64_t count = 1, first = 0, own = 1;
   };
-  // `nodes` has one process of each node, all with the same place in theirs; `sockets` are between them. shared: where
-  // the node has several processes. exchangeBytes: as above. The group and the signal must outlive it.
-  SocketCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, PeerSockets& sockets,
-                     uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared = {});
-  ~SocketCommunicator() override;
+  // `nodes` has one process of each node, all with the same place in theirs; `transport` is between them. shared:
+  // where the node has several processes. exchangeBytes: as above. The group and the signal must outlive it.
+  ProcessCommunicator(const ProcessGroup& nodes, NodeRanks ranks, int64_t number, Transport& transport,
+                      uint64_t exchangeBytes, AbortSignal& abort, int spins, Rendezvous::Shared shared = {});
 
   Status run(int64_t rank, const CollectiveBuffers& buffers, const PeerReadListener& onPeerRead = nullptr) override;
 
@@ -73,7 +72,6 @@ class SocketCommunicator : public Communicator {
   const int64_t nodes_, mine_, rails_, firstLocal_;
   const uint64_t slotBytes_;  // for one rank's values
   Rendezvous rendezvous_;
-  int wakeup_;
   std::vector<Lane> lanes_;
 };
 

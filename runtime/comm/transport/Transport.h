@@ -1,0 +1,61 @@
+// Carries bytes between the processes of a job. Transports differ only in what carries the bytes: sums are made by the
+// ProcessCommunicator from the bytes that arrive, so results do not depend on the transport.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/base/Status.h"
+#include "runtime/comm/AbortSignal.h"
+#include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/comm/transport/ConnectTransport.h"
+
+namespace sheaf::comm {
+
+// An ordered flow of pieces between this process and each of the others. One thread at a time uses a channel; channels
+// do not hold each other up.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  // Queues a piece of at least one byte to be sent to a process, or the memory for the next piece from it. Both sides
+  // queue pieces of the same sizes in the same order. Memory must stay valid and unchanged until the piece is done.
+  virtual void send(int64_t process, std::span<const std::byte> piece) = 0;
+  virtual void receive(int64_t process, std::span<std::byte> piece) = 0;
+
+  // Moves what can be moved now. If nothing can, waits until something can, `wait` has passed, or the transport is
+  // aborted. Returns whether bytes moved. Errors name the process whose connection is broken.
+  virtual Expected<bool> poll(std::chrono::milliseconds wait) = 0;
+
+  // Whole pieces received from the process since the channel was made.
+  virtual uint64_t received(int64_t process) const = 0;
+  // Whether everything queued for and from the process is done.
+  virtual bool idle(int64_t process) const = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // The channel of one of this process's ranks (`rail`, its number within the process) on one of the plan's
+  // communicators. The transport owns it.
+  virtual Channel& channel(int64_t communicator, int64_t rail) = 0;
+  // Ends every wait in poll(), now and from now on. Safe from any thread.
+  virtual void abort() = 0;
+};
+
+struct TransportOptions {
+  int64_t communicators = 1;  // of the plan
+  int64_t rails = 1;          // ranks of each process
+  // Longest message given to MPI, at most 1 GiB. Only whole messages count as progress against the group's time limit.
+  uint64_t messageBytes = uint64_t{64} << 20;
+  // If set: called if the transport cannot be ended because a library call does not return; reports `why` and ends the
+  // process.
+  std::function<void(const std::string& why)> abandon = nullptr;
+};
+
+}  // namespace sheaf::comm

@@ -1,0 +1,74 @@
+// SHA-256 and HMAC-SHA-256 by the test vectors of their standards.
+#include <gtest/gtest.h>
+
+#include "runtime/base/Sha256.h"
+
+namespace sheaf::testing {
+namespace {
+
+std::string hex(const Sha256Digest& digest) {
+  std::string text;
+  for (uint8_t byte : digest) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+std::string bytesFrom(uint8_t first, uint8_t last) {
+  std::string bytes;
+  for (int byte = first; byte <= last; ++byte) bytes += static_cast<char>(byte);
+  return bytes;
+}
+
+// FIPS 180-4's examples (NIST, "Cryptographic Standards and Guidelines: Example Values", SHA256.pdf), and of no bytes.
+TEST(Sha256, Examples) {
+  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(sha256(std::string(1000000, 'a'))), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Sha256, InPiecesOfEverySize) {
+  const std::string text = bytesFrom(0, 255);
+  for (size_t length = 0; length < 200; ++length)
+    for (size_t piece : {size_t{1}, size_t{63}, size_t{64}, size_t{65}}) {
+      Sha256 hash;
+      for (size_t at = 0; at < length; at += piece)
+        hash.update(std::string_view(text).substr(at, std::min(piece, length - at)));
+      EXPECT_EQ(hash.digest(), sha256(std::string_view(text).substr(0, length))) << length << " in pieces of " << piece;
+    }
+}
+
+// RFC 4231, sections 4.2 to 4.8; 4.6 gives the first 128 bits alone.
+TEST(HmacSha256, Rfc4231) {
+  EXPECT_EQ(hex(hmacSha256(std::string(20, '\x0b'), "Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  EXPECT_EQ(hex(hmacSha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hex(hmacSha256(std::string(20, '\xaa'), std::string(50, '\xdd'))),
+            "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+  EXPECT_EQ(hex(hmacSha256(bytesFrom(1, 25), std::string(50, '\xcd'))),
+            "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b");
+  EXPECT_EQ(hex(hmacSha256(std::string(20, '\x0c'), "Test With Truncation")).substr(0, 32),
+            "a3b6167473100ee06e0c796c2955552b");
+  EXPECT_EQ(hex(hmacSha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  EXPECT_EQ(
+      hex(hmacSha256(std::string(131, '\xaa'),
+                     "This is a test using a larger than block-size key and a larger than block-size data. The key "
+                     "needs to be hashed before being used by the HMAC algorithm.")),
+      "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+}
+
+TEST(ConstantTime, ComparesAllBytes) {
+  EXPECT_TRUE(equalInConstantTime("", ""));
+  EXPECT_TRUE(equalInConstantTime("abc", "abc"));
+  EXPECT_FALSE(equalInConstantTime("abc", "abd"));
+  EXPECT_FALSE(equalInConstantTime("xbc", "abc"));
+  EXPECT_FALSE(equalInConstantTime("abc", "abcd"));
+}
+
+}  // namespace
+}  // namespace sheaf::testing
