@@ -38,44 +38,46 @@ Status ConvolutionShape::check() const {
 }
 
 ConvTiles ConvolutionShape::tiles(ConvKind kind) const {
-  // A filter that stays in the second-level cache is read for each piece of images, a larger one piece by piece.
-  constexpr int64_t kCachedFilter = 1 << 20, kChannels = 64;
-  // Pieces of work at least, and pixels of one, where there are so many: a filter's elements are read once for them.
-  constexpr int64_t kItems = 16, kPixels = 32;
-  constexpr int64_t kPieceFloats = 128 << 10;
-  // Of the filter's gradient: registers' width, and pieces of work.
-  constexpr int64_t kRegister = 16, kSums = 8;
+  return kind == ConvKind::kGradFilter ? filterTiles() : imageTiles(kind == ConvKind::kGradInput);
+}
 
-  const int64_t all = kind == ConvKind::kGradInput ? c : o;
-  const int64_t pixels = std::max<int64_t>(kind == ConvKind::kGradInput ? product({h, w}) : product({oh, ow}), 1);
-  const int64_t images0 = std::max<int64_t>(n, 1);
-  ConvTiles t{images0, all, 1, 1, 0, 0};
-  if (kind == ConvKind::kGradFilter) {
-    if (groups == 1) t.channels = std::min(all, std::max(roundUp(ceilDiv(all, 16), kRegister), kRegister));
-    t.pieces = ceilDiv(all, t.channels);
-    t.parts = std::min(images0, ceilDiv(kSums, t.pieces));
+ConvTiles ConvolutionShape::imageTiles(bool gradient) const {
+  // A filter that stays in the second-level cache is read for each piece of images, a larger one piece by piece.
+  constexpr int64_t kCachedFilter = 1 << 20, kChannels = 64, kScratchFloats = 128 << 10;
+  // Pieces of images at least, and pixels of one, where there are so many: a filter's elements are read once for them.
+  constexpr int64_t kItems = 16, kPixels = 32;
+  const int64_t all = gradient ? c : o, pixels = gradient ? product({h, w}) : product({oh, ow});
+  const bool whole = groups > 1 || product({o, patch(), sizeof(float)}) <= kCachedFilter;
+  ConvTiles t{1, whole ? all : std::min(all, kChannels), 1, 1, 0, 0};
+  t.pieces = ceilDiv(all, t.channels);
+  if (t.pieces == 1) {
+    t.images = std::min(n, std::max(ceilDiv(n, kItems), ceilDiv(kPixels, pixels)));
   } else {
-    const int64_t filter = product({o, patch(), sizeof(float)});
-    if (groups == 1 && filter > kCachedFilter) t.channels = std::min(all, kChannels);
-    t.pieces = ceilDiv(all, t.channels);
-  }
-  const int64_t most = ceilDiv(images0, t.parts);
-  if (kind != ConvKind::kGradFilter)
-    t.images = std::min(most, std::max(ceilDiv(images0, ceilDiv(kItems, t.pieces)), ceilDiv(kPixels, pixels)));
-  else
-    t.images = most;
-  if (t.pieces > 1) {
     const int64_t one = product({pixels, t.channels});
-    const int64_t floats = kind == ConvKind::kGradFilter ? kPieceFloats / 2 : kPieceFloats;
-    t.images = std::clamp<int64_t>(floats / std::max<int64_t>(one, 1), 1, t.images);
-    t.images = ceilDiv(most, ceilDiv(most, t.images));
+    t.images = std::clamp<int64_t>(kScratchFloats / one, 1, n);
     t.scratchBytes = product({one, t.images, sizeof(float)});
   }
-  t.packedBytes = kind == ConvKind::kGradInput ? packedFilterBytes(*this, t.channels / groups, o / groups, kind)
-                                               : packedFilterBytes(*this, c / groups, t.channels / groups, kind);
-  if (kind == ConvKind::kGradFilter && t.images < most)
-    t.scratchBytes =
-        saturatingAdd(static_cast<int64_t>(scratchOfFloats(t.scratchBytes / sizeof(float))), t.packedBytes);
+  t.packedBytes = gradient ? packedFilterBytes(*this, t.channels / groups, o / groups, ConvKind::kGradInput)
+                           : packedFilterBytes(*this, c / groups, t.channels / groups, ConvKind::kForward);
+  return t;
+}
+
+ConvTiles ConvolutionShape::filterTiles() const {
+  // A small filter is summed whole in several parts, of a larger one a piece of at least a register's width. Pieces of
+  // work are at least so many, where there is enough to do.
+  constexpr int64_t kSmallFilter = 256 << 10, kRegister = 16, kItems = 8, kPieces = 16;
+  // Of input and gradient, read again for each register of inputs: they stay in the second-level cache.
+  constexpr int64_t kImageFloats = 96 << 10;
+  const bool whole = groups > 1 || product({o, patch(), sizeof(float)}) <= kSmallFilter;
+  ConvTiles t{1, whole ? o : std::min(o, roundUp(ceilDiv(o, kPieces), kRegister)), 1, 1, 0, 0};
+  t.pieces = ceilDiv(o, t.channels);
+  t.parts = std::min(n, ceilDiv(kItems, t.pieces));
+  const int64_t most = ceilDiv(n, t.parts), slice = product({oh, ow, t.channels});
+  t.images = std::clamp<int64_t>(kImageFloats / saturatingAdd(product({h, w, c}), slice), 1, most);
+  t.images = ceilDiv(most, ceilDiv(most, t.images));
+  t.packedBytes = packedFilterBytes(*this, c / groups, t.channels / groups, ConvKind::kGradFilter);
+  if (t.pieces > 1) t.scratchBytes = static_cast<int64_t>(scratchOfFloats(product({slice, t.images})));
+  if (t.images < most) t.scratchBytes = saturatingAdd(t.scratchBytes, t.packedBytes);
   return t;
 }
 

@@ -40,6 +40,10 @@ struct ConvolutionShape : WindowShape {
  protected:
   ConvTiles tiles(ConvKind kind) const;
   uint64_t scratchPerThread(ConvKind kind) const;
+
+ private:
+  ConvTiles imageTiles(bool gradient) const;
+  ConvTiles filterTiles() const;
 };
 
 template <ConvKind kKind>

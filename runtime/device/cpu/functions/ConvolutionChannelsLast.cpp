@@ -221,16 +221,6 @@ class ChannelsLast : public LibraryFunction {
     return scratch(invocation, thread) + pieceScratch_;
   }
 
-  // The piece's filter in memory; `stride`: elements of it from one piece's filter to the next.
-  void packAll(const Invocation& invocation, const float* filter, int64_t stride, SgemmFailure& failure) const {
-    const int64_t slices = std::max(copies_[0].slices(), copies_[1].slices());
-    invocation.pool.run(tiles_.pieces * slices, [&](int64_t item, int) {
-      const int64_t piece = item / slices, slice = item % slices;
-      if (slice >= copyOf(piece).slices()) return;
-      failure.note(copyOf(piece).run(filter + piece * stride, packed(invocation, 0, piece), slice));
-    });
-  }
-
   // Copies the piece's channels of `pixels` pixels between the whole and scratch.
   void take(const float* whole, int64_t piece, int64_t pixels, float* to) const {
     const int64_t channels = channelsOf(piece);
@@ -246,16 +236,15 @@ class ChannelsLast : public LibraryFunction {
   }
 
   // The forward pass and the gradient of the input, from images of `fromImage` elements to images of `toPixels` pixels,
-  // with the pieces' channels in the latter.
+  // with the pieces' channels in the latter; `filterStride`: elements of the filter from one piece's to the next.
   template <bool kForward>
   Status runPieces(const Invocation& invocation, const float* from, int64_t fromImage, const float* filter,
                    int64_t filterStride, float* to, int64_t toPixels) const {
     SgemmFailure failure;
-    packAll(invocation, filter, filterStride, failure);
-    const int64_t chunks = (call_.n + tiles_.images - 1) / tiles_.images;
-    // Neighbouring items share a piece of the filter.
-    invocation.pool.run(tiles_.pieces * chunks, [&](int64_t item, int thread) {
-      const int64_t piece = item / chunks, first = item % chunks * tiles_.images;
+    auto pack = [&](int64_t piece, int64_t slice) {
+      failure.note(copyOf(piece).run(filter + piece * filterStride, packed(invocation, 0, piece), slice));
+    };
+    auto compute = [&](int64_t piece, int64_t first, int thread) {
       const int64_t images = std::min(tiles_.images, call_.n - first);
       const float* read = from + first * fromImage;
       float* whole = to + first * toPixels * all_;
@@ -264,7 +253,18 @@ class ChannelsLast : public LibraryFunction {
       failure.note(kForward ? pieceOf(images, piece).run(read, weights, written, libraryScratch(invocation, thread))
                             : pieceOf(images, piece).run(written, weights, read, libraryScratch(invocation, thread)));
       if (tiles_.pieces > 1) put(written, piece, images * toPixels, whole);
-    });
+    };
+    if (tiles_.pieces > 1) {
+      // A large filter: a thread computes with the piece that it has just copied, while it is in its caches.
+      invocation.pool.run(tiles_.pieces, [&](int64_t piece, int thread) {
+        for (int64_t slice = 0; slice < copyOf(piece).slices(); ++slice) pack(piece, slice);
+        for (int64_t first = 0; first < call_.n; first += tiles_.images) compute(piece, first, thread);
+      });
+    } else {
+      invocation.pool.run(copyOf(0).slices(), [&](int64_t slice, int) { pack(0, slice); });
+      invocation.pool.run((call_.n + tiles_.images - 1) / tiles_.images,
+                          [&](int64_t item, int thread) { compute(0, item * tiles_.images, thread); });
+    }
     return failure.status();
   }
 
@@ -348,6 +348,10 @@ class GradFilter : public ChannelsLast {
     const int64_t inputImage = call_.h * call_.w * call_.c, pixels = call_.oh * call_.ow;
     const int64_t parts = (call_.n + partImages_ - 1) / partImages_, floats = tiles_.packedBytes / sizeof(float);
     SgemmFailure failure;
+    auto unpack = [&](int64_t piece, int64_t slice) {
+      failure.note(
+          copyOf(piece).run(result + piece * tiles_.channels * call_.patch(), packed(invocation, 0, piece), slice));
+    };
     invocation.pool.run(tiles_.pieces * parts, [&](int64_t item, int thread) {
       const int64_t piece = item % tiles_.pieces, part = item / tiles_.pieces;
       const int64_t end = std::min((part + 1) * partImages_, call_.n);
@@ -366,13 +370,22 @@ class GradFilter : public ChannelsLast {
                 .run(input + first * inputImage, more ? added : sums, read, libraryScratch(invocation, thread)));
         if (more) loops().add(sums, added, floats);
       }
+      if (parts == 1)
+        for (int64_t slice = 0; slice < copyOf(piece).slices(); ++slice) unpack(piece, slice);
     });
-    invocation.pool.run(tiles_.pieces, [&](int64_t piece, int) {
+    if (parts == 1) return failure.status();
+    // The parts are added in order, a range of elements at a time.
+    constexpr int64_t kRange = 4096;
+    const int64_t ranges = (floats + kRange - 1) / kRange;
+    invocation.pool.run(tiles_.pieces * ranges, [&](int64_t item, int) {
+      const int64_t first = item % ranges * kRange, count = std::min(kRange, floats - first);
       for (int64_t part = 1; part < parts; ++part)
-        loops().add(packed(invocation, 0, piece), packed(invocation, part, piece), floats);
-      float* to = result + piece * tiles_.channels * call_.patch();
-      for (int64_t slice = 0; slice < copyOf(piece).slices(); ++slice)
-        failure.note(copyOf(piece).run(to, packed(invocation, 0, piece), slice));
+        loops().add(packed(invocation, 0, item / ranges) + first, packed(invocation, part, item / ranges) + first,
+                    count);
+    });
+    const int64_t slices = std::max(copyOf(0).slices(), copyOf(tiles_.pieces - 1).slices());
+    invocation.pool.run(tiles_.pieces * slices, [&](int64_t item, int) {
+      if (item % slices < copyOf(item / slices).slices()) unpack(item / slices, item % slices);
     });
     return failure.status();
   }
