@@ -34,9 +34,20 @@ static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& op
   passes.addPass(train::createWidenLeaves());
 }
 
+// After train-globalize-loss, which follows the batch through the layouts of the graph, and before differentiation, so
+// that gradients have the layouts of what they are gradients of.
+static void addLayoutPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
+  // A GPU's convolutions and poolings are NCHW.
+  if (options.gpu) return;
+  passes.addPass(train::createChannelsLast());
+  passes.addPass(mlir::createCanonicalizerPass());
+  passes.addPass(mlir::createCSEPass());
+}
+
 void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
+  addLayoutPasses(passes, options);
   passes.addPass(train::createDifferentiate());
   train::AddOptimizerOptions optimizer;
   optimizer.optimizer = options.optimizer;
@@ -55,6 +66,7 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
 void addEvaluationPasses(mlir::OpPassManager& passes, const PipelineOptions& options) {
   passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
+  addLayoutPasses(passes, options);
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());
   addBitsPasses(passes, options);

@@ -19,19 +19,24 @@ LogicalResult BatchNormOp::inferReturnTypes(MLIRContext* context, std::optional<
   Adaptor op(operands, attributes, properties, regions);
   auto x = TensorBuilder::typeOf(op.getOperand());
   if (x.getRank() < 2) return emitOptionalError(location, "takes [N, C, ...]");
+  const int64_t channel = op.getChannelsLast() ? x.getRank() - 1 : 1;
   for (Value v : {op.getScale(), op.getBias()})
-    if (TensorBuilder::typeOf(v).getShape() != x.getShape().slice(1, 1))
+    if (TensorBuilder::typeOf(v).getShape() != x.getShape().slice(channel, 1))
       return emitOptionalError(location, "takes one scale and bias a channel");
   Type wide = x.getElementType().isF64() ? x.getElementType() : Float32Type::get(context);
-  auto moment = RankedTensorType::get({x.getDimSize(1)}, wide);
+  auto moment = RankedTensorType::get({x.getDimSize(channel)}, wide);
   types.assign({x, moment, moment});
   return success();
 }
 
 // --- Channels -----------------------------------------------------------------------------------------------------
 
+int64_t Channels::dimension() {
+  return op.getChannelsLast() ? TensorBuilder::typeOf(op.getOperand()).getRank() - 1 : 1;
+}
+
 int64_t Channels::count() {
-  return TensorBuilder::typeOf(op.getOperand()).getDimSize(1);
+  return TensorBuilder::typeOf(op.getOperand()).getDimSize(dimension());
 }
 
 double Channels::elements() {
@@ -41,14 +46,14 @@ double Channels::elements() {
 
 SmallVector<int64_t> Channels::axes() {
   SmallVector<int64_t> all = llvm::to_vector(llvm::seq<int64_t>(0, TensorBuilder::typeOf(op.getOperand()).getRank()));
-  llvm::erase(all, 1);
+  llvm::erase(all, dimension());
   return all;
 }
 
 Value Channels::spread(Value numbers) {
   auto type = TensorBuilder::typeOf(op.getOperand());
   SmallVector<int64_t> shape(type.getRank(), 1);
-  shape[1] = count();
+  shape[dimension()] = count();
   return t.broadcast(t.reshape(numbers, shape), type.getShape());
 }
 
@@ -102,7 +107,8 @@ evaluator::Outcome evaluator::evaluateBatchNorm(Operation* operation, Operands i
   if (!op) return std::nullopt;
   const Tensor &x = *in[0], &scale = *in[1], &bias = *in[2];
   ArrayRef<int64_t> shape = x.type.getShape();
-  const int64_t channels = shape[1], inner = extent(shape, 2, shape.size());
+  const size_t channel = op.getChannelsLast() ? shape.size() - 1 : 1;
+  const int64_t channels = shape[channel], inner = extent(shape, channel + 1, shape.size());
   const double epsilon = op.getEpsilon().convertToDouble();
   auto channelOf = [&](int64_t e) { return e / inner % channels; };
   auto average = [&](Tensor& sums) {

@@ -29,6 +29,7 @@ struct Channels {
   TensorBuilder& t;
   BatchNormOp op;
 
+  int64_t dimension();                // that of the channels
   int64_t count();                    // channels
   double elements();                  // of one channel, on all the ranks whose rows the moments cover
   llvm::SmallVector<int64_t> axes();  // all but the channels

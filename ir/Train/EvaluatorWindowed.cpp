@@ -1,4 +1,4 @@
-// Convolution and pooling over NCHW, and their gradients.
+// Convolution and pooling over NCHW or NHWC, and their gradients.
 #include <cmath>
 #include <limits>
 
@@ -38,29 +38,42 @@ struct Window {
 
 template <typename Op>
 Window windowOf(Op op, RankedTensorType input, ArrayRef<int64_t> kernel, RankedTensorType output) {
-  return {op.getStrides(), op.getPads(), op.getDilations(),    input.getDimSize(2), input.getDimSize(3),
-          kernel[0],       kernel[1],    output.getDimSize(2), output.getDimSize(3)};
+  const int64_t rows = ImageLayout(op.getChannelsLast()).rows, columns = rows + 1;
+  return {op.getStrides(), op.getPads(), op.getDilations(),       input.getDimSize(rows),    input.getDimSize(columns),
+          kernel[0],       kernel[1],    output.getDimSize(rows), output.getDimSize(columns)};
 }
+
+// Where a pixel of a channel of an image lies.
+struct Place {
+  int64_t channels, pixels;
+  bool channelsLast;
+
+  int64_t operator()(int64_t image, int64_t channel, int64_t pixel) const {
+    return channelsLast ? (image * pixels + pixel) * channels + channel : (image * channels + channel) * pixels + pixel;
+  }
+};
 
 // Calls f(output element, input element, filter element) for every product of a convolution.
 template <typename Op, typename F>
 LogicalResult forProducts(Op op, RankedTensorType input, RankedTensorType filter, RankedTensorType output, F f) {
-  int64_t groups = op.getGroups();
+  const int64_t groups = op.getGroups(), channels = ImageLayout(op.getChannelsLast()).channels;
   if (input.getRank() != 4 || filter.getRank() != 4 || output.getRank() != 4 || groups < 1 ||
       op.getStrides().size() != 2 || op.getPads().size() != 4 || op.getDilations().size() != 2 ||
-      filter.getDimSize(1) * groups != input.getDimSize(1) || filter.getDimSize(0) != output.getDimSize(1) ||
-      filter.getDimSize(0) % groups || input.getDimSize(0) != output.getDimSize(0))
+      filter.getDimSize(1) * groups != input.getDimSize(channels) ||
+      filter.getDimSize(0) != output.getDimSize(channels) || filter.getDimSize(0) % groups ||
+      input.getDimSize(0) != output.getDimSize(0))
     return op.emitOpError("is not a 2-D convolution of these shapes");
   Window window = windowOf(op, input, filter.getShape().drop_front(2), output);
-  int64_t outputs = filter.getDimSize(0), depth = filter.getDimSize(1), inputs = input.getDimSize(1);
-  int64_t inPlane = window.height * window.width, outPlane = window.outH * window.outW;
+  int64_t outputs = filter.getDimSize(0), depth = filter.getDimSize(1);
+  const Place inAt{depth * groups, window.height * window.width, op.getChannelsLast()};
+  const Place outAt{outputs, window.outH * window.outW, op.getChannelsLast()};
   int64_t taps = window.kernelH * window.kernelW;
   for (int64_t n = 0; n < input.getDimSize(0); ++n)
     for (int64_t o = 0; o < outputs; ++o)
       for (int64_t c = 0; c < depth; ++c) {
         int64_t channel = o / (outputs / groups) * depth + c;
         window.forAll([&](int64_t out, int64_t in, int64_t tap) {
-          f((n * outputs + o) * outPlane + out, (n * inputs + channel) * inPlane + in, (o * depth + c) * taps + tap);
+          f(outAt(n, o, out), inAt(n, channel, in), (o * depth + c) * taps + tap);
         });
       }
   return success();
@@ -81,41 +94,46 @@ LogicalResult convGradFilter(ConvGradFilterOp op, const Tensor& x, const Tensor&
                      [&](int64_t o, int64_t i, int64_t k) { out.f[k] += g.f[o] * x.f[i]; });
 }
 
-// Calls f(output element, input element of the first maximum) for every window; a NaN is greater than all. A window
-// that lies in the padding has no maximum (-1).
+// Calls f(output element, input element of the first maximum, its pixel) for every window; a NaN is greater than all. A
+// window that lies in the padding has no maximum (-1).
 template <typename Op, typename F>
 LogicalResult forMaxima(Op op, const Tensor& x, RankedTensorType output, F f) {
   if (x.type.getRank() != 4 || output.getRank() != 4 || op.getKernel().size() != 2 || op.getStrides().size() != 2 ||
       op.getPads().size() != 4 || op.getDilations().size() != 2)
     return op.emitOpError("is not a 2-D pooling of these shapes");
   Window window = windowOf(op, x.type, op.getKernel(), output);
-  int64_t inPlane = window.height * window.width, outPlane = window.outH * window.outW;
-  for (int64_t c = 0; c < x.type.getDimSize(0) * x.type.getDimSize(1); ++c)
-    for (int64_t y = 0; y < window.outH; ++y)
-      for (int64_t column = 0; column < window.outW; ++column) {
-        int64_t best = -1;
-        window.forTaps(y, column, [&](int64_t, int64_t in, int64_t) {
-          int64_t at = c * inPlane + in;
-          if (best < 0 || x.f[at] > x.f[best] || (std::isnan(x.f[at]) && !std::isnan(x.f[best]))) best = at;
-        });
-        f(c * outPlane + y * window.outW + column, best);
-      }
+  const int64_t channels = x.type.getDimSize(ImageLayout(op.getChannelsLast()).channels);
+  const Place inAt{channels, window.height * window.width, op.getChannelsLast()};
+  const Place outAt{channels, window.outH * window.outW, op.getChannelsLast()};
+  for (int64_t n = 0; n < x.type.getDimSize(0); ++n)
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t y = 0; y < window.outH; ++y)
+        for (int64_t column = 0; column < window.outW; ++column) {
+          int64_t best = -1, pixel = -1;
+          window.forTaps(y, column, [&](int64_t, int64_t in, int64_t) {
+            const int64_t at = inAt(n, c, in);
+            if (best < 0 || x.f[at] > x.f[best] || (std::isnan(x.f[at]) && !std::isnan(x.f[best]))) {
+              best = at;
+              pixel = in;
+            }
+          });
+          f(outAt(n, c, y * window.outW + column), best, pixel);
+        }
   return success();
 }
 
 LogicalResult maxPool(MaxPoolOp op, const Tensor& x, Tensor& out) {
-  return forMaxima(op, x, out.type, [&](int64_t o, int64_t best) {
+  return forMaxima(op, x, out.type, [&](int64_t o, int64_t best, int64_t) {
     out.f[o] = best < 0 ? -std::numeric_limits<double>::infinity() : x.f[best];
   });
 }
 
 LogicalResult maxPoolIndices(MaxPoolIndicesOp op, const Tensor& x, Tensor& out) {
-  int64_t plane = x.type.getRank() == 4 ? std::max<int64_t>(x.type.getDimSize(2) * x.type.getDimSize(3), 1) : 1;
-  return forMaxima(op, x, out.type, [&](int64_t o, int64_t best) { out.i[o] = best < 0 ? -1 : best % plane; });
+  return forMaxima(op, x, out.type, [&](int64_t o, int64_t, int64_t pixel) { out.i[o] = pixel; });
 }
 
 LogicalResult maxPoolGrad(MaxPoolGradOp op, const Tensor& x, const Tensor& g, Tensor& out) {
-  return forMaxima(op, x, g.type, [&](int64_t o, int64_t best) {
+  return forMaxima(op, x, g.type, [&](int64_t o, int64_t best, int64_t) {
     if (best >= 0) out.f[best] += g.f[o];
   });
 }

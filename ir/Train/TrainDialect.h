@@ -23,6 +23,12 @@ inline mlir::Type booleansLike(mlir::Type tensor) {
   return mlir::cast<mlir::RankedTensorType>(tensor).clone(mlir::IntegerType::get(tensor.getContext(), 1));
 }
 
+// Dimensions of a batch of images, [N, C, H, W] or [N, H, W, C]: of the channels, and of the rows, before the columns.
+struct ImageLayout {
+  explicit ImageLayout(bool channelsLast) : channels(channelsLast ? 3 : 1), rows(channelsLast ? 1 : 2) {}
+  unsigned channels, rows;
+};
+
 }  // namespace sheaf::train
 
 #include "ir/Train/TrainDialect.h.inc"

@@ -123,19 +123,20 @@ SHEAF_GRADIENT(DropoutOp, { gradients[0] = t.make<DropoutOp>(g.getType(), g, get
 
 SHEAF_GRADIENT(ConvOp, {
   gradients[0] = t.make<ConvGradInputOp>(getInput().getType(), g, getFilter(), getStrides(), getPads(), getDilations(),
-                                         getGroups());
+                                         getGroups(), getChannelsLast());
   gradients[1] = t.make<ConvGradFilterOp>(getFilter().getType(), getInput(), g, getStrides(), getPads(), getDilations(),
-                                          getGroups());
+                                          getGroups(), getChannelsLast());
 })
 
 // A transposed convolution: linear in both operands, the adjoint of train.conv.
 SHEAF_GRADIENT(ConvGradInputOp, {
-  gradients[0] = t.make<ConvOp>(g, getFilter(), getStrides(), getPads(), getDilations(), getGroups());
+  gradients[0] =
+      t.make<ConvOp>(g, getFilter(), getStrides(), getPads(), getDilations(), getGroups(), getChannelsLast());
   gradients[1] = t.make<ConvGradFilterOp>(getFilter().getType(), g, getGradient(), getStrides(), getPads(),
-                                          getDilations(), getGroups());
+                                          getDilations(), getGroups(), getChannelsLast());
 })
 
 SHEAF_GRADIENT(MaxPoolOp, {
   gradients[0] = t.make<MaxPoolGradOp>(getInput().getType(), getInput(), g, getKernel(), getStrides(), getPads(),
-                                       getDilations(), getCeilMode());
+                                       getDilations(), getCeilMode(), getChannelsLast());
 })

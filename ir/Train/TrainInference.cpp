@@ -234,13 +234,15 @@ SHEAF_INFER(ConvOp, {
     return fail("takes a 2-D convolution: rank 4, two strides and dilations, four pads");
   if (!allAtLeast(1, op.getStrides()) || !allAtLeast(1, op.getDilations()) || !allAtLeast(0, op.getPads()))
     return fail("strides and dilations must be positive, pads not negative");
+  const ImageLayout layout(op.getChannelsLast());
   int64_t groups = op.getGroups();
-  if (groups < 1 || x.getDimSize(1) != w.getDimSize(1) * groups || w.getDimSize(0) % groups)
+  if (groups < 1 || x.getDimSize(layout.channels) != w.getDimSize(1) * groups || w.getDimSize(0) % groups)
     return fail("channels do not fit the groups");
-  SmallVector<int64_t> shape{x.getDimSize(0), w.getDimSize(0)};
+  SmallVector<int64_t> shape(4, x.getDimSize(0));
+  shape[layout.channels] = w.getDimSize(0);
   for (int d = 0; d < 2; ++d)
-    shape.push_back(windowed(x.getDimSize(2 + d), w.getDimSize(2 + d), op.getStrides()[d], op.getPads()[d],
-                             op.getPads()[d + 2], op.getDilations()[d], false));
+    shape[layout.rows + d] = windowed(x.getDimSize(layout.rows + d), w.getDimSize(2 + d), op.getStrides()[d],
+                                      op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], false);
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
   return success();
 })
@@ -256,10 +258,11 @@ static LogicalResult pooledShape(Pooling op, SmallVectorImpl<int64_t>& shape,
   if (!allAtLeast(1, op.getKernel()) || !allAtLeast(1, op.getStrides()) || !allAtLeast(1, op.getDilations()) ||
       !allAtLeast(0, op.getPads()))
     return fail("kernel sizes, strides and dilations must be positive, pads not negative");
-  shape.assign({x.getDimSize(0), x.getDimSize(1)});
+  const ImageLayout layout(op.getChannelsLast());
+  shape.assign(x.getShape().begin(), x.getShape().end());
   for (int d = 0; d < 2; ++d)
-    shape.push_back(windowed(x.getDimSize(2 + d), op.getKernel()[d], op.getStrides()[d], op.getPads()[d],
-                             op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode()));
+    shape[layout.rows + d] = windowed(x.getDimSize(layout.rows + d), op.getKernel()[d], op.getStrides()[d],
+                                      op.getPads()[d], op.getPads()[d + 2], op.getDilations()[d], op.getCeilMode());
   return success();
 }
 

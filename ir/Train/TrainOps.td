@@ -357,48 +357,50 @@ def Train_RandomUniformOp : Train_PureOp<"random_uniform"> {
   let assemblyFormat = "`like` $like `node` $node attr-dict `:` type($like) `->` type($result)";
 }
 def Train_ConvOp : Train_DiffOp<"conv", [Infer]> {
-  let summary = "2-D convolution, NCHW";
+  let summary = "2-D convolution, NCHW or NHWC";
   let description = [{
     input [N, C, H, W], filter [O, C/groups, KH, KW]; pads [top, left, bottom, right]. A bias is a separate add; 1-D
-    convolutions are reshaped to height 1.
+    convolutions are reshaped to height 1. `channels_last`: input and result are [N, H, W, C]; the filter stays as it is.
+    The gradients and poolings below have the same attribute; `train-channels-last` sets it.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
-      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups, UnitAttr:$channels_last);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `,` $filter attr-dict `:` functional-type(operands, $result)";
 }
 def Train_ConvGradInputOp : Train_DiffOp<"conv_grad_input"> {
   let summary = "gradient of a convolution's input (the result's type is the input's); a transposed convolution";
   let arguments = (ins Train_FloatTensor:$gradient, Train_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
-      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups, UnitAttr:$channels_last);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$gradient `,` $filter attr-dict `:` functional-type(operands, $result)";
 }
 def Train_ConvGradFilterOp : Train_PureOp<"conv_grad_filter"> {
   let summary = "gradient of a convolution's filter (the result's type is the filter's)";
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$gradient, DenseI64ArrayAttr:$strides,
-      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups);
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$groups, UnitAttr:$channels_last);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `,` $gradient attr-dict `:` functional-type(operands, $result)";
 }
 def Train_MaxPoolOp : Train_DiffOp<"max_pool", [Infer]> {
-  let summary = "2-D max pooling, NCHW; padding is minus infinity";
+  let summary = "2-D max pooling, NCHW or NHWC; padding is minus infinity";
   let arguments = (ins Train_FloatTensor:$input, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
-      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode, UnitAttr:$channels_last);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, $result)";
 }
 def Train_MaxPoolIndicesOp : Train_PureOp<"max_pool_indices", [Infer]> {
   let summary = "where each window's first maximum is: row * W + column; -1 for a window that lies in the padding";
   let arguments = (ins Train_FloatTensor:$input, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
-      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+      DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode, UnitAttr:$channels_last);
   let results = (outs Train_IndexTensor:$result);
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, $result)";
 }
 def Train_MaxPoolGradOp : Train_PureOp<"max_pool_grad", [AllTypesMatch<["input", "result"]>]> {
   let summary = "gradient of max pooling: to the first maximum of each window, as PyTorch does";
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$gradient, DenseI64ArrayAttr:$kernel,
-      DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode);
+      DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$ceil_mode,
+      UnitAttr:$channels_last);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `,` $gradient attr-dict `:` functional-type(operands, $result)";
 }

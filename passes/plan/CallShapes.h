@@ -44,9 +44,12 @@ void setAttentionShape(plan::AttentionShape& call, Op op) {
 template <typename Op>
 void setWindow(plan::WindowShape& call, Op op, mlir::Value input, llvm::ArrayRef<int64_t> window, mlir::Value result) {
   llvm::ArrayRef<int64_t> image = tensor(input).getShape(), to = tensor(result).getShape();
-  call.n = image[0], call.c = image[1], call.h = image[2], call.w = image[3];
+  const train::ImageLayout layout(op.getChannelsLast());
+  call.channelsLast = op.getChannelsLast();
+  call.n = image[0], call.c = image[layout.channels];
+  call.h = image[layout.rows], call.w = image[layout.rows + 1];
   call.kh = window[0], call.kw = window[1];
-  call.oh = to[2], call.ow = to[3];
+  call.oh = to[layout.rows], call.ow = to[layout.rows + 1];
   call.strideH = op.getStrides()[0], call.strideW = op.getStrides()[1];
   call.padTop = op.getPads()[0], call.padLeft = op.getPads()[1];
   call.padBottom = op.getPads()[2], call.padRight = op.getPads()[3];

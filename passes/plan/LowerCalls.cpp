@@ -253,14 +253,15 @@ void Lowering::copy(mlir::Location loc, const Operand& source, const Operand& de
 }
 
 LogicalResult Lowering::lowerOp(Operation* op) {
-  // A call whose operands are those of the op, then its results.
-  auto simple = [&](const plan::AnyCall& simply) {
+  // A call whose operands are those of the op, then its results, then so many bytes of workspace.
+  auto simple = [&](const plan::AnyCall& simply, int64_t workspace = 0) {
     SmallVector<Operand> operands;
     for (Value v : op->getOperands()) operands.push_back(operand(v, kRead));
     for (Value v : op->getResults()) {
       locations[v] = placeResult(v);
       operands.push_back(operand(v, kWrite));
     }
+    if (workspace) operands.push_back({buffer("packed", plan::WORKSPACE, workspace), 0, workspace, 0, kWrite});
     call(op->getLoc(), simply, operands);
     return success();
   };
@@ -419,8 +420,10 @@ LogicalResult Lowering::lowerOp(Operation* op) {
              {operand(r.getResult(), kWrite)});
         return success();
       })
-      .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>(
-          [&](auto c) { return simple(convolutionCall(c)); })
+      .Case<train::ConvOp, train::ConvGradInputOp, train::ConvGradFilterOp>([&](auto c) {
+        const auto convolution = convolutionCall(c);
+        return simple(convolution, convolution.packedBytes());
+      })
       .Case([&](train::MaxPoolOp p) { return simple(pooling<plan::MaxPoolCall>(p, p.getInput(), p.getResult())); })
       .Case([&](train::MaxPoolIndicesOp p) {
         return simple(pooling<plan::MaxPoolIndicesCall>(p, p.getInput(), p.getResult()));

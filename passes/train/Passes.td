@@ -66,6 +66,15 @@ def WidenFloats : TrainPass<"widen-floats"> {
 def GlobalizeLoss : TrainPass<"globalize-loss"> {
   let summary = "makes the loss of one rank's rows this rank's share of the global loss";
 }
+def ChannelsLast : TrainPass<"channels-last"> {
+  let summary = "keeps images as [N, H, W, C] between convolutions";
+  let description = [{
+    For plans of CPUs: there convolutions and poolings are fastest with the channels last, and a batch norm's sums are
+    over columns. Convolutions and poolings are always turned; elementwise ops, batch norms, reductions, concatenations,
+    slices and padding are if their operands are already. What is in between is transposed; filters stay as they are.
+    Runs before differentiation, so that gradients have the layout too.
+  }];
+}
 def Differentiate : TrainPass<"differentiate"> {
   let summary = "appends the backward pass: one gradient per trainable parameter the loss depends on";
 }

@@ -339,6 +339,7 @@ class ComputeMeasurement {
     plan::ConvCall call;
     call.n = 4, call.c = 32, call.o = 64, call.h = call.w = call.oh = call.ow = 28, call.kh = call.kw = 3;
     call.padTop = call.padLeft = call.padBottom = call.padRight = 1;
+    call.channelsLast = !options_.gpu;
     ProductGroups groups;
     addProduct(groups, call, kFootprints);
     return groups;

@@ -29,6 +29,15 @@ bool suffices(uint64_t scratch, uint64_t needed, bool wanted) {
   return needed > 0 && scratch >= needed && scratch % sizeof(double) == 0;
 }
 
+bool isOfCpus(const AnyCall& any) {
+  return std::visit(
+      [](const auto& call) {
+        if constexpr (requires { call.channelsLast; }) return call.channelsLast;
+        return false;
+      },
+      any);
+}
+
 Status checkCall(const LibraryCall& wire, const AnyCall& call, uint64_t threads, Devices devices) {
   std::vector<OperandNeed> needs = operandsOf(call);
   const uint64_t scratch = wire.scratch_per_thread(), needed = scratchPerThread(call);
@@ -39,6 +48,7 @@ Status checkCall(const LibraryCall& wire, const AnyCall& call, uint64_t threads,
   if (!suffices(device, neededThere, devices.gpu))
     return Status::error(cat("it has ", device, " bytes of scratch on a GPU, but needs ", neededThere));
   if (device > INT64_MAX) return Status::error("its scratch on a GPU is out of range");
+  if (devices.gpu && isOfCpus(call)) return Status::error("a GPU has images with their channels first only");
   if (const uint64_t bytes = std::max(scratch * threads, device); bytes > 0)
     needs.push_back({"scratch", READ_WRITE, bytes, 1});
   const int given = wire.operands_size();

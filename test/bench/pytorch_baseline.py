@@ -8,13 +8,14 @@ that also has the peak of memory.
 
     python pytorch_baseline.py MODEL WAY ROWS_PER_RANK THREADS [--precision f32|bf16] [--device cuda]
 
-WAY is eager, compile or max-autotune on one rank; ddp, ddp+compile, fsdp2, fsdp2+compile or deepspeed (ZeRO-3) on several. In
+WAY is eager, compile or max-autotune on one rank, for images also with +channels-last; ddp, ddp+compile, fsdp2, fsdp2+compile or deepspeed (ZeRO-3) on several. In
 bf16, master weights and optimizer state stay f32: autocast, FSDP2's MixedPrecisionPolicy, DeepSpeed's bf16 section.
 """
 import argparse
 import contextlib
 import json
 import os
+import pathlib
 import sys
 import time
 
@@ -33,7 +34,15 @@ SHAPES = {  # layers, width, heads, context, vocabulary: as test/models was expo
     "gpt2-124m": (12, 768, 12, 1024, 50257),
     "gpt2-1.5b": (48, 1600, 25, 1024, 50257),
 }
-WAYS = ("eager", "compile", "max-autotune", "ddp", "ddp+compile", "fsdp2", "fsdp2+compile", "deepspeed")
+IMAGES = "resnet-18"
+WAYS = ("eager", "compile", "max-autotune", "eager+channels-last", "compile+channels-last", "max-autotune+channels-last", "ddp", "ddp+compile", "fsdp2", "fsdp2+compile", "deepspeed")
+
+
+def build_images():
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "models"))
+    import resnet18
+    torch.manual_seed(0)
+    return resnet18.ResNet18().train(), resnet18.SIDE, resnet18.CLASSES
 
 
 def build(name):
@@ -74,7 +83,7 @@ def deepspeed_engine(model, rows, bf16):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=SHAPES)
+    parser.add_argument("model", choices=[*SHAPES, IMAGES])
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("rows", type=int, help="rows of a rank")
     parser.add_argument("threads", type=int, help="of a rank; 0: PyTorch's own choice")
@@ -90,7 +99,11 @@ def main():
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     elif ranks > 1:
         dist.init_process_group("gloo")
-    model, context, vocabulary = build(args.model)
+    images = args.model == IMAGES
+    model, context, vocabulary = build_images() if images else build(args.model)
+    layout = torch.channels_last if way.endswith("+channels-last") else torch.contiguous_format
+    if images:
+        model = model.to(memory_format=layout)
     if way == "deepspeed":
         model = deepspeed_engine(model, args.rows, bf16)
     else:
@@ -98,24 +111,33 @@ def main():
         optimizer = adamw(model.parameters())
     generator = torch.Generator().manual_seed(rank)
 
-    def loss_of(tokens):
+    def loss_of(tokens, labels=None):
+        if images:
+            return model(tokens, labels)
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
         return criterion(logits.reshape(-1, vocabulary), tokens[:, 1:].reshape(-1))
 
     # The loss too: its kernels read logits that nothing else uses. FSDP2's blocks are compiled one by one.
     criterion = torch.compile(cross_entropy) if way == "fsdp2+compile" else cross_entropy
-    if way in ("compile", "ddp+compile"):
+    if way in ("compile", "compile+channels-last", "ddp+compile"):
         loss_of = torch.compile(loss_of)
-    if way == "max-autotune":
+    if way.startswith("max-autotune"):
         loss_of = torch.compile(loss_of, mode="max-autotune")
-    autocast = bf16 and way in ("eager", "compile", "max-autotune", "ddp", "ddp+compile")
+    autocast = bf16 and (ranks == 1 or way in ("ddp", "ddp+compile"))
+
+    def batch():  # as ours
+        if images:
+            return torch.randn(args.rows, 3, context, context, generator=generator), torch.randint(0, vocabulary, (args.rows,), generator=generator)
+        return torch.randint(0, 256, (args.rows, context + 1), generator=generator),
 
     def step():
-        tokens = torch.randint(0, 256, (args.rows, context + 1), generator=generator)  # as ours
+        data = batch()
         begin = time.perf_counter()
-        tokens = tokens.to(device)
+        data = [tensor.to(device) for tensor in data]
+        if images:
+            data[0] = data[0].contiguous(memory_format=layout)
         with torch.autocast(device, torch.bfloat16) if autocast else contextlib.nullcontext():
-            loss = loss_of(tokens)
+            loss = loss_of(*data)
         if way == "deepspeed":
             model.backward(loss)
             model.step()

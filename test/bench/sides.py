@@ -1,10 +1,13 @@
 """The two sides of a benchmark: our runs and the baselines', how each is started, timed and its memory sampled."""
+import array
 import ctypes.util
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import platform
+import random as random_module
 import re
 import socket
 import statistics
@@ -14,6 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = {"gpt2-tiny": (64, 1), "gpt2-mini": (256, 1), "gpt2-124m": (1024, 2)}  # tokens a row, bytes a token in the data file
+IMAGES = {"resnet-18": ((3, 64, 64), 1000)}  # of a row, classes
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
 # Tried for a baseline at its best: name, libraries to preload, environment. glibc as PyTorch's own guide tunes jemalloc:
 # freed memory is kept, so that the kernel need not clear its pages again; "huge pages" asks for them as our arenas do.
@@ -46,12 +50,13 @@ class Setting:
     def __str__(self):
         ranks = f"1 rank, {self.threads} threads" if self.ranks == 1 else f"{self.ranks} ranks, ZeRO-{self.zero}"
         processes = [f"{self.processes} processes"] if self.processes > 1 else []
-        return ", ".join([f"{self.model}, {self.batch} x {MODELS[self.model][0]:,}, {self.precision}", ranks, *processes,
-                          *self.options[1::2]])
+        row = " x ".join(map(str, IMAGES[self.model][0])) if self.model in IMAGES else f"{MODELS[self.model][0]:,}"
+        return ", ".join([f"{self.model}, {self.batch} x {row}, {self.precision}", ranks, *processes, *self.options[1::2]])
 
     @property
     def tokens(self):
-        return self.batch * MODELS[self.model][0]
+        """Of a step; images count as one."""
+        return self.batch if self.model in IMAGES else self.batch * MODELS[self.model][0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +127,8 @@ class OurSide:
 
     def start(self, steps, *options):
         bench, setting, port = self.bench, self.setting, free_port()
-        command = [bench.tools / "sheaf-run", bench.plan(setting), "--weights", bench.weights(setting), "--data",
-                   f"input_ids,labels={bench.tokens(setting.model)}", "--steps", steps + WARM,
-                   "--threads-per-rank", setting.threads, *options]
+        command = [bench.tools / "sheaf-run", bench.plan(setting), "--weights", bench.weights(setting), *bench.data(setting.model),
+                   "--steps", steps + WARM, "--threads-per-rank", setting.threads, *options]
         rendezvous = {"SHEAF_RENDEZVOUS": f"127.0.0.1:{port}"}
         return [bench.process(command, {**launched(rank, setting.processes, port), **rendezvous} if setting.processes > 1 else {})
                 for rank in range(setting.processes)]
@@ -251,6 +255,28 @@ class Bench:
         if not path.exists():
             self.tool("sheaf", "init", self.plan(setting), "--scheme", "normal:std=0.02", "--seed", 1, "-o", path)
         return path
+
+    def data(self, model):
+        """The options that name it."""
+        if model in IMAGES:
+            return [option for name, path in zip(("x", "labels"), self.images(model)) for option in ("--data", f"{name}={path}")]
+        return ["--data", f"input_ids,labels={self.tokens(model)}"]
+
+    def images(self, model):
+        """Noise: 256 rows, and their labels."""
+        shape, classes = IMAGES[model]
+        paths = self.scratch / "images.npy", self.scratch / "labels.npy"
+        if not paths[0].exists():
+            random, rows = random_module.Random(1), 256
+            noise = array.array("f", (random.uniform(-1.7, 1.7) for _ in range(1 << 16)))
+            elements = rows * math.prod(shape)
+            pixels = (noise * -(-elements // len(noise)))[:elements]
+            labels = array.array("q", (random.randrange(classes) for _ in range(rows)))
+            for path, values, dtype, sizes in ((paths[0], pixels, "<f4", (rows, *shape)), (paths[1], labels, "<i8", (rows,))):
+                header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {sizes}, }}"
+                header += " " * (-(len(header) + 11) % 64) + "\n"
+                path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + values.tobytes())
+        return paths
 
     def tokens(self, model):
         """Pseudo-random tokens below 256, which all vocabularies have."""

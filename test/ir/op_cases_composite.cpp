@@ -106,6 +106,16 @@ OpCase batchNormCase(const std::string& variant, const std::string& shape, const
           }};
 }
 
+OpCase batchNormLastCase() {
+  OpCase same = batchNormCase("channels_last", "3x2x4", "2", 4);
+  same.body =
+      "%x = train.transpose %a0 [0, 2, 1] : tensor<3x2x4xf64> -> tensor<3x4x2xf64>\n"
+      "%y, %mean, %variance = train.batch_norm %x, %a1, %a2 epsilon 1.0e-2 {channels_last} : (tensor<3x4x2xf64>, "
+      "tensor<2xf64>, tensor<2xf64>) -> (tensor<3x4x2xf64>, tensor<2xf64>, tensor<2xf64>)\n"
+      "%r = train.transpose %y [0, 2, 1] : tensor<3x4x2xf64> -> tensor<3x2x4xf64>";
+  return same;
+}
+
 // The moments, which have no gradient.
 OpCase batchMomentsCase() {
   return {"batch_norm",
@@ -270,6 +280,7 @@ std::vector<OpCase> compositeCases() {
   all.push_back(batchNormCase("one_sample", "1x2x3x2", "2", 6));
   all.push_back(batchNormCase("one_channel", "4x1x3", "1", 3));
   all.push_back(batchMomentsCase());
+  all.push_back(batchNormLastCase());
   all.push_back(softmax(false));
   all.push_back(softmax(true));
   all.push_back(attentionCase("", 3, 3, 2, 2, false, 0));

@@ -15,8 +15,10 @@ struct Geometry {
   size_t outH() const { return (h + top + bottom - dilationH * (kh - 1) - 1) / strideH + 1; }
   size_t outW() const { return (w + left + right - dilationW * (kw - 1) - 1) / strideW + 1; }
   std::string input() const { return join({n, c, h, w}, "x"); }
+  std::string inputLast() const { return join({n, h, w, c}, "x"); }
   std::string filter() const { return join({o, c / groups, kh, kw}, "x"); }
   std::string output() const { return join({n, o, outH(), outW()}, "x"); }
+  std::string outputLast() const { return join({n, outH(), outW(), o}, "x"); }
   std::string attributes() const {
     return "strides = array<i64: " + join({strideH, strideW}, ", ") +
            ">, pads = array<i64: " + join({top, left, bottom, right}, ", ") +
@@ -58,6 +60,13 @@ Values convolve(const Geometry& g, const Values& x, const Values& f) {
   return out;
 }
 
+// A tensor of f64 turned from one layout of images to the other.
+std::string turned(const std::string& result, const std::string& operand, const std::string& from,
+                   const std::string& to, bool toLast) {
+  return "%" + result + " = train.transpose %" + operand + (toLast ? " [0, 2, 3, 1]" : " [0, 3, 1, 2]") + " : tensor<" +
+         from + "xf64> -> tensor<" + to + "xf64>\n";
+}
+
 OpCase conv(const std::string& variant, Geometry g) {
   Input x = real(g.input(), 121), f = real(g.filter(), 122);
   std::string result = "tensor<" + g.output() + "xf64>";
@@ -68,6 +77,16 @@ OpCase conv(const std::string& variant, Geometry g) {
               x.type() + ", " + f.type() + ") -> " + result,
           result,
           [g](const std::vector<Values>& in) { return convolve(g, in[0], in[1]); }};
+}
+
+// The same by an op whose images have their channels last.
+OpCase convLast(Geometry g) {
+  OpCase same = conv("channels_last", g);
+  same.body = turned("x", "a0", g.input(), g.inputLast(), true) + "%y = train.conv %x, %a1 {channels_last, " +
+              g.attributes() + ", groups = " + std::to_string(g.groups) + " : i64} : (tensor<" + g.inputLast() +
+              "xf64>, tensor<" + g.filter() + "xf64>) -> tensor<" + g.outputLast() + "xf64>\n" +
+              turned("r", "y", g.outputLast(), g.output(), false);
+  return same;
 }
 
 // The gradients of a convolution are linear in the output's gradient and adjoint to it: <conv(x, f), d> = <x, dx>, and
@@ -97,6 +116,16 @@ OpCase convGrad(bool ofInput, const std::string& variant, Geometry g) {
             }
             return out;
           }};
+}
+
+OpCase convGradInputLast(Geometry g) {
+  OpCase same = convGrad(true, "channels_last", g);
+  same.body = turned("x", "a0", g.output(), g.outputLast(), true) +
+              "%y = train.conv_grad_input %x, %a1 {channels_last, " + g.attributes() +
+              ", groups = " + std::to_string(g.groups) + " : i64} : (tensor<" + g.outputLast() + "xf64>, tensor<" +
+              g.filter() + "xf64>) -> tensor<" + g.inputLast() + "xf64>\n" +
+              turned("r", "y", g.inputLast(), g.input(), false);
+  return same;
 }
 
 std::string poolAttributes(const Geometry& g, bool ceil) {
@@ -134,6 +163,15 @@ OpCase maxPool(const std::string& variant, Geometry g, size_t outH, size_t outW,
           }};
 }
 
+OpCase maxPoolLast(Geometry g) {
+  OpCase same = maxPool("channels_last", g, g.outH(), g.outW(), false);
+  const std::string attributes = poolAttributes(g, false);
+  same.body = turned("x", "a0", g.input(), g.inputLast(), true) + "%y = train.max_pool %x {channels_last, " +
+              attributes.substr(1) + " : (tensor<" + g.inputLast() + "xf64>) -> tensor<" + g.outputLast() + "xf64>\n" +
+              turned("r", "y", g.outputLast(), g.output(), false);
+  return same;
+}
+
 }  // namespace
 
 std::vector<OpCase> windowedCases() {
@@ -144,6 +182,9 @@ std::vector<OpCase> windowedCases() {
       convGrad(true, "", {1, 2, 4, 3, 2, 2, 2, 1, 2, 1, 1, 0, 0, 1, 1, 1}),
       convGrad(true, "grouped_dilated", {2, 4, 5, 4, 2, 2, 3, 2, 1, 2, 0, 2, 1, 1, 2, 1}),
       convGrad(false, "", {1, 2, 4, 3, 2, 2, 2, 1, 2, 1, 1, 0, 0, 1, 1, 1}),
+      convLast({2, 4, 4, 3, 6, 3, 2, 2, 2, 1, 1, 0, 1, 1, 1, 2}),
+      convGradInputLast({2, 4, 5, 4, 2, 2, 3, 2, 1, 2, 0, 2, 1, 1, 2, 1}),
+      maxPoolLast({2, 2, 5, 4, 2, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1}),
       maxPool("", {2, 2, 4, 4, 2, 2, 2, 1, 2, 2, 0, 0, 0, 0, 1, 1}, 2, 2, false),
       maxPool("overlapping_padded", {1, 2, 5, 4, 2, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, 1}, 3, 4, false),
       maxPool("ceil_dilated", {1, 1, 6, 6, 1, 2, 2, 1, 2, 3, 0, 0, 0, 0, 2, 1}, 3, 2, true),
@@ -168,6 +209,17 @@ std::vector<OpCase> windowedCases() {
                  [](const std::vector<Values>&) {
                    return Values{1, 5, 4, 4};
                  }});
+  all.push_back(
+      {"max_pool_indices",
+       "channels_last",
+       {data("1x2x2x2", "f64", {1, 3, 2, 5, 7, 1, 2, 9})},
+       "%r = train.max_pool_indices %a0 {channels_last, kernel = array<i64: 2, 2>, strides = array<i64: 1, 1>, "
+       "pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>} : (tensor<1x2x2x2xf64>) -> "
+       "tensor<1x1x1x2xi64>",
+       "tensor<1x1x1x2xi64>",
+       [](const std::vector<Values>&) {
+         return Values{2, 3};
+       }});
   all.push_back({"max_pool_grad",
                  "",
                  {data("1x1x1x3", "f64", {1, 3, 2}), data("1x1x1x2", "f64", {10, 20})},

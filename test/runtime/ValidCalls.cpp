@@ -17,8 +17,9 @@ void set(plan::AttentionShape& call) {
 }
 
 template <typename Call>
-Call window() {
+Call window(bool channelsLast = false) {
   Call call;
+  call.channelsLast = channelsLast;
   call.n = 2, call.c = 4, call.h = 6, call.w = 7, call.kh = 3, call.kw = 2, call.oh = 4, call.ow = 6;
   if constexpr (requires { call.groups; }) call.o = 6, call.groups = 2;
   return call;
@@ -160,6 +161,9 @@ std::vector<Valid> validCalls() {
       {window<plan::ConvCall>(), {{image, R}, {filter, R}, {convolved, W}}},
       {window<plan::ConvGradInputCall>(), {{convolved, R}, {filter, R}, {image, W}}},
       {window<plan::ConvGradFilterCall>(), {{image, R}, {convolved, R}, {filter, W}}},
+      {window<plan::ConvCall>(true), {{image, R}, {filter, R}, {convolved, W}, {2 * 64 * 16 * 6 * 4, W}}},
+      {window<plan::ConvGradInputCall>(true), {{convolved, R}, {filter, R}, {image, W}, {2 * 16 * 16 * 6 * 4, W}}},
+      {window<plan::ConvGradFilterCall>(true), {{image, R}, {convolved, R}, {filter, W}, {2 * 2 * 16 * 16 * 6 * 4, W}}},
       {window<plan::MaxPoolCall>(), {{image, R}, {pooled, W}}},
       {window<plan::MaxPoolIndicesCall>(), {{image, R}, {2 * pooled, W}}},
       {window<plan::MaxPoolGradCall>(), {{image, R}, {pooled, R}, {image, W}}},

@@ -16,6 +16,12 @@ sheaf_add_gtest(device_test
   SOURCES device_test.cpp ${SHEAF_LIBRARY_CALL_TESTS}
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(device_test)
+# Convolutions again as on a processor with AVX2 alone, and as on one that oneDNN has no fitting primitives for.
+foreach(isa AVX2 SSE41)
+  add_test(NAME device_test_${isa} COMMAND device_test --gtest_filter=*Convolution*
+           --gtest_output=json:${PROJECT_BINARY_DIR}/test/results/device_test_${isa}.json)
+  set_tests_properties(device_test_${isa} PROPERTIES LABELS gtest ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${isa};DNNL_MAX_CPU_ISA=${isa}")
+endforeach()
 
 sheaf_add_gtest(comm_local_test
   SOURCES comm_local_test.cpp

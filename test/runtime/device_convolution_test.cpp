@@ -1,4 +1,4 @@
-// Convolutions and max pooling against plain loops in double.
+// Convolutions and max pooling against plain loops in double, with the channels first and, on a CPU, last.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,9 +20,28 @@ void PrintTo(const Case& c, std::ostream* out) {
        << " stride " << c.stride << " pad " << c.pad << " dilation " << c.dilation << " groups " << c.groups;
 }
 
+// A GPU has no others.
+std::vector<bool> layouts() {
+  return kOnGpu ? std::vector<bool>{false} : std::vector<bool>{false, true};
+}
+
+// Images of some channels and pixels, from one layout to the other.
+template <typename T>
+std::vector<T> turned(const std::vector<T>& from, int64_t channels, int64_t pixels, bool toLast) {
+  std::vector<T> to(from.size());
+  const int64_t image = channels * pixels;
+  for (int64_t e = 0; e < int64_t(from.size()); ++e) {
+    const int64_t channel = e % image / pixels, pixel = e % pixels;
+    const int64_t last = e / image * image + pixel * channels + channel;
+    toLast ? to[last] = from[e] : to[e] = from[last];
+  }
+  return to;
+}
+
 template <typename Call>
-Call windowCall(const Case& c) {
+Call windowCall(const Case& c, bool channelsLast = false) {
   Call call;
+  call.channelsLast = channelsLast;
   call.n = c.n, call.c = c.c, call.h = c.h, call.w = c.w;
   call.kh = c.kh, call.kw = c.kw, call.oh = c.oh(), call.ow = c.ow();
   call.strideH = call.strideW = c.stride;
@@ -33,7 +52,10 @@ Call windowCall(const Case& c) {
 }
 
 // The operand of that index after runs on 1, 2 and 5 threads, which must have the same bits.
-std::vector<float> resultOf(const plan::AnyCall& call, std::vector<Argument> arguments, size_t index) {
+template <typename Call>
+std::vector<float> resultOf(const Call& call, std::vector<Argument> arguments, size_t index) {
+  if constexpr (requires { call.packedBytes(); })
+    if (call.packedBytes() > 0) arguments.push_back(Argument::output<float>(call.packedBytes() / sizeof(float), NAN));
   EXPECT_EQ(runOnThreads(call, arguments).message(), "");
   return arguments[index].values<float>();
 }
@@ -71,15 +93,25 @@ TEST_P(Convolution, MatchesLoopsAndDoesNotDependOnThreads) {
                 filterGradient[with] += double(gradient[to]) * input[from];
               }
   auto out = [](size_t count) { return Argument::output<float>(count, NAN); };
-  expectNear(
-      resultOf(windowCall<plan::ConvCall>(c), {Argument::input(input), Argument::input(filter), out(result.size())}, 2),
-      result, 1e-4);
-  expectNear(resultOf(windowCall<plan::ConvGradInputCall>(c),
-                      {Argument::input(gradient), Argument::input(filter), out(input.size())}, 2),
-             inputGradient, 1e-4);
-  expectNear(resultOf(windowCall<plan::ConvGradFilterCall>(c),
-                      {Argument::input(input), Argument::input(gradient), out(filter.size())}, 2),
-             filterGradient, 3e-4);
+  const double most = double(inputs) * c.kh * c.kw, sums = double(c.n) * oh * ow;
+  for (const bool last : layouts()) {
+    SCOPED_TRACE(last ? "channels last" : "channels first");
+    auto images = [&](const std::vector<float>& values) {
+      return Argument::input(last ? turned(values, c.c, c.h * c.w, true) : values);
+    };
+    auto results = [&](const std::vector<float>& values) {
+      return Argument::input(last ? turned(values, c.o, oh * ow, true) : values);
+    };
+    std::vector<float> made =
+        resultOf(windowCall<plan::ConvCall>(c, last), {images(input), Argument::input(filter), out(result.size())}, 2);
+    expectNear(last ? turned(made, c.o, oh * ow, false) : made, result, 1e-4 + 1e-7 * most);
+    made = resultOf(windowCall<plan::ConvGradInputCall>(c, last),
+                    {results(gradient), Argument::input(filter), out(input.size())}, 2);
+    expectNear(last ? turned(made, c.c, c.h * c.w, false) : made, inputGradient, 1e-4 + 1e-7 * most);
+    made = resultOf(windowCall<plan::ConvGradFilterCall>(c, last),
+                    {images(input), results(gradient), out(filter.size())}, 2);
+    expectNear(made, filterGradient, 3e-4 + 1e-7 * sums);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution,
@@ -88,6 +120,17 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Convolution,
                                            Case{3, 6, 11, 12, 9, 3, 2, 2, 1, 2, 3},
                                            Case{2, 4, 8, 8, 4, 3, 3, 1, 1, 1, 4}, Case{1, 40, 12, 70, 8, 3, 3, 1, 0},
                                            Case{2, 2, 1, 50, 3, 1, 7, 3, 0}));
+
+// By what oneDNN has primitives for, and how their work is cut: the stem and strided 1x1 convolutions of residual
+// networks, channels that fill no register, depthwise convolutions and other groups; filters that are cut into pieces,
+// the last of fewer channels; sums over images in parts, the last of fewer images.
+INSTANTIATE_TEST_SUITE_P(Networks, Convolution,
+                         ::testing::Values(Case{3, 3, 22, 22, 64, 7, 7, 2, 3}, Case{5, 32, 9, 9, 48, 1, 1, 2},
+                                           Case{3, 17, 7, 6, 33, 3, 3, 1, 1}, Case{2, 16, 12, 12, 80, 3, 3, 1, 2, 2},
+                                           Case{9, 32, 8, 8, 32, 3, 3, 1, 1, 1, 32},
+                                           Case{3, 5, 9, 9, 5, 5, 5, 2, 2, 1, 5},
+                                           Case{4, 32, 6, 6, 64, 3, 3, 1, 1, 1, 4}, Case{3, 200, 4, 4, 176, 3, 3, 1, 1},
+                                           Case{2, 272, 3, 3, 256, 2, 2, 1, 1}, Case{7, 3, 40, 40, 40, 3, 3, 1, 1}));
 
 class Pooling : public ::testing::TestWithParam<Case> {};
 
@@ -115,25 +158,41 @@ TEST_P(Pooling, TakesTheFirstMaximum) {
         indices[to] = best < 0 ? -1 : best - plane * c.h * c.w;
         if (best >= 0) inputGradient[best] += gradient[to];
       }
-  EXPECT_EQ(resultOf(windowCall<plan::MaxPoolCall>(c),
-                     {Argument::input(input), Argument::output<float>(result.size(), 9)}, 1),
-            result);
-  std::vector<Argument> arguments{Argument::input(input), Argument::output<int64_t>(indices.size(), 9)};
-  ASSERT_EQ(runOnThreads(windowCall<plan::MaxPoolIndicesCall>(c), arguments).message(), "");
-  EXPECT_EQ(arguments[1].values<int64_t>(), indices);
-  EXPECT_EQ(resultOf(windowCall<plan::MaxPoolGradCall>(c),
-                     {Argument::input(input), Argument::input(gradient), Argument::output<float>(input.size(), 9)}, 2),
-            inputGradient);
+  const int64_t pixels = c.h * c.w, pooled = c.oh() * c.ow();
+  for (const bool last : layouts()) {
+    SCOPED_TRACE(last ? "channels last" : "channels first");
+    auto arranged = [&](const auto& values, int64_t size) { return last ? turned(values, c.c, size, true) : values; };
+    EXPECT_EQ(resultOf(windowCall<plan::MaxPoolCall>(c, last),
+                       {Argument::input(arranged(input, pixels)), Argument::output<float>(result.size(), 9)}, 1),
+              arranged(result, pooled));
+    std::vector<Argument> arguments{Argument::input(arranged(input, pixels)),
+                                    Argument::output<int64_t>(indices.size(), 9)};
+    ASSERT_EQ(runOnThreads(windowCall<plan::MaxPoolIndicesCall>(c, last), arguments).message(), "");
+    EXPECT_EQ(arguments[1].values<int64_t>(), arranged(indices, pooled));
+    EXPECT_EQ(resultOf(windowCall<plan::MaxPoolGradCall>(c, last),
+                       {Argument::input(arranged(input, pixels)), Argument::input(arranged(gradient, pooled)),
+                        Argument::output<float>(input.size(), 9)},
+                       2),
+              arranged(inputGradient, pixels));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Pooling,
                          ::testing::Values(Case{2, 3, 8, 8, 1, 2, 2, 2}, Case{1, 2, 9, 7, 1, 3, 3, 2, 1},
-                                           Case{2, 1, 10, 10, 1, 3, 2, 1, 0, 3}, Case{1, 1, 2, 2, 1, 1, 1, 3, 1}));
+                                           Case{2, 1, 10, 10, 1, 3, 2, 1, 0, 3}, Case{1, 1, 2, 2, 1, 1, 1, 3, 1},
+                                           Case{2, 300, 5, 6, 1, 3, 3, 2, 1}));
 
 TEST(PoolingNan, IsAMaximum) {
-  std::vector<Argument> arguments{Argument::input(std::vector<float>{1, NAN, 3, 2}), Argument::output<float>(1, 0)};
-  ASSERT_TRUE(runCall(windowCall<plan::MaxPoolCall>({1, 1, 2, 2, 1, 2, 2}), arguments).ok());
-  EXPECT_TRUE(std::isnan(arguments[1].values<float>()[0]));
+  const Case c{1, 1, 2, 2, 1, 2, 2};
+  for (const bool last : layouts()) {
+    const auto input = Argument::input(std::vector<float>{1, NAN, 3, NAN});
+    std::vector<Argument> arguments{input, Argument::output<float>(1, 0)};
+    ASSERT_TRUE(runCall(windowCall<plan::MaxPoolCall>(c, last), arguments).ok());
+    EXPECT_TRUE(std::isnan(arguments[1].values<float>()[0]));
+    arguments = {input, Argument::input(std::vector<float>{5}), Argument::output<float>(4, 9)};
+    ASSERT_TRUE(runCall(windowCall<plan::MaxPoolGradCall>(c, last), arguments).ok());
+    EXPECT_EQ(arguments[2].values<float>(), (std::vector<float>{0, 5, 0, 0}));
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// conv, its gradients, max_pool, its indices and its gradient: windows that move over NCHW images.
+// conv, its gradients, max_pool, its indices and its gradient: windows that move over NCHW or NHWC images.
 #pragma once
 
 #include "runtime/plan/CallSchema.h"
@@ -11,7 +11,20 @@ struct WindowShape {
   int64_t strideH = 1, strideW = 1;
   int64_t padTop = 0, padLeft = 0, padBottom = 0, padRight = 0;
   int64_t dilationH = 1, dilationW = 1;
+  bool channelsLast = false;
 };
+
+// How a CPU cuts a convolution with its channels last into pieces of work, by its shape alone. A primitive computes
+// some images and some channels: of the result, in conv_grad_input of the input. A piece that has not all channels is
+// computed in scratch and copied to its place; a piece of a gradient that is read is copied there first.
+struct ConvTiles {
+  int64_t images, channels;
+  int64_t pieces;        // of the channels
+  int64_t parts;         // ranges of images whose filter gradients are summed apart, then together in order
+  int64_t packedBytes;   // of a piece's filter, as the library wants it
+  int64_t scratchBytes;  // of a piece of images, and of a filter gradient to be added: of one thread
+};
+enum class ConvKind { kForward, kGradInput, kGradFilter };
 
 struct ConvolutionShape : WindowShape {
   int64_t o = 0, groups = 1;
@@ -21,14 +34,34 @@ struct ConvolutionShape : WindowShape {
   int64_t patch() const { return product({c / groups, kh, kw}); }
 
   Status check() const;
-  uint64_t scratchPerThread() const;
   uint64_t deviceScratch() const;
   uint64_t packingBytes() const;
+
+ protected:
+  ConvTiles tiles(ConvKind kind) const;
+  uint64_t scratchPerThread(ConvKind kind) const;
+
+ private:
+  ConvTiles imageTiles(bool gradient) const;
+  ConvTiles filterTiles() const;
 };
 
-struct ConvCall : ConvolutionShape {};
-struct ConvGradInputCall : ConvolutionShape {};
-struct ConvGradFilterCall : ConvolutionShape {};
+template <ConvKind kKind>
+struct ConvolutionCall : ConvolutionShape {
+  // With the channels last.
+  ConvTiles tiles() const { return ConvolutionShape::tiles(kKind); }
+  // Of the filter's copy, or of the parts of its gradient; 0 with the channels first.
+  int64_t packedBytes() const {
+    if (!channelsLast) return 0;
+    const ConvTiles t = tiles();
+    return product({t.packedBytes, t.pieces, t.parts});
+  }
+  uint64_t scratchPerThread() const { return ConvolutionShape::scratchPerThread(kKind); }
+};
+
+struct ConvCall : ConvolutionCall<ConvKind::kForward> {};
+struct ConvGradInputCall : ConvolutionCall<ConvKind::kGradInput> {};
+struct ConvGradFilterCall : ConvolutionCall<ConvKind::kGradFilter> {};
 struct MaxPoolCall : WindowShape {};
 struct MaxPoolIndicesCall : WindowShape {};
 struct MaxPoolGradCall : WindowShape {};
@@ -53,6 +86,7 @@ inline constexpr auto kWindowFields = std::tuple{
     defaulted("dilation_h", &WindowShape::dilationH, kWindows, "rows of the input from one of the window to the next"),
     defaulted("dilation_w", &WindowShape::dilationW, kWindows,
               "columns of the input from one of the window to the next"),
+    flag("channels_last", &WindowShape::channelsLast, "images are [n, h, w, c]; of plans for CPUs only"),
 };
 
 inline constexpr auto kConvolutionFields =
@@ -76,8 +110,17 @@ constexpr int64_t convolvedElements(const ConvolutionShape& c) {
   return product({c.n, c.o, c.oh, c.ow});
 }
 
-inline constexpr std::string_view kImage = "[n, c, h, w]", kFilter = "[o, c / groups, kh, kw]",
-                                  kConvolved = "[n, o, oh, ow]", kPooled = "[n, c, oh, ow]";
+inline constexpr std::string_view kImage = "[n, c, h, w] or [n, h, w, c]", kFilter = "[o, c / groups, kh, kw]",
+                                  kConvolved = "[n, o, oh, ow] or [n, oh, ow, o]",
+                                  kPooled = "[n, c, oh, ow] or [n, oh, ow, c]";
+
+// The operand that a convolution with its channels last has besides.
+template <typename Call>
+constexpr OperandRow<Call> packedFilter(std::string_view text) {
+  return {"packed",     WRITE,
+          Width::kByte, [](const Call& c) { return c.packedBytes(); },
+          text,         [](const Call& c) { return c.channelsLast; }};
+}
 
 template <>
 struct Schema<ConvCall> {
@@ -89,6 +132,7 @@ struct Schema<ConvCall> {
       {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
       {"filter", READ, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
       {"result", WRITE, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
+      packedFilter<Call>("workspace: the filter as the library wants it"),
   });
 };
 
@@ -102,6 +146,7 @@ struct Schema<ConvGradInputCall> {
       {"gradient", READ, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
       {"filter", READ, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
       {"result", WRITE, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
+      packedFilter<Call>("workspace: the filter as the library wants it"),
   });
 };
 
@@ -115,6 +160,7 @@ struct Schema<ConvGradFilterCall> {
       {"input", READ, Width::kF32, [](const Call& c) { return imageElements(c); }, kImage},
       {"gradient", READ, Width::kF32, [](const Call& c) { return convolvedElements(c); }, kConvolved},
       {"result", WRITE, Width::kF32, [](const Call& c) { return filterElements(c); }, kFilter},
+      packedFilter<Call>("workspace: parts of the result as the library makes them"),
   });
 };
 

@@ -1,4 +1,8 @@
 """Parallelism never changes the answer: with the same ranks the saved weights are the same bits, however they are made."""
+import array
+
+from formats import read_log, write_npy
+from harness import MODELS as FOLDER
 from harness import Case, digest, expect
 from training import CONFIGS, expect_other_instructions, train
 
@@ -15,6 +19,7 @@ def cases(session):
             yield Case(f"bits/{name}/ranks-{n}/idle-clipping", lambda c=config, n=n: idle_clipping(session, c, n))
             yield Case(f"bits/{name}/ranks-{n}/schedules", lambda c=config, n=n: schedules(session, c, n))
             yield Case(f"bits/{name}/ranks-{n}/resumed", lambda c=config, n=n: resumed(session, c, n))
+    yield Case("bits/resnet-18", lambda: images(session))
     repeats = 3 if session.quick else 10
     for name in MODELS:
         yield Case(f"bits/{name}/ranks-4/repeats", lambda c=CONFIGS[name]: repeated(session, c, repeats))
@@ -75,3 +80,26 @@ def repeated(session, config, repeats):
     others = [(f"repetition {r}", train(session, config, 4, 3, run_options=("--threads-per-rank", 1 + r % 2), repeat=r))
               for r in range(1, repeats)]
     same_bits(train(session, config, 4, 3, gradients=True), others)
+
+
+def images(session):
+    """Convolutions of every kind of piece, on ranks that share out 12 images: stages and numbers of threads."""
+    where, rows = session.folder(), 12
+    noise = array.array("f", (((i * 2654435761) % 65521 / 65521 - 0.5) for i in range(3 * 64 * 64)))
+    write_npy(where / "x.npy", "<f4", (rows, 3, 64, 64), b"".join(array.array("f", ((1 + r / rows) * v for v in noise)).tobytes() for r in range(rows)))
+    write_npy(where / "labels.npy", "<i8", (rows,), array.array("q", (83 * r for r in range(rows))).tobytes())
+    expected, first = None, None
+    for ranks, zero, threads in ((2, 0, 1), (2, 3, 1), (2, 3, 2), (2, 1, 5), (2, 2, 3)):
+        plan = where / f"zero-{zero}.plan"
+        session.succeed("sheaf", "compile", FOLDER / "resnet-18.onnx", "-o", plan, "--ranks", ranks, "--zero", zero, "--batch", rows,
+                        "--optimizer", "sgd:lr=0.01")
+        if not expected:
+            session.succeed("sheaf", "init", plan, "--seed", 1, "-o", where / "initial.safetensors")
+        session.succeed("sheaf-run", plan, "--weights", where / "initial.safetensors", "--data", f"x={where / 'x.npy'}", "--data",
+                        f"labels={where / 'labels.npy'}", "--steps", 3, "--threads-per-rank", threads, "--log", where / "run.jsonl",
+                        "--save", where / "weights.safetensors")
+        losses = [step["loss"] for step in read_log(where / "run.jsonl")[0]]
+        bits = digest(where / "weights.safetensors")
+        expected, first = expected or bits, first or losses
+        expect(losses == first and losses[2] < losses[0], f"losses {losses}, at first {first}")
+        expect(bits == expected, f"stage {zero} on {threads} threads leaves other weights")

@@ -1,9 +1,10 @@
-// Convolutions as matrix products of the filter with the unrolled input (one column per output pixel, one row per
-// filter element), a range of pixels at a time.
+// Convolutions with the channels first, as matrix products of the filter with the unrolled input (one column per output
+// pixel, one row per filter element), a range of pixels at a time.
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/device/cpu/LibraryFunction.h"
+#include "runtime/device/cpu/functions/ConvolutionChannelsLast.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/device/cpu/functions/Window.h"
 #include "runtime/plan/Tiles.h"
@@ -155,14 +156,17 @@ class GradFilter : public Convolution {
 }  // namespace
 
 Function makeFunction(const plan::ConvCall& call, const CallSite& site) {
+  if (call.channelsLast) return makeChannelsLast(call, site);
   return std::make_unique<Forward>(call, site);
 }
 
 Function makeFunction(const plan::ConvGradInputCall& call, const CallSite& site) {
+  if (call.channelsLast) return makeChannelsLast(call, site);
   return std::make_unique<GradInput>(call, site);
 }
 
 Function makeFunction(const plan::ConvGradFilterCall& call, const CallSite& site) {
+  if (call.channelsLast) return makeChannelsLast(call, site);
   return std::make_unique<GradFilter>(call, site);
 }
 

@@ -8,33 +8,13 @@
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/device/cpu/functions/GemmEpilogue.h"
+#include "runtime/device/cpu/functions/OneDnn.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
 #include "runtime/device/cpu/simd/Loops.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
 namespace {
-
-dnnl_engine_t engine() {
-  static dnnl_engine_t made = [] {
-    dnnl_engine_t fresh = nullptr;
-    return dnnl_engine_create(&fresh, dnnl_cpu, 0) == dnnl_success ? fresh : nullptr;
-  }();
-  return made;
-}
-
-// A stream of the CPU engine has no state worth sharing: each thread has its own.
-struct Stream {
-  Stream() {
-    if (dnnl_stream_create(&handle, engine(), dnnl_stream_default_flags) != dnnl_success) handle = nullptr;
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  ~Stream() {
-    if (handle) dnnl_stream_destroy(handle);
-  }
-  dnnl_stream_t handle = nullptr;
-};
 
 // A row-major matrix, or one that is stored transposed.
 struct Matrix {
@@ -47,13 +27,6 @@ struct Matrix {
 // oneDNN's product of one shape. It runs on the calling thread, in scratch that it is given.
 class Product {
  public:
-  Product() = default;
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() {
-    if (primitive_) dnnl_primitive_destroy(primitive_);
-  }
-
   // False if oneDNN cannot, or needs more scratch.
   bool make(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, int64_t ldc, size_t scratch) {
     auto describe = [](dnnl_memory_desc_t& to, int64_t rows, int64_t columns, Matrix matrix) {
@@ -61,63 +34,34 @@ class Product {
       const dnnl_dims_t strides = {matrix.at(1, 0), matrix.at(0, 1)};
       return dnnl_memory_desc_init_by_strides(&to, 2, sizes, dnnl_bf16, strides) == dnnl_success;
     };
+    dnnl_memory_desc_t left, right, result;
     dnnl_matmul_desc_t operation;
-    if (!engine() || !describe(a_, m, k, a) || !describe(b_, k, n, b) || !describe(c_, m, n, {false, ldc}) ||
-        dnnl_matmul_desc_init(&operation, &a_, &b_, nullptr, &c_) != dnnl_success)
+    const CallersScratch attributes;
+    if (!oneDnnEngine() || !attributes.get() || !describe(left, m, k, a) || !describe(right, k, n, b) ||
+        !describe(result, m, n, {false, ldc}) ||
+        dnnl_matmul_desc_init(&operation, &left, &right, nullptr, &result) != dnnl_success)
       return false;
-    dnnl_primitive_attr_t attributes = nullptr;
-    if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return false;
-    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    dnnl_primitive_desc_t chosen = choose(operation, attributes);
-    dnnl_primitive_attr_destroy(attributes);
-    if (!chosen) return false;
-    scratch_ = *dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
-    const bool made =
-        dnnl_memory_desc_get_size(&scratch_) <= scratch && dnnl_primitive_create(&primitive_, chosen) == dnnl_success;
-    dnnl_primitive_desc_destroy(chosen);
-    return made;
+    // oneDNN's implementation by its gemm. By default it takes another one (brgemm) where all matrices are dense, that
+    // is for some tiles and not for others, and that one sums in another order: the bits of a row would depend on how
+    // many there are.
+    return chooseImplementation(
+        &operation, attributes.get(), nullptr, [&](const_dnnl_primitive_desc_t chosen, std::string_view name) {
+          if (!name.starts_with("gemm")) return false;
+          const dnnl_memory_desc_t* needed = dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
+          return dnnl_memory_desc_get_size(needed) <= scratch &&
+                 primitive_.make(chosen, {{DNNL_ARG_SRC, left},
+                                          {DNNL_ARG_WEIGHTS, right},
+                                          {DNNL_ARG_DST, result},
+                                          {DNNL_ARG_SCRATCHPAD, *needed}}) == dnnl_success;
+        });
   }
 
   dnnl_status_t run(const uint16_t* a, const uint16_t* b, uint16_t* c, std::byte* scratch) const {
-    thread_local const Stream stream;
-    if (!stream.handle) return dnnl_out_of_memory;
-    const dnnl_memory_desc_t* descriptions[] = {&a_, &b_, &c_, &scratch_};
-    void* addresses[] = {const_cast<uint16_t*>(a), const_cast<uint16_t*>(b), c, scratch};
-    dnnl_exec_arg_t arguments[] = {
-        {DNNL_ARG_SRC, nullptr}, {DNNL_ARG_WEIGHTS, nullptr}, {DNNL_ARG_DST, nullptr}, {DNNL_ARG_SCRATCHPAD, nullptr}};
-    dnnl_status_t status = dnnl_success;
-    for (int i = 0; i < 4 && status == dnnl_success; ++i)
-      status = dnnl_memory_create(&arguments[i].memory, descriptions[i], engine(), addresses[i]);
-    if (status == dnnl_success) status = dnnl_primitive_execute(primitive_, stream.handle, 4, arguments);
-    for (dnnl_exec_arg_t& argument : arguments)
-      if (argument.memory) dnnl_memory_destroy(argument.memory);
-    return status;
+    return primitive_.run({a, b, c, scratch});
   }
 
  private:
-  // oneDNN's implementation by its gemm. By default it takes another one (brgemm) where all matrices are dense, that is
-  // for some tiles and not for others, and that one sums in another order: the bits of a row would depend on how many
-  // there are. Null if there is none.
-  static dnnl_primitive_desc_t choose(const dnnl_matmul_desc_t& operation, const_dnnl_primitive_attr_t attributes) {
-    dnnl_primitive_desc_iterator_t iterator = nullptr;
-    if (dnnl_primitive_desc_iterator_create(&iterator, &operation, attributes, engine(), nullptr) != dnnl_success)
-      return nullptr;
-    dnnl_primitive_desc_t chosen = nullptr;
-    do {
-      dnnl_primitive_desc_t candidate = dnnl_primitive_desc_iterator_fetch(iterator);
-      const char* name = nullptr;
-      if (candidate && dnnl_primitive_desc_query(candidate, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-          std::string_view(name).starts_with("gemm"))
-        chosen = candidate;
-      else if (candidate)
-        dnnl_primitive_desc_destroy(candidate);
-    } while (!chosen && dnnl_primitive_desc_iterator_next(iterator) == dnnl_success);
-    dnnl_primitive_desc_iterator_destroy(iterator);
-    return chosen;
-  }
-
-  dnnl_memory_desc_t a_{}, b_{}, c_{}, scratch_{};
-  dnnl_primitive_t primitive_ = nullptr;
+  Primitive primitive_;
 };
 
 class HalfGemm : public LibraryFunction {

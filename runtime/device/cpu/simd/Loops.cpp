@@ -187,11 +187,31 @@ float exponentialOf(float x) {
   return exponential(x);
 }
 
+void maximum(float* __restrict maxima, const float* __restrict values, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = values[i], best = maxima[i];
+    maxima[i] = (value > best) | ((value != value) & (best == best)) ? value : best;
+  }
+}
+
+void addAtMaximum(float* __restrict sums, const float* __restrict gradient, const float* __restrict values,
+                  const float* __restrict maxima, uint32_t* __restrict open, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = values[i], best = maxima[i], g = gradient[i];
+    const bool here = ((value == best) | ((value != value) & (best != best))) & (open[i] != 0);
+    sums[i] += here ? g : 0.0f;
+    open[i] = here ? 0 : open[i];
+  }
+}
+
 }  // namespace
 
 extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
 const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {
-    add,     widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,    transpose,
-    dropout, uniform, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf};
+    add,         widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,     transpose,
+    dropout,     uniform, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf, maximum,
+    addAtMaximum};
 
 }  // namespace sheaf::cpu::simd

@@ -48,6 +48,11 @@ struct Loops {
   // The dot product, in an order fixed by count.
   float (*dot)(const float* a, const float* b, int64_t count);
   float (*exponential)(float x);
+  // maxima[i] = values[i] where that is greater; a NaN is greater than all.
+  void (*maximum)(float* maxima, const float* values, int64_t count);
+  // sums[i] += gradient[i] where values[i] is maxima[i] and open[i] is not 0; there it becomes 0.
+  void (*addAtMaximum)(float* sums, const float* gradient, const float* values, const float* maxima, uint32_t* open,
+                       int64_t count);
 };
 
 // Of one level each.
