@@ -126,9 +126,11 @@ SHEAF_INFER(ReduceOp, {
     shape[axis] = 1;
   }
   if (const int64_t leaves = op.getLeaves(); leaves != 1) {
-    if (leaves < 1 || op.getKind() != ReduceKind::sum || !llvm::is_contained(op.getAxes(), 0) ||
-        from.getDimSize(0) % leaves != 0)
-      return fail("leaves are equal parts of a first dimension that is summed");
+    int64_t first = 0;
+    while (first + 1 < from.getRank() && from.getDimSize(first) == 1) ++first;
+    if (leaves < 1 || op.getKind() != ReduceKind::sum || !llvm::is_contained(op.getAxes(), first) ||
+        from.getDimSize(first) % leaves != 0)
+      return fail("leaves are equal parts of the first dimension larger than 1, which is summed");
     shape.insert(shape.begin(), leaves);
   }
   types.push_back(RankedTensorType::get(shape, from.getElementType()));

@@ -175,8 +175,8 @@ def Train_ConcatOp : Train_DiffOp<"concat", [Infer]> {
 def Train_ReduceOp : Train_DiffOp<"reduce", [Infer]> {
   let summary = "reduces `axes`, which stay as size 1; a maximum's gradient is shared among ties";
   let description = [{
-    With several `leaves` the first dimension, which must be reduced, is as many equal parts, and the result has one more
-    dimension in front: the sums of each part.
+    With several `leaves` the first dimension larger than 1, which must be summed, is as many equal parts, and the result
+    has one more dimension in front: the sums of each part.
   }];
   let arguments = (ins Train_ReduceKindAttr:$kind, Train_Tensor:$operand, DenseI64ArrayAttr:$axes,
       DefaultValuedAttr<I64Attr, "1">:$leaves);

@@ -85,6 +85,9 @@ class Widener {
       for (Operation* later : std::exchange(deferred, {}))
         if (failed(repeat(later))) return failure();
     }
+    // What was needed with the rows of one leaf only.
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(*fresh)))
+      if (isOpTriviallyDead(&op)) op.erase();
     function.setType(FunctionType::get(function.getContext(), types, function.getFunctionType().getResults()));
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body))) op.erase();
     body.erase();
@@ -319,9 +322,9 @@ class Widener {
     return success();
   }
 
-  // A linear op on terms of sums: the same on each leaf's term.
+  // A linear op on terms of sums: the same on each leaf's term. Or a sum over rows that a kernel cannot keep apart.
   LogicalResult repeat(Operation* op) {
-    if (isAny(op, [&](Value v) { return of(v).kind == State::Split; }))
+    if (!isa<ReduceOp>(op) && isAny(op, [&](Value v) { return of(v).kind == State::Split; }))
       return unsupported(op, "combines a sum over the batch with rows of it");
     if (failed(perLeaf(op, SmallVector<std::optional<Rows>>(op->getNumResults())))) return failure();
     // Each leaf's are a kernel of their own. An op outside of kernels rounded what a kernel's sums would have.
@@ -497,10 +500,17 @@ LogicalResult Widener::visitReduce(ReduceOp op) {
   if (!llvm::is_contained(op.getAxes(), rows.dimension)) return widen(op, {rows}, rows);
   const auto type = typeOf(op.getOperand());
   if (op.getKind() != ReduceKind::sum) return unsupported(op, "reduces the batch by other than a sum");
-  // Leaves must follow each other: no dimension before the rows'.
+  // A kernel keeps leaves apart that follow each other. Else each leaf's rows are copied and summed by a kernel of their
+  // own, which must see what the one kernel of a leaf alone would: a 16-bit type is rounded where it is stored.
   const int64_t outer = type.getDimSize(rows.dimension) / (leafRows * rows.minor);
-  if (product(type.getShape().take_front(rows.dimension)) * outer != 1)
-    return unsupported(op, "sums over a batch that is not the first dimension");
+  if (product(type.getShape().take_front(rows.dimension)) * outer != 1) {
+    if (type.getElementTypeBitWidth() < 32)
+      return unsupported(op, "sums a 16-bit type over a batch that is not the first dimension");
+    states[op.getResult()] = {State::Partial, {}};
+    if (!op->hasAttr(kGroupAttr)) return repeat(op);
+    deferred.push_back(op);
+    return success();
+  }
   FailureOr<Value> operand = withRows(op, op.getOperand(), rows);
   if (failed(operand)) return failure();
   auto sums = ReduceOp::create(builder, op.getLoc(), ReduceKind::sum, *operand, op.getAxes(), leaves);
