@@ -276,7 +276,10 @@ LogicalResult Importer::bindDimensions() {
     batch = options.shares();
     if (failed(splitBatch())) return failure();
   }
-  if (rows == 1 && options.shares() > 1) emit.splitIntoRows();
+  if (rows == 1 && (options.shares() > 1 || evaluates())) {
+    if (options.shares() > 1) emit.splitIntoRows();
+    (*module)->setAttr(train::kOneRowAttr, builder.getUnitAttr());
+  }
   for (const auto& [name, size] : options.bind)
     if (!known.contains(name)) {
       error() << "--bind " << name << ": no input has a dimension of that name";

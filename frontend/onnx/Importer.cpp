@@ -328,6 +328,9 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
       // `value` has the parameter's shape: repetitions are written out unless it is a splat.
       data = constant.constant()->written().attribute().reshape(RankedTensorType::get(role.shape, type));
     }
+    // Compiling says so later; a survey does not get there.
+    if (surveyor && role.trainable && type.isF64())
+      emit.error() << "parameter '" << role.name << "' is of f64, which is not trained: export the model in f32";
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(step);
     auto op = train::ParameterOp::create(

@@ -45,11 +45,13 @@ struct ComposeTransposes : OpRewritePattern<TransposeOp> {
   }
 };
 
-// Elements move only if dimensions larger than 1 change their order.
+// Elements move only if dimensions larger than 1 change their order. While the batch is one row that has yet to be
+// followed, a dimension of size 1 that moves may be it, which a reshape would not say.
 struct TransposeOfUnitsToReshape : OpRewritePattern<TransposeOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter& rewriter) const override {
     auto from = cast<RankedTensorType>(op.getOperand().getType());
+    if (auto module = op->getParentOfType<ModuleOp>(); module && module->hasAttr(kOneRowAttr)) return failure();
     int64_t last = -1;
     for (int64_t p : op.getPermutation()) {
       if (from.getDimSize(p) == 1) continue;

@@ -609,6 +609,7 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     bool evaluation = false;
     for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
     if (evaluation) addAccuracy(step);
+    module->removeAttr(kOneRowAttr);
     if (count <= 1 && evaluation) return evaluateOnOneRank(step);
     if (count > 1 && failed(Globalizer(step, count).run())) signalPassFailure();
   }

@@ -111,9 +111,7 @@ class Widener {
     return type.clone(shape);
   }
   LogicalResult unsupported(Operation* op, const Twine& what) {
-    auto error = op->emitOpError() << what << ", which is not supported with more leaves than ranks";
-    if (leafRows == 1) error << "; a leaf of one row hides where the batch is: give --leaves that have two rows";
-    return error;
+    return op->emitOpError() << what << ", which is not supported with more leaves than ranks";
   }
 
   //===--- Values of the widened program ---===//
@@ -485,11 +483,7 @@ LogicalResult Widener::visitReshape(ReshapeOp op) {
   for (auto [d, size] : llvm::enumerate(to)) {
     inner /= std::max<int64_t>(size, 1);
     if (inner == 0 || apart % inner != 0 || size % (apart / inner * leafRows) != 0) continue;
-    // With one row, a dimension of size 1 could hold it as well: the first that fits has it, unless a larger one does.
-    const Rows here{int64_t(d), apart / inner};
-    if (found && size == 1) continue;
-    if (found && to[found->dimension] > 1) return unsupported(op, "leaves it open which dimension holds the batch");
-    found = here;
+    found = {int64_t(d), apart / inner};
   }
   if (!found) return unsupported(op, "takes rows of the batch apart");
   return widen(op, {from}, *found);
@@ -553,6 +547,12 @@ struct WidenLeaves : sheaf::train::impl::WidenLeavesBase<WidenLeaves> {
     module->removeAttr("train.widen_to");
     if (ranks == leaves) return;
     const int64_t rows = zero::moduleInteger(module, "train.batch", leaves) / leaves;
+    // A dimension of size 1 could be the batch or not.
+    if (rows < 2) {
+      module.emitError() << "a leaf has one row of the batch, and leaves that share a rank need at least two: give a "
+                            "larger --batch or fewer --leaves";
+      return signalPassFailure();
+    }
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal() && failed(Widener(function, leaves / ranks, rows).run())) return signalPassFailure();
     Builder b(&getContext());

@@ -62,6 +62,12 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
         return signalPassFailure();
       }
       if (!seen.insert(parameter).second) continue;
+      if (optimizers.contains(parameter.getSymNameAttr()))
+        if (cast<RankedTensorType>(parameter.getType()).getElementType().isF64()) {
+          parameter.emitError() << "parameter '" << parameter.getSymName()
+                                << "' is of f64, which is not trained: export the model in f32, or --freeze it";
+          return signalPassFailure();
+        }
       auto type = cast<RankedTensorType>(parameter.getType());
       members.push_back(
           {parameter, type.getElementType(), optimizers.lookup(parameter.getSymNameAttr()), type.getNumElements()});
@@ -70,7 +76,8 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     int64_t limit =
         bucketBytes ? int64_t(bucketBytes) : std::clamp<int64_t>(total / 16, leastBytes, zero::kMostBucketBytes);
 
-    // A shard for each leaf: the layout, and with it the order of the norm's sum, does not depend on the number of ranks.
+    // A shard for each leaf: the layout, and with it the order of the norm's sum, does not depend on the number of
+    // ranks.
     int64_t shards = zero::ranksOf(module) * zero::moduleInteger(module, "train.leaves", 1), count = 0;
     // Members of different kinds interleave (frozen and trained layers), so each kind has a bucket of its own open.
     llvm::MapVector<std::pair<Type, Attribute>, SmallVector<Member>> open;

@@ -80,6 +80,8 @@ class Run {
     noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
+    // After everything is saved: what an evaluation cannot do must not cost what was trained.
+    if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
     if (status.ok()) status = logEnd();
     if (status.ok()) status = log_.status();
     return status;
@@ -356,11 +358,12 @@ class Run {
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && position_.step < end && position_.step % options_.saveEvery == 0)
         SHEAF_RETURN_IF_ERROR(saveNow(state));
-      if (options_.evaluateEvery > 0 && (position_.step == end || position_.step % options_.evaluateEvery == 0))
+      if (options_.evaluateEvery > 0 && position_.step < end && position_.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
     progress_->finish();
-    if (trainer.step() < end) {
+    trained_ = trainer.step() == end;
+    if (!trained_) {
       log_.event("interrupted", {{"step", position_.step}});
       progress_->note(cat("interrupted: ", position_.step, " steps are done",
                           options_.saveState.empty() ? ", nothing is saved as a state" : "; saving the state"));
@@ -461,7 +464,8 @@ class Run {
   Job& job_;
   std::unique_ptr<plan::Plan> plan_;
   plan::Training training_;
-  int64_t steps_ = 0;  // of this run
+  int64_t steps_ = 0;     // of this run
+  bool trained_ = false;  // all of them
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
   std::optional<io::DataSource> data_, evaluationData_;

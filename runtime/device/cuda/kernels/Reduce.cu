@@ -49,8 +49,9 @@ struct alignas(kVector) Vector {
   typename Element::Stored values[kVector / sizeof(typename Element::Stored)];
 };
 
-// Levels of a tree of ranks in registers: of 128 ranks, as many as are listed, and of any number.
-constexpr int kListedLevels = 7, kAllLevels = 31;
+// Levels of a tree of ranks, whose sums lie in registers: of 128 ranks, with a vector of elements a thread, and of any
+// number, with one.
+constexpr int kListedLevels = 7, kAllLevels = 16;
 
 // Adds up what load(rank, k) gives for the elements k < Width, in the order of Reduce.h. Sums that wait for their right
 // half are a binary counter: level l holds one while bit l of the number of ranks seen is set. Every index is known
@@ -86,21 +87,24 @@ __global__ void __launch_bounds__(kThreads)
   using Stored = typename Element::Stored;
   using Sum = typename Element::Sum;
   constexpr unsigned kWidth = kVector / sizeof(Stored);
-  const uint64_t whole = aligned ? count / kWidth : 0, threads = static_cast<uint64_t>(gridDim.x) * kThreads;
+  constexpr bool kVectors = Levels <= kListedLevels;
+  const uint64_t whole = kVectors && aligned ? count / kWidth : 0,
+                 threads = static_cast<uint64_t>(gridDim.x) * kThreads;
   const uint64_t self = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (uint64_t i = self; i < whole; i += threads) {
-    Sum sums[kWidth];
-    Vector<Element> vector;
-    sumTree<Element, Levels>(
-        sources.ranks,
-        [&](int rank, unsigned k) {
-          if (k == 0) vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
-          return Element::widen(vector.values[k]);
-        },
-        sums);
-    for (unsigned k = 0; k < kWidth; ++k) vector.values[k] = Element::narrow(sums[k]);
-    reinterpret_cast<Vector<Element>*>(destination)[i] = vector;
-  }
+  if constexpr (kVectors)
+    for (uint64_t i = self; i < whole; i += threads) {
+      Sum sums[kWidth];
+      Vector<Element> vector;
+      sumTree<Element, Levels>(
+          sources.ranks,
+          [&](int rank, unsigned k) {
+            if (k == 0) vector = reinterpret_cast<const Vector<Element>*>(sources.of(rank))[i];
+            return Element::widen(vector.values[k]);
+          },
+          sums);
+      for (unsigned k = 0; k < kWidth; ++k) vector.values[k] = Element::narrow(sums[k]);
+      reinterpret_cast<Vector<Element>*>(destination)[i] = vector;
+    }
   for (uint64_t i = whole * kWidth + self; i < count; i += threads) {
     Sum sum[1];
     sumTree<Element, Levels>(
