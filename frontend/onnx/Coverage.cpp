@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "frontend/onnx/Import.h"
 #include "frontend/onnx/Model.h"
+#include "frontend/onnx/Registry.h"
 
 using namespace mlir;
 
@@ -18,7 +18,7 @@ std::string domainOf(StringRef domain) {
 class Uses {
  public:
   explicit Uses(const Model& model) : model(model) {
-    for (const SupportedOperator& op : supportedOperators()) table[op.domain + ":" + op.name].push_back(op);
+    for (const RegisteredOperator& op : registeredOperators()) table[op.domain + ":" + op.name].push_back(op);
     for (const onnx::FunctionProto& function : model.proto().functions())
       functions.insert(domainOf(function.domain()) + ":" + function.name());
   }
@@ -52,13 +52,12 @@ class Uses {
     use.domain = domain, use.name = name, use.opset = opset;
     auto rows = table.find(domain + ":" + name);
     use.supported = functions.count(domain + ":" + name) ||
-                    (rows != table.end() && llvm::any_of(rows->second, [&](const SupportedOperator& op) {
-                       return op.since <= opset && (op.last == 0 || opset <= op.last);
-                     }));
+                    (rows != table.end() &&
+                     llvm::any_of(rows->second, [&](const RegisteredOperator& op) { return op.covers(opset); }));
   }
 
   const Model& model;
-  std::map<std::string, std::vector<SupportedOperator>> table;
+  std::map<std::string, std::vector<RegisteredOperator>> table;
   std::set<std::string> functions;
   std::map<std::tuple<std::string, std::string, int64_t>, OperatorUse> uses;
 };

@@ -93,13 +93,6 @@ struct Survey {
 mlir::OwningOpRef<mlir::ModuleOp> surveyOnnx(mlir::MLIRContext& context, llvm::StringRef path,
                                              const ImportOptions& options, Survey& survey);
 
-// One supported operator; `since` and `last` are opset versions (last 0: still current).
-struct SupportedOperator {
-  std::string domain, name;
-  int64_t since, last;
-};
-std::vector<SupportedOperator> supportedOperators();
-
 // One loss that --loss can add.
 struct SupportedLoss {
   std::string syntax;  // "mse(OUTPUT)"

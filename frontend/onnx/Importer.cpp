@@ -18,52 +18,11 @@ constexpr size_t kMaxCalls = 64;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
-constexpr llvm::ArrayRef<Operator> (*kTables[])() = {
-    constantOperators, elementwiseOperators,   shapeOperators,     indexingOperators,  reductionOperators,
-    productOperators,  normalizationOperators, lossOperators,      attentionOperators, controlOperators,
-    sequenceOperators, einsumOperators,        recurrentOperators, resizeOperators,    imageOperators,
-    signalOperators,   reorderOperators,       selectionOperators, randomOperators,    transposedOperators,
-    modeOperators,     optimizerOperators,     microsoftOperators,
-};
-
-bool isDefaultDomain(StringRef domain) {
-  return domain.empty() || domain == "ai.onnx";
-}
-
-// The entry for an operator at an opset; `other`: one of the same name at another opset.
-const Operator* findOperator(StringRef domain, StringRef name, int64_t opset, const Operator*& other) {
-  static const auto* byName = [] {
-    auto* map = new llvm::StringMap<SmallVector<const Operator*, 1>>;
-    for (auto table : kTables)
-      for (const Operator& op : table()) (*map)[op.name].push_back(&op);
-    return map;
-  }();
-  auto it = byName->find(name);
-  if (it == byName->end()) return nullptr;
-  for (const Operator* op : it->second) {
-    if (op->domain != (isDefaultDomain(domain) ? StringRef() : domain)) continue;
-    if (op->since <= opset && (op->last == 0 || opset <= op->last)) return op;
-    other = op;
-  }
-  return nullptr;
-}
-
 std::string functionKey(StringRef domain, StringRef name, StringRef overload) {
   return ((domain == "ai.onnx" ? StringRef() : domain) + ":" + name + ":" + overload).str();
 }
 
 }  // namespace
-
-std::vector<SupportedOperator> supportedOperators() {
-  std::vector<SupportedOperator> result;
-  for (auto table : kTables)
-    for (const Operator& op : table())
-      result.push_back({op.domain.empty() ? "ai.onnx" : op.domain.str(), op.name.str(), op.since, op.last});
-  llvm::sort(result, [](auto& a, auto& b) {
-    return std::tie(a.domain, a.name, a.since) < std::tie(b.domain, b.name, b.since);
-  });
-  return result;
-}
 
 Importer::Importer(MLIRContext& context, const Model& model, const ImportOptions& options)
     : model(model), options(options), builder(&context), emit(builder) {
@@ -134,6 +93,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
       if (other->last) diagnostic << " to " << other->last;
       return diagnostic << "); convert the model with onnx.version_converter or export it again";
     }
+    if (StringRef why = whyUnsupported(node.domain(), node.op_type()); !why.empty()) diagnostic << " (" << why << ")";
     return diagnostic << "; write the model without it, or give its definition as a function of the model. "
                          "docs/onnx.md lists the supported operators";
   }
@@ -154,7 +114,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     if (i >= view.inputs() || (!view.input(i) && !view.sequence(i)))
       return emit.error() << "input " << i << " is missing";
   for (const GraphValue& operand : view.operands)
-    if (operand.sequence && !op->sequences) return emit.error() << "takes tensors, not a sequence";
+    if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
   warnOfDetach(view);
   return op->handler(view);
 }

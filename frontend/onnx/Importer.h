@@ -81,15 +81,40 @@ class Node {
 
 using Handler = mlir::LogicalResult (*)(Node&);
 
+// Cases of ONNX's node tests, by a regular expression that matches the whole name, and why they are left out.
+struct CasesLeftOut {
+  llvm::StringRef cases = "", why = "";
+};
+
+// What is known of an operator apart from its handler. What can be derived is not here: tools/sheaf/OperatorFacts.h.
+struct Facts {
+  llvm::StringRef domain = "";  // ONNX's own
+  bool sequences = false;       // whether inputs may be sequences
+  // Operands and attributes of one node (Sample.cpp has the syntax); "": as many f32 [2, 3] as are required.
+  llvm::StringRef sample = "";
+  llvm::StringRef lowering = "";     // in words, where no sample can show it: what has bodies or sequences
+  llvm::StringRef limits = "";       // what a user should know, apart from the reasons below
+  CasesLeftOut leftOut = {};         // that fail, or are not tensors
+  CasesLeftOut leftOutOfPlans = {};  // that the evaluator computes, but no plan
+  CasesLeftOut noGradient = {};      // whose gradient is not the derivative
+};
+
 // An operator from opset `since` to `last` (0: still current). Handlers may rely on the first `required` inputs.
 struct Operator {
   llvm::StringRef name;
   int64_t since, last;
   int64_t required;
   Handler handler;
-  bool sequences = false;       // whether inputs may be sequences
-  llvm::StringRef domain = "";  // ONNX's own
+  Facts facts = {};
 };
+
+// The row of an operator at an opset, or null; `other`: one of the same name at another opset.
+const Operator* findOperator(llvm::StringRef domain, llvm::StringRef name, int64_t opset, const Operator*& other);
+// Why ONNX's operator of that name is not supported; "" if nothing is known of it.
+llvm::StringRef whyUnsupported(llvm::StringRef domain, llvm::StringRef name);
+inline bool isDefaultDomain(llvm::StringRef domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
 
 // One table per theme.
 llvm::ArrayRef<Operator> constantOperators();

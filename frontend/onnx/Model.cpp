@@ -81,10 +81,22 @@ std::unique_ptr<Model> Model::load(MLIRContext& context, StringRef path) {
   auto artifacts = TrainingArtifacts::adopt(model->location(), path, model->model);
   if (failed(artifacts)) return nullptr;
   model->trainingArtifacts = std::move(*artifacts);
-  const onnx::GraphProto& graph = model->graph();
-  for (const auto* list : {&graph.value_info(), &graph.input(), &graph.output()})
-    for (const onnx::ValueInfoProto& value : *list) model->valueInfo.try_emplace(value.name(), &value);
+  model->indexValues();
   return model;
+}
+
+std::unique_ptr<Model> Model::of(MLIRContext& context, onnx::ModelProto proto, StringRef name) {
+  std::unique_ptr<Model> model(new Model(context));
+  model->filePath = model->name = name.str();
+  model->model = std::move(proto);
+  if (failed(model->check())) return nullptr;
+  model->indexValues();
+  return model;
+}
+
+void Model::indexValues() {
+  for (const auto* list : {&graph().value_info(), &graph().input(), &graph().output()})
+    for (const onnx::ValueInfoProto& value : *list) valueInfo.try_emplace(value.name(), &value);
 }
 
 LogicalResult Model::parse() {

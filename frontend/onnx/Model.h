@@ -35,6 +35,8 @@ class Model {
  public:
   // Maps, parses and checks a file; null after an error.
   static std::unique_ptr<Model> load(mlir::MLIRContext& context, llvm::StringRef path);
+  // A model that is in no file; `name` stands for the path in errors.
+  static std::unique_ptr<Model> of(mlir::MLIRContext& context, onnx::ModelProto proto, llvm::StringRef name);
 
   const onnx::ModelProto& proto() const { return model; }
   const onnx::GraphProto& graph() const { return model.graph(); }
@@ -71,6 +73,7 @@ class Model {
   explicit Model(mlir::MLIRContext& context) : context(&context) {}
   mlir::LogicalResult parse();
   mlir::LogicalResult check();
+  void indexValues();
   mlir::LogicalResult checkTensor(const onnx::TensorProto& tensor) const;
 
   mlir::MLIRContext* context;

@@ -257,8 +257,8 @@ LogicalResult rotaryEmbedding(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Attention", 23, 0, 3, attention},
-    {"RotaryEmbedding", 23, 0, 3, rotaryEmbedding},
+    {"Attention", 23, 0, 3, attention, {.sample = "f[1,2,3,4], f[1,2,3,4], f[1,2,3,4]"}},
+    {"RotaryEmbedding", 23, 0, 3, rotaryEmbedding, {.sample = "f[1,2,3,4], f[5,2], f[5,2], i[1,3]"}},
 };
 
 }  // namespace

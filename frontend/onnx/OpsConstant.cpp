@@ -111,10 +111,21 @@ LogicalResult eyeLike(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Constant", 1, 0, 0, constant}, {"ConstantOfShape", 9, 0, 1, constantOfShape},
-    {"Shape", 1, 0, 1, shape},       {"Size", 1, 0, 1, size},
-    {"Range", 11, 0, 3, range},      {"Identity", 1, 0, 0, identity, true},
-    {"Cast", 6, 0, 1, cast},         {"CastLike", 15, 0, 2, castLike},
+    {"Constant", 1, 0, 0, constant, {.sample = "; value_float=0.5"}},
+    {"ConstantOfShape", 9, 0, 1, constantOfShape, {.sample = "{2,3}"}},
+    {"Shape", 1, 0, 1, shape},
+    {"Size", 1, 0, 1, size},
+    {"Range", 11, 0, 3, range, {.sample = "0, 5, 1"}},
+    {"Identity", 1, 0, 0, identity, {.sequences = true, .sample = "f[2,3]"}},
+    {"Cast",
+     6,
+     0,
+     1,
+     cast,
+     {.sample = "f[2,3]; to=6",
+      .leftOut = {"test_cast_FLOAT_to_STRING", "strings"},
+      .noGradient = {"", "between floats it is cast back"}}},
+    {"CastLike", 15, 0, 2, castLike, {.sample = "f[2,3], i[1]"}},
     {"EyeLike", 9, 0, 1, eyeLike},
 };
 

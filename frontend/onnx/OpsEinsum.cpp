@@ -252,7 +252,13 @@ LogicalResult einsum(Node& n) {
   return Einsum(n).run();
 }
 
-constexpr Operator kOperators[] = {{"Einsum", 12, 0, 1, einsum}};
+constexpr Operator kOperators[] = {{"Einsum",
+                                    12,
+                                    0,
+                                    1,
+                                    einsum,
+                                    {.sample = "f[2,3], f[3,4]; equation=ij,jk->ik",
+                                     .leftOutOfPlans = {"test_einsum_(batch_matmul|inner_prod)", "products of f64"}}}};
 
 }  // namespace
 

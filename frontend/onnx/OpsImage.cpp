@@ -293,9 +293,12 @@ LogicalResult gridSample(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"DepthToSpace", 1, 0, 1, depthToSpace},    {"SpaceToDepth", 1, 0, 1, spaceToDepth},
-    {"CenterCropPad", 18, 0, 2, centerCropPad}, {"Col2Im", 18, 0, 3, col2im},
-    {"AffineGrid", 20, 0, 2, affineGrid},       {"GridSample", 16, 0, 2, gridSample},
+    {"DepthToSpace", 1, 0, 1, depthToSpace, {.sample = "f[1,4,2,3]; blocksize=2"}},
+    {"SpaceToDepth", 1, 0, 1, spaceToDepth, {.sample = "f[1,1,4,4]; blocksize=2"}},
+    {"CenterCropPad", 18, 0, 2, centerCropPad, {.sample = "f[5,4], {3,6}"}},
+    {"Col2Im", 18, 0, 3, col2im, {.sample = "f[1,5,5], {5,5}, {1,5}"}},
+    {"AffineGrid", 20, 0, 2, affineGrid, {.sample = "f[1,2,3], {1,1,2,3}"}},
+    {"GridSample", 16, 0, 2, gridSample, {.sample = "f[1,1,3,3], f[1,2,2,2]"}},
 };
 
 }  // namespace

@@ -172,8 +172,11 @@ LogicalResult cumsum(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Gather", 1, 0, 2, gather}, {"GatherND", 11, 0, 2, gatherNd}, {"GatherElements", 11, 0, 2, gatherElements},
-    {"OneHot", 9, 0, 3, oneHot}, {"CumSum", 11, 0, 2, cumsum},
+    {"Gather", 1, 0, 2, gather, {.sample = "f[4,3], i[2]"}},
+    {"GatherND", 11, 0, 2, gatherNd, {.sample = "f[4,3], i[2,1]"}},
+    {"GatherElements", 11, 0, 2, gatherElements, {.sample = "f[4,3], i[2,3]"}},
+    {"OneHot", 9, 0, 3, oneHot, {.sample = "i[3], 4, f[2]"}},
+    {"CumSum", 11, 0, 2, cumsum, {.sample = "f[2,3], 1"}},
 };
 
 }  // namespace

@@ -88,9 +88,14 @@ LogicalResult negativeLogLikelihoodLoss(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"SoftmaxCrossEntropyLoss", 12, 0, 2, softmaxCrossEntropyLoss},
-    {"NegativeLogLikelihoodLoss", 12, 0, 2, negativeLogLikelihoodLoss},
-    {"SoftmaxCrossEntropyLossInternal", 1, 0, 2, softmaxCrossEntropyLoss, false, "com.microsoft"},
+    {"SoftmaxCrossEntropyLoss", 12, 0, 2, softmaxCrossEntropyLoss, {.sample = "f[2,3], i[2]"}},
+    {"NegativeLogLikelihoodLoss", 12, 0, 2, negativeLogLikelihoodLoss, {.sample = "f[2,3], i[2]"}},
+    {"SoftmaxCrossEntropyLossInternal",
+     1,
+     0,
+     2,
+     softmaxCrossEntropyLoss,
+     {.domain = "com.microsoft", .sample = "f[2,3], i[2]"}},
 };
 
 }  // namespace

@@ -115,10 +115,10 @@ LogicalResult groupNormalization(Node& n) {
 
 constexpr Operator kOperators[] = {
     // ONNX's own is from opset 17; ONNX Runtime fuses to it in graphs of any opset.
-    {"LayerNormalization", 1, 0, 2, layerNormalization},
-    {"RMSNormalization", 23, 0, 2, rmsNormalization},
-    {"InstanceNormalization", 6, 0, 3, instanceNormalization},
-    {"GroupNormalization", 18, 0, 3, groupNormalization},
+    {"LayerNormalization", 1, 0, 2, layerNormalization, {.sample = "f[2,3], f[3], f[3]"}},
+    {"RMSNormalization", 23, 0, 2, rmsNormalization, {.sample = "f[2,3], f[3]"}},
+    {"InstanceNormalization", 6, 0, 3, instanceNormalization, {.sample = "f[1,2,3,3], f[2], f[2]"}},
+    {"GroupNormalization", 18, 0, 3, groupNormalization, {.sample = "f[1,4,3], f[4], f[4]; num_groups=2"}},
 };
 
 }  // namespace

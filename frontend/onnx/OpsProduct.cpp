@@ -60,7 +60,8 @@ struct Window {
   }
 };
 
-std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t> kernel) {
+// `ceil`: a pooling window may hang over the end of its padded input.
+std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t> kernel, bool ceil = false) {
   size_t spatial = input.size();
   auto fail = [&](const Twine& message) { return n.error() << message, std::nullopt; };
   if (spatial < 1 || spatial > 3) return fail("one to three spatial dimensions are supported, not " + Twine(spatial));
@@ -88,9 +89,15 @@ std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t>
   } else if (automatic != "NOTSET") {
     return fail("auto_pad '" + automatic + "' is not supported");
   }
-  for (size_t d = 0; d < spatial; ++d)
-    if (input[d] + w.pads[d] + w.pads[d + spatial] < w.span(d))
+  for (size_t d = 0; d < spatial; ++d) {
+    const int64_t padded = input[d] + w.pads[d] + w.pads[d + spatial];
+    if (padded >= w.span(d)) continue;
+    // Its only place sees all that there is, as in a global pooling that is written so.
+    if (ceil && w.dilations[d] == 1 && padded > 0 && w.span(d) - padded < w.strides[d])
+      w.kernel[d] = padded;
+    else
       return fail("the window is larger than its padded input");
+  }
   return w;
 }
 
@@ -170,7 +177,7 @@ Tensor pool(Emitter& e, const Tensor& x, const Window& w, PoolPlanes planes) {
 // The window of a pooling operator on x; nothing after an error.
 std::optional<Window> poolingWindow(Node& n, const Tensor& x) {
   if (!x.isFloat() || x.rank() < 3) return n.error() << "takes floating-point numbers [N, C, ...]", std::nullopt;
-  return window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()));
+  return window(n, x.shape().drop_front(2), n.integers("kernel_shape").value_or(Shape()), n.integer("ceil_mode", 0));
 }
 
 // The positions of maxima in their planes, as positions in the whole tensor: row by row, or column by column.
@@ -313,14 +320,44 @@ LogicalResult maxPoolGrad(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"ConvGrad", 1, 0, 3, convGrad, false, "com.microsoft"},
-    {"MaxPoolGrad", 1, 0, 2, maxPoolGrad},
-    {"MatMul", 1, 0, 2, matmul},
-    {"Gemm", 7, 0, 2, gemm},
-    {"Conv", 1, 0, 2, conv},
-    {"MaxPool", 1, 0, 1, maxPool},
-    {"AveragePool", 7, 0, 1, averagePool},
-    {"LpPool", 2, 0, 1, lpPool},
+    {"ConvGrad",
+     1,
+     0,
+     3,
+     convGrad,
+     {.domain = "com.microsoft",
+      .sample = "f[1,4,3,3], f[1,2,5,5], f[4,2,3,3]",
+      .limits = "one or two spatial dimensions"}},
+    {"MaxPoolGrad",
+     1,
+     0,
+     2,
+     maxPoolGrad,
+     {.sample = "f[1,2,2,2], f[1,2,4,4]; kernel_shape=[2,2] strides=[2,2]",
+      .limits = "one or two spatial dimensions",
+      .noGradient = {"", "it is of a backward pass"}}},
+    {"MatMul", 1, 0, 2, matmul, {.sample = "f[2,3], f[3,4]"}},
+    {"Gemm", 7, 0, 2, gemm, {.sample = "f[2,3], f[3,4], f[4]"}},
+    {"Conv", 1, 0, 2, conv, {.sample = "f[1,2,5,5], f[4,2,3,3], f[4]", .limits = "one to three spatial dimensions"}},
+    {"MaxPool",
+     1,
+     0,
+     1,
+     maxPool,
+     {.sample = "f[1,2,4,4]; kernel_shape=[2,2]",
+      .limits = "one to three spatial dimensions, with indices one or two"}},
+    {"AveragePool",
+     7,
+     0,
+     1,
+     averagePool,
+     {.sample = "f[1,2,4,4]; kernel_shape=[2,2]", .limits = "one to three spatial dimensions"}},
+    {"LpPool",
+     2,
+     0,
+     1,
+     lpPool,
+     {.sample = "f[1,2,4,4]; kernel_shape=[2,2]", .limits = "one to three spatial dimensions"}},
 };
 
 }  // namespace

@@ -280,9 +280,9 @@ LogicalResult recurrence(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"RNN", 7, 0, 3, recurrence<Cell::rnn>},
-    {"GRU", 7, 0, 3, recurrence<Cell::gru>},
-    {"LSTM", 7, 0, 3, recurrence<Cell::lstm>},
+    {"RNN", 7, 0, 3, recurrence<Cell::rnn>, {.sample = "f[3,2,4], f[1,5,4], f[1,5,5]; hidden_size=5 outputs=2"}},
+    {"GRU", 7, 0, 3, recurrence<Cell::gru>, {.sample = "f[3,2,4], f[1,15,4], f[1,15,5]; hidden_size=5 outputs=2"}},
+    {"LSTM", 7, 0, 3, recurrence<Cell::lstm>, {.sample = "f[3,2,4], f[1,20,4], f[1,20,5]; hidden_size=5 outputs=3"}},
 };
 
 }  // namespace

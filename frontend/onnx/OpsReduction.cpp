@@ -186,9 +186,9 @@ LogicalResult localResponseNormalization(Node& n) {
 constexpr Operator kOperators[] = {
     {"Hardmax", 1, 0, 1, hardmax},
     {"LpNormalization", 1, 0, 1, lpNormalization},
-    {"GlobalLpPool", 2, 0, 1, globalLpPool},
-    {"MeanVarianceNormalization", 9, 0, 1, meanVarianceNormalization},
-    {"LRN", 1, 0, 1, localResponseNormalization},
+    {"GlobalLpPool", 2, 0, 1, globalLpPool, {.sample = "f[1,2,3,3]"}},
+    {"MeanVarianceNormalization", 9, 0, 1, meanVarianceNormalization, {.sample = "f[2,3,2,2]"}},
+    {"LRN", 1, 0, 1, localResponseNormalization, {.sample = "f[1,4,3,3]; size=3"}},
     {"ReduceSum", 1, 0, 1, reduction<Kind::sum>},
     {"ReduceMean", 1, 0, 1, reduction<Kind::mean>},
     {"ReduceMax", 1, 0, 1, reduction<Kind::max>},
@@ -201,8 +201,8 @@ constexpr Operator kOperators[] = {
     {"ReduceLogSumExp", 1, 0, 1, reduction<Kind::sum, Around::LogSumExp>},
     {"Softmax", 1, 0, 1, softmax<false>},
     {"LogSoftmax", 1, 0, 1, softmax<true>},
-    {"GlobalAveragePool", 1, 0, 1, globalAveragePool},
-    {"GlobalMaxPool", 1, 0, 1, globalMaxPool},
+    {"GlobalAveragePool", 1, 0, 1, globalAveragePool, {.sample = "f[1,2,3,3]"}},
+    {"GlobalMaxPool", 1, 0, 1, globalMaxPool, {.sample = "f[1,2,3,3]"}},
 };
 
 }  // namespace

@@ -175,11 +175,16 @@ LogicalResult unique(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"ReverseSequence", 10, 0, 2, reverseSequence},
-    {"TensorScatter", 24, 0, 2, tensorScatter},
-    {"NonZero", 9, 0, 1, nonZero},
-    {"Compress", 9, 0, 2, compress},
-    {"Unique", 11, 0, 1, unique},
+    {"ReverseSequence", 10, 0, 2, reverseSequence, {.sample = "f[4,2], i[2]"}},
+    {"TensorScatter", 24, 0, 2, tensorScatter, {.sample = "f[2,5,3], f[2,2,3]"}},
+    {"NonZero", 9, 0, 1, nonZero, {.sample = "{1,0,2}", .limits = "operand known when the graph is compiled"}},
+    {"Compress",
+     9,
+     0,
+     2,
+     compress,
+     {.sample = "f[3,2], b{1,0,1}; axis=0", .limits = "condition known when the graph is compiled"}},
+    {"Unique", 11, 0, 1, unique, {.sample = "{2,1,2}", .limits = "operand known when the graph is compiled"}},
 };
 
 }  // namespace

@@ -198,8 +198,8 @@ LogicalResult resize(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Resize", 10, 0, 1, resize},
-    {"Upsample", 7, 9, 1, resize},
+    {"Resize", 10, 0, 1, resize, {.sample = "f[1,1,3,3], -, f{1,1,2,2}"}},
+    {"Upsample", 7, 9, 1, resize, {.sample = "f[1,1,3,3], f{1,1,2,2}"}},
 };
 
 }  // namespace

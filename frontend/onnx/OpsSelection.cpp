@@ -154,12 +154,12 @@ LogicalResult scatterNd(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"TopK", 1, 0, 1, topK},
+    {"TopK", 1, 0, 1, topK, {.sample = "f[2,3], {2}; outputs=2", .limits = "k known when the graph is compiled"}},
     {"ArgMax", 1, 0, 1, argument<true>},
     {"ArgMin", 1, 0, 1, argument<false>},
-    {"Scatter", 9, 10, 3, scatterElements},
-    {"ScatterElements", 11, 0, 3, scatterElements},
-    {"ScatterND", 11, 0, 3, scatterNd},
+    {"Scatter", 9, 10, 3, scatterElements, {.sample = "f[4,3], i[2,3], f[2,3]"}},
+    {"ScatterElements", 11, 0, 3, scatterElements, {.sample = "f[4,3], i[2,3], f[2,3]"}},
+    {"ScatterND", 11, 0, 3, scatterNd, {.sample = "f[4,3], i[2,1], f[2,3]"}},
 };
 
 }  // namespace

@@ -290,18 +290,18 @@ LogicalResult trilu(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Reshape", 5, 0, 2, reshape},
+    {"Reshape", 5, 0, 2, reshape, {.sample = "f[2,3], {3,2}"}},
     {"Flatten", 1, 0, 1, flatten},
-    {"Squeeze", 1, 0, 1, squeeze},
-    {"Unsqueeze", 1, 0, 1, unsqueeze},
+    {"Squeeze", 1, 0, 1, squeeze, {.sample = "f[2,1,3], {1}"}},
+    {"Unsqueeze", 1, 0, 1, unsqueeze, {.sample = "f[2,3], {1}"}},
     {"Transpose", 1, 0, 1, transpose},
-    {"Concat", 1, 0, 1, concat},
-    {"Split", 2, 0, 1, split},
-    {"Slice", 1, 0, 1, slice},
-    {"Expand", 8, 0, 2, expand},
-    {"Tile", 6, 0, 2, tile},
-    {"Pad", 2, 0, 1, pad},
-    {"Trilu", 14, 0, 1, trilu},
+    {"Concat", 1, 0, 1, concat, {.sample = "f[2,3], f[2,3]; axis=0"}},
+    {"Split", 2, 0, 1, split, {.sample = "f[4,3]; num_outputs=2 outputs=2"}},
+    {"Slice", 1, 0, 1, slice, {.sample = "f[4,3], {1}, {3}"}},
+    {"Expand", 8, 0, 2, expand, {.sample = "f[1,3], {2,3}"}},
+    {"Tile", 6, 0, 2, tile, {.sample = "f[2,3], {2,1}"}},
+    {"Pad", 2, 0, 1, pad, {.sample = "f[2,3], {1,0,0,2}"}},
+    {"Trilu", 14, 0, 1, trilu, {.sample = "f[3,3]"}},
 };
 
 }  // namespace

@@ -207,14 +207,14 @@ LogicalResult causalConvolution(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"HannWindow", 17, 0, 1, hannWindow},
-    {"HammingWindow", 17, 0, 1, hammingWindow},
-    {"BlackmanWindow", 17, 0, 1, blackmanWindow},
-    {"MelWeightMatrix", 17, 0, 5, melWeightMatrix},
-    {"DFT", 17, 0, 1, dft},
-    {"STFT", 17, 0, 2, stft},
-    {"CumProd", 26, 0, 2, cumulativeProduct},
-    {"CausalConvWithState", 27, 0, 2, causalConvolution},
+    {"HannWindow", 17, 0, 1, hannWindow, {.sample = "5"}},
+    {"HammingWindow", 17, 0, 1, hammingWindow, {.sample = "5"}},
+    {"BlackmanWindow", 17, 0, 1, blackmanWindow, {.sample = "5"}},
+    {"MelWeightMatrix", 17, 0, 5, melWeightMatrix, {.sample = "8, 16, 8000, 0.0, 4000.0"}},
+    {"DFT", 17, 0, 1, dft, {.sample = "f[1,5,1]"}},
+    {"STFT", 17, 0, 2, stft, {.sample = "f[1,16,1], 4, -, 8"}},
+    {"CumProd", 26, 0, 2, cumulativeProduct, {.sample = "f[2,3], 1"}},
+    {"CausalConvWithState", 27, 0, 2, causalConvolution, {.sample = "f[1,2,5], f[2,1,3]"}},
 };
 
 }  // namespace

@@ -206,8 +206,22 @@ LogicalResult dropout(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"BatchNormalization", 7, 0, 5, batchNormalization},
-    {"Dropout", 7, 0, 1, dropout},
+    {"BatchNormalization",
+     7,
+     0,
+     5,
+     batchNormalization,
+     {.sample = "f[2,3,4], f[3], f[3], f[3], f[3]; training_mode=1",
+      .noGradient = {"test_batchnorm_.*training_mode",
+                     "the running statistics that it gives out have none, as in PyTorch"}}},
+    {"Dropout",
+     7,
+     0,
+     1,
+     dropout,
+     {.sample = "f[2,3], 0.5, true",
+      .limits = "ratio and training_mode known when the graph is compiled",
+      .leftOut = {"test_training_dropout(?!_zero_ratio).*", "random numbers, which are not numpy's"}}},
 };
 
 }  // namespace

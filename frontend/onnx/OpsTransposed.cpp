@@ -149,8 +149,15 @@ LogicalResult maxUnpool(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"ConvTranspose", 1, 0, 2, convTranspose},
-    {"MaxUnpool", 9, 0, 2, maxUnpool},
+    {"ConvTranspose",
+     1,
+     0,
+     2,
+     convTranspose,
+     {.sample = "f[1,2,3,3], f[2,3,3,3]",
+      .limits = "one or two spatial dimensions",
+      .leftOut = {"test_convtranspose_3d", "three spatial dimensions"}}},
+    {"MaxUnpool", 9, 0, 2, maxUnpool, {.sample = "f[1,1,2,2], i[1,1,2,2]; kernel_shape=[2,2] strides=[2,2]"}},
 };
 
 }  // namespace

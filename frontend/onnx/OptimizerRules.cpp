@@ -93,9 +93,9 @@ LogicalResult optimizer(Node& n) {
 }
 
 constexpr Operator kOperators[] = {
-    {"Adagrad", 1, 0, 5, optimizer, false, kTrainingDomain},
-    {"Adam", 1, 0, 6, optimizer, false, kTrainingDomain},
-    {"Momentum", 1, 0, 5, optimizer, false, kTrainingDomain},
+    {"Adagrad", 1, 0, 5, optimizer, {.domain = kTrainingDomain, .lowering = "train.optimizer, an elementwise rule"}},
+    {"Adam", 1, 0, 6, optimizer, {.domain = kTrainingDomain, .lowering = "train.optimizer, an elementwise rule"}},
+    {"Momentum", 1, 0, 5, optimizer, {.domain = kTrainingDomain, .lowering = "train.optimizer, an elementwise rule"}},
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ void Surveyor::unsupported(const onnx::NodeProto& node, int64_t opset) {
   std::string name = operatorName(node);
   for (Survey::Operator& known : survey.unsupported)
     if (known.name == name && known.opset == opset) return void(++known.count);
-  survey.unsupported.push_back({name, opset, 1, nodeName(node), ""});
+  survey.unsupported.push_back({name, opset, 1, nodeName(node), whyUnsupported(node.domain(), node.op_type()).str()});
 }
 
 void Surveyor::blame(const onnx::NodeProto& node, StringRef error) {

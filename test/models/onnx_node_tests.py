@@ -16,6 +16,7 @@ bytes, little-endian), the text, and the data that it refers to: {name: {"ops", 
 [begin, end], "inputs": {name: ["f4" or "i8", shape, begin, end]}, "results": {parameter: [begin, end] of f32}}}.
 """
 
+import collections
 import json
 import lzma
 import pathlib
@@ -248,8 +249,17 @@ def main():
     target = pathlib.Path(__file__).with_name("onnx-node-tests.xz")
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
     target.write_bytes(lzma.compress(struct.pack("<Q", len(text)) + text + bytes(data), filters=filters))
+    write_counts(header)
     left = sum("reason" in entry for entry in header.values())
     print(f"{len(header)} cases, {left} left out; {len(text) + len(data)} bytes, packed {target.stat().st_size}")
+
+
+def write_counts(header):
+    """In how many cases an operator stands, for the registry of operators; not in those that are other operators' functions."""
+    counts = collections.Counter(op for name, entry in header.items() if "graph" in entry and "_expanded" not in name for op in entry["ops"])
+    rows = "".join(f'{{"{name}", {count}}},\n' for name, count in sorted(counts.items()))
+    target = pathlib.Path(__file__).parents[2] / "frontend" / "onnx" / "NodeTests.inc"
+    target.write_text("// Written by test/models/onnx_node_tests.py.\n" + rows)
 
 
 if __name__ == "__main__":

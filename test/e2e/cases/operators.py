@@ -1,9 +1,11 @@
 """The ONNX project's node tests through compiled plans: the outputs of each case are gradients of a training step.
 
 test/models/onnx_node_tests.py makes the steps and says how. Steps of one opset are put together into models of many cases,
-which are compiled and run as any other. Every case passes, or is named below with the reason.
+which are compiled and run as any other. Every case passes, or is left out by the row of an operator in the registry
+(`sheaf operators`), with the reason. An operator that is added there is tried here.
 """
 import array
+import collections
 import json
 import lzma
 import math
@@ -15,52 +17,37 @@ from harness import MODELS, Case, expect, expect_short_error
 from onnxwriter import FLOAT, INT64, linear, model, node, summed, value, weight
 
 CASES_PER_MODEL = 48
-# What must be covered: of the cases of these operators on f32, integers and booleans at least so many in a hundred pass.
+# What must be covered: of the cases of the supported operators on f32, integers and booleans at least so many in a hundred pass.
 GOAL = 95
-WAVES = """
-Constant ConstantOfShape Shape Size Range Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor Trilu CumSum
-Reshape Flatten Squeeze Unsqueeze Identity Transpose Concat Split Slice Expand Add Sub Mul Div Neg Sum Mean Min Max Where Cast CastLike
-Pow Sqrt Reciprocal Exp Log Tanh Sigmoid Erf Relu Gelu MatMul Gemm ReduceSum ReduceMean ReduceMax Softmax LogSoftmax LayerNormalization
-SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss Gather Dropout Conv MaxPool GlobalAveragePool
-BatchNormalization AveragePool Attention RMSNormalization RotaryEmbedding Sin Cos Abs Clip Pad Tile Einsum HardSwish HardSigmoid Swish
-GatherElements GatherND ScatterND ScatterElements Floor Ceil Mod Sign Round ArgMax ArgMin IsNaN IsInf
-TopK OneHot NonZero GroupNormalization InstanceNormalization Resize Upsample ConvTranspose LeakyRelu Softplus Elu PRelu ReduceL1 ReduceL2
-ReduceMin ReduceProd ReduceLogSum ReduceLogSumExp ReduceSumSquare GlobalMaxPool If Loop Scan LSTM GRU RNN
-DepthToSpace SpaceToDepth LpNormalization LRN MeanVarianceNormalization LpPool GlobalLpPool Hardmax ReverseSequence
-Selu Celu Mish Softsign ThresholdedRelu Shrink EyeLike
-""".split()
 TYPES = {"float", "bool", "int8", "int16", "int32", "int64", "uint8"}
 UNKNOWN_TYPES = {"uint16", "uint32", "uint64"}  # no training graph has them
-
-# Operators that are not imported, and why.
-NOT_SUPPORTED = {
-    "Bernoulli|Multinomial|RandomNormal|RandomNormalLike|RandomUniform|RandomUniformLike": "random numbers, which are not numpy's",
-    "BitCast": "bits as another type",
-    "ConvInteger|DequantizeLinear|DynamicQuantizeLinear|MatMulInteger|QLinearConv|QLinearMatMul|QuantizeLinear":
-        "quantized arithmetic: it is for models that have been trained",
-    "DeformConv|MaxRoiPool|RoiAlign": "windows whose places are data",
-    "Det": "a determinant",
-    "ImageDecoder|RegexFullMatch|StringConcat|StringNormalizer|StringSplit|TfIdfVectorizer": "strings and files",
-    "LinearAttention": "a linear attention",
-    "NonMaxSuppression": "results whose number depends on data",
-}
-# Cases of imported operators.
-LEFT_OUT = {
-    "test_convtranspose_3d": "three spatial dimensions",
-    "test_einsum_batch_matmul|test_einsum_inner_prod": "products of f64",
-    "test_training_dropout(?!_zero_ratio).*": "random numbers, which are not numpy's",
-}
 # The expected values are rounded by more than the runner's tolerance: 2e-7 where the result is zero.
 ROUNDED = {"test_dft_inverse.*": 1e-6}
 
 
 def cases(session):
-    for opset, number, names in batches():
+    for opset, number, names in batches(session):
         yield Case(f"operators/opset-{opset}/{number}", lambda key=(opset, number): passes(session, key))
+    yield Case("operators/registry", lambda: registry(session))
     yield Case("operators/left-out", lambda: left_out(session))
     yield Case("operators/coverage", lambda: coverage(session))
     yield Case("operators/of-a-folder", lambda: of_a_folder(session))
     yield Case("operators/constant-inputs", lambda: constant_inputs(session))
+
+
+def registered(session):
+    """The rows of the registry."""
+    return session.once("operators/registry", lambda: json.loads(session.succeed("sheaf", "operators", "--format", "json").out)["operators"])
+
+
+def reasons(session):
+    """{operator of ONNX's own domain: why it is not supported, or None}, [(pattern of cases, why)]"""
+    def read():
+        rows = registered(session)
+        left = [(re.compile(row[key]["cases"]), row[key]["why"]) for row in rows for key in ("left_out", "left_out_of_plans") if row[key]]
+        return {row["operator"]: row.get("unsupported") for row in rows if row["domain"] == "ai.onnx"}, left
+
+    return session.once("operators/reasons", read)
 
 
 _STORED = []
@@ -75,26 +62,21 @@ def stored():
     return _STORED
 
 
-def not_supported(name, entry):
+def not_supported(session, name, entry):
     """Why a case is not tried, or None."""
     if "reason" in entry:
         return entry["reason"]
     if unknown := UNKNOWN_TYPES & set(entry["types"]):
         return "type " + ", ".join(sorted(unknown))
-    for pattern, why in LEFT_OUT.items():
-        if re.fullmatch(pattern, name):
-            return why
-    for pattern, why in NOT_SUPPORTED.items():
-        if any(re.fullmatch(pattern, op) for op in entry["ops"]):
-            return why
-    return None
+    operators, left = reasons(session)
+    return next((why for pattern, why in left if pattern.fullmatch(name)), None) or next(filter(None, map(operators.get, entry["ops"])), None)
 
 
-def batches():
+def batches(session):
     """(opset, number, names) of each model."""
     by_opset = {}
     for name, entry in stored()[0].items():
-        if not not_supported(name, entry):
+        if not not_supported(session, name, entry):
             by_opset.setdefault(entry["opset"], []).append(name)
     for opset, names in sorted(by_opset.items()):
         for k in range(0, len(names), CASES_PER_MODEL):
@@ -161,7 +143,7 @@ def outcomes(session, key):
             half = len(names) // 2
             return several(names[:half]) | several(names[half:])
 
-        return several(next(names for opset, number, names in batches() if (opset, number) == key))
+        return several(next(names for opset, number, names in batches(session) if (opset, number) == key))
 
     return session.once(("operators", key), compute)
 
@@ -177,7 +159,7 @@ def left_out(session):
     entries = stored()[0]
     passing = []
     for name, entry in entries.items():
-        if "graph" not in entry or not not_supported(name, entry):
+        if "graph" not in entry or not not_supported(session, name, entry):
             continue
         complaint, wrong = attempt(session, [name])
         if complaint is None and not wrong:
@@ -185,16 +167,46 @@ def left_out(session):
     expect(not passing, f"take off the list: {passing}")
 
 
+def registry(session):
+    """Every operator of the cases is registered; what is derived of the rows is there, and agrees with what is known of some."""
+    entries, rows = stored()[0], registered(session)
+    known = {row["operator"]: row for row in rows if row["domain"] == "ai.onnx"}
+    own = [entry for entry in entries.values() if not entry.get("reason", "").startswith("domain ")]
+    expect(not (missing := {op for entry in own for op in entry["ops"]} - set(known)), f"not registered: {sorted(missing)}")
+    counts = collections.Counter(op for name, entry in entries.items() if "graph" in entry and "_expanded" not in name for op in entry["ops"])
+    expect(not (stale := [op for op, row in known.items() if row["node_tests"] != counts[op]]),
+           f"run test/models/onnx_node_tests.py: NodeTests.inc has other counts of {stale}")
+    for row in rows:
+        name = row["operator"]
+        expect("error" not in row, f"{name}: {row.get('error')}")
+        expect("unsupported" in row or "sample" in row or "note" in row, f"{name} has neither a sample nor words about its lowering")
+        # Whatever is computed has something that computes it, on either kind of device.
+        if computed := set(row.get("lowering", [])) - {"reshape"}:
+            expect(row["cpu"] and row["cuda"], f"{name} becomes {computed}, which nothing executes")
+    for name, lowering, gradients, calls in (
+            ("Conv", ["conv", "reshape", "broadcast", "add"], [0, 1, 2], {"conv", "conv_grad_input", "conv_grad_filter", "kernel"}),
+            ("Relu", ["relu"], [0], {"kernel"}), ("Floor", ["floor"], [], {"kernel"}), ("Identity", [], [0], set()),
+            ("Gather", ["gather"], [0], {"gather", "scatter_add"})):
+        row = known[name]
+        expect(row["lowering"] == lowering and row["gradients"] == gradients, f"{name}: {row}")
+        expect(calls <= set(row["cpu"]) and calls <= set(row["cuda"]) and (calls or not row["cpu"]), f"{name}: {row}")
+    page = session.succeed("sheaf", "operators").out
+    for row in rows:
+        expect(f"| {row['operator']} | " in page, f"the page has no {row['operator']}")
+    return f"{sum('unsupported' not in row for row in rows)} operators, {sum('unsupported' in row for row in rows)} not supported"
+
+
 def coverage(session):
-    """Of the operators in WAVES."""
+    """Of all supported operators of ONNX's own domain."""
     entries, done = stored()[0], {}
-    for opset, number, _ in batches():
+    operators = {name for name, why in reasons(session)[0].items() if why is None}
+    for opset, number, _ in batches(session):
         done |= outcomes(session, (opset, number))
-    counted = [name for name, entry in entries.items() if len(entry["ops"]) == 1 and entry["ops"][0] in WAVES and set(entry["types"]) <= TYPES
+    counted = [name for name, entry in entries.items() if len(entry["ops"]) == 1 and entry["ops"][0] in operators and set(entry["types"]) <= TYPES
                and entry.get("reason") not in ("size", "its results have no elements")]
     passed = [name for name in counted if done.get(name) == ""]
     share = 100 * len(passed) / len(counted)
-    summary = (f"{len(passed)} of {len(counted)} cases of {len(WAVES)} operators pass ({share:.1f} %); of all {len(entries)} cases "
+    summary = (f"{len(passed)} of {len(counted)} cases of {len(operators)} operators pass ({share:.1f} %); of all {len(entries)} cases "
                f"{sum(text == '' for text in done.values())}")
     expect(share >= GOAL, summary)
     for name in counted:

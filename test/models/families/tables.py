@@ -116,7 +116,7 @@ class GraphAttention(nn.Module):
         return cross_entropy(self.head(nn.functional.elu(out.flatten(2)).amax(1)), labels)
 
 
-@family(graphs)
+@family(graphs, exporters=("raw",))  # the optimizer folds rows of a parameter, TorchScript the batch
 def graph_attention():
     return GraphAttention()
 

@@ -50,7 +50,7 @@ def albert():
     return Own(T.AlbertForSequenceClassification(without_dropout(config)), "input_ids", "attention_mask", "labels")
 
 
-@family(masked_text)
+@family(masked_text, exporters=("raw", "torchscript"))
 def deberta():
     config = T.DebertaV2Config(**SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8)
     return Own(T.DebertaV2ForMaskedLM(without_dropout(config)), "input_ids", "attention_mask", "labels")
@@ -73,7 +73,7 @@ def phi():
     return causal(T.PhiForCausalLM, T.PhiConfig(**SIZES))
 
 
-@family(text)
+@family(text, exporters=("raw", "optimized"))
 def gpt_neox():
     return causal(T.GPTNeoXForCausalLM, T.GPTNeoXConfig(**SIZES))
 
@@ -126,7 +126,7 @@ def mamba():
     return causal(T.MambaForCausalLM, config)
 
 
-@family(translation, optimizer="sgd")
+@family(translation, optimizer="sgd", exporters=("raw", "torchscript"))
 def t5():
     config = T.T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
                         relative_attention_max_distance=16, decoder_start_token_id=0,
@@ -197,12 +197,12 @@ def next_tokens(rng):
     return {"input_ids": ids[:, :-1].copy(), "labels": ids[:, 1:].copy()}
 
 
-@family(next_tokens)
+@family(next_tokens, exporters=("raw", "torchscript"))
 def lstm():
     return Recurrent(nn.LSTM, num_layers=2)
 
 
-@family(next_tokens)
+@family(next_tokens, exporters=("raw", "torchscript"))
 def gru():
     return Recurrent(nn.GRU, bidirectional=True)
 

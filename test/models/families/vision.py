@@ -7,7 +7,8 @@ from torch.nn.functional import cross_entropy, mse_loss, relu, silu
 
 from family import ROWS, Own, Run, classed, family, images, noise, tokens, without_dropout
 
-BATCH_NORM = dict(tolerance=1e-3, options=("--batch-norm", "sync"))
+# The dynamo exporter's optimizer folds BatchNorm into what is before it.
+BATCH_NORM = dict(tolerance=1e-3, options=("--batch-norm", "sync"), exporters=("raw", "torchscript"))
 
 
 def classifier(kind, config):
