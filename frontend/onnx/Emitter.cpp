@@ -8,6 +8,9 @@ namespace sheaf::frontend {
 
 using Shape = SmallVector<int64_t>;
 
+// Bytes of what is evaluated without a look at the memory that attributes take.
+constexpr int64_t kSmall = 1 << 16;
+
 int64_t Tensor::count() const {
   return elementCount(shape()).value_or(kMaxElements);
 }
@@ -54,7 +57,13 @@ Tensor Emitter::evaluate(Operation* op, ArrayRef<Tensor> operands) {
   SmallVector<Constant> local, global;
   for (const Tensor& x : operands) local.push_back(*x.constant()), global.push_back(x.globalConstant());
   train::ConstantEvaluation evaluation(op, local);
-  if (evaluation.elements() > kMaxFolded || Constant::liveBytes() + evaluation.bytes() > kMaxBytes) return {};
+  // A constant that an op takes is copied into an attribute, which lives as long as the context.
+  int64_t attributes = 0;
+  if (evaluation.bytes() > kSmall)
+    for (auto& [attribute, value] : constants)
+      attributes += int64_t(mlir::cast<DenseElementsAttr>(attribute).getRawData().size());
+  if (evaluation.elements() > kMaxFolded || 2 * Constant::liveBytes() + attributes + evaluation.bytes() > kMaxBytes)
+    return {};
   // Rows compared with columns: a mask, which is better left to the analysis of masks where it is large.
   auto grows = [&](const Constant& x) { return ArrayRef<int64_t>(x.stored) != evaluation.stored(); };
   if (isa<train::CompareOp>(op) && evaluation.elements() > kMaxMask && llvm::all_of(local, grows)) return {};
@@ -320,7 +329,7 @@ Tensor Emitter::topK(const Tensor& x, int64_t axis, int64_t k, bool largest) {
 
 Tensor Emitter::gather(const Tensor& data, Tensor indices, int64_t axis) {
   indices = wideIndices(indices);
-  if (!data || !indices) return {};
+  if (!data || !indices || !checkAxis(axis, data.rank())) return {};
   Shape shape(data.shape().take_front(axis));
   llvm::append_range(shape, indices.shape());
   llvm::append_range(shape, data.shape().drop_front(axis + 1));
@@ -352,6 +361,8 @@ Tensor Emitter::cumsum(const Tensor& x, int64_t axis, bool exclusive, bool rever
 Tensor Emitter::reduce(train::ReduceKind kind, const Tensor& x, ArrayRef<int64_t> axes) {
   if (!x) return {};
   if (x.isBool()) return error() << "booleans are not supported here", Tensor();
+  for (int64_t axis : axes)
+    if (!checkAxis(axis, x.rank())) return {};
   bool changes = llvm::any_of(axes, [&](int64_t axis) { return x.dim(axis) != 1; });
   if (!changes && (x.constant() || axes.empty() || !oneRow)) return x;
   return apply({x}, [&](ValueRange v) { return train::ReduceOp::create(builder, loc, kind, v[0], axes); });

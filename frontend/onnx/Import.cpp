@@ -451,6 +451,7 @@ LogicalResult Importer::applyGradients() {
     GraphValue* found = lookup(value, root, nullptr);
     if (!found) return failure();
     auto type = cast<RankedTensorType>(parameter.getType());
+    if (!found->tensor) return emit.error() << "is not a tensor";
     Tensor gradient = emit.cast(found->tensor, type.getElementType());
     if (!gradient) return failure();
     if (gradient.shape() != type.getShape()) return emit.error() << "has another shape than the parameter";
@@ -564,6 +565,11 @@ OwningOpRef<ModuleOp> Importer::run() {
 
 OwningOpRef<ModuleOp> importOnnx(MLIRContext& context, StringRef path, const ImportOptions& options) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
+  // The first error ends the import; what else the same node reports follows from it.
+  bool refused = false;
+  ScopedDiagnosticHandler first(&context, [&](Diagnostic& diagnostic) {
+    return success(diagnostic.getSeverity() == DiagnosticSeverity::Error && std::exchange(refused, true));
+  });
   auto model = Model::load(context, path);
   if (!model) return {};
   return Importer(context, *model, options).run();

@@ -15,6 +15,10 @@ namespace {
 // attack.
 constexpr int64_t kMaxNodes = 1 << 19;
 constexpr size_t kMaxCalls = 64;
+// What takes as long as importing a node, and counts as one: copying so many tensors of a sequence, computing so many
+// elements of known values.
+constexpr size_t kCopiedPerNode = 16;
+constexpr int64_t kElementsPerNode = 1 << 13;
 // Constants of the model up to this many elements are read; larger ones become frozen parameters.
 constexpr int64_t kMaxConstant = 1 << 20;
 
@@ -46,7 +50,8 @@ LogicalResult Importer::importNodes(const google::protobuf::RepeatedPtrField<onn
 
 LogicalResult Importer::unroll(int64_t nodes) {
   if ((inlined += nodes) <= kMaxNodes) return success();
-  return emit.error() << "the model's functions, loops and recurrences expand to more than " << kMaxNodes << " nodes";
+  return emit.error() << "the model's functions, loops, recurrences and known values expand to more than " << kMaxNodes
+                      << " nodes";
 }
 
 int64_t Importer::opsetOf(const onnx::NodeProto& node, const Scope& scope) const {
@@ -106,6 +111,7 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
     }
     GraphValue* value = lookup(name, scope, &node, int(i));
     if (!value) return failure();
+    if (value->sequence && failed(unroll(int64_t(value->sequence->size() / kCopiedPerNode)))) return failure();
     view.operands.push_back(*value);
   }
 
@@ -116,7 +122,12 @@ LogicalResult Importer::importOne(const onnx::NodeProto& node, Scope& scope, int
   for (const GraphValue& operand : view.operands)
     if (operand.sequence && !op->facts.sequences) return emit.error() << "takes tensors, not a sequence";
   warnOfDetach(view);
-  return op->handler(view);
+  if (failed(op->handler(view))) return failure();
+  int64_t known = 0;
+  for (const std::string& output : node.output())
+    if (auto it = scope.values.find(output); it != scope.values.end())
+      if (const Constant* constant = it->second.tensor.constant()) known += elementCount(constant->stored).value_or(0);
+  return unroll(known / kElementsPerNode);
 }
 
 // torch.Tensor.detach is an Identity, or nothing at all: only names in expressions tell of it.

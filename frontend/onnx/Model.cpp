@@ -126,8 +126,10 @@ static int64_t elementBytes(Type type) {
 
 FailureOr<std::optional<Model::Source>> Model::source(const onnx::TensorProto& tensor) const {
   auto error = [&] { return emitError(location()) << "initializer '" << tensor.name() << "': "; };
-  int64_t bytes = elementBytes(elementType(context, tensor.data_type())) *
-                  *elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+  const Type type = elementType(context, tensor.data_type());
+  const auto count = elementCount(ArrayRef<int64_t>(tensor.dims().data(), tensor.dims().size()));
+  if (!type || !count) return error() << "has an unsupported type (" << dataTypeName(tensor.data_type()) << ") or size";
+  const int64_t bytes = *count * elementBytes(type);
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     Source source;
     source.length = bytes;

@@ -8,6 +8,9 @@ namespace {
 
 using Values = std::vector<GraphValue>;
 
+// Tensors of a sequence whose copying takes as long as importing a node.
+constexpr size_t kCopiedPerNode = 16;
+
 // The outputs of a subgraph of the node for these inputs.
 FailureOr<Values> importSubgraph(Node& n, const onnx::GraphProto& graph, const Values& inputs) {
   if (int64_t(inputs.size()) != graph.input_size())
@@ -54,11 +57,19 @@ LogicalResult branch(Node& n) {
   return success();
 }
 
+// Counts an iteration, in which sequences are copied, so that long loops over long sequences end.
+LogicalResult countIteration(Node& n, const Values& values) {
+  size_t copied = 0;
+  for (const GraphValue& value : values) copied += value.sequence ? value.sequence->size() : 0;
+  return n.importer.unroll(1 + int64_t(copied / kCopiedPerNode));
+}
+
 // What an iteration yields for each scan output, first to last.
 class Scanned {
  public:
   explicit Scanned(const onnx::ValueInfoProto& output) : output(output) {}
   LogicalResult add(Node& n, const GraphValue& value) {
+    if (value.unknown) return failure();  // a survey has said why
     if (!value.tensor) return n.error() << "the scan output '" << output.name() << "' is not a tensor";
     if (!pieces.empty() && pieces[0].type() != value.tensor.type())
       return n.error() << "the scan output '" << output.name() << "' changes its shape or type between iterations";
@@ -122,7 +133,7 @@ LogicalResult loop(Node& n) {
   std::vector<Scanned> scanned;
   for (int i = int(1 + count); i < body->output_size(); ++i) scanned.emplace_back(body->output(i));
   for (int64_t i = 0; running && (!trips || i < *trips); ++i) {
-    if (failed(n.importer.unroll(1))) return failure();
+    if (failed(countIteration(n, carried))) return failure();
     Values inputs{{e.reshape(e.integers({i}), {}), std::nullopt}, {e.splat(e.ops().getI1Type(), {}, 1), std::nullopt}};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
     FailureOr<Values> outputs = importSubgraph(n, *body, inputs);
@@ -161,7 +172,7 @@ FailureOr<Values> scanOnce(Node& n, ScanForm form, Values values) {
   std::vector<Scanned> scanned;
   for (size_t k = 0; k < form.outputs; ++k) scanned.emplace_back(form.body->output(int(form.states + k)));
   for (int64_t t = 0; t < *length; ++t) {
-    if (failed(n.importer.unroll(1))) return failure();
+    if (failed(countIteration(n, states))) return failure();
     Values inputs = states;
     for (size_t i = 0; i < form.inputs; ++i) {
       const Tensor& x = values[form.states + i].tensor;
@@ -252,7 +263,7 @@ LogicalResult sequenceMap(Node& n) {
   const size_t length = n.sequence(0)->size();
   std::vector<std::vector<Tensor>> results(body->output_size());
   for (size_t i = 0; i < length; ++i) {
-    if (failed(n.importer.unroll(1))) return failure();
+    if (failed(countIteration(n, n.operands))) return failure();
     Values inputs;
     for (const GraphValue& operand : n.operands) {
       if (operand.sequence && operand.sequence->size() != length) return n.error() << "the sequences differ in length";

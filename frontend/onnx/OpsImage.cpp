@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -131,7 +132,7 @@ LogicalResult affineGrid(Node& n) {
     return n.error() << "takes matrices [N, 2, 3] for a size of four dimensions, or [N, 3, 4] for one of five";
   Shape shape(size->begin() + 2, size->end());
   auto count = elementCount(shape);
-  if (!count || *count * (spatial + 1) > kMaxFolded) return n.error() << "the size is out of range";
+  if (!count || *count * (spatial + 1) > kMaxTable) return n.error() << "the size is out of range";
   // Positions in [-1, 1], the last dimension first, and ones.
   std::vector<double> base((spatial + 1) * *count, 1);
   for (int64_t p = 0; p < *count; ++p) {

@@ -165,7 +165,8 @@ LogicalResult oneHot(Node& n) {
 
 LogicalResult cumsum(Node& n) {
   auto axes = n.knownIntegers(1, "the axis");
-  if (!axes || axes->size() != 1) return failure();
+  if (!axes) return failure();
+  if (axes->size() != 1) return n.error() << "takes one axis";
   int64_t axis = axes->front();
   if (!n.emit.checkAxis(axis, n.input(0).rank())) return failure();
   return n.set(0, n.emit.cumsum(n.input(0), axis, n.integer("exclusive", 0), n.integer("reverse", 0)));

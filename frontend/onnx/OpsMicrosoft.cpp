@@ -94,6 +94,7 @@ LogicalResult softmaxGrad(Node& n) {
   Tensor gradient = n.input(0), y = n.input(1);
   int64_t axis = n.integer("axis", rows ? 1 : -1);
   if (!e.checkAxis(axis, y.rank())) return failure();
+  if (gradient.shape() != y.shape()) return n.error() << "takes a gradient of the result's shape";
   Shape axes{axis};
   for (int64_t d = axis + 1; rows && d < y.rank(); ++d) axes.push_back(d);
   Tensor sum = e.reduce(Kind::sum, logarithm ? gradient : mul(e, gradient, y), axes);
@@ -145,6 +146,8 @@ LogicalResult layerNormalizationGrad(Node& n) {
   Tensor gradient = n.input(0), x = n.input(1), scale = n.input(2), mean = n.input(3), inverse = n.input(4);
   int64_t axis = n.integer("axis", -1);
   if (!e.checkAxis(axis, x.rank())) return failure();
+  if (gradient.shape() != x.shape() || scale.rank() > x.rank() - axis)
+    return n.error() << "takes a gradient of the input's shape, and a scale of the normalized dimensions";
   Shape axes;
   for (int64_t d = axis; d < x.rank(); ++d) axes.push_back(d);
   mean = e.cast(mean, x.elementType());
@@ -192,6 +195,7 @@ LogicalResult sliceGrad(Node& n) {
   auto shape = n.knownIntegers(1, "the shape"), starts = n.knownIntegers(2, "starts");
   if (!shape || !starts) return failure();
   Tensor gradient = n.input(0);
+  if (!e.checkShape(*shape)) return failure();
   std::vector<int64_t> axes, steps(starts->size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) axes.push_back(int64_t(i));
   if (n.input(4)) {
@@ -224,6 +228,8 @@ LogicalResult concatTraining(Node& n) {
   Emitter& e = n.emit;
   int64_t axis = n.integer("axis", 0);
   std::vector<Tensor> operands = n.tensors();
+  for (const Tensor& operand : operands)
+    if (!operand) return n.error() << "an input is missing";
   if (!e.checkAxis(axis, operands[0].rank())) return failure();
   std::vector<int64_t> lengths;
   for (const Tensor& operand : operands) lengths.push_back(operand.rank() > axis ? operand.dim(axis) : 0);
@@ -289,8 +295,9 @@ LogicalResult aten(Node& n) {
   Tensor update = n.input(0), indices = n.input(1);
   auto rows = n.knownIntegers(2, "the rows of the table"), padding = n.knownIntegers(3, "the padding index");
   if (!rows || !padding) return failure();
-  if (rows->size() != 1 || padding->size() != 1 || update.rank() < 1 || !update.isFloat() || indices.isFloat())
-    return n.error() << "takes gradients, integer indices, and two numbers";
+  if (rows->size() != 1 || padding->size() != 1 || update.rank() < 1 || !update.isFloat() || indices.isFloat() ||
+      update.shape().drop_back() != indices.shape())
+    return n.error() << "takes a row of gradients for each of the integer indices, and two numbers";
   if ((*padding)[0] >= 0) {
     Shape column(indices.shape());
     column.push_back(1);

@@ -26,8 +26,9 @@ Tensor asVector(Emitter& e, const Tensor& v, ArrayRef<int64_t> normalized) {
 
 LogicalResult checkNormalization(Node& n) {
   if (!n.input(0).isFloat() || !n.input(1).isFloat()) return n.error() << "takes floating-point numbers";
-  if (n.input(0).elementType() != n.input(1).elementType())
-    return n.error() << "scale and input differ in element type";
+  for (int64_t i = 1; i < n.inputs(); ++i)
+    if (n.input(i) && n.input(i).elementType() != n.input(0).elementType())
+      return n.error() << (i == 1 ? "scale" : "bias") << " and input differ in element type";
   return success();
 }
 

@@ -1,5 +1,6 @@
 // Matrix products, convolution and pooling.
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -132,16 +133,21 @@ Tensor convolve(Emitter& e, const Tensor& x, const Tensor& filter, const Window&
   return e.transpose(e.reshape(y, {batch, depth, out, y.dim(2), y.dim(3)}), {0, 2, 1, 3, 4});
 }
 
+LogicalResult checkGroups(Node& n, const Tensor& x, const Tensor& filter, int64_t groups) {
+  if (groups >= 1 && filter.dim(0) % groups == 0 && x.dim(1) % groups == 0 && filter.dim(1) == x.dim(1) / groups)
+    return success();
+  return n.error() << x.dim(1) << " channels do not fit a filter of " << filter.dim(0) << " by " << filter.dim(1)
+                   << " in " << groups << " groups";
+}
+
 LogicalResult conv(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0), filter = n.input(1), bias = n.input(2);
   if (x.rank() < 3 || filter.rank() != x.rank() || x.elementType() != filter.elementType() || !x.isFloat())
     return n.error()
            << "the input has two dimensions before the spatial ones, and the filter its rank and element type";
-  int64_t groups = n.integer("group", 1);
-  if (groups < 1 || filter.dim(0) % groups || x.dim(1) % groups || filter.dim(1) != x.dim(1) / groups)
-    return n.error() << x.dim(1) << " channels do not fit a filter of " << filter.dim(0) << " by " << filter.dim(1)
-                     << " in " << groups << " groups";
+  const int64_t groups = n.integer("group", 1);
+  if (failed(checkGroups(n, x, filter, groups))) return failure();
   auto kernel = n.integers("kernel_shape");
   if (kernel && ArrayRef<int64_t>(*kernel) != filter.shape().drop_front(2))
     return n.error() << "kernel_shape differs from the filter's";
@@ -248,13 +254,17 @@ LogicalResult averagePool(Node& n) {
   for (size_t d = 0; d < w->spatial(); ++d) {
     const int64_t size = x.dim(2 + d), low = padding ? -w->pads[d] : 0,
                   high = padding ? size + w->pads[d + w->spatial()] : size;
-    if (size > kMaxFolded) return n.error() << "a size of " << size << " is out of range";
+    if (size > kMaxTable) return n.error() << "a size of " << size << " is out of range";
     std::vector<double> seen(w->places(d, size, ceil));
-    for (size_t i = 0; i < seen.size(); ++i)
-      for (int64_t k = 0; k < w->kernel[d]; ++k) {
-        const int64_t at = int64_t(i) * w->strides[d] - w->pads[d] + k * w->dilations[d];
-        seen[i] += at >= low && at < high;
-      }
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const int64_t first = int64_t(i) * w->strides[d] - w->pads[d];
+      // Of the window's elements, how many come before a position.
+      auto before = [&](int64_t at) {
+        const int64_t step = w->dilations[d];
+        return at <= first ? 0 : std::min(w->kernel[d], (at - first + step - 1) / step);
+      };
+      seen[i] = double(before(high) - before(low));
+    }
     Shape aligned(x.rank(), 1);
     aligned[2 + d] = seen.size();
     count = e.binary<train::MulOp>(count, e.floats(x.elementType(), aligned, seen));
@@ -281,15 +291,27 @@ bool makePlanar(Node& n, Window& w, std::initializer_list<Tensor*> tensors) {
   return true;
 }
 
+// Whether a gradient is of `channels` planes of the places that the window takes in x.
+LogicalResult checkGradient(Node& n, const Tensor& gradient, const Tensor& x, int64_t channels, const Window& w,
+                            bool ceil) {
+  Shape shape{x.dim(0), channels};
+  for (size_t d = 0; d < w.spatial(); ++d) shape.push_back(w.places(d, x.dim(2 + d), ceil));
+  if (gradient.shape() == ArrayRef<int64_t>(shape) && gradient.elementType() == x.elementType()) return success();
+  return n.error() << "the gradient does not have the result's shape and type";
+}
+
 // (dY, X, W) -> dX, dW, d bias: as ONNX Runtime writes the gradient of Conv.
 LogicalResult convGrad(Node& n) {
   Emitter& e = n.emit;
   Tensor gradient = n.input(0), x = n.input(1), filter = n.input(2);
   if (x.rank() < 3 || filter.rank() != x.rank() || gradient.rank() != x.rank() || !x.isFloat())
     return n.error() << "gradient, input and filter must have one rank";
-  auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));
-  if (!w || !makePlanar(n, *w, {&gradient, &x, &filter})) return failure();
   const int64_t groups = n.integer("group", 1);
+  if (failed(checkGroups(n, x, filter, groups))) return failure();
+  auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));
+  if (!w || failed(checkGradient(n, gradient, x, filter.dim(0), *w, false)) ||
+      !makePlanar(n, *w, {&gradient, &x, &filter}))
+    return failure();
   Value dy = e.materialize(gradient);
   if (n.uses(0)) {
     Value result = train::ConvGradInputOp::create(e.ops(), e.location(), x.type(), dy, e.materialize(filter),
@@ -311,11 +333,13 @@ LogicalResult maxPoolGrad(Node& n) {
   Tensor gradient = n.input(0), x = n.input(1);
   if (!x.isFloat() || gradient.rank() != x.rank())
     return n.error() << "takes the input of its MaxPool in place of the indices";
+  const bool ceil = n.integer("ceil_mode", 0);
   auto w = poolingWindow(n, x);
-  if (!w || !makePlanar(n, *w, {&gradient, &x})) return failure();
+  if (!w || failed(checkGradient(n, gradient, x, x.dim(1), *w, ceil)) || !makePlanar(n, *w, {&gradient, &x}))
+    return failure();
   Value result =
       train::MaxPoolGradOp::create(e.ops(), e.location(), x.type(), e.materialize(x), e.materialize(gradient),
-                                   w->kernel, w->strides, w->pads, w->dilations, n.integer("ceil_mode", 0) != 0);
+                                   w->kernel, w->strides, w->pads, w->dilations, ceil);
   return n.set(0, e.reshape(result, n.input(1).shape()));
 }
 

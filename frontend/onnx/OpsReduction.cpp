@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -170,7 +171,7 @@ LogicalResult localResponseNormalization(Node& n) {
     return n.error() << "takes floating-point numbers [N, C, ...] and a size of at least 1";
   // The sum over channels as a product with a matrix of ones near the diagonal.
   const int64_t channels = x.dim(1);
-  if (channels > kMaxFolded || channels * channels > kMaxFolded || x.count() == 0)
+  if (channels > kMaxTable || channels * channels > kMaxTable || x.count() == 0)
     return n.error() << "the number of channels is out of range";
   std::vector<double> near(channels * channels);
   for (int64_t c = 0; c < channels; ++c)

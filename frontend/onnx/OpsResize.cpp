@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -51,10 +52,15 @@ struct Sampling {
     return x < 2 ? ((cubic * x - 5 * cubic) * x + 8 * cubic) * x - 4 * cubic : 0;
   }
 
+  // How many elements of the input, or beyond it, an element of the result is made of.
+  double taps(double scale) const { return 2 * radius(scale) + 1; }
+  double radius(double scale) const { return (mode == "linear" ? 1 : 2) / squeeze(scale); }
+  double squeeze(double scale) const { return antialias ? std::min(scale, 1.0) : 1; }
+
   // Adds to `row`, of `input` elements, the weights of the input's elements at coordinate `x`.
   void weigh(double x, double scale, MutableArrayRef<double> row) const {
     const int64_t input = row.size();
-    const double squeeze = antialias ? std::min(scale, 1.0) : 1, radius = (mode == "linear" ? 1 : 2) / squeeze;
+    const double squeeze = this->squeeze(scale), radius = this->radius(scale);
     double sum = 0;
     SmallVector<std::pair<int64_t, double>> weights;
     for (int64_t i = int64_t(std::ceil(x - radius)); double(i) <= x + radius; ++i) {
@@ -98,10 +104,13 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
     shape[a.axis] = a.size;
     if (!e.checkShape(shape)) return failure();
     if (a.size == input && a.scale == 1 && !cropped) continue;
-    if (a.size > kMaxFolded) return n.error() << "a size of " << a.size << " is out of range";
+    if (a.size > kMaxTable) return n.error() << "a size of " << a.size << " is out of range";
     if (input == 0 && a.size) return n.error() << "cannot resize an axis of no elements";
     std::vector<double> source(a.size);
     for (int64_t i = 0; i < a.size; ++i) source[i] = s.source(a, input, double(i));
+    // Only a region of interest lies far from the input.
+    for (double at : source)
+      if (!(std::fabs(at) <= double(kMaxElements))) return n.error() << "the region of interest is out of range";
     if (cropped) {
       std::vector<int64_t> within(a.size);
       for (int64_t i = 0; i < a.size; ++i) within[i] = source[i] >= 0 && source[i] <= double(input - 1);
@@ -117,7 +126,8 @@ LogicalResult resample(Node& n, ArrayRef<Axis> axes, const Sampling& s) {
       result = pick(e, result, a.axis, positions);
       continue;
     }
-    if (!elementCount({a.size, input}) || a.size * input > kMaxFolded)
+    if (!elementCount({a.size, input}) || a.size * input > kMaxTable ||
+        double(a.size) * s.taps(a.scale) > double(kMaxTable))
       return n.error() << "resizing " << input << " elements to " << a.size << " takes a matrix that is too large";
     std::vector<double> weights(a.size * input);
     for (int64_t i = 0; i < a.size; ++i)

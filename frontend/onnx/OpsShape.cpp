@@ -1,5 +1,6 @@
 // Operators that move elements without looking at them.
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -206,7 +207,7 @@ Tensor padWithElements(Node& n, const Tensor& x, int64_t axis, StringRef mode, i
     if (after) parts.push_back(mirrored ? e.sliceAlong(x, axis, size - 2, after, -1) : e.sliceAlong(x, axis, 0, after));
     return e.concat(parts, axis);
   }
-  if (size > kMaxFolded) return n.error() << "an axis of " << size << " elements is out of range", Tensor();
+  if (size > kMaxTable) return n.error() << "an axis of " << size << " elements is out of range", Tensor();
   std::vector<int64_t> positions;
   for (int64_t i = -before; i < size + after; ++i) {
     int64_t p = std::clamp<int64_t>(i, 0, size - 1);

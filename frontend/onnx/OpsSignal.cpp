@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Limits.h"
 
 using namespace mlir;
 
@@ -49,10 +50,11 @@ LogicalResult melWeightMatrix(Node& n) {
        rate = knownInteger(n, 2, "the sample rate", 1, INT64_MAX);
   if (!bins || !length || !rate) return failure();
   auto low = n.knownFloats(3, "the lower edge"), high = n.knownFloats(4, "the upper edge");
-  if (!low || !high || low->size() != 1 || high->size() != 1) return failure();
+  if (!low || !high) return failure();
+  if (low->size() != 1 || high->size() != 1) return n.error() << "takes one lower and one upper edge";
   Type type = elementType(n.emit.context(), int32_t(n.integer("output_datatype", onnx::TensorProto::FLOAT)));
   const int64_t rows = *length / 2 + 1;
-  if (!type || rows * *bins > kMaxFolded) return n.error() << "the matrix is out of range";
+  if (!type || rows * *bins > kMaxTable) return n.error() << "the matrix is out of range";
   auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   const double first = mel(low->front()), step = (mel(high->front()) - first) / double(*bins + 2);
   std::vector<int64_t> edges;
@@ -79,7 +81,7 @@ Tensor fourier(Node& n, const Tensor& x, int64_t axis, int64_t length, bool inve
   if (!x) return {};
   const int64_t parts = x.shape().back(), given = x.dim(axis), half = length / 2 + 1;
   const int64_t results = onesided && !inverse ? half : length, resultParts = onesided && inverse ? 1 : 2;
-  if (given > kMaxFolded || given * parts * results * resultParts > kMaxFolded)
+  if (given > kMaxTable || given * parts * results * resultParts > kMaxTable)
     return n.error() << "a transform of " << length << " elements takes a matrix that is too large", Tensor();
   std::vector<double> matrix(given * parts * results * resultParts);
   const int64_t used = std::min(given, onesided && inverse ? half : length), columns = results * resultParts;
@@ -114,7 +116,8 @@ LogicalResult dft(Node& n) {
   int64_t axis = n.opset < 20 ? n.integer("axis", 1) : -2;
   if (n.opset >= 20 && n.input(2)) {
     auto given = n.knownIntegers(2, "the axis");
-    if (!given || given->size() != 1) return failure();
+    if (!given) return failure();
+    if (given->size() != 1) return n.error() << "takes one axis";
     axis = given->front();
   }
   if (!x.isFloat() || x.rank() < 2 || (x.shape().back() != 1 && x.shape().back() != 2))
@@ -161,7 +164,8 @@ LogicalResult cumulativeProduct(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0);
   auto axes = n.knownIntegers(1, "the axis");
-  if (!axes || axes->size() != 1) return failure();
+  if (!axes) return failure();
+  if (axes->size() != 1) return n.error() << "takes one axis";
   int64_t axis = axes->front();
   if (!e.checkAxis(axis, x.rank())) return failure();
   const int64_t size = x.dim(axis);

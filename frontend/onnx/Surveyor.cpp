@@ -76,7 +76,7 @@ void Surveyor::importNode(Importer& importer, const onnx::NodeProto& node, Scope
     errors.clear();
     imported = succeeded(importer.importOne(node, scope, ordinal));
     importing = wasImporting;
-    for (const std::string& error : errors) blame(node, error);
+    if (!errors.empty()) blame(node, errors.front());  // others follow from it
     errors = std::move(outer);
   } else {
     scan(importer, node, scope.function, 0);

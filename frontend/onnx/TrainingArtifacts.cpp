@@ -202,7 +202,7 @@ class Adoption {
     for (onnx::NodeProto& node : *graph.mutable_node()) {
       if (node.op_type() != "MaxPoolGrad" || node.input_size() != 2) continue;
       const onnx::NodeProto* pool = producers.lookup(node.input(1));
-      if (pool && pool->op_type() == "MaxPool") node.set_input(1, pool->input(0));
+      if (pool && pool->op_type() == "MaxPool" && pool->input_size()) node.set_input(1, pool->input(0));
     }
     for (onnx::NodeProto& node : *graph.mutable_node())
       if (node.op_type() == "MaxPool" && node.output_size() == 2) node.mutable_output()->RemoveLast();

@@ -14,6 +14,9 @@ namespace {
 // Elements of all operands and the result that are evaluated at a time.
 constexpr int64_t kSlab = int64_t(1) << 15;
 
+// Bytes of an element while it is computed with.
+constexpr int64_t kWide = 8;
+
 using Shape = SmallVector<int64_t>;
 
 int64_t countOf(ArrayRef<int64_t> shape) {
@@ -112,6 +115,7 @@ ConstantEvaluation::ConstantEvaluation(Operation* op, ArrayRef<Constant> operand
     for (const Constant& x : operands) count(x.shape(), x.element());
     for (Value result : op->getResults()) count(typeOf(result).getShape(), typeOf(result).getElementType());
     resultStored = Shape(type.getShape());
+    mostBytes += mostElements * kWide;
     return;
   }
 
@@ -126,6 +130,12 @@ ConstantEvaluation::ConstantEvaluation(Operation* op, ArrayRef<Constant> operand
     taken.push_back(std::move(shape));
   }
   count(resultStored, type.getElementType());
+  // The elements of a slab are held as f64 or int64: all of them where there is nothing to cut.
+  int64_t size = 1, total = countOf(resultStored);
+  for (int64_t d = 0; d < type.getRank(); ++d)
+    if (!own[d]) size = std::max(size, resultStored[d]);
+  for (const Shape& shape : taken) total += countOf(shape);
+  mostBytes += total / size * kWide;
 }
 
 void ConstantEvaluation::count(ArrayRef<int64_t> shape, Type element) {

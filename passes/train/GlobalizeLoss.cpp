@@ -165,7 +165,8 @@ class Globalizer {
   FailureOr<State> visitScatter(ScatterOp op);
   FailureOr<State> visitLoss(LossOp op);
   FailureOr<State> visitOutput(OutputOp op);
-  void maskOperand(OpOperand& operand);
+  void maskOperand(OpOperand& operand, const State& state);
+  void maskOperand(OpOperand& operand) { maskOperand(operand, of(operand.get())); }
   FailureOr<State> visitUpdate(UpdateOp op);
   FailureOr<State> visitBatchNorm(BatchNormOp op);
   FailureOr<State> visitAdditive(Operation* op);
@@ -524,7 +525,7 @@ FailureOr<State> Globalizer::visitScatter(ScatterOp op) {
   if (!*along) return state;
   const bool summed = adds && isa<FloatType>(TensorBuilder::typeOf(op.getResult()).getElementType());
   if (!summed || (op.getData() && of(op.getData()).isSplit())) return crossesRows(op);
-  maskOperand(op.getUpdateMutable());
+  maskOperand(op.getUpdateMutable(), state);
   if (op.getData()) shareOperand(op.getDataMutable()[0]);
   return State::partial();
 }
@@ -550,9 +551,9 @@ FailureOr<State> Globalizer::visitOutput(OutputOp op) {
 }
 
 // In place of an operand whose batch is summed over: the same, with zeros in rows that do not count.
-void Globalizer::maskOperand(OpOperand& operand) {
+// `state` says where the operand's rows are, which may be the same on all ranks where indices are not.
+void Globalizer::maskOperand(OpOperand& operand, const State& state) {
   if (!mask) return;
-  const State state = of(operand.get());
   operand.set(mask.apply(operand.getOwner(), operand.get(), state.dimensions.front(), state.rows, state.minor));
   states[operand.get()] = state;
 }

@@ -40,22 +40,40 @@ def weight(name, shape, values=None, dtype=FLOAT, location=None):
 
 
 def node(op, inputs, outputs, name="", domain="", **attributes):
-    """A NodeProto; attributes are integers or lists of integers."""
+    """A NodeProto; attributes are numbers, strings, bytes of a graph, or lists of integers."""
     out = b"".join(_bytes(1, i) for i in inputs) + b"".join(_bytes(2, o) for o in outputs) + _bytes(3, name) + _bytes(4, op)
     for key, v in attributes.items():
         if isinstance(v, int):
             out += _bytes(5, _bytes(1, key) + _number(3, v) + _number(20, 2))
+        elif isinstance(v, float):
+            out += _bytes(5, _bytes(1, key) + varint(2 << 3 | 5) + struct.pack("<f", v) + _number(20, 1))
+        elif isinstance(v, str):
+            out += _bytes(5, _bytes(1, key) + _bytes(4, v) + _number(20, 3))
+        elif isinstance(v, bytes):
+            out += _bytes(5, _bytes(1, key) + _bytes(6, v) + _number(20, 5))
         else:
             out += _bytes(5, _bytes(1, key) + b"".join(_number(8, i) for i in v) + _number(20, 7))
     return out + (_bytes(7, domain) if domain else b"")
 
 
-def model(nodes, inputs, outputs, weights, opset=18, domains=()):
+def graph(nodes, inputs, outputs, weights=()):
+    """A GraphProto's bytes."""
+    out = b"".join(_bytes(1, n) for n in nodes) + _bytes(2, "graph") + b"".join(_bytes(5, w) for w in weights)
+    return out + b"".join(_bytes(11, i) for i in inputs) + b"".join(_bytes(12, o) for o in outputs)
+
+
+def function(name, domain, inputs, outputs, attributes, nodes, opset=18, domains=()):
+    """A FunctionProto's bytes; attributes are names."""
+    out = _bytes(1, name) + b"".join(_bytes(4, i) for i in inputs) + b"".join(_bytes(5, o) for o in outputs)
+    out += b"".join(_bytes(6, a) for a in attributes) + b"".join(_bytes(7, n) for n in nodes) + _bytes(9, _number(2, opset))
+    return out + b"".join(_bytes(9, _bytes(1, d) + _number(2, 1)) for d in domains) + _bytes(10, domain)
+
+
+def model(nodes, inputs, outputs, weights, opset=18, domains=(), functions=()):
     """A ModelProto's bytes."""
-    graph = b"".join(_bytes(1, n) for n in nodes) + _bytes(2, "graph") + b"".join(_bytes(5, w) for w in weights)
-    graph += b"".join(_bytes(11, i) for i in inputs) + b"".join(_bytes(12, o) for o in outputs)
     opsets = _bytes(8, _number(2, opset)) + b"".join(_bytes(8, _bytes(1, d) + _number(2, 1)) for d in domains)
-    return _number(1, 9) + _bytes(2, "sheaf-tests") + opsets + _bytes(7, graph)
+    whole = _number(1, 9) + _bytes(2, "sheaf-tests") + opsets + _bytes(7, graph(nodes, inputs, outputs, weights))
+    return whole + b"".join(_bytes(25, f) for f in functions)
 
 
 def summed(graph, losses, opset):

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 
@@ -164,6 +165,112 @@ TEST(Errors, Functions) {
 TEST(Errors, Files) {
   EXPECT_THAT(import("/no/such/model.onnx").errors.at(0), HasSubstr("cannot read the model"));
   EXPECT_THAT(import(kModels + "/mlp.json").errors.at(0), HasSubstr("is not an ONNX model, or is truncated"));
+}
+
+// loss = sum of what the operator makes of x [1, 4] * w and constants.
+std::string errorOfNode(const std::string& op, Names constants, int64_t opset,
+                        const std::function<void(ModelBuilder&, onnx::NodeProto&)>& change,
+                        const std::string& domain = "") {
+  ModelBuilder m(opset);
+  m.input("x", {1, 4}).output("loss", {});
+  m.floats("w", {1, 4}, {1, 2, 3, 4});
+  m.node("Mul", {"x", "w"}, {"p"});
+  constants.insert(constants.begin(), "p");
+  onnx::NodeProto& node = m.node(op, constants, {"y"}, domain);
+  onnx::OperatorSetIdProto& import = *m.model.add_opset_import();
+  import.set_domain(domain.empty() ? "none" : domain);
+  import.set_version(1);
+  change(m, node);
+  setInteger(m.node("ReduceSum", {"y"}, {"loss"}), "keepdims", 0);
+  return errorOf(m, withBatch(1));  // which is one error: the import's test helper sees to that
+}
+
+TEST(Errors, AnOperatorThatIsRefusedIsRefusedOnce) {
+  // Scale and bias each have the same fault.
+  EXPECT_THAT(errorOfNode("LayerNormalization", {"s", "s"}, 17,
+                          [](auto& m, auto&) {
+                            m.floats("s", {3}, {1, 2, 3});
+                          }),
+              HasSubstr("cannot broadcast [3] to [4]"));
+  EXPECT_THAT(errorOfNode("LayerNormalization", {"w", "b"}, 17,
+                          [](auto& m, auto&) {
+                            m.integers("b", {4}, {1, 2, 3, 4});
+                          }),
+              HasSubstr("bias and input differ in element type"));
+  auto twoAxes = [](auto& m, auto&) { m.integers("axes", {2}, {0, 0}); };
+  EXPECT_THAT(errorOfNode("CumSum", {"axes"}, 14, twoAxes), HasSubstr("takes one axis"));
+  EXPECT_THAT(errorOfNode("CumProd", {"axes"}, 26, twoAxes), HasSubstr("takes one axis"));
+  EXPECT_THAT(errorOfNode(
+                  "ConcatTraining", {"", "p"}, 14, [](auto&, auto&) {}, "com.microsoft"),
+              HasSubstr("an input is missing"));
+}
+
+TEST(Errors, GradientsOfOnnxRuntimeThatDoNotFit) {
+  auto none = [](auto&, auto&) {};
+  auto image = [](auto& m, auto& node) {
+    m.floats("f", {1, 1, 1, 1}, {1});
+    setIntegers(node, "kernel_shape", {1, 1});
+    setInteger(node, "group", 0);
+    m.integers("shape", {4}, {1, 1, 2, 2});
+    m.node("Reshape", {"p", "shape"}, {"i"});
+    m.graph().mutable_node()->SwapElements(1, 2);
+  };
+  auto images = [&](int64_t group, const Names& inputs) {
+    return errorOfNode(
+        "ConvGrad", {inputs[1], inputs[2]}, 14,
+        [&](ModelBuilder& m, onnx::NodeProto& node) {
+          node.set_input(0, inputs[0]);
+          image(m, node);
+          m.graph().mutable_node(2)->mutable_attribute(1)->set_i(group);
+        },
+        "com.microsoft");
+  };
+  EXPECT_THAT(images(0, {"i", "i", "f"}), HasSubstr("in 0 groups"));
+  EXPECT_THAT(images(1, {"f", "i", "f"}), HasSubstr("gradient"));
+  EXPECT_THAT(errorOfNode(
+                  "SoftmaxGrad_13", {"s"}, 14,
+                  [](auto& m, auto&) {
+                    m.floats("s", {4}, {1, 2, 3, 4});
+                  },
+                  "com.microsoft"),
+              HasSubstr("a gradient of the result's shape"));
+  EXPECT_THAT(errorOfNode("ATen", {"w"}, 14, none, "org.pytorch.aten"), HasSubstr("the operator ''"));
+}
+
+// What would take forever, or memory without bound, is refused in a moment.
+TEST(Errors, Bounds) {
+  ModelBuilder m(16);
+  m.input("x", {1, 4}).output("loss", {});
+  m.floats("w", {1, 4}, {1, 2, 3, 4});
+  m.integers("trips", {}, {int64_t(1) << 40});
+  m.node("Mul", {"x", "w"}, {"p"});
+  m.node("SequenceConstruct", {"p"}, {"one"});
+  onnx::NodeProto& loop = m.node("Loop", {"trips", "", "one"}, {"many"});
+  onnx::AttributeProto& body = *loop.add_attribute();
+  body.set_name("body");
+  body.set_type(onnx::AttributeProto::GRAPH);
+  for (const char* name : {"i", "go", "s"}) body.mutable_g()->add_input()->set_name(name);
+  for (const char* name : {"go", "t"}) body.mutable_g()->add_output()->set_name(name);
+  onnx::NodeProto& insert = *body.mutable_g()->add_node();
+  insert.set_op_type("SequenceInsert");
+  insert.add_input("s");
+  insert.add_input("p");
+  insert.add_output("t");
+  setInteger(m.node("ConcatFromSequence", {"many"}, {"y"}), "axis", 0);
+  setInteger(m.node("ReduceSum", {"y"}, {"loss"}), "keepdims", 0);
+  EXPECT_THAT(errorOf(m, withBatch(1)), HasSubstr("expand to more than"));
+
+  auto crop = [](double begin, double end, bool antialias) {
+    return errorOfNode("Resize", {"roi", "scales"}, 18, [&](ModelBuilder& m, onnx::NodeProto& node) {
+      setString(node, "mode", "linear");
+      setString(node, "coordinate_transformation_mode", "tf_crop_and_resize");
+      setInteger(node, "antialias", antialias);
+      m.floats("roi", {4}, {0, float(begin), 1, float(end)}).set_data_type(onnx::TensorProto::FLOAT);
+      m.floats("scales", {2}, {1, 1e-9f});
+    });
+  };
+  EXPECT_THAT(crop(0, 1e10, true), HasSubstr("too large"));
+  EXPECT_THAT(crop(1e30, 2e30, false), HasSubstr("out of range"));
 }
 
 // Truncated and mutated files: an error or a module, never a crash.

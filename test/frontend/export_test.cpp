@@ -259,5 +259,20 @@ TEST(Export, AnotherModelIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(e.path));
 }
 
+TEST(Export, ExternalConstantsAreChecked) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {3, 4});
+  onnx::AttributeProto& value = *m.node("Constant", {}, {"unused"}).add_attribute();
+  value.set_name("value");
+  value.set_type(onnx::AttributeProto::TENSOR);
+  value.mutable_t()->set_data_type(onnx::TensorProto::STRING);
+  value.mutable_t()->set_data_location(onnx::TensorProto::EXTERNAL);
+  Exported e = exportModel(m, {{"a", {5, 6}}});
+  EXPECT_FALSE(e.done);
+  ASSERT_EQ(e.errors.size(), 1u);
+  EXPECT_THAT(e.errors[0], HasSubstr("has an unsupported type (STRING) or size"));
+}
+
 }  // namespace
 }  // namespace sheaf::test

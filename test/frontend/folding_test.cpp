@@ -425,11 +425,12 @@ TEST_F(Folding, LimitsLeaveOpsInPlace) {
   frontend::Tensor splat = e.splat(i64, {1 << 20, 1 << 20}, 2);
   EXPECT_TRUE(e.binary<train::MulOp>(splat, splat).constant());
   EXPECT_FALSE(e.iota(i64, {frontend::kMaxFolded + 1}, 0).constant());
-  // All constants alive count, not each: 400 MB, and then 400 MB more.
-  int64_t half = int64_t(50) << 20;
-  frontend::Tensor line = e.iota(i64, {half}, 0);
+  // All constants alive count, and twice, for copies in attributes: 160 MB each.
+  int64_t count = int64_t(20) << 20;
+  frontend::Tensor line = e.iota(i64, {count}, 0), negative = e.unary<train::NegOp>(line);
   EXPECT_TRUE(line.constant());
-  EXPECT_FALSE(e.unary<train::NegOp>(line).constant());
+  EXPECT_TRUE(negative.constant());
+  EXPECT_FALSE(e.unary<train::AbsOp>(line).constant());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,13 +25,24 @@ constexpr int kTooMuchMemory = 90;
 constexpr uint64_t kInputsPerChild = 1000;  // a fresh process now and then: what libraries keep does not add up
 constexpr uint64_t kMostFindings = 20;      // of one target; then it is given up
 constexpr long kShownBytes = 3000;
+constexpr double kPatience = 10;  // times as much wall time as processor time may an input take
 
 using Clock = std::chrono::steady_clock;
+
+// Processor time of a process; 0 if it is not there.
+double cpuSeconds(pid_t process) {
+  clockid_t clock;
+  timespec time{};
+  if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // What a child reports to its parent while it works.
 struct Progress {
   std::atomic<uint64_t> input;
-  std::atomic<int64_t> begin;  // of that input, in the clock's ticks
+  std::atomic<int64_t> begin;           // of that input, in the clock's ticks
+  std::atomic<double> beginCpu;         // of that input, in seconds of the child's processor time
+  std::atomic<uint64_t> residentBytes;  // most of any child so far
 };
 
 struct Range {
@@ -49,12 +61,15 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   bool busy() const { return pid_ > 0; }
+  uint64_t residentBytes() const { return progress_->residentBytes; }
 
   void start(const Range& range) {
     range_ = range;
     progress_->input = range.begin;
     progress_->begin = Clock::now().time_since_epoch().count();
+    progress_->beginCpu = 0;
     said_ = memfd_create("stderr", 0);
+    fcntl(said_, F_SETFL, O_APPEND);
     std::fflush(stdout);
     pid_ = fork();
     if (pid_ == 0) {
@@ -71,8 +86,10 @@ class Child {
     const char* what = nullptr;
     char text[64];
     if (waitpid(pid_, &status, WNOHANG) == 0) {
+      // Of a machine that is busy with other work a child may get little: time it did not get does not count at once.
       auto taken = Clock::duration(Clock::now().time_since_epoch().count() - progress_->begin);
-      if (std::chrono::duration<double>(taken).count() < options_.secondsPerInput) return false;
+      const double wall = std::chrono::duration<double>(taken).count(), limit = options_.secondsPerInput;
+      if (wall < limit || (wall < kPatience * limit && cpuSeconds(pid_) - progress_->beginCpu < limit)) return false;
       kill(pid_, SIGKILL);
       waitpid(pid_, &status, 0);
       what = "hangs";
@@ -101,13 +118,17 @@ class Child {
   int work() {
     for (uint64_t input = range_.begin; input < range_.end; ++input) {
       progress_->begin = Clock::now().time_since_epoch().count();
+      progress_->beginCpu = cpuSeconds(0);
       progress_->input = input;
+      (void)!ftruncate(STDERR_FILENO, 0);  // what is shown of a finding is what its own input led to
       Random random(options_.seed * 0x9e3779b97f4a7c15 ^ xxh64(range_.target->name) ^ (input << 20));
       random.next();
       range_.target->run(random);
       rusage usage{};
       getrusage(RUSAGE_SELF, &usage);
-      if (static_cast<uint64_t>(usage.ru_maxrss) * 1024 > options_.residentBytes) return kTooMuchMemory;
+      const uint64_t resident = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+      if (resident > progress_->residentBytes) progress_->residentBytes = resident;
+      if (resident > options_.residentBytes) return kTooMuchMemory;
     }
     return 0;
   }
@@ -158,8 +179,10 @@ uint64_t runTargets(const std::vector<Target>& targets, const RunnerOptions& opt
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    std::printf("%-12s %8lu inputs, %lu findings, %.0f s\n", target.name.c_str(), count, findings - before,
-                std::chrono::duration<double>(Clock::now() - begin).count());
+    uint64_t resident = 0;
+    for (const auto& child : children) resident = std::max(resident, child->residentBytes());
+    std::printf("%-12s %8lu inputs, %lu findings, %.0f s, %lu MiB resident at most\n", target.name.c_str(), count,
+                findings - before, std::chrono::duration<double>(Clock::now() - begin).count(), resident >> 20);
     std::fflush(stdout);
   }
   return findings;

@@ -19,10 +19,10 @@ struct Target {
 struct RunnerOptions {
   uint64_t runs = 200000;
   uint64_t seed = 1;
-  uint64_t first = 0;  // number of the first input of each target
-  unsigned jobs = 1;   // child processes at a time
-  double secondsPerInput = 20;
-  uint64_t residentBytes = uint64_t{1} << 30;
+  uint64_t first = 0;                          // number of the first input of each target
+  unsigned jobs = 1;                           // child processes at a time
+  double secondsPerInput = 20;                 // of processor time; ten times as many of wall time
+  uint64_t residentBytes = uint64_t{1} << 30;  // of a child process, whatever its inputs
 };
 
 // Returns the number of findings. Each is printed with the command that repeats it. Input i of a target depends on

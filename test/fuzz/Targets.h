@@ -9,8 +9,11 @@
 
 namespace sheaf::fuzz {
 
-// ONNX models: imported, and what is accepted goes through the phases up to zero.
+// ONNX models and ONNX Runtime's training artifacts: imported or surveyed, as a training step or an evaluation. What is
+// accepted goes through the phases up to `zero`, and now and then through all of `sheaf compile`.
 Target onnxTarget(const std::string& corpus);
+// Models, plans and weights: given to `sheaf export`.
+Target exportTarget(const std::string& corpus);
 // Plans with the payload's size and hash made right again: parsed, verified, and what is accepted runs two steps.
 Target planTarget(const std::string& corpus);
 // .npy and raw token files: opened as a plan's data, every row read.

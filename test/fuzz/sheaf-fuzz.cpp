@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
 #endif
   using Make = Target (*)(const std::string&);
   std::vector<Target> targets;
-  for (Make make : {Make(onnxTarget), Make(planTarget), Make(dataTarget), Make(weightsTarget), Make(stateTarget),
-                    Make(simulateTarget)}) {
+  for (Make make : {Make(onnxTarget), Make(exportTarget), Make(planTarget), Make(dataTarget), Make(weightsTarget),
+                    Make(stateTarget), Make(simulateTarget)}) {
     Target target = make(corpus);
     if (only.empty() || target.name == only) targets.push_back(std::move(target));
   }

@@ -4,7 +4,7 @@ import sys
 
 from harness import MODELS, Case, Skip, expect, shorten
 
-TARGETS = ("onnx", "plan", "data", "weights", "state", "simulate")
+TARGETS = ("onnx", "export", "plan", "data", "weights", "state", "simulate")
 
 
 def cases(session):
