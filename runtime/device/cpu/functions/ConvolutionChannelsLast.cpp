@@ -216,7 +216,7 @@ class ChannelsLast : public LibraryFunction {
   std::byte* scratch(const Invocation& invocation, int thread) const {
     return invocation.scratch + thread * perThread_;
   }
-  // oneDNN's own, behind that of the piece.
+  // oneDNN's own, after that of the piece.
   std::byte* libraryScratch(const Invocation& invocation, int thread) const {
     return scratch(invocation, thread) + pieceScratch_;
   }
