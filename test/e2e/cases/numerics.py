@@ -1,8 +1,11 @@
 """Losses, gradient norms and first gradients equal PyTorch's f64 runs, for every model, number of ranks and stage."""
+import array
 import dataclasses
+import math
 
-from formats import read_safetensors
+from formats import read_log, read_safetensors, write_npy
 from harness import Case, expect
+from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import CONFIGS, expect_gradients, expect_reference, train
 
 RANKS = (1, 2, 4)
@@ -18,6 +21,8 @@ def cases(session):
     # A row a rank: a dimension of size 1 is the batch.
     for name in ("mlp-momentum", "gpt2-tiny"):
         yield case(session, CONFIGS[name], 8, 3)
+    for what in ("variance", "square"):
+        yield Case(f"numerics/batch-second/{what}", lambda w=what: batch_second(session, w))
     yield Case("numerics/lion", lambda: lion(session))
 
 
@@ -29,6 +34,37 @@ def run(session, config, ranks, zero):
     trained = train(session, config, ranks, zero, gradients=True)
     expect_reference(config, trained.steps)
     expect_gradients(config, trained.gradients)
+
+
+def batch_second(session, what):
+    """The batch becomes the second dimension, and the loss is no mean over rows: one, two and four ranks have one loss, also
+    where each has a single row of the batch."""
+    rows, length, weights = 4, 5, [math.cos(3 * i) for i in range(12)]
+    nodes = [node("MatMul", ["x", "w"], ["y"], "product"), node("Transpose", ["y"], ["t"], "transpose", perm=[1, 0, 2])]
+    if what == "variance":
+        nodes += [node("ReduceMean", ["t", "axis"], ["mean"], "mean", keepdims=1), node("Sub", ["t", "mean"], ["s"], "centre")]
+    else:
+        nodes += [node("ReduceSum", ["t", "axis"], ["s"], "sum", keepdims=0)]
+    nodes += [node("Mul", ["s", "s"], ["q"], "square"), node("ReduceMean", ["q"], ["loss"], "loss", keepdims=0)]
+    graph, data = session.folder() / "model.onnx", session.folder() / "x.npy"
+    graph.write_bytes(written(nodes, [value("x", FLOAT, ["N", length, 4])], [value("loss", FLOAT, [])],
+                              [weight("w", [4, 3], weights), weight("axis", [1], [1], INT64)]))
+    x = [math.sin(i * i) for i in range(rows * length * 4)]
+    write_npy(data, "<f4", (rows, length, 4), array.array("f", x).tobytes())
+    y = [[[sum(x[(n * length + t) * 4 + k] * weights[3 * k + c] for k in range(4)) for n in range(rows)] for c in range(3)]
+         for t in range(length)]
+    lines = [line for step in y for line in step]
+    squares = [(v - sum(line) / rows) ** 2 for line in lines for v in line] if what == "variance" else [sum(line) ** 2 for line in lines]
+    first, second = sum(squares) / len(squares), None
+    for ranks in (1, 2, 4):
+        plan, log = session.folder() / "model.plan", session.folder() / "run.jsonl"
+        session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", rows, "--ranks", ranks, "--zero", 0, "--loss", "loss",
+                        "--optimizer", "sgd:lr=0.01")
+        session.succeed("sheaf-run", plan, "--data", f"x={data}", "--steps", 2, "--log", log)
+        losses = [step["loss"] for step in read_log(log)[0]]
+        expect(abs(losses[0] - first) < 1e-5 * first, f"{ranks} ranks: loss {losses[0]}, expected {first}")
+        second = second or losses[1]
+        expect(abs(losses[1] - second) < 1e-5 * abs(second), f"{ranks} ranks: second loss {losses[1]}, on one rank {second}")
 
 
 def lion(session):
