@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t self = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if constexpr (kVectors)
     for (uint64_t i = self; i < whole; i += threads) {
-      Sum sums[kWidth];
+      Sum sums[kWidth] = {};
       Vector<Element> vector;
       sumTree<Element, Levels>(
           sources.ranks,
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
       reinterpret_cast<Vector<Element>*>(destination)[i] = vector;
     }
   for (uint64_t i = whole * kWidth + self; i < count; i += threads) {
-    Sum sum[1];
+    Sum sum[1] = {};
     sumTree<Element, Levels>(
         sources.ranks,
         [&](int rank, unsigned) { return Element::widen(reinterpret_cast<const Stored*>(sources.of(rank))[i]); }, sum);
