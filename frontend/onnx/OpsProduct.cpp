@@ -89,9 +89,14 @@ std::optional<Window> window(Node& n, ArrayRef<int64_t> input, ArrayRef<int64_t>
   } else if (automatic != "NOTSET") {
     return fail("auto_pad '" + automatic + "' is not supported");
   }
-  for (size_t d = 0; d < spatial; ++d)
-    if (input[d] + w.pads[d] + w.pads[d + spatial] < w.span(d))
-      return fail("the window is larger than its padded input");
+  for (size_t d = 0; d < spatial; ++d) {
+    const int64_t padded = input[d] + w.pads[d] + w.pads[d + spatial];
+    if (padded >= w.span(d)) continue;
+    // With ceil_mode a window may hang over the end: here its only place sees all there is.
+    const bool hangs = n.integer("ceil_mode", 0) && w.dilations[d] == 1 && padded >= 1;
+    if (!hangs || padded + w.strides[d] - 1 < w.span(d)) return fail("the window is larger than its padded input");
+    w.kernel[d] = padded;
+  }
   return w;
 }
 
