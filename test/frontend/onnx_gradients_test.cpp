@@ -4,10 +4,8 @@
 // the registry, one for each operator. What is left out is left out by the operators' rows in the registry.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <map>
-#include <random>
 #include <regex>
 #include <set>
 
@@ -19,9 +17,8 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
-#include "mlir/Pass/PassManager.h"
 #include "onnx/onnx-ml.pb.h"
-#include "passes/train/Passes.h"
+#include "test/frontend/DirectionalDerivative.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -42,10 +39,6 @@ bool isLeftOut(const std::string& name) {
   }();
   return llvm::any_of(*patterns, [&](const std::regex& pattern) { return std::regex_match(name, pattern); });
 }
-
-// A case is changed by a little, so that no two elements are equal and none is at a kink; by how much at most.
-constexpr double kJitter = 0.02;
-constexpr double kStep = 1e-5;
 
 constexpr int kFewest = 1000;
 int compared = 0;  // cases
@@ -172,58 +165,8 @@ class OnnxGradients : public testing::TestWithParam<std::string> {
       }
       read(attribute.getValue(), arguments.back());
     }
-    mlir::PassManager passes(module.getContext());
-    passes.addPass(train::createDifferentiate());
-    if (mlir::failed(passes.run(module))) return "cannot be differentiated";
-    auto evaluate = [&](const std::map<std::string, Tensor>& parameters) {
-      auto result = train::evaluateFunction(step, arguments, parameters);
-      return mlir::succeeded(result) ? *result : train::Evaluation();
-    };
-    std::set<std::string> fixed;
-    for (auto parameter : module.getOps<train::ParameterOp>())
-      if (trainedOnly && !parameter.getTrainable()) fixed.insert(parameter.getSymName().str());
-    // In one direction or the other: some functions have no value on one side of an element (acosh of less than 1).
-    std::map<std::string, Tensor> moved;
-    train::Evaluation found;
-    for (double jitter : {kJitter, -kJitter, 1.5}) {
-      std::mt19937 random(7);
-      std::uniform_real_distribution<double> some(0.5, 1);
-      moved = at;
-      for (auto& [parameter, tensor] : moved)
-        for (double& x : tensor.f)
-          x = parameter.find("/p.") != std::string::npos || !std::isfinite(x) ? some(random)
-                                                                              : x + jitter * some(random);
-      found = evaluate(moved);
-      if (found.loss && std::isfinite(found.loss->f[0])) break;
-    }
-    if (!found.loss || !std::isfinite(found.loss->f[0])) return "has no finite loss";
-    for (unsigned trial = 0; trial < 3; ++trial) {
-      std::mt19937 random(100 + trial);
-      std::uniform_real_distribution<double> uniform(-1, 1);
-      auto before = moved, after = moved;
-      double expected = 0, scale = 0;
-      for (auto& [parameter, tensor] : moved) {
-        if (parameter.find("/p.") != std::string::npos || fixed.count(parameter)) continue;
-        auto gradient = found.gradients.find(parameter);
-        for (size_t i = 0; i < tensor.f.size(); ++i) {
-          double v = uniform(random), g = gradient == found.gradients.end() ? 0 : gradient->second.f[i];
-          before[parameter].f[i] -= kStep * v;
-          after[parameter].f[i] += kStep * v;
-          expected += g * v;
-          scale += std::fabs(g * v);
-        }
-      }
-      tried = true;
-      train::Evaluation high = evaluate(after), low = evaluate(before);
-      if (!high.loss || !low.loss) return "cannot be evaluated";
-      double numeric = (high.loss->f[0] - low.loss->f[0]) / (2 * kStep);
-      double tolerance =
-          1e-5 * std::fabs(expected) + 1e-6 * scale + 1e-9 * std::fabs(found.loss->f[0]) / kStep * 1e-5 + 1e-7;
-      if (!(std::fabs(numeric - expected) <= tolerance))
-        return "the derivative in a direction is " + std::to_string(numeric) + ", by the gradient " +
-               std::to_string(expected);
-    }
-    return "";
+    tried = true;
+    return checkDerivatives(module, arguments, at, "/p.", trainedOnly);
   }
 
   std::string folder;

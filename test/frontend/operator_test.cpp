@@ -52,6 +52,23 @@ TEST(Operators, ClipTakesAttributesThenInputs) {
   EXPECT_EQ(lossOf(now), 0);
 }
 
+// As EfficientNet pools: a window of all channels over an image of a few pixels.
+TEST(Operators, AWindowMayHangOverWithCeilMode) {
+  auto pooled = [](const std::string& op, int64_t ceil) {
+    ModelBuilder m = ModelBuilder::unary(op, 19, {1, 1, 2, 2}, {1, 2, 3, 6});
+    onnx::NodeProto& node = *m.graph().mutable_node(0);
+    setIntegers(node, "kernel_shape", {1280, 1280});
+    setIntegers(node, "strides", {1280, 1280});
+    setInteger(node, "ceil_mode", ceil);
+    if (op == "AveragePool") setInteger(node, "count_include_pad", 1);
+    return m;
+  };
+  EXPECT_EQ(lossOf(pooled("AveragePool", 1)), 3);
+  EXPECT_EQ(lossOf(pooled("MaxPool", 1)), 6);
+  EXPECT_THAT(import(pooled("AveragePool", 0), withBatch(1)).errors.at(0),
+              HasSubstr("the window is larger than its padded input"));
+}
+
 TEST(Operators, DropoutInInferenceFormIsNothingAndWarns) {
   Imported m = import(ModelBuilder::unary("Dropout", 13, {3}, {1, 2, 3}), withBatch(1));
   ASSERT_TRUE(m.module);

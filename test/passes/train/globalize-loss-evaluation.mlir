@@ -99,3 +99,19 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// Updates that are the same on all ranks, at places that are rows: those of rows that do not count are left out.
+// CHECK-LABEL: @step
+// CHECK: %[[ROWS:.*]] = train.select %{{.*}}, %arg1, %{{.*}} : tensor<4x8xf32>
+// CHECK: train.scatter add %[[ROWS]][%arg0]
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%i: tensor<4x1xi64> {train.name = "i"}, %u: tensor<4x8xf32> {train.name = "u", train.whole},
+                  %w: tensor<3x8xf32> {train.name = "w", train.whole},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %r = train.scatter add %u[%i] into %w axis 0 : (tensor<4x1xi64>, tensor<4x8xf32>, tensor<3x8xf32>) -> tensor<3x8xf32>
+    train.output "tensor" "r" %r : tensor<3x8xf32>
+    return
+  }
+}

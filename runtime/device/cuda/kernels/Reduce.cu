@@ -49,9 +49,9 @@ struct alignas(kVector) Vector {
   typename Element::Stored values[kVector / sizeof(typename Element::Stored)];
 };
 
-// Levels of a tree of ranks, whose sums lie in registers: of 128 ranks, with a vector of elements a thread, and of any
+// Levels of a tree of ranks, whose sums lie in registers: of 64 ranks, with a vector of elements a thread, and of any
 // number, with one.
-constexpr int kListedLevels = 7, kAllLevels = 16;
+constexpr int kVectorLevels = 6, kAllLevels = 16;
 
 // Adds up what load(rank, k) gives for the elements k < Width, in the order of Reduce.h. Sums that wait for their right
 // half are a binary counter: level l holds one while bit l of the number of ranks seen is set. Every index is known
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   using Stored = typename Element::Stored;
   using Sum = typename Element::Sum;
   constexpr unsigned kWidth = kVector / sizeof(Stored);
-  constexpr bool kVectors = Levels <= kListedLevels;
+  constexpr bool kVectors = Levels <= kVectorLevels;
   const uint64_t whole = kVectors && aligned ? count / kWidth : 0,
                  threads = static_cast<uint64_t>(gridDim.x) * kThreads;
   const uint64_t self = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -124,7 +124,7 @@ cudaError_t sum(const RankSources& sources, std::byte* destination, uint64_t cou
   uint64_t needed = (work + kThreads - 1) / kThreads;
   unsigned blocks = static_cast<unsigned>(needed < kMaxBlocks ? needed : kMaxBlocks);
   const auto kernel =
-      sources.ranks <= 1 << kListedLevels ? sumKernel<Element, kListedLevels> : sumKernel<Element, kAllLevels>;
+      sources.ranks <= 1 << kVectorLevels ? sumKernel<Element, kVectorLevels> : sumKernel<Element, kAllLevels>;
   return launch(kernel, {dim3(blocks), dim3(kThreads)}, stream, sources, destination, count, aligned);
 }
 
