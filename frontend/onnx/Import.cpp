@@ -8,6 +8,7 @@
 #include "frontend/onnx/TrainingInfo.h"
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
+#include "ir/Train/ParameterNames.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -445,7 +446,7 @@ LogicalResult Importer::applyGradients() {
   if (!model.artifacts()->optimizer.empty())
     (*module)->setAttr("train.default_optimizer", builder.getStringAttr(model.artifacts()->optimizer));
   for (const auto& [name, value] : model.artifacts()->gradients) {
-    auto parameter = module->lookupSymbol<train::ParameterOp>(name);
+    auto parameter = module->lookupSymbol<train::ParameterOp>(train::symbolOf(name));
     if (!parameter || !parameter.getTrainable()) continue;
     emit.enter(model.location(), "the gradient of '" + name + "'");
     GraphValue* found = lookup(value, root, nullptr);
@@ -455,7 +456,8 @@ LogicalResult Importer::applyGradients() {
     Tensor gradient = emit.cast(found->tensor, type.getElementType());
     if (!gradient) return failure();
     if (gradient.shape() != type.getShape()) return emit.error() << "has another shape than the parameter";
-    train::UpdateOp::create(builder, parameter.getLoc(), name, "optimizer", emit.materialize(gradient));
+    train::UpdateOp::create(builder, parameter.getLoc(), parameter.getSymName(), "optimizer",
+                            emit.materialize(gradient));
   }
   return success();
 }

@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/OptimizerRules.h"
 #include "frontend/onnx/Surveyor.h"
+#include "ir/Train/ParameterNames.h"
 
 #include "llvm/Support/Path.h"
 
@@ -305,12 +306,13 @@ Tensor Importer::parameter(ParameterRole role, const onnx::TensorProto& tensor) 
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(step);
     auto op = train::ParameterOp::create(
-        builder, emit.location(), builder.getStringAttr(role.name),
+        builder, emit.location(), builder.getStringAttr(train::symbolOf(role.name)),
         TypeAttr::get(RankedTensorType::get(role.shape, type)), builder.getBoolAttr(role.trainable), where, data,
         role.permutation ? builder.getDenseI64ArrayAttr(*role.permutation) : DenseI64ArrayAttr());
     if (!role.reason.empty()) op->setDiscardableAttr("train.reason", builder.getStringAttr(role.reason));
     builder.setInsertionPointToEnd(&step.getBody().front());
-    value = train::ReadOp::create(builder, emit.location(), RankedTensorType::get(role.shape, type), role.name);
+    value = train::ReadOp::create(builder, emit.location(), RankedTensorType::get(role.shape, type),
+                                  train::symbolOf(role.name));
     read.tensor = value;
   }
   Tensor result = value;

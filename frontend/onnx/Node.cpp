@@ -1,5 +1,6 @@
 // One node as its handler sees it: inputs, attributes, results.
 #include "frontend/onnx/Importer.h"
+#include "ir/Train/ParameterNames.h"
 
 using namespace mlir;
 
@@ -84,7 +85,7 @@ std::optional<std::vector<int64_t>> Node::knownIntegers(int64_t i, StringRef wha
 std::optional<std::vector<double>> Node::knownFloats(int64_t i, StringRef what) const {
   Tensor x = input(i);
   auto read = x.value() ? x.value().getDefiningOp<train::ReadOp>() : train::ReadOp();
-  if (const onnx::TensorProto* tensor = read ? importer.initializer(read.getParameter()) : nullptr)
+  if (const onnx::TensorProto* tensor = read ? importer.initializer(train::nameOf(read.getParameter())) : nullptr)
     x = constantTensor(emit, importer.model, *tensor);
   if (!x.constant() || !x.isFloat()) {
     error() << what << " must be known when the graph is compiled, but depends on data or on a weight";

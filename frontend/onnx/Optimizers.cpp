@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/OptimizerRules.h"
 #include "frontend/onnx/TrainingInfo.h"
+#include "ir/Train/ParameterNames.h"
 
 using namespace mlir;
 
@@ -362,7 +363,7 @@ LogicalResult emitOptimizers(Importer& importer, const TrainingForm& form, Modul
   }
   for (auto parameter : llvm::make_early_inc_range(module.getOps<train::ParameterOp>())) {
     if (!parameter.getTrainable()) continue;
-    StringRef variable = parameter.getSymName();
+    StringRef variable = train::nameOf(parameter.getSymName());
     if (!llvm::is_contained(form.variables(), variable))
       return emitError(parameter.getLoc()) << "training_info: '" << variable
                                            << "' was folded or merged by the exporter; "

@@ -1,5 +1,6 @@
-// What exporters lose or change without a word, named with what avoids it: position tables that would be trained, label
-// smoothing that is gone. (Parameters.cpp names folded and merged parameters, OpsTraining.cpp dropout and batch norm.)
+// What exporters lose or change without a word, named with what avoids it: position tables and masks that would be
+// trained, label smoothing that is gone. (Parameters.cpp names folded and merged parameters, OpsTraining.cpp dropout
+// and batch norm.)
 #include <cmath>
 #include <cstring>
 
@@ -57,6 +58,24 @@ bool isSinusoidal(const Model& model, const onnx::TensorProto& tensor) {
   return moves;
 }
 
+// Whether a tensor holds zeros and ones alone, and both: a mask. The first elements decide.
+bool isMask(const Model& model, const onnx::TensorProto& tensor) {
+  constexpr int64_t kLeast = 8, kMost = 1 << 12;
+  if (tensor.data_type() != onnx::TensorProto::FLOAT) return false;
+  const int64_t elements = *elementCount(ArrayRef<int64_t>(tensor.dims().data(), size_t(tensor.dims_size())));
+  const int64_t looked = std::min(elements, kMost);
+  std::string bytes = firstBytes(model, tensor, looked * int64_t(sizeof(float)));
+  if (looked < kLeast || int64_t(bytes.size()) != looked * int64_t(sizeof(float))) return false;
+  int64_t ones = 0;
+  for (int64_t i = 0; i < looked; ++i) {
+    float value;
+    std::memcpy(&value, bytes.data() + i * int64_t(sizeof(float)), sizeof(value));
+    if (value != 0 && value != 1) return false;
+    ones += value == 1;
+  }
+  return ones > 0 && ones < looked;
+}
+
 // The label smoothing of the loss that PyTorch exported as this node: aten.cross_entropy_loss(scores, labels, weight,
 // reduction, ignore_index, label_smoothing). ONNX has none, so the exporter drops it.
 double droppedSmoothing(const onnx::NodeProto& node) {
@@ -75,8 +94,12 @@ double droppedSmoothing(const onnx::NodeProto& node) {
 void warnOfTraps(const Model& model, ArrayRef<const onnx::NodeProto*> nodes, const Parameters& parameters) {
   for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     const ParameterRole& role = parameters.role(tensor, nullptr, -1);
-    if (role.trainable && parameters.isUsed(tensor) && isSinusoidal(model, tensor))
-      emitWarning(model.location()) << "'" << role.name << "' holds sines and cosines of the position and would be "
+    if (!role.trainable || !parameters.isUsed(tensor)) continue;
+    const char* what = isSinusoidal(model, tensor) ? "sines and cosines of the position"
+                       : isMask(model, tensor)     ? "only zeros and ones, as a mask does,"
+                                                   : nullptr;
+    if (what)
+      emitWarning(model.location()) << "'" << role.name << "' holds " << what << " and would be "
                                     << "trained: exports do not say that it is a buffer, or that it has "
                                     << "requires_grad=False. Give --freeze '^" << llvm::Regex::escape(role.name)
                                     << "$' to keep it";

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ir/Train/BatchNorm.h"
+#include "ir/Train/ParameterNames.h"
 #include "ir/Train/TensorBuilder.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -419,7 +420,7 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
     for (UpdateOp op : updates)
       if (!module.lookupSymbol<OptimizerOp>(op.getOptimizer())) {
         const bool decays = !noDecay || !isUndecayed(module, op.getParameter());
-        members.emplace_back(op, &all->of(op.getParameter(), decays) - all->list.data());
+        members.emplace_back(op, &all->of(nameOf(op.getParameter()), decays) - all->list.data());
       }
     if (std::optional<size_t> unmatched = all->unmatched()) return matchesNothing(module, texts[*unmatched], updates);
     if (noDecay && !all->anyWithoutDecay())

@@ -396,6 +396,24 @@ TEST(Traps, SinusoidsThatWouldBeTrainedAreNamed) {
   EXPECT_THAT(frozen.warnings, ElementsAre());
 }
 
+TEST(Traps, MasksThatWouldBeTrainedAreNamed) {
+  for (float some : {1.0f, 0.5f}) {
+    ModelBuilder m;
+    m.input("x", {"N", 3}).output("loss", {});
+    m.floats("w", {3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+    m.floats("mask", {3, 3}, {1, 0, 0, some, 1, 0, 1, 1, 1});
+    m.node("Mul", {"w", "mask"}, {"masked"});
+    m.node("MatMul", {"x", "masked"}, {"y"});
+    setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+    Imported i = import(m, withBatch(4));
+    ASSERT_TRUE(i.module);
+    ASSERT_EQ(i.warnings.size(), some == 1 ? 1u : 0u);
+    if (some == 1) {
+      EXPECT_THAT(i.warnings[0], HasSubstr("--freeze '^mask$'"));
+    }
+  }
+}
+
 TEST(Traps, DroppedLabelSmoothingIsNamed) {
   for (bool smooth : {false, true}) {
     ModelBuilder m;

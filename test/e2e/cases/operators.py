@@ -33,6 +33,7 @@ def cases(session):
     yield Case("operators/coverage", lambda: coverage(session))
     yield Case("operators/of-a-folder", lambda: of_a_folder(session))
     yield Case("operators/constant-inputs", lambda: constant_inputs(session))
+    yield Case("operators/names-of-symbols", lambda: names_of_symbols(session))
 
 
 def registered(session):
@@ -241,3 +242,21 @@ def constant_inputs(session):
     sums = [sum(x for x in range(24) if x % 3 == column) for column in range(3)]
     expect(list(read_safetensors(folder / "gradients")["w"].values) == [v for s in sums for v in (s, s)], "the gradient is not that of rows of 3")
     expect_short_error(session.call(*compiling, "--const", "shape"), ["--const"], code=2)
+
+
+def names_of_symbols(session):
+    """Parameters may be called as the compiler calls its own: the step, the evaluation, an optimizer, a bucket."""
+    folder, names = session.folder(), ["step", "evaluation", "optimizer", "bucket0"]
+    nodes = [node("MatMul", ["x" if k == 0 else f"h{k - 1}", name], [f"h{k}"]) for k, name in enumerate(names)]
+    nodes.append(node("ReduceSum", [f"h{len(names) - 1}"], ["loss"], keepdims=0))
+    weights = [weight(name, [2, 2], [1.0, 0.0, 0.0, 1.0 + k]) for k, name in enumerate(names)]
+    (folder / "model.onnx").write_bytes(model(nodes, [value("x", FLOAT, ["N", 2])], [value("loss", FLOAT, [])], weights))
+    write_npy(folder / "x.npy", "<f4", [2, 2], struct.pack("<4f", 1, 2, 3, 4))
+    session.succeed("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--batch", 2, "--optimizer", "sgd:lr=1", "--eval", "on",
+                    "--group", "^step$:lr=0")
+    session.succeed("sheaf-run", folder / "plan", "--data", f"x={folder / 'x.npy'}", "--steps", 1, "--save", folder / "weights")
+    trained = {name: list(tensor.values) for name, tensor in read_safetensors(folder / "weights").items()}
+    expect(sorted(trained) == sorted(names), f"the names are {sorted(trained)}")
+    expect(trained["step"] == [1, 0, 0, 1], "the group that names it is not applied")
+    # d loss / d evaluation = (x step)^T 1 (optimizer bucket0)^T: columns sums 4 and 6 by row sums 1 and 12.
+    expect(trained["evaluation"] == [1 - 4, -48, -6, 2 - 72], f"evaluation is {trained['evaluation']}")

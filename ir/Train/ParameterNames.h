@@ -1,0 +1,28 @@
+// Parameters are symbols of the module under the model's names for them; those that the module itself takes get a mark.
+#pragma once
+
+#include <string>
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringRef.h"
+
+namespace sheaf::train {
+
+// Whether passes give the name to a function, an optimizer or a bucket.
+inline bool isReserved(llvm::StringRef name) {
+  if (name == "step" || name == "evaluation") return true;
+  if (!name.consume_front("optimizer") && !name.consume_front("bucket") && !name.consume_front("statistics"))
+    return false;
+  return llvm::all_of(name, [](char c) { return llvm::isDigit(c) || c == '.'; });
+}
+
+inline std::string symbolOf(llvm::StringRef parameter) {
+  return isReserved(parameter) ? (parameter + " ").str() : parameter.str();
+}
+
+inline llvm::StringRef nameOf(llvm::StringRef symbol) {
+  llvm::StringRef name = symbol;
+  return name.consume_back(" ") && isReserved(name) ? name : symbol;
+}
+
+}  // namespace sheaf::train
