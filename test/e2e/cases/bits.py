@@ -51,7 +51,8 @@ def ways(config, ranks):
     gathered, other buckets, another machine's costs."""
     small, whole = ("--bucket-size", 4096), ("--bucket-size", "64MiB")
     if config.name.startswith(("mlp", "cnn")):
-        vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100"), ("--profile", "rtx4090")]
+        vectors = [small, ("--bucket-size", 4096, "--prefetch", 0), ("--profile", "h100"),
+                   small + ("--profile", "h100") if config.name.startswith("cnn") else ("--profile", "rtx4090")]
         return vectors if ranks > 1 else [small]
     recompute = ("--recompute", "all")
     return [recompute, small, whole, small + recompute] if ranks == 1 else [
