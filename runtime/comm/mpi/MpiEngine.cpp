@@ -1,6 +1,6 @@
 #include "runtime/comm/mpi/MpiEngine.h"
 
-#include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 
@@ -10,9 +10,9 @@ namespace sheaf::comm {
 namespace {
 
 // MPI moves bytes within its calls only, so the thread calls without pause while messages come and go. When nothing has
-// happened for so many rounds, other processes compute: it lets other threads have the core, and later sleeps.
-constexpr int kEagerRounds = 100, kYieldingRounds = 2000;
-constexpr std::chrono::microseconds kShortSleep(50);
+// happened for so long, it sleeps between calls. It does not yield instead: where compute threads keep all cores busy,
+// a thread that yields waits for their time slices (milliseconds), one that wakes up goes first.
+constexpr std::chrono::microseconds kEager(50), kShortSleep(20);
 // Without messages under way, calls are for what MPI has taken from us but not sent yet.
 constexpr std::chrono::milliseconds kLongSleep(2);
 
@@ -26,6 +26,7 @@ std::string errorText(int error) {
 }  // namespace
 
 void MpiEngine::serve() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; of this thread
   const Status status = start();
   {
     std::lock_guard lock(mutex_);
@@ -92,7 +93,7 @@ void MpiEngine::post(const MpiChannel::Message& message) {
   if (error != MPI_SUCCESS) return fail(message, error);
   requests_.push_back(request);
   messages_.push_back(message);
-  fruitless_ = 0;
+  lastMove_ = Clock::now();
 }
 
 // Whether any message is done.
@@ -129,7 +130,7 @@ bool MpiEngine::test() {
   }
   requests_.resize(kept);
   messages_.resize(kept);
-  fruitless_ = 0;
+  lastMove_ = Clock::now();
   return true;
 }
 
@@ -139,11 +140,7 @@ void MpiEngine::rest() {
     int ignored = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
   }
-  if (++fruitless_ < kEagerRounds) return;
-  if (!idle && fruitless_ < kYieldingRounds) {
-    sched_yield();
-    return;
-  }
+  if (Clock::now() - lastMove_ < kEager) return;
   std::unique_lock lock(mutex_);
   auto news = [&] { return news_.load(std::memory_order_relaxed); };
   if (idle)

@@ -40,6 +40,8 @@ class MpiEngine {
   bool waitForEnd(std::chrono::milliseconds limit);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   Status start() const;
   void move();
   void takeSubmitted();
@@ -55,7 +57,7 @@ class MpiEngine {
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<MpiChannel::Message> taken_;
-  int fruitless_ = 0;  // rounds since a message was posted or done
+  Clock::time_point lastMove_;  // when a message was posted or done
 
   std::atomic<bool> news_ = false;  // there are submitted messages, or the thread is to end
   std::mutex mutex_;                // guards the members below

@@ -7,11 +7,15 @@ import time
 
 from cases.launchers import ended, mpirun, started
 from formats import read_log
-from harness import Case, digest, expect
+from harness import Case, Failure, digest, expect
 from jobs import SECONDS, STAGE, Job, common, losses, plan, running, whole
 
 # What makes their MPI take TCP, as between machines, where it would take shared memory on one.
-LAUNCHERS = {"mpirun.openmpi": (["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"], {}), "mpirun.mpich": ([], {"UCX_TLS": "tcp,self"})}
+# MPICH 4.0.2 is not tried: over UCX's TCP its MPI_Finalize may not return (docs/cluster.md).
+LAUNCHERS = {"mpirun.openmpi": ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"], "mpirun.mpich": None}
+# MPICH's launcher ends, and with it the processes' output, some 20 ms after a process is killed. So the name is lost in some
+# jobs, whatever the processes do: one of so many must show it, and every one must end in time.
+ATTEMPTS = {"mpirun.openmpi": 1, "mpirun.mpich": 5}
 # Where a process finds its number, whichever MPI has started it.
 RANK = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
 
@@ -25,12 +29,13 @@ def cases(session):
                 yield Case(name, lambda v=launcher, t=transport, n=count, h=hosts: same_bits(session, v, t, n, h))
             for victim in (0, 2):
                 yield Case(f"transports/{launcher}/{transport}/killed-{victim}",
-                           lambda v=launcher, t=transport, k=victim: lost(session, v, t, k, signal.SIGKILL))
+                           lambda v=launcher, t=transport, k=victim: killed(session, v, t, k))
         for stage in (0, 1, 2):
             yield Case(f"transports/{launcher}/mpi/stage-{stage}",
                        lambda v=launcher, z=stage: same_bits(session, v, "mpi", 4, RANK, z))
-        yield Case(f"transports/{launcher}/mpi/bits-over-tcp", lambda v=launcher: same_bits(session, v, "mpi", 4, RANK, tcp=True))
-        yield Case(f"transports/{launcher}/mpi/killed-over-tcp", lambda v=launcher: lost(session, v, "mpi", 1, signal.SIGKILL, tcp=True))
+        if LAUNCHERS[launcher]:
+            yield Case(f"transports/{launcher}/mpi/bits-over-tcp", lambda v=launcher: same_bits(session, v, "mpi", 4, RANK, tcp=True))
+            yield Case(f"transports/{launcher}/mpi/killed-over-tcp", lambda v=launcher: killed(session, v, "mpi", 1, tcp=True))
         yield Case(f"transports/{launcher}/mpi/stalled", lambda v=launcher: lost(session, v, "mpi", 1, signal.SIGSTOP))
         yield Case(f"transports/{launcher}/mpi/one-host", lambda v=launcher: same_bits(session, v, "mpi", 4, "all"))
     yield Case("transports/no-mpi", lambda: no_mpi(session))
@@ -47,11 +52,11 @@ def on_hosts(command, hosts):
 
 
 def job(session, launcher, count, transport, hosts, *arguments, stage=STAGE, options=(), tcp=False, **environment):
-    more, variables = LAUNCHERS[launcher] if tcp else ([], {})
+    more = LAUNCHERS[launcher] if tcp else []
     command = mpirun(session, launcher, count, *arguments, "--transport", transport, options=[*options, *more], stage=stage)
     # MPI's libraries keep memory until the end.
     kept = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-    return started(session, on_hosts(command, hosts), {**environment, **variables, **kept})
+    return started(session, on_hosts(command, hosts), {**environment, **kept})
 
 
 def same_bits(session, launcher, transport, count, hosts, stage=STAGE, tcp=False):
@@ -84,6 +89,20 @@ def process_of(rank, log):
     return None
 
 
+def killed(session, launcher, transport, victim, tcp=False):
+    for left in reversed(range(ATTEMPTS[launcher])):
+        try:
+            return lost(session, launcher, transport, victim, signal.SIGKILL, tcp)
+        except Unnamed as e:
+            if not left:
+                raise Failure(*e.args) from None
+    return None
+
+
+class Unnamed(Exception):
+    """A job has ended in time, but nothing that it says has the name."""
+
+
 def lost(session, launcher, transport, victim, deed, tcp=False):
     """A process is killed, or hangs: the job ends, and what it says has the process's name. What is left of a job whose
     process hangs is the launcher's to end."""
@@ -110,9 +129,11 @@ def lost(session, launcher, transport, victim, deed, tcp=False):
         code = ended(session, process, output)
         seconds = time.monotonic() - begin
     said = output.read_text()
-    expect(code != 0 and named in said, f"exit {code}:\n{said}")
-    expect(("SHEAF_TIMEOUT" if hangs else "ended without a message") in said, said)
+    expect(code != 0, f"exit {code}:\n{said}")
     expect(hangs or seconds < 2 * session.slowdown, f"the job ends after {seconds:.1f} s:\n{said}")
+    if named not in said:
+        raise Unnamed(f"exit {code}:\n{said}")
+    expect(("SHEAF_TIMEOUT" if hangs else "ended without a message") in said, said)
     return f"after {seconds:.2f} s"
 
 
