@@ -45,7 +45,7 @@ struct ComposeTransposes : OpRewritePattern<TransposeOp> {
   }
 };
 
-// Elements move only if dimensions larger than 1 change their order. While the batch is one row that has yet to be
+// Elements move only if dimensions larger than 1 change their order. While the batch is one row and has not been
 // followed, a dimension of size 1 that moves may be it, which a reshape would not say.
 struct TransposeOfUnitsToReshape : OpRewritePattern<TransposeOp> {
   using OpRewritePattern::OpRewritePattern;

@@ -204,8 +204,8 @@ LogicalResult lowerConcat(Lowering& l, train::ConcatOp op) {
     auto type = tensor(piece);
     Location at = l.locate(piece);
     // A piece that was written in place needs no copy.
-    const bool inPlace = at.buffer == whole.buffer &&
-                         (at.rowStride || at.offset == whole.offset + begin * strides[axis] * width);
+    const bool inPlace =
+        at.buffer == whole.buffer && (at.rowStride || at.offset == whole.offset + begin * strides[axis] * width);
     if (!inPlace) {
       Operand part = whole;
       part.offset += begin * strides[axis] * width;
@@ -455,8 +455,10 @@ LogicalResult Lowering::lowerFusion(train::FusionOp op) {
   for (Value v : op.getOperands()) operands.push_back(operand(v, kRead));
   for (Value result : op.getResults()) {
     Location at = placeResult(result);
-    // A fresh buffer may be spared: the result may take over the memory of an operand that is not read afterwards.
-    if (ownedBuffers.contains(at.buffer) && at.offset == 0)
+    // A fresh buffer may be spared: the result may take over the memory of an operand that is not read afterwards. That
+    // of a concatenation has other pieces, too.
+    const int64_t bytes = at.rowStride ? bytesOf(result) / at.rowBytes * at.rowStride : bytesOf(result);
+    if (ownedBuffers.contains(at.buffer) && at.offset == 0 && at.buffer.getDefiningOp<BufferOp>().getBytes() == bytes)
       for (int64_t i : op.getElementwise()) {
         Value candidate = op.getOperand(i);
         Location theirs = locate(candidate);

@@ -15,7 +15,7 @@ def FoldConstants : TrainPass<"fold-constants"> {
   let description = [{
     Uses the reference evaluator. Parameters are never constants. What repeats along a dimension is computed and stored
     once: a splat stays one element, and other repetitions become a `train.broadcast` of what they repeat. An op stays
-    if an operand or its result takes more than `max-bytes` so stored.
+    if folding it takes more than `max-bytes`: an operand or its result so stored, and what is computed at a time.
   }];
   let options = [Option<"maxBytes", "max-bytes", "int64_t", "8388608", "Largest constant to create">];
 }

@@ -11,7 +11,7 @@
 namespace sheaf::test {
 
 // Differentiates @step, whose parameters have the values `at` but for those of parameters whose names contain `fixed`,
-// which are drawn anew and not moved; with `trainedOnly` frozen parameters are not moved either. Elements are changed
+// which are drawn again and not moved; with `trainedOnly` frozen parameters are not moved either. Elements are changed
 // by a little first, so that no two are equal and none is at a kink. Returns "" if the derivatives in random directions
 // agree with differences, else what is wrong.
 std::string checkDerivatives(mlir::ModuleOp module, const std::vector<train::Tensor>& arguments,

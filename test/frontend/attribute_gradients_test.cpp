@@ -13,6 +13,7 @@
 #include <set>
 
 #include "frontend/onnx/Import.h"
+#include "frontend/onnx/Registry.h"
 #include "ir/Train/TrainDialect.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -128,7 +129,7 @@ void setAttributes(onnx::NodeProto& node, const json::Object& attributes) {
   }
 }
 
-// A known tensor as a Constant, which is no parameter.
+// A known tensor as a Constant, which is not a parameter.
 void addConstant(ModelBuilder& m, const std::string& name, const json::Array& values, const json::Array& dims,
                  int type) {
   onnx::AttributeProto& attribute = *m.node("Constant", {}, {name}).add_attribute();
@@ -280,8 +281,8 @@ void collectAttributes(const json::Object& node, std::map<std::string, std::set<
 // Every attribute of every operator that is imported is in a case, or on the list above.
 TEST(Attributes, AreAllTriedOrLeftOutForAReason) {
   std::set<std::string> imported;
-  for (const frontend::SupportedOperator& op : frontend::supportedOperators())
-    if (op.domain == "ai.onnx") imported.insert(op.name);
+  for (const frontend::RegisteredOperator& op : frontend::registeredOperators())
+    if (op.supported() && op.domain == "ai.onnx") imported.insert(op.name);
   std::map<std::string, std::set<std::string>> tried;
   for (const auto& [op, cases] : casesByOperator())
     for (const json::Object* of : cases) collectAttributes(*of, tried);

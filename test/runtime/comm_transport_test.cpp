@@ -217,10 +217,6 @@ const std::map<std::string, Check> kChecks{{"bits-1", theBitsOfTheLocalOne<1>},
                                            {"stalled", aStalledProcessIsNamed},
                                            {"aborted", anAbortEndsWaiting}};
 
-void PrintTo(const Way& way, std::ostream* out) {
-  *out << way.name;
-}
-
 class Transports : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {

@@ -37,7 +37,7 @@ def run(session, config, ranks, zero):
 
 
 def batch_second(session, what):
-    """The batch becomes the second dimension, and the loss is no mean over rows: one, two and four ranks have one loss, also
+    """The batch becomes the second dimension, and the loss is not a mean over rows: one, two and four ranks have one loss, also
     where each has a single row of the batch."""
     rows, length, weights = 4, 5, [math.cos(3 * i) for i in range(12)]
     nodes = [node("MatMul", ["x", "w"], ["y"], "product"), node("Transpose", ["y"], ["t"], "transpose", perm=[1, 0, 2])]
