@@ -42,11 +42,12 @@ struct ImportOptions {
   enum class BatchNorm { automatic, sync, local, eval } batchNorm = BatchNorm::automatic;
 };
 
-// The forward step of one leaf, that is of one rank where there is a leaf for each: `train.parameter` symbols and a `func.func @step` that ends in `train.loss`. Shapes are
-// one leaf's (batch / leaves rows), all static; nothing of ONNX is left; weights are named, never read. Module
-// attributes: `train.ranks` (the leaves), `train.widen_to` (the ranks, if they are fewer) and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A
-// model with its own optimizer (training_info) also yields `train.optimizer` symbols, named by an attribute
-// `train.optimizer` of the parameters they update. On failure the result is null and one error has been emitted.
+// The forward step of one leaf, that is of one rank where there is a leaf for each: `train.parameter` symbols and a
+// `func.func @step` that ends in `train.loss`. Shapes are one leaf's (batch / leaves rows), all static; nothing of ONNX
+// is left; weights are named, never read. Module attributes: `train.ranks` (the leaves), `train.widen_to` (the ranks,
+// if they are fewer) and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A model
+// with its own optimizer (training_info) also yields `train.optimizer` symbols, named by an attribute `train.optimizer`
+// of the parameters they update. On failure the result is null and one error has been emitted.
 //
 // In the forms kEvaluation and kOutputs @step has a `train.output` for each output of the graph, kEvaluation also the
 // loss. Inputs may have any rank: one of rank 0, or whose first dimension is fixed and not the batch's, is the same for

@@ -44,7 +44,8 @@ namespace sheaf::train {
 // Of a product or convolution of f32: its operands may be rounded to TF32.
 inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 
-// On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be it.
+// On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be
+// it.
 inline constexpr llvm::StringLiteral kOneRowAttr = "train.one_row";
 
 // The words of one of the dialect's enumerations, in order.

@@ -195,7 +195,8 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
     int64_t slot = scalarSlot({plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0});
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
-  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks * leaves, .buckets = count / leaves, .clip = op.getClip()}, operands);
+  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks * leaves, .buckets = count / leaves, .clip = op.getClip()},
+       operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              plan::GRADIENT_NORM, int64_t(0));
 }

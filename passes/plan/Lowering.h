@@ -46,7 +46,7 @@ struct Lowering {
   mlir::func::FuncOp step;        // null: the module only evaluates
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
   int64_t ranks = 1, leaves = 1, stage = 0, maxThreads = 8;  // leaves of a rank
-  bool cpu = true, gpu = false;  // what the plan is for
+  bool cpu = true, gpu = false;                              // what the plan is for
   llvm::DenseMap<mlir::Value, Location> locations;
   llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
   llvm::DenseMap<mlir::Value, int64_t> lastUse;  // of a value or a view of it: position of the last reader

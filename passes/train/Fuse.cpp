@@ -27,8 +27,8 @@ constexpr int64_t kPartialRows = 32;
 // Rows of a block with partial sums of so many rows: blocks divide them where that does not cost many blocks, so that
 // several leaves of as many rows are several times the same blocks.
 int64_t rowsOfPartials(int64_t rows) {
-  const int64_t fewest = std::max(std::min<int64_t>(llvm::divideCeil(rows, kBlocks), kPartialRows),
-                                  std::min<int64_t>(rows, 4));
+  const int64_t fewest =
+      std::max(std::min<int64_t>(llvm::divideCeil(rows, kBlocks), kPartialRows), std::min<int64_t>(rows, 4));
   for (int64_t block = fewest; block <= std::min(rows, 16 * fewest); ++block)
     if (rows % block == 0) return block;
   return fewest;

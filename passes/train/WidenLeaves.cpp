@@ -1,10 +1,12 @@
 // Makes the program of one leaf that of a rank with several.
 //
-// A leaf is a fixed piece of the batch's rows. Everything that decides bits (fusion, precision, the order of sums within
-// a leaf) has been decided on the shapes of one leaf; here the program is widened to the rows of all leaves of a rank:
+// A leaf is a fixed piece of the batch's rows. Everything that decides bits (fusion, precision, the order of sums
+// within a leaf) has been decided on the shapes of one leaf; here the program is widened to the rows of all leaves of a
+// rank:
 // - What has rows gets those of all leaves, one leaf after the other. A kernel or a move treats each row by itself. A
 //   product's bits may depend on its shape, so it is computed leaf by leaf.
-// - What is a sum over rows gets a value for each leaf. Linear ops on it are repeated for each leaf, and where the sum of
+// - What is a sum over rows gets a value for each leaf. Linear ops on it are repeated for each leaf, and where the sum
+// of
 //   all rows is needed the leaves' values are added by a balanced binary tree, as sums over ranks continue it
 //   (runtime/comm/local/Reduce.h).
 // So any division of the same leaves among ranks computes the same bits.
@@ -64,8 +66,9 @@ class Widener {
       const bool whole = bool(function.getArgAttr(argument.getArgNumber(), "train.whole"));
       if (!whole && type.getRank() > 0) {
         if (type.getDimSize(0) % leafRows)
-          return function.emitError() << "input " << function.getArgAttr(argument.getArgNumber(), "train.name") << " has "
-                                      << type.getDimSize(0) << " elements for the " << leafRows << " rows of a leaf";
+          return function.emitError() << "input " << function.getArgAttr(argument.getArgNumber(), "train.name")
+                                      << " has " << type.getDimSize(0) << " elements for the " << leafRows
+                                      << " rows of a leaf";
         states[argument] = {State::Split, {0, type.getDimSize(0) / leafRows}};
         type = widened(type, states[argument].rows);
       }
@@ -403,13 +406,12 @@ LogicalResult Widener::visit(Operation* op) {
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](ReshapeOp o) { return visitReshape(o); })
       .Case([&](ReduceOp o) { return visitReduce(o); })
-      .Case([&](MatMulOp o) {
-        return visitMatMul(op, o.getLhs(), o.getRhs(), o.getTransposeA(), o.getTransposeB());
-      })
+      .Case([&](MatMulOp o) { return visitMatMul(op, o.getLhs(), o.getRhs(), o.getTransposeA(), o.getTransposeB()); })
       .Case([&](MatMulEpilogueOp o) {
         return visitMatMul(op, o.getLhs(), o.getRhs(), o.getTransposeA(), o.getTransposeB());
       })
-      .Case<BroadcastOp, SliceOp, PadOp, ReverseOp, CumSumOp, TopKOp>([&](auto) { return widen(op, {first()}, first()); })
+      .Case<BroadcastOp, SliceOp, PadOp, ReverseOp, CumSumOp, TopKOp>(
+          [&](auto) { return widen(op, {first()}, first()); })
       .Case([&](TransposeOp o) {
         Rows rows = first();
         rows.dimension = llvm::find(o.getPermutation(), rows.dimension) - o.getPermutation().begin();
@@ -450,7 +452,8 @@ LogicalResult Widener::visit(Operation* op) {
         if (failed(rows)) return failure();
         SmallVector<std::optional<Rows>> operands(op->getNumOperands(), *rows);
         // One mask is that of all sequences.
-        if (o.getMask() && !isSplit(o.getMask()) && typeOf(o.getMask()).getDimSize(0) == 1) operands.back() = std::nullopt;
+        if (o.getMask() && !isSplit(o.getMask()) && typeOf(o.getMask()).getDimSize(0) == 1)
+          operands.back() = std::nullopt;
         return widen(op, operands, *rows);
       })
       .Case<ConvOp, ConvGradInputOp>([&](auto) { return perLeaf(op, {first()}); })
@@ -466,8 +469,8 @@ LogicalResult Widener::visit(Operation* op) {
       .Default([&](Operation*) -> LogicalResult {
         FailureOr<Rows> rows = commonRows(op);
         if (failed(rows)) return failure();
-        const bool known = isElementwise(op) || isa<DropoutOp, MaxPoolOp, MaxPoolIndicesOp,
-                                                                       MaxPoolGradOp, ConcatOp>(op);
+        const bool known =
+            isElementwise(op) || isa<DropoutOp, MaxPoolOp, MaxPoolIndicesOp, MaxPoolGradOp, ConcatOp>(op);
         if (!known) return unsupported(op, "depends on the batch in a way that is not known to be row by row");
         return widenAll(op, *rows);
       });
@@ -494,8 +497,8 @@ LogicalResult Widener::visitReduce(ReduceOp op) {
   if (!llvm::is_contained(op.getAxes(), rows.dimension)) return widen(op, {rows}, rows);
   const auto type = typeOf(op.getOperand());
   if (op.getKind() != ReduceKind::sum) return unsupported(op, "reduces the batch by other than a sum");
-  // A kernel keeps leaves apart that follow each other. Else each leaf's rows are copied and summed by a kernel of their
-  // own, which must see what the one kernel of a leaf alone would: a 16-bit type is rounded where it is stored.
+  // A kernel keeps leaves apart that follow each other. Else each leaf's rows are copied and summed by a kernel of
+  // their own, which must see what the one kernel of a leaf alone would: a 16-bit type is rounded where it is stored.
   const int64_t outer = type.getDimSize(rows.dimension) / (leafRows * rows.minor);
   if (product(type.getShape().take_front(rows.dimension)) * outer != 1) {
     if (type.getElementTypeBitWidth() < 32)
@@ -534,7 +537,8 @@ LogicalResult Widener::visitMatMul(Operation* op, Value lhs, Value rhs, bool tra
     return unsupported(op, "combines values that carry the batch in different dimensions");
   results[0] = isSplit(lhs) ? moved(lhs, rank - 2) : moved(rhs, rank - 1);
   // Besides its result an epilogue gives what has the result's shape, or a sum over rows.
-  if (op->getNumResults() > 1 && op->getResult(1) && typeOf(op->getResult(1)).getRank() == rank) results[1] = results[0];
+  if (op->getNumResults() > 1 && op->getResult(1) && typeOf(op->getResult(1)).getRank() == rank)
+    results[1] = results[0];
   return perLeaf(op, results);
 }
 

@@ -99,7 +99,8 @@ TEST(EmulatedNccl, ItsOwnOrderIfAsked) {
     const std::vector<float> terms[3] = {{1e8f, 1, 2}, {1, 2, 3}, {-1e8f, 3, 4}};
     for (size_t rank = 0; rank < 3; ++rank) writeBuffer(processes.rank(rank), builder.plan, sum, terms[rank]);
     processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank])); });
-    // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; the tree begins with ranks 0 and 1, the ring with rank 1.
+    // (1e8 + 1) - 1e8 is 0 in f32, and (1 - 1e8) + 1e8 is, too; the tree begins with ranks 0 and 1, the ring with
+    // rank 1.
     EXPECT_EQ(readBuffer<float>(processes.rank(1), builder.plan, sum), (std::vector<float>{0, 6, 9}));
   }
 }

@@ -83,10 +83,10 @@ options::Table compileTable() {
             "--batch", "B", 1, int64_t{1} << 32,
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
             .defaultsTo("the model's, where it is fixed"),
-        Row::integer<&O::import, &Import::leaves>(
-            "--leaves", "V", 1, int64_t{1} << 20,
-            "Pieces of the batch whose sums are added by one fixed tree: the same bits on any number of ranks that V is "
-            "a power of two times.")
+        Row::integer<&O::import, &Import::leaves>("--leaves", "V", 1, int64_t{1} << 20,
+                                                  "Pieces of the batch whose sums are added by one fixed tree: the "
+                                                  "same bits on any number of ranks that V is "
+                                                  "a power of two times.")
             .defaultsTo("as many as ranks"),
         bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(

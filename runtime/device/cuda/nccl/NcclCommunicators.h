@@ -1,6 +1,6 @@
 // Collectives between processes with a GPU each, by NCCL. Gathers are NCCL's. Sums are, unless a run asks for NCCL's
-// own, exchanges of all parts followed by our kernel that adds them in the order of a fixed tree: NCCL's order depends on the number
-// of ranks, on the machine and on the size, this one on nothing.
+// own, exchanges of all parts followed by our kernel that adds them in the order of a fixed tree: NCCL's order depends
+// on the number of ranks, on the machine and on the size, this one on nothing.
 #pragma once
 
 #include <memory>
