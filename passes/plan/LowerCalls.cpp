@@ -457,7 +457,7 @@ LogicalResult Lowering::lowerFusion(train::FusionOp op) {
     Location at = placeResult(result);
     // A fresh buffer may be spared: the result may take over the memory of an operand that is not read afterwards. That
     // of a concatenation has other pieces, too.
-    const int64_t bytes = at.rowStride ? bytesOf(result) / at.rowBytes * at.rowStride : bytesOf(result);
+    const uint64_t bytes = at.rowStride ? bytesOf(result) / at.rowBytes * at.rowStride : bytesOf(result);
     if (ownedBuffers.contains(at.buffer) && at.offset == 0 && at.buffer.getDefiningOp<BufferOp>().getBytes() == bytes)
       for (int64_t i : op.getElementwise()) {
         Value candidate = op.getOperand(i);
