@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // `mpirun -disable-auto-cleanup` of MPICH says so that another process has died. It would end this one silently.
   std::signal(SIGUSR1, SIG_IGN);
-  control.lost = printError;
+  // On GPUs the error waits for what it can say more: where this process was, and whether its GPU lets go.
+  if (line->run.device != "cuda") control.lost = printError;
   control.abandon = [](const std::string& why) {
     printError(why);
     _exit(1);
