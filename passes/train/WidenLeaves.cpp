@@ -6,8 +6,7 @@
 // - What has rows gets those of all leaves, one leaf after the other. A kernel or a move treats each row by itself. A
 //   product's bits may depend on its shape, so it is computed leaf by leaf.
 // - What is a sum over rows gets a value for each leaf. Linear ops on it are repeated for each leaf, and where the sum
-// of
-//   all rows is needed the leaves' values are added by a balanced binary tree, as sums over ranks continue it
+//   of all rows is needed the leaves' values are added by a balanced binary tree, as sums over ranks continue it
 //   (runtime/comm/local/Reduce.h).
 // So any division of the same leaves among ranks computes the same bits.
 #include "ir/Train/Outputs.h"
@@ -31,12 +30,6 @@ namespace {
 
 // A kernel that adds leaves reads at most so many.
 constexpr size_t kAddedAtOnce = 8;
-
-int64_t product(ArrayRef<int64_t> sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
-}
 
 // Where the rows are: the dimension is (outer x rows x minor).
 struct Rows {
@@ -166,25 +159,22 @@ class Widener {
     return join(SmallVector<Value>(leaves, wholes.lookup(v)), rows, v.getLoc());
   }
 
+  Value slice(Value v, int64_t dimension, int64_t start, int64_t size) {
+    SmallVector<int64_t> sizes(typeOf(v).getShape()), starts(sizes.size(), 0), steps(sizes.size(), 1);
+    starts[dimension] = start, sizes[dimension] = size;
+    return SliceOp::create(builder, v.getLoc(), v, starts, sizes, steps);
+  }
   // Rows of one leaf of a widened value, and the value of leaves' rows. Outside of kernels.
   Value leafOf(Value wide, Rows rows, int64_t leaf) {
     TensorBuilder t{builder, wide.getLoc()};
     const ArrayRef<int64_t> shape = typeOf(wide).getShape();
     const int64_t own = leafRows * rows.minor, outer = shape[rows.dimension] / (own * leaves);
-    SmallVector<int64_t> apart(shape.take_front(rows.dimension));
+    if (outer == 1) return slice(wide, rows.dimension, leaf * own, own);
+    SmallVector<int64_t> apart(shape.take_front(rows.dimension)), to(shape);
     apart.append({outer, leaves * own});
     llvm::append_range(apart, shape.drop_front(rows.dimension + 1));
-    SmallVector<int64_t> starts(apart.size(), 0), sizes(apart), steps(apart.size(), 1), to(shape);
-    starts[rows.dimension + 1] = leaf * own;
-    sizes[rows.dimension + 1] = own;
     to[rows.dimension] = outer * own;
-    Value source = outer == 1 && rows.dimension == 0 ? wide : t.reshape(wide, apart);
-    if (source == wide) {
-      starts.erase(starts.begin()), sizes.erase(sizes.begin()), steps.erase(steps.begin());
-      return SliceOp::create(builder, wide.getLoc(), source, starts, sizes, steps);
-    }
-    Value piece = SliceOp::create(builder, wide.getLoc(), source, starts, sizes, steps);
-    return t.reshape(piece, to);
+    return t.reshape(slice(t.reshape(wide, apart), rows.dimension + 1, leaf * own, own), to);
   }
   Value join(ArrayRef<Value> pieces, Rows rows, Location loc) {
     TensorBuilder t{builder, loc};
@@ -249,13 +239,8 @@ class Widener {
     if (known.empty()) {
       TensorBuilder t{builder, v.getLoc()};
       Value sums = wholes.lookup(v);
-      SmallVector<int64_t> sizes(typeOf(sums).getShape()), starts(sizes.size(), 0), steps(sizes.size(), 1);
-      sizes[0] = 1;
-      for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-        starts[0] = leaf;
-        Value piece = SliceOp::create(builder, v.getLoc(), sums, starts, sizes, steps);
-        known.push_back(t.reshape(piece, typeOf(v).getShape()));
-      }
+      for (int64_t leaf = 0; leaf < leaves; ++leaf)
+        known.push_back(t.reshape(slice(sums, 0, leaf, 1), typeOf(v).getShape()));
     }
     return known;
   }
@@ -480,8 +465,8 @@ LogicalResult Widener::visit(Operation* op) {
 LogicalResult Widener::visitReshape(ReshapeOp op) {
   const Rows from = rowsOf(op.getOperand());
   const ArrayRef<int64_t> source = typeOf(op.getOperand()).getShape(), to = typeOf(op.getResult()).getShape();
-  const int64_t apart = from.minor * product(source.drop_front(from.dimension + 1));
-  int64_t inner = product(to);
+  const int64_t apart = from.minor * ShapedType::getNumElements(source.drop_front(from.dimension + 1));
+  int64_t inner = ShapedType::getNumElements(to);
   std::optional<Rows> found;
   for (auto [d, size] : llvm::enumerate(to)) {
     inner /= std::max<int64_t>(size, 1);
@@ -500,7 +485,7 @@ LogicalResult Widener::visitReduce(ReduceOp op) {
   // A kernel keeps leaves apart that follow each other. Else each leaf's rows are copied and summed by a kernel of
   // their own, which must see what the one kernel of a leaf alone would: a 16-bit type is rounded where it is stored.
   const int64_t outer = type.getDimSize(rows.dimension) / (leafRows * rows.minor);
-  if (product(type.getShape().take_front(rows.dimension)) * outer != 1) {
+  if (ShapedType::getNumElements(type.getShape().take_front(rows.dimension)) * outer != 1) {
     if (type.getElementTypeBitWidth() < 32)
       return unsupported(op, "sums a 16-bit type over a batch that is not the first dimension");
     states[op.getResult()] = {State::Partial, {}};
@@ -537,8 +522,7 @@ LogicalResult Widener::visitMatMul(Operation* op, Value lhs, Value rhs, bool tra
     return unsupported(op, "combines values that carry the batch in different dimensions");
   results[0] = isSplit(lhs) ? moved(lhs, rank - 2) : moved(rhs, rank - 1);
   // Besides its result an epilogue gives what has the result's shape, or a sum over rows.
-  if (op->getNumResults() > 1 && op->getResult(1) && typeOf(op->getResult(1)).getRank() == rank)
-    results[1] = results[0];
+  if (op->getNumResults() > 1 && typeOf(op->getResult(1)).getRank() == rank) results[1] = results[0];
   return perLeaf(op, results);
 }
 

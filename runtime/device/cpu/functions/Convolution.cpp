@@ -3,33 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/functions/ConvolutionChannelsLast.h"
+#include "runtime/device/cpu/functions/ConvolutionProducts.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
-#include "runtime/device/cpu/functions/Window.h"
-#include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
 namespace {
 
-class Convolution : public LibraryFunction {
+class Convolution : public ConvolutionProducts {
  public:
-  Convolution(const plan::ConvolutionShape& call, const CallSite& site)
-      : window_(call),
-        o_(call.o),
-        groups_(call.groups),
-        scratchBytes_(site.scratchPerThread()),
-        groupInputs_(window_.c / groups_),
-        groupOutputs_(o_ / groups_),
-        patch_(call.patch()),
-        pixels_(window_.oh * window_.ow),
-        rangePixels_(plan::convPixels(patch_, pixels_)),
-        ranges_((pixels_ + rangePixels_ - 1) / rangePixels_) {}
+  using ConvolutionProducts::ConvolutionProducts;
 
  protected:
-  float* scratch(const Invocation& invocation, int thread) const {
-    return reinterpret_cast<float*>(invocation.scratch + thread * scratchBytes_);
-  }
   int64_t imageElements() const { return window_.h * window_.w; }
   // Offset of a group's channels of an image in the input, and in the result.
   int64_t inputOffset(int64_t image, int64_t group) const {
@@ -65,9 +50,6 @@ class Convolution : public LibraryFunction {
           }
         }
   }
-
-  const Window window_;
-  const int64_t o_, groups_, scratchBytes_, groupInputs_, groupOutputs_, patch_, pixels_, rangePixels_, ranges_;
 };
 
 class Forward : public Convolution {
@@ -129,21 +111,21 @@ class GradFilter : public Convolution {
                 *gradient = invocation.operand<float>(plan::kOperand<Call, "gradient">);
     float* result = invocation.operand<float>(plan::kOperand<Call, "result">);
     constexpr int64_t kRows = 64;  // of the product, at least
-    const int64_t element = window_.kh * window_.kw, channels = std::max<int64_t>(kRows / element, 1);
+    const int64_t channels = std::max<int64_t>(kRows / taps_, 1);
     const int64_t parts = (groupInputs_ + channels - 1) / channels;
     SgemmFailure failure;
     invocation.pool.run(groups_ * parts, [&](int64_t item, int thread) {
       const int64_t group = item / parts, channel = item % parts * channels;
       const int64_t width = std::min(channels, groupInputs_ - channel);
       float* columns = scratch(invocation, thread);
-      float* to = result + group * groupOutputs_ * patch_ + channel * element;
+      float* to = result + group * groupOutputs_ * patch_ + channel * taps_;
       bool accumulate = false;
       for (int64_t image = 0; image < window_.n; ++image) {
         const float* from = input + inputOffset(image, group) + channel * imageElements();
         for (int64_t first = 0; first < pixels_; first += rangePixels_, accumulate = true) {
           const int64_t count = std::min(rangePixels_, pixels_ - first);
           unroll(from, width, first, count, columns);
-          failure.note(sgemm(false, true, groupOutputs_, width * element, count, 1,
+          failure.note(sgemm(false, true, groupOutputs_, width * taps_, count, 1,
                              gradient + resultOffset(image, group) + first, pixels_, columns, count, accumulate ? 1 : 0,
                              to, patch_));
         }

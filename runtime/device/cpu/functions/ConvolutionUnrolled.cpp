@@ -4,32 +4,17 @@
 #include <cstring>
 
 #include "runtime/device/cpu/functions/ConvolutionChannelsLast.h"
+#include "runtime/device/cpu/functions/ConvolutionProducts.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
-#include "runtime/device/cpu/functions/Window.h"
-#include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
 namespace {
 
-class Unrolled : public LibraryFunction {
+class Unrolled : public ConvolutionProducts {
  public:
-  Unrolled(const plan::ConvolutionShape& call, const CallSite& site)
-      : window_(call),
-        o_(call.o),
-        groups_(call.groups),
-        scratchBytes_(site.scratchPerThread()),
-        groupInputs_(window_.c / groups_),
-        groupOutputs_(o_ / groups_),
-        taps_(window_.kh * window_.kw),
-        patch_(call.patch()),
-        pixels_(window_.oh * window_.ow),
-        rangePixels_(plan::convPixels(patch_, pixels_)),
-        ranges_((pixels_ + rangePixels_ - 1) / rangePixels_) {}
+  using ConvolutionProducts::ConvolutionProducts;
 
  protected:
-  float* scratch(const Invocation& invocation, int thread) const {
-    return reinterpret_cast<float*>(invocation.scratch + thread * scratchBytes_);
-  }
   // Where a channel of an image begins.
   int64_t inputOffset(int64_t image, int64_t channel) const {
     return image * window_.h * window_.w * window_.c + channel;
@@ -69,9 +54,6 @@ class Unrolled : public LibraryFunction {
         for (int64_t c = 0; c < groupInputs_; ++c) *to++ = from[c * taps_ + tap];
     });
   }
-
-  const Window window_;
-  const int64_t o_, groups_, scratchBytes_, groupInputs_, groupOutputs_, taps_, patch_, pixels_, rangePixels_, ranges_;
 };
 
 class Forward : public Unrolled {

@@ -116,7 +116,7 @@ class PoolingLast : public LibraryFunction {
       }
     }
   }
-  // Calls visit(image, y, x, first element of the output pixel) for all output pixels of an item, of items().
+  // Calls visit(image, y, x, first element of the output pixel) for all output pixels of an item, one of rows().
   template <typename Visit>
   void forRow(int64_t item, Visit visit) const {
     for (int64_t x = 0; x < window_.ow; ++x)
