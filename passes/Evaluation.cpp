@@ -10,7 +10,9 @@ namespace sheaf {
 void becomeEvaluation(ModuleOp module) {
   func::FuncOp function = zero::stepOf(module);
   for (int64_t i = int64_t(function.getNumArguments()) - 1; i >= 0; --i)
-    if (function.getArgument(i).use_empty()) (void)function.eraseArgument(i);
+    // The mask also says that rows may be left out, which those of an output may even if nothing sums over them.
+    if (function.getArgument(i).use_empty() && !function.getArgAttr(i, "train.row_mask"))
+      (void)function.eraseArgument(i);
   function.setName("evaluation");
   for (auto parameter : module.getOps<train::ParameterOp>()) parameter.setTrainable(false);
 }

@@ -32,12 +32,21 @@ void clearValues(onnx::TensorProto& tensor) {
   tensor.clear_raw_data();
 }
 
+const std::string& nameOf(const onnx::ValueInfoProto& output) {
+  return output.name();
+}
+const std::string& nameOf(const std::string& output) {
+  return output;
+}
+
 // Dropout's third input and BatchNormalization's attribute are cleared. Before opset 14 BatchNormalization is in
-// training mode if it has more than one output; running statistics that a node reads are then what they were.
-void turnToEvaluation(Nodes& nodes, const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& outputs) {
+// training mode if it has more than one output; running statistics that a node reads, or that are among the `outputs`
+// of the nodes' graph or function, are then what they were.
+template <typename Outputs>
+void turnToEvaluation(Nodes& nodes, const Outputs& outputs) {
   llvm::StringSet<> read;
   for (const onnx::NodeProto& node : nodes) forEachInput(node, [&](StringRef name) { read.insert(name); });
-  for (const onnx::ValueInfoProto& output : outputs) read.insert(output.name());
+  for (const auto& output : outputs) read.insert(nameOf(output));
   Nodes result;
   for (onnx::NodeProto& node : nodes) {
     for (onnx::AttributeProto& attribute : *node.mutable_attribute())
@@ -80,15 +89,21 @@ class Exporter {
       const onnx::TensorProto& original = model.graph().initializer(i);
       auto bytes = valuesOf(parameters.role(original, nullptr, -1), original);
       if (failed(bytes) || failed(place(*graph.mutable_initializer(i), original, *bytes))) return failure();
+      if (*bytes) replaced.insert(original.name());
     }
     for (const auto& entry : trained.names)
       if (!found.contains(entry.first()))
         return error() << "has no parameter '" << entry.first()
                        << "' of the plan; give the model that the plan was compiled from, and the same --loss";
-    if (failed(carryConstants(*graph.mutable_node()))) return failure();
+    if (failed(copyExternalConstants(*graph.mutable_node()))) return failure();
+    for (onnx::FunctionProto& function : *copy.mutable_functions())
+      if (failed(copyExternalConstants(*function.mutable_node()))) return failure();
+    for (onnx::TrainingInfoProto& info : *copy.mutable_training_info())
+      if (failed(keepTrained(info))) return failure();
     if (!options.keepTraining) {
       turnToEvaluation(*graph.mutable_node(), graph.output());
-      for (onnx::FunctionProto& function : *copy.mutable_functions()) turnToEvaluation(*function.mutable_node(), {});
+      for (onnx::FunctionProto& function : *copy.mutable_functions())
+        turnToEvaluation(*function.mutable_node(), function.output());
     }
     return write();
   }
@@ -155,15 +170,36 @@ class Exporter {
     return success();
   }
 
-  // Constants among the nodes' attributes that are external data.
-  LogicalResult carryConstants(Nodes& nodes) {
+  // An initialization of what is trained would replace it.
+  LogicalResult keepTrained(onnx::TrainingInfoProto& info) {
+    auto& bindings = *info.mutable_initialization_binding();
+    for (int i = bindings.size() - 1; i >= 0; --i)
+      if (replaced.contains(bindings[i].key())) bindings.DeleteSubrange(i, 1);
+    if (bindings.empty()) info.clear_initialization();
+    if (info.has_initialization() && failed(copyExternalConstants(*info.mutable_initialization()))) return failure();
+    return info.has_algorithm() ? copyExternalConstants(*info.mutable_algorithm()) : success();
+  }
+
+  // What is external data besides the model's own initializers: constants of nodes, and initializers of their graphs.
+  LogicalResult copyExternalConstant(onnx::TensorProto& tensor) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return success();
+    const onnx::TensorProto original = tensor;
+    return place(tensor, original, std::nullopt);
+  }
+  LogicalResult copyExternalConstants(onnx::GraphProto& graph) {
+    for (onnx::TensorProto& tensor : *graph.mutable_initializer())
+      if (failed(copyExternalConstant(tensor))) return failure();
+    return copyExternalConstants(*graph.mutable_node());
+  }
+  LogicalResult copyExternalConstants(Nodes& nodes) {
     for (onnx::NodeProto& node : nodes)
       for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
-        if (attribute.has_t() && attribute.t().data_location() == onnx::TensorProto::EXTERNAL) {
-          onnx::TensorProto original = attribute.t();
-          if (failed(place(*attribute.mutable_t(), original, std::nullopt))) return failure();
-        }
-        if (attribute.has_g() && failed(carryConstants(*attribute.mutable_g()->mutable_node()))) return failure();
+        if (attribute.has_t() && failed(copyExternalConstant(*attribute.mutable_t()))) return failure();
+        for (onnx::TensorProto& tensor : *attribute.mutable_tensors())
+          if (failed(copyExternalConstant(tensor))) return failure();
+        if (attribute.has_g() && failed(copyExternalConstants(*attribute.mutable_g()))) return failure();
+        for (onnx::GraphProto& graph : *attribute.mutable_graphs())
+          if (failed(copyExternalConstants(graph))) return failure();
       }
     return success();
   }
@@ -231,7 +267,8 @@ class Exporter {
   StringRef output;
   const Parameters& parameters;
   const TrainedParameters& trained;
-  llvm::StringSet<> found;  // of the trained parameters
+  llvm::StringSet<> found;     // of the trained parameters
+  llvm::StringSet<> replaced;  // initializers with trained values
   onnx::ModelProto copy;
   std::optional<AtomicFile> data;  // OUTPUT.data, once something goes there
 };

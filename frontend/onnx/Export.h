@@ -25,10 +25,11 @@ struct TrainedParameters {
 };
 
 // Writes the model of file `path`, which the plan was compiled from, or which is another export of the same module (for
-// inference, say, without a loss), to file `output`, with these values in its initializers: in their own shape and
-// type, also where an exporter had folded, merged or copied a parameter. A parameter that had been merged with another
-// gets an initializer of its own. What was external data lies in OUTPUT.data, all else is as it was. Unless
-// `keepTraining`, Dropout and BatchNormalization in training mode are turned to evaluation.
+// inference, say, without a loss), to file `output`, with these values in its initializers: in their own shape and type,
+// also where an exporter had folded, merged or copied a parameter. A parameter that had been merged with another gets
+// an initializer of its own. What was external data lies in OUTPUT.data, all else is as it was. Unless
+// `keepTraining`, Dropout and BatchNormalization in training mode are turned to evaluation. A training_info loses the
+// initialization of what is trained.
 mlir::LogicalResult exportOnnx(mlir::MLIRContext& context, llvm::StringRef path, llvm::StringRef output,
                                const ExportOptions& options, const TrainedParameters& trained);
 

@@ -240,6 +240,24 @@ bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
   return true;
 }
 
+namespace {
+
+// Calls visit(name, what it is) for the tensors of floats with dimensions that a node holds, and that look like
+// weights but are no parameters.
+void forEachUntrained(const onnx::NodeProto& node,
+                      llvm::function_ref<void(const std::string& name, StringRef what)> visit) {
+  auto weight = [](const onnx::TensorProto& tensor) { return isFloatType(tensor.data_type()) && tensor.dims_size(); };
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (node.op_type() == "Constant" && node.output_size() && attribute.has_t() && weight(attribute.t()))
+      visit(node.output(0), "value of a Constant node");
+    for (const onnx::TensorProto& tensor : attribute.g().initializer())
+      if (weight(tensor)) visit(tensor.name(), "initializer of a subgraph");
+    for (const onnx::NodeProto& inner : attribute.g().node()) forEachUntrained(inner, visit);
+  }
+}
+
+}  // namespace
+
 LogicalResult Importer::bindDimensions() {
   auto error = [&] { return emitError(model.location()); };
   for (const KnownInput& known : options.constants) {
@@ -249,6 +267,12 @@ LogicalResult Importer::bindDimensions() {
     if ((!found || failed(bindConstant(**input, known))) && !surveyor) return failure();
     if (found) dataInputs.erase(input);
   }
+  if (!evaluates())
+    for (auto [i, node] : llvm::enumerate(nodes))
+      if (needed[i])
+        forEachUntrained(*node, [&](const std::string& name, StringRef what) {
+          decide(name + ": constant, the " + what + ", which is not trained; make it an initializer of the graph");
+        });
   // Only what the loss needs is an input of the step.
   llvm::StringSet<> read, known;
   for (auto [i, node] : llvm::enumerate(nodes))

@@ -308,6 +308,13 @@ bool isSoftmax(const Tensor& x) {
   return div && div.getLhs().getDefiningOp<train::ExpOp>();
 }
 
+// Whether a value is the result of a sigmoid.
+bool isSigmoid(const Tensor& x) {
+  Value v = x.value();
+  while (auto reshape = v ? v.getDefiningOp<train::ReshapeOp>() : train::ReshapeOp()) v = reshape.getOperand();
+  return v && v.getDefiningOp<train::SigmoidOp>();
+}
+
 }  // namespace
 
 Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& output, int64_t rows,
@@ -320,6 +327,14 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
     for (const onnx::NodeProto& node : importer.model.graph().node())
       if (node.op_type() == "Softmax" && llvm::is_contained(node.output(), request.output)) operand = node.input(0);
     return e.error() << "is a softmax already, and " << request.kind->name << " takes what goes into it: give --loss '"
+                     << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
+           Tensor();
+  }
+  if (request.kind->build == bceWithLogits && isSigmoid(output)) {
+    std::string operand = "VALUE";
+    for (const onnx::NodeProto& node : importer.model.graph().node())
+      if (node.op_type() == "Sigmoid" && llvm::is_contained(node.output(), request.output)) operand = node.input(0);
+    return e.error() << "is a sigmoid already, and " << request.kind->name << " takes what goes into it: give --loss '"
                      << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
            Tensor();
   }

@@ -7,6 +7,22 @@ using namespace mlir;
 using namespace sheaf::train;
 
 namespace sheaf::train {
+namespace {
+
+bool dependsOn(Operation* user, Operation* wanted) {
+  SmallVector<Operation*> pending{user};
+  DenseSet<Operation*> seen;
+  while (!pending.empty()) {
+    Operation* op = pending.pop_back_val();
+    if (op == wanted) return true;
+    if (!seen.insert(op).second) continue;
+    for (Value operand : op->getOperands())
+      if (Operation* producer = operand.getDefiningOp()) pending.push_back(producer);
+  }
+  return false;
+}
+
+}  // namespace
 
 void addAccuracy(func::FuncOp step) {
   Block& body = step.getBody().front();
@@ -15,6 +31,7 @@ void addAccuracy(func::FuncOp step) {
   auto entropies = llvm::to_vector(body.getOps<CrossEntropyOp>());
   if (losses.size() != 1 || entropies.size() != 1) return;
   CrossEntropyOp entropy = entropies.front();
+  if (!dependsOn(losses.front(), entropy)) return;
 
   OpBuilder builder(losses.front());
   TensorBuilder t{builder, entropy.getLoc()};

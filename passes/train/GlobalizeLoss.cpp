@@ -13,6 +13,7 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/train/AddAccuracy.h"
+#include "passes/train/LossWeight.h"
 #include "passes/train/Passes.h"
 #include "passes/train/RowMask.h"
 
@@ -88,14 +89,13 @@ class Globalizer {
       for (Value result : op.getResults())
         states.try_emplace(result, leading.contains(result) && state->mayBe(0) ? leadingOf(*state) : *state);
     }
+    if (mask) weighLoss(step, ranks, mask, [&](Value v) { return of(v).isPartial(); });
     // Where a rank has one row, its part of a sum over the batch is that row.
     for (auto reduce : llvm::make_early_inc_range(body.getOps<ReduceOp>()))
       if (reduce.getType() == reduce.getOperand().getType()) {
         reduce.replaceAllUsesWith(reduce.getOperand());
         reduce.erase();
       }
-    if (mask)
-      for (LossOp loss : llvm::make_early_inc_range(body.getOps<LossOp>())) mask.weigh(loss);
     return success();
   }
 

@@ -1,23 +1,10 @@
 #include "passes/train/RowMask.h"
 
-#include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
-#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 
 namespace sheaf::train {
-namespace {
-
-Value skipViews(Value v) {
-  while (Operation* op = v.getDefiningOp()) {
-    if (!isa<ReshapeOp, BroadcastOp, CastOp, NegOp>(op)) break;
-    v = op->getOperand(0);
-  }
-  return v;
-}
-
-}  // namespace
 
 RowMask::RowMask(func::FuncOp step) : step(step) {
   for (BlockArgument argument : step.getArguments())
@@ -37,6 +24,10 @@ Value RowMask::apply(Operation* user, Value value, int64_t axis, int64_t rows, i
   return t.select(counts, value, t.splatLike(value, 0));
 }
 
+int64_t RowMask::rows() const {
+  return TensorBuilder::typeOf(mask).getDimSize(0);
+}
+
 Value RowMask::count() {
   if (counted) return counted;
   OpBuilder builder = OpBuilder::atBlockBegin(&step.getBody().front());
@@ -44,23 +35,6 @@ Value RowMask::count() {
   Value own = t.reshape(t.reduce(ReduceKind::sum, mask, {0}), {});
   counted = GlobalSumOp::create(builder, step.getLoc(), own.getType(), own);
   return counted;
-}
-
-void RowMask::weigh(LossOp loss) {
-  Value value = skipViews(loss.getValue()), weight;
-  while (auto product = value.getDefiningOp<MulOp>()) {
-    auto isConstant = [](Value v) { return matchPattern(v, m_Constant()); };
-    if (!isConstant(product.getLhs()) && !isConstant(product.getRhs())) break;
-    value = skipViews(isConstant(product.getLhs()) ? product.getRhs() : product.getLhs());
-  }
-  if (auto quotient = value.getDefiningOp<DivOp>())
-    if (Value divisor = skipViews(quotient.getRhs()); divisor.getDefiningOp<GlobalSumOp>()) weight = divisor;
-  if (!weight || TensorBuilder::typeOf(weight).getNumElements() != 1) weight = count();
-  OpBuilder builder(loss->getContext());
-  builder.setInsertionPointAfter(loss);
-  TensorBuilder t{builder, loss.getLoc()};
-  weight = t.cast(t.reshape(weight, {}), builder.getF32Type());
-  OutputOp::create(builder, loss.getLoc(), "loss_weight", "loss weight", weight);
 }
 
 }  // namespace sheaf::train

@@ -13,13 +13,12 @@ class RowMask {
   explicit RowMask(mlir::func::FuncOp step);
   explicit operator bool() const { return bool(mask); }
 
+  // Of a rank, those that only fill up the batch included.
+  int64_t rows() const;
   // `value` with zeros in rows that do not count, made before `user`. Its dimension `axis` is anything x rows x minor.
   mlir::Value apply(mlir::Operation* user, mlir::Value value, int64_t axis, int64_t rows, int64_t minor) const;
   // How many rows count on all ranks: an f32 scalar, made once at the beginning of the step.
   mlir::Value count();
-  // After the loss: what a batch's loss weighs in the mean over batches. If it is a quotient whose divisor is summed
-  // over the batch, as a mean over labels, that divisor; else the number of rows that count.
-  void weigh(LossOp loss);
 
  private:
   mlir::func::FuncOp step;

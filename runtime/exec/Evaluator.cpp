@@ -1,17 +1,23 @@
 #include "runtime/exec/Evaluator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "runtime/base/Text.h"
+#include "runtime/exec/StopVote.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
 namespace {
+
+// Most batches that are issued and not done: an interrupted evaluation ends after them.
+constexpr int64_t kInFlight = 4;
 
 bool writes(const plan::Plan& plan, plan::OutputKind kind) {
   for (const plan::Instruction& instruction : plan.evaluation())
@@ -37,6 +43,61 @@ bool readsTokens(const plan::Plan& plan) {
 
 }  // namespace
 
+// Says to all ranks of all processes alike whether a batch begins. Each vote of the processes runs during the batch
+// before.
+class BatchGate {
+ public:
+  BatchGate(int64_t batches, const std::atomic<bool>& interrupted, comm::ProcessGroup* processes)
+      : batches_(batches), interrupted_(interrupted) {
+    if (processes)
+      vote_.emplace(*processes, [this](int64_t batch, const Expected<bool>& stop) {
+        if (!stop.ok()) return fail(stop.status());
+        std::lock_guard lock(mutex_);
+        decide(batch, *stop);
+      });
+  }
+
+  Expected<bool> begins(int64_t batch) {
+    std::unique_lock lock(mutex_);
+    for (; asked_ <= std::min(batch + 1, batches_ - 1); ++asked_) {
+      if (vote_)
+        vote_->ask(asked_, interrupted_);
+      else if (asked_ == batch)
+        decide(batch, interrupted_);
+      else
+        break;
+    }
+    changed_.wait(lock, [&] { return !failed_.ok() || decided_ > batch || batch >= end_; });
+    if (!failed_.ok()) return failed_;
+    return batch < end_;
+  }
+  // Ends the waiting of all ranks.
+  void fail(const Status& status) {
+    std::lock_guard lock(mutex_);
+    if (failed_.ok()) failed_ = status;
+    changed_.notify_all();
+  }
+  bool stopped() {
+    std::lock_guard lock(mutex_);
+    return end_ < batches_;
+  }
+
+ private:
+  void decide(int64_t batch, bool stop) {
+    decided_ = batch + 1;
+    if (stop) end_ = std::min(end_, batch);
+    changed_.notify_all();
+  }
+
+  const int64_t batches_;
+  const std::atomic<bool>& interrupted_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t asked_ = 0, decided_ = 0, end_ = batches_;
+  Status failed_;
+  std::optional<StopVote> vote_;  // last: its thread ends first
+};
+
 Status checkEvaluable(const plan::Plan& plan) {
   if (plan.evaluation_size() > 0) return {};
   return Status::error("the plan has no evaluation; compile the model with --eval on");
@@ -44,16 +105,25 @@ Status checkEvaluable(const plan::Plan& plan) {
 
 Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
   const uint64_t batch = static_cast<uint64_t>(plan.batch()), rest = rows % batch;
-  // Outputs of rows that only fill the last batch are left out; a loss needs the mask of the rows that count.
-  if (rest == 0 || hasRowMask(plan) || !writes(plan, plan::LOSS)) return {};
-  return Status::error(cat("--eval-data: ", rows, " rows leave ", rest, " for a last batch of ", batch,
-                           ", and the loss of this model cannot leave rows out; give a multiple of ", batch,
+  if (rest == 0) return {};
+  const bool weighed = !writes(plan, plan::LOSS) || writes(plan, plan::LOSS_WEIGHT);
+  if (weighed && hasRowMask(plan)) return {};
+  return Status::error(cat("--eval-data: ", rows, " rows leave ", rest, " for a last batch of ", batch, ", and ",
+                           weighed ? "in this model the rows of a batch depend on each other"
+                                   : "the loss of this model is not a mean over rows or labels",
+                           ": every batch must be full; give a multiple of ", batch,
                            " rows, or compile with a --batch that divides them"));
 }
 
 Evaluator::Evaluator(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
-                     const io::DataSource& data, int64_t firstRank)
-    : plan_(plan), ranks_(ranks), data_(data), firstRank_(firstRank) {}
+                     const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
+                     comm::ProcessGroup* processes)
+    : plan_(plan),
+      ranks_(ranks),
+      data_(data),
+      firstRank_(firstRank),
+      interrupted_(interrupted),
+      processes_(processes) {}
 
 std::shared_ptr<StepValues> Evaluator::makeValues(int64_t batch, OutputFiles* outputs,
                                                   std::vector<Batch>& batches) const {
@@ -85,12 +155,16 @@ std::shared_ptr<StepValues> Evaluator::makeValues(int64_t batch, OutputFiles* ou
   return values;
 }
 
-Status Evaluator::runRank(size_t rank, int64_t batches, OutputFiles* outputs, std::vector<Batch>& results) const {
+Status Evaluator::runRank(size_t rank, BatchGate& gate, OutputFiles* outputs, std::vector<Batch>& results) const {
   RankContext& context = *ranks_[rank];
-  for (int64_t batch = 0; batch < batches; ++batch) {
+  for (int64_t batch = 0;; ++batch) {
+    Expected<bool> begins = gate.begins(batch);
+    if (!begins.ok()) return begins.status();
+    if (!*begins) break;
     const std::shared_ptr<const StepValues> values = makeValues(batch, outputs, results);
     for (const plan::Instruction& instruction : plan_.evaluation())
       SHEAF_RETURN_IF_ERROR(context.issue(instruction, values));
+    if (batch % kInFlight == kInFlight - 1) SHEAF_RETURN_IF_ERROR(context.synchronize());
   }
   return context.synchronize();
 }
@@ -102,26 +176,36 @@ Expected<EvaluationResult> Evaluator::run(OutputFiles* outputs) {
   std::vector<Batch> results(static_cast<size_t>(batches));
   std::mutex mutex;
   Status failed;
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      Status status = runRank(rank, batches, outputs, results);
-      if (status.ok()) return;
-      ranks_[rank]->abort(status.message());
-      // What the streams still hold refers to this evaluation: they must be empty before it ends.
-      (void)ranks_[rank]->synchronize();
-      std::lock_guard lock(mutex);
-      if (failed.ok()) failed = std::move(status);
-    });
-  for (std::thread& thread : threads) thread.join();
+  bool interrupted = false;
+  {
+    BatchGate gate(batches, interrupted_, processes_);
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        Status status = runRank(rank, gate, outputs, results);
+        if (status.ok()) return;
+        gate.fail(status);
+        ranks_[rank]->abort(status.message());
+        // What the streams still hold refers to this evaluation: they must be empty before it ends.
+        (void)ranks_[rank]->synchronize();
+        std::lock_guard lock(mutex);
+        if (failed.ok()) failed = std::move(status);
+      });
+    for (std::thread& thread : threads) thread.join();
+    // The others wait for a rank that failed, and a vote for them.
+    if (!failed.ok() && processes_) processes_->fail(failed.message());
+    interrupted = gate.stopped();
+  }
   if (!failed.ok()) return failed;
 
   EvaluationResult result;
   result.rows = data_.rows();
+  result.interrupted = interrupted;
+  if (interrupted) return result;
   Batch sum;
   for (const Batch& each : results) {
     // The loss of a batch without labels is not a number, and weighs nothing.
-    if (each.weight > 0) sum.loss += each.weight * each.loss;
+    if (each.weight != 0) sum.loss += each.weight * each.loss;
     sum.weight += each.weight, sum.correct += each.correct, sum.labels += each.labels;
   }
   if (writes(plan_, plan::LOSS)) {

@@ -44,6 +44,27 @@ Status writeAt(int descriptor, std::span<const std::byte> bytes, uint64_t offset
 
 }  // namespace
 
+Status OutputFiles::check(const plan::Plan& plan, const std::string& folder, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path existing = folder;
+  while (!existing.empty() && existing != existing.parent_path() && !fs::exists(existing, error))
+    existing = existing.parent_path();
+  if (!existing.empty() && !fs::is_directory(existing, error))
+    return Status::error(cat("--outputs ", folder, ": ", existing.string(), " is not a folder"));
+  std::set<std::string> taken;
+  for (const plan::Output& output : plan.outputs()) {
+    const std::string path = cat(folder, "/", fileName(output.name(), taken), ".npy");
+    if (fs::is_directory(path, error))
+      return Status::error(cat("--outputs: ", path, " is a folder, and not a file that could be replaced"));
+    for (const std::string& input : inputs)
+      if (fs::equivalent(path, input, error) && !error)
+        return Status::error(cat("--outputs: the output '", output.name(), "' would replace ", path,
+                                 ", which this run reads; give another folder"));
+  }
+  return {};
+}
+
 Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& plan, const std::string& folder,
                                                            uint64_t rows, Job& job) {
   std::unique_ptr<OutputFiles> files(new OutputFiles(plan, rows, job));
@@ -95,17 +116,17 @@ Status OutputFiles::open(File& file, const std::string& header, uint64_t bytes) 
   file.descriptor = ::open(file.temporary.c_str(), flags, 0666);
   if (file.descriptor < 0) return cannot("open", file.temporary);
   if (!job_.first()) return {};
+  file.made = true;
   if (ftruncate(file.descriptor, static_cast<off_t>(header.size() + bytes)) != 0)
     return cannot("write", file.temporary);
   return writeAt(file.descriptor, std::as_bytes(std::span(header)), 0, file.temporary);
 }
 
 OutputFiles::~OutputFiles() {
-  for (const File& file : files_)
-    if (file.descriptor >= 0) {
-      close(file.descriptor);
-      if (job_.first()) unlink(file.temporary.c_str());
-    }
+  for (const File& file : files_) {
+    if (file.descriptor >= 0) close(file.descriptor);
+    if (file.made) unlink(file.temporary.c_str());
+  }
 }
 
 Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::span<const std::byte> tensor) const {
@@ -132,8 +153,10 @@ Status OutputFiles::commit() {
   }
   SHEAF_RETURN_IF_ERROR(job_.together("the files of --outputs", status));
   if (!job_.first()) return {};
-  for (const File& file : files_)
+  for (File& file : files_) {
     if (rename(file.temporary.c_str(), file.path.c_str()) != 0) return cannot("write", file.path);
+    file.made = false;
+  }
   return {};
 }
 

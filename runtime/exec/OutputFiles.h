@@ -15,6 +15,10 @@ namespace sheaf::exec {
 
 class OutputFiles {
  public:
+  // Whether `folder` is one or can be made, and no output would replace one of the files `inputs`, which the run reads,
+  // or a folder. Makes nothing.
+  static Status check(const plan::Plan& plan, const std::string& folder, const std::vector<std::string>& inputs);
+
   // Makes `folder` and in it a file NAME.npy for each entry of Plan.outputs; characters that a file's name should not
   // have become '_'. Process 0 creates them, so that every process must see the folder. An output without rows has one
   // entry for each batch, or, of a single batch, just its own shape.
@@ -26,13 +30,14 @@ class OutputFiles {
   // A rank's tensor of a batch; rows that only fill the last batch are left out. Threads may call it together.
   Status write(int64_t rank, uint32_t output, int64_t batch, std::span<const std::byte> tensor) const;
 
-  // After the last write of all ranks: gives the files their names.
+  // After the last write of all ranks: gives the files their names. Files that have none by the end are removed.
   Status commit();
 
  private:
   struct File {
     std::string path, temporary;
     int descriptor = -1;
+    bool made = false;   // `temporary`, by this process, and not yet renamed
     uint64_t begin = 0;  // of the elements
     // The tensor is outer x (rows of a rank) x inner bytes; without rows all of it is `inner`.
     uint64_t outer = 1, inner = 0;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -115,7 +116,13 @@ class Run {
       Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
           options_.resume, [&](const std::string& text) { warnings_.push_back(text); }, shared);
       if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
-      SHEAF_RETURN_IF_ERROR(checkState(*plan_, *checkpoint));
+      Expected<std::vector<std::string>> initial = checkState(*plan_, *checkpoint);
+      if (!initial.ok()) return initial.status();
+      if (!initial->empty())
+        warnings_.push_back(cat("the state has no ", listText(*initial, 5), ", which ",
+                                initial->size() == 1 ? "is frozen and keeps its initial value"
+                                                     : "are frozen and keep their initial values"));
+      initialValues_ = !initial->empty();
       const io::Manifest& manifest = checkpoint->manifest();
       position_ = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed};
       if (manifest.seed != training_.seed())
@@ -137,6 +144,7 @@ class Run {
       if (!data.ok()) return data.status();
       evaluationData_ = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*plan_, evaluationData_->rows()));
+      SHEAF_RETURN_IF_ERROR(checkOutputs());
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::open(options_.weights);
@@ -294,7 +302,11 @@ class Run {
     if (!checkpoint_)
       return loadWeights(state, files, weights_ ? &*weights_ : nullptr, [&](const std::string& text) { warn(text); });
     if (weights_) warn("--weights has no effect: the weights are those of --resume");
-    SHEAF_RETURN_IF_ERROR(loadConstants(state, files));
+    if (initialValues_) {
+      SHEAF_RETURN_IF_ERROR(loadWeights(state, files, nullptr, [&](const std::string& text) { warn(text); }));
+    } else {
+      SHEAF_RETURN_IF_ERROR(loadConstants(state, files));
+    }
     SHEAF_RETURN_IF_ERROR(clearPadding(state, true));
     SHEAF_RETURN_IF_ERROR(loadState(state, *checkpoint_));
     log_.event("resumed", {{"state", checkpoint_->folder()}, {"step", position_.step}});
@@ -304,7 +316,25 @@ class Run {
 
   bool evaluates() const { return options_.evaluate || options_.evaluateEvery > 0; }
 
-  // With the weights as they are now. Between steps the tensors go to a folder for that step.
+  // No evaluation may replace what the run reads.
+  Status checkOutputs() const {
+    if (options_.outputs.empty()) return {};
+    std::vector<std::string> inputs{options_.plan, options_.weights};
+    for (const auto* data : {&data_, &evaluationData_})
+      if (*data)
+        for (const MappedFile& file : (*data)->files()) inputs.push_back(file.path());
+    if (options_.evaluate) return OutputFiles::check(*plan_, options_.outputs, inputs);
+    // The folders of steps to come, as far as they exist.
+    SHEAF_RETURN_IF_ERROR(OutputFiles::check(*plan_, options_.outputs, {}));
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.outputs, error))
+      if (entry.path().filename().string().starts_with("step-"))
+        SHEAF_RETURN_IF_ERROR(OutputFiles::check(*plan_, entry.path().string(), inputs));
+    return {};
+  }
+
+  // With the weights as they are now. Between steps the tensors go to a folder for that step. One that is interrupted
+  // leaves nothing behind.
   Status evaluate() {
     std::unique_ptr<OutputFiles> outputs;
     if (!options_.outputs.empty()) {
@@ -315,8 +345,15 @@ class Run {
       outputs = std::move(*files);
     }
     Expected<EvaluationResult> result =
-        Evaluator(*plan_, ranks_, *evaluationData_, job_.firstRank()).run(outputs.get());
+        Evaluator(*plan_, ranks_, *evaluationData_, job_.firstRank(), control_.interrupted, job_.group())
+            .run(outputs.get());
     if (!result.ok()) return result.status();
+    if (result->interrupted) {
+      log_.event("interrupted", {{"step", position_.step}});
+      if (options_.evaluate) return Status::error("interrupted: the evaluation is not finished, nothing is written");
+      progress_->note(cat("interrupted: the evaluation after ", position_.step, " steps is not finished"));
+      return {};
+    }
     if (outputs) SHEAF_RETURN_IF_ERROR(outputs->commit());
     auto number = [](const std::optional<double>& value) { return value ? json::Value(*value) : json::Value(); };
     log_.event("eval", {{"step", position_.step},
@@ -468,6 +505,7 @@ class Run {
   bool trained_ = false;  // all of them
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
+  bool initialValues_ = false;  // of parameters that the checkpoint lacks
   std::optional<io::DataSource> data_, evaluationData_;
   std::optional<io::Safetensors> weights_;
   RunLog log_;

@@ -33,7 +33,8 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
                            .type = io::dataTypeOf(savedType(bucket)),
                            .shape = {parameter.shape().begin(), parameter.shape().end()},
                            .permutation = {parameter.permutation().begin(), parameter.permutation().end()},
-                           .states = {}};
+                           .states = {},
+                           .frozen = !bucket.trainable()};
   for (int slot = bucket.master() ? 1 : 0; slot < bucket.states_size(); ++slot)
     saved.states.push_back(bucket.states(slot).name());
   std::sort(saved.states.begin(), saved.states.end());
@@ -163,16 +164,22 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
   return state.processes()->barrier(cat("the saved state of step ", position.step));
 }
 
-Status checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
+Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
   std::map<std::string, const io::SavedParameter*> saved;
   for (const io::SavedParameter& parameter : checkpoint.manifest().parameters) saved[parameter.name] = &parameter;
   auto wrong = [&](const std::string& why) {
     return Status::error(cat("--resume: the state in ", checkpoint.folder(), " is not this plan's: ", why));
   };
+  std::vector<std::string> initial;
   for (const plan::Parameter& parameter : plan.parameters()) {
     auto found = saved.find(parameter.name());
+    io::SavedParameter mine = describe(plan, parameter);
+    if (found == saved.end() && mine.frozen) {
+      initial.push_back(mine.name);
+      continue;
+    }
     if (found == saved.end()) return wrong(cat("it has no parameter '", parameter.name(), "'"));
-    io::SavedParameter mine = describe(plan, parameter), theirs = *found->second;
+    io::SavedParameter theirs = *found->second;
     std::sort(theirs.states.begin(), theirs.states.end());
     if (theirs.shape != mine.shape || theirs.permutation != mine.permutation || theirs.type != mine.type)
       return wrong(cat("parameter '", mine.name, "' has shape ", shapeText(theirs.shape), " there and ",
@@ -183,8 +190,9 @@ Status checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint) {
                        plan.training().optimizer(), "'"));
     saved.erase(found);
   }
-  if (!saved.empty()) return wrong(cat("the plan has no parameter '", saved.begin()->first, "'"));
-  return {};
+  for (const auto& [name, theirs] : saved)
+    if (!theirs->frozen) return wrong(cat("the plan has no parameter '", name, "'"));
+  return initial;
 }
 
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {

@@ -23,8 +23,10 @@ struct RunPosition {
 // process calls it and writes the files of its ranks; process 0 renames the folder when all are written.
 Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position);
 
-// An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout.
-Status checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
+// An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout. But what is
+// frozen may be in one of them alone, as what only an evaluation reads: returns the plan's that the state lacks, which
+// keep their initial values.
+Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
 // Loads parameters and optimizer states, saved by any number of ranks, into the ranks' storage.
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint);
 

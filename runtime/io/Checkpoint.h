@@ -31,6 +31,7 @@ struct SavedParameter {
   DataType type = DataType::F32;
   std::vector<int64_t> shape, permutation;  // as in the plan
   std::vector<std::string> states;          // f32 each
+  bool frozen = false;                      // the run did not change it
   bool operator==(const SavedParameter&) const = default;
 };
 

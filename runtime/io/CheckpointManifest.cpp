@@ -84,6 +84,9 @@ bool parseParameter(const json::Value& value, SavedParameter& parameter) {
     strings &= state.string() != nullptr;
     if (state.string()) parameter.states.push_back(*state.string());
   }
+  // States of earlier versions do not say it.
+  const json::Value* frozen = reader.find("frozen");
+  parameter.frozen = frozen && frozen->boolean() && *frozen->boolean();
   if (type) parameter.type = *type;
   return reader.ok() && type && strings;
 }
@@ -109,7 +112,8 @@ std::string manifestText(const Manifest& manifest) {
                                       {"type", nameOf(parameter.type)},
                                       {"shape", integers(parameter.shape)},
                                       {"permutation", integers(parameter.permutation)},
-                                      {"states", json::Array(parameter.states.begin(), parameter.states.end())}});
+                                      {"states", json::Array(parameter.states.begin(), parameter.states.end())},
+                                      {"frozen", parameter.frozen}});
   for (const Manifest::File& file : manifest.files)
     files.push_back(json::Object{{"name", file.name}, {"size", file.size}, {"checksum", hexText(file.checksum)}});
   json::Value state =

@@ -152,7 +152,12 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
   rows.rowsPerRank = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
   if (rows.whole) return {};
   if (rows_ != 0 && rows_ != count)
-    return wrong(argument.file, cat("it has ", count, " rows, other inputs have ", rows_));
+    return wrong(argument.file,
+                 cat("it has ", count, " rows, other inputs have ", rows_,
+                     count == static_cast<uint64_t>(plan.batch())
+                         ? "; if it is meant to be the same for all rows, compile with another --batch: one that is "
+                           "not its first dimension"
+                         : ""));
   rows_ = count;
   return {};
 }

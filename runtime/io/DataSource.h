@@ -43,6 +43,8 @@ class DataSource {
                                    std::optional<int64_t> shuffleSeed, DataReader reader = DataReader::kTraining);
 
   uint64_t rows() const { return rows_; }
+  // All that it reads.
+  const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
   std::vector<std::string> describe() const;
   // Fills a rank's rows of one input for the global batch that starts at sample `sample`. Threads may call it together.

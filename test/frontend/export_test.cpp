@@ -247,6 +247,107 @@ TEST(Export, TrainingModeIsTurnedToEvaluation) {
   EXPECT_EQ(kept.model.graph().node(4).output_size(), 3);
 }
 
+// As `onnx.checker` wants it: every output of a function is a value of it.
+bool hasItsOutputs(const onnx::FunctionProto& function) {
+  llvm::StringSet<> values;
+  for (const std::string& input : function.input()) values.insert(input);
+  for (const onnx::NodeProto& node : function.node())
+    for (const std::string& output : node.output()) values.insert(output);
+  return llvm::all_of(function.output(), [&](const std::string& output) { return values.contains(output); });
+}
+
+// Running statistics that a function returns are what they were.
+TEST(Export, FunctionsKeepTheirOutputs) {
+  ModelBuilder m;
+  m.input("x", {"N", 2}).output("loss", {});
+  for (const char* name : {"scale", "shift", "mean", "variance"}) m.floats(name, {2}, {1, 2});
+  m.node("Block", {"x", "scale", "shift", "mean", "variance"}, {"y", "new_mean", "new_variance"}, "local");
+  setInteger(m.node("ReduceMean", {"y"}, {"loss"}), "keepdims", 0);
+  m.output("new_variance", {2});
+  m.model.add_opset_import()->set_domain("local");
+  m.model.mutable_opset_import(m.model.opset_import_size() - 1)->set_version(1);
+  onnx::FunctionProto& function = *m.model.add_functions();
+  function.set_name("Block");
+  function.set_domain("local");
+  function.add_opset_import()->set_version(20);
+  onnx::NodeProto& norm = *function.add_node();
+  norm.set_op_type("BatchNormalization");
+  setInteger(norm, "training_mode", 1);
+  for (const char* name : {"a", "b", "c", "d", "e"}) function.add_input(name), norm.add_input(name);
+  for (const char* name : {"o", "m", "v"}) function.add_output(name), norm.add_output(name);
+  Exported e = exportModel(m, {{"scale", {5, 6}}}, {.loss = "loss"});
+  ASSERT_TRUE(e.done) << ::testing::PrintToString(e.errors);
+  const onnx::FunctionProto& result = e.model.functions(0);
+  EXPECT_TRUE(hasItsOutputs(result));
+  ASSERT_EQ(result.node_size(), 3);
+  EXPECT_THAT(result.node(0).output(), ElementsAre("o"));
+  for (const onnx::NodeProto& node : {result.node(1), result.node(2)})
+    EXPECT_THAT(node.input(), ElementsAre(node.output(0) == "m" ? "d" : "e"));
+}
+
+// External data of a branch comes along, too: the result stands alone.
+TEST(Export, ExternalDataOfSubgraphsIsCopied) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {3, 4});
+  onnx::TensorProto& condition = m.integers("condition", {}, {});
+  condition.set_data_type(onnx::TensorProto::BOOL);
+  condition.set_raw_data(std::string(1, '\1'));
+  onnx::NodeProto& branch = m.node("If", {"condition"}, {"unused"});
+  const std::string path = m.save(), data = std::filesystem::path(path).filename().string() + ".weights";
+  mlir::MLIRContext context;
+  std::ofstream(path + ".weights", std::ios::binary) << stored({7, 8}, mlir::Float32Type::get(&context));
+  for (const char* name : {"then_branch", "else_branch"}) {
+    onnx::AttributeProto& attribute = *branch.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(onnx::AttributeProto::GRAPH);
+    onnx::GraphProto& graph = *attribute.mutable_g();
+    graph.set_name(name);
+    onnx::TensorProto& tensor = *graph.add_initializer();
+    tensor = floatTensor("inner", {2}, {});
+    tensor.clear_raw_data();
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    auto& entry = *tensor.add_external_data();
+    entry.set_key("location");
+    entry.set_value(data);
+    onnx::NodeProto& identity = *graph.add_node();
+    identity.set_op_type("Identity");
+    identity.add_input("inner");
+    identity.add_output("outer");
+    graph.add_output()->set_name("outer");
+  }
+  std::ofstream(path, std::ios::binary) << m.model.SerializeAsString();
+  Exported e = exportModel(path, {{"b", {30, 40}}});
+  ASSERT_TRUE(e.done) << ::testing::PrintToString(e.errors);
+  for (const onnx::AttributeProto& attribute : e.model.graph().node(e.model.graph().node_size() - 1).attribute()) {
+    // As an initializer of the graph, so that it is read in the same way.
+    *e.model.mutable_graph()->add_initializer() = attribute.g().initializer(0);
+    EXPECT_EQ(e.find("inner")->external_data(0).value(), std::filesystem::path(e.path).filename().string() + ".data");
+    EXPECT_THAT(e.floats("inner"), ElementsAre(7, 8));
+  }
+}
+
+// An initialization would replace what was trained; that of other tensors stays.
+TEST(Export, WhatIsTrainedIsNotInitialized) {
+  ModelBuilder m = chain("Mul", "a", "b");
+  m.floats("a", {2}, {1, 2});
+  m.floats("b", {2}, {3, 4});
+  onnx::TrainingInfoProto& info = *m.model.add_training_info();
+  for (const char* name : {"a", "b"}) {
+    *info.mutable_initialization()->add_initializer() = floatTensor(std::string("new_") + name, {2}, {0, 0});
+    setMetadata(*info.mutable_initialization_binding(), name, std::string("new_") + name);
+  }
+  Exported part = exportModel(m, {{"b", {30, 40}}}, {.loss = "loss"});
+  ASSERT_TRUE(part.done) << ::testing::PrintToString(part.errors);
+  ASSERT_EQ(part.model.training_info(0).initialization_binding_size(), 1);
+  EXPECT_EQ(part.model.training_info(0).initialization_binding(0).key(), "a");
+  EXPECT_TRUE(part.model.training_info(0).has_initialization());
+  Exported all = exportModel(m, {{"a", {10, 20}}, {"b", {30, 40}}}, {.loss = "loss", .keepTraining = true});
+  ASSERT_TRUE(all.done) << ::testing::PrintToString(all.errors);
+  EXPECT_EQ(all.model.training_info(0).initialization_binding_size(), 0);
+  EXPECT_FALSE(all.model.training_info(0).has_initialization());
+}
+
 TEST(Export, AnotherModelIsRefused) {
   ModelBuilder m = chain("Mul", "a", "b");
   m.floats("a", {2}, {1, 2});

@@ -268,5 +268,23 @@ TEST(Losses, OfAValueBeforeASoftmax) {
   }
 }
 
+TEST(Losses, BinaryCrossEntropyOfASigmoidIsRefused) {
+  ModelBuilder m;
+  m.input("x", {"N", 4}).output("p", {"N", 4});
+  m.floats("w", {4}, {1, 2, 3, 4});
+  m.node("Mul", {"x", "w"}, {"y"});
+  m.node("Sigmoid", {"y"}, {"p"});
+  frontend::ImportOptions options = withBatch(8);
+  options.loss = "bce_with_logits(p)";
+  Imported refused = import(m, options);
+  ASSERT_EQ(refused.errors.size(), 1u);
+  EXPECT_THAT(refused.errors[0], HasSubstr("is a sigmoid already"));
+  EXPECT_THAT(refused.errors[0], HasSubstr("bce_with_logits(y)"));
+  options.loss = "bce_with_logits(y)";
+  EXPECT_TRUE(import(m, options).module);
+  options.loss = "mse(p)";
+  EXPECT_TRUE(import(m, options).module);
+}
+
 }  // namespace
 }  // namespace sheaf::test

@@ -213,5 +213,23 @@ TEST(Parameters, TypedFieldsBecomeValues) {
   EXPECT_EQ(op.getValueAttr().getShapedType(), op.getType());
 }
 
+// What looks like a weight and is no initializer of the graph is named among the decisions.
+TEST(Parameters, ConstantsOfNodesAreNamed) {
+  ModelBuilder m = chain("Mul", "a", "fixed");
+  m.floats("a", {2}, {1, 2});
+  onnx::NodeProto& constant = *m.graph().add_node();
+  constant.set_op_type("Constant");
+  constant.add_output("fixed");
+  onnx::AttributeProto& value = *constant.add_attribute();
+  value.set_name("value");
+  value.set_type(onnx::AttributeProto::TENSOR);
+  *value.mutable_t() = floatTensor("", {2}, {3, 4});
+  // Nodes are in the order of their dependences.
+  for (int i = m.graph().node_size() - 1; i > 0; --i) m.graph().mutable_node()->SwapElements(i, i - 1);
+  Imported i = import(m, withBatch(4));
+  ASSERT_TRUE(i.module) << i.errors.size();
+  EXPECT_THAT(i.decisions(), HasSubstr("fixed: constant, the value of a Constant node, which is not trained"));
+}
+
 }  // namespace
 }  // namespace sheaf::test

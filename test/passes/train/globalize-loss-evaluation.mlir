@@ -115,3 +115,127 @@ module attributes {train.ranks = 2 : i64} {
     return
   }
 }
+
+// -----
+
+// The divisor is found behind scaling, a value that every batch adds, and a reciprocal.
+// CHECK-LABEL: @step
+// CHECK: %[[COUNT:.*]] = train.global_sum
+// CHECK: %[[INVERSE:.*]] = train.reciprocal %[[COUNT]]
+// CHECK: %[[W:.*]] = train.reshape %[[COUNT]]
+// CHECK-NEXT: train.output "loss_weight" "loss weight" %[[W]]
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %w: tensor<4xf32> {train.name = "w"},
+                  %p: tensor<1xf32> {train.name = "p", train.whole},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %four = train.constant dense<4.0> : tensor<1xf32>
+    %s = train.reduce sum %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %n = train.reduce sum %w [0] : tensor<4xf32> -> tensor<1xf32>
+    %i = train.reciprocal %n : tensor<1xf32>
+    %q = train.mul %s, %i : tensor<1xf32>
+    %d = train.div %q, %four : tensor<1xf32>
+    %m = train.neg %d : tensor<1xf32>
+    %r = train.sub %p, %m : tensor<1xf32>
+    %l = train.reshape %r : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// Rows that are divided before they are summed; the divisor is a count of at least 1, of which the count is the weight.
+// CHECK-LABEL: @step
+// CHECK: %[[COUNT:.*]] = train.global_sum
+// CHECK: train.max %[[COUNT]]
+// CHECK: %[[W:.*]] = train.reshape %[[COUNT]]
+// CHECK-NEXT: train.output "loss_weight" "loss weight" %[[W]]
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %valid: tensor<4xi1> {train.name = "valid"},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %one = train.constant dense<1.0> : tensor<1xf32>
+    %v = train.cast %valid : tensor<4xi1> -> tensor<4xf32>
+    %n = train.reduce sum %v [0] : tensor<4xf32> -> tensor<1xf32>
+    %m = train.max %n, %one : tensor<1xf32>
+    %b = train.broadcast %m : tensor<1xf32> -> tensor<4xf32>
+    %q = train.div %x, %b : tensor<4xf32>
+    %s = train.reduce sum %q [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %s : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// A sum over rows is scaled to a full batch of eight.
+// CHECK-LABEL: @step
+// CHECK: %[[COUNT:.*]] = train.global_sum
+// CHECK: %[[EIGHT:.*]] = train.constant dense<8.000000e+00>
+// CHECK: %[[SUM:.*]] = train.mul %{{.*}}, %[[EIGHT]]
+// CHECK: %[[FULL:.*]] = train.div %[[SUM]], %[[COUNT]]
+// CHECK: train.loss %[[FULL]]
+// CHECK: train.output "loss_weight" "loss weight" %[[COUNT]]
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %s = train.reduce sum %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %l = train.reshape %s : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// No weight makes a mean of these the loss of all rows: the root of a mean, a sum of two means by different divisors,
+// and a divisor of at least 1 that is no count.
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK-NOT: loss_weight
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %m = train.reduce mean %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %r = train.sqrt %m : tensor<1xf32>
+    %l = train.reshape %r : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK-NOT: loss_weight
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %w: tensor<4xf32> {train.name = "w"},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %m = train.reduce mean %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %n = train.reduce sum %w [0] : tensor<4xf32> -> tensor<1xf32>
+    %s = train.reduce sum %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %q = train.div %s, %n : tensor<1xf32>
+    %t = train.add %m, %q : tensor<1xf32>
+    %l = train.reshape %t : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// CHECK-LABEL: @step
+// CHECK: train.loss
+// CHECK-NOT: loss_weight
+module attributes {train.ranks = 2 : i64} {
+  func.func @step(%x: tensor<4xf32> {train.name = "x"}, %w: tensor<4xf32> {train.name = "w"},
+                  %mask: tensor<4xf32> {train.name = "row_mask", train.row_mask}) {
+    %one = train.constant dense<1.0> : tensor<1xf32>
+    %s = train.reduce sum %x [0] : tensor<4xf32> -> tensor<1xf32>
+    %n = train.reduce sum %w [0] : tensor<4xf32> -> tensor<1xf32>
+    %m = train.max %n, %one : tensor<1xf32>
+    %q = train.div %s, %m : tensor<1xf32>
+    %l = train.reshape %q : tensor<1xf32> -> tensor<f32>
+    train.loss %l : tensor<f32>
+    return
+  }
+}
