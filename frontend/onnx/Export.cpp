@@ -83,9 +83,9 @@ class Exporter {
     }
     for (const auto& entry : trained.names)
       if (!found.contains(entry.first()))
-        return error() << "has no parameter '" << entry.first()
-                       << "' of the plan; give the model that the plan was compiled from, and the same --loss";
-    if (failed(carryConstants(*graph.mutable_node()))) return failure();
+        return error() << "has no initializer for the plan's parameter '" << entry.first()
+                       << "'; give the model that the plan was compiled from, and the same --loss";
+    if (failed(copyExternalConstants(*graph.mutable_node()))) return failure();
     if (!options.keepTraining) {
       turnToEvaluation(*graph.mutable_node(), graph.output());
       for (onnx::FunctionProto& function : *copy.mutable_functions()) turnToEvaluation(*function.mutable_node(), {});
@@ -156,14 +156,15 @@ class Exporter {
   }
 
   // Constants among the nodes' attributes that are external data.
-  LogicalResult carryConstants(Nodes& nodes) {
+  LogicalResult copyExternalConstants(Nodes& nodes) {
     for (onnx::NodeProto& node : nodes)
       for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
         if (attribute.has_t() && attribute.t().data_location() == onnx::TensorProto::EXTERNAL) {
           onnx::TensorProto original = attribute.t();
           if (failed(place(*attribute.mutable_t(), original, std::nullopt))) return failure();
         }
-        if (attribute.has_g() && failed(carryConstants(*attribute.mutable_g()->mutable_node()))) return failure();
+        if (attribute.has_g() && failed(copyExternalConstants(*attribute.mutable_g()->mutable_node())))
+          return failure();
       }
     return success();
   }
@@ -237,6 +238,29 @@ class Exporter {
 };
 
 }  // namespace
+
+static void addExternalFile(const Model& model, const onnx::TensorProto& tensor, std::vector<std::string>& files) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+  auto source = model.source(tensor);
+  if (succeeded(source) && *source && !llvm::is_contained(files, (*source)->file)) files.push_back((*source)->file);
+}
+
+static void addExternalFiles(const Model& model, const Nodes& nodes, std::vector<std::string>& files) {
+  for (const onnx::NodeProto& node : nodes)
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (attribute.has_t()) addExternalFile(model, attribute.t(), files);
+      if (attribute.has_g()) addExternalFiles(model, attribute.g().node(), files);
+    }
+}
+
+std::vector<std::string> externalFiles(MLIRContext& context, StringRef path) {
+  std::vector<std::string> files;
+  auto model = Model::load(context, path);
+  if (!model) return files;
+  for (const onnx::TensorProto& tensor : model->graph().initializer()) addExternalFile(*model, tensor, files);
+  addExternalFiles(*model, model->graph().node(), files);
+  return files;
+}
 
 LogicalResult exportOnnx(MLIRContext& context, StringRef path, StringRef output, const ExportOptions& options,
                          const TrainedParameters& trained) {

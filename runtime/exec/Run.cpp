@@ -16,7 +16,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/comm/socket/SocketCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
-#include "runtime/exec/Evaluator.h"
+#include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
@@ -134,6 +134,10 @@ class Run {
       if (!data.ok()) return data.status();
       evaluationData_ = std::move(*data);
       SHEAF_RETURN_IF_ERROR(checkEvaluable(*plan_, evaluationData_->rows()));
+      if (!options_.outputs.empty() && plan_->outputs_size() == 0)
+        return Status::error(
+            "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
+            "it with --loss 'cross_entropy(LOGITS)' or another loss of them");
     }
     if (!options_.weights.empty()) {
       Expected<io::Safetensors> weights = io::Safetensors::open(options_.weights);
@@ -298,7 +302,7 @@ class Run {
       outputs = std::move(*files);
     }
     Expected<EvaluationResult> result =
-        Evaluator(*plan_, ranks_, *evaluationData_, job_.firstRank()).run(outputs.get());
+        EvaluationRunner(*plan_, ranks_, *evaluationData_, job_.firstRank()).run(outputs.get());
     if (!result.ok()) return result.status();
     if (outputs) SHEAF_RETURN_IF_ERROR(outputs->commit());
     auto number = [](const std::optional<double>& value) { return value ? json::Value(*value) : json::Value(); };
@@ -308,6 +312,7 @@ class Run {
                         {"accuracy", number(result->accuracy)},
                         {"rows", static_cast<int64_t>(result->rows)},
                         {"seconds", result->seconds}});
+    if (!options_.evaluate) progress_->finish();
     progress_->note(
         cat(options_.evaluate ? "evaluation: " : cat("evaluation after ", position_.step, " steps: "), text(*result)));
     return {};
