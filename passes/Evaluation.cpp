@@ -26,16 +26,18 @@ LogicalResult attachEvaluation(ModuleOp training, ModuleOp evaluation) {
       continue;
     }
     if (known.getType() != parameter.getType() || known.getPermutation() != parameter.getPermutation())
-      return parameter.emitError("the evaluation sees the parameter '" + parameter.getSymName() + "' as " +
-                                 "something else than the training step; compile with --eval off");
+      return parameter.emitError("parameter '" + parameter.getSymName() + "' has another type or layout in the " +
+                                 "evaluation than in the training step; compile without --eval");
   }
   func::FuncOp function = zero::evaluationOf(evaluation), step = zero::stepOf(training);
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     for (unsigned j = 0; j < step.getNumArguments(); ++j)
       if (function.getArgAttr(i, "train.name") == step.getArgAttr(j, "train.name") &&
           (function.getArgument(i).getType() != step.getArgument(j).getType() || function.getArgAttr(i, "train.whole")))
-        return function.emitError("the evaluation sees the input ")
-               << function.getArgAttr(i, "train.name") << " as something else than the training step";
+        return function.emitError("input ")
+               << function.getArgAttr(i, "train.name")
+               << " has another type or shape in the evaluation than in the training step, or is the same for all "
+                  "rows there; give --batch, or compile without --eval";
   function->remove();
   training.push_back(function);
   return success();

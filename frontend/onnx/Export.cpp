@@ -93,8 +93,8 @@ class Exporter {
     }
     for (const auto& entry : trained.names)
       if (!found.contains(entry.first()))
-        return error() << "has no parameter '" << entry.first()
-                       << "' of the plan; give the model that the plan was compiled from, and the same --loss";
+        return error() << "has no initializer for the plan's parameter '" << entry.first()
+                       << "'; give the model that the plan was compiled from, and the same --loss";
     if (failed(copyExternalConstants(*graph.mutable_node()))) return failure();
     for (onnx::FunctionProto& function : *copy.mutable_functions())
       if (failed(copyExternalConstants(*function.mutable_node()))) return failure();
@@ -274,6 +274,43 @@ class Exporter {
 };
 
 }  // namespace
+
+static void addExternalFile(const Model& model, const onnx::TensorProto& tensor, std::vector<std::string>& files) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+  auto source = model.source(tensor);
+  if (succeeded(source) && *source && !llvm::is_contained(files, (*source)->file)) files.push_back((*source)->file);
+}
+
+static void addExternalFiles(const Model& model, const onnx::GraphProto& graph, std::vector<std::string>& files);
+
+static void addExternalFiles(const Model& model, const Nodes& nodes, std::vector<std::string>& files) {
+  for (const onnx::NodeProto& node : nodes)
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (attribute.has_t()) addExternalFile(model, attribute.t(), files);
+      for (const onnx::TensorProto& tensor : attribute.tensors()) addExternalFile(model, tensor, files);
+      if (attribute.has_g()) addExternalFiles(model, attribute.g(), files);
+      for (const onnx::GraphProto& graph : attribute.graphs()) addExternalFiles(model, graph, files);
+    }
+}
+
+static void addExternalFiles(const Model& model, const onnx::GraphProto& graph, std::vector<std::string>& files) {
+  for (const onnx::TensorProto& tensor : graph.initializer()) addExternalFile(model, tensor, files);
+  addExternalFiles(model, graph.node(), files);
+}
+
+std::vector<std::string> externalFiles(MLIRContext& context, StringRef path) {
+  std::vector<std::string> files;
+  auto model = Model::load(context, path);
+  if (!model) return files;
+  addExternalFiles(*model, model->graph(), files);
+  for (const onnx::FunctionProto& function : model->proto().functions())
+    addExternalFiles(*model, function.node(), files);
+  for (const onnx::TrainingInfoProto& info : model->proto().training_info()) {
+    addExternalFiles(*model, info.initialization(), files);
+    addExternalFiles(*model, info.algorithm(), files);
+  }
+  return files;
+}
 
 LogicalResult exportOnnx(MLIRContext& context, StringRef path, StringRef output, const ExportOptions& options,
                          const TrainedParameters& trained) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/StringSet.h"
@@ -24,10 +25,13 @@ struct TrainedParameters {
   std::function<mlir::FailureOr<std::string>(llvm::StringRef name, mlir::FloatType type, int64_t count)> values;
 };
 
+// The files next to a model that hold its tensors, relative to its folder; none if it cannot be read.
+std::vector<std::string> externalFiles(mlir::MLIRContext& context, llvm::StringRef path);
+
 // Writes the model of file `path`, which the plan was compiled from, or which is another export of the same module (for
-// inference, say, without a loss), to file `output`, with these values in its initializers: in their own shape and type,
-// also where an exporter had folded, merged or copied a parameter. A parameter that had been merged with another gets
-// an initializer of its own. What was external data lies in OUTPUT.data, all else is as it was. Unless
+// inference, say, without a loss), to file `output`, with these values in its initializers: in their own shape and
+// type, also where an exporter had folded, merged or copied a parameter. A parameter that had been merged with another
+// gets an initializer of its own. What was external data lies in OUTPUT.data, all else is as it was. Unless
 // `keepTraining`, Dropout and BatchNormalization in training mode are turned to evaluation. A training_info loses the
 // initialization of what is trained.
 mlir::LogicalResult exportOnnx(mlir::MLIRContext& context, llvm::StringRef path, llvm::StringRef output,

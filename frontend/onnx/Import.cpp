@@ -400,7 +400,7 @@ FailureOr<Tensor> Importer::importLoss() {
   }
   if (options.form == Form::kOutputs) return Tensor();
   // A survey that does not get to a loss.
-  if (surveyor && (lossName.empty() || surveyor->isSevered())) return failure();
+  if (surveyor && (lossName.empty() || surveyor->dependenciesUnknown())) return failure();
   emit.enter(model.location(), "output '" + lossName + "'");
   GraphValue* value = lookup(lossName, root, nullptr);
   if (!value) return failure();

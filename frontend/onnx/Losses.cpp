@@ -4,8 +4,11 @@
 #include <limits>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Softmax.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/raw_ostream.h"
 #include "runtime/io/Npy.h"
 
 using namespace mlir;
@@ -170,18 +173,18 @@ const LossKind kKinds[] = {
      "Cross entropy of logits [batch, ..., classes] and int64 labels [batch, ...]; rows whose label is ignore_index "
      "(-100) do not count; weight has a number for each class; axis is that of the classes (the last).",
      true, kCrossEntropy, crossEntropy},
-    {"mse", "OUTPUT", "Mean of (output - target)^2.", false, {}, mse},
-    {"l1", "OUTPUT", "Mean of the distance of output and target, d = abs(output - target).", false, {}, l1},
-    {"smooth_l1", "OUTPUT",
-     "Mean of d^2 / (2 beta) where d = abs(output - target) is less than beta (1), else d - beta / 2.", false,
+    {"mse", "PREDICTION", "Mean of (prediction - target)^2.", false, {}, mse},
+    {"l1", "PREDICTION", "Mean of abs(prediction - target).", false, {}, l1},
+    {"smooth_l1", "PREDICTION",
+     "Mean of d^2 / (2 beta) where d = abs(prediction - target) is less than beta (1), else d - beta / 2.", false,
      kSmoothL1, smoothL1},
     {"bce_with_logits", "LOGITS",
      "Binary cross entropy of logits and targets in [0, 1]; pos_weight has a number for each element of the last "
      "dimension.",
      false, kBce, bceWithLogits},
     {"kl_div", "LOG_PROBABILITIES",
-     "Kullback-Leibler divergence of target probabilities, or with log_target of their logarithms; the sum over "
-     "everything but the batch, whose mean it is (PyTorch's batchmean).",
+     "Kullback-Leibler divergence of target probabilities, or with log_target of their logarithms; summed over all "
+     "other dimensions, averaged over the batch (PyTorch's batchmean).",
      false, kKlDiv, klDiv},
 };
 
@@ -286,11 +289,16 @@ FailureOr<std::optional<LossRequest>> parseLoss(StringRef text, llvm::function_r
       valid = !value.getAsDouble(number) && std::isfinite(number) && number >= setting->low &&
               number <= setting->high && (setting->type == LossSetting::number || !value.getAsInteger(10, integer));
     if (!valid) {
-      InFlightDiagnostic diagnostic = wrong() << key << "=" << value << " is not ";
+      InFlightDiagnostic diagnostic = wrong() << key << "=" << value << " must be ";
       if (setting->type == LossSetting::flag) return diagnostic << "true or false";
-      diagnostic << (setting->type == LossSetting::integer ? "an integer" : "a number");
-      if (setting->high < kInfinity) return diagnostic << " from " << setting->low << " to " << setting->high;
-      return diagnostic << " of at least " << setting->low;
+      std::string range;
+      llvm::raw_string_ostream out(range);
+      out << (setting->type == LossSetting::integer ? "an integer " : "a number ");
+      if (setting->high < kInfinity)
+        out << llvm::format("from %g to %g", setting->low, setting->high);
+      else
+        out << llvm::format("of at least %g", setting->low);
+      return diagnostic << range;
     }
   }
   return std::optional(std::move(request));
@@ -323,9 +331,7 @@ Tensor buildLoss(Importer& importer, const LossRequest& request, const Tensor& o
   LossTerm term{importer, e, request, output, {}};
   if (!output.isFloat()) return e.error() << "is not of a floating-point type, so it has no gradient", Tensor();
   if (request.kind->labels && isSoftmax(output)) {
-    std::string operand = "VALUE";
-    for (const onnx::NodeProto& node : importer.model.graph().node())
-      if (node.op_type() == "Softmax" && llvm::is_contained(node.output(), request.output)) operand = node.input(0);
+    const std::string operand = softmaxOperand(importer.model, request.output).value_or("VALUE");
     return e.error() << "is a softmax already, and " << request.kind->name << " takes what goes into it: give --loss '"
                      << request.kind->name << "(" << operand << ")'; any value of the graph can be named",
            Tensor();

@@ -1,5 +1,6 @@
 #include "frontend/onnx/Surveyor.h"
 
+#include "frontend/onnx/Softmax.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
@@ -42,8 +43,10 @@ Surveyor::Surveyor(MLIRContext& context, Survey& survey)
         std::string text = diagnostic.str();
         if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
           survey.notes.push_back(text);
-        else
-          (importing ? errors : survey.obstacles).push_back(text);
+        else if (importing)
+          errors.push_back(text);
+        else if (!llvm::is_contained(survey.obstacles, text))  // found again at every input
+          survey.obstacles.push_back(text);
       }) {}
 
 void Surveyor::unsupported(const onnx::NodeProto& node, int64_t opset) {
@@ -53,7 +56,7 @@ void Surveyor::unsupported(const onnx::NodeProto& node, int64_t opset) {
   survey.unsupported.push_back({name, opset, 1, nodeName(node), whyUnsupported(node.domain(), node.op_type()).str()});
 }
 
-void Surveyor::blame(const onnx::NodeProto& node, StringRef error) {
+void Surveyor::addRefusedNode(const onnx::NodeProto& node, StringRef error) {
   // The message without the node's name, which differs from node to node.
   std::string name = operatorName(node), text = error.str();
   if (size_t colon = text.find("): "); StringRef(text).starts_with("node '") && colon != std::string::npos)
@@ -76,7 +79,7 @@ void Surveyor::importNode(Importer& importer, const onnx::NodeProto& node, Scope
     errors.clear();
     imported = succeeded(importer.importOne(node, scope, ordinal));
     importing = wasImporting;
-    if (!errors.empty()) blame(node, errors.front());  // others follow from it
+    if (!errors.empty()) addRefusedNode(node, errors.front());  // others follow from it
     errors = std::move(outer);
   } else {
     scan(importer, node, scope.function, 0);
@@ -122,7 +125,7 @@ GraphValue Surveyor::standIn(Importer& importer, const onnx::NodeProto& node, St
   SmallVector<Value> operands;
   bool wasImporting = std::exchange(importing, true);
   for (const std::string& name : node.input()) {
-    if (!name.empty() && isUnknown(name, scope)) severed = true;
+    if (!name.empty() && isUnknown(name, scope)) unknownDependencies = true;
     GraphValue* value = name.empty() || isUnknown(name, scope) ? nullptr : importer.lookup(name, scope, &node);
     if (value && value->tensor && !value->tensor.constant()) operands.push_back(value->tensor.value());
   }
@@ -154,7 +157,10 @@ std::vector<std::string> Surveyor::outputs(const Importer& importer) {
     int rank = tensor.shape().dim_size();
     if (!output.type().has_tensor_type() || !isFloat || !tensor.has_shape()) continue;
     if (rank == 0) survey.losses.push_back(output.name());
-    if (rank >= 2) survey.losses.push_back("cross_entropy(" + output.name() + ")");
+    // Cross entropy takes what goes into a softmax.
+    if (rank >= 2)
+      survey.losses.push_back("cross_entropy(" + softmaxOperand(importer.model, output.name()).value_or(output.name()) +
+                              ")");
     if (rank >= 1) survey.losses.push_back("mse(" + output.name() + ")");
   }
   return names;

@@ -22,18 +22,18 @@ class Surveyor {
   // The outputs to look at where no loss is chosen; notes what could be one.
   std::vector<std::string> outputs(const Importer& importer);
   // Whether a value has a type but not all of its dependences: what a gradient reaches is then unknown.
-  bool isSevered() const { return severed; }
+  bool dependenciesUnknown() const { return unknownDependencies; }
   // Notes what would be trained, and data that is missing.
   void finish(const Importer& importer, mlir::ModuleOp module);
 
  private:
   void scan(const Importer& importer, const onnx::NodeProto& node, const onnx::FunctionProto* function, int depth);
   GraphValue standIn(Importer& importer, const onnx::NodeProto& node, llvm::StringRef output, Scope& scope);
-  void blame(const onnx::NodeProto& node, llvm::StringRef error);
+  void addRefusedNode(const onnx::NodeProto& node, llvm::StringRef error);
   void noteFiles(const Importer& importer, const std::vector<Model::Source>& sources);
 
   Survey& survey;
-  bool assumed = false, severed = false;
+  bool assumed = false, unknownDependencies = false;
   std::vector<std::string> errors;  // of the node that is being imported
   bool importing = false;
   mlir::ScopedDiagnosticHandler handler;

@@ -23,15 +23,15 @@ bool isMicrosoft(const onnx::NodeProto& node, StringRef op) {
   return node.domain() == "com.microsoft" && node.op_type() == op;
 }
 
-std::string besides(StringRef path, StringRef name) {
+std::string siblingPath(StringRef path, StringRef name) {
   SmallString<256> result(llvm::sys::path::parent_path(path));
   llvm::sys::path::append(result, name);
   return result.str().str();
 }
 
-class Adoption {
+class ArtifactsReader {
  public:
-  Adoption(Location location, StringRef path, onnx::ModelProto& model)
+  ArtifactsReader(Location location, StringRef path, onnx::ModelProto& model)
       : location(location), path(path), graph(*model.mutable_graph()) {
     for (const onnx::ValueInfoProto& input : graph.input()) inputs[input.name()] = &input;
     for (const onnx::NodeProto& node : graph.node())
@@ -42,11 +42,11 @@ class Adoption {
     for (const onnx::NodeProto& node : graph.node())
       if (isMicrosoft(node, "AdamWOptimizer") || isMicrosoft(node, "SGDOptimizerV2"))
         return error() << "is the optimizer of ONNX Runtime's training artifacts; give training_model.onnx of the same "
-                          "folder: its optimizer_model.onnx is read by itself";
+                          "folder: its optimizer_model.onnx is read automatically";
     findGradients();
     if (result->gradients.empty()) return std::unique_ptr<TrainingArtifacts>();
     if (failed(findLoss()) || failed(readOptimizer()) || failed(makeInitializers())) return failure();
-    giveMaximaTheirInput();
+    useInputOfMaxPool();
     return std::move(result);
   }
 
@@ -65,7 +65,7 @@ class Adoption {
         result->gradients.push_back({name.str(), producer->input(1)});
         result->outputs.insert(output.name());
         for (int i = 0; i < producer->input_size(); ++i)
-          if (i != 1) left.insert(producer->input(i));
+          if (i != 1) accumulatorInputs.insert(producer->input(i));
       } else if (yields && name.consume_back("_grad") && inputs.contains(name)) {
         result->gradients.push_back({name.str(), output.name()});
         result->outputs.insert(output.name());
@@ -114,14 +114,15 @@ class Adoption {
     }
     google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> data;
     for (onnx::ValueInfoProto& input : *graph.mutable_input())
-      if (!parameters.contains(input.name()) && !left.contains(input.name())) *data.Add() = std::move(input);
+      if (!parameters.contains(input.name()) && !accumulatorInputs.contains(input.name()))
+        *data.Add() = std::move(input);
     graph.mutable_input()->Swap(&data);
     return success();
   }
 
   LogicalResult readCheckpoint(std::unique_ptr<llvm::MemoryBuffer>& file,
                                std::map<std::string, const ort::Tensor*>& stored) {
-    const std::string name = besides(path, "checkpoint");
+    const std::string name = siblingPath(path, "checkpoint");
     if (!llvm::sys::fs::exists(name)) return success();
     auto opened = llvm::MemoryBuffer::getFile(name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
     auto refuse = [&](const Twine& why) { return error() << name << ": " << why; };
@@ -131,7 +132,8 @@ class Adoption {
     if (!ort::VerifyCheckpointBuffer(verifier))
       return refuse("is not a checkpoint of ONNX Runtime 1.17 or later, or is damaged; make the artifacts again");
     const ort::ModuleState* state = ort::GetCheckpoint(file->getBufferStart())->module_state();
-    if (!state || state->is_nominal_state()) return refuse("has no values of parameters: it is a nominal checkpoint");
+    if (!state || state->is_nominal_state())
+      return refuse("it was saved without parameter values (nominal checkpoint)");
     if (state->has_external_data()) return refuse("keeps its data in another file, which is not supported");
     for (const auto* list : {state->requires_grad_params(), state->frozen_params()}) {
       if (!list) continue;
@@ -162,7 +164,7 @@ class Adoption {
   }
 
   LogicalResult readOptimizer() {
-    const std::string name = besides(path, "optimizer_model.onnx");
+    const std::string name = siblingPath(path, "optimizer_model.onnx");
     auto file = llvm::MemoryBuffer::getFile(name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
     if (!file) return success();
     onnx::ModelProto model;
@@ -198,7 +200,7 @@ class Adoption {
   }
 
   // MaxPoolGrad has the places of the maxima; here they are found again from the pool's input.
-  void giveMaximaTheirInput() {
+  void useInputOfMaxPool() {
     for (onnx::NodeProto& node : *graph.mutable_node()) {
       if (node.op_type() != "MaxPoolGrad" || node.input_size() != 2) continue;
       const onnx::NodeProto* pool = producers.lookup(node.input(1));
@@ -213,7 +215,7 @@ class Adoption {
   onnx::GraphProto& graph;
   llvm::StringMap<const onnx::ValueInfoProto*> inputs;
   llvm::StringMap<const onnx::NodeProto*> producers;
-  llvm::StringSet<> left;  // inputs of accumulators
+  llvm::StringSet<> accumulatorInputs;
   std::unique_ptr<TrainingArtifacts> result = std::make_unique<TrainingArtifacts>();
 };
 
@@ -221,7 +223,7 @@ class Adoption {
 
 FailureOr<std::unique_ptr<TrainingArtifacts>> TrainingArtifacts::adopt(Location location, StringRef path,
                                                                        onnx::ModelProto& model) {
-  return Adoption(location, path, model).run();
+  return ArtifactsReader(location, path, model).run();
 }
 
 }  // namespace sheaf::frontend

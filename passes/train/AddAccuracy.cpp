@@ -39,15 +39,15 @@ void addAccuracy(func::FuncOp step) {
   auto shape = TensorBuilder::typeOf(logits).getShape();
   auto labelType = TensorBuilder::typeOf(labels).getElementType();
   Value column = t.make<IotaOp>(RankedTensorType::get(shape, labelType), 1);
-  Value hot = t.compare(ComparePredicate::eq, column, t.broadcast(labels, shape));
+  Value isLabel = t.compare(ComparePredicate::eq, column, t.broadcast(labels, shape));
   // The label's own logit, exactly: a sum of it and zeros.
-  Value own = t.reduceRows(ReduceKind::sum, t.select(hot, logits, t.splatLike(logits, 0)));
+  Value labelLogit = t.reduceRows(ReduceKind::sum, t.select(isLabel, logits, t.splatLike(logits, 0)));
   Value largest = t.reduceRows(ReduceKind::max, logits);
   Value counts = t.compare(ComparePredicate::ge, labels, t.splatLike(labels, 0));
   if (auto ignored = entropy.getIgnoreIndex())
     counts = t.make<AndOp>(counts.getType(), counts,
                            t.compare(ComparePredicate::ne, labels, t.splatLike(labels, double(int64_t(*ignored)))));
-  Value right = t.make<AndOp>(counts.getType(), counts, t.compare(ComparePredicate::ge, own, largest));
+  Value right = t.make<AndOp>(counts.getType(), counts, t.compare(ComparePredicate::ge, labelLogit, largest));
   auto output = [&](StringRef kind, StringRef name, Value rows) {
     Value sum = t.reduce(ReduceKind::sum, t.cast(rows, builder.getF32Type()), {0});
     OutputOp::create(builder, entropy.getLoc(), kind, name, t.reshape(sum, {}));

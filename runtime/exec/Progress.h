@@ -13,11 +13,12 @@ namespace sheaf::exec {
 class Progress {
  public:
   // `steps`: of this run. Rates are in tokens if the model reads integer sequences, else in samples. `shown` is true on
-  // one process of a job only.
+  // one process of a job only. Steps are counted from 1, so that the number is that of the steps done.
   Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
   void step(const StepResult& result);
   // Prints a message on its own line.
   void note(const std::string& text);
+  // Shows the latest step, unless it is shown already.
   void finish();
 
  private:

@@ -17,7 +17,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
 #include "runtime/exec/DeviceLibrary.h"
-#include "runtime/exec/Evaluator.h"
+#include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
@@ -316,9 +316,14 @@ class Run {
 
   bool evaluates() const { return options_.evaluate || options_.evaluateEvery > 0; }
 
-  // No evaluation may replace what the run reads.
+  // There is something to write, and no evaluation may replace what the run reads.
   Status checkOutputs() const {
     if (options_.outputs.empty()) return {};
+    if (plan_->outputs_size() == 0)
+      return Status::error(
+          "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
+          "it "
+          "with --loss 'cross_entropy(LOGITS)' or another loss of them");
     std::vector<std::string> inputs{options_.plan, options_.weights};
     for (const auto* data : {&data_, &evaluationData_})
       if (*data)
@@ -345,7 +350,7 @@ class Run {
       outputs = std::move(*files);
     }
     Expected<EvaluationResult> result =
-        Evaluator(*plan_, ranks_, *evaluationData_, job_.firstRank(), control_.interrupted, job_.group())
+        EvaluationRunner(*plan_, ranks_, *evaluationData_, job_.firstRank(), control_.interrupted, job_.group())
             .run(outputs.get());
     if (!result.ok()) return result.status();
     if (result->interrupted) {
@@ -362,6 +367,7 @@ class Run {
                         {"accuracy", number(result->accuracy)},
                         {"rows", static_cast<int64_t>(result->rows)},
                         {"seconds", result->seconds}});
+    if (!options_.evaluate) progress_->finish();
     progress_->note(
         cat(options_.evaluate ? "evaluation: " : cat("evaluation after ", position_.step, " steps: "), text(*result)));
     return {};

@@ -22,7 +22,8 @@ bool bodyWrites(const plan::Plan& plan, plan::OutputKind kind) {
 Status checkTrainable(const plan::Plan& plan) {
   if (plan::isProbe(plan))
     return Status::error("the plan is a probe and trains nothing: `sheaf-run --measure OUT.json` measures with it");
-  if (!bodyWrites(plan, plan::LOSS)) return Status::error("the plan's body writes no loss: it is not a training plan");
+  if (!bodyWrites(plan, plan::LOSS))
+    return Status::error("the plan has no training step: it was compiled with --eval-only");
   return {};
 }
 

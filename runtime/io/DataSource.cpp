@@ -40,7 +40,7 @@ Expected<std::vector<std::string>> filesOf(const std::string& pattern) {
 Expected<DataArgument> parseDataArgument(const std::string& text) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    return Status::error(cat("--data '", text, "': expected NAME=FILE.npy or NAME,LABELS=TOKENS.bin"));
+    return Status::error("expected NAME=FILE.npy or NAME,LABELS=TOKENS.bin");
   DataArgument argument;
   std::string names = text.substr(0, equals);
   size_t comma = names.find(',');
@@ -55,7 +55,7 @@ Expected<DataArgument> parseDataArgument(const std::string& text) {
   }
   for (const std::string& name : argument.inputs)
     if (name.empty() || name.find(',') != std::string::npos)
-      return Status::error(cat("--data '", text, "': expected one input, or tokens and labels, before '='"));
+      return Status::error("expected one input, or tokens and labels, before '='");
   return argument;
 }
 
@@ -98,7 +98,8 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
     return std::pair(piece, array->type);
   }
   bool same = have.size() == shape.size() && std::equal(shape.begin() + 1, shape.end(), have.begin() + 1);
-  if (!same || have[0] == 0) {
+  if (same && have[0] == 0) return Status::error("has no rows");
+  if (!same) {
     std::string want = "[rows";
     for (int64_t size : shape.subspan(1)) want += cat(", ", size);
     return Status::error(cat("its shape is ", shapeText(have), ", the plan expects ", want, "]"));

@@ -81,8 +81,26 @@ json::Value stepWorkJson(const StepWork& work) {
                       {"gathered_bytes", work.gathered_bytes()}};
 }
 
+bool evaluatesOnly(const Plan& plan) {
+  return plan.body_size() == 0 && plan.evaluation_size() > 0;
+}
+
+std::string stagesText(const Plan& plan, const Summary& summary) {
+  std::string out =
+      "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
+  for (size_t stage = 0; stage < summary.stages.size(); ++stage) {
+    const StageNeeds& needs = summary.stages[stage];
+    out += cat("  ", padded(std::to_string(stage), 5));
+    for (uint64_t bytes : {needs.parameters, needs.gradients, needs.optimizer, needs.total()})
+      out += padded(bytesText(bytes), 12, true);
+    out += stage == static_cast<size_t>(plan.zero_stage()) ? "   <- this plan\n" : "\n";
+  }
+  return out;
+}
+
 // The floor next to what the instructions do.
 std::string floorText(const Plan& plan, const Summary& summary) {
+  if (evaluatesOnly(plan)) return "\nevaluation only: the plan has no training step\n";
   if (!summary.floor) return "\nthe plan states no floor: what a step of its model does at least\n";
   std::string out = "\nwhat a rank does in a step, at least for this model and stage, and by these instructions\n";
   auto line = [&](const std::string& name, const std::string& least, const std::string& issued, uint64_t a,
@@ -214,14 +232,7 @@ std::string summaryText(const Plan& plan) {
   for (const auto& [kind, bytes] : summary.byKind)
     out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
 
-  out += "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
-  for (size_t stage = 0; stage < summary.stages.size(); ++stage) {
-    const StageNeeds& needs = summary.stages[stage];
-    out += cat("  ", padded(std::to_string(stage), 5));
-    for (uint64_t bytes : {needs.parameters, needs.gradients, needs.optimizer, needs.total()})
-      out += padded(bytesText(bytes), 12, true);
-    out += stage == static_cast<size_t>(plan.zero_stage()) ? "   <- this plan\n" : "\n";
-  }
+  if (!evaluatesOnly(plan)) out += stagesText(plan, summary);
 
   out += "\ncommunication in a step";
   std::vector<CommunicationLine> lines = merged(summary.communication);

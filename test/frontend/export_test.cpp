@@ -355,8 +355,9 @@ TEST(Export, AnotherModelIsRefused) {
   Exported e = exportModel(m, {{"a", {5, 6}}, {"c", {7}}});
   EXPECT_FALSE(e.done);
   ASSERT_EQ(e.errors.size(), 1u);
-  EXPECT_THAT(e.errors[0],
-              HasSubstr("has no parameter 'c' of the plan; give the model that the plan was compiled from"));
+  EXPECT_THAT(
+      e.errors[0],
+      HasSubstr("has no initializer for the plan's parameter 'c'; give the model that the plan was compiled from"));
   EXPECT_FALSE(std::filesystem::exists(e.path));
 }
 

@@ -117,7 +117,7 @@ void compile(const std::string& model, const frontend::ImportOptions& import, Ra
                                  "--no-weight-hashes"};
   if (import.batch) texts.insert(texts.end(), {"--batch", std::to_string(import.batch)});
   if (import.form == frontend::Form::kOutputs) texts.push_back("--eval-only");
-  if (import.form == frontend::Form::kEvaluation) texts.insert(texts.end(), {"--eval", "on"});
+  if (import.form == frontend::Form::kEvaluation) texts.insert(texts.end(), "--eval");
   std::freopen("/dev/null", "w", stdout);
   if (tool::compileCommand().run({texts.begin(), texts.end()}) == tool::kMisused) std::abort();
   std::error_code error;

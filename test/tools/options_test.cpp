@@ -116,7 +116,7 @@ TEST(Options, HelpHasSyntaxRangeAndDefault) {
   EXPECT_THAT(help, HasSubstr("  --rate X                How fast. (above 0; default: as fast as it goes)\n"));
   EXPECT_THAT(help, HasSubstr("  --color red|green       Which. (default: green)\n"));
   EXPECT_THAT(help, HasSubstr("  --label TEXT            A label. (may be given several times)\n"));
-  EXPECT_THAT(help, HasSubstr("  --loud                  Make noise. (may be combined only with --name)\n"));
+  EXPECT_THAT(help, HasSubstr("  --loud                  Make noise. (can be combined only with --name)\n"));
   EXPECT_THAT(help, HasSubstr("  --unsafe                Take risks.\n"));
   EXPECT_THAT(help, Not(HasSubstr("--version")));
   EXPECT_THAT(table().markdown(), HasSubstr("| `--color red\\|green` | Which. | default: green |\n"));

@@ -29,7 +29,7 @@ std::string facts(const Table& table, const Option& option) {
   if (!option.fallback.empty()) add("default: " + option.fallback);
   if (option.repeats) add("may be given several times");
   if (auto mode = table.modes.find(option.name); mode != table.modes.end())
-    add("may be combined only with " + listText(mode->second));
+    add("can be combined only with " + listText(mode->second, mode->second.size()));
   return text;
 }
 
@@ -153,7 +153,8 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
     if (!given.has(mode)) continue;
     for (const std::string& name : given.options)
       if (name != mode && std::find(allowed.begin(), allowed.end(), name) == allowed.end())
-        return Status::error(cat(name, " cannot be combined with ", mode, "; these can: ", listText(allowed)));
+        return Status::error(
+            cat(name, " cannot be combined with ", mode, "; these can: ", listText(allowed, allowed.size())));
   }
   return given;
 }

@@ -53,8 +53,10 @@ options::Table makeTable() {
         Row::integer<&O::shuffleSeed>("--shuffle", "SEED", INT64_MIN, INT64_MAX,
                                       "Read the rows in another order in every pass over the data.")}},
       {"Evaluation",
-       {Row::flag<&O::evaluate>("--eval",
-                                "Evaluate once, and train nothing; with --weights or --resume those weights."),
+       {Row::flag<&O::evaluate>(
+            "--eval",
+            "Evaluate once with the weights of --weights or --resume (default: the plan's initial weights); do "
+            "not train. The plan needs an evaluation: `sheaf compile --eval` or `--eval-only`."),
         Row::integer<&O::evaluateEvery>("--eval-every", "K", 1, kMost,
                                         "Evaluate after every K steps and after the last one.")
             .defaultsTo("no evaluation"),
@@ -62,15 +64,16 @@ options::Table makeTable() {
                                         "Rows of an input of the evaluation, which reads all of them once, in order.",
                                         io::parseDataArgument),
         Row::text<&O::outputs>("--outputs", "DIR",
-                               "Write the tensors that the graph outputs, of all rows, as DIR/NAME.npy; with "
-                               "--eval-every as DIR/step-N/NAME.npy.")}},
+                               "Write each output of the graph except the loss, for all rows, as DIR/NAME.npy; with "
+                               "--eval-every as DIR/step-NNNNNNNN/NAME.npy.")}},
       {"Weights and state",
        {Row::text<&O::weights>("--weights", "W.safetensors",
                                "Initial weights by name, instead of those that the plan names."),
         Row::text<&O::weightsFolder>("--weights-dir", "DIR", "Where the weight files that the plan names are now."),
         Row::text<&O::save>("--save", "W.safetensors", "Write the whole weights after the last step."),
-        Row::text<&O::saveState>("--save-state", "DIR",
-                                 "Write weights, optimizer state and position into DIR/step-N after the last step."),
+        Row::text<&O::saveState>(
+            "--save-state", "DIR",
+            "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
         Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "And every K steps.")
             .defaultsTo("the last step only"),
         Row::text<&O::resume>(
@@ -133,9 +136,9 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   line.given = *given;
   if (given->help || given->version || given->has("--measure")) return line;
   if ((line.run.evaluate || line.run.evaluateEvery > 0) && line.run.evaluationData.empty())
-    return Status::error("--eval-data NAME=FILE is missing: what is to be evaluated?");
+    return Status::error("--eval and --eval-every need --eval-data NAME=FILE for every input of the plan");
   if (!line.run.evaluate && line.run.evaluateEvery == 0 && (given->has("--eval-data") || given->has("--outputs")))
-    return Status::error("--eval-data and --outputs need --eval or --eval-every K: when is to be evaluated?");
+    return Status::error("--eval-data and --outputs need --eval (evaluate once) or --eval-every K (while training)");
   if (line.run.evaluate) return line;
   if (line.run.steps == 0 && line.run.epochs == 0)
     return Status::error("--steps K or --epochs E is missing: how many steps are to be run?");

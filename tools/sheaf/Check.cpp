@@ -26,8 +26,8 @@ options::Table checkTable() {
   using Import = frontend::ImportOptions;
   using Row = options::Rows<O>;
   options::Table table{"sheaf check",
-                       "Says whether a model can be trained: every obstacle at once, what would be trained, and what "
-                       "`sheaf fit` says.",
+                       "Says whether a model can be trained: every obstacle at once, what would be trained, and the "
+                       "memory and step time that `sheaf fit` prints.",
                        {"sheaf check MODEL.onnx [options]"},
                        Row::positional<&O::model>("MODEL.onnx"),
                        {},
@@ -38,11 +38,11 @@ options::Table checkTable() {
        {Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("the model's, where it is fixed; else one row a rank"),
-        bindingRow<O>(), lossRow<O>(), optimizerRow<O>(),
+        bindingRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(),
         Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
         Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
                                                "Do not train the parameters whose names match; wins over --train."),
-        precisionRow<O>()}},
+        batchNormRow<O>(), precisionRow<O>()}},
       {"Machine",
        {Row::integer<&O::import, &Import::ranks>("--ranks", "N", 1, 65536, "Number of ranks."),
         Row::bytes<&O::memory>("--memory", "Memory of a rank.").defaultsTo("this machine's"),
@@ -145,7 +145,7 @@ void printSurvey(const CheckOptions& o, const Survey& survey) {
   if (survey.trainable() && survey.missing.empty())
     std::printf("It can be trained.\n");
   else
-    std::printf("It cannot be trained as it is.\n");
+    std::printf("It cannot be trained yet:\n");
   printOperators("Operators that are not supported (`sheaf operators` prints those that are):", survey.unsupported);
   printOperators("Nodes that are not supported as they are:", survey.refused);
   if (!survey.unbound.empty()) std::printf("Dimensions without a size:\n");
@@ -172,6 +172,9 @@ int check(CheckOptions& o, const options::Given&) {
   Survey survey;
   o.import.optimizer = o.optimizer;
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(*context, o.model, o.import, survey);
+  // A file that cannot be read has no graph to report on.
+  const bool loaded = survey.nodes > 0 || survey.opset > 0 || survey.obstacles.size() != 1;
+  if (!loaded && !o.json) return fail(cat(o.model, ": ", survey.obstacles.front()));
   // The batch that the model has may be all there is.
   if (module && o.import.batch == 0)
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();

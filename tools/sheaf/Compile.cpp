@@ -136,8 +136,8 @@ options::Table compileTable() {
             "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
             "before they round; auto: if a target is a GPU.")}},
       {"Evaluation",
-       {Row::choice<&O::evaluation>(
-            "--eval", options::Words<bool>{{"off", false}, {"on", true}},
+       {Row::flag<&O::evaluation>(
+            "--eval",
             "Add an evaluation to the plan: the graph's outputs and the loss, with dropout off and batch norms by "
             "their running statistics. It shares weights and memory with the step; `sheaf-run --eval` and "
             "`--eval-every` run it."),
@@ -296,10 +296,14 @@ int compile(CompileOptions& options, const options::Given& given) {
   if (given.has("--reduce-precision") && options.pipeline.precision != train::Precision::bf16 &&
       options.pipeline.reducePrecision == train::Precision::bf16)
     return misuse("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
-  for (const char* option : {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm",
-                             "--on-nan", "--train", "--freeze", "--batch-norm", "--reduce-precision"})
+  for (const std::string option :
+       {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm", "--on-nan",
+        "--train", "--freeze", "--batch-norm", "--reduce-precision"})
     if (options.evaluationOnly && given.has(option))
-      return misuse(cat(option, " has no use with --eval-only, which compiles no training step"));
+      return misuse(option == "--eval" || option == "--loss"
+                        ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without "
+                          "--eval-only"
+                        : cat(option, " has no use with --eval-only, which compiles no training step"));
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();

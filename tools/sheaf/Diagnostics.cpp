@@ -11,6 +11,7 @@ using namespace mlir;
 
 static std::string place(Location loc) {
   if (auto name = dyn_cast<NameLoc>(loc)) return name.getName().str();
+  if (auto file = dyn_cast<FileLineColLoc>(loc); file && file.getLine() == 0) return file.getFilename().str();
   if (auto file = dyn_cast<FileLineColLoc>(loc))
     return (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" + Twine(file.getColumn())).str();
   if (auto fused = dyn_cast<FusedLoc>(loc))

@@ -1,4 +1,5 @@
 // sheaf export: the user's ONNX model, or a safetensors file, with the trained weights.
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -13,6 +14,8 @@
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
+
+namespace fs = std::filesystem;
 
 namespace sheaf::tool {
 namespace {
@@ -155,6 +158,23 @@ int exportOnnxModel(const TrainedWeights& weights, const ExportCommandOptions& o
                    o.keepTraining ? "" : "; Dropout and BatchNormalization in evaluation mode", "\n"));
 }
 
+// The model and the files of its weights must stay: plans read their initial weights from them.
+Status checkOutput(const ExportCommandOptions& o) {
+  std::error_code error;
+  auto same = [&](const fs::path& a, const fs::path& b) { return fs::equivalent(a, b, error) && !error; };
+  if (same(o.output, o.model))
+    return Status::error(cat("-o ", o.output, " is the model of --model; give another file"));
+  const std::string data = o.output + ".data";
+  auto context = makeContext();
+  mlir::ScopedDiagnosticHandler quiet(context.get(), [](mlir::Diagnostic&) { return mlir::success(); });
+  for (const std::string& file : frontend::externalFiles(*context, o.model))
+    for (const std::string& written : {o.output, data})
+      if (same(written, fs::path(o.model).parent_path() / file))
+        return Status::error(
+            cat("-o ", o.output, " would replace ", file, ", which holds weights of --model; give another file"));
+  return {};
+}
+
 int exportTrained(ExportCommandOptions& o, const options::Given&) {
   if (o.weights.empty() == o.state.empty())
     return misuse("give the trained weights by either --weights W.safetensors or --state DIR");
@@ -163,6 +183,8 @@ int exportTrained(ExportCommandOptions& o, const options::Given&) {
     return misuse(
         "give the model that the plan was compiled from by --model MODEL.onnx, or an output that ends in "
         ".safetensors");
+  if (!safetensors)
+    if (Status status = checkOutput(o); !status.ok()) return misuse(status.message());
   Expected<TrainedWeights> trained = TrainedWeights::open(o);
   if (!trained.ok()) return fail(trained.status().message());
   if (!safetensors) return exportOnnxModel(*trained, o);
@@ -182,23 +204,24 @@ Command exportCommand() {
       {"sheaf export OUT.plan --weights W.safetensors|--state DIR --model MODEL.onnx -o TRAINED.onnx"},
       Row::positional<&O::plan>("OUT.plan"),
       {},
-      "The model is the user's own graph: only the values of its initializers differ, also of those that an exporter "
-      "folded or merged; what was external data lies in TRAINED.onnx.data. Dropout and BatchNormalization are turned "
-      "to "
-      "evaluation. An output that ends in .safetensors gets the weights alone, under the names and in the shapes of "
-      "the "
-      "module that was exported, as `load_state_dict` takes them."};
+      "The written model has the nodes and names of --model. The trained values replace its initializers, also those "
+      "that an exporter folded or merged; what was external data lies in TRAINED.onnx.data. Dropout and "
+      "BatchNormalization are turned to evaluation. An output that ends in .safetensors gets the weights alone, under "
+      "the names and in the shapes of the module that was exported, as `load_state_dict` takes them."};
   table.sections = {
       {"Options",
        {Row::text<&O::output>("-o", "TRAINED.onnx|W.safetensors", "File to write.")
-            .required("where is the model to be written?"),
+            .required("name the file to write, .onnx or .safetensors"),
         Row::text<&O::model>(
             "--model", "MODEL.onnx",
             "The model that the plan was compiled from, or another export of the same module: for inference, "
             "say, without the loss."),
         Row::text<&O::weights>("--weights", "W.safetensors", "Trained weights, as `sheaf-run --save` writes them."),
         Row::text<&O::state>("--state", "DIR", "Trained weights of a saved state: the newest in this folder."),
-        lossRow<O>(),
+        Row::text<&O::import, &frontend::ImportOptions::loss>(
+            "--loss", "LOSS",
+            "The --loss that was given to sheaf compile. Needed only if it uses parameters on which the only scalar "
+            "output of --model (without one: any of its outputs) does not depend."),
         Row::flag<&O::keepTraining>("--keep-training", "Leave Dropout and BatchNormalization in training mode.")}}};
   return command(std::move(table), exportTrained);
 }

@@ -160,8 +160,8 @@ static void printLayout(const Layout& layout, const FitOptions& o, const char* n
 void printFit(const FitOptions& o, const Fit& fit) {
   const std::vector<Stage>& stages = fit.stages;
   const int64_t fewest = fit.fewest;
-  std::printf("%s on %lld ranks with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
-              static_cast<long long>(o.import.ranks), bytesText(o.memory).c_str(),
+  std::printf("%s on %lld rank%s with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
+              static_cast<long long>(o.import.ranks), o.import.ranks == 1 ? "" : "s", bytesText(o.memory).c_str(),
               static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
               train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
   std::printf("  %-11s", "");
@@ -177,12 +177,11 @@ void printFit(const FitOptions& o, const Fit& fit) {
   }
   std::printf("\n%s\n", any ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    std::printf(
-        "With ZeRO-3 and recomputation %lld rank%s of this size are the fewest that fit, with as many rows each.\n",
-        static_cast<long long>(fewest), fewest == 1 ? "" : "s");
+    std::printf("At least %lld rank%s needed, with ZeRO-3, recomputation and the same number of rows a rank.\n",
+                static_cast<long long>(fewest), fewest == 1 ? " is" : "s are");
   else if (o.mostRanks < plan::kMaxRanks)
     std::printf(
-        "Up to %lld ranks of this size, of which the profile knows, do not fit; more are predicted by one with a "
+        "Up to %lld ranks of this size, that the profile describes, do not fit; more are predicted by one with a "
         "network, such as h100.\n",
         static_cast<long long>(o.mostRanks));
   else

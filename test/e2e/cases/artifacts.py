@@ -45,7 +45,7 @@ def evaluated(session, name):
     folder, where = ARTIFACTS / name, session.folder()
     steps = len(json.loads((folder / "run.json").read_text())["losses"])
     session.succeed("sheaf", "compile", folder / "training_model.onnx", "-o", where / "p.plan", "--ranks", 2, "--zero", 3, "--batch",
-                    ROWS, "--optimizer", "sgd:lr=0", "--eval", "on")
+                    ROWS, "--optimizer", "sgd:lr=0", "--eval")
     summary = session.inspect(where / "p.plan")
     expect(not any("grad" in output["name"] for output in summary["outputs"]), f"gradients as outputs: {summary['outputs']}")
     files = [f"{i}={folder / i}.npy" for i in ("x", "labels")]

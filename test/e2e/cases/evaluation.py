@@ -15,7 +15,7 @@ from harness import MODELS, Case, digest, expect, expect_short_error
 from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import ADAMW_LM, IMAGES, TEXT, VECTORS
 
-EVAL = ("--eval", "on")
+EVAL = ("--eval",)
 ROWS = 45  # of test/models/evaluation.py
 DATA = {"mlp": VECTORS, "cnn": IMAGES, "gpt2-tiny": TEXT}
 OPTIMIZER = ("--optimizer", "sgd:lr=0.05")
@@ -28,6 +28,10 @@ def cases(session):
     yield Case("evaluation/outputs", lambda: outputs(session))
     yield Case("evaluation/outputs-alone", lambda: outputs_alone(session))
     yield Case("evaluation/ignored-labels", lambda: ignored_labels(session))
+    yield Case("evaluation/ties-and-no-labels", lambda: ties(session))
+    yield Case("evaluation/outputs-of-every-evaluation", lambda: outputs_of_every(session))
+    yield Case("evaluation/whole-inputs", lambda: whole_inputs(session))
+    yield Case("evaluation/full-batches", lambda: full_batches(session))
     for ranks, zero, mode in ((1, 0, "auto"), (4, 1, "sync"), (4, 3, "sync"), (2, 2, "local")):
         yield Case(f"evaluation/batch-norm/{mode}/zero-{zero}", lambda r=ranks, z=zero, m=mode: batch_norm(session, r, z, m))
     for ranks, zero in ((1, 0), (2, 3)):
@@ -144,13 +148,15 @@ def outputs_alone(session):
         session.succeed("sheaf", "verify", plan)
         summary = session.inspect(plan)
         expect(summary["instructions"]["body"] == 0 and summary["instructions"]["evaluation"] > 0, f"{summary['instructions']}")
+        text = session.succeed("sheaf", "inspect", plan).out
+        expect("evaluation only" in text and "from step to step" not in text, f"the summary speaks of training:\n{text}")
         expect(summary["parameters"] == 0 and summary["frozen_parameters"] > 100000, "it has something to train")
         data = ("--eval-data", f"input_ids={first_rows(session, TEXT['input_ids'])}")
         event = evaluate(session, plan, *data, "--outputs", folder)
         expect(event["loss"] is None and event["accuracy"] is None, f"{event}")
         expect_logits(folder / "logits.npy")
     refused = session.call("sheaf-run", plan, "--data", data[1], "--steps", 1)
-    expect_short_error(refused, ["not a training plan"])
+    expect_short_error(refused, ["no training step", "--eval-only"])
 
 
 def ignored_labels(session):
@@ -167,6 +173,103 @@ def ignored_labels(session):
     for ranks in (1, 4):
         event = evaluate(session, session.plan("mlp", ranks, 0, 8, OPTIMIZER + EVAL), *data)
         expect_mean(event["loss"], math.fsum(counted) / len(counted), f"loss on {ranks} ranks")
+
+
+SCORED = 10  # rows of scored()
+
+
+def scored(session, weights, nodes=(), outputs=(), inputs=()):
+    """A model with the outputs logits = x @ w [N, 3] and scale, the largest weight, which has no rows; and a file of x, whose row r
+    has sin(4 r + c) in column c."""
+    folder = session.folder()
+    graph = folder / "scored.onnx"
+    graph.write_bytes(written(
+        [node("MatMul", ["x", "w"], ["logits"]), node("ReduceMax", ["w"], ["scale"], keepdims=0), *nodes],
+        [value("x", FLOAT, ["N", 4]), *inputs], [value("logits", FLOAT, ["N", 3]), value("scale", FLOAT, []), *outputs],
+        [weight("w", [4, 3], weights), weight("zero", [], [0], INT64)]))
+    write_npy(folder / "x.npy", "<f4", (SCORED, 4), array.array("f", [math.sin(i) for i in range(4 * SCORED)]).tobytes())
+    return graph, folder / "x.npy"
+
+
+def labels_file(session, labels):
+    path = session.folder() / "labels.npy"
+    write_npy(path, "<i8", (len(labels),), array.array("q", labels).tobytes())
+    return path
+
+
+def ties(session):
+    """A label whose logit is the largest counts as predicted, a tie included; ignored labels do not count, and where all are ignored
+    there is no loss."""
+    graph, x = scored(session, [0.0] * 12)
+    plan = graph.with_suffix(".plan")
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", 4, "--loss", "cross_entropy(logits)", *OPTIMIZER, *EVAL)
+    labels = [-100 if r in (1, 5) else r % 3 for r in range(SCORED)]
+    event = evaluate(session, plan, "--eval-data", f"x={x}", "--eval-data", f"labels={labels_file(session, labels)}")
+    expect(event["accuracy"] == 1, f"accuracy {event['accuracy']} of logits that are all equal")
+    expect(abs(event["loss"] - math.log(3)) < 1e-6, f"loss {event['loss']}")
+    none, log = f"labels={labels_file(session, [-100] * SCORED)}", session.folder() / "none.jsonl"
+    done = session.succeed("sheaf-run", plan, "--eval", "--eval-data", f"x={x}", "--eval-data", none, "--log", log)
+    expect("no label counts (all are ignored) of 10 rows" in done.err and "nan" not in done.err, done.err)
+    event = next(e for e in read_log(log)[1] if e["event"] == "eval")
+    expect(event["loss"] is None and event["accuracy"] is None and event["rows"] == SCORED, f"{event}")
+
+
+def outputs_of_every(session):
+    """With --eval-every a folder of tensors for each evaluation, of the weights of that step; an output without rows has an entry for
+    each batch."""
+    graph, x = scored(session, [((7 * i) % 12 - 5) / 6 for i in range(12)])
+    folder, labels = graph.parent, labels_file(session, [r % 3 for r in range(SCORED)])
+    plan = folder / "scored.plan"
+    session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", 4, "--ranks", 2, "--loss", "cross_entropy(logits)", *OPTIMIZER,
+                    *EVAL)
+    data = ("--eval-data", f"x={x}", "--eval-data", f"labels={labels}", "--outputs")
+    done = session.succeed("sheaf-run", plan, "--data", f"x={x}", "--data", f"labels={labels}", "--steps", 4, "--eval-every", 2, *data,
+                           folder / "every", "--save", folder / "w.safetensors")
+    lines = [line.split(":")[0].split("  ")[0] for line in done.err.splitlines() if line.startswith(("step", "evaluation"))]
+    expect(lines[-2:] == ["step 4/4", "evaluation after 4 steps"], f"{lines}")
+    expect(sorted(p.name for p in (folder / "every").iterdir()) == ["step-00000002", "step-00000004"], "other folders")
+    evaluate(session, plan, *data, folder / "first")
+    evaluate(session, plan, "--weights", folder / "w.safetensors", *data, folder / "last")
+    for name in ("logits.npy", "scale.npy"):
+        at = {step: digest(folder / "every" / f"step-0000000{step}" / name) for step in (2, 4)}
+        expect(at[4] == digest(folder / "last" / name), f"{name} of step 4 is not that of the saved weights")
+        expect(at[2] not in (at[4], digest(folder / "first" / name)), f"{name} of step 2 is that of another step")
+    shape, scale = read_npy(folder / "last" / "scale.npy")
+    expect(tuple(shape) == (3,) and len(set(scale)) == 1, f"scale {list(scale)} of shape {shape}, of 3 batches")
+
+
+def whole_inputs(session):
+    """An input without rows has a file of its own shape, and is the same for every row, batch and rank."""
+    weights, factor = [((7 * i) % 12 - 5) / 6 for i in range(12)], [2.0, -1.0, 0.5]
+    graph, x = scored(session, weights, [node("Mul", ["logits", "factor"], ["y"])], [value("y", FLOAT, ["N", 3])],
+                      [value("factor", FLOAT, [3])])
+    folder, plan = graph.parent, graph.with_suffix(".plan")
+    write_npy(folder / "factor.npy", "<f4", (3,), array.array("f", factor).tobytes())
+    for ranks in (1, 2):
+        session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", 4, "--ranks", ranks, "--eval-only")
+        evaluate(session, plan, "--eval-data", f"x={x}", "--eval-data", f"factor={folder / 'factor.npy'}", "--outputs", folder / "out")
+        shape, y = read_npy(folder / "out" / "y.npy")
+        expect(tuple(shape) == (SCORED, 3), f"shape {shape}")
+        for r in range(SCORED):
+            for c in range(3):
+                expected = factor[c] * sum(math.sin(4 * r + k) * weights[3 * k + c] for k in range(4))
+                expect(abs(y[3 * r + c] - expected) < 1e-5, f"y[{r}][{c}] = {y[3 * r + c]}, not {expected}")
+    refused = session.call("sheaf-run", plan, "--eval", "--eval-data", f"x={x}", "--eval-data", f"factor={x}")
+    expect_short_error(refused, ["factor", "shape"])
+
+
+def full_batches(session):
+    """Where rows depend on each other no row can be left out: every batch must be full."""
+    graph, x = scored(session, [0.1 * i for i in range(12)], [node("CumSum", ["logits", "zero"], ["sums"])],
+                      [value("sums", FLOAT, ["N", 3])])
+    plan, labels = graph.with_suffix(".plan"), labels_file(session, [r % 3 for r in range(SCORED)])
+    data = ("--eval-data", f"x={x}", "--eval-data", f"labels={labels}")
+    for batch in (4, 5):
+        session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", batch, "--loss", "cross_entropy(sums)", *OPTIMIZER, *EVAL)
+        if batch == 4:
+            expect_short_error(session.call("sheaf-run", plan, "--eval", *data), ["10 rows leave 2", "last batch must be full"])
+        else:
+            expect(evaluate(session, plan, *data)["rows"] == SCORED, "not all rows are evaluated")
 
 
 def batch_norm(session, ranks, zero, mode):
@@ -297,13 +400,22 @@ def refused(session):
     plan = session.plan("mlp", 1, 0, 8, OPTIMIZER + EVAL)
     bare = session.plan("mlp", 1, 0, 8, OPTIMIZER)
     x, labels = (f"{name}={first_rows(session, file)}" for name, file in VECTORS.items())
-    expect_short_error(session.call("sheaf-run", plan, "--eval"), ["--eval-data", "missing"], code=2)
+    expect_short_error(session.call("sheaf-run", plan, "--eval"), ["--eval-data NAME=FILE", "every input"], code=2)
     expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", x), ["labels", "has no data", "--eval-data"])
     expect_short_error(session.call("sheaf-run", bare, "--eval", "--eval-data", x, "--eval-data", labels),
-                       ["no evaluation", "--eval on"])
+                       ["no evaluation", "--eval"])
     expect_short_error(session.call("sheaf-run", plan, "--eval", "--steps", 3, "--eval-data", x), ["--steps", "--eval"], code=2)
     expect_short_error(session.call("sheaf-run", plan, "--data", x, "--data", labels, "--steps", 1, "--eval-data", x),
                        ["--eval-every"], code=2)
+    expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", x, "--eval-data", labels, "--outputs",
+                                    session.folder() / "none"), ["no outputs besides its loss", "cross_entropy"])
+    for option in ("--loss", "loss"), ("--eval",):
+        expect_short_error(session.call("sheaf", "compile", MODELS / "mlp.onnx", "-o", session.folder() / "x.plan", "--batch", 8,
+                                        "--eval-only", *option), ["without a loss", "use --eval"], code=2)
+    expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", "x"), ["--eval-data x: expected NAME=FILE"], code=2)
+    empty = session.folder() / "empty.npy"
+    write_npy(empty, "<f4", (0, 64), b"")
+    expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", f"x={empty}", "--eval-data", labels), ["has no rows"])
     wrong = f"x={MODELS / VECTORS['labels']}.npy"
     expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", wrong, "--eval-data", labels),
                        ["--eval-data", "x", "shape"])

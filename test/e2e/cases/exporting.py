@@ -1,6 +1,10 @@
 """`sheaf export`: the user's ONNX model with trained weights is that model, and trains on from where the run ended."""
-from formats import read_log, read_safetensors
+import array
+
+from cases import norms
+from formats import Tensor, read_log, read_safetensors, write_safetensors
 from harness import MODELS, Case, expect, expect_short_error
+from onnxwriter import linear, weight
 from training import CONFIGS, data_arguments, train
 
 BF16 = ("--precision", "bf16")
@@ -11,6 +15,7 @@ def cases(session):
         yield Case(f"export/{name}", lambda c=CONFIGS[name]: same_model(session, c))
     yield Case("export/bf16", lambda: same_model(session, CONFIGS["gpt2-tiny"], BF16))
     yield Case("export/inference", lambda: inference(session))
+    yield Case("export/keep-training", lambda: keep_training(session))
     yield Case("export/errors", lambda: errors(session))
 
 
@@ -53,8 +58,8 @@ def flat(path):
 def inference(session):
     """The weights go into another export of the module, which has no loss: its logits are those of the plan's evaluation."""
     config, where = CONFIGS["gpt2-tiny-logits"], session.folder()
-    options = (*config.options, "--eval", "on")
-    run = train(session, config, 4, 3, steps=3, compile_options=("--eval", "on"))
+    options = (*config.options, "--eval")
+    run = train(session, config, 4, 3, steps=3, compile_options=("--eval",))
     plan, model = session.plan(config.model, 4, 3, 8, options), where / "trained.onnx"
     session.succeed("sheaf", "export", plan, "--model", MODELS / "gpt2-tiny-logits.onnx", "--weights", run.weights, "-o", model)
     session.succeed("sheaf", "compile", model, "-o", where / "inference.plan", "--batch", 8, "--eval-only")
@@ -71,6 +76,34 @@ def inference(session):
     expect((where / "first" / "logits.npy").read_bytes() != ours, "training changed no logit")
 
 
+def keep_training(session):
+    """With --keep-training the exported model's first step is the next one from the saved weights, bit by bit, batch norms in training
+    mode included; without it they are in evaluation mode."""
+    name, where = "resnet-torchscript", session.folder()
+    _, _, weights = norms.train(session, name, ranks=4, zero=3, steps=3)
+    plan, _ = norms.compiled(session, name, (), 4, 3)
+    data = [a for key, file in (("x", "cnn.x"), ("labels", "cnn.labels")) for a in ("--data", f"{key}={MODELS / file}.npy")]
+    losses, saved = {}, {}
+    for kind in ("plan", "kept", "turned"):
+        used = plan
+        if kind != "plan":
+            used = where / f"{kind}.plan"
+            session.succeed("sheaf", "export", plan, "--model", norms.FOLDER / f"{name}.onnx", "--weights", weights, "-o",
+                            where / f"{kind}.onnx", *(("--keep-training",) if kind == "kept" else ()))
+            marked = b"training_mode" in (where / f"{kind}.onnx").read_bytes()
+            expect(marked == (kind == "kept"), f"{kind}.onnx has batch norms in {'training' if marked else 'evaluation'} mode")
+            if kind == "turned":
+                continue
+            session.succeed("sheaf", "compile", where / f"{kind}.onnx", "-o", used, "--ranks", 4, "--zero", 3, "--batch", norms.BATCH,
+                            "--bucket-size", "8KiB", *norms.SGD)
+        session.succeed("sheaf-run", used, *data, *(("--weights", weights) if kind == "plan" else ()), "--steps", 1, "--log",
+                        where / f"{kind}.jsonl", "--save", where / f"{kind}.safetensors")
+        losses[kind] = read_log(where / f"{kind}.jsonl")[0][0]["loss"]
+        saved[kind] = flat(where / f"{kind}.safetensors")
+    expect(losses["kept"] == losses["plan"], f"the losses differ: {losses}")
+    expect(saved["kept"] == saved["plan"], "the weights or statistics differ after the step")
+
+
 def errors(session):
     config, where = CONFIGS["mlp-sgd"], session.folder()
     run, plan = train(session, config, 1, 0, steps=2), session.plan("mlp", 1, 0, 8, config.options)
@@ -79,8 +112,25 @@ def errors(session):
     for words, code, arguments in (
             ("--weights or --state", 2, (*model, *output)),
             ("--model", 2, (*weights, *output)),
-            ("has no parameter plan", 1, ("--model", MODELS / "gpt2-tiny.onnx", *weights, *output)),
+            ("has no initializer for the plan's parameter", 1, ("--model", MODELS / "gpt2-tiny.onnx", *weights, *output)),
             ("cannot read", 1, ("--model", where / "none.onnx", *weights, *output)),
             ("no tensor", 1, (*model, "--weights", MODELS / "gpt2-tiny.grad0.safetensors", *output))):
         expect_short_error(session.call("sheaf", "export", plan, *arguments), words.split(), code)
         expect(not (where / "out.onnx").exists(), "something was written")
+    # The model and its data stay: plans read their initial weights from them.
+    (where / "far.onnx").write_bytes(linear(weight_tensor=weight("w", [4, 3], location="far.onnx.data")))
+    (where / "far.onnx.data").write_bytes(bytes(48))
+    session.succeed("sheaf", "compile", where / "far.onnx", "-o", where / "far.plan", "--batch", 4)
+    write_safetensors(where / "far.safetensors", {"w": Tensor("F32", (4, 3), array.array("f", [0.5] * 12))})
+    before = {path: path.read_bytes() for path in where.glob("far.onnx*")}
+    for output, word in (("./far.onnx", "is the model"), ("far.onnx.data", "which holds weights")):
+        refused = session.call("sheaf", "export", "far.plan", "--weights", "far.safetensors", "--model", where / "far.onnx", "-o", output,
+                               cwd=where)
+        expect_short_error(refused, [word, "give another file"], 2)
+    # Its data would be far.onnx.data.
+    (where / "other").mkdir()
+    (where / "other" / "far.onnx.data").symlink_to(where / "far.onnx.data")
+    refused = session.call("sheaf", "export", where / "far.plan", "--weights", where / "far.safetensors", "--model", where / "far.onnx", "-o",
+                           where / "other" / "far.onnx")
+    expect_short_error(refused, ["which holds weights"], 2)
+    expect(all(path.read_bytes() == data for path, data in before.items()), "a file of the model was replaced")

@@ -252,7 +252,7 @@ def names_of_symbols(session):
     weights = [weight(name, [2, 2], [1.0, 0.0, 0.0, 1.0 + k]) for k, name in enumerate(names)]
     (folder / "model.onnx").write_bytes(model(nodes, [value("x", FLOAT, ["N", 2])], [value("loss", FLOAT, [])], weights))
     write_npy(folder / "x.npy", "<f4", [2, 2], struct.pack("<4f", 1, 2, 3, 4))
-    session.succeed("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--batch", 2, "--optimizer", "sgd:lr=1", "--eval", "on",
+    session.succeed("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--batch", 2, "--optimizer", "sgd:lr=1", "--eval",
                     "--group", "^step$:lr=0")
     session.succeed("sheaf-run", folder / "plan", "--data", f"x={folder / 'x.npy'}", "--steps", 1, "--save", folder / "weights")
     trained = {name: list(tensor.values) for name, tensor in read_safetensors(folder / "weights").items()}

@@ -48,7 +48,7 @@ def mutants(session, name, zero):
     if not (session.tools / "../test/bin/sheaf-mutants").exists():
         raise Skip("sheaf-mutants is not built")
     config = CONFIGS[name]
-    clip, evaluation = ("--clip-norm", "1"), ("--eval", "on")
+    clip, evaluation = ("--clip-norm", "1"), ("--eval",)
     jobs = [(2, clip), (4, evaluation)] + ([(2, ()), (4, clip)] if session.every_mutant else [])
     plans = [session.plan(config.model, ranks, zero, 8, config.options + options) for ranks, options in jobs]
     every = [] if session.every_mutant else ["--sample", 6]

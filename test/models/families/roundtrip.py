@@ -65,7 +65,7 @@ def round_trip(family, exporter, tools, where, steps):
     options += ["--freeze", family.freeze] if family.freeze else []
     loss = ["--loss", family.loss[0]] if family.loss else []
     run(tools / "sheaf", "compile", where / "train.onnx", "-o", where / "model.plan", "--ranks", 4, "--zero", 3, "--batch", BATCH,
-        "--eval", "on", *options, *loss)
+        "--eval", *options, *loss)
     files = [a for name in data for a in ("--data", f"{name}={where / name}.npy")]
     run(tools / "sheaf-run", where / "model.plan", *files, "--steps", steps, "--save", where / "trained.safetensors")
     run(tools / "sheaf", "export", where / "model.plan", "--weights", where / "trained.safetensors", "--model",

@@ -1,4 +1,4 @@
-#include "runtime/exec/Evaluator.h"
+#include "runtime/exec/EvaluationRunner.h"
 
 #include <algorithm>
 #include <chrono>
@@ -100,7 +100,7 @@ class BatchGate {
 
 Status checkEvaluable(const plan::Plan& plan) {
   if (plan.evaluation_size() > 0) return {};
-  return Status::error("the plan has no evaluation; compile the model with --eval on");
+  return Status::error("the plan has no evaluation; compile the model with --eval");
 }
 
 Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
@@ -115,9 +115,9 @@ Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
                            " rows, or compile with a --batch that divides them"));
 }
 
-Evaluator::Evaluator(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
-                     const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
-                     comm::ProcessGroup* processes)
+EvaluationRunner::EvaluationRunner(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
+                                   const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
+                                   comm::ProcessGroup* processes)
     : plan_(plan),
       ranks_(ranks),
       data_(data),
@@ -125,8 +125,8 @@ Evaluator::Evaluator(const plan::Plan& plan, const std::vector<std::unique_ptr<R
       interrupted_(interrupted),
       processes_(processes) {}
 
-std::shared_ptr<StepValues> Evaluator::makeValues(int64_t batch, OutputFiles* outputs,
-                                                  std::vector<Batch>& batches) const {
+std::shared_ptr<StepValues> EvaluationRunner::makeValues(int64_t batch, OutputFiles* outputs,
+                                                         std::vector<Batch>& batches) const {
   auto values = std::make_shared<StepValues>();
   values->step = batch;
   const uint64_t first = static_cast<uint64_t>(batch) * static_cast<uint64_t>(plan_.batch());
@@ -155,7 +155,8 @@ std::shared_ptr<StepValues> Evaluator::makeValues(int64_t batch, OutputFiles* ou
   return values;
 }
 
-Status Evaluator::runRank(size_t rank, BatchGate& gate, OutputFiles* outputs, std::vector<Batch>& results) const {
+Status EvaluationRunner::runRank(size_t rank, BatchGate& gate, OutputFiles* outputs,
+                                 std::vector<Batch>& results) const {
   RankContext& context = *ranks_[rank];
   for (int64_t batch = 0;; ++batch) {
     Expected<bool> begins = gate.begins(batch);
@@ -169,7 +170,7 @@ Status Evaluator::runRank(size_t rank, BatchGate& gate, OutputFiles* outputs, st
   return context.synchronize();
 }
 
-Expected<EvaluationResult> Evaluator::run(OutputFiles* outputs) {
+Expected<EvaluationResult> EvaluationRunner::run(OutputFiles* outputs) {
   const auto begin = std::chrono::steady_clock::now();
   const uint64_t batch = static_cast<uint64_t>(plan_.batch());
   const int64_t batches = static_cast<int64_t>((data_.rows() + batch - 1) / batch);
@@ -212,10 +213,11 @@ Expected<EvaluationResult> Evaluator::run(OutputFiles* outputs) {
     // Without weights all batches are full.
     if (!writes(plan_, plan::LOSS_WEIGHT))
       for (const Batch& each : results) sum.loss += each.loss, sum.weight += 1;
-    result.loss = sum.loss / sum.weight;
+    result.noLabels = sum.weight == 0;
+    if (!result.noLabels) result.loss = sum.loss / sum.weight;
   }
-  if (writes(plan_, plan::LABELS)) {
-    result.accuracy = sum.correct / sum.labels;
+  if (writes(plan_, plan::LABELS) && !result.noLabels) {
+    if (sum.labels > 0) result.accuracy = sum.correct / sum.labels;
     if (readsTokens(plan_)) result.perplexity = std::exp(*result.loss);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -223,7 +225,7 @@ Expected<EvaluationResult> Evaluator::run(OutputFiles* outputs) {
 }
 
 std::string text(const EvaluationResult& result) {
-  std::string line;
+  std::string line = result.noLabels ? "no label counts (all are ignored)" : "";
   auto add = [&](const char* format, double value) {
     char part[64];
     std::snprintf(part, sizeof part, format, value);

@@ -21,6 +21,7 @@ struct EvaluationResult {
   std::optional<double> loss;
   std::optional<double> accuracy;    // labels that the logits predict, of those that count
   std::optional<double> perplexity;  // exp(loss) where the data are tokens
+  bool noLabels = false;             // all are ignored, so that there is none of the above
   uint64_t rows = 0;
   double seconds = 0;
   bool interrupted = false;  // it ended early, after the same batch on all processes: there is no result
@@ -28,12 +29,13 @@ struct EvaluationResult {
 
 class BatchGate;
 
-class Evaluator {
+class EvaluationRunner {
  public:
   // The plan must have passed checkEvaluable() with this data. `firstRank`: of this process. `interrupted`: asks for an
   // early end. `processes`: null if there is one.
-  Evaluator(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, const io::DataSource& data,
-            int64_t firstRank, const std::atomic<bool>& interrupted, comm::ProcessGroup* processes);
+  EvaluationRunner(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks,
+                   const io::DataSource& data, int64_t firstRank, const std::atomic<bool>& interrupted,
+                   comm::ProcessGroup* processes);
 
   // Evaluates with the weights that the ranks hold, and changes nothing that they keep from step to step. Only between
   // runs of the trainer. Tensors go to `outputs`, which may be null.
