@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Labels.h"
 #include "frontend/onnx/Surveyor.h"
 #include "frontend/onnx/TrainingInfo.h"
 #include "ir/Train/BatchNorm.h"
@@ -426,6 +427,7 @@ FailureOr<Tensor> Importer::importLoss() {
   if (loss.count() != 1)
     return emit.error() << "the loss is not a scalar; give a loss of it, such as --loss 'cross_entropy(" << lossName
                         << ")', or reduce it in the model";
+  statePerplexity(loss);
   loss = emit.cast(emit.reshape(loss, {}), builder.getF32Type());
   return loss;
 }

@@ -51,7 +51,8 @@ struct ImportOptions {
 //
 // In the forms kEvaluation and kOutputs @step has a `train.output` for each output of the graph, kEvaluation also the
 // loss. Inputs may have any rank: one of rank 0, or whose first dimension is fixed and not the batch's, is the same for
-// all rows (argument attribute `train.whole`). A last argument, `train.row_mask`, is 1 for each row that counts.
+// all rows (argument attribute `train.whole`). Labels.h has the attributes of labels. A last argument,
+// `train.row_mask`, is 1 for each row that counts.
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(mlir::MLIRContext& context, llvm::StringRef path,
                                              const ImportOptions& options);
 

@@ -1,5 +1,6 @@
 // Cross entropy and negative log-likelihood.
 #include "frontend/onnx/Importer.h"
+#include "frontend/onnx/Labels.h"
 
 using namespace mlir;
 
@@ -27,6 +28,7 @@ Tensor negativeLogLikelihoodRows(Emitter& e, const Tensor& scores, const Tensor&
   auto producer = v ? v.getDefiningOp<train::LogSoftmaxOp>() : train::LogSoftmaxOp();
   if (producer && Tensor(v).shape().back() == scores.dim(1))
     return crossEntropyRows(e, e.reshape(producer.getOperand(), scores.shape()), labels, ignore);
+  stateLabels(labels, scores.dim(1), ignore);
   Tensor wide = e.cast(labels, e.ops().getI64Type());
   Tensor hot = e.compare(Predicate::eq, e.iota(e.ops().getI64Type(), scores.shape(), 1), wide);
   if (ignore)
@@ -106,6 +108,7 @@ ArrayRef<Operator> lossOperators() {
 
 Tensor crossEntropyRows(Emitter& e, const Tensor& logits, const Tensor& labels, std::optional<int64_t> ignore) {
   if (!logits || !labels) return {};
+  stateLabels(labels, logits.dim(1), ignore);
   Value l = e.materialize(logits), t = e.materialize(labels);
   auto op = train::CrossEntropyOp::create(e.ops(), e.location(), l, t,
                                           ignore ? e.ops().getI64IntegerAttr(*ignore) : IntegerAttr());

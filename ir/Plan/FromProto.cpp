@@ -130,7 +130,10 @@ void Reader::declarations() {
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
   for (const plan::Input& i : plan.inputs())
-    InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask());
+    InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask(),
+                    i.classes() ? builder.getI64IntegerAttr(i.classes()) : IntegerAttr(),
+                    i.has_ignored_label() ? builder.getI64IntegerAttr(i.ignored_label()) : IntegerAttr(), i.tokens(),
+                    i.perplexity());
   for (const plan::Output& o : plan.outputs())
     OutputOp::create(builder, loc, o.name(), o.type(), list(o.shape()), int64_t(o.axis()), int64_t(o.blocks()));
   for (const plan::StepScalar& s : plan.scalars())

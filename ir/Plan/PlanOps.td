@@ -101,9 +101,14 @@ def Plan_ConstantOp : Plan_Op<"constant"> {
 
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
-  let description = [{ `whole`: the same for all rows and ranks. `row_mask`: 1 for each row that counts, else 0. }];
-  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, UnitAttr:$whole, UnitAttr:$row_mask);
-  let assemblyFormat = "$name `` $type $shape (`whole` $whole^)? (`row_mask` $row_mask^)? attr-dict";
+  let description = [{
+    `whole`: the same for all rows and ranks. `row_mask`: 1 for each row that counts, else 0. `classes`: labels in
+    [0, classes), or `ignored`. `tokens`: a row has a label for each token; `perplexity`: theirs is exp(loss).
+  }];
+  let arguments = (ins StrAttr:$name, Plan_ElementType:$type, DenseI64ArrayAttr:$shape, UnitAttr:$whole, UnitAttr:$row_mask,
+      OptionalAttr<I64Attr>:$classes, OptionalAttr<I64Attr>:$ignored, UnitAttr:$tokens, UnitAttr:$perplexity);
+  let assemblyFormat = [{ $name `` $type $shape (`whole` $whole^)? (`row_mask` $row_mask^)? (`classes` $classes^)?
+      (`ignored` $ignored^)? (`tokens` $tokens^)? (`perplexity` $perplexity^)? attr-dict }];
 }
 
 def Plan_OutputOp : Plan_Op<"output"> {

@@ -153,10 +153,13 @@ int64_t StepLowering::input(func::FuncOp function, unsigned argument) {
   StringRef name = function.getArgAttrOfType<StringAttr>(argument, "train.name").getValue();
   auto [entry, fresh] = inputs.try_emplace(name, inputs.size());
   auto type = cast<RankedTensorType>(function.getArgument(argument).getType());
+  auto has = [&](StringRef attribute) { return bool(function.getArgAttr(argument, attribute)); };
   if (fresh)
     InputOp::create(head, module.getLoc(), name, elementTypeOf(type.getElementType()), type.getShape(),
-                    bool(function.getArgAttr(argument, "train.whole")),
-                    bool(function.getArgAttr(argument, "train.row_mask")));
+                    has("train.whole"), has("train.row_mask"),
+                    function.getArgAttrOfType<IntegerAttr>(argument, "train.classes"),
+                    function.getArgAttrOfType<IntegerAttr>(argument, "train.ignored_label"), has("train.tokens"),
+                    has("train.perplexity"));
   return entry->second;
 }
 

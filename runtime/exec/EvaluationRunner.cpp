@@ -31,13 +31,9 @@ bool hasRowMask(const plan::Plan& plan) {
   return false;
 }
 
-// Rows of integers are tokens.
-bool readsTokens(const plan::Plan& plan) {
-  for (const plan::Instruction& instruction : plan.evaluation()) {
-    if (!instruction.has_input()) continue;
-    const plan::Input& input = plan.inputs(static_cast<int>(instruction.input().input()));
-    if (input.shape_size() == 2 && (input.type() == plan::I64 || input.type() == plan::I32)) return true;
-  }
+bool hasPerplexity(const plan::Plan& plan) {
+  for (const plan::Instruction& instruction : plan.evaluation())
+    if (instruction.has_input() && plan.inputs(static_cast<int>(instruction.input().input())).perplexity()) return true;
   return false;
 }
 
@@ -218,7 +214,7 @@ Expected<EvaluationResult> EvaluationRunner::run(OutputFiles* outputs) {
   }
   if (writes(plan_, plan::LABELS) && !result.noLabels) {
     if (sum.labels > 0) result.accuracy = sum.correct / sum.labels;
-    if (readsTokens(plan_)) result.perplexity = std::exp(*result.loss);
+    if (hasPerplexity(plan_)) result.perplexity = std::exp(*result.loss);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;

@@ -20,7 +20,7 @@ struct EvaluationResult {
   // The mean over all rows: that of the batches' losses, by their weights, in f64.
   std::optional<double> loss;
   std::optional<double> accuracy;    // labels that the logits predict, of those that count
-  std::optional<double> perplexity;  // exp(loss) where the data are tokens
+  std::optional<double> perplexity;  // exp(loss), where the plan says so
   bool noLabels = false;             // all are ignored, so that there is none of the above
   uint64_t rows = 0;
   double seconds = 0;

@@ -31,7 +31,7 @@ Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, boo
       lastStep_(firstStep + steps - 1),
       unitsPerStep_(static_cast<double>(plan.batch())) {
   for (const plan::Input& input : plan.inputs()) {
-    if (input.shape_size() != 2 || (input.type() != plan::I64 && input.type() != plan::I32)) continue;
+    if (!input.tokens() || input.shape_size() != 2) continue;
     unit_ = "tokens";
     unitsPerStep_ = static_cast<double>(plan.batch()) * static_cast<double>(input.shape(1));
     break;

@@ -12,7 +12,7 @@ namespace sheaf::exec {
 
 class Progress {
  public:
-  // `steps`: of this run. Rates are in tokens if the model reads integer sequences, else in samples. `shown` is true on
+  // `steps`: of this run. Rates are in tokens where the plan has labels of tokens, else in samples. `shown` is true on
   // one process of a job only. Steps are counted from 1, so that the number is that of the steps done.
   Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
   void step(const StepResult& result);

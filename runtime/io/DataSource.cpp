@@ -133,6 +133,8 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     return wrong(argument.file, cat("it is the same for all rows; give one .npy file of shape ", shapeText(shape)));
   uint64_t count = 0;
   rows.target = dataTypeOf(input.type());
+  rows.classes = input.classes();
+  if (input.has_ignored_label()) rows.ignored = input.ignored_label();
   for (size_t number = firstFile; number < files_.size(); ++number) {
     const MappedFile& file = files_[number];
     Expected<std::pair<Piece, DataType>> found = rowsIn(input, argument, shifted, file);
@@ -255,7 +257,12 @@ Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span
     }
     const Piece& piece = rows.pieceOf(row);
     const std::byte* from = piece.data + (row - piece.firstRow) * rows.rowElements * bytesOf(rows.type);
-    Status status = convert(rows.type, from, rows.target, destination.data() + i * targetBytes, rows.rowElements);
+    std::byte* to = destination.data() + i * targetBytes;
+    Status status = convert(rows.type, from, rows.target, to, rows.rowElements);
+    if (status.ok() && rows.classes > 0)
+      if (auto label = labelOutOfRange(rows.target, to, rows.rowElements, rows.classes, rows.ignored))
+        status = Status::error(cat("label ", *label, " is not in [0, ", rows.classes, ")",
+                                   rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
     if (!status.ok())
       return Status::error(cat("input '", names_[input], "': ", files_[piece.file].path(), ", row ",
                                row - piece.firstRow, ": ", status.message()));

@@ -47,7 +47,8 @@ class DataSource {
   const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
   std::vector<std::string> describe() const;
-  // Fills a rank's rows of one input for the global batch that starts at sample `sample`. Threads may call it together.
+  // Fills a rank's rows of one input for the global batch that starts at sample `sample`. An error names the row of the
+  // file that has a number which does not fit the type, or a label out of range. Threads may call it together.
   Status read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
 
  private:
@@ -64,6 +65,8 @@ class DataSource {
     uint64_t rowsPerRank = 0;
     bool wanted = false;  // by the reader
     bool whole = false;   // the same for all rows
+    int64_t classes = 0;  // of labels; 0: any numbers
+    std::optional<int64_t> ignored;
 
     const Piece& pieceOf(uint64_t row) const;
   };

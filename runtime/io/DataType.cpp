@@ -194,4 +194,19 @@ Status convert(DataType from, const std::byte* source, DataType to, std::byte* d
   });
 }
 
+std::optional<int64_t> labelOutOfRange(DataType type, const std::byte* labels, size_t count, int64_t classes,
+                                       std::optional<int64_t> ignored) {
+  return withType(type, [&]([[maybe_unused]] auto zero) -> std::optional<int64_t> {
+    using T = decltype(zero);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      for (size_t i = 0; i < count; ++i) {
+        T value;
+        std::memcpy(&value, labels + i * sizeof(T), sizeof value);
+        const bool inRange = std::cmp_greater_equal(value, 0) && std::cmp_less(value, classes);
+        if (!inRange && !(ignored && std::cmp_equal(value, *ignored))) return static_cast<int64_t>(value);
+      }
+    return std::nullopt;
+  });
+}
+
 }  // namespace sheaf::io

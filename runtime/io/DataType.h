@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "runtime/base/Status.h"
 #include "runtime/plan/plan.pb.h"
@@ -22,5 +23,9 @@ bool convertible(DataType from, DataType to);
 // Converts `count` elements; neither pointer need be aligned. Floats are rounded to nearest; an integer that does not
 // fit is an error that names it.
 Status convert(DataType from, const std::byte* source, DataType to, std::byte* destination, size_t count);
+
+// The first of `count` integers that is neither in [0, classes) nor `ignored`, if there is one.
+std::optional<int64_t> labelOutOfRange(DataType type, const std::byte* labels, size_t count, int64_t classes,
+                                       std::optional<int64_t> ignored);
 
 }  // namespace sheaf::io

@@ -290,6 +290,9 @@ class TableVerifier {
         return wrong(what, cat("its shape is ", shapeText(shapeOf(input))));
       if (input.row_mask() && (input.whole() || input.type() != F32 || input.shape_size() != 1))
         return wrong(what, "it says which rows count, but is not one f32 for each row");
+      const bool ofLabels = input.classes() != 0 || input.has_ignored_label() || input.tokens() || input.perplexity();
+      if (ofLabels && (isFloat(input.type()) || input.classes() < 0 || (input.has_ignored_label() && !input.classes())))
+        return wrong(what, "what it says of class labels is not of integers in a range");
       if (input.whole()) continue;
       if (input.shape(0) != plan_.batch() / plan_.ranks())
         return wrong(what, cat("it has ", input.shape(0), " rows on a rank, the batch gives a rank ",

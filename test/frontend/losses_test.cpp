@@ -286,5 +286,64 @@ TEST(Losses, BinaryCrossEntropyOfASigmoidIsRefused) {
   EXPECT_TRUE(import(m, options).module);
 }
 
+struct LabelsCase {
+  std::string loss;  // operator, or --loss
+  Dims labels;
+  bool shifted = false;
+  std::string attributes;  // of the labels' input
+};
+
+// What the import states of an input of labels; logits = x * w, [N, 4] or [N, 4, 6].
+std::string statedOf(const LabelsCase& c) {
+  ModelBuilder m;
+  const bool tokens = c.labels.size() == 2;
+  const bool node = c.loss.find('(') == std::string::npos;
+  m.input("x", tokens ? Dims{"N", 4, 6} : Dims{"N", 4});
+  m.floats("w", {4, 1}, {1, 2, 3, 4});
+  if (!tokens) m.graph().mutable_initializer(0)->mutable_dims()->RemoveLast();
+  m.node("Mul", {"x", "w"}, {"y"});
+  if (node) {
+    m.output("loss", {}).input("labels", c.labels, onnx::TensorProto::INT64);
+    if (c.shifted) {
+      m.integers("begin", {1}, {1});
+      m.integers("end", {1}, {7});
+      m.integers("axis", {1}, {1});
+      m.node("Slice", {"labels", "begin", "end", "axis"}, {"used"});
+    }
+    setInteger(m.node(c.loss, {"y", c.shifted ? "used" : "labels"}, {"loss"}), "ignore_index", -1);
+  } else {
+    m.output("y", tokens ? Dims{"N", 4, 6} : Dims{"N", 4});
+  }
+  frontend::ImportOptions options = withBatch(8);
+  if (!node) options.loss = c.loss;
+  Imported imported = import(m, options);
+  EXPECT_TRUE(imported.module) << (imported.errors.empty() ? "" : imported.errors[0]);
+  if (!imported.module) return "";
+  auto step = imported.module->lookupSymbol<mlir::func::FuncOp>("step");
+  for (unsigned i = 0; i < step.getNumArguments(); ++i) {
+    if (step.getArgAttrOfType<mlir::StringAttr>(i, "train.name") != "labels") continue;
+    std::string text;
+    llvm::raw_string_ostream out(text);
+    if (auto classes = step.getArgAttrOfType<mlir::IntegerAttr>(i, "train.classes")) out << classes.getInt();
+    if (auto ignored = step.getArgAttrOfType<mlir::IntegerAttr>(i, "train.ignored_label"))
+      out << " " << ignored.getInt();
+    if (step.getArgAttr(i, "train.tokens")) out << " tokens";
+    if (step.getArgAttr(i, "train.perplexity")) out << " perplexity";
+    return text;
+  }
+  return "no input 'labels'";
+}
+
+// The range of labels is stated where an input is used as it is, and a perplexity only of the plain mean over tokens.
+TEST(Losses, StateWhatLabelsMayBe) {
+  EXPECT_EQ(statedOf({"cross_entropy(y)", {"N"}}), "4 -100");
+  EXPECT_EQ(statedOf({"cross_entropy(y, ignore_index=7)", {"N", 4}}), "6 7 tokens perplexity");
+  EXPECT_EQ(statedOf({"cross_entropy(y, label_smoothing=0.1)", {"N", 4}}), "6 -100 tokens");
+  EXPECT_EQ(statedOf({"SoftmaxCrossEntropyLoss", {"N"}}), "4 -1");
+  EXPECT_EQ(statedOf({"SoftmaxCrossEntropyLoss", {"N", 6}}), "4 -1 tokens perplexity");
+  EXPECT_EQ(statedOf({"SoftmaxCrossEntropyLoss", {"N", 7}, true}), " tokens perplexity");
+  EXPECT_EQ(statedOf({"NegativeLogLikelihoodLoss", {"N"}}), "4 -1");
+}
+
 }  // namespace
 }  // namespace sheaf::test

@@ -118,6 +118,27 @@ TEST_F(Data, ShuffledEpochsAreDifferentPermutationsAndInputsAgree) {
   EXPECT_GT(std::set(epochs.begin(), epochs.end()).size(), 20u);
 }
 
+TEST_F(Data, LabelsOutOfRangeAreErrorsThatNameTheRow) {
+  plan_.mutable_inputs(1)->set_classes(42);
+  std::vector<int64_t> labels(15);
+  auto readAll = [&](int64_t changed) {
+    labels[13] = changed;
+    writeFile(folder_ / "labels.npy", npy<int64_t>("<i8", {5, 3}, labels));
+    auto data = open({"x=" + (folder_ / "x.npy"), "t=" + (folder_ / "labels.npy")});
+    std::vector<int64_t> values(6);
+    EXPECT_TRUE(data->read(0, 1, 2, std::as_writable_bytes(std::span(values))).ok());
+    return data->read(0, 1, 4, std::as_writable_bytes(std::span(values))).message();
+  };
+  EXPECT_EQ(readAll(41), "");
+  EXPECT_THAT(readAll(42), AllOf(HasSubstr("input 't': "), HasSubstr("labels.npy, row 4: label 42 is not in [0, 42)")));
+  EXPECT_THAT(readAll(-1), HasSubstr("label -1 is not in [0, 42)"));
+  plan_.mutable_inputs(1)->set_ignored_label(-100);
+  EXPECT_EQ(readAll(-100), "");
+  EXPECT_THAT(readAll(-1), HasSubstr("label -1 is not in [0, 42) and is not ignore_index (-100)"));
+  plan_.mutable_inputs(1)->clear_classes();
+  EXPECT_EQ(readAll(-1), "");
+}
+
 TEST_F(Data, TokensAndShiftedLabels) {
   plan_.mutable_inputs(0)->set_type(plan::I64);
   std::string tokens;

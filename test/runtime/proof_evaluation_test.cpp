@@ -200,5 +200,24 @@ TEST(VerifyEvaluation, AMaskIsOneNumberARow) {
   EXPECT_THAT(plan::verifyPlan(plan).message(), HasSubstr("is not one f32 for each row"));
 }
 
+TEST(VerifyInputs, ARangeOfLabelsIsOneOfIntegers) {
+  plan::Plan plan = trained();
+  plan::Input& labels = *plan.add_inputs();
+  labels.set_name("labels");
+  labels.set_type(plan::I64);
+  labels.add_shape(4);
+  labels.set_classes(10);
+  labels.set_ignored_label(-100);
+  EXPECT_EQ(plan::verifyPlan(plan).message(), "");
+  const char* wrong = "what it says of class labels is not of integers in a range";
+  labels.set_type(plan::F32);
+  EXPECT_THAT(plan::verifyPlan(plan).message(), HasSubstr(wrong));
+  labels.set_type(plan::I64);
+  labels.set_classes(-1);
+  EXPECT_THAT(plan::verifyPlan(plan).message(), HasSubstr(wrong));
+  labels.clear_classes();
+  EXPECT_THAT(plan::verifyPlan(plan).message(), HasSubstr(wrong));
+}
+
 }  // namespace
 }  // namespace sheaf

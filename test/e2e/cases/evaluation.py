@@ -28,6 +28,7 @@ def cases(session):
     yield Case("evaluation/outputs", lambda: outputs(session))
     yield Case("evaluation/outputs-alone", lambda: outputs_alone(session))
     yield Case("evaluation/ignored-labels", lambda: ignored_labels(session))
+    yield Case("evaluation/labels-out-of-range", lambda: labels_out_of_range(session))
     yield Case("evaluation/ties-and-no-labels", lambda: ties(session))
     yield Case("evaluation/outputs-of-every-evaluation", lambda: outputs_of_every(session))
     yield Case("evaluation/whole-inputs", lambda: whole_inputs(session))
@@ -195,6 +196,20 @@ def labels_file(session, labels):
     path = session.folder() / "labels.npy"
     write_npy(path, "<i8", (len(labels),), array.array("q", labels).tobytes())
     return path
+
+
+def labels_out_of_range(session):
+    """They are errors that name the row, in the training and in the evaluation, on any number of ranks."""
+    graph, x = scored(session, [0.1 * i for i in range(12)])
+    plan = graph.with_suffix(".plan")
+    for ranks in (1, 2):
+        session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", 4, "--ranks", ranks, "--loss", "cross_entropy(logits)",
+                        *OPTIMIZER, *EVAL)
+        for label in (3, -1):
+            labels = f"labels={labels_file(session, [label if r == 7 else r % 3 for r in range(SCORED)])}"
+            words = ["input 'labels'", "row 7", f"label {label} is not in [0, 3) and is not ignore_index (-100)"]
+            expect_short_error(session.call("sheaf-run", plan, "--data", f"x={x}", "--data", labels, "--steps", 3), words)
+            expect_short_error(session.call("sheaf-run", plan, "--eval", "--eval-data", f"x={x}", "--eval-data", labels), words)
 
 
 def ties(session):
