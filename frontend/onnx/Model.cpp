@@ -63,6 +63,22 @@ StringRef dataTypeName(int32_t dataType) {
   return dataType >= 0 && dataType < int32_t(std::size(names)) ? names[dataType] : "a type of newer ONNX";
 }
 
+bool isFloatType(int32_t dataType) {
+  return dataType == onnx::TensorProto::FLOAT || dataType == onnx::TensorProto::DOUBLE ||
+         dataType == onnx::TensorProto::FLOAT16 || dataType == onnx::TensorProto::BFLOAT16;
+}
+
+std::string describe(const onnx::ValueInfoProto& value) {
+  if (!value.type().has_tensor_type()) return "'" + value.name() + "'";
+  const auto& tensor = value.type().tensor_type();
+  std::string text = "'" + value.name() + "' " + dataTypeName(tensor.elem_type()).str() + "[";
+  for (int i = 0; i < tensor.shape().dim_size(); ++i) {
+    const auto& dim = tensor.shape().dim(i);
+    text += (i ? "," : "") + (dim.has_dim_value() ? std::to_string(dim.dim_value()) : dim.dim_param());
+  }
+  return text + "]";
+}
+
 Location Model::location() const {
   return FileLineColLoc::get(context, filePath, 0, 0);
 }

@@ -27,6 +27,9 @@ std::optional<int64_t> elementCount(llvm::ArrayRef<int64_t> shape);
 // The MLIR type of an ONNX TensorProto.DataType; null if `train` has none.
 mlir::Type elementType(mlir::MLIRContext* context, int32_t dataType);
 llvm::StringRef dataTypeName(int32_t dataType);
+bool isFloatType(int32_t dataType);
+// Its name, type and shape, as a message shows them.
+std::string describe(const onnx::ValueInfoProto& value);
 
 // Of a node: the expression of torch.export that it was made from.
 constexpr llvm::StringRef kFxNode = "pkg.torch.onnx.fx_node";

@@ -105,8 +105,8 @@ Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
   const bool weighed = !writes(plan, plan::LOSS) || writes(plan, plan::LOSS_WEIGHT);
   if (weighed && hasRowMask(plan)) return {};
   return Status::error(cat("--eval-data: ", rows, " rows leave ", rest, " for a last batch of ", batch, ", and ",
-                           weighed ? "in this model the rows of a batch depend on each other"
-                                   : "the loss of this model is not a mean over rows or labels",
+                           hasRowMask(plan) ? "the loss of this model is not a mean over rows or labels"
+                                            : "in this model the rows of a batch depend on each other",
                            ": every batch must be full; give a multiple of ", batch,
                            " rows, or compile with a --batch that divides them"));
 }

@@ -21,7 +21,7 @@ struct EvaluationResult {
   std::optional<double> loss;
   std::optional<double> accuracy;    // labels that the logits predict, of those that count
   std::optional<double> perplexity;  // exp(loss), where the plan says so
-  bool noLabels = false;             // all are ignored, so that there is none of the above
+  bool noLabels = false;             // all are ignored: the above are absent
   uint64_t rows = 0;
   double seconds = 0;
   bool interrupted = false;  // it ended early, after the same batch on all processes: there is no result

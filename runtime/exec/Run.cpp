@@ -339,7 +339,7 @@ class Run {
   }
 
   // With the weights as they are now. Between steps the tensors go to a folder for that step. One that is interrupted
-  // leaves nothing behind.
+  // writes no files.
   Status evaluate() {
     std::unique_ptr<OutputFiles> outputs;
     if (!options_.outputs.empty()) {

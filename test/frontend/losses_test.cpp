@@ -290,7 +290,6 @@ struct LabelsCase {
   std::string loss;  // operator, or --loss
   Dims labels;
   bool shifted = false;
-  std::string attributes;  // of the labels' input
 };
 
 // What the import states of an input of labels; logits = x * w, [N, 4] or [N, 4, 6].

@@ -168,7 +168,8 @@ Outcome attempt(const Case& test, const fs::path& data, Known known, bool& impor
       if (!constant) return fail("input " + std::to_string(i) + " cannot be a constant");
       scope.values[input.name()] = {fe::Tensor(*constant), std::nullopt};
     } else {
-      scope.values[input.name()] = {fe::Tensor(body->addArgument(type, builder.getUnknownLoc())), std::nullopt};
+      (void)function.insertArgument(function.getNumArguments(), type, {}, builder.getUnknownLoc());
+      scope.values[input.name()] = {fe::Tensor(body->getArguments().back()), std::nullopt};
       arguments.push_back(std::move(tensor->value));
     }
   }

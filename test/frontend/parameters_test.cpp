@@ -213,7 +213,7 @@ TEST(Parameters, TypedFieldsBecomeValues) {
   EXPECT_EQ(op.getValueAttr().getShapedType(), op.getType());
 }
 
-// What looks like a weight and is no initializer of the graph is named among the decisions.
+// What looks like a weight and is not an initializer of the graph is named among the decisions.
 TEST(Parameters, ConstantsOfNodesAreNamed) {
   ModelBuilder m = chain("Mul", "a", "fixed");
   m.floats("a", {2}, {1, 2});

@@ -140,7 +140,7 @@ NPYS = {  # for the input `x` of the MLP, f32[N, 64]: type, shape, bytes cut fro
     "rank-1": ("<f4", (1024,), 0, "[1024]"),
     "big-endian": (">f4", (16, 64), 0, "'>f4'"),
     "wrong-kind": ("<i8", (16, 64), 0, "i64"),
-    "no-rows": ("<f4", (0, 64), 0, "[0, 64]"),
+    "no-rows": ("<f4", (0, 64), 0, "has no rows"),
     "truncated": ("<f4", (16, 64), 1, "4095 bytes"),
     "object": ("|O", (16, 64), 0, "'|O'"),
 }

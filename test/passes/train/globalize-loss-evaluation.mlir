@@ -118,7 +118,7 @@ module attributes {train.ranks = 2 : i64} {
 
 // -----
 
-// The divisor is found behind scaling, a value that every batch adds, and a reciprocal.
+// The divisor is found past scaling, a value that every batch adds, and a reciprocal.
 // CHECK-LABEL: @step
 // CHECK: %[[COUNT:.*]] = train.global_sum
 // CHECK: %[[INVERSE:.*]] = train.reciprocal %[[COUNT]]
@@ -188,7 +188,7 @@ module attributes {train.ranks = 2 : i64} {
 // -----
 
 // No weight makes a mean of these the loss of all rows: the root of a mean, a sum of two means by different divisors,
-// and a divisor of at least 1 that is no count.
+// and a divisor of at least 1 that does not count.
 // CHECK-LABEL: @step
 // CHECK: train.loss
 // CHECK-NOT: loss_weight
