@@ -338,10 +338,11 @@ class NcclCommunicators : public cuda::Communicators {
     if (status.ok()) status = await(stream);
     if (status.ok() && window) status = setWindows(nullptr);
     if (status.ok()) return {};
-    // Buffer and stream cannot go while something waits on the GPU.
+    // Buffer and stream cannot go while something waits or runs on the GPU: what an abort ends is followed by kernels.
     abort_.raise(Status::error(cat("NCCL could not be prepared: ", status.message())));
     abortAll();
     joinAborts();
+    (void)cudaStreamSynchronize(stream);
     return abort_.status();
   }
 
