@@ -1,4 +1,5 @@
 // sheaf compile: from an ONNX model to a plan.
+#include <bit>
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -87,7 +88,17 @@ options::Table compileTable() {
                                                   "Pieces of the batch whose sums are added by one fixed tree: the "
                                                   "same bits on any number of ranks that V is "
                                                   "a power of two times.")
-            .defaultsTo("as many as ranks"),
+            .defaultsTo("as many as ranks times micro-batches"),
+        Row::integer<&O::import, &Import::microBatches>(
+            "--micro-batches", "M", 1, 65536,
+            "Pieces of each rank's rows that are computed one after the other, so that activations take the memory of "
+            "one piece; a power of two. The weights are those of M times as many --leaves.")
+            .defaultsTo("1"),
+        Row::word<&O::pipeline, &Pipeline::reduce>(
+            "--reduce", {"auto", "each", "last"},
+            "When the gradients of several micro-batches are reduced over ranks: after each of them, so that a rank "
+            "keeps its shard, or once after the last, so that it keeps whole gradients. The same bits; auto: each from "
+            "stage 2 on."),
         bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
             "--zero",
@@ -192,11 +203,16 @@ Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
   o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
   SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
-  if (const int64_t ranks = o.import.ranks, leaves = o.import.leaves; leaves) {
-    const int64_t each = leaves / ranks;
-    if (leaves % ranks || (each & (each - 1)))
-      return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks, " times a power of two: give ", ranks,
-                               ", ", 2 * ranks, ", ", 4 * ranks, ", ..."));
+  const int64_t micro = o.import.microBatches;
+  if (micro & (micro - 1))
+    return Status::error(cat("--micro-batches ", micro, " is not a power of two: give ",
+                             std::bit_floor(uint64_t(micro)), " or ", std::bit_ceil(uint64_t(micro))));
+  if (const int64_t ranks = o.import.ranks, pieces = o.import.pieces(), leaves = o.import.leaves; leaves) {
+    const int64_t each = leaves / pieces;
+    if (leaves % pieces || (each & (each - 1)))
+      return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks,
+                               micro > 1 ? cat(" times --micro-batches ", micro) : "", " times a power of two: give ",
+                               pieces, ", ", 2 * pieces, ", ", 4 * pieces, ", ..."));
   }
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
@@ -304,6 +320,11 @@ int compile(CompileOptions& options, const options::Given& given) {
                         ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without "
                           "--eval-only"
                         : cat(option, " has no use with --eval-only, which compiles no training step"));
+  if (given.has("--reduce") && options.import.microBatches == 1)
+    return misuse("--reduce says when the gradients of several micro-batches are reduced; it needs --micro-batches");
+  if (options.evaluationOnly && options.import.microBatches > 1)
+    return misuse(
+        "--micro-batches has no use with --eval-only, which compiles no training step; give a smaller --batch");
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();

@@ -86,6 +86,10 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
 static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& context, const TrainedOptions& options,
                                                           bool importOnly) {
   frontend::ImportOptions import = options.import;
+  // A batch of the evaluation has the rows of a micro-batch.
+  import.batch /= import.microBatches;
+  import.leaves /= import.microBatches;
+  import.microBatches = 1;
   import.form = options.evaluationOnly ? frontend::Form::kOutputs : frontend::Form::kEvaluation;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   {
