@@ -1,5 +1,7 @@
 #include "tools/sheaf/Trained.h"
 
+#include <bit>
+
 #include "ir/Plan/PlanDialect.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
@@ -44,6 +46,26 @@ Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) 
   if (equals == 0 || equals == std::string::npos || !parseInteger(text.substr(equals + 1), size) || size < 1)
     return Status::error("expected DIM=K with K of at least 1");
   return std::pair(text.substr(0, equals), size);
+}
+
+Status checkPieces(const frontend::ImportOptions& import) {
+  const int64_t micro = import.microBatches, ranks = import.ranks, pieces = import.pieces(), leaves = import.leaves;
+  if (micro & (micro - 1))
+    return Status::error(cat("--micro-batches ", micro, " is not a power of two: give ",
+                             std::bit_floor(uint64_t(micro)), " or ", std::bit_ceil(uint64_t(micro))));
+  if (leaves == 0) return {};
+  const int64_t each = leaves / pieces;
+  if (leaves % pieces == 0 && (each & (each - 1)) == 0) return {};
+  return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks,
+                           micro > 1 ? cat(" times --micro-batches ", micro) : "", " times a power of two: give ",
+                           pieces, ", ", 2 * pieces, ", ", 4 * pieces, ", ..."));
+}
+
+Expected<int64_t> parseMicroBatches(const std::string& text) {
+  int64_t count = 0;
+  if (text == "auto") return count;
+  if (parseInteger(text, count) && count >= 1 && count <= 65536) return count;
+  return Status::error("expected a power of two up to 65536, or auto");
 }
 
 std::string lossesText() {

@@ -35,6 +35,8 @@ def cases(session):
     yield Case("micro-batches/evaluation", lambda: evaluation(session))
     yield Case("micro-batches/memory", lambda: memory(session))
     yield Case("micro-batches/recompute", lambda: recompute(session))
+    yield Case("micro-batches/auto", lambda: automatic(session))
+    yield Case("micro-batches/fit", lambda: fit(session))
     yield Case("micro-batches/mutants", lambda: mutants(session))
     yield Case("micro-batches/refused", lambda: refused(session))
 
@@ -190,6 +192,49 @@ def recompute(session):
     config = CONFIGS["gpt2-tiny"]
     same_bits(train(session, config, 1, 0, STEPS, buckets("--leaves", 4)),
               [(what, split(session, config, 2, 3, 2, ("--recompute", what))) for what in ("kernels", "all")])
+
+
+def automatic(session):
+    """`auto` takes micro-batches where they are quicker than recomputation, and both where neither alone fits."""
+    def compiled(limit, *options):
+        plan = session.folder() / "x.plan"
+        done = session.call("sheaf", "compile", session.graph("gpt2-mini"), "-o", plan, "--batch", 8, "--optimizer", "adamw:lr=1e-3",
+                            "--memory-limit", f"{limit}MiB", *options)
+        if done.code:
+            expect("too much" in done.err, done.err)
+            return None
+        found = session.inspect(plan)
+        expect(found["memory"]["peak_bytes"] <= limit << 20, f"{options}: {found['memory']['peak_bytes']} bytes")
+        decision = next(d for d in found["decisions"] if d.startswith("schedule: "))
+        value, unit = decision.split("step ")[1].split(",")[0].split()
+        return found["micro_batches"], float(value) * {"s": 1, "ms": 1e-3}[unit], "recomputing" in decision
+
+    expect(compiled(600, "--micro-batches", "auto")[0] == 1, "micro-batches where all fits without")
+    count, seconds, _ = compiled(300, "--micro-batches", "auto")
+    alone = compiled(300)
+    expect(count > 1 and alone[2] and seconds < 0.95 * alone[1], f"{count} micro-batches take {seconds} s, recomputation {alone[1]} s")
+    tight = 216
+    expect(compiled(tight) is None, f"recomputation alone fits {tight} MiB")
+    for micro in (2, 4, 8):
+        expect(compiled(tight, "--micro-batches", micro, "--recompute", "none") is None, f"{micro} micro-batches alone fit {tight} MiB")
+    count, _, recomputed = compiled(tight, "--micro-batches", "auto")
+    expect(count > 1 and recomputed, f"{count} micro-batches, recomputing: {recomputed}")
+    expect(compiled(100, "--micro-batches", "auto") is None, "100 MiB are enough for 124 MiB of state")
+    # A model that cannot be cut is compiled as it is.
+    plan = session.folder() / "moe.plan"
+    session.succeed("sheaf", "compile", session.graph("moe"), "-o", plan, "--batch", 8, "--micro-batches", "auto")
+    expect(session.inspect(plan)["micro_batches"] == 1, "a mixture of experts was cut")
+
+
+def fit(session):
+    """What `sheaf fit` says of micro-batches is what the plan takes."""
+    options = ("--ranks", 2, "--batch", 8, "--micro-batches", 2, "--optimizer", "adamw:lr=1e-3")
+    done = session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--memory", "1GiB", *options, "--json")
+    for stage in json.loads(done.out)["stages"]:
+        plan = session.folder() / "x.plan"
+        session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", plan, "--zero", stage["stage"], "--recompute", "none", *options)
+        peak, said = session.inspect(plan)["memory"]["peak_bytes"], stage["without_recompute"]["peak_bytes"]
+        expect(peak == said, f"stage {stage['stage']}: {said} bytes, the plan has {peak}")
 
 
 def mutants(session):
