@@ -49,7 +49,7 @@ def SplitMicroBatches : ZeroPass<"split-micro-batches"> {
     tree that M times as many leaves on one rank have.
 
     A sum over the global batch in the forward pass, the count of labels, say, must be known before the first
-    micro-batch: @count0, @count1, ... compute it from the inputs of all micro-batches.
+    micro-batch: @count0, @count1, ... compute it from the inputs of all micro-batches, and frozen parameters.
 
     `each`: every micro-batch is reduced over the ranks and what is reduced is kept; `last`: each rank keeps whole
     gradients, which are reduced once.

@@ -55,15 +55,23 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
     return copy;
   }
 
-  // What a value is computed from; failure if that is more than inputs and constants.
-  static LogicalResult collect(Value value, llvm::SetVector<Operation*>& slice) {
+  // What a value is computed from; failure if that is more than inputs, constants and parameters that are not trained.
+  LogicalResult collect(Value value, llvm::SetVector<Operation*>& slice) {
     Operation* op = value.getDefiningOp();
     if (!op || slice.contains(op)) return success();
-    if (op->getDialect()->getNamespace() == "zero" || isa<train::GlobalSumOp>(op)) return failure();
+    const bool reads = isa<zero::ParametersOp, zero::AllGatherOp>(op);
+    const bool known = op->getDialect()->getNamespace() != "zero" || isa<zero::ViewOp>(op) || (reads && isFrozen(op));
+    if (!known || isa<train::GlobalSumOp>(op)) return failure();
     for (Value operand : op->getOperands())
       if (failed(collect(operand, slice))) return failure();
     slice.insert(op);
     return success();
+  }
+
+  bool isFrozen(Operation* reads) {
+    auto name = reads->getAttrOfType<FlatSymbolRefAttr>("bucket");
+    auto bucket = getOperation().lookupSymbol<zero::BucketOp>(name.getValue());
+    return bucket && !bucket.getOptimizer();
   }
 
   // Sums over the global batch that the step needs before its first micro-batch has one.
@@ -98,6 +106,8 @@ struct SplitMicroBatches : zero::impl::SplitMicroBatchesBase<SplitMicroBatches> 
         if (once) global();
         zero::AccumulateOp::create(builder, loc, name, int64_t{0}, /*keep=*/true, term);
       }
+      for (auto gather : llvm::make_early_inc_range(block->getOps<zero::AllGatherOp>()))
+        zero::ReleaseOp::create(builder, step.getLoc(), gather.getResult());
       func::ReturnOp::create(builder, step.getLoc());
       for (int64_t i = int64_t(part.getNumArguments()) - 1; i >= 0; --i)
         if (part.getArgument(i).use_empty()) (void)part.eraseArgument(i);

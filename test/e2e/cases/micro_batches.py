@@ -28,6 +28,7 @@ def cases(session):
     for name in ("mlp-adamw", "gpt2-tiny"):
         yield Case(f"micro-batches/{name}/eight", lambda c=CONFIGS[name]: eight_leaves(session, c))
     yield Case("micro-batches/ignored-labels", lambda: ignored_labels(session))
+    yield Case("micro-batches/class-weights", lambda: class_weights(session))
     yield Case("micro-batches/three-ranks", lambda: three_ranks(session))
     yield Case("micro-batches/dropout", lambda: dropout(session))
     yield Case("micro-batches/batch-norm", lambda: batch_norm(session))
@@ -102,6 +103,24 @@ def expect_one(session, graph, data, runs, steps=STEPS):
         bits = weights_of(session, graph, data, options, steps)
         first = first or bits
         expect(bits == first, f"{options} leave other weights than {runs[0]}")
+
+
+def class_weights(session):
+    """The divisor is a sum of the weights of the labels' classes, which are a frozen parameter: no integers."""
+    folder, rows = session.folder(), 64
+    graph = folder / "weighted.onnx"
+    graph.write_bytes(written(
+        [node("MatMul", ["x", "w"], ["y"], "product"), node("SoftmaxCrossEntropyLoss", ["y", "labels", "classes"], ["loss"], "loss")],
+        [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, [])],
+        [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)]), weight("classes", [3], [0.1, 0.7331, 1.9])]))
+    write_npy(folder / "x.npy", "<f4", (rows, 4), array.array("f", [math.sin(i) for i in range(4 * rows)]).tobytes())
+    write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r * r % 7 % 3 for r in range(rows)]).tobytes())
+    data = ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+    common = ("--loss", "loss", "--freeze", "classes", "--batch", 64, "--optimizer", "sgd:lr=0.3")
+    runs = [("--ranks", 1, "--leaves", 8, *common), ("--ranks", 1, "--micro-batches", 8, *common)]
+    runs += [("--ranks", n, "--zero", z, "--micro-batches", 8 // n, "--reduce", r, *common)
+             for n, z, r in ((2, 2, "each"), (2, 1, "last"), (4, 3, "each"), (4, 3, "last"))]
+    expect_one(session, graph, data, runs, steps=20)
 
 
 def three_ranks(session):
