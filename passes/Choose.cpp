@@ -32,13 +32,6 @@ constexpr int kRetentions = 4;
 // Tries to lay a plan out within a limit that its live bytes respect.
 constexpr int kLayouts = 3;
 
-bool better(const Candidate& a, const Candidate& b) {
-  if (a.fits != b.fits) return a.fits;
-  if (!a.fits) return a.bytes + a.besides < b.bytes + b.besides;
-  if (a.seconds < b.seconds * (1 - kSameTime)) return true;
-  return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
-}
-
 // Ranks that share cores wait for each other in every collective, and while one waits, its core may have nothing to do.
 // So a bucket has at least as many bytes as make its gather this many times as long as the gather of one element.
 constexpr double kLatencies = 4;
@@ -273,6 +266,13 @@ class Chooser {
 };
 
 }  // namespace
+
+bool better(const Candidate& a, const Candidate& b) {
+  if (a.fits != b.fits) return a.fits;
+  if (!a.fits) return a.bytes + a.besides < b.bytes + b.besides;
+  if (a.seconds < b.seconds * (1 - kSameTime)) return true;
+  return a.seconds < b.seconds * (1 + kSameTime) && a.bytes < b.bytes;
+}
 
 std::string Candidate::text() const {
   std::string text = cat("ZeRO-", options.stage);

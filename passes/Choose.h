@@ -40,6 +40,9 @@ struct Candidate {
   std::string text() const;
 };
 
+// Whether a is to be preferred: it fits and b does not; or it takes less time, or as much and fewer bytes.
+bool better(const Candidate& a, const Candidate& b);
+
 // The candidate that takes the least time of those that fit, or, if none does, the one with the fewest bytes. Buckets
 // that the options give stay, and so does retention unless it may be chosen. The module is the one that the phase
 // `train` left; an error has been reported where this fails.

@@ -95,6 +95,9 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(zero::createReduceGradients());
   passes.addPass(zero::createPlaceUpdates());
   passes.addPass(zero::createVerifyStage());
+  zero::SplitMicroBatchesOptions split;
+  split.reduce = options.reduce;
+  passes.addPass(zero::createSplitMicroBatches(split));
 }
 
 void addFusePasses(mlir::OpPassManager& passes) {

@@ -15,7 +15,8 @@ struct PipelineOptions {
   std::vector<std::string> groups;  // REGEX:key=value,... for the parameters whose names match
   bool noDecay = false;             // no weight decay for vectors and embeddings
   bool clip = false, skip = false;
-  bool gemmEpilogues = false;  // see train-fuse-gemm-epilogues
+  std::string reduce = "auto";  // of several micro-batches: see zero-split-micro-batches
+  bool gemmEpilogues = false;   // see train-fuse-gemm-epilogues
   train::Precision precision = train::Precision::f32,
                    reducePrecision = train::Precision::bf16;  // see train-set-precision
   int64_t stage = 0;

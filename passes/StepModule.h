@@ -16,6 +16,16 @@ inline mlir::func::FuncOp evaluationOf(mlir::ModuleOp module) {
   return module.lookupSymbol<mlir::func::FuncOp>("evaluation");
 }
 
+// The functions that a step of several micro-batches runs before @step, in the order of their numbers: those that count
+// what sums over all micro-batches divide by, and those that accumulate gradients. zero-split-micro-batches makes them.
+inline constexpr llvm::StringLiteral kCountPrefix = "count", kAccumulatePrefix = "accumulate";
+inline llvm::SmallVector<mlir::func::FuncOp> partsOf(mlir::ModuleOp module, llvm::StringRef prefix) {
+  llvm::SmallVector<mlir::func::FuncOp> parts;
+  while (auto part = module.lookupSymbol<mlir::func::FuncOp>((prefix + llvm::Twine(parts.size())).str()))
+    parts.push_back(part);
+  return parts;
+}
+
 // Those of the two that there are.
 inline llvm::SmallVector<mlir::func::FuncOp, 2> functionsOf(mlir::ModuleOp module) {
   llvm::SmallVector<mlir::func::FuncOp, 2> functions;

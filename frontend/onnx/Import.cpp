@@ -377,7 +377,10 @@ OwningOpRef<ModuleOp> Importer::run() {
   if (failed(loss) || failed(evaluates() ? finishEvaluation(*loss) : finish(*loss))) return {};
   if (training && !evaluates() && failed(emitOptimizers(*this, *training, *module))) return {};
   (*module)->setAttr("train.ranks", builder.getI64IntegerAttr(options.shares()));
-  if (options.shares() != options.ranks) (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.ranks));
+  if (options.shares() != options.pieces())
+    (*module)->setAttr("train.widen_to", builder.getI64IntegerAttr(options.pieces()));
+  if (options.microBatches > 1)
+    (*module)->setAttr("train.micro_batches", builder.getI64IntegerAttr(options.microBatches));
   (*module)->setAttr("train.batch", builder.getI64IntegerAttr(batch));
   (*module)->setAttr("train.model", builder.getStringAttr(model.path()));
   SmallVector<StringRef> texts(decisions.begin(), decisions.end());

@@ -25,8 +25,10 @@ struct KnownInput {
 struct ImportOptions {
   Form form = Form::kTraining;
   int64_t ranks = 1;   // ranks that share the batch
-  int64_t leaves = 0;  // pieces of the batch whose sums are added by a tree, a multiple of the ranks; 0: one a rank
-  int64_t shares() const { return leaves ? leaves : ranks; }
+  int64_t leaves = 0;  // pieces of the batch whose sums are added by a tree, a multiple of the pieces; 0: one each
+  int64_t microBatches = 1;  // a power of two; pieces of the batch that a rank computes one after the other
+  int64_t pieces() const { return ranks * microBatches; }
+  int64_t shares() const { return leaves ? leaves : pieces(); }
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
   std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data
@@ -44,10 +46,11 @@ struct ImportOptions {
 
 // The forward step of one leaf, that is of one rank where there is a leaf for each: `train.parameter` symbols and a
 // `func.func @step` that ends in `train.loss`. Shapes are one leaf's (batch / leaves rows), all static; nothing of ONNX
-// is left; weights are named, never read. Module attributes: `train.ranks` (the leaves), `train.widen_to` (the ranks,
-// if they are fewer) and `train.batch` (i64), `train.decisions` (strings), `train.model` (the path as given). A model
-// with its own optimizer (training_info) also yields `train.optimizer` symbols, named by an attribute `train.optimizer`
-// of the parameters they update. On failure the result is null and one error has been emitted.
+// is left; weights are named, never read. Module attributes: `train.ranks` (the leaves), `train.widen_to` (the pieces,
+// if they are fewer), `train.micro_batches` (if there are several) and `train.batch` (i64), `train.decisions`
+// (strings), `train.model` (the path as given). A model with its own optimizer (training_info) also yields
+// `train.optimizer` symbols, named by an attribute `train.optimizer` of the parameters they update. On failure the
+// result is null and one error has been emitted.
 //
 // In the forms kEvaluation and kOutputs @step has a `train.output` for each output of the graph, kEvaluation also the
 // loss. Inputs may have any rank: one of rank 0, or whose first dimension is fixed and not the batch's, is the same for

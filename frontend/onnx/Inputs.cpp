@@ -9,7 +9,9 @@ namespace sheaf::frontend {
 LogicalResult Importer::splitBatch() {
   if (batch % options.shares()) {
     emitError(model.location()) << "--batch " << batch << " does not divide into " << options.shares()
-                                << (options.leaves ? " leaves" : " ranks");
+                                << (options.leaves             ? " leaves"
+                                    : options.microBatches > 1 ? " pieces: --ranks times --micro-batches"
+                                                               : " ranks");
     if (!surveyor) return failure();
   }
   rows = std::max<int64_t>(batch / options.shares(), 1);

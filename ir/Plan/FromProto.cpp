@@ -76,6 +76,13 @@ void Reader::header(ProgramOp program) {
   integer("peak_bytes", plan.memory().peak_bytes());
   integer("library_bytes", plan.memory().library_bytes());
   program->setAttr("streams", strings(plan.streams()));
+  if (plan.micro_batches()) {
+    SmallVector<int64_t> turns;
+    for (const plan::Turn& turn : plan.turns()) turns.append({int64_t(turn.part()), int64_t(turn.micro_batch())});
+    integer("micro_batches", plan.micro_batches());
+    program->setAttr("dealing", builder.getStringAttr(plan::word(plan.dealing())));
+    program->setAttr("turns", builder.getDenseI64ArrayAttr(turns));
+  }
   program->setAttr("decisions", strings(plan.decisions()));
   SmallVector<NamedAttribute> kinds;
   for (const plan::KindBytes& kind : plan.memory().by_kind())
@@ -241,6 +248,10 @@ OwningOpRef<ModuleOp> fromProto(MLIRContext& context, const plan::Plan& plan) {
     reader.instructions(OpTy::create(reader.builder, reader.loc).getBody(), list);
   };
   section.operator()<PrologueOp>(plan.prologue());
+  for (const plan::StepPart& part : plan.parts()) {
+    reader.builder.setInsertionPointToEnd(block);
+    reader.instructions(PartOp::create(reader.builder, reader.loc, part.name()).getBody(), part.instructions());
+  }
   section.operator()<StepOp>(plan.body());
   section.operator()<EpilogueOp>(plan.epilogue());
   if (plan.evaluation_size() > 0) section.operator()<EvaluationOp>(plan.evaluation());

@@ -158,8 +158,16 @@ class Plan_Section<string mnemonic, string text> : Plan_Op<mnemonic, [NoTerminat
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "attr-dict-with-keyword custom<Section>($body)";
 }
+def Plan_PartOp : Plan_Op<"part", [NoTerminator, NoRegionArguments]> {
+  let summary = "instructions of the micro-batches that the program's `turns` give it";
+  let description = [{ `turns` are pairs of a part's index and a micro-batch: a step runs these parts in their order, and
+    then the body. }];
+  let arguments = (ins StrAttr:$name);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$name attr-dict-with-keyword custom<Section>($body)";
+}
 def Plan_PrologueOp : Plan_Section<"prologue", "instructions before the first step">;
-def Plan_StepOp : Plan_Section<"body", "instructions of one step">;
+def Plan_StepOp : Plan_Section<"body", "instructions of one step, or of its last micro-batch">;
 def Plan_EpilogueOp : Plan_Section<"epilogue", "instructions after the last step; then the host may touch all state">;
 def Plan_EvaluationOp : Plan_Section<"evaluation", "instructions of one batch of the evaluation, which changes no state">;
 

@@ -1,6 +1,7 @@
 // From the `plan` dialect to plan.proto.
 #include "ir/Plan/PlanProto.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
@@ -181,6 +182,11 @@ LogicalResult Writer::declaration(Operation* op) {
         }
         return success();
       })
+      .Case([&](PartOp p) {
+        plan::StepPart* part = plan.add_parts();
+        part->set_name(p.getName().str());
+        return section(p.getBody(), part->mutable_instructions());
+      })
       .Case([&](PrologueOp s) { return section(s.getBody(), plan.mutable_prologue()); })
       .Case([&](StepOp s) { return section(s.getBody(), plan.mutable_body()); })
       .Case([&](EpilogueOp s) { return section(s.getBody(), plan.mutable_epilogue()); })
@@ -312,6 +318,22 @@ LogicalResult Writer::header(ProgramOp program) {
   plan.set_max_threads(integer("max_threads"));
   plan.set_events(integer("events"));
   plan.set_communicators(integer("communicators"));
+  plan.set_micro_batches(integer("micro_batches"));
+  if (auto dealing = program->getAttrOfType<StringAttr>("dealing")) {
+    std::optional<plan::Dealing> value = plan::valueOf<plan::Dealing>(std::string_view(dealing.getValue()));
+    if (!value)
+      return program.emitError() << "dealing: '" << dealing.getValue() << "' is not one of "
+                                 << listText(plan::words<plan::Dealing>(), SIZE_MAX);
+    plan.set_dealing(*value);
+  }
+  if (auto turns = program->getAttrOfType<DenseI64ArrayAttr>("turns")) {
+    if (turns.size() % 2) return program.emitError("turns: needs a part and a micro-batch for each");
+    for (int64_t i = 0; i < turns.size(); i += 2) {
+      plan::Turn* turn = plan.add_turns();
+      turn->set_part(static_cast<uint32_t>(turns[i]));
+      turn->set_micro_batch(static_cast<uint32_t>(turns[i + 1]));
+    }
+  }
   if (auto streams = program->getAttrOfType<ArrayAttr>("streams"))
     for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
   if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))

@@ -21,7 +21,7 @@ def ZeroDialect : Dialect {
     | 2 | `zero.parameters` | `zero.reduce_scatter` | shard | `zero.gather_updated` |
     | 3 | `zero.all_gather` ... `zero.release` | `zero.reduce_scatter` | shard | |
 
-    Every sum runs over all ranks in the order of one fixed tree, so all stages give the same bits. A module has the attribute `zero.stage` (i64) once buckets are formed.
+    Every sum runs over all ranks in the order of one fixed tree, so all stages give the same bits. A step of several micro-batches is cut into functions: `zero-split-micro-batches`. A module has the attribute `zero.stage` (i64) once buckets are formed.
   }];
   let dependentDialects = ["::sheaf::train::TrainDialect"];
 }
@@ -84,6 +84,33 @@ def Zero_ReduceScatterOp : Zero_Op<"reduce_scatter"> {
   let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients, UnitAttr:$whole);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$bucket `(` $gradients `)` (`whole` $whole^)? attr-dict `:` functional-type($gradients, $result)";
+}
+
+def Zero_GradientOp : Zero_Op<"gradient", [Pure]> {
+  let summary = "the gradients of a bucket's members, side by side as the bucket has them";
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Variadic<Train_Tensor>:$gradients);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$bucket `(` $gradients `)` attr-dict `:` functional-type($gradients, $result)";
+}
+
+def Zero_AccumulateOp : Zero_Op<"accumulate", [AllTypesMatch<["value", "result"]>]> {
+  let summary = "adds a micro-batch's value to those before it, in the order of the tree of all leaves";
+  let description = [{
+    The sum `sum` is a binary counter: level i is the sum of 2^i micro-batches. The result is
+    level `level - 1` + (... + (level 0 + `value`)). With `keep` it is kept as level `level`; without, it is the step's.
+  }];
+  let arguments = (ins StrAttr:$sum, I64Attr:$level, UnitAttr:$keep, Train_Tensor:$value);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$sum `level` $level (`keep` $keep^)? $value attr-dict `:` type($value)";
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$sum, "int64_t":$level, "bool":$keep, "::mlir::Value":$value),
+      [{ build($_builder, $_state, value.getType(), sum, level, keep, value); }]>];
+}
+
+def Zero_AccumulatedOp : Zero_Op<"accumulated", [Pure]> {
+  let summary = "what level 0 of a sum has kept, for a part of the step that comes later";
+  let arguments = (ins StrAttr:$sum);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$sum attr-dict `:` type($result)";
 }
 
 def Zero_SquareSumOp : Zero_Op<"square_sum", [Pure]> {

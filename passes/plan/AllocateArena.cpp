@@ -17,11 +17,20 @@ namespace {
 using sheaf::plan::kAlignment;
 using sheaf::plan::kDeviceAlignment;
 
-// First and last access of a buffer on each stream, as positions in the first two bodies; -1: none. A buffer is written
-// before it is read, so what comes before the first write of a body belongs to the life that began in the body before.
+// First and last access of a buffer on each stream, as positions in the first two steps; -1: none. A buffer is written
+// before it is read, so what comes before the first write of a step belongs to the life that began in the step before.
 struct Lifetime {
   SmallVector<int64_t, 4> first, last;
+  int64_t begin() const {
+    int64_t least = INT64_MAX;
+    for (int64_t at : first)
+      if (at >= 0) least = std::min(least, at);
+    return least;
+  }
 };
+// In the order of their beginnings. A buffer that one part of the step alone uses lives again in each of its turns, and
+// is used in the same way there.
+using Lifetimes = SmallVector<Lifetime, 1>;
 
 struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
   using Base::Base;
@@ -31,33 +40,49 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
   }
 
   void allocate(ProgramOp program) {
-    // A life begins in the first body and ends there or in the second; one body more for what comes after it.
+    // A life begins in the first step and ends there or in the second; one step more for what comes after it.
     Sequence sequence(program, 1);
     auto order = sequence.happensBefore();
 
-    llvm::DenseMap<Value, Lifetime> lifetimes;
-    auto note = [&](Value buffer, size_t i) {
-      Lifetime& life = lifetimes[buffer];
+    llvm::DenseMap<Value, Lifetimes> lifetimes;
+    llvm::DenseMap<Value, uint32_t> turnOfLife;  // in which the latest life of a buffer of one part began
+    auto note = [&](Value buffer, size_t i, bool onePart) {
+      Lifetimes& lives = lifetimes[buffer];
+      const uint32_t turn = onePart ? sequence.turns[i] : 0;
+      if (lives.empty() || turnOfLife[buffer] != turn) lives.emplace_back(), turnOfLife[buffer] = turn;
+      Lifetime& life = lives.back();
       life.first.resize(sequence.streams, -1);
       life.last.resize(sequence.streams, -1);
       uint32_t stream = sequence.issued[i].stream;
       if (life.first[stream] < 0) life.first[stream] = i;
       life.last[stream] = i;
     };
-    // Of a body or of a batch of the evaluation, and the next one.
+    // Of a step or of a batch of the evaluation, and the next one.
     auto noteRound = [&](size_t begin, size_t end) {
+      llvm::DenseMap<Value, Operation*> parts;
+      llvm::DenseSet<Value> shared;  // by several parts, or from one turn to another
+      llvm::DenseMap<Value, uint32_t> writtenIn;
+      for (size_t i = begin; i < end; ++i)
+        for (const Operand& operand : operandsOf(sequence.instructions[i])) {
+          Operation* part = sequence.instructions[i]->getParentOp();
+          const bool fresh = parts.try_emplace(operand.buffer, part).first->second == part;
+          if (operand.access != kRead) writtenIn.try_emplace(operand.buffer, 0).first->second = sequence.turns[i];
+          auto written = writtenIn.find(operand.buffer);
+          if (!fresh || written == writtenIn.end() || written->second != sequence.turns[i])
+            shared.insert(operand.buffer);
+        }
       llvm::DenseSet<Value> written;
       llvm::MapVector<Value, SmallVector<size_t>> early;  // reads before the first write
       for (size_t i = begin; i < end; ++i)
         for (const Operand& operand : operandsOf(sequence.instructions[i])) {
           if (operand.access != kRead) written.insert(operand.buffer);
           if (written.contains(operand.buffer))
-            note(operand.buffer, i);
+            note(operand.buffer, i, !shared.contains(operand.buffer));
           else
             early[operand.buffer].push_back(i);
         }
       for (auto& [buffer, reads] : early)
-        for (size_t i : reads) note(buffer, i + (end - begin));
+        for (size_t i : reads) note(buffer, i + (end - begin), !shared.contains(buffer));
     };
     noteRound(sequence.firstBody, sequence.secondBody);
     // All of `a` before all of `b`; `shift` moves b into the next round.
@@ -68,8 +93,15 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       return true;
     };
     int64_t roundLength = sequence.secondBody - sequence.firstBody;
-    auto mayShare = [&](const Lifetime& a, const Lifetime& b) {
-      return (before(a, b, 0) && before(b, a, roundLength)) || (before(b, a, 0) && before(a, b, roundLength));
+    // Each life of `a` lies between two of `b`, around the loop. It is enough to look at these two: on every stream the
+    // others of `b` come before the one or after the other.
+    auto mayShare = [&](const Lifetimes& as, const Lifetimes& bs) {
+      for (const Lifetime& a : as) {
+        const Lifetime* next = llvm::find_if(bs, [&](const Lifetime& b) { return b.begin() > a.begin(); });
+        if (!(next == bs.end() ? before(a, bs.front(), roundLength) : before(a, *next, 0))) return false;
+        if (!(next == bs.begin() ? before(bs.back(), a, roundLength) : before(*std::prev(next), a, 0))) return false;
+      }
+      return true;
     };
 
     // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
@@ -105,20 +137,20 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
 
     struct Placed {
       int64_t begin, end;
-      const Lifetime* life;
+      const Lifetimes* lives;
     };
     auto placeAll = [&](SmallVector<BufferOp>& together) {
       llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
       SmallVector<Placed> placed;  // sorted by begin
       for (BufferOp buffer : together) {
-        const Lifetime& life = lifetimes[buffer.getResult()];
+        const Lifetimes& lives = lifetimes[buffer.getResult()];
         int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = aligned(floor, buffer);
         for (const Placed& other : placed) {
           if (other.begin >= at + size) break;
-          if (other.end > at && !mayShare(life, *other.life)) at = aligned(other.end, buffer);
+          if (other.end > at && !mayShare(lives, *other.lives)) at = aligned(other.end, buffer);
         }
         place(buffer, at);
-        Placed mine{at, at + size, &life};
+        Placed mine{at, at + size, &lives};
         placed.insert(
             llvm::upper_bound(placed, mine, [](const Placed& a, const Placed& b) { return a.begin < b.begin; }), mine);
       }

@@ -28,9 +28,11 @@ struct StepLowering : Lowering {
   llvm::StringMap<int64_t> files, inputs;
   llvm::DenseMap<Attribute, Value> constants;  // buffers by value: the evaluation reads those of the step
   int64_t outputs = 0;
+  SmallVector<func::FuncOp> parts;  // of a step of several micro-batches, before the body
 
   LogicalResult run();
   void createProgram();
+  void setTurns();
   void declareBuckets();
   void declareParameter(zero::BucketOp bucket, int64_t index, train::ParameterOp parameter, int64_t offset);
   int64_t file(StringRef path);
@@ -52,6 +54,10 @@ void StepLowering::createProgram() {
   body = StepOp::create(tail, module.getLoc());
   epilogue = EpilogueOp::create(tail, module.getLoc());
   SmallVector<Region*> sections{&prologue.getBody(), &body.getBody(), &epilogue.getBody()};
+  for (func::FuncOp part : parts) {
+    OpBuilder before(body);
+    sections.push_back(&PartOp::create(before, module.getLoc(), part.getName()).getBody());
+  }
   if (zero::evaluationOf(module)) {
     evaluation = EvaluationOp::create(tail, module.getLoc());
     sections.push_back(&evaluation.getBody());
@@ -69,10 +75,27 @@ void StepLowering::createProgram() {
   program->setAttr("ranks", head.getI64IntegerAttr(ranks));
   program->setAttr("zero", head.getI64IntegerAttr(zero::moduleInteger(module, "zero.stage", 0)));
   program->setAttr("batch", head.getI64IntegerAttr(zero::moduleInteger(module, "train.batch", ranks)));
+  setTurns();
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
   program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
   program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? kCommunicators : 0));
   program->setAttr("events", head.getI64IntegerAttr(0));
+}
+
+// After micro-batch m runs the part whose number is that of m's trailing ones.
+void StepLowering::setTurns() {
+  if (parts.empty()) return;
+  const int64_t microBatches = zero::moduleInteger(module, "train.micro_batches", 1);
+  SmallVector<int64_t> turns;
+  auto add = [&](int64_t first, int64_t end) {
+    for (int64_t micro = 0; micro < end; ++micro) turns.append({first + llvm::countr_one(uint64_t(micro)), micro});
+  };
+  const int64_t counts = zero::partsOf(module, zero::kCountPrefix).size();
+  if (counts > 0) add(0, microBatches);
+  add(counts, microBatches - 1);
+  program->setAttr("micro_batches", head.getI64IntegerAttr(microBatches));
+  program->setAttr("dealing", module->getAttr("zero.dealing"));
+  program->setAttr("turns", head.getDenseI64ArrayAttr(turns));
 }
 
 int64_t StepLowering::file(StringRef path) {
@@ -179,7 +202,7 @@ void StepLowering::analyzeUses(Block& block) {
     int64_t last = -1;
     for (Operation* user : v.getUsers()) {
       last = std::max(last, position[user]);
-      if (isa<train::ReshapeOp, train::SliceOp, train::GlobalSumOp, train::ConcatOp>(user))
+      if (isa<train::ReshapeOp, train::SliceOp, train::GlobalSumOp, train::ConcatOp, zero::AccumulateOp>(user))
         last = std::max(last, lastUse.lookup(user->getResult(0)));
     }
     lastUse[v] = last;
@@ -190,7 +213,8 @@ void StepLowering::analyzeUses(Block& block) {
 
 void StepLowering::constant(train::ConstantOp op) {
   Value& known = constants[op.getValue()];
-  if (known && evaluation && section.getInsertionBlock() == &evaluation.getBody().front()) {
+  const bool evaluates = evaluation && section.getInsertionBlock() == &evaluation.getBody().front();
+  if (known && (evaluates || !parts.empty())) {
     locations[op.getResult()] = {known};
     return;
   }
@@ -223,11 +247,21 @@ void StepLowering::output(train::OutputOp op) {
 }
 
 LogicalResult StepLowering::run() {
+  for (StringRef prefix : {zero::kCountPrefix, zero::kAccumulatePrefix})
+    llvm::append_range(parts, zero::partsOf(module, prefix));
   createProgram();
+  for (func::FuncOp function : parts) analyzeUses(function.getBody().front());
   for (func::FuncOp function : zero::functionsOf(module)) analyzeUses(function.getBody().front());
   declareBuckets();
   scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
   normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
+  for (auto [part, function] : llvm::zip(program.getBody().front().getOps<PartOp>(), parts)) {
+    section.setInsertionPointToEnd(&part.getBody().front());
+    placeGradients(function);
+    if (failed(lower(function))) return failure();
+  }
+  section.setInsertionPointToEnd(&body.getBody().front());
+  if (!parts.empty()) placeGradients(step);
   if (step && failed(lower(step))) return failure();
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
@@ -301,7 +335,7 @@ void LowerToPlan::runOnOperation() {
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
   for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
-                         "train.ranks", "train.batch", "zero.stage"})
+                         "train.ranks", "train.batch", "train.micro_batches", "zero.stage", "zero.dealing"})
     module->removeAttr(name);
 }
 

@@ -39,6 +39,20 @@ void Lowering::zeroPadding(BucketStorage& storage) {
   gap(end, storage.elements);
 }
 
+// The gradients of a bucket's members that are not computed in their place are copied there.
+void Lowering::fillGradient(mlir::Location loc, BucketStorage& storage, OperandRange gradients) {
+  const int64_t width = widthOf(storage.gradientType);
+  for (auto [i, gradient] : llvm::enumerate(gradients)) {
+    int64_t offset = storage.op.getOffsets()[i] * width, bytes = bytesOf(gradient);
+    Location at = locate(gradient);
+    if (at.buffer == storage.gradient && at.offset == offset) continue;
+    auto type = cast<RankedTensorType>(gradient.getType());
+    copy(loc, operand(gradient, kRead), {storage.gradient, offset, bytes, 0, kWrite}, width, {type.getNumElements()},
+         {1}, {1});
+  }
+  zeroPadding(storage);
+}
+
 void Lowering::collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc,
                           plan::Collective::Phase phase, const Operand& source, const Operand& destination) {
   const int64_t shard = bucket.elements / ranks;
@@ -226,15 +240,9 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       })
       .Case<zero::AllReduceOp, zero::ReduceScatterOp>([&](auto reduce) {
         int64_t width = widthOf(storage->gradientType), wholeGradient = storage->elements * width;
-        for (auto [i, gradient] : llvm::enumerate(reduce.getGradients())) {
-          int64_t offset = storage->op.getOffsets()[i] * width, bytes = bytesOf(gradient);
-          Location at = locate(gradient);
-          if (at.buffer == storage->gradient && at.offset == offset) continue;
-          auto type = cast<RankedTensorType>(gradient.getType());
-          copy(op->getLoc(), operand(gradient, kRead), {storage->gradient, offset, bytes, 0, kWrite}, width,
-               {type.getNumElements()}, {1}, {1});
-        }
-        zeroPadding(*storage);
+        // A sum over micro-batches is whole already.
+        if (!reduce.getGradients().front().template getDefiningOp<zero::AccumulateOp>())
+          fillGradient(op->getLoc(), *storage, reduce.getGradients());
         Operand source{storage->gradient, 0, wholeGradient, 0, kRead};
         if (ranks == 1 || stage == 0) {
           locations[reduce.getResult()] = {storage->gradient};
@@ -245,10 +253,27 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         }
         int64_t shardGradient = wholeGradient / ranks;
         Location at{storage->gradient, 0, shardGradient};
-        if (stage >= 2) at = {buffer((storage->op.getSymName() + ".reduced").str(), plan::GRADIENTS, shardGradient)};
+        auto sum = op->hasOneUse() ? dyn_cast<zero::AccumulateOp>(*op->user_begin()) : zero::AccumulateOp();
+        if (sum && sum.getKeep() && sum.getLevel() == 0)
+          at = {levelOf(sum.getSum(), 0, plan::GRADIENTS, shardGradient)};
+        else if (stage >= 2)
+          at = {buffer((storage->op.getSymName() + ".reduced").str(), plan::GRADIENTS, shardGradient)};
         locations[reduce.getResult()] = at;
         collective(*storage, plan::REDUCE_SCATTER, op->getLoc(), plan::Collective::BACKWARD, source,
                    {at.buffer, 0, shardGradient, at.shardStride, kWrite});
+        return success();
+      })
+      .Case([&](zero::GradientOp g) {
+        fillGradient(op->getLoc(), *storage, g.getGradients());
+        locations[g.getResult()] = {storage->gradient};
+        return success();
+      })
+      .Case([&](zero::AccumulateOp a) {
+        lowerAccumulate(a);
+        return success();
+      })
+      .Case([&](zero::AccumulatedOp a) {
+        locations[a.getResult()] = {levelOf(a.getSum(), 0, plan::ACTIVATIONS, bytesOf(a.getResult()))};
         return success();
       })
       .Case([&](zero::SquareSumOp s) {

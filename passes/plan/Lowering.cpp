@@ -57,7 +57,7 @@ Location Lowering::placeResult(Value value, int64_t rowElements) {
   while (leaf.hasOneUse() && isa<train::ReshapeOp>(*leaf.user_begin())) leaf = leaf.user_begin()->getResult(0);
   Operation* reduction = nullptr;
   for (OpOperand& use : leaf.getUses())
-    if (isa<zero::AllReduceOp, zero::ReduceScatterOp>(use.getOwner())) {
+    if (isa<zero::AllReduceOp, zero::ReduceScatterOp, zero::GradientOp>(use.getOwner())) {
       reduction = use.getOwner();
       BucketStorage& storage = buckets[reduction->getAttrOfType<FlatSymbolRefAttr>("bucket").getValue()];
       // The reduction overwrites the slot at stages 0 and 1, so the value must not be read after it.

@@ -45,7 +45,7 @@ struct Lowering {
   mlir::ModuleOp module;
   mlir::func::FuncOp step;        // null: the module only evaluates
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
-  int64_t ranks = 1, leaves = 1, stage = 0, maxThreads = 8;  // leaves of a rank
+  int64_t ranks = 1, leaves = 1, stage = 0, maxThreads = 8;  // leaves of a rank, in all micro-batches
   bool cpu = true, gpu = false;                              // what the plan is for
   llvm::DenseMap<mlir::Value, Location> locations;
   llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
@@ -55,7 +55,8 @@ struct Lowering {
   llvm::StringMap<int64_t> kernels;                // text of a fusion -> kernel
   llvm::SmallVector<StepScalar> scalars;
   mlir::Value scalarBuffer, normScalars;
-  int64_t normPartials = 0;  // of a leaf: one a bucket
+  llvm::StringMap<llvm::SmallVector<mlir::Value>> sums;  // over micro-batches: the buffer of each level
+  int64_t normPartials = 0;                              // of a leaf: one a bucket
   llvm::StringMap<int64_t> names;
   ProgramOp program;
   PrologueOp prologue;
@@ -97,6 +98,16 @@ struct Lowering {
   mlir::LogicalResult lowerUpdate(zero::UpdateOp op);
   void lowerNorm(zero::GradientNormOp op);
   void zeroPadding(BucketStorage& storage);
+  void fillGradient(mlir::Location loc, BucketStorage& storage, mlir::OperandRange gradients);
+  // Each part of a step has a buffer of its own for a bucket's gradient.
+  void placeGradients(mlir::func::FuncOp function);
+  // The buffer of a level of a sum over micro-batches.
+  mlir::Value levelOf(llvm::StringRef sum, int64_t level, plan::BufferKind kind, int64_t bytes);
+  plan::BufferKind kindOfSum(zero::AccumulateOp op) const;
+  void lowerAccumulate(zero::AccumulateOp op);
+  // destination = terms[0] + (terms[1] + (... + terms.back())), element by element.
+  void addUp(mlir::Location loc, llvm::StringRef label, mlir::Type element, int64_t elements,
+             llvm::ArrayRef<Operand> terms, Operand destination);
   void collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc, plan::Collective::Phase phase,
                   const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.

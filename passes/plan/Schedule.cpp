@@ -4,6 +4,7 @@
 #include "passes/plan/Sequence.h"
 #include "passes/schedule/Scheduler.h"
 #include "passes/schedule/ShippedProfiles.h"
+#include "runtime/plan/Types.h"
 #include "runtime/profile/Profile.h"
 
 namespace sheaf::plan_ir {
@@ -36,16 +37,27 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
     Expected<profile::Profile> scaled = profile.withRanks(plan->ranks());
     if (!scaled.ok()) return program.emitError(scaled.status().message());
     Sequence sequence(program);
+    // Each list is ordered as if it alone were the step.
+    const plan::InstructionList body = plan->body();
+    std::vector<plan::InstructionList> parts;
+    for (const plan::StepPart& part : plan->parts()) parts.push_back(part.instructions());
+    plan->clear_parts();
+    plan->clear_turns();
+    // What a list needs first stands at its own beginning, where it does not follow itself or a batch may be the last.
+    auto orderAlone = [&](const plan::InstructionList& list, Block& block) {
+      *plan->mutable_body() = list;
+      SmallVector<Operation*> first;
+      orderRound(*plan, *scaled, block, [&](Operation* carried) { first.push_back(carried); });
+      for (Operation* op : llvm::reverse(first)) op->moveBefore(&block, block.begin());
+    };
     OpBuilder prologue = OpBuilder::atBlockEnd(&sequence.prologueOp.getBody().front());
-    orderRound(*plan, *scaled, sequence.stepOp.getBody().front(),
-               [&](Operation* carried) { prologue.clone(*carried); });
-    if (!sequence.evaluationOp) return success();
-    // A batch may be the last one: what the next one needs first stands at its own beginning.
-    *plan->mutable_body() = plan->evaluation();
-    Block& evaluation = sequence.evaluationOp.getBody().front();
-    SmallVector<Operation*> first;
-    orderRound(*plan, *scaled, evaluation, [&](Operation* carried) { first.push_back(carried); });
-    for (Operation* op : llvm::reverse(first)) op->moveBefore(&evaluation, evaluation.begin());
+    for (auto [list, part] : llvm::zip(parts, sequence.partOps)) orderAlone(list, part.getBody().front());
+    if (parts.empty())
+      orderRound(*plan, *scaled, sequence.stepOp.getBody().front(),
+                 [&](Operation* carried) { prologue.clone(*carried); });
+    else
+      orderAlone(body, sequence.stepOp.getBody().front());
+    if (sequence.evaluationOp) orderAlone(plan->evaluation(), sequence.evaluationOp.getBody().front());
     return success();
   }
 

@@ -10,10 +10,12 @@ namespace sheaf::plan_ir {
 Sequence::Sequence(ProgramOp program, int more) {
   for (Operation& op : program.getBody().front()) {
     if (auto section = dyn_cast<PrologueOp>(op)) prologueOp = section;
+    if (auto section = dyn_cast<PartOp>(op)) partOps.push_back(section);
     if (auto section = dyn_cast<StepOp>(op)) stepOp = section;
     if (auto section = dyn_cast<EpilogueOp>(op)) epilogueOp = section;
     if (auto section = dyn_cast<EvaluationOp>(op)) evaluationOp = section;
   }
+  uint32_t turn = 0;
   auto append = [&](Region& section) {
     for (Operation& op : section.front()) {
       plan::IssuedInstruction issue;
@@ -25,7 +27,14 @@ Sequence::Sequence(ProgramOp program, int more) {
       if (issue.kind != plan::IssuedInstruction::kOther) events = std::max(events, issue.event + 1);
       instructions.push_back(&op);
       issued.push_back(issue);
+      turns.push_back(turn);
     }
+    ++turn;
+  };
+  auto runs = program->getAttrOfType<DenseI64ArrayAttr>("turns");
+  auto appendStep = [&] {
+    for (int64_t i = 0; runs && i < runs.size(); i += 2) append(partOps[runs[i]].getBody());
+    append(stepOp.getBody());
   };
   constexpr auto kBodies = std::count(std::begin(plan::kUnrolled), std::end(plan::kUnrolled), plan::Part::kBody);
   std::ptrdiff_t bodies = 0;
@@ -37,9 +46,9 @@ Sequence::Sequence(ProgramOp program, int more) {
       case plan::Part::kBody:
         firstBody = secondBody;
         secondBody = instructions.size();
-        append(stepOp.getBody());
+        appendStep();
         if (++bodies == kBodies)
-          for (int body = 0; body < more; ++body) append(stepOp.getBody());
+          for (int step = 0; step < more; ++step) appendStep();
         break;
       case plan::Part::kEpilogue:
         append(epilogueOp.getBody());
@@ -47,6 +56,7 @@ Sequence::Sequence(ProgramOp program, int more) {
       case plan::Part::kHost:
         instructions.push_back(nullptr);
         issued.push_back({0, plan::IssuedInstruction::kHost, 0});
+        turns.push_back(turn++);
         break;
       case plan::Part::kEvaluation:
         firstEvaluation = secondEvaluation;

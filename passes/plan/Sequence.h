@@ -8,7 +8,7 @@
 namespace sheaf::plan_ir {
 
 struct Sequence {
-  // With `more` bodies after the two of the steady state.
+  // With `more` steps after the two of the steady state. A step's turns precede its body.
   explicit Sequence(ProgramOp program, int more = 0);
 
   // Computes happens-before with the waits and records that the plan has now.
@@ -16,12 +16,14 @@ struct Sequence {
 
   std::vector<mlir::Operation*> instructions;  // null: the host
   std::vector<plan::IssuedInstruction> issued;
-  size_t firstBody = 0, secondBody = 0;              // where the two bodies of the steady state begin
+  std::vector<uint32_t> turns;                       // of each instruction: which list of the run it is in
+  size_t firstBody = 0, secondBody = 0;              // where the two steps of the steady state begin
   size_t firstEvaluation = 0, secondEvaluation = 0;  // and the two batches of the evaluation, if there is one
   uint32_t streams = 1, events = 0;
   PrologueOp prologueOp;
   StepOp stepOp;
   EpilogueOp epilogueOp;
+  llvm::SmallVector<PartOp> partOps;
   EvaluationOp evaluationOp;  // null: there is none
 };
 

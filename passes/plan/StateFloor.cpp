@@ -48,9 +48,10 @@ struct StateFloor : impl::StateFloorBase<StateFloor> {
     func::FuncOp step = zero::stepOf(module);
     if (!step || step.isExternal()) return;
     plan::StepWork floor;
+    const int64_t microBatches = zero::moduleInteger(module, "train.micro_batches", 1);
     for (Operation& op : step.getBody().front())
       if (std::optional<plan::ProductFlops> products = neededProducts(&op); products && !op.use_empty())
-        plan::addProducts(floor, *products);
+        for (int64_t micro = 0; micro < microBatches; ++micro) plan::addProducts(floor, *products);
     addState(module, step, floor);
     Builder builder(&getContext());
     module->setAttr("train.floor", stepWorkAttribute(builder, floor));

@@ -17,9 +17,9 @@ std::vector<bool> shardedBuffers(const plan::Plan& plan) {
     if (bucket.states_sharded())
       for (const plan::State& state : bucket.states()) sharded[state.buffer()] = true;
   }
-  for (const plan::Instruction& instruction : plan.body()) {
-    if (!instruction.has_collective()) continue;
-    const plan::Collective& c = instruction.collective();
+  for (const plan::Instruction* instruction : plan::stepInstructions(plan)) {
+    if (!instruction->has_collective()) continue;
+    const plan::Collective& c = instruction->collective();
     const plan::Operand& own = c.op() == plan::ALL_GATHER ? c.source() : c.destination();
     if (c.op() != plan::ALL_REDUCE && own.shard_stride() == 0 &&
         plan.buffers(static_cast<int>(own.buffer())).bytes() == own.bytes())
@@ -68,15 +68,16 @@ void join(Clock& into, const Clock& from) {
 }
 
 // Turns records and waits into dependences. After kRounds rounds, waits refer to the same records in every round.
-void addDependences(const plan::Plan& plan, const std::vector<int64_t>& opOf, Loop& loop) {
+void addDependences(const plan::Plan& plan, const std::vector<const plan::Instruction*>& step,
+                    const std::vector<int64_t>& opOf, Loop& loop) {
   constexpr int64_t kRounds = 3;
   const size_t streams = static_cast<size_t>(std::max(plan.streams_size(), 1));
   std::vector<Clock> waited(streams, Clock(streams));  // by stream: what its waits since its latest op cover
   std::vector<Clock> recorded(plan.events(), Clock(streams));
   Clock latest(streams);
   for (int64_t round = 0; round < kRounds; ++round)
-    for (int i = 0; i < plan.body_size(); ++i) {
-      const plan::Instruction& instruction = plan.body(i);
+    for (size_t i = 0; i < step.size(); ++i) {
+      const plan::Instruction& instruction = *step[i];
       const uint32_t stream = instruction.stream();
       if (instruction.has_record()) {
         recorded[instruction.record().event()] = waited[stream];
@@ -84,7 +85,7 @@ void addDependences(const plan::Plan& plan, const std::vector<int64_t>& opOf, Lo
       } else if (instruction.has_wait()) {
         join(waited[stream], recorded[instruction.wait().event()]);
       } else {
-        const uint32_t op = static_cast<uint32_t>(opOf[static_cast<size_t>(i)]);
+        const uint32_t op = static_cast<uint32_t>(opOf[i]);
         for (size_t other = 0; other < streams; ++other) {
           const Reached& r = waited[stream][other];
           if (other == stream || r.round < 0 || round + 1 < kRounds) continue;
@@ -103,9 +104,10 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   const double scale = shareScale(plan, profile.ranks());
   PlanLoop result;
   result.loop.slowdown = profile.slowdown();
-  std::vector<int64_t> opOf(static_cast<size_t>(plan.body_size()), -1);
-  for (int i = 0; i < plan.body_size(); ++i) {
-    const plan::Instruction& instruction = plan.body(i);
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  std::vector<int64_t> opOf(step.size(), -1);
+  for (size_t i = 0; i < step.size(); ++i) {
+    const plan::Instruction& instruction = *step[i];
     if (instruction.has_record() || instruction.has_wait()) continue;
     Op op;
     op.stream = instruction.stream();
@@ -116,11 +118,11 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
       op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));
     }
-    opOf[static_cast<size_t>(i)] = static_cast<int64_t>(result.loop.ops.size());
+    opOf[i] = static_cast<int64_t>(result.loop.ops.size());
     result.loop.ops.push_back(op);
-    result.instructions.push_back(i);
+    result.instructions.push_back(static_cast<int>(i));
   }
-  addDependences(plan, opOf, result.loop);
+  addDependences(plan, step, opOf, result.loop);
   return result;
 }
 
@@ -128,10 +130,11 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
   std::vector<Dependence> dependences;
   std::vector<plan::ByteMap<Reached>> writers(static_cast<size_t>(plan.buffers_size()));
   std::vector<Reached> found;
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   // All ranks run the same instructions: rank 0's addresses stand for all.
   for (int64_t round = 0; round < 2; ++round)
     for (uint32_t op = 0; op < loop.instructions.size(); ++op) {
-      const plan::Instruction& instruction = plan.body(loop.instructions[op]);
+      const plan::Instruction& instruction = *step[static_cast<size_t>(loop.instructions[op])];
       found.clear();
       plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
         if (round == 0 || operand.access() == plan::WRITE) return;

@@ -1,4 +1,4 @@
-// A plan's body as a loop for the simulator: the cost of each instruction on a machine, and the waits between them.
+// A plan's step as a loop for the simulator: the cost of each instruction on a machine, and the waits between them.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace sheaf::schedule {
 
 struct PlanLoop {
   Loop loop;
-  std::vector<int> instructions;  // by op: the index of its instruction in the body; records and waits are not ops
+  std::vector<int>
+      instructions;  // by op: the index of its instruction in plan::stepInstructions(); records and waits are not ops
 };
 
-// The body on profile.ranks() ranks. If that is not the plan's number, each rank keeps its rows and shards are scaled.
+// The step on profile.ranks() ranks. If that is not the plan's number, each rank keeps its rows and shards are scaled.
 // The plan must have passed verifyPlan.
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile);
 

@@ -1,6 +1,7 @@
 #include "passes/schedule/StepModel.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "passes/schedule/PlanLoop.h"
@@ -74,6 +75,44 @@ void markAfterReduction(StepModel& model) {
     if (after[i] && model.nodes[i].kind == Node::Kind::kCompute) model.nodes[i].kind = Node::Kind::kAfterReduction;
 }
 
+// Which node uses which storage: a buffer that one part alone uses lives again in each of the part's turns.
+class TurnStorage {
+ public:
+  TurnStorage(const plan::Plan& plan, StepModel& model) : model_(model), users_(model.buffers.size(), nullptr) {
+    for (const plan::StepTurn& part : plan::stepOf(plan))
+      for (const plan::Instruction& instruction : *part.list) {
+        turns_.push_back({part.list, turn_});
+        plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
+          const void*& user = users_[operand.buffer()];
+          if (user && user != part.list) shared_.insert(operand.buffer());
+          user = part.list;
+        });
+        if (&instruction == &*part.list->rbegin()) ++turn_;
+      }
+  }
+
+  // `instruction`: in plan::stepInstructions().
+  uint32_t of(uint32_t buffer, size_t instruction) {
+    const auto [list, turn] = turns_[instruction];
+    if (model_.buffers[buffer].persistent || shared_.contains(buffer)) return buffer;
+    // The list's first turn keeps the buffer's own number.
+    const auto [first, isFirst] = firstTurns_.try_emplace(list, turn);
+    if (first->second == turn) return buffer;
+    const auto [entry, fresh] = copies_.try_emplace({buffer, turn}, static_cast<uint32_t>(model_.buffers.size()));
+    if (fresh) model_.buffers.push_back(Storage(model_.buffers[buffer]));
+    return entry->second;
+  }
+
+ private:
+  StepModel& model_;
+  std::vector<const void*> users_;                  // by buffer: the list that uses it
+  std::set<uint32_t> shared_;                       // buffers of several lists
+  std::vector<std::pair<const void*, int>> turns_;  // by instruction
+  std::map<const void*, int> firstTurns_;           // of each list
+  std::map<std::pair<uint32_t, int>, uint32_t> copies_;
+  int turn_ = 0;
+};
+
 }  // namespace
 
 StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
@@ -81,8 +120,10 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
   PlanLoop priced = loopOf(plan, profile);
   model.slowdown = priced.loop.slowdown;
   for (const plan::Buffer& buffer : plan.buffers()) model.buffers.push_back({buffer.bytes(), buffer.persistent()});
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  TurnStorage storage(plan, model);
   for (size_t i = 0; i < priced.instructions.size(); ++i) {
-    const plan::Instruction& instruction = plan.body(priced.instructions[i]);
+    const plan::Instruction& instruction = *step[static_cast<size_t>(priced.instructions[i])];
     Node node;
     node.instruction = priced.instructions[i];
     node.stream = instruction.stream();
@@ -97,8 +138,9 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
                                                         : Node::Kind::kOther;
     }
     plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-      node.accesses.push_back({operand.buffer(), operand.offset(), operand.offset() + operand.bytes(),
-                               operand.shard_stride(), operand.access() != plan::READ});
+      const uint32_t buffer = storage.of(operand.buffer(), static_cast<size_t>(node.instruction));
+      node.accesses.push_back({buffer, operand.offset(), operand.offset() + operand.bytes(), operand.shard_stride(),
+                               operand.access() != plan::READ});
     });
     model.nodes.push_back(std::move(node));
   }

@@ -32,7 +32,7 @@ struct Node {
   Kind kind = Kind::kCompute;
   Unit unit = Unit::kCompute;
   uint32_t stream = 0;
-  uint32_t instruction = 0;  // in the plan's body
+  uint32_t instruction = 0;  // in plan::stepInstructions()
   double seconds = 0;
   std::vector<Access> accesses;
 };
@@ -43,7 +43,7 @@ struct Storage {
 };
 
 struct StepModel {
-  std::vector<Node> nodes;              // in the order of the body, without records and waits
+  std::vector<Node> nodes;              // in the order of the step, without records and waits
   std::vector<Dependence> dependences;  // between nodes with conflicting accesses, sorted by `to`; distance 0 or 1
   std::vector<Storage> buffers;
   double slowdown = 0;  // see Loop
@@ -56,7 +56,7 @@ struct Order {
   std::vector<bool> carried;  // by node
 };
 
-// The model of a plan's body on profile.ranks() ranks. The plan comes from the compiler, with or without records and
+// The model of a plan's step on profile.ranks() ranks. The plan comes from the compiler, with or without records and
 // waits, or has passed plan::verifyPlan.
 StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile);
 

@@ -531,9 +531,16 @@ struct WidenLeaves : sheaf::train::impl::WidenLeavesBase<WidenLeaves> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    const int64_t leaves = zero::ranksOf(module), ranks = zero::moduleInteger(module, "train.widen_to", leaves);
+    const int64_t leaves = zero::ranksOf(module), pieces = zero::moduleInteger(module, "train.widen_to", leaves);
     module->removeAttr("train.widen_to");
-    if (ranks == leaves) return;
+    // A rank has as many pieces as micro-batches, and the program is that of one of them.
+    const int64_t microBatches = zero::moduleInteger(module, "train.micro_batches", 1);
+    Builder b(&getContext());
+    if (microBatches > 1) {
+      module->setAttr("train.ranks", b.getI64IntegerAttr(pieces / microBatches));
+      module->setAttr("train.leaves", b.getI64IntegerAttr(leaves / pieces * microBatches));
+    }
+    if (pieces == leaves) return;
     const int64_t rows = zero::moduleInteger(module, "train.batch", leaves) / leaves;
     // A dimension of size 1 could be the batch or not.
     if (rows < 2) {
@@ -542,10 +549,10 @@ struct WidenLeaves : sheaf::train::impl::WidenLeavesBase<WidenLeaves> {
       return signalPassFailure();
     }
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() && failed(Widener(function, leaves / ranks, rows).run())) return signalPassFailure();
-    Builder b(&getContext());
-    module->setAttr("train.ranks", b.getI64IntegerAttr(ranks));
-    module->setAttr("train.leaves", b.getI64IntegerAttr(leaves / ranks));
+      if (!function.isExternal() && failed(Widener(function, leaves / pieces, rows).run())) return signalPassFailure();
+    if (microBatches > 1) return;
+    module->setAttr("train.ranks", b.getI64IntegerAttr(pieces));
+    module->setAttr("train.leaves", b.getI64IntegerAttr(leaves / pieces));
   }
 };
 

@@ -15,11 +15,14 @@
 
 namespace sheaf {
 
-// What changes from step to step, shared by the ranks of one process and immutable while the step is in flight.
+// What changes from step to step, and in a step from one micro-batch to the next; shared by the ranks of one process
+// and immutable while the step is in flight.
 struct StepValues {
-  int64_t step = 0;            // 0-based number of the step since the first
+  int64_t step = 0;  // 0-based number of the step since the first
+  // The rows that a rank has are piece firstPiece + rank * pieceStride of the global batch: see plan.proto's Dealing.
+  int64_t firstPiece = 0, pieceStride = 1;
   std::vector<float> scalars;  // Plan.scalars
-  // Writes this step's rows of an input for a rank; called from a stream's thread.
+  // Writes this micro-batch's rows of an input for a rank; called from a stream's thread.
   std::function<Status(int64_t rank, uint32_t input, std::span<std::byte> destination)> readInput;
   // Receives a scalar output of a rank; called from a stream's thread.
   std::function<void(int64_t rank, plan::OutputKind output, double value)> writeOutput;
@@ -31,6 +34,8 @@ struct StepValues {
       onInstruction;
   // If set: called before each kernel that updates a bucket, with the reduced gradient that it reads.
   std::function<void(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient)> onGradient;
+
+  int64_t pieceOf(int64_t rank) const { return firstPiece + rank * pieceStride; }
 };
 
 // Instructions of a plan, made ready to be run as a whole again and again: see RankContext::prepare.

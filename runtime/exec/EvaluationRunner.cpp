@@ -100,7 +100,7 @@ Status checkEvaluable(const plan::Plan& plan) {
 }
 
 Status checkEvaluable(const plan::Plan& plan, uint64_t rows) {
-  const uint64_t batch = static_cast<uint64_t>(plan.batch()), rest = rows % batch;
+  const uint64_t batch = static_cast<uint64_t>(plan::rowsAtOnce(plan)), rest = rows % batch;
   if (rest == 0) return {};
   const bool weighed = !writes(plan, plan::LOSS) || writes(plan, plan::LOSS_WEIGHT);
   if (weighed && hasRowMask(plan)) return {};
@@ -125,7 +125,7 @@ std::shared_ptr<StepValues> EvaluationRunner::makeValues(int64_t batch, OutputFi
                                                          std::vector<Batch>& batches) const {
   auto values = std::make_shared<StepValues>();
   values->step = batch;
-  const uint64_t first = static_cast<uint64_t>(batch) * static_cast<uint64_t>(plan_.batch());
+  const uint64_t first = static_cast<uint64_t>(batch) * static_cast<uint64_t>(plan::rowsAtOnce(plan_));
   values->readInput = [this, first](int64_t rank, uint32_t input, std::span<std::byte> destination) -> Status {
     if (!plan_.inputs(static_cast<int>(input)).row_mask()) return data_.read(rank, input, first, destination);
     const uint64_t rows = destination.size() / sizeof(float), begin = first + static_cast<uint64_t>(rank) * rows;
@@ -168,7 +168,7 @@ Status EvaluationRunner::runRank(size_t rank, BatchGate& gate, OutputFiles* outp
 
 Expected<EvaluationResult> EvaluationRunner::run(OutputFiles* outputs) {
   const auto begin = std::chrono::steady_clock::now();
-  const uint64_t batch = static_cast<uint64_t>(plan_.batch());
+  const uint64_t batch = static_cast<uint64_t>(plan::rowsAtOnce(plan_));
   const int64_t batches = static_cast<int64_t>((data_.rows() + batch - 1) / batch);
   std::vector<Batch> results(static_cast<size_t>(batches));
   std::mutex mutex;

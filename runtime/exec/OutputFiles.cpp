@@ -71,7 +71,8 @@ Expected<std::unique_ptr<OutputFiles>> OutputFiles::create(const plan::Plan& pla
   Status status;
   if (std::error_code error; job.first() && !std::filesystem::create_directories(folder, error) && error)
     status = Status::error(cat("--outputs: cannot make the folder ", folder, ": ", error.message()));
-  const uint64_t batch = static_cast<uint64_t>(plan.batch()), rowsOfRank = batch / static_cast<uint64_t>(plan.ranks());
+  const uint64_t batch = static_cast<uint64_t>(plan::rowsAtOnce(plan)),
+                 rowsOfRank = batch / static_cast<uint64_t>(plan.ranks());
   const uint64_t batches = (rows + batch - 1) / batch;
   std::set<std::string> taken;
   std::vector<std::string> headers;
@@ -135,8 +136,9 @@ Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::spa
     if (rank != 0) return {};
     return writeAt(file.descriptor, tensor, file.begin + static_cast<uint64_t>(batch) * file.inner, file.path);
   }
-  const uint64_t rowsOfRank = static_cast<uint64_t>(plan_.batch() / plan_.ranks());
-  const uint64_t first = static_cast<uint64_t>(batch * plan_.batch()) + static_cast<uint64_t>(rank) * rowsOfRank;
+  const uint64_t rowsOfRank = static_cast<uint64_t>(plan::rowsAtOnce(plan_) / plan_.ranks());
+  const uint64_t first =
+      static_cast<uint64_t>(batch * plan::rowsAtOnce(plan_)) + static_cast<uint64_t>(rank) * rowsOfRank;
   if (first >= rows_) return {};
   const uint64_t count = std::min(rowsOfRank, rows_ - first);
   for (uint64_t block = 0; block < file.outer; ++block)

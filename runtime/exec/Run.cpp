@@ -276,6 +276,7 @@ class Run {
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
+                         {"micro_batches", plan::microBatches(*plan_)},
                          {"rows", (data_ ? *data_ : *evaluationData_).rows()},
                          {"schedule", plan::scheduleText(training_.schedule())},
                          {"step", position_.step},

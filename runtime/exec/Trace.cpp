@@ -17,7 +17,9 @@ double microseconds(Trace::Time::duration time) {
 
 Trace::Trace(const plan::Plan& plan, std::string path)
     : plan_(plan), path_(std::move(path)), start_(std::chrono::steady_clock::now()) {
-  for (int i = 0; i < plan.body_size(); ++i) indices_[&plan.body(i)] = i;
+  // The first place of an instruction that several micro-batches run.
+  for (int i = 0; const plan::Instruction* instruction : plan::stepInstructions(plan))
+    indices_.try_emplace(instruction, i++);
   spans_.resize(plan.ranks() * plan.streams_size());
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/StopVote.h"
 #include "runtime/plan/Probe.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
 namespace {
@@ -47,9 +48,6 @@ std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, do
   auto values = std::make_shared<StepValues>();
   values->step = step;
   values->scalars = stepScalars(plan_, rates, update);
-  values->readInput = [this, sample = samplesAt(step)](int64_t rank, uint32_t input, std::span<std::byte> destination) {
-    return data_.read(rank, input, sample, destination);
-  };
   if (options_.gradients && step == options_.step)
     values->onGradient = [capture = options_.gradients](int64_t rank, uint32_t bucket,
                                                         std::span<const std::byte> gradient) {
@@ -63,6 +61,18 @@ std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, do
   return values;
 }
 
+std::shared_ptr<const StepValues> Trainer::ofMicroBatch(const StepValues& step, int64_t microBatch) const {
+  auto values = std::make_shared<StepValues>(step);
+  const bool byRank = plan_.dealing() == plan::BY_RANK;
+  values->firstPiece = byRank ? microBatch : microBatch * plan_.ranks();
+  values->pieceStride = byRank ? plan::microBatches(plan_) : 1;
+  values->readInput = [data = &data_, sample = samplesAt(step.step), first = values->firstPiece,
+                       stride = values->pieceStride](int64_t rank, uint32_t input, std::span<std::byte> destination) {
+    return data->read(first + rank * stride, input, sample, destination);
+  };
+  return values;
+}
+
 Status Trainer::runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const {
   RankContext& context = *ranks_[rank];
   auto issueAll = [&](const auto& instructions, const std::shared_ptr<const StepValues>& values) -> Status {
@@ -72,10 +82,13 @@ Status Trainer::runRank(StepLedger& ledger, size_t rank, int64_t firstStep) cons
   auto take = [&](int64_t step) { return ledger.take(step, [&] { return context.poll(); }); };
   std::shared_ptr<const StepValues> last, values = take(firstStep);
   if (!values) return {};
-  SHEAF_RETURN_IF_ERROR(issueAll(plan_.prologue(), values));
+  SHEAF_RETURN_IF_ERROR(issueAll(plan_.prologue(), ofMicroBatch(*values, 0)));
+  const std::vector<plan::StepTurn> parts = plan::stepOf(plan_);
   for (int64_t step = firstStep; values; values = take(++step)) {
-    SHEAF_RETURN_IF_ERROR(issueAll(plan_.body(), values));
-    last = std::move(values);
+    for (const plan::StepTurn& part : parts) {
+      last = ofMicroBatch(*values, part.microBatch);
+      SHEAF_RETURN_IF_ERROR(issueAll(*part.list, last));
+    }
   }
   SHEAF_RETURN_IF_ERROR(ledger.status());
   SHEAF_RETURN_IF_ERROR(issueAll(plan_.epilogue(), last));

@@ -51,6 +51,8 @@ class Trainer {
  private:
   Status runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const;
   std::shared_ptr<StepValues> makeValues(int64_t step, int64_t update, double& learningRate) const;
+  // The values of a step with the rows of one of its micro-batches.
+  std::shared_ptr<const StepValues> ofMicroBatch(const StepValues& step, int64_t microBatch) const;
   uint64_t samplesAt(int64_t step) const;
 
   const plan::Plan& plan_;

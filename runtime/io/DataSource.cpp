@@ -152,12 +152,12 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     count += piece.rows;
   }
   rows.rowElements = *plan::elementCount(rows.whole ? shape : shape.subspan(1));
-  rows.rowsPerRank = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
+  rows.rowsPerPiece = rows.whole ? 1 : static_cast<uint64_t>(shape[0]);
   if (rows.whole) return {};
   if (rows_ != 0 && rows_ != count)
     return wrong(argument.file,
                  cat("it has ", count, " rows, other inputs have ", rows_,
-                     count == static_cast<uint64_t>(plan.batch())
+                     count == static_cast<uint64_t>(plan::rowsAtOnce(plan))
                          ? "; if it is meant to be the same for all rows, compile with another --batch: one that is "
                            "not its first dimension"
                          : ""));
@@ -167,10 +167,10 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
 
 void DataSource::findWanted(const plan::Plan& plan) {
   std::vector<bool> evaluated(inputs_.size()), trained(inputs_.size());
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()})
-    for (const plan::Instruction& instruction : *section)
+  for (const plan::Section& section : plan::sectionsOf(plan))
+    for (const plan::Instruction& instruction : *section.list)
       if (instruction.has_input())
-        (section == &plan.evaluation() ? evaluated : trained)[instruction.input().input()] = true;
+        (section.list == &plan.evaluation() ? evaluated : trained)[instruction.input().input()] = true;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool ofTraining = trained[i] || !evaluated[i];
     inputs_[i].wanted = (reader_ == DataReader::kTraining ? ofTraining : bool(evaluated[i])) &&
@@ -212,7 +212,7 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
                                shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass ",
                                option, " ", source.names_[i], "=FILE.npy"));
   // Where no input has rows there is one batch to evaluate.
-  if (source.rows_ == 0) source.rows_ = static_cast<uint64_t>(plan.batch());
+  if (source.rows_ == 0) source.rows_ = static_cast<uint64_t>(plan::rowsAtOnce(plan));
   return source;
 }
 
@@ -235,16 +235,16 @@ std::vector<std::string> DataSource::describe() const {
   return lines;
 }
 
-Status DataSource::read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {
+Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {
   const InputRows& rows = inputs_[input];
   size_t targetBytes = rows.rowElements * bytesOf(rows.target);
-  if (destination.size() != targetBytes * rows.rowsPerRank)
+  if (destination.size() != targetBytes * rows.rowsPerPiece)
     return Status::error(cat("input '", names_[input], "': ", destination.size(), " bytes to fill, its rows are ",
-                             targetBytes * rows.rowsPerRank));
-  uint64_t first = sample + static_cast<uint64_t>(rank) * rows.rowsPerRank;
+                             targetBytes * rows.rowsPerPiece));
+  uint64_t first = sample + static_cast<uint64_t>(piece) * rows.rowsPerPiece;
   std::optional<Permutation> permutation;
   uint64_t epoch = 0;
-  for (uint64_t i = 0; i < rows.rowsPerRank; ++i) {
+  for (uint64_t i = 0; i < rows.rowsPerPiece; ++i) {
     uint64_t row = rows.whole                           ? 0
                    : reader_ == DataReader::kEvaluation ? std::min(first + i, rows_ - 1)
                                                         : (first + i) % rows_;

@@ -2,7 +2,8 @@
 //
 // Sample g of a run (g counts from the first sample ever read) is row g mod R of every input, R their number of rows,
 // or, shuffled, the row that a permutation keyed by (seed, g / R) gives g mod R. Step by step the global batch takes
-// the next B samples; rank r takes its contiguous b = B / ranks of them. A batch goes on over the end of a pass.
+// the next B samples; rank r takes its contiguous b = B / ranks of them, or, of M micro-batches, M times B / (ranks M).
+// A batch goes on over the end of a pass.
 //
 // Several files of one input are read as one: their rows follow each other in the order of the files' names. No row
 // spans two files: what a file of tokens has beyond whole rows is not read.
@@ -47,9 +48,10 @@ class DataSource {
   const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
   std::vector<std::string> describe() const;
-  // Fills a rank's rows of one input for the global batch that starts at sample `sample`. An error names the row of the
+  // Fills the rows of one input that are a piece of the global batch that starts at sample `sample`: a rank's, or of
+  // several micro-batches one of a rank's (plan.proto's Dealing). An error names the row of the
   // file that has a number which does not fit the type, or a label out of range. Threads may call it together.
-  Status read(int64_t rank, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
+  Status read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const;
 
  private:
   // The rows of an input that lie in one file.
@@ -62,7 +64,7 @@ class DataSource {
     std::vector<Piece> pieces;
     DataType type = DataType::F32, target = DataType::F32;
     uint64_t rowElements = 0;  // rows follow each other at this distance, in elements
-    uint64_t rowsPerRank = 0;
+    uint64_t rowsPerPiece = 0;
     bool wanted = false;  // by the reader
     bool whole = false;   // the same for all rows
     int64_t classes = 0;  // of labels; 0: any numbers

@@ -13,8 +13,6 @@
 namespace sheaf::plan {
 namespace {
 
-using List = google::protobuf::RepeatedPtrField<Instruction>;
-
 // Hashes a term, an ordered list of numbers, incrementally. Terms are compared by their hashes.
 class Term {
  public:
@@ -62,6 +60,8 @@ Term settings(const Plan& plan) {
                   .add(training.on_nan())
                   .add(static_cast<uint64_t>(training.seed()))
                   .add(training.reduce_order());
+  if (microBatches(plan) > 1)
+    term.add("micro-batches").add(static_cast<uint64_t>(microBatches(plan))).add(plan.dealing());
   for (const ParameterGroup& group : training.groups()) term.add(group.name()).add(group.settings());
   return term;
 }
@@ -90,7 +90,7 @@ class Interpreter {
     evaluate();
     section(plan_.prologue(), step_);
     findLive_ = true;
-    section(plan_.body(), step_);
+    for (const StepTurn& part : stepOf(plan_)) section(*part.list, step_, part.microBatch);
     const Values left = values_;
     section(plan_.epilogue(), step_);
     host();
@@ -243,6 +243,13 @@ class Interpreter {
         written_[space].visit(block, [](const Block&, bool& written) { written = true; });
   }
 
+  // Which rows of the run's data. A step of one micro-batch adds nothing more, so that its plans keep their digests.
+  Term& addRows(Term& term, uint64_t step) const {
+    term.add(step);
+    if (microBatches(plan_) > 1) term.add("micro-batch").add(static_cast<uint64_t>(microBatch_));
+    return term;
+  }
+
   // What an instruction does, apart from where; `step`: whose inputs and scalars it gets.
   Term operation(const Instruction& instruction, uint64_t step) const {
     Term term(instructionKind(instruction));
@@ -255,14 +262,15 @@ class Interpreter {
           term.add(attribute.name()).add(static_cast<uint64_t>(attribute.value_case()));
           attribute.has_real() ? term.addReal(attribute.real()) : term.add(static_cast<uint64_t>(attribute.integer()));
         }
-        if (instruction.call().function() == "dropout")
-          term.add(step).add(static_cast<uint64_t>(plan_.training().seed()));
+        if (instruction.call().function() == "dropout" ||
+            (instruction.call().function() == "random_uniform" && microBatches(plan_) > 1))
+          addRows(term, step).add(static_cast<uint64_t>(plan_.training().seed()));
         break;
       case Instruction::kCollective:
         term.add(instruction.collective().type()).add(instruction.collective().count());
         break;
       case Instruction::kInput:
-        term.add(plan_.inputs(static_cast<int>(instruction.input().input())).name()).add(step);
+        addRows(term.add(plan_.inputs(static_cast<int>(instruction.input().input())).name()), step);
         break;
       case Instruction::kScalars:
         // The group of all parameters adds nothing, so that plans without groups keep their digests.
@@ -300,7 +308,8 @@ class Interpreter {
     }
   }
 
-  void section(const List& list, uint64_t step) {
+  void section(const InstructionList& list, uint64_t step, int64_t microBatch = 0) {
+    microBatch_ = microBatch;
     for (const Instruction& instruction : list)
       if (!instruction.has_record() && !instruction.has_wait()) execute(instruction, step);
   }
@@ -395,6 +404,7 @@ class Interpreter {
   Values values_;
   std::vector<Term>& observed_;
   bool findLive_ = false, evaluating_ = false;
+  int64_t microBatch_ = 0;  // of the instructions that are executed
   std::vector<BlockMap<bool>> written_;
   std::vector<BlockMap<Live>> live_;
 };

@@ -118,7 +118,8 @@ uint64_t collectiveBytes(const Plan& plan, const Collective& collective) {
 
 StepWork issuedWork(const Plan& plan) {
   StepWork work;
-  for (const Instruction& instruction : plan.body()) {
+  for (const Instruction* each : stepInstructions(plan)) {
+    const Instruction& instruction = *each;
     if (instruction.has_call()) {
       const Expected<AnyCall> call = parseCall(instruction.call());
       if (!call.ok()) continue;

@@ -55,8 +55,9 @@ class Liveness {
   std::map<BufferKind, uint64_t> run() {
     walk(plan_.evaluation());
     walk(plan_.epilogue());
-    walk(plan_.body());
-    walk(plan_.body());
+    const std::vector<StepTurn> step = stepOf(plan_);
+    for (int round = 0; round < 2; ++round)
+      for (size_t part = step.size(); part-- > 0;) walk(*step[part].list);
     walk(plan_.prologue());
     std::map<BufferKind, uint64_t> result;
     for (int kind = PARAMETERS; kind <= CONSTANTS; ++kind) result[static_cast<BufferKind>(kind)] = most_[kind];
@@ -64,7 +65,7 @@ class Liveness {
   }
 
  private:
-  void walk(const google::protobuf::RepeatedPtrField<Instruction>& list) {
+  void walk(const InstructionList& list) {
     for (int i = list.size(); i-- > 0;) instruction(list.Get(i));
   }
 
@@ -147,9 +148,9 @@ Summary summarize(const Plan& plan) {
   summary.peakBytes = plan.memory().peak_bytes();
   summary.libraryBytes = plan.memory().library_bytes();
   summary.byKind = memoryByKind(plan);
-  for (const Instruction& instruction : plan.body())
-    if (instruction.has_collective()) {
-      const Collective& collective = instruction.collective();
+  for (const Instruction* instruction : stepInstructions(plan))
+    if (instruction->has_collective()) {
+      const Collective& collective = instruction->collective();
       summary.communication.push_back(
           {collective.op(), collective.bucket(), collective.phase(), collectiveBytes(plan, collective)});
     }

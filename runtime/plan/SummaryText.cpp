@@ -85,6 +85,12 @@ bool evaluatesOnly(const Plan& plan) {
   return plan.body_size() == 0 && plan.evaluation_size() > 0;
 }
 
+std::string microBatchesText(const Plan& plan) {
+  if (microBatches(plan) < 2) return "";
+  return cat(" in ", microBatches(plan), " micro-batches, gradients reduced after ",
+             plan.dealing() == BY_RANK ? "the last" : "each");
+}
+
 std::string stagesText(const Plan& plan, const Summary& summary) {
   std::string out =
       "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
@@ -177,11 +183,18 @@ json::Value summaryJson(const Plan& plan) {
                                    {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
   for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
+  json::Object instructions;
+  for (const Section& section : sectionsOf(plan)) instructions.set(std::string(section.name), section.list->size());
+  json::Array turns;
+  for (const Turn& turn : plan.turns())
+    turns.push_back(json::Object{{"part", plan.parts(static_cast<int>(turn.part())).name()},
+                                 {"micro_batch", static_cast<int64_t>(turn.micro_batch())}});
   return json::Object{{"producer", plan.producer()},
                       {"model", plan.model()},
                       {"ranks", plan.ranks()},
                       {"zero", static_cast<int64_t>(plan.zero_stage())},
                       {"batch", plan.batch()},
+                      {"micro_batches", microBatches(plan)},
                       {"max_threads_per_rank", plan.max_threads()},
                       {"parameters", summary.parameters},
                       {"frozen_parameters", summary.frozenParameters},
@@ -198,10 +211,8 @@ json::Value summaryJson(const Plan& plan) {
                       {"stages", std::move(stages)},
                       {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
                       {"issued", stepWorkJson(summary.issued)},
-                      {"instructions", json::Object{{"prologue", plan.prologue_size()},
-                                                    {"body", plan.body_size()},
-                                                    {"epilogue", plan.epilogue_size()},
-                                                    {"evaluation", plan.evaluation_size()}}},
+                      {"instructions", std::move(instructions)},
+                      {"turns", std::move(turns)},
                       {"decisions", std::move(decisions)}};
 }
 
@@ -209,7 +220,7 @@ std::string summaryText(const Plan& plan) {
   Summary summary = summarize(plan);
   std::string out =
       cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks",
-          ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), "\n");
+          ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), microBatchesText(plan), "\n");
   out += cat("  parameters  ", countText(summary.parameters), " trainable");
   if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
   out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");

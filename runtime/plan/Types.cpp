@@ -64,6 +64,31 @@ std::string targetsText(const Plan& plan) {
   return text;
 }
 
+std::vector<Section> sectionsOf(const Plan& plan) {
+  std::vector<Section> sections{{"prologue", &plan.prologue()}};
+  for (const StepPart& part : plan.parts()) sections.push_back({part.name(), &part.instructions()});
+  sections.insert(sections.end(),
+                  {{"body", &plan.body()}, {"epilogue", &plan.epilogue()}, {"evaluation", &plan.evaluation()}});
+  return sections;
+}
+
+std::vector<StepTurn> stepOf(const Plan& plan) {
+  std::vector<StepTurn> parts;
+  for (const Turn& turn : plan.turns()) {
+    const StepPart& part = plan.parts(static_cast<int>(turn.part()));
+    parts.push_back({part.name(), &part.instructions(), turn.micro_batch()});
+  }
+  parts.push_back({"body", &plan.body(), microBatches(plan) - 1});
+  return parts;
+}
+
+std::vector<const Instruction*> stepInstructions(const Plan& plan) {
+  std::vector<const Instruction*> instructions;
+  for (const StepTurn& part : stepOf(plan))
+    for (const Instruction& instruction : *part.list) instructions.push_back(&instruction);
+  return instructions;
+}
+
 std::string indexError(std::string_view what, uint64_t index, int64_t count) {
   return cat(what, " index ", index, " is out of range: the plan has ", count);
 }
@@ -101,12 +126,7 @@ std::string describe(const Plan& plan, std::string_view section, int index, cons
 }
 
 std::string describe(const Plan& plan, const Instruction& instruction) {
-  const std::pair<const char*, const google::protobuf::RepeatedPtrField<Instruction>*> sections[] = {
-      {"prologue", &plan.prologue()},
-      {"body", &plan.body()},
-      {"epilogue", &plan.epilogue()},
-      {"evaluation", &plan.evaluation()}};
-  for (auto [name, list] : sections)
+  for (auto [name, list] : sectionsOf(plan))
     for (int i = 0; i < list->size(); ++i)
       if (&list->Get(i) == &instruction) return describe(plan, name, i, instruction);
   return cat("an instruction (", instructionKind(instruction), " '", instruction.label(), "')");

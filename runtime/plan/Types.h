@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/plan/plan.pb.h"
 
@@ -55,12 +56,40 @@ const KernelImage* imageFor(const Plan& plan, std::string_view device);
 // "cpu, cuda:sm_90"
 std::string targetsText(const Plan& plan);
 
-// Calls visit(instruction) for every instruction: of the prologue, the body, the epilogue, the evaluation.
+using InstructionList = google::protobuf::RepeatedPtrField<Instruction>;
+
+// The lists of a plan, by their names: prologue, the parts before the body, body, epilogue, evaluation.
+struct Section {
+  std::string_view name;
+  const InstructionList* list;
+};
+std::vector<Section> sectionsOf(const Plan& plan);
+
+// Calls visit(instruction) for every instruction, once each.
 template <typename Visit>
 void forEachInstruction(const Plan& plan, Visit visit) {
-  for (const auto* part : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()})
-    for (const Instruction& instruction : *part) visit(instruction);
+  for (const Section& section : sectionsOf(plan))
+    for (const Instruction& instruction : *section.list) visit(instruction);
 }
+
+// Of a step: at least 1.
+inline int64_t microBatches(const Plan& plan) {
+  return plan.micro_batches() > 1 ? plan.micro_batches() : 1;
+}
+// Rows of the global batch that all ranks together compute at once: of a micro-batch, or a batch of the evaluation.
+inline int64_t rowsAtOnce(const Plan& plan) {
+  return plan.batch() / microBatches(plan);
+}
+
+// The lists of one step in issue order: those of its turns, then the body.
+struct StepTurn {
+  std::string_view name;
+  const InstructionList* list;
+  int64_t microBatch;
+};
+std::vector<StepTurn> stepOf(const Plan& plan);
+// The instructions of one step in issue order; one of a part occurs once for each of its turns.
+std::vector<const Instruction*> stepInstructions(const Plan& plan);
 
 // Calls visit(operand) for every operand of an instruction, in order.
 template <typename Visit>

@@ -25,19 +25,6 @@ const char* sectionName(Part part) {
   }
 }
 
-const google::protobuf::RepeatedPtrField<Instruction>& instructionsOf(const Plan& plan, Part part) {
-  switch (part) {
-    case Part::kPrologue:
-      return plan.prologue();
-    case Part::kBody:
-      return plan.body();
-    case Part::kEvaluation:
-      return plan.evaluation();
-    default:
-      return plan.epilogue();
-  }
-}
-
 }  // namespace
 
 Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
@@ -49,16 +36,22 @@ Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
 
 void Unrolled::append(Part part, int& step) {
   if (part == Part::kHost) {
-    sequence_.push_back({nullptr, part, 0, step});
+    sequence_.push_back({nullptr, part, 0, step, {}});
     issued_.push_back({0, IssuedInstruction::kHost, 0});
     return;
   }
   step += part == Part::kBody || part == Part::kEvaluation;
-  const auto& list = instructionsOf(plan_, part);
-  for (int i = 0; i < list.size(); ++i) {
-    sequence_.push_back({&list.Get(i), part, i, step});
-    issued_.push_back(issue(list.Get(i)));
-  }
+  auto add = [&](std::string_view name, const InstructionList& list) {
+    for (int i = 0; i < list.size(); ++i) {
+      sequence_.push_back({&list.Get(i), part, i, step, name});
+      issued_.push_back(issue(list.Get(i)));
+    }
+  };
+  if (part == Part::kPrologue) add(sectionName(part), plan_.prologue());
+  if (part == Part::kEpilogue) add(sectionName(part), plan_.epilogue());
+  if (part == Part::kEvaluation) add(sectionName(part), plan_.evaluation());
+  if (part == Part::kBody)
+    for (const StepTurn& turn : stepOf(plan_)) add(turn.name, *turn.list);
 }
 
 std::string Unrolled::name(size_t entry) const {
@@ -68,7 +61,7 @@ std::string Unrolled::name(size_t entry) const {
     return cat("the host after the ", sectionName(evaluated ? Part::kEvaluation : Part::kEpilogue), " (on stream ",
                streamName(entry), ")");
   }
-  return describe(plan_, sectionName(e.part), e.index, *e.instruction);
+  return describe(plan_, e.list, e.index, *e.instruction);
 }
 
 std::string Unrolled::streamName(size_t entry) const {

@@ -1,8 +1,9 @@
-// The instructions of the run P B E host P B B E host, and V V host where there is an evaluation V (kUnrolled and
-// kUnrolledEvaluation in HappensBefore.h), in issue order.
+// The instructions of the run P B E host P B B E host (B being a whole step: its turns and the body), and V V host
+// where there is an evaluation V (kUnrolled and kUnrolledEvaluation in HappensBefore.h), in issue order.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/HappensBefore.h"
@@ -19,8 +20,9 @@ class Unrolled {
   struct Entry {
     const Instruction* instruction;  // null: the host
     Part part;
-    int index;  // in its part
-    int step;   // how many bodies or batches of the evaluation have begun
+    int index;              // in its list
+    int step;               // how many steps or batches of the evaluation have begun
+    std::string_view list;  // the name of the list that it is in
   };
 
   const Plan& plan() const { return plan_; }

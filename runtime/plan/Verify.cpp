@@ -19,6 +19,9 @@
 namespace sheaf::plan {
 namespace {
 
+constexpr int64_t kMaxMicroBatches = 1 << 20;
+// Of a step, each as often as it runs.
+constexpr size_t kMaxStepInstructions = size_t{1} << 26;
 constexpr uint32_t kMaxThreads = 1024, kMaxStreams = 64, kMaxCommunicators = 64, kMaxEvents = 1 << 22;
 
 Status wrong(const std::string& what, const std::string& why) {
@@ -44,6 +47,7 @@ class TableVerifier {
 
   Status run() {
     SHEAF_RETURN_IF_ERROR(header());
+    SHEAF_RETURN_IF_ERROR(turns());
     SHEAF_RETURN_IF_ERROR(buffers());
     SHEAF_RETURN_IF_ERROR(files());
     SHEAF_RETURN_IF_ERROR(buckets());
@@ -62,9 +66,13 @@ class TableVerifier {
       return wrong("ranks", cat(plan_.ranks(), " is not between 1 and ", kMaxRanks));
     if (plan_.zero_stage() < 0 || plan_.zero_stage() > 3)
       return wrong("zero_stage", cat(plan_.zero_stage(), " is not between 0 and 3"));
-    if (plan_.batch() < 1 || plan_.batch() > int64_t{1} << 40 || plan_.batch() % plan_.ranks() != 0)
-      return wrong("batch", cat(plan_.batch(), " is not a positive multiple of the ", plan_.ranks(),
-                                " ranks, or is above 2^40"));
+    if (plan_.micro_batches() < 0 || plan_.micro_batches() > kMaxMicroBatches)
+      return wrong("micro_batches", cat(plan_.micro_batches(), " is not between 0 and ", kMaxMicroBatches));
+    const int64_t pieces = plan_.ranks() * microBatches(plan_);
+    if (plan_.batch() < 1 || plan_.batch() > int64_t{1} << 40 || plan_.batch() % pieces != 0)
+      return wrong("batch", cat(plan_.batch(), " is not a positive multiple of the ", plan_.ranks(), " ranks",
+                                pieces > plan_.ranks() ? cat(" times ", microBatches(plan_), " micro-batches") : "",
+                                ", or is above 2^40"));
     if (plan_.max_threads() < 1 || plan_.max_threads() > kMaxThreads)
       return wrong("max_threads", cat(plan_.max_threads(), " is not between 1 and ", kMaxThreads));
     if (plan_.streams_size() < 1 || plan_.streams_size() > static_cast<int>(kMaxStreams))
@@ -72,6 +80,34 @@ class TableVerifier {
     if (plan_.events() > kMaxEvents) return wrong("events", cat(plan_.events(), " are more than ", kMaxEvents));
     if (plan_.communicators() > kMaxCommunicators)
       return wrong("communicators", cat(plan_.communicators(), " are more than ", kMaxCommunicators));
+    return {};
+  }
+
+  // The body is the last micro-batch's turn. Every micro-batch has one, in which parts is the plan's affair: what they
+  // compute is in the digests.
+  Status turns() {
+    std::set<std::string> names{"prologue", "body", "epilogue", "evaluation"};
+    for (int i = 0; i < plan_.parts_size(); ++i)
+      if (const std::string& name = plan_.parts(i).name(); name.empty() || !names.insert(name).second)
+        return wrong(named("part", i, name), "its name is empty or taken");
+    if (!isKnown(plan_.dealing())) return wrong("dealing", unknown(plan_.dealing()));
+    std::vector<bool> runs(static_cast<size_t>(plan_.parts_size()));
+    size_t instructions = 0;
+    for (int i = 0; i < plan_.turns_size(); ++i) {
+      const Turn& turn = plan_.turns(i);
+      if (turn.part() >= static_cast<uint32_t>(plan_.parts_size()))
+        return wrong(cat("turn ", i), indexError("its part", turn.part(), plan_.parts_size()));
+      if (turn.micro_batch() >= static_cast<uint64_t>(microBatches(plan_)))
+        return wrong(cat("turn ", i),
+                     cat("its micro-batch ", turn.micro_batch(), " is not one of the step's ", microBatches(plan_)));
+      runs[turn.part()] = true;
+      instructions += static_cast<size_t>(plan_.parts(static_cast<int>(turn.part())).instructions_size());
+      if (instructions > kMaxStepInstructions)
+        return wrong("turns", cat("a step has more than ", kMaxStepInstructions, " instructions"));
+    }
+    for (int i = 0; i < plan_.parts_size(); ++i)
+      if (!runs[static_cast<size_t>(i)])
+        return wrong(named("part", i, plan_.parts(i).name()), "no turn of the step runs it");
     return {};
   }
 
@@ -294,9 +330,9 @@ class TableVerifier {
       if (ofLabels && (isFloat(input.type()) || input.classes() < 0 || (input.has_ignored_label() && !input.classes())))
         return wrong(what, "what it says of class labels is not of integers in a range");
       if (input.whole()) continue;
-      if (input.shape(0) != plan_.batch() / plan_.ranks())
-        return wrong(what, cat("it has ", input.shape(0), " rows on a rank, the batch gives a rank ",
-                               plan_.batch() / plan_.ranks()));
+      if (const int64_t rows = rowsAtOnce(plan_) / plan_.ranks(); input.shape(0) != rows)
+        return wrong(what, cat("it has ", input.shape(0), " rows on a rank, the batch gives a rank ", rows,
+                               microBatches(plan_) > 1 ? " for a micro-batch" : ""));
     }
     return {};
   }
@@ -312,7 +348,7 @@ class TableVerifier {
       std::optional<uint64_t> count = elementCount(shapeOf(output));
       if (!count || *count == 0) return wrong(what, cat("its shape is ", shapeText(shapeOf(output))));
       if (output.blocks() == 0) continue;
-      const uint64_t rows = static_cast<uint64_t>(plan_.batch()) / ranks_;
+      const uint64_t rows = static_cast<uint64_t>(rowsAtOnce(plan_)) / ranks_;
       if (output.axis() >= static_cast<uint32_t>(output.shape_size()) || output.blocks() > kMaxBytes / rows ||
           static_cast<uint64_t>(output.shape(static_cast<int>(output.axis()))) % (output.blocks() * rows) != 0)
         return wrong(what, cat("dimension ", output.axis(), " of its shape ", shapeText(shapeOf(output)),

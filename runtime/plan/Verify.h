@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "runtime/base/Status.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
@@ -20,14 +20,11 @@ Status verifyPlan(const Plan& plan);
 // A plan's file, verified: enough for programs that only read the plan. Errors name the file.
 Expected<std::unique_ptr<Plan>> readVerifiedPlan(const std::string& path);
 
-// Calls check(section, index, instruction) for every instruction of the prologue, the body, the epilogue and the
-// evaluation, up to the first error, which it returns.
+// Calls check(section, index, instruction) for every instruction of every section, up to the first error, which it
+// returns.
 template <typename Check>
 Status checkInstructions(const Plan& plan, Check check) {
-  for (auto [section, list] : {std::pair<std::string_view, decltype(&plan.body())>("prologue", &plan.prologue()),
-                               {"body", &plan.body()},
-                               {"epilogue", &plan.epilogue()},
-                               {"evaluation", &plan.evaluation()}})
+  for (auto [section, list] : sectionsOf(plan))
     for (int i = 0; i < list->size(); ++i) SHEAF_RETURN_IF_ERROR(check(section, i, list->Get(i)));
   return {};
 }

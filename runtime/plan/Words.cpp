@@ -38,5 +38,6 @@ SHEAF_WORDS(OutputKind)
 SHEAF_WORDS(StepScalar_Kind)
 SHEAF_WORDS(Training_OnNan)
 SHEAF_WORDS(Training_ReduceOrder)
+SHEAF_WORDS(Dealing)
 
 }  // namespace sheaf::plan

@@ -36,6 +36,8 @@ template <>
 std::span<const std::string> wordTable<Training::OnNan>();
 template <>
 std::span<const std::string> wordTable<Training::ReduceOrder>();
+template <>
+std::span<const std::string> wordTable<Dealing>();
 
 // Whether a value is one of the enumeration's and says something.
 template <ProtoEnum Enum>

@@ -13,12 +13,15 @@ namespace {
 using plan::Buffer, plan::Collective, plan::Instruction, plan::kAlignment, plan::Operand, plan::Plan;
 using List = google::protobuf::RepeatedPtrField<Instruction>;
 
+// Prologue, body, epilogue, evaluation, and then the parts of the step.
 constexpr int kSections = 4;
 
 const List& section(const Plan& plan, int s) {
+  if (s >= kSections) return plan.parts(s - kSections).instructions();
   return s == 0 ? plan.prologue() : s == 1 ? plan.body() : s == 2 ? plan.epilogue() : plan.evaluation();
 }
 List& section(Plan& plan, int s) {
+  if (s >= kSections) return *plan.mutable_parts(s - kSections)->mutable_instructions();
   return *(s == 0   ? plan.mutable_prologue()
            : s == 1 ? plan.mutable_body()
            : s == 2 ? plan.mutable_epilogue()
@@ -27,12 +30,13 @@ List& section(Plan& plan, int s) {
 
 std::string name(const Plan& plan, int s, int i) {
   const char* const names[] = {"prologue", "body", "epilogue", "evaluation"};
-  return plan::describe(plan, names[s], i, section(plan, s)[i]);
+  const std::string of = s < kSections ? names[s] : plan.parts(s - kSections).name();
+  return plan::describe(plan, of, i, section(plan, s)[i]);
 }
 
 template <typename Visit>
 void forAll(const Plan& plan, Visit visit) {
-  for (int s = 0; s < kSections; ++s)
+  for (int s = 0; s < kSections + plan.parts_size(); ++s)
     for (int i = 0; i < section(plan, s).size(); ++i) visit(s, i, section(plan, s)[i]);
 }
 
@@ -136,22 +140,23 @@ std::vector<Mutation> movedBuffers(const Plan& plan) {
   return list;
 }
 
-// First and last instruction of the body, or of the evaluation after it, that accesses a buffer.
+// First and last instruction of the step, or of the evaluation after it, that accesses a buffer.
 struct Life {
   int first = INT32_MAX, last = -1;
 };
 
 std::vector<Life> lives(const Plan& plan) {
   std::vector<Life> list(static_cast<size_t>(plan.buffers_size()));
-  auto add = [&](const List& instructions, int before) {
-    for (int i = 0; i < instructions.size(); ++i)
-      plan::forEachOperand(instructions[i], [&](const Operand& o) {
-        list[o.buffer()].first = std::min(list[o.buffer()].first, before + i);
-        list[o.buffer()].last = before + i;
-      });
+  int at = 0;
+  auto add = [&](const Instruction& instruction) {
+    plan::forEachOperand(instruction, [&](const Operand& o) {
+      list[o.buffer()].first = std::min(list[o.buffer()].first, at);
+      list[o.buffer()].last = at;
+    });
+    ++at;
   };
-  add(plan.body(), 0);
-  add(plan.evaluation(), plan.body_size());
+  for (const Instruction* instruction : plan::stepInstructions(plan)) add(*instruction);
+  for (const Instruction& instruction : plan.evaluation()) add(instruction);
   return list;
 }
 
@@ -439,6 +444,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"files and constants changed", otherFiles, false},
     {"kernels changed", otherKernels, false},
     {"images changed", otherImages, false},
+    {"turns changed", otherTurns, true},
     {"floor changed", otherFloors, false},
     {"digests missing or changed", otherDigests, false},
 };

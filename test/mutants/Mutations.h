@@ -31,6 +31,7 @@ std::vector<Mutation> otherImages(const plan::Plan& plan);
 std::vector<Mutation> otherAttributes(const plan::Plan& plan);
 std::vector<Mutation> otherBuffers(const plan::Plan& plan);
 std::vector<Mutation> repeatedAtTheEnd(const plan::Plan& plan);
+std::vector<Mutation> otherTurns(const plan::Plan& plan);
 std::vector<Mutation> otherFloors(const plan::Plan& plan);
 std::vector<Mutation> otherDigests(const plan::Plan& plan);
 

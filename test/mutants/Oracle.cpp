@@ -64,7 +64,8 @@ class BitMatrix {
 
 }  // namespace
 
-// One run of a plan, one letter for each part: prologue, body, epilogue, host, evaluation (V). See runsOf.
+// One run of a plan, one letter for each part: prologue, a step (B) with its turns, epilogue, host, evaluation (V). See
+// runsOf.
 class Unfolding {
  public:
   Unfolding(Oracle& oracle, const Plan& plan, const char* parts) : oracle_(oracle), plan_(plan) {
@@ -75,16 +76,23 @@ class Unfolding {
         continue;
       }
       round += *part == 'B' || *part == 'V';
-      const auto& list = *part == 'P'   ? plan.prologue()
-                         : *part == 'B' ? plan.body()
-                         : *part == 'E' ? plan.epilogue()
-                                        : plan.evaluation();
-      for (int i = 0; i < list.size(); ++i) {
-        std::string operation = operationOf(list[i]) + sharedPlaces(list[i]);
-        // A prologue gets what the body after it gets.
-        if (dependsOnStep(list[i])) operation += " in step " + std::to_string(round + (*part == 'P'));
-        nodes_.push_back({&list[i], list[i].stream(), round, oracle.intern(operation), *part, i});
-      }
+      int index = 0;
+      auto add = [&](const google::protobuf::RepeatedPtrField<Instruction>& list, int64_t microBatch) {
+        for (const Instruction& instruction : list) {
+          std::string operation = operationOf(instruction) + sharedPlaces(instruction);
+          // A prologue gets what the step after it gets.
+          if (dependsOnStep(instruction))
+            operation += " in step " + std::to_string(round + (*part == 'P')) + " of " + std::to_string(microBatch);
+          nodes_.push_back({&instruction, instruction.stream(), round, oracle.intern(operation), *part, index++});
+        }
+      };
+      if (*part == 'P') add(plan.prologue(), 0);
+      if (*part == 'E') add(plan.epilogue(), 0);
+      if (*part == 'V') add(plan.evaluation(), 0);
+      if (*part != 'B') continue;
+      for (const plan::Turn& turn : plan.turns())
+        add(plan.parts(static_cast<int>(turn.part())).instructions(), turn.micro_batch());
+      add(plan.body(), std::max<int64_t>(plan.micro_batches(), 1) - 1);
     }
   }
 

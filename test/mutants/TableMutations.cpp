@@ -42,6 +42,11 @@ struct Maker {
     for (int i = 0; i < plan.epilogue_size(); ++i)
       change(*this, plan.epilogue(i), plan::describe(plan, "epilogue", i, plan.epilogue(i)),
              [i](Plan& p) -> Instruction& { return *p.mutable_epilogue(i); });
+    for (int k = 0; k < plan.parts_size(); ++k)
+      for (int i = 0; i < plan.parts(k).instructions_size(); ++i)
+        change(*this, plan.parts(k).instructions(i),
+               plan::describe(plan, plan.parts(k).name(), i, plan.parts(k).instructions(i)),
+               [k, i](Plan& p) -> Instruction& { return *p.mutable_parts(k)->mutable_instructions(i); });
     for (int i = 0; i < plan.evaluation_size(); ++i)
       change(*this, plan.evaluation(i), plan::describe(plan, "evaluation", i, plan.evaluation(i)),
              [i](Plan& p) -> Instruction& { return *p.mutable_evaluation(i); });
@@ -386,6 +391,33 @@ std::vector<Mutation> repeatedAtTheEnd(const Plan& plan) {
         for (Operand& operand : *again.mutable_kernel()->mutable_operands()) operand.set_access(plan::READ);
         *p.add_body() = again;
       });
+  return m.list;
+}
+
+std::vector<Mutation> otherTurns(const Plan& plan) {
+  Maker m{plan};
+  for (int i = 0; i < plan.turns_size(); ++i) {
+    m.add(cat("without turn ", i), [i](Plan& p) { p.mutable_turns()->DeleteSubrange(i, 1); });
+    m.add(cat("turn ", i, " again"), [i](Plan& p) {
+      const plan::Turn again = p.turns(i);
+      *p.add_turns() = again;
+    });
+    m.add(cat("turn ", i, " of another micro-batch"),
+          [i](Plan& p) { p.mutable_turns(i)->set_micro_batch(p.turns(i).micro_batch() ^ 1); });
+    if (plan.parts_size() > 1)
+      m.add(cat("turn ", i, " of another part"), [i](Plan& p) {
+        p.mutable_turns(i)->set_part((p.turns(i).part() + 1) % static_cast<uint32_t>(p.parts_size()));
+      });
+  }
+  m.neighbours(plan.turns_size(), "turns exchanged",
+               [](Plan& p, int i, int j) { p.mutable_turns()->SwapElements(i, j); });
+  if (plan.micro_batches() == 0) return m.list;
+  m.add("rows dealt otherwise",
+        [](Plan& p) { p.set_dealing(p.dealing() == plan::BY_RANK ? plan::BY_MICRO_BATCH : plan::BY_RANK); });
+  m.add("twice as many micro-batches", [](Plan& p) {
+    p.set_micro_batches(2 * p.micro_batches());
+    p.set_batch(2 * p.batch());
+  });
   return m.list;
 }
 

@@ -87,8 +87,9 @@ options::Table compileTable() {
                                                   "Pieces of the batch whose sums are added by one fixed tree: the "
                                                   "same bits on any number of ranks that V is "
                                                   "a power of two times.")
-            .defaultsTo("as many as ranks"),
-        bindingRow<O>(), constantRow<O>(),
+            .defaultsTo("as many as ranks times micro-batches"),
+        microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
+        reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
             "--zero",
             options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
@@ -192,12 +193,8 @@ Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
   o.pipeline.keep = o.keep == "auto" || o.keep == "none" ? "" : o.keep;
   SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
-  if (const int64_t ranks = o.import.ranks, leaves = o.import.leaves; leaves) {
-    const int64_t each = leaves / ranks;
-    if (leaves % ranks || (each & (each - 1)))
-      return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks, " times a power of two: give ", ranks,
-                               ", ", 2 * ranks, ", ", 4 * ranks, ", ..."));
-  }
+  o.import.microBatches = std::max<int64_t>(o.microBatches, 1);
+  SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
@@ -225,20 +222,51 @@ bool runPhase(mlir::ModuleOp module, const CompileOptions& o, const std::string&
 std::string tooLarge(const Candidate& least, const CompileOptions& o) {
   return cat("the plan does not fit ", bytesText(o.choose.memoryLimit), " a rank: ", least.text(), " takes ",
              bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",
-             least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, a smaller --batch",
+             least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, ",
+             o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
              o.choose.stage && *o.choose.stage < 3 ? ", --zero auto" : "",
              o.choose.recompute ? ", --recompute auto" : "", ", or see `sheaf fit`");
 }
 
+// Imports the model and chooses what the user left open. Of micro-batches to be chosen as many as the fastest plan that
+// fits has: more than one only where it would not fit otherwise, or would have to recompute. Failure: an error has been
+// printed.
+mlir::FailureOr<Candidate> chooseAll(mlir::MLIRContext& context, mlir::OwningOpRef<mlir::ModuleOp>& module,
+                                     CompileOptions& o) {
+  mlir::FailureOr<Candidate> best = choose(*module, o.pipeline, o.choose);
+  if (mlir::failed(best) || o.microBatches > 0) return best;
+  const mlir::Attribute batch = module.get()->getAttr("train.batch");
+  const int64_t rows = llvm::cast<mlir::IntegerAttr>(batch).getInt();
+  auto simple = [](const Candidate& c) { return c.fits && c.options.recompute == train::Recomputation::none; };
+  bool done = simple(*best);
+  for (CompileOptions more = o; !done;) {
+    more.import.microBatches *= 2;
+    if (rows % more.import.pieces() || !checkPieces(more.import).ok()) break;
+    // A model that cannot be cut so is compiled as it is.
+    mlir::ScopedDiagnosticHandler quiet(&context, [](mlir::Diagnostic&) { return mlir::success(); });
+    mlir::OwningOpRef<mlir::ModuleOp> cut = importModel(context, more);
+    if (!cut) break;
+    mlir::FailureOr<Candidate> candidate = choose(*cut, more.pipeline, more.choose);
+    if (mlir::failed(candidate)) break;
+    done = simple(*candidate);
+    if (!better(*candidate, *best)) continue;
+    best = std::move(candidate);
+    module = std::move(cut);
+    o.import.microBatches = more.import.microBatches;
+  }
+  return best;
+}
+
 // Runs the phases after `train` up to the one asked for. False: an error has been printed.
 bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
-  mlir::FailureOr<Candidate> chosen = choose(*module, o.pipeline, o.choose);
+  mlir::FailureOr<Candidate> chosen = chooseAll(*module->getContext(), module, o);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
   mlir::Builder b(module->getContext());
   std::string decision =
-      cat("schedule: ", chosen->text(), "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds),
-          ", bound ", secondsText(chosen->bound), " (", chosen->boundBy, ")");
+      cat("schedule: ", o.import.microBatches > 1 ? cat(o.import.microBatches, " micro-batches, ") : "", chosen->text(),
+          "; predicted on ", o.pipeline.profile, ": step ", secondsText(chosen->seconds), ", bound ",
+          secondsText(chosen->bound), " (", chosen->boundBy, ")");
   if (!chosen->floorBy.empty()) decision += cat(", floor ", secondsText(chosen->floor), " (", chosen->floorBy, ")");
   auto decide = [&](mlir::Operation* holder, const char* name) {
     llvm::SmallVector<mlir::Attribute> all;
@@ -304,6 +332,11 @@ int compile(CompileOptions& options, const options::Given& given) {
                         ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without "
                           "--eval-only"
                         : cat(option, " has no use with --eval-only, which compiles no training step"));
+  if (given.has("--reduce") && options.microBatches == 1)
+    return misuse("--reduce says when the gradients of several micro-batches are reduced; it needs --micro-batches");
+  if (options.evaluationOnly && options.microBatches != 1)
+    return misuse(
+        "--micro-batches has no use with --eval-only, which compiles no training step; give a smaller --batch");
   if (Status status = complete(options); !status.ok()) return fail(status.message());
 
   std::unique_ptr<mlir::MLIRContext> context = makeContext();

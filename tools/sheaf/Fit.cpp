@@ -44,7 +44,8 @@ options::Table fitTable() {
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
-        bindingRow<O>(), constantRow<O>(), lossRow<O>(), optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
+        microBatchesRow<O>(" auto: 1."), reduceRow<O>(), bindingRow<O>(), constantRow<O>(), lossRow<O>(),
+        optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
@@ -139,6 +140,7 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
   json::Object root{{"model", o.model},
                     {"ranks", o.import.ranks},
                     {"batch", o.import.batch},
+                    {"micro_batches", o.import.microBatches},
                     {"memory", o.memory},
                     {"precision", train::stringifyPrecision(o.pipeline.precision).str()},
                     {"profile", o.pipeline.profile},
@@ -160,9 +162,11 @@ static void printLayout(const Layout& layout, const FitOptions& o, const char* n
 void printFit(const FitOptions& o, const Fit& fit) {
   const std::vector<Stage>& stages = fit.stages;
   const int64_t fewest = fit.fewest;
-  std::printf("%s on %lld rank%s with %s each, global batch %lld, %s, %s; times on %s\n\n", o.model.c_str(),
+  const std::string micro = o.import.microBatches > 1 ? cat(" in ", o.import.microBatches, " micro-batches") : "";
+  std::printf("%s on %lld rank%s with %s each, global batch %lld%s, %s, %s; times on %s\n\n", o.model.c_str(),
               static_cast<long long>(o.import.ranks), o.import.ranks == 1 ? "" : "s", bytesText(o.memory).c_str(),
-              static_cast<long long>(o.import.batch), o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
+              static_cast<long long>(o.import.batch), micro.c_str(),
+              o.optimizer.empty() ? "adamw" : o.optimizer.c_str(),
               train::stringifyPrecision(o.pipeline.precision).str().c_str(), o.pipeline.profile.c_str());
   std::printf("  %-11s", "");
   for (const auto& [kind, bytes] : stages.front().plain.kinds)
@@ -191,7 +195,9 @@ void printFit(const FitOptions& o, const Fit& fit) {
 }
 
 Status complete(FitOptions& o) {
-  if (o.import.batch == 0) o.import.batch = o.import.ranks;
+  o.import.microBatches = std::max<int64_t>(o.microBatches, 1);
+  SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
+  if (o.import.batch == 0) o.import.batch = o.import.pieces();
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
   o.mostRanks = mostRanks(*machine);

@@ -50,13 +50,15 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   result.bound = boundOf(loop.loop, data, limited ? &memory : nullptr);
   result.floor = floorOf(plan, machine);
   result.live = liveBytes(model, orderOf(model));
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < loop.instructions.size(); ++op)
-    result.parts[plan::instructionKind(plan.body(loop.instructions[op]))] += loop.loop.ops[op].seconds;
-  if (machine.ranks() > 1) {
-    BaselineStep step = baselineStepOf(plan, machine, model);
-    if (!step.compute.empty())
+    result.parts[plan::instructionKind(*step[static_cast<size_t>(loop.instructions[op])])] += loop.loop.ops[op].seconds;
+  // The baselines are modelled for steps of one micro-batch.
+  if (machine.ranks() > 1 && plan::microBatches(plan) == 1) {
+    BaselineStep baselines = baselineStepOf(plan, machine, model);
+    if (!baselines.compute.empty())
       for (Baseline baseline : kBaselines)
-        result.baselines.emplace_back(baselineName(baseline), playBaseline(step, baseline, result.limit));
+        result.baselines.emplace_back(baselineName(baseline), playBaseline(baselines, baseline, result.limit));
   }
   return result;
 }
@@ -142,9 +144,10 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
 // The last simulated step.
 Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
   io::ChromeTrace trace;
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
-    const plan::Instruction& instruction = plan.body(index);
+    const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
     // The instruction's work on any machine, so that a measured trace shows its distance to the roofline.
     const profile::Work work = profile::workOf(instruction, plan);
     trace.add(0, instruction.stream(), instruction.label(), plan::instructionKind(instruction),

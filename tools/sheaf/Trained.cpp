@@ -1,5 +1,7 @@
 #include "tools/sheaf/Trained.h"
 
+#include <bit>
+
 #include "ir/Plan/PlanDialect.h"
 #include "ir/Train/TrainDialect.h"
 #include "ir/Zero/ZeroDialect.h"
@@ -46,6 +48,26 @@ Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) 
   return std::pair(text.substr(0, equals), size);
 }
 
+Status checkPieces(const frontend::ImportOptions& import) {
+  const int64_t micro = import.microBatches, ranks = import.ranks, pieces = import.pieces(), leaves = import.leaves;
+  if (micro & (micro - 1))
+    return Status::error(cat("--micro-batches ", micro, " is not a power of two: give ",
+                             std::bit_floor(uint64_t(micro)), " or ", std::bit_ceil(uint64_t(micro))));
+  if (leaves == 0) return {};
+  const int64_t each = leaves / pieces;
+  if (leaves % pieces == 0 && (each & (each - 1)) == 0) return {};
+  return Status::error(cat("--leaves ", leaves, " is not --ranks ", ranks,
+                           micro > 1 ? cat(" times --micro-batches ", micro) : "", " times a power of two: give ",
+                           pieces, ", ", 2 * pieces, ", ", 4 * pieces, ", ..."));
+}
+
+Expected<int64_t> parseMicroBatches(const std::string& text) {
+  int64_t count = 0;
+  if (text == "auto") return count;
+  if (parseInteger(text, count) && count >= 1 && count <= 65536) return count;
+  return Status::error("expected a power of two up to 65536, or auto");
+}
+
 std::string lossesText() {
   std::string text;
   for (const frontend::SupportedLoss& loss : frontend::supportedLosses())
@@ -86,6 +108,10 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
 static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& context, const TrainedOptions& options,
                                                           bool importOnly) {
   frontend::ImportOptions import = options.import;
+  // A batch of the evaluation has the rows of a micro-batch.
+  import.batch /= import.microBatches;
+  import.leaves /= import.microBatches;
+  import.microBatches = 1;
   import.form = options.evaluationOnly ? frontend::Form::kOutputs : frontend::Form::kEvaluation;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   {

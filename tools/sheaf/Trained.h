@@ -25,6 +25,7 @@ struct TrainedOptions {
   bool evaluation = false;      // an evaluation in addition to the training step
   bool evaluationOnly = false;  // the graph's outputs alone, nothing to train
   int64_t seed = 0;
+  int64_t microBatches = 1;  // import.microBatches; 0: chosen by the tool
 };
 
 // The words of an enumeration of plan.proto, and of one of the train dialect, with what they stand for.
@@ -40,6 +41,11 @@ options::Words<Enum> dialectWords() {
   for (const std::string& word : train::enumWords<Enum>()) pairs.emplace_back(word, *train::symbolizeEnum<Enum>(word));
   return pairs;
 }
+
+// Whether the batch can be cut into these micro-batches and leaves.
+Status checkPieces(const frontend::ImportOptions& import);
+// Reads M or auto, which is 0.
+Expected<int64_t> parseMicroBatches(const std::string& text);
 
 // Reads DIM=K.
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text);
@@ -94,6 +100,25 @@ options::Option precisionRow() {
       "--precision", dialectWords<train::Precision>(),
       "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round operands of to "
       "TF32; bf16: the optimizer keeps f32 weights, and kernels compute in f32.");
+}
+
+template <typename O>
+options::Option microBatchesRow(const std::string& more) {
+  return options::Rows<O>::template parsed<&O::microBatches>(
+             "--micro-batches", "M|auto", "a power of two, or auto",
+             "Pieces of each rank's rows that are computed one after the other, so that activations take the memory of "
+             "one piece. The weights are those of M times as many leaves." +
+                 more,
+             parseMicroBatches)
+      .defaultsTo("1");
+}
+template <typename O>
+options::Option reduceRow() {
+  return options::Rows<O>::template word<&O::pipeline, &PipelineOptions::reduce>(
+      "--reduce", {"auto", "each", "last"},
+      "When the gradients of several micro-batches are reduced over ranks: after each of them, so that a rank keeps "
+      "its "
+      "shard, or once after the last, so that it keeps whole gradients. The same bits; auto: each from stage 2 on.");
 }
 
 // A context with our dialects, for one compilation.

@@ -194,7 +194,8 @@ Status CpuContext::call(const Work& work, ComputePool& pool) {
   std::vector<std::byte*> operands(call.operands_size());
   for (int i = 0; i < call.operands_size(); ++i) operands[i] = address(call.operands(i));
   std::byte* scratch = call.scratch_per_thread() > 0 && !operands.empty() ? operands.back() : nullptr;
-  return work.function->run({pool, operands.data(), scratch, rank_, work.step ? work.step->step : 0});
+  const int64_t piece = work.step ? work.step->pieceOf(rank_) : rank_;
+  return work.function->run({pool, operands.data(), scratch, piece, work.step ? work.step->step : 0});
 }
 
 Status CpuContext::collective(const plan::Collective& collective) {

@@ -16,7 +16,7 @@ struct Invocation {
   ComputePool& pool;
   std::byte* const* operands;  // addresses, in the order of the call
   std::byte* scratch;          // scratchPerThread bytes for each thread of the pool, or null
-  int64_t rank;                // data index
+  int64_t piece;               // of the global batch, whose rows the rank has
   int64_t step;
 
   // By plan::operandIndex; null for an operand that the call does without.

@@ -341,7 +341,7 @@ Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t st
       {.stream = stream,
        .operands = entry.operands.data(),
        .scratch = plan::hasScratch(call) ? entry.operands.back() : nullptr,
-       .rank = rank(),
+       .piece = step ? step->pieceOf(rank()) : rank(),
        .step = reinterpret_cast<const int64_t*>(values_.get() + (1 + index) * sizeof(uint64_t)),
        .finding = reinterpret_cast<uint64_t*>(values_.get()),
        .instruction = entry.number});

@@ -66,20 +66,23 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
                                                                      const Arena& arena, Blas& blas) {
   auto table = std::make_unique<InstructionTable>();
-  size_t size =
-      static_cast<size_t>(plan.prologue_size() + plan.body_size() + plan.epilogue_size() + plan.evaluation_size());
+  const std::vector<plan::Section> sections = plan::sectionsOf(plan);
+  size_t size = 0;
+  for (const plan::Section& section : sections) {
+    if (section.list == &plan.body()) table->bodyBegin_ = static_cast<uint32_t>(size);
+    size += static_cast<size_t>(section.list->size());
+  }
   table->entries_.resize(size);  // entries stay where they are: arguments point into them
-  table->bodyBegin_ = static_cast<uint32_t>(plan.prologue_size());
   table->bodyEnd_ = table->bodyBegin_ + static_cast<uint32_t>(plan.body_size());
   std::set<uint32_t> recorded;  // events, in the body so far
   std::vector<int> unmarked(std::max(plan.streams_size(), 1), kMarkInterval);
   uint32_t number = 0;
-  for (const auto* section : {&plan.prologue(), &plan.body(), &plan.epilogue(), &plan.evaluation()}) {
-    for (const plan::Instruction& instruction : *section) {
+  for (const plan::Section& section : sections) {
+    for (const plan::Instruction& instruction : *section.list) {
       Entry& entry = table->entries_[number];
       entry.instruction = &instruction;
       entry.number = number;
-      entry.inBody = section == &plan.body();
+      entry.inBody = section.list == &plan.body();
       auto fail = [&](const std::string& why) {
         return Status::error(cat(plan::describe(plan, instruction), ": ", why));
       };

@@ -16,10 +16,10 @@ namespace sheaf::cuda {
 
 struct Entry {
   const plan::Instruction* instruction = nullptr;
-  uint32_t number = 0;  // prologue, body, epilogue and evaluation counted through
+  uint32_t number = 0;  // all of plan::sectionsOf() counted through
   bool inBody = false;
   bool marked = false;               // its beginning is noted where a watchdog sees it
-  bool waitsOutside = false;         // a wait of the body for a record of the step before
+  bool waitsOutside = false;         // a wait of the body for a record before it
   std::vector<std::byte*> operands;  // their addresses
   std::vector<void*> arguments;      // a kernel's: pointers to the above
   std::unique_ptr<const LibraryFunction> function;

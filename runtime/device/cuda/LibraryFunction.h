@@ -25,7 +25,7 @@ struct Invocation {
   cudaStream_t stream;
   std::byte* const* operands;  // device addresses, in the order of the call
   std::byte* scratch;          // the call's device_scratch bytes, or null
-  int64_t rank;                // data index
+  int64_t piece;               // of the global batch, whose rows the rank has
   const int64_t* step;         // in device memory
   uint64_t* finding;           // in device memory: Finding in the low half, `instruction` in the high half
   uint32_t instruction;        // number of the instruction, for findings

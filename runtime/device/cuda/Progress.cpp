@@ -7,9 +7,10 @@ namespace sheaf::cuda {
 namespace {
 
 const plan::Instruction& instructionOf(const plan::Plan& plan, int number) {
-  if (number < plan.prologue_size()) return plan.prologue(number);
-  number -= plan.prologue_size();
-  return number < plan.body_size() ? plan.body(number) : plan.epilogue(number - plan.body_size());
+  const std::vector<plan::Section> sections = plan::sectionsOf(plan);
+  auto section = sections.begin();
+  for (; number >= section->list->size(); ++section) number -= section->list->size();
+  return section->list->Get(number);
 }
 
 }  // namespace

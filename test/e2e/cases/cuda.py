@@ -21,6 +21,7 @@ def cases(session):
     yield Case("cuda/mlp", lambda: mlp(session))
     yield Case("cuda/graphs", lambda: same_bits(session, "--no-graphs"))
     yield Case("cuda/trace", lambda: same_bits(session, "--trace", session.folder() / "trace.json"))
+    yield Case("cuda/micro-batches", lambda: micro_batches(session))
     yield Case("cuda/tf32", lambda: tf32(session))
     yield Case("cuda/poison", lambda: poison(session))
     yield Case("cuda/processes", lambda: processes(session))
@@ -73,6 +74,18 @@ def same_bits(session, *options):
     config = CONFIGS["gpt2-tiny"]
     expect(results(train(session, config, 1, 0, *options)) == results(train(session, config, 1, 0)),
            f"{' '.join(map(str, options))} changes the result")
+
+
+def micro_batches(session):
+    """The parts before the body, with graphs of it and without, in one process and in several."""
+    config, leaves, more = CONFIGS["gpt2-tiny"], ("--leaves", 4), ("--micro-batches", 2)
+    expected = results(train(session, config, 2, 3, compiled=leaves))
+    for what, run in (("each", train(session, config, 2, 3, compiled=(*more, "--reduce", "each"))),
+                      ("last", train(session, config, 2, 3, compiled=(*more, "--reduce", "last"))),
+                      ("four on one rank", train(session, config, 1, 0, compiled=("--micro-batches", 4))),
+                      ("no graphs", train(session, config, 2, 3, "--no-graphs", compiled=more)),
+                      ("poison", train(session, config, 2, 3, "--poison", compiled=more))):
+        expect(results(run) == expected, f"{what}: micro-batches change the result")
 
 
 def tf32(session):

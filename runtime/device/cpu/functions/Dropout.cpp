@@ -25,7 +25,7 @@ class Dropout : public LibraryFunction {
     const float* source = invocation.operand<float>(plan::kOperand<Call, "source">);
     float* destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
     constexpr int64_t kItem = 16384;
-    const uint64_t first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(count_);
+    const uint64_t first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(count_);
     const simd::Philox philox{seed_, node_, static_cast<uint32_t>(invocation.step)};
     invocation.pool.run((count_ + kItem - 1) / kItem, [&](int64_t item, int) {
       const int64_t begin = item * kItem;
@@ -52,7 +52,7 @@ class RandomUniform : public LibraryFunction {
   Status run(const Invocation& invocation) const override {
     float* destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
     constexpr int64_t kItem = 16384;
-    const uint64_t first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(count_);
+    const uint64_t first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(count_);
     const simd::Philox philox{seed_, node_, static_cast<uint32_t>(invocation.step)};
     invocation.pool.run((count_ + kItem - 1) / kItem, [&](int64_t item, int) {
       const int64_t begin = item * kItem;

@@ -65,7 +65,7 @@ MadeFunction makeFunction(const plan::DropoutCall& call, const CallSite& site) {
     DropoutProblem p = problem;
     p.source = invocation.operand<float>(plan::kOperand<Call, "source">);
     p.destination = invocation.operand<float>(plan::kOperand<Call, "destination">);
-    p.words.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
+    p.words.first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(p.count);
     p.words.step = invocation.step;
     return toStatus(dropout(invocation.stream, p));
   });
@@ -78,7 +78,7 @@ MadeFunction makeFunction(const plan::RandomUniformCall& call, const CallSite& s
   return enqueues([problem](const Invocation& invocation) {
     UniformProblem p = problem;
     p.destination = invocation.operand<float>(plan::kOperand<plan::RandomUniformCall, "destination">);
-    p.words.first = static_cast<uint64_t>(invocation.rank) * static_cast<uint64_t>(p.count);
+    p.words.first = static_cast<uint64_t>(invocation.piece) * static_cast<uint64_t>(p.count);
     p.words.step = invocation.step;
     return toStatus(randomUniform(invocation.stream, p));
   });

@@ -1,0 +1,95 @@
+// Lowers sums over micro-batches: a buffer for each level, and kernels that add them up.
+#include "passes/plan/Lowering.h"
+
+using namespace mlir;
+
+namespace sheaf::plan_ir {
+
+// A kernel adds at most so many levels.
+constexpr size_t kLevelsAtOnce = 8;
+
+Value Lowering::levelOf(StringRef sum, int64_t level, plan::BufferKind kind, int64_t bytes) {
+  SmallVector<Value>& levels = sums[sum];
+  if (int64_t(levels.size()) <= level) levels.resize(level + 1);
+  if (!levels[level]) levels[level] = buffer((sum + ".sum" + Twine(level)).str(), kind, bytes);
+  return levels[level];
+}
+
+// Of a bucket's gradient as its buffer has it, or of a number.
+plan::BufferKind Lowering::kindOfSum(zero::AccumulateOp op) const {
+  auto bucket = buckets.find(op.getSum());
+  if (bucket == buckets.end()) return plan::ACTIVATIONS;
+  const bool whole = cast<RankedTensorType>(op.getValue().getType()).getNumElements() == bucket->second.elements;
+  return whole && stage >= 2 ? plan::GATHERED : plan::GRADIENTS;
+}
+
+void Lowering::placeGradients(func::FuncOp function) {
+  for (auto& [name, storage] : buckets) {
+    if (!storage.op.getOptimizer()) continue;
+    const int64_t bytes = storage.elements * widthOf(storage.gradientType);
+    storage.gradient = {};
+    for (auto sum : function.getOps<zero::AccumulateOp>())
+      if (sum.getSum() == name && sum.getKeep() && sum.getLevel() == 0 && bytesOf(sum.getValue()) == bytes)
+        storage.gradient = levelOf(name, 0, kindOfSum(sum), bytes);
+    if (!storage.gradient)
+      storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? plan::GATHERED : plan::GRADIENTS, bytes);
+  }
+}
+
+void Lowering::lowerAccumulate(zero::AccumulateOp op) {
+  const auto type = cast<RankedTensorType>(op.getValue().getType());
+  const int64_t bytes = bytesOf(op.getValue()), level = op.getLevel();
+  const Operand value = operand(op.getValue(), kRead);
+  Location at = locate(op.getValue());
+  if (op.getKeep())
+    at = {levelOf(op.getSum(), level, kindOfSum(op), bytes)};
+  else if (!buckets.contains(op.getSum()))  // others may read the value
+    at = {buffer(op.getSum(), plan::ACTIVATIONS, bytes)};
+  locations[op.getResult()] = at;
+  const Operand destination{at.buffer, at.offset, bytes, at.shardStride, kWrite};
+  SmallVector<Operand> terms;
+  for (int64_t i = level; i-- > 0;)
+    terms.push_back({levelOf(op.getSum(), i, kindOfSum(op), bytes), 0, bytes, 0, kRead});
+  terms.push_back(value);
+  if (level > 0)
+    return addUp(op.getLoc(), op.getSum(), type.getElementType(), type.getNumElements(), terms, destination);
+  if (value.buffer == at.buffer && value.offset == at.offset && value.stride == at.shardStride) return;
+  copy(op.getLoc(), value, destination, widthOf(type.getElementType()), {type.getNumElements()}, {1}, {1});
+}
+
+void Lowering::addUp(mlir::Location loc, StringRef label, Type element, int64_t elements, ArrayRef<Operand> terms,
+                     Operand destination) {
+  // A type narrower than f32 is rounded at every addition, which a kernel does only for what it stores.
+  const size_t most = element.getIntOrFloatBitWidth() < 32 ? 2 : kLevelsAtOnce;
+  if (terms.size() > most) {
+    addUp(loc, label, element, elements, terms.take_back(most), destination);
+    SmallVector<Operand> rest(terms.drop_back(most));
+    rest.push_back(destination);
+    rest.back().access = kRead;
+    return addUp(loc, label, element, elements, rest, destination);
+  }
+  int64_t columns = elements % 32 ? elements : 32;
+  while (elements % 32 == 0 && columns < 1024 && elements % (columns * 2) == 0) columns *= 2;
+  const int64_t rows = elements / columns, block = std::max<int64_t>(1, std::min<int64_t>(rows, 16384 / columns));
+  const auto type = RankedTensorType::get({rows, columns}, element);
+  // The fusion's operands are placeholders; only its region and the addresses matter.
+  OpBuilder builder(head);
+  SmallVector<Value> placeholders;
+  for (size_t i = 0; i < terms.size(); ++i)
+    placeholders.push_back(train::ConstantOp::create(builder, loc, cast<ElementsAttr>(builder.getZeroAttr(type))));
+  auto fusion = train::FusionOp::create(builder, loc, TypeRange{type}, placeholders, rows, columns, block,
+                                        llvm::to_vector(llvm::seq<int64_t>(0, terms.size())),
+                                        /*pitches=*/DenseI64ArrayAttr());
+  Block* body = builder.createBlock(&fusion.getBody());
+  for (size_t i = 0; i < terms.size(); ++i) body->addArgument(type, loc);
+  Value sum = body->getArguments().back();
+  for (size_t i = terms.size() - 1; i-- > 0;) sum = train::AddOp::create(builder, loc, body->getArgument(i), sum);
+  train::YieldOp::create(builder, loc, sum);
+  SmallVector<Operand> operands(terms);
+  operands.push_back(destination);
+  launch(fusion, operands, (label + " over micro-batches").str());
+  fusion.erase();
+  for (Value placeholder : placeholders) placeholder.getDefiningOp()->erase();
+}
+
+}  // namespace sheaf::plan_ir

@@ -1,0 +1,61 @@
+// RUN: sheaf-opt %s -split-input-file -zero-split-micro-batches=reduce=each | FileCheck %s --check-prefixes CHECK,EACH
+// RUN: sheaf-opt %s -split-input-file -zero-split-micro-batches=reduce=last | FileCheck %s --check-prefixes CHECK,LAST
+
+// Four micro-batches on two ranks. The count of labels is taken from the inputs of all micro-batches first. After
+// micro-batches 0 and 2 runs @accumulate0, after 1 @accumulate1, and @step is that of micro-batch 3, which adds both levels.
+
+// EACH: zero.dealing = "by_micro_batch"
+// LAST: zero.dealing = "by_rank"
+
+// CHECK-LABEL: func.func @count0(%arg0: tensor<2x3xf32> {train.name = "mask"})
+// CHECK: %[[COUNT:.*]] = train.reduce {{ *}}sum
+// EACH: %[[ALL:.*]] = train.global_sum %[[COUNT]]
+// EACH: zero.accumulate "terms of count 0" level 0 keep %[[ALL]]
+// LAST-NOT: train.global_sum
+// LAST: zero.accumulate "terms of count 0" level 0 keep %[[COUNT]]
+// CHECK-LABEL: func.func @count1
+// CHECK: zero.accumulate "terms of count 0" level 1 keep
+// CHECK-LABEL: func.func @count2
+// CHECK: %[[TERM:.*]] = zero.accumulate "terms of count 0" level 2 %
+// LAST: %[[TOTAL:.*]] = train.global_sum %[[TERM]]
+// LAST: zero.accumulate "count 0" level 0 keep %[[TOTAL]]
+// EACH: zero.accumulate "count 0" level 0 keep %[[TERM]]
+
+// CHECK-LABEL: func.func @accumulate0
+// CHECK: zero.accumulated "count 0" : tensor<1x1xf32>
+// EACH: %[[SHARD:.*]] = zero.reduce_scatter @bucket(%
+// EACH: zero.accumulate "bucket" level 0 keep %[[SHARD]] : tensor<32xf32>
+// LAST: %[[WHOLE:.*]] = zero.gradient @bucket(%
+// LAST: zero.accumulate "bucket" level 0 keep %[[WHOLE]] : tensor<64xf32>
+// LAST-NOT: zero.reduce_scatter
+// EACH: train.global_sum
+// CHECK: zero.accumulate "loss" level 0 keep
+// CHECK-NOT: zero.update
+// CHECK-LABEL: func.func @accumulate1
+// CHECK: zero.accumulate "bucket" level 1 keep
+// CHECK-LABEL: func.func @step
+// EACH: %[[NEWEST:.*]] = zero.reduce_scatter @bucket(%
+// EACH: %[[SUM:.*]] = zero.accumulate "bucket" level 2 %[[NEWEST]]
+// LAST: %[[NEWEST:.*]] = zero.accumulate "bucket" level 2 %
+// LAST: %[[SUM:.*]] = zero.reduce_scatter @bucket(%[[NEWEST]])
+// CHECK: zero.update @bucket %[[SUM]]
+// EACH: train.output "loss" "loss"
+// LAST: %[[LOSS:.*]] = zero.accumulate "loss" level 2
+// LAST: train.loss %[[LOSS]]
+module attributes {train.ranks = 2 : i64, train.leaves = 4 : i64, train.micro_batches = 4 : i64, train.batch = 16 : i64, zero.stage = 3 : i64} {
+  train.parameter @w : tensor<3x2xf32> {trainable = true}
+  zero.bucket @bucket f32 elements 64 parameters [@w] offsets [0] {optimizer = @o}
+  func.func @step(%x: tensor<2x3xf32> {train.name = "x"}, %mask: tensor<2x3xf32> {train.name = "mask"}, %g: tensor<2x2xf32> {train.name = "g"}) {
+    %columns = train.reduce sum %mask [0, 1] : tensor<2x3xf32> -> tensor<1x1xf32>
+    %count = train.global_sum %columns : tensor<1x1xf32>
+    %wide = train.broadcast %count : tensor<1x1xf32> -> tensor<2x2xf32>
+    %scaled = train.div %g, %wide : tensor<2x2xf32>
+    %dw = train.matmul %x, %scaled {transpose_a} : tensor<2x3xf32>, tensor<2x2xf32> -> tensor<3x2xf32>
+    %reduced = zero.reduce_scatter @bucket(%dw) : (tensor<3x2xf32>) -> tensor<32xf32>
+    zero.update @bucket %reduced : tensor<32xf32>
+    %sum = train.reduce sum %scaled [0, 1] : tensor<2x2xf32> -> tensor<1x1xf32>
+    %loss = train.reshape %sum : tensor<1x1xf32> -> tensor<f32>
+    train.loss %loss : tensor<f32>
+    return
+  }
+}
