@@ -112,6 +112,9 @@ DUELS = (
     Duel(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1.08),
     Duel(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1.08),
     Duel(dataclasses.replace(SMALL_4, options=("--recompute", "all")), SMALL_4, 9, 5),
+    Duel(dataclasses.replace(SMALL, options=("--leaves", "8")), SMALL, 9, 5, 1.10),
+    Duel(dataclasses.replace(SMALL, options=("--micro-batches", "4")), SMALL, 9, 5),
+    Duel(dataclasses.replace(SMALL, options=("--micro-batches", "4")), dataclasses.replace(SMALL, options=("--leaves", "4")), 9, 5),
     Duel(bf16(SMALL_4), SMALL_4, 9, 5),
     Duel(bf16(SMALL), SMALL, 9, 5),
 )

@@ -50,8 +50,9 @@ class Setting:
     def __str__(self):
         ranks = f"1 rank, {self.threads} threads" if self.ranks == 1 else f"{self.ranks} ranks, ZeRO-{self.zero}"
         processes = [f"{self.processes} processes"] if self.processes > 1 else []
+        options = [f"{name[2:]} {value}" for name, value in zip(self.options[::2], self.options[1::2])]
         row = " x ".join(map(str, IMAGES[self.model][0])) if self.model in IMAGES else f"{MODELS[self.model][0]:,}"
-        return ", ".join([f"{self.model}, {self.batch} x {row}, {self.precision}", ranks, *processes, *self.options[1::2]])
+        return ", ".join([f"{self.model}, {self.batch} x {row}, {self.precision}", ranks, *processes, *options])
 
     @property
     def tokens(self):
