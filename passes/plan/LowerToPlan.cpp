@@ -228,7 +228,9 @@ LogicalResult StepLowering::run() {
   declareBuckets();
   scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
   normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
+  if (failed(declareLossScale())) return failure();
   if (step && failed(lower(step))) return failure();
+  advanceLossScale();
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
     scalarOp.erase();
@@ -240,6 +242,8 @@ LogicalResult StepLowering::run() {
     instruction<ReadScalarsOp>(module.getLoc(), kComputeStream, "step scalars",
                                {{scalarBuffer, 0, int64_t(scalars.size()) * 4, 0, kWrite}});
   }
+  if (scalars.empty()) section.setInsertionPointToStart(&body.getBody().front());
+  computeUpdateScalars();
   if (evaluation) {
     section.setInsertionPointToEnd(&evaluation.getBody().front());
     if (failed(lower(zero::evaluationOf(module)))) return failure();

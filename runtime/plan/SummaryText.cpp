@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
@@ -126,8 +127,12 @@ std::string trainingText(const Plan& plan) {
   std::string out = cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
                         scheduleText(training.schedule()), "\n", groupsText(plan));
   if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
-  return out +
-         cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
+  const std::string after = training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n";
+  if (!training.has_loss_scale()) return out + cat("  not finite  ", after);
+  const LossScale& scale = training.loss_scale();
+  out += cat("  loss scale  ", lossScaleText(scale), "\n");
+  if (!isDynamic(scale)) return out + cat("  not finite  ", after);
+  return out + cat("  not finite  the update is skipped and the scale reduced; at ", scale.floor(), " ", after);
 }
 
 }  // namespace
@@ -177,32 +182,35 @@ json::Value summaryJson(const Plan& plan) {
                                    {"master", bucket.master()},
                                    {"trainable", bucket.trainable()}});
   for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
-  return json::Object{{"producer", plan.producer()},
-                      {"model", plan.model()},
-                      {"ranks", plan.ranks()},
-                      {"zero", static_cast<int64_t>(plan.zero_stage())},
-                      {"batch", plan.batch()},
-                      {"max_threads_per_rank", plan.max_threads()},
-                      {"parameters", summary.parameters},
-                      {"frozen_parameters", summary.frozenParameters},
-                      {"optimizer", plan.training().optimizer()},
-                      {"schedule", scheduleText(plan.training().schedule())},
-                      {"groups", groupsJson(plan)},
-                      {"inputs", std::move(inputs)},
-                      {"outputs", std::move(outputs)},
-                      {"memory", json::Object{{"peak_bytes", summary.peakBytes},
-                                              {"library_bytes", summary.libraryBytes},
-                                              {"by_kind", std::move(byKind)}}},
-                      {"communication", std::move(communication)},
-                      {"buckets", std::move(buckets)},
-                      {"stages", std::move(stages)},
-                      {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
-                      {"issued", stepWorkJson(summary.issued)},
-                      {"instructions", json::Object{{"prologue", plan.prologue_size()},
-                                                    {"body", plan.body_size()},
-                                                    {"epilogue", plan.epilogue_size()},
-                                                    {"evaluation", plan.evaluation_size()}}},
-                      {"decisions", std::move(decisions)}};
+  return json::Object{
+      {"producer", plan.producer()},
+      {"model", plan.model()},
+      {"ranks", plan.ranks()},
+      {"zero", static_cast<int64_t>(plan.zero_stage())},
+      {"batch", plan.batch()},
+      {"max_threads_per_rank", plan.max_threads()},
+      {"parameters", summary.parameters},
+      {"frozen_parameters", summary.frozenParameters},
+      {"optimizer", plan.training().optimizer()},
+      {"schedule", scheduleText(plan.training().schedule())},
+      {"groups", groupsJson(plan)},
+      {"loss_scale",
+       plan.training().has_loss_scale() ? json::Value(lossScaleText(plan.training().loss_scale())) : json::Value()},
+      {"inputs", std::move(inputs)},
+      {"outputs", std::move(outputs)},
+      {"memory",
+       json::Object{
+           {"peak_bytes", summary.peakBytes}, {"library_bytes", summary.libraryBytes}, {"by_kind", std::move(byKind)}}},
+      {"communication", std::move(communication)},
+      {"buckets", std::move(buckets)},
+      {"stages", std::move(stages)},
+      {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
+      {"issued", stepWorkJson(summary.issued)},
+      {"instructions", json::Object{{"prologue", plan.prologue_size()},
+                                    {"body", plan.body_size()},
+                                    {"epilogue", plan.epilogue_size()},
+                                    {"evaluation", plan.evaluation_size()}}},
+      {"decisions", std::move(decisions)}};
 }
 
 std::string summaryText(const Plan& plan) {
