@@ -29,7 +29,7 @@ static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& op
   passes.addPass(train::createAssignFusions());
   train::SetPrecisionOptions precision;
   precision.precision = train::stringifyPrecision(options.precision).str();
-  precision.reducePrecision = train::stringifyPrecision(options.reducePrecision).str();
+  if (options.reducePrecision) precision.reducePrecision = train::stringifyPrecision(*options.reducePrecision).str();
   passes.addPass(train::createSetPrecision(precision));
   passes.addPass(train::createWidenLeaves());
 }
@@ -48,13 +48,16 @@ void addTrainPasses(mlir::OpPassManager& passes, const PipelineOptions& options)
   passes.addPass(train::createWidenFloats());
   passes.addPass(train::createGlobalizeLoss());
   addLayoutPasses(passes, options);
-  passes.addPass(train::createDifferentiate());
+  train::DifferentiateOptions differentiate;
+  differentiate.scaled = options.scaled;
+  passes.addPass(train::createDifferentiate(differentiate));
   train::AddOptimizerOptions optimizer;
   optimizer.optimizer = options.optimizer;
   optimizer.groups.assign(options.groups.begin(), options.groups.end());
   optimizer.noDecay = options.noDecay;
   optimizer.clip = options.clip;
   optimizer.skip = options.skip;
+  optimizer.scaled = options.scaled;
   passes.addPass(train::createAddOptimizer(optimizer));
   passes.addPass(mlir::createCanonicalizerPass());
   passes.addPass(mlir::createCSEPass());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,11 @@ struct PipelineOptions {
   std::vector<std::string> groups;  // REGEX:key=value,... for the parameters whose names match
   bool noDecay = false;             // no weight decay for vectors and embeddings
   bool clip = false, skip = false;
-  std::string reduce = "auto";  // of several micro-batches: see zero-split-micro-batches
-  bool gemmEpilogues = false;   // see train-fuse-gemm-epilogues
-  train::Precision precision = train::Precision::f32,
-                   reducePrecision = train::Precision::bf16;  // see train-set-precision
+  std::string reduce = "auto";                         // of several micro-batches: see zero-split-micro-batches
+  bool scaled = false;                                 // the loss is multiplied by a loss scale
+  bool gemmEpilogues = false;                          // see train-fuse-gemm-epilogues
+  train::Precision precision = train::Precision::f32;  // see train-set-precision
+  std::optional<train::Precision> reducePrecision;     // of sums over ranks; absent: as `precision`
   int64_t stage = 0;
   int64_t bucketBytes = 0;                                      // 0: chosen from the model's size
   int64_t leastBucketBytes = 64 << 10;                          // where it is chosen

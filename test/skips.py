@@ -45,7 +45,7 @@ ALLOWED = (
     Allowed("GoogleTest", r"cuda_gpu_test/.*", lambda m: not m.has_gpu()),
     Allowed("GoogleTest", r"cuda_functions_gpu_test/Gpu\.IsThere", lambda m: not m.has_gpu()),
     # cuBLASLt chooses an algorithm by the whole shape, so that rows do depend on how many there are.
-    Allowed("GoogleTest", r"cuda_functions_(gpu_)?test(_order_\w+)?/HalfGemm\.ARowDoesNotDependOnHowManyThereAre",
+    Allowed("GoogleTest", r"cuda_functions_(gpu_)?test(_order_\w+)?/Types/HalfTypes\.ARowOfAProductDoesNotDependOnHowManyThereAre/\w+",
             lambda m: True),
     # There is no toolkit to compile for GPUs with.
     Allowed("GoogleTest", r"codegen_gpu_kernel_test/GpuKernel\.ImagesDoNotDependOnThreads", lambda m: not m.has_ptxas()),

@@ -2,6 +2,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 
@@ -100,18 +101,20 @@ void Reader::header(ProgramOp program) {
       if (group.has_learning_rate()) entry.set("learning_rate", builder.getF64FloatAttr(group.learning_rate()));
       groups.push_back(entry.getDictionary(context));
     }
-    program->setAttr(
-        "training",
-        builder.getDictionaryAttr({
-            builder.getNamedAttr("groups", builder.getArrayAttr(groups)),
-            builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
-            builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
-            builder.getNamedAttr("schedule", builder.getStringAttr(plan::scheduleText(training.schedule()))),
-            builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
-            builder.getNamedAttr("on_nan", OnNanAttr::get(context, training.on_nan())),
-            builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
-            builder.getNamedAttr("reduce_order", ReduceOrderAttr::get(context, training.reduce_order())),
-        }));
+    NamedAttrList attributes;
+    if (training.has_loss_scale())
+      attributes.set("loss_scale", builder.getStringAttr(plan::lossScaleText(training.loss_scale())));
+    attributes.append(ArrayRef<NamedAttribute>{
+        builder.getNamedAttr("groups", builder.getArrayAttr(groups)),
+        builder.getNamedAttr("optimizer", builder.getStringAttr(training.optimizer())),
+        builder.getNamedAttr("learning_rate", builder.getF64FloatAttr(training.learning_rate())),
+        builder.getNamedAttr("schedule", builder.getStringAttr(plan::scheduleText(training.schedule()))),
+        builder.getNamedAttr("clip_norm", builder.getF64FloatAttr(training.clip_norm())),
+        builder.getNamedAttr("on_nan", OnNanAttr::get(context, training.on_nan())),
+        builder.getNamedAttr("seed", builder.getI64IntegerAttr(training.seed())),
+        builder.getNamedAttr("reduce_order", ReduceOrderAttr::get(context, training.reduce_order())),
+    });
+    program->setAttr("training", attributes.getDictionary(context));
   }
 }
 
@@ -145,6 +148,7 @@ void Reader::declarations() {
     OutputOp::create(builder, loc, o.name(), o.type(), list(o.shape()), int64_t(o.axis()), int64_t(o.blocks()));
   for (const plan::StepScalar& s : plan.scalars())
     ScalarOp::create(builder, loc, s.kind(), APFloat(s.value()), s.group());
+  if (plan.has_loss_scale_buffer()) LossScaleOp::create(builder, loc, buffers[plan.loss_scale_buffer()]);
   for (const plan::KernelImage& i : plan.images()) {
     SmallVector<int64_t> offsets, grids, threads;
     for (const plan::KernelEntry& entry : i.entries()) {

@@ -124,6 +124,12 @@ def Plan_ScalarOp : Plan_Op<"scalar"> {
   let assemblyFormat = "`` $kind $value (`group` $group^)? attr-dict";
 }
 
+def Plan_LossScaleOp : Plan_Op<"loss_scale"> {
+  let summary = "the buffer with the state of the loss scale; the program's `training` has its rule";
+  let arguments = (ins Plan_BufferType:$buffer);
+  let assemblyFormat = "$buffer attr-dict";
+}
+
 def Plan_ImageOp : Plan_Op<"image"> {
   let summary = "all kernels, compiled for one target: the bytes as an escaped string";
   let description = [{ For each kernel, in order: on the CPU the offset of its code; on a GPU the thread blocks of its

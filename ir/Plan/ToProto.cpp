@@ -3,6 +3,7 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/DigestTable.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 
@@ -137,6 +138,10 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_kind(s.getKind());
         out->set_value(s.getValue().convertToDouble());
         out->set_group(static_cast<uint32_t>(s.getGroup()));
+        return success();
+      })
+      .Case([&](LossScaleOp l) {
+        plan.set_loss_scale_buffer(buffers.lookup(l.getBuffer()));
         return success();
       })
       .Case([&](ImageOp i) {
@@ -363,6 +368,11 @@ LogicalResult Writer::header(ProgramOp program) {
       Expected<plan::Schedule> schedule = plan::parseSchedule(text(training, "schedule"));
       if (!schedule.ok()) return program.emitError() << "training: " << schedule.status().message();
       *to->mutable_schedule() = std::move(*schedule);
+    }
+    if (training.contains("loss_scale")) {
+      Expected<std::optional<plan::LossScale>> scale = plan::parseLossScale(text(training, "loss_scale"));
+      if (!scale.ok()) return program.emitError() << "training: loss scale: " << scale.status().message();
+      if (*scale) *to->mutable_loss_scale() = std::move(**scale);
     }
     if (auto groups = training.getAs<ArrayAttr>("groups"))
       for (auto entry : groups.getAsRange<DictionaryAttr>()) {

@@ -89,7 +89,8 @@ def Train_Recomputation : I32EnumAttr<"Recomputation", "what is computed again i
 
 // What memory holds, and what products are rounded to: see train-set-precision.
 def Train_Precision : I32EnumAttr<"Precision", "what parameters, activations and gradients are held in", [
-    I32EnumAttrCase<"f32", 0>, I32EnumAttrCase<"tf32", 1>, I32EnumAttrCase<"bf16", 2>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
+    I32EnumAttrCase<"f32", 0>, I32EnumAttrCase<"tf32", 1>, I32EnumAttrCase<"bf16", 2>,
+    I32EnumAttrCase<"f16", 3>]> { let cppNamespace = "::sheaf::train"; let genSpecializedAttr = 0; }
 
 def Train_SourceAttr : AttrDef<TrainDialect, "Source"> {
   let mnemonic = "source";

@@ -45,7 +45,8 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove]> {
     every step in f64 and rounds to f32. The kinds, with the learning rate lr and the 1-based number t of the update:
     `constant` v, `lr_times` lr*v, `one_minus_lr_times` 1-lr*v, `lr_over_bias_correction` lr/(1-v^t),
     `bias_correction` 1-v^t, `sqrt_bias_correction` sqrt(1-v^t), `step` t, `first_step` (1 if t is 1, else 0),
-    `clip_scale` (1 or max_norm/(norm+1e-6)), `finite` (1 if the gradient norm is finite, else 0).
+    `clip_scale` (1 or max_norm/(norm+1e-6), divided by the loss scale if the loss is multiplied by one), `finite` (1 if
+    the gradient norm is finite, else 0). With a loss scale t counts the updates that were not skipped.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$states, Train_ScalarArrayAttr:$scalars);
   let regions = (region SizedRegion<1>:$body);
@@ -74,6 +75,12 @@ def Train_LossOp : Train_Op<"loss"> {
   let summary = "the step's loss: this rank's share, whose sum over all ranks is the global loss";
   let arguments = (ins Train_FloatTensor:$value);
   let assemblyFormat = "$value attr-dict `:` type($value)";
+}
+
+def Train_LossScaleOp : Train_Op<"loss_scale", [Pure]> {
+  let summary = "what this step multiplies the loss by: the gradient that the backward pass starts from";
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
 }
 
 def Train_ConstantOp : Train_PureOp<"constant", [ConstantLike, Infer]> {

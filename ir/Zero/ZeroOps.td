@@ -124,11 +124,12 @@ def Zero_GradientNormOp : Zero_Op<"gradient_norm"> {
   let summary = "the global norm of all reduced gradients, with the scalars that depend on it";
   let description = [{
     The ranks' partial sums are exchanged and added over buckets, then ranks: the same way at every stage. `scalars` is
-    [clip scale, finite].
+    [clip scale, finite]. `scaled`: the gradients are those of the loss times the loss scale, by which norm and clip scale
+    are divided.
   }];
-  let arguments = (ins Variadic<Train_Tensor>:$partials, UnitAttr:$clip);
+  let arguments = (ins Variadic<Train_Tensor>:$partials, UnitAttr:$clip, UnitAttr:$scaled);
   let results = (outs Train_Tensor:$norm, Train_Tensor:$scalars);
-  let assemblyFormat = "$partials (`clip` $clip^)? attr-dict `:` functional-type($partials, results)";
+  let assemblyFormat = "$partials (`clip` $clip^)? (`scaled` $scaled^)? attr-dict `:` functional-type($partials, results)";
 }
 
 def Zero_UpdateOp : Zero_Op<"update"> {

@@ -431,6 +431,11 @@ LogicalResult Lowering::lowerOp(Operation* op) {
       .Case([&](train::MaxPoolGradOp p) {
         return simple(pooling<plan::MaxPoolGradCall>(p, p.getInput(), p.getGradient()));
       })
+      .Case([&](train::LossScaleOp l) {
+        const Operand scale = updateScalar(plan::UpdateScalarCall());
+        locations[l.getResult()] = {scale.buffer, scale.offset};
+        return success();
+      })
       .Case([&](train::GlobalSumOp g) {
         if (ranks == 1) {
           locations[g.getResult()] = locate(g.getOperand());

@@ -255,6 +255,7 @@ LogicalResult StepLowering::run() {
   declareBuckets();
   scalarBuffer = buffer("scalars", plan::ACTIVATIONS, 0);
   normScalars = buffer("norm_scalars", plan::ACTIVATIONS, 8);
+  if (failed(declareLossScale())) return failure();
   for (auto [part, function] : llvm::zip(program.getBody().front().getOps<PartOp>(), parts)) {
     section.setInsertionPointToEnd(&part.getBody().front());
     placeGradients(function);
@@ -263,6 +264,7 @@ LogicalResult StepLowering::run() {
   section.setInsertionPointToEnd(&body.getBody().front());
   if (!parts.empty()) placeGradients(step);
   if (step && failed(lower(step))) return failure();
+  advanceLossScale();
   auto scalarOp = scalarBuffer.getDefiningOp<BufferOp>();
   if (scalars.empty()) {
     scalarOp.erase();
@@ -273,6 +275,12 @@ LogicalResult StepLowering::run() {
     section.setInsertionPointToStart(&body.getBody().front());
     instruction<ReadScalarsOp>(module.getLoc(), kComputeStream, "step scalars",
                                {{scalarBuffer, 0, int64_t(scalars.size()) * 4, 0, kWrite}});
+  }
+  if (scalars.empty()) section.setInsertionPointToStart(&body.getBody().front());
+  computeUpdateScalars();
+  for (auto [part, function] : llvm::zip(program.getBody().front().getOps<PartOp>(), parts)) {
+    section.setInsertionPointToStart(&part.getBody().front());
+    if (!function.getBody().front().getOps<train::LossScaleOp>().empty()) computeUpdateScalar(0);
   }
   if (evaluation) {
     section.setInsertionPointToEnd(&evaluation.getBody().front());

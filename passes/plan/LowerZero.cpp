@@ -138,7 +138,9 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
     std::optional<plan::StepScalar::Kind> planned = kindOf(kind);
     if (!planned)
       return optimizer.emitError() << "the plan format has no step scalar '" << train::stringifyScalarKind(kind) << "'";
-    operands.push_back({scalarBuffer, scalarSlot({*planned, value, rateGroup}) * 4, 4, 0, kRead});
+    const StepScalar known{*planned, value, rateGroup};
+    std::optional<Operand> ofUpdates = updateScalar(known);
+    operands.push_back(ofUpdates ? *ofUpdates : Operand{scalarBuffer, scalarSlot(known) * 4, 4, 0, kRead});
   }
 
   // The fusion's operands are placeholders; only its region and the addresses matter.
@@ -203,16 +205,25 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   locations[op.getScalars()] = {normScalars};
   SmallVector<Operand> operands{
       {partials, 0, ranks * count * 8, 0, kRead}, operand(op.getNorm(), kWrite), {normScalars, 0, 8, 0, kWrite}};
-  if (op.getClip()) {
-    auto training = module->getAttrOfType<DictionaryAttr>("train.training");
-    auto limit = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
-    int64_t slot = scalarSlot({plan::StepScalar::MAX_NORM, limit ? limit.getValueAsDouble() : 0});
+  auto training = module->getAttrOfType<DictionaryAttr>("train.training");
+  auto limitAttribute = training ? training.getAs<FloatAttr>("clip_norm") : FloatAttr();
+  const double limit = limitAttribute ? limitAttribute.getValueAsDouble() : 0;
+  // Rules multiply by the clip scale for the loss scale's sake, too.
+  const bool clip = op.getClip() && (!lossScale || limit > 0);
+  if (clip) {
+    int64_t slot = scalarSlot({plan::StepScalar::MAX_NORM, limit});
     operands.push_back({scalarBuffer, slot * 4, 4, 0, kRead});
   }
-  call(op.getLoc(), plan::GradientNormCall{.ranks = ranks * leaves, .buckets = count / leaves, .clip = op.getClip()},
+  if (lossScale) operands.push_back(updateScalar(plan::UpdateScalarCall()));
+  call(op.getLoc(),
+       plan::GradientNormCall{
+           .ranks = ranks * leaves, .buckets = count / leaves, .clip = clip, .scaled = lossScale.has_value()},
        operands);
   instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "gradient norm", {operand(op.getNorm(), kRead)},
                              plan::GRADIENT_NORM, int64_t(0));
+  if (lossScale)
+    instruction<WriteOutputOp>(op.getLoc(), kComputeStream, "loss scale", {updateScalar(plan::UpdateScalarCall())},
+                               plan::LOSS_SCALE, int64_t(0));
 }
 
 LogicalResult Lowering::lowerZero(Operation* op) {

@@ -3,6 +3,7 @@
 
 #include "passes/plan/Passes.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/LossScale.h"
 
 namespace sheaf::plan_ir {
 
@@ -27,6 +28,16 @@ struct StepScalar {
   double value;
   int64_t group = 0;
   bool operator==(const StepScalar&) const = default;
+};
+
+// A step scalar that the device computes from the state of the loss scale. `rateSlot`: the step scalar that is its
+// rate.
+struct UpdateScalar {
+  plan::UpdateScalarCall call;
+  int64_t rateSlot = 0;
+  bool operator==(const UpdateScalar& other) const {
+    return call.kind == other.call.kind && call.value == other.call.value && rateSlot == other.rateSlot;
+  }
 };
 
 // What a bucket's storage is in the plan.
@@ -56,7 +67,10 @@ struct Lowering {
   llvm::SmallVector<StepScalar> scalars;
   mlir::Value scalarBuffer, normScalars;
   llvm::StringMap<llvm::SmallVector<mlir::Value>> sums;  // over micro-batches: the buffer of each level
-  int64_t normPartials = 0;                              // of a leaf: one a bucket
+  std::optional<plan::LossScale> lossScale;
+  mlir::Value lossScaleState, updateScalarBuffer;  // with a loss scale
+  llvm::SmallVector<UpdateScalar> updateScalars;   // f32 each, in the latter
+  int64_t normPartials = 0;                        // of a leaf: one a bucket
   llvm::StringMap<int64_t> names;
   ProgramOp program;
   PrologueOp prologue;
@@ -112,6 +126,14 @@ struct Lowering {
                   const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.
   int64_t scalarSlot(const StepScalar& scalar);
+  // Where a step scalar lies that depends on the number of updates, given a loss scale; nothing of other kinds.
+  std::optional<Operand> updateScalar(const StepScalar& scalar);
+  Operand updateScalar(const plan::UpdateScalarCall& call, int64_t rateSlot = 0);
+  // LowerLossScale.cpp: declares the state, computes scalars from it before the step, and advances it at the end.
+  mlir::LogicalResult declareLossScale();
+  void computeUpdateScalars();
+  void computeUpdateScalar(int64_t slot);
+  void advanceLossScale();
   // The parameter group of a bucket, and whether it has a learning rate of its own.
   struct Group {
     int64_t index = 0;

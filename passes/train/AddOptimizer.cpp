@@ -1,5 +1,5 @@
 // Declares the update rules that train.update ops name, one for each parameter group, and adds the guards of
-// --clip-norm and --on-nan skip to every rule.
+// --clip-norm, --on-nan skip and --loss-scale to every rule.
 #include <cmath>
 #include <limits>
 
@@ -398,8 +398,8 @@ struct AddOptimizer : sheaf::train::impl::AddOptimizerBase<AddOptimizer> {
              << " changes an optimizer's hyperparameters, and the model has update rules of its own: "
                 "name one with --optimizer";
     }
-    if (clip || skip)
-      for (auto op : module.getOps<OptimizerOp>()) guard(op, clip && !isStatistic(op), skip);
+    if (clip || skip || scaled)
+      for (auto op : module.getOps<OptimizerOp>()) guard(op, (clip || scaled) && !isStatistic(op), skip || scaled);
     return success();
   }
 

@@ -26,6 +26,7 @@ struct ReverseMode {
   Block& body;
   LossOp loss;
   const llvm::StringMap<ParameterOp>& trainable;
+  const bool scaled;
   OpBuilder builder;
 
   // Values of float type that depend on a trainable parameter, and those of them that the loss depends on.
@@ -41,6 +42,7 @@ struct ReverseMode {
   LogicalResult findWanted();
   void differentiate();
   void contribute(Value value, Value gradient);
+  Value lossScale(TensorBuilder& t);
   Value sum(Location location, ArrayRef<Value> gradients);
 };
 
@@ -100,6 +102,15 @@ void ReverseMode::contribute(Value value, Value gradient) {
   updated.insert(name);
 }
 
+Value ReverseMode::lossScale(TensorBuilder& t) {
+  auto type = TensorBuilder::typeOf(loss.getValue());
+  Type f32 = builder.getF32Type();
+  Value scale = LossScaleOp::create(builder, loss.getLoc(), RankedTensorType::get({}, f32));
+  if (type.getElementType() != f32)
+    scale = CastOp::create(builder, loss.getLoc(), RankedTensorType::get({}, type.getElementType()), scale);
+  return t.reshape(scale, type.getShape());
+}
+
 void ReverseMode::differentiate() {
   SmallVector<Operation*> forward;
   for (Operation& op : body)
@@ -107,7 +118,7 @@ void ReverseMode::differentiate() {
       forward.push_back(&op);
 
   TensorBuilder t{builder, loss.getLoc()};
-  contribute(loss.getValue(), t.splatLike(loss.getValue(), 1));
+  contribute(loss.getValue(), scaled ? lossScale(t) : t.splatLike(loss.getValue(), 1));
   for (Operation* op : llvm::reverse(forward)) {
     SmallVector<Value> results, operands(op->getNumOperands());
     for (Value result : op->getResults()) results.push_back(sum(op->getLoc(), terms.lookup(result)));
@@ -141,7 +152,12 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
     LossOp loss = losses.front();
     if (TensorBuilder::typeOf(loss.getValue()).getNumElements() != 1)
       return loss.emitOpError("must be a single number to be differentiated, and is ") << loss.getValue().getType();
-    if (module->removeAttr("train.gradients_given")) return success();  // by the model itself
+    if (module->removeAttr("train.gradients_given")) {  // by the model itself
+      if (!scaled) return success();
+      return module.emitError(
+          "the model computes its gradients itself, so its loss cannot be scaled: give --loss-scale "
+          "none or another --precision than f16");
+    }
     for (auto update : body.getOps<UpdateOp>())
       if (!isStatistic(update))
         return update.emitOpError(
@@ -152,7 +168,7 @@ struct Differentiate : sheaf::train::impl::DifferentiateBase<Differentiate> {
       if (parameter.getTrainable() && isa<FloatType>(cast<RankedTensorType>(parameter.getType()).getElementType()))
         trainable[parameter.getSymName()] = parameter;
 
-    ReverseMode reverse{body, loss, trainable, OpBuilder(body.getTerminator())};
+    ReverseMode reverse{body, loss, trainable, scaled, OpBuilder(body.getTerminator())};
     if (failed(reverse.findWanted())) return failure();
     reverse.differentiate();
     if (reverse.updated.empty())

@@ -55,7 +55,7 @@ class Folder {
   bool mayFold(Operation* op) const {
     return isPure(op) && op->getNumOperands() > 0 && op->getNumResults() > 0 && op->getNumRegions() == 0 &&
            isa_and_nonnull<TrainDialect>(op->getDialect()) && !op->hasTrait<OpTrait::IsTerminator>() &&
-           !isa<DropoutOp, RandomUniformOp, GlobalSumOp>(op) &&
+           !isa<DropoutOp, RandomUniformOp, LossScaleOp, GlobalSumOp>(op) &&
            !(isa<BroadcastOp>(op) && !isSplat(op->getOperand(0))) &&
            llvm::all_of(op->getOperands(), [&](Value v) { return isConstant(v); });
   }

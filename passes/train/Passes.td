@@ -77,6 +77,8 @@ def ChannelsLast : TrainPass<"channels-last"> {
 }
 def Differentiate : TrainPass<"differentiate"> {
   let summary = "appends the backward pass: one gradient per trainable parameter the loss depends on";
+  let options = [
+    Option<"scaled", "scaled", "bool", "false", "The gradients of the loss times `train.loss_scale`">];
 }
 def AddOptimizer : TrainPass<"add-optimizer"> {
   let summary = "declares the optimizer that the updates name";
@@ -95,7 +97,8 @@ def AddOptimizer : TrainPass<"add-optimizer"> {
     ListOption<"groups", "groups", "std::string", "REGEX:key=value,... as on the command line">,
     Option<"noDecay", "no-decay", "bool", "false", "No weight decay for vectors and embeddings">,
     Option<"clip", "clip", "bool", "false", "Scale gradients by the clip scale">,
-    Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">];
+    Option<"skip", "skip", "bool", "false", "Leave the state as it was where the gradient norm is not finite">,
+    Option<"scaled", "scaled", "bool", "false", "Divide gradients by the loss scale, and skip">];
 }
 def MergePads : TrainPass<"merge-pads"> {
   let summary = "writes a sum of zero-padded pieces that tile a tensor as a concatenation";
@@ -144,19 +147,19 @@ def Recompute : TrainPass<"recompute"> {
     Option<"segments", "segments", "int64_t", "-1", "Segments that are recomputed, from the first on; negative: all">];
 }
 def SetPrecision : TrainPass<"set-precision"> {
-  let summary = "decides what memory holds in bf16: parameters, activations, gradients";
+  let summary = "decides what memory holds in bf16 or f16: parameters, activations, gradients";
   let description = [{
     Kernels compute in f32 whatever the precision. With `bf16`, a kernel widens what it loads and rounds once, to nearest
-    even, what it stores; matrix products and attention take and give bf16. Statistics of rows, sums on their way, the
+    even, what it stores; matrix products and attention take and give bf16. With `f16` the same in f16. Statistics of rows, sums on their way, the
     loss, constants and data inputs stay f32, and so does what a function takes in f32 only (convolution, pooling,
-    dropout, running sums). Parameters become bf16, with the f32 of their files in `train.source_type`; f32 copies of
+    dropout, running sums). Parameters are narrowed, with the f32 of their files in `train.source_type`; f32 copies of
     those that are trained belong to the optimizer's state (`zero.bucket`). `reduce-precision` f32 widens gradients
     before they are summed over ranks. With `tf32` memory holds f32, and products and convolutions get `train.tf32`:
     tensor cores of GPUs may round their operands to TF32 (eight bits of exponent, ten of fraction).
   }];
   let options = [
     Option<"precision", "precision", "std::string", "\"f32\"", "a word of Train_Precision">,
-    Option<"reducePrecision", "reduce-precision", "std::string", "\"bf16\"", "of gradients under bf16: another, but not tf32">];
+    Option<"reducePrecision", "reduce-precision", "std::string", "\"\"", "of gradients under bf16 and f16: f32 or, as when empty, the same">];
 }
 
 //===--- fuse ------------------------------------------------------------------------------------------------------===//

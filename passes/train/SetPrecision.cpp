@@ -1,4 +1,5 @@
-// Decides what memory holds: bf16 for parameters, activations and gradients, f32 for what is small and sensitive.
+// Decides what memory holds: bf16 or f16 for parameters, activations and gradients, f32 for what is small and
+// sensitive.
 //
 // The step stays in f32: a kernel widens what it loads and rounds what it stores, once. So the pass runs when kernels
 // are decided, and touches only the values that pass between them. Statistics of rows, sums on their way, the loss and
@@ -29,7 +30,7 @@ bool keepsType(Operation* op) {
   return isa<ReshapeOp, TransposeOp, SliceOp, ReverseOp, PadOp, ConcatOp, GatherOp, GatherElementsOp, ScatterAddOp>(op);
 }
 
-// Has a library function for bf16.
+// Has a library function for 16 bits.
 bool takesHalf(Operation* op) {
   return isa<MatMulOp, MatMulEpilogueOp, AttentionOp, AttentionGradOp>(op);
 }
@@ -44,8 +45,8 @@ bool staysSingle(Operation* op, Value operand) {
 
 class Narrowing {
  public:
-  Narrowing(ModuleOp module, Block& block, Type gradient)
-      : module(module), block(block), half(BFloat16Type::get(module.getContext())), gradient(gradient) {
+  Narrowing(ModuleOp module, Block& block, Type half, Type gradient)
+      : module(module), block(block), half(half), gradient(gradient) {
     for (Operation& op : block)
       if (auto group = op.getAttrOfType<IntegerAttr>(kGroupAttr)) groups = std::max(groups, group.getInt() + 1);
   }
@@ -203,10 +204,16 @@ struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    const std::optional<Precision> held = symbolizePrecision(precision), reduced = symbolizePrecision(reducePrecision);
-    if (!held || !reduced || *reduced == Precision::tf32) {
+    const std::optional<Precision> held = symbolizePrecision(precision);
+    const std::optional<Precision> reduced = reducePrecision.empty() ? held : symbolizePrecision(reducePrecision);
+    if (!held || !reduced) {
       module.emitError() << "precision '" << precision << "' and reduce-precision '" << reducePrecision
-                         << "' must be of " << llvm::join(enumWords<Precision>(), ", ") << ", the latter not tf32";
+                         << "' must be of " << llvm::join(enumWords<Precision>(), ", ");
+      return signalPassFailure();
+    }
+    if (!reducePrecision.empty() && *reduced != Precision::f32 && *reduced != *held) {
+      module.emitError() << "gradients cannot be summed over ranks in " << reducePrecision << " with precision "
+                         << precision << ": take f32, or the precision";
       return signalPassFailure();
     }
     if (*held == Precision::tf32)
@@ -215,10 +222,16 @@ struct SetPrecision : sheaf::train::impl::SetPrecisionBase<SetPrecision> {
           op->setAttr(kTf32Attr, UnitAttr::get(op->getContext()));
       });
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (*held != Precision::bf16 || !step || step.isExternal()) return;
-    Type gradient =
-        *reduced == Precision::f32 ? Type(Float32Type::get(&getContext())) : BFloat16Type::get(&getContext());
-    Narrowing(module, step.getBody().front(), gradient).run();
+    if (!step || step.isExternal()) return;
+    Type half;
+    if (*held == Precision::bf16)
+      half = BFloat16Type::get(&getContext());
+    else if (*held == Precision::f16)
+      half = Float16Type::get(&getContext());
+    else
+      return;
+    Type gradient = *reduced == Precision::f32 ? Type(Float32Type::get(&getContext())) : half;
+    Narrowing(module, step.getBody().front(), half, gradient).run();
   }
 };
 

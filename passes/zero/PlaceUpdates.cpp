@@ -56,9 +56,11 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
                                                      reduction->getResult(0)));
       if (!readsNorm(rule)) update(reduction, {});
     }
-    builder.setInsertionPoint(zero::stepOf(module).getBody().front().getTerminator());
+    Block& step = zero::stepOf(module).getBody().front();
+    const bool scaled = !step.getOps<train::LossScaleOp>().empty();
+    builder.setInsertionPoint(step.getTerminator());
     auto norm = zero::GradientNormOp::create(builder, reductions.back()->getLoc(), scalar(builder.getF64Type(), 1),
-                                             scalar(builder.getF32Type(), 2), partials, clip);
+                                             scalar(builder.getF32Type(), 2), partials, clip, scaled);
     for (Operation* reduction : reductions)
       if (readsNorm(ruleOf(symbols, reduction))) update(reduction, norm.getScalars());
   }

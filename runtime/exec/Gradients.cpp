@@ -6,6 +6,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/Safetensors.h"
+#include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
@@ -15,12 +16,34 @@ namespace {
 constexpr uint64_t kMessageElements = 1 << 20;
 }  // namespace
 
-GradientCapture::GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks)
+// Of each bucket, whether its update multiplies the gradient by the first of the scalars that follow from the norm.
+// That of running statistics does not.
+static std::vector<bool> followsNorm(const plan::Plan& plan) {
+  std::vector<bool> follows(static_cast<size_t>(plan.buckets_size()));
+  const plan::Operand* scalars = nullptr;
+  for (const plan::Instruction& instruction : plan.body()) {
+    if (instruction.call().function() == plan::Schema<plan::GradientNormCall>::kName)
+      scalars = &instruction.call().operands(plan::kOperand<plan::GradientNormCall, "scalars">);
+    if (!scalars || instruction.updates_bucket() == 0) continue;
+    for (const plan::Operand& operand : instruction.kernel().operands())
+      if (operand.buffer() == scalars->buffer() && operand.offset() == scalars->offset())
+        follows[instruction.updates_bucket() - 1] = true;
+  }
+  return follows;
+}
+
+GradientCapture::GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks, double lossScale)
     : plan_(plan),
       firstRank_(firstRank),
       localRanks_(localRanks),
+      factors_(static_cast<size_t>(plan.buckets_size()), 1.0f),
       values_(static_cast<size_t>(plan.buckets_size())),
-      seen_(static_cast<size_t>(plan.buckets_size())) {}
+      seen_(static_cast<size_t>(plan.buckets_size())) {
+  if (lossScale == 1) return;
+  const std::vector<bool> scaled = followsNorm(plan);
+  for (size_t bucket = 0; bucket < scaled.size(); ++bucket)
+    if (scaled[bucket]) factors_[bucket] = static_cast<float>(1 / lossScale);
+}
 
 void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient) {
   std::lock_guard lock(mutex_);
@@ -33,6 +56,8 @@ void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::by
   float* to = values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given);
   // Every float type converts to f32.
   (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
+  if (const float factor = factors_[bucket]; factor != 1)
+    for (uint64_t i = 0; i < given; ++i) to[i] *= factor;
   seen_[bucket] += given;
 }
 

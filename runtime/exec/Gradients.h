@@ -15,8 +15,9 @@ namespace sheaf::exec {
 
 class GradientCapture {
  public:
-  // This process has the ranks [firstRank, firstRank + localRanks).
-  GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks);
+  // This process has the ranks [firstRank, firstRank + localRanks). The gradients are of the loss times `lossScale`,
+  // and are divided by it; running statistics are not of the loss.
+  GradientCapture(const plan::Plan& plan, int64_t firstRank, int64_t localRanks, double lossScale);
   // StepValues::onGradient; called from streams' threads. A gradient is a rank's shard or the whole bucket.
   void add(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient);
   // Sends the gradients of all processes to process 0. Every process calls it.
@@ -27,6 +28,7 @@ class GradientCapture {
  private:
   const plan::Plan& plan_;
   const int64_t firstRank_, localRanks_;
+  std::vector<float> factors_;  // per bucket
   std::mutex mutex_;
   std::vector<std::vector<float>> values_;  // per bucket
   std::vector<uint64_t> seen_;              // elements per bucket

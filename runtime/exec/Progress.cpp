@@ -41,9 +41,10 @@ Progress::Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, boo
 void Progress::show(const StepResult& result, bool last) {
   if (!shown_) return;
   double rate = smoothedSeconds_ > 0 ? unitsPerStep_ / smoothedSeconds_ : 0;
-  char text[200];
-  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %s %s/s  %s left",
-                static_cast<long long>(result.step + 1), static_cast<long long>(lastStep_ + 1), result.loss,
+  char text[240], scale[48] = "";
+  if (result.lossScale) std::snprintf(scale, sizeof scale, "  scale %g", *result.lossScale);
+  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f%s  %s %s/s  %s left",
+                static_cast<long long>(result.step + 1), static_cast<long long>(lastStep_ + 1), result.loss, scale,
                 countText(static_cast<uint64_t>(std::llround(rate))).c_str(), unit_,
                 duration(smoothedSeconds_ * static_cast<double>(lastStep_ - result.step)).c_str());
   std::fprintf(stderr, terminal_ ? "\r\033[K%s%s" : "%s%s", text, terminal_ && !last ? "" : "\n");

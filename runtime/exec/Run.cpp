@@ -124,7 +124,8 @@ class Run {
                                                      : "are frozen and keep their initial values"));
       initialValues_ = !initial->empty();
       const io::Manifest& manifest = checkpoint->manifest();
-      position_ = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed};
+      position_ = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed,
+                   manifest.lossScale};
       if (manifest.seed != training_.seed())
         warnings_.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
                                 training_.seed(), ": random numbers go on differently"));
@@ -202,7 +203,8 @@ class Run {
             ")"),
         cat("--lr-schedule ", plan::scheduleText(training_.schedule())),
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
-        cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples),
+        cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples,
+            position_.lossScale ? cat(", loss scale ", position_.lossScale->scale) : ""),
         cat("--resume ", given(options_.resume)),
         cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
         cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
@@ -299,6 +301,7 @@ class Run {
   }
 
   Status initialise(const StateAccess& state) {
+    SHEAF_RETURN_IF_ERROR(writeLossScale(state, position_));
     WeightFiles files(*plan_, folderOf(options_.plan), options_.weightsFolder);
     if (!checkpoint_)
       return loadWeights(state, files, weights_ ? &*weights_ : nullptr, [&](const std::string& text) { warn(text); });
@@ -375,7 +378,9 @@ class Run {
   }
 
   Status train(const StateAccess& state) {
-    if (!options_.gradients.empty()) gradients_.emplace(*plan_, job_.firstRank(), job_.localRanks());
+    if (!options_.gradients.empty())
+      gradients_.emplace(*plan_, job_.firstRank(), job_.localRanks(),
+                         position_.lossScale ? position_.lossScale->scale : 1);
     if (!tracePath_.empty()) trace_.emplace(*plan_, tracePath_);
     Trainer trainer(*plan_, ranks_, *data_,
                     {.training = training_,
@@ -398,6 +403,7 @@ class Run {
       position_.step = trainer.step();
       position_.updates = trainer.updates();
       position_.samples = trainer.samples();
+      SHEAF_RETURN_IF_ERROR(readLossScale(state, position_));
       noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && position_.step < end && position_.step % options_.saveEvery == 0)
@@ -421,7 +427,11 @@ class Run {
     noteSeconds(result.seconds);
     progress_->step(result);
     bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
-    if (result.skipped) warn(cat("step ", result.step, ": the gradient norm is not finite, the update is skipped"));
+    if (result.skipped && result.lossScale)
+      progress_->note(cat("step ", result.step + 1, ": the gradients are not finite at the loss scale ",
+                          *result.lossScale, ", the update is skipped"));
+    else if (result.skipped)
+      warn(cat("step ", result.step, ": the gradient norm is not finite, the update is skipped"));
     reportedBad_ = !finite && !result.skipped;
     noteMemory();
   }
@@ -432,6 +442,7 @@ class Run {
                              ": the loss or the gradient norm is not finite; the run stops and saves nothing. ",
                              lastSaved_.empty() ? "There is no saved state (--save-state, --save-every)"
                                                 : cat("The newest saved state is ", lastSaved_, " (--resume)"),
+                             plan_->training().has_loss_scale() ? "; the loss scale cannot be reduced further" : "",
                              "; a lower learning rate, --clip-norm or --on-nan skip may help"));
   }
 

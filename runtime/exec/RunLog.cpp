@@ -46,6 +46,7 @@ void RunLog::step(const StepResult& result) {
                       {"grad_norm", result.hasNorm ? json::Value(result.gradientNorm) : json::Value()},
                       {"lr", result.learningRate},
                       {"seconds", result.seconds}};
+  if (result.lossScale) object.set("loss_scale", *result.lossScale);
   if (result.skipped) object.set("skipped", true);
   line(std::move(object));
 }

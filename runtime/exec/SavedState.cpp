@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
@@ -146,6 +147,7 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
                         .updates = position.updates,
                         .seed = plan.training().seed(),
                         .shuffleSeed = position.shuffleSeed,
+                        .lossScale = position.lossScale,
                         .ranks = plan.ranks(),
                         .zeroStage = plan.zero_stage(),
                         .model = plan.model(),
@@ -193,6 +195,32 @@ Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::
   for (const auto& [name, theirs] : saved)
     if (!theirs->frozen) return wrong(cat("the plan has no parameter '", name, "'"));
   return initial;
+}
+
+Status readLossScale(const StateAccess& state, RunPosition& position) {
+  const plan::Plan& plan = state.plan();
+  if (!plan.has_loss_scale_buffer()) return {};
+  double values[plan::kLossScaleState];
+  SHEAF_RETURN_IF_ERROR(state.readBuffer(plan.loss_scale_buffer(), std::as_writable_bytes(std::span(values))));
+  position.lossScale = {.scale = values[0], .goodSteps = static_cast<int64_t>(values[1])};
+  position.updates = static_cast<int64_t>(values[2]);
+  return {};
+}
+
+Status writeLossScale(const StateAccess& state, RunPosition& position) {
+  const plan::Plan& plan = state.plan();
+  if (!plan.has_loss_scale_buffer()) {
+    position.lossScale.reset();
+    return {};
+  }
+  const plan::LossScale& rule = plan.training().loss_scale();
+  if (!position.lossScale || !plan::isDynamic(rule)) position.lossScale = {.scale = rule.initial(), .goodSteps = 0};
+  // Of a run with other settings, perhaps. The device computes with f32.
+  position.lossScale->scale = static_cast<float>(std::max(position.lossScale->scale, plan::leastOf(rule)));
+  const double values[plan::kLossScaleState] = {position.lossScale->scale,
+                                                static_cast<double>(position.lossScale->goodSteps),
+                                                static_cast<double>(position.updates)};
+  return state.writeBuffer(plan.loss_scale_buffer(), std::as_bytes(std::span(values)));
 }
 
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {

@@ -17,6 +17,7 @@ struct RunPosition {
   int64_t step = 0, updates = 0;
   uint64_t samples = 0;
   std::optional<int64_t> shuffleSeed;
+  std::optional<io::LossScaleState> lossScale;  // of a run that scales its loss
 };
 
 // Writes FOLDER/step-N with one file per rank, which holds its part of every bucket, and updates FOLDER/latest. Every
@@ -27,6 +28,10 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
 // frozen may be in one of them alone, as what only an evaluation reads: returns the plan's that the state lacks, which
 // keep their initial values.
 Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::Checkpoint& checkpoint);
+// Reads and writes the state of the loss scale, if the plan has one: the position's scale and number of updates. What a
+// position lacks, or a plan fixes, is as at the start of a run. All ranks hold the same.
+Status readLossScale(const StateAccess& state, RunPosition& position);
+Status writeLossScale(const StateAccess& state, RunPosition& position);
 // Loads parameters and optimizer states, saved by any number of ranks, into the ranks' storage.
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint);
 

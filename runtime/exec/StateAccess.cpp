@@ -163,4 +163,8 @@ Status StateAccess::writeBuffer(uint32_t buffer, std::span<const std::byte> host
   return {};
 }
 
+Status StateAccess::readBuffer(uint32_t buffer, std::span<std::byte> host) const {
+  return ranks_[0]->read(plan_.buffers(static_cast<int>(buffer)).offset(), host);
+}
+
 }  // namespace sheaf::exec

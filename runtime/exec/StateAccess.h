@@ -40,6 +40,8 @@ class StateAccess {
   Status writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const;
   // Writes the same bytes into a buffer of every rank of this process.
   Status writeBuffer(uint32_t buffer, std::span<const std::byte> host) const;
+  // Reads a buffer that all ranks have the same in, from the first rank of this process.
+  Status readBuffer(uint32_t buffer, std::span<std::byte> host) const;
 
   // Writes values of any float type into the parameters (rounded) and into the master weights, if there are any.
   Status writeValues(int bucket, uint64_t begin, plan::ElementType type, std::span<const std::byte> values) const;

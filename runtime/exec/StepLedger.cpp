@@ -19,8 +19,8 @@ StepLedger::StepLedger(Config config)
 bool StepLedger::mayStart() const {
   if (taken_ - completed_ >= kInFlight) return false;
   if (config_.vote && votes_ <= taken_) return false;
-  // This step's scalars depend on whether the previous step was an update.
-  return !config_.skipOnNan || !config_.hasNorm || norms_ == taken_;
+  // This step's scalars depend on whether the previous step was an update, unless the device knows.
+  return !config_.skipOnNan || !config_.hasNorm || config_.leastLossScale || norms_ == taken_;
 }
 
 // The votes depend on the step numbers only, so that all processes hold the same ones.
@@ -80,16 +80,26 @@ void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
     record.normKnown = true;
     record.result.gradientNorm = value;
     ++norms_;
-    if (config_.skipOnNan && !std::isfinite(value)) {
-      record.result.skipped = true;
-      --updates_;
-    }
+  } else if (kind == plan::LOSS_SCALE) {
+    record.scaleKnown = true;
+    record.result.lossScale = value;
   } else {
     record.lossKnown = true;
     record.result.loss = value;
   }
-  if (record.lossKnown && (record.normKnown || !config_.hasNorm)) complete(record);
+  if (kind != plan::LOSS && record.normKnown && (record.scaleKnown || !config_.leastLossScale)) judge(record);
+  if (record.lossKnown && (record.normKnown || !config_.hasNorm) && (record.scaleKnown || !config_.leastLossScale))
+    complete(record);
   changed_.notify_all();
+}
+
+// Whether the update was skipped.
+void StepLedger::judge(Step& step) {
+  if (std::isfinite(step.result.gradientNorm)) return;
+  const bool reduces = config_.leastLossScale && *step.result.lossScale > *config_.leastLossScale;
+  if (!config_.skipOnNan && !reduces) return;
+  step.result.skipped = true;
+  --updates_;
 }
 
 void StepLedger::complete(Step& step) {

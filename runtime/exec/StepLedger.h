@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "runtime/base/Status.h"
 #include "runtime/device/Device.h"
@@ -20,9 +21,10 @@ namespace sheaf::exec {
 struct StepResult {
   int64_t step = -1;
   double loss = 0, gradientNorm = 0, learningRate = 0;
-  double seconds = 0;    // since the previous step's result
-  bool hasNorm = false;  // whether the plan computes the gradient norm
-  bool skipped = false;  // the update was skipped because the norm is not finite
+  double seconds = 0;               // since the previous step's result
+  bool hasNorm = false;             // whether the plan computes the gradient norm
+  std::optional<double> lossScale;  // what the loss was multiplied by, if it is scaled
+  bool skipped = false;             // the update was skipped because the norm is not finite
 };
 
 class StepLedger {
@@ -34,6 +36,9 @@ class StepLedger {
     int64_t reporter = 0;    // the rank whose outputs are reported; they are the same on every rank
     bool hasNorm = false;    // the body writes a gradient norm besides the loss
     bool skipOnNan = false;  // skip the update if the norm is not finite; else end the run
+    // Set if the body also writes a loss scale: the device skips updates whose norm is not finite, and counts those
+    // that it applies. Above this scale the run goes on after a skipped step.
+    std::optional<double> leastLossScale;
     const std::atomic<bool>* interrupted = nullptr;
     // Optional. Asks the other processes, without waiting, whether to begin a step; voted() receives the answer. Called
     // once per step, in order.
@@ -71,13 +76,14 @@ class StepLedger {
   struct Step {
     std::shared_ptr<StepValues> values;
     int64_t takers = 0;
-    bool lossKnown = false, normKnown = false;
+    bool lossKnown = false, normKnown = false, scaleKnown = false;
     StepResult result;
   };
   bool mayStart() const;
   int64_t limit() const { return std::min(config_.steps, stopAt_); }
   void requestVote(int64_t index);
   void output(int64_t step, plan::OutputKind kind, double value);
+  void judge(Step& step);
   void complete(Step& step);
 
   const Config config_;

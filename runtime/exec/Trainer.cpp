@@ -6,6 +6,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/StopVote.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Probe.h"
 #include "runtime/plan/Types.h"
 
@@ -104,6 +105,9 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .reporter = options_.firstRank,
                      .hasNorm = hasNorm_,
                      .skipOnNan = options_.training.on_nan() == plan::Training::SKIP,
+                     .leastLossScale = plan_.training().has_loss_scale()
+                                           ? std::optional(plan::leastOf(plan_.training().loss_scale()))
+                                           : std::nullopt,
                      .interrupted = options_.interrupted,
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),

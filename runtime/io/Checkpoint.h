@@ -35,12 +35,20 @@ struct SavedParameter {
   bool operator==(const SavedParameter&) const = default;
 };
 
+// Of a run that scales its loss.
+struct LossScaleState {
+  double scale = 0;       // of the next step
+  int64_t goodSteps = 0;  // since it last changed
+  bool operator==(const LossScaleState&) const = default;
+};
+
 struct Manifest {
   int64_t step = 0;     // steps done: the number of the next one
   int64_t samples = 0;  // read so far
   int64_t updates = 0;  // applied so far
   int64_t seed = 0;
   std::optional<int64_t> shuffleSeed;
+  std::optional<LossScaleState> lossScale;
   int64_t ranks = 1, zeroStage = 0;  // of the run that saved it
   std::string model, optimizer;
   std::vector<SavedParameter> parameters;

@@ -116,19 +116,22 @@ std::string manifestText(const Manifest& manifest) {
                                       {"frozen", parameter.frozen}});
   for (const Manifest::File& file : manifest.files)
     files.push_back(json::Object{{"name", file.name}, {"size", file.size}, {"checksum", hexText(file.checksum)}});
-  json::Value state =
-      json::Object{{"format", kFormat},
-                   {"step", manifest.step},
-                   {"samples", manifest.samples},
-                   {"updates", manifest.updates},
-                   {"seed", manifest.seed},
-                   {"shuffle", manifest.shuffleSeed ? json::Value(*manifest.shuffleSeed) : json::Value()},
-                   {"ranks", manifest.ranks},
-                   {"zero", manifest.zeroStage},
-                   {"model", manifest.model},
-                   {"optimizer", manifest.optimizer},
-                   {"parameters", std::move(parameters)},
-                   {"files", std::move(files)}};
+  json::Object members{{"format", kFormat},
+                       {"step", manifest.step},
+                       {"samples", manifest.samples},
+                       {"updates", manifest.updates},
+                       {"seed", manifest.seed},
+                       {"shuffle", manifest.shuffleSeed ? json::Value(*manifest.shuffleSeed) : json::Value()},
+                       {"ranks", manifest.ranks},
+                       {"zero", manifest.zeroStage},
+                       {"model", manifest.model},
+                       {"optimizer", manifest.optimizer},
+                       {"parameters", std::move(parameters)},
+                       {"files", std::move(files)}};
+  if (manifest.lossScale)
+    members.set("loss_scale",
+                json::Object{{"scale", manifest.lossScale->scale}, {"good_steps", manifest.lossScale->goodSteps}});
+  json::Value state = std::move(members);
   std::string checksum = hexText(checksumOf(state));
   return json::write(json::Object{{"checksum", checksum}, {"state", std::move(state)}}, 1) + "\n";
 }
@@ -152,11 +155,17 @@ Expected<Manifest> parseManifest(std::string_view text) {
   manifest.seed = reader.integer("seed", std::numeric_limits<int64_t>::min());
   if (const json::Value* shuffle = reader.find("shuffle"); shuffle && shuffle->integer())
     manifest.shuffleSeed = *shuffle->integer();
+  bool ok = true;
+  if (const json::Value* scale = reader.find("loss_scale")) {
+    Reader fields(*scale);
+    const json::Value* value = fields.find("scale");
+    manifest.lossScale = {.scale = 0, .goodSteps = fields.integer("good_steps")};
+    ok = fields.ok() && value && value->number(manifest.lossScale->scale) && manifest.lossScale->scale > 0;
+  }
   manifest.ranks = reader.integer("ranks", 1);
   manifest.zeroStage = reader.integer("zero");
   manifest.model = reader.string("model");
   manifest.optimizer = reader.string("optimizer");
-  bool ok = true;
   for (const json::Value& parameter : reader.array("parameters"))
     ok &= parseParameter(parameter, manifest.parameters.emplace_back());
   for (const json::Value& file : reader.array("files")) ok &= parseFile(file, manifest.files.emplace_back());

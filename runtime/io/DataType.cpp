@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "runtime/base/Float16.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::io {
@@ -24,14 +25,7 @@ float toFloat(Brain value) {
 }
 
 float toFloat(Half value) {
-  uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;
-  uint32_t exponent = value.bits >> 10 & 0x1f, mantissa = value.bits & 0x3ff;
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
-    float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign ? -magnitude : magnitude;
-  }
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  return floatOfF16(value.bits);
 }
 
 Brain toBrain(float value) {
@@ -41,15 +35,7 @@ Brain toBrain(float value) {
 }
 
 Half toHalf(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  float magnitude = std::fabs(value);
-  if (std::isnan(value)) return {static_cast<uint16_t>(sign | 0x7e00)};
-  if (magnitude >= 65520.0f) return {static_cast<uint16_t>(sign | 0x7c00)};
-  if (magnitude < 6.103515625e-05f)  // subnormal: nearbyint rounds to even, as the default mode does
-    return {static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 24))))};
-  uint32_t rounded = (bits & 0x7fffffff) + 0xfff + (bits >> 13 & 1);
-  return {static_cast<uint16_t>(sign | ((rounded >> 13) - (112 << 10)))};
+  return {f16OfFloat(value)};
 }
 
 template <typename T>

@@ -70,8 +70,8 @@ struct Choices {
   std::span<const Choice<Value>> all;
 };
 
-// Of the operands whose type is the call's. All arithmetic is in f32; a bf16 result is rounded once.
-inline constexpr Choice<ElementType> kFloatTypes[] = {{F32, "f32"}, {BF16, "bf16"}};
+// Of the operands whose type is the call's. All arithmetic is in f32; a result of 16 bits is rounded once.
+inline constexpr Choice<ElementType> kFloatTypes[] = {{F32, "f32"}, {BF16, "bf16"}, {F16, "f16"}};
 
 // --- attributes ---
 

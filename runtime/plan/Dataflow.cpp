@@ -7,6 +7,7 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -30,14 +31,14 @@ class Term {
 };
 
 // Entries of the digests: first the settings, then outputs of the step by their kind, then states in the order of the
-// buckets, then all constants together. Where there is an evaluation its scalars by their kind and the table `outputs`
-// follow.
+// buckets, then the loss scale if there is one (its state and its output), then all constants together. Where there is
+// an evaluation its scalars by their kind and the table `outputs` follow.
 constexpr size_t kSettings = 0, kFirstState = 3, kEvaluated = 4;
 constexpr OutputKind kEvaluatedScalars[kEvaluated] = {LOSS, LOSS_WEIGHT, CORRECT, LABELS};
 static_assert(LOSS == 1 && GRADIENT_NORM == 2);
 
 size_t stateEntries(const Plan& plan) {
-  size_t states = 1;  // the constants
+  size_t states = 1 + static_cast<size_t>(plan.has_loss_scale_buffer());  // the constants, the loss scale
   for (const Bucket& bucket : plan.buckets()) states += 1 + static_cast<size_t>(bucket.states_size());
   return states;
 }
@@ -63,6 +64,7 @@ Term settings(const Plan& plan) {
   if (microBatches(plan) > 1)
     term.add("micro-batches").add(static_cast<uint64_t>(microBatches(plan))).add(plan.dealing());
   for (const ParameterGroup& group : training.groups()) term.add(group.name()).add(group.settings());
+  if (training.has_loss_scale()) term.add("loss scale").add(lossScaleText(training.loss_scale()));
   return term;
 }
 
@@ -82,6 +84,7 @@ class Interpreter {
       state(bucket.parameter_buffer(), Term("parameters").add(bucket.name()));
       for (const State& s : bucket.states()) state(s.buffer(), Term("state").add(bucket.name()).add(s.name()));
     }
+    if (plan_.has_loss_scale_buffer()) state(plan_.loss_scale_buffer(), Term("loss scale"));
     for (const Constant& constant : plan_.constants()) state(constant.buffer(), Term("constant"));
   }
 
@@ -327,8 +330,9 @@ class Interpreter {
     }
     if (instruction.has_output()) {
       const WriteOutput& output = instruction.output();
-      const size_t entry = evaluating_ ? kFirstState + stateEntries(plan_) + evaluatedEntry(output)
-                                       : static_cast<size_t>(output.output());
+      const size_t entry = evaluating_                     ? kFirstState + stateEntries(plan_) + evaluatedEntry(output)
+                           : output.output() == LOSS_SCALE ? kFirstState + stateEntries(plan_) - 2
+                                                           : static_cast<size_t>(output.output());
       observed_[entry].add(term.hash());
     }
     uint64_t result = 0;
@@ -441,6 +445,7 @@ std::string dataflowEntry(const Plan& plan, int i) {
       return cat("the updated state '", shortName(bucket.states(i - state - 1).name()), "'", of);
     state += 1 + bucket.states_size();
   }
+  if (plan.has_loss_scale_buffer() && i == state) return "the loss scale";
   const int evaluated = i - static_cast<int>(kFirstState + stateEntries(plan)), scalars = static_cast<int>(kEvaluated);
   if (evaluated >= scalars && evaluated - scalars < plan.outputs_size())
     return cat("the evaluation's output '", shortName(plan.outputs(evaluated - scalars).name()), "'");

@@ -41,7 +41,7 @@ class InitialisedReads {
 
   const Buffer& buffer(uint32_t index) const { return plan_.buffers(static_cast<int>(index)); }
 
-  // Parameters, states and constants are there before the first step.
+  // Parameters, states, the loss scale and constants are there before the first step.
   void state() {
     auto fill = [&](uint32_t index) {
       const uint64_t begin = buffer(index).offset(), bytes = buffer(index).bytes();
@@ -54,6 +54,7 @@ class InitialisedReads {
       fill(bucket.parameter_buffer());
       for (const State& state : bucket.states()) fill(state.buffer());
     }
+    if (plan_.has_loss_scale_buffer()) fill(plan_.loss_scale_buffer());
     for (const Constant& constant : plan_.constants()) fill(constant.buffer());
   }
 

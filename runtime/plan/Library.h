@@ -14,6 +14,7 @@
 #include "runtime/base/Status.h"
 #include "runtime/plan/calls/Attention.h"
 #include "runtime/plan/calls/Gemm.h"
+#include "runtime/plan/calls/LossScale.h"
 #include "runtime/plan/calls/Moves.h"
 #include "runtime/plan/calls/Selection.h"
 #include "runtime/plan/calls/Sums.h"
@@ -26,7 +27,7 @@ namespace sheaf::plan {
 using AnyCall = std::variant<GemmCall, AttentionCall, AttentionGradCall, GatherCall, ScatterAddCall, ScatterCall,
                              TopKCall, CopyCall, SumPartialsCall, CumSumCall, DropoutCall, RandomUniformCall, ConvCall,
                              ConvGradInputCall, ConvGradFilterCall, MaxPoolCall, MaxPoolIndicesCall, MaxPoolGradCall,
-                             SquareSumCall, GradientNormCall, ZeroCall>;
+                             SquareSumCall, GradientNormCall, UpdateScalarCall, AdvanceLossScaleCall, ZeroCall>;
 
 std::string_view nameOf(const AnyCall& call);
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
@@ -132,8 +133,12 @@ std::string trainingText(const Plan& plan) {
   std::string out = cat("  optimizer   ", training.optimizer(), "; learning rate ", training.learning_rate(), ", ",
                         scheduleText(training.schedule()), "\n", groupsText(plan));
   if (training.clip_norm() > 0) out += cat("  clipping    to a global norm of ", training.clip_norm(), "\n");
-  return out +
-         cat("  not finite  ", training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n");
+  const std::string after = training.on_nan() == Training::SKIP ? "the update is skipped\n" : "the run stops\n";
+  if (!training.has_loss_scale()) return out + cat("  not finite  ", after);
+  const LossScale& scale = training.loss_scale();
+  out += cat("  loss scale  ", lossScaleText(scale), "\n");
+  if (!isDynamic(scale)) return out + cat("  not finite  ", after);
+  return out + cat("  not finite  the update is skipped and the scale reduced; at ", scale.floor(), " ", after);
 }
 
 }  // namespace
@@ -185,6 +190,8 @@ json::Value summaryJson(const Plan& plan) {
   for (const std::string& decision : plan.decisions()) decisions.push_back(decision);
   json::Object instructions;
   for (const Section& section : sectionsOf(plan)) instructions.set(std::string(section.name), section.list->size());
+  const Training& training = plan.training();
+  const bool scaled = training.has_loss_scale();
   json::Array turns;
   for (const Turn& turn : plan.turns())
     turns.push_back(json::Object{{"part", plan.parts(static_cast<int>(turn.part())).name()},
@@ -198,9 +205,10 @@ json::Value summaryJson(const Plan& plan) {
                       {"max_threads_per_rank", plan.max_threads()},
                       {"parameters", summary.parameters},
                       {"frozen_parameters", summary.frozenParameters},
-                      {"optimizer", plan.training().optimizer()},
-                      {"schedule", scheduleText(plan.training().schedule())},
+                      {"optimizer", training.optimizer()},
+                      {"schedule", scheduleText(training.schedule())},
                       {"groups", groupsJson(plan)},
+                      {"loss_scale", scaled ? json::Value(lossScaleText(training.loss_scale())) : json::Value()},
                       {"inputs", std::move(inputs)},
                       {"outputs", std::move(outputs)},
                       {"memory", json::Object{{"peak_bytes", summary.peakBytes},

@@ -6,7 +6,7 @@
 
 namespace sheaf::plan {
 
-// A matrix product is computed in tiles of the result. half: of bf16 operands.
+// A matrix product is computed in tiles of the result. half: of operands of 16 bits.
 struct GemmTile {
   int64_t rows;
   int64_t columns;
@@ -16,9 +16,9 @@ GemmTile gemmTile(int64_t m, int64_t n, int64_t k, int64_t batch, bool transpose
 // Bytes that one single-threaded dnnl_sgemm of this shape may allocate for its packed operands, at most.
 uint64_t sgemmPackingBytes(int64_t m, int64_t n, int64_t k);
 
-// Scratch of a bf16 product, in floats. oneDNN sums a tile in f32 there before it rounds it, so that a tile has at most
-// as many elements. Where the processor has no bf16 products, a tile is computed in f32 by blocks of this size,
-// converted into scratch: the blocks of a, b and c.
+// Scratch of a product of 16-bit floats, in floats. oneDNN sums a tile of bf16 in f32 there before it rounds it, so
+// that a tile has at most as many elements. Of f16, and where the processor has no bf16 products, a tile is computed in
+// f32 by blocks of this size, converted into scratch: the blocks of a, b and c.
 constexpr int64_t kHalfGemmRows = 128, kHalfGemmColumns = 256, kHalfGemmDepth = 512;
 constexpr int64_t kHalfGemmScratch =
     (kHalfGemmRows + kHalfGemmColumns) * kHalfGemmDepth + kHalfGemmRows * kHalfGemmColumns;

@@ -27,6 +27,11 @@ inline constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 // Bytes of one element; 0 for a type that is not one.
 uint64_t elementBytes(ElementType type);
 
+// Whether it is a float of 16 bits.
+constexpr bool isHalf(ElementType type) {
+  return type == BF16 || type == F16;
+}
+
 // The product of the dimensions; nothing if one is negative or the product exceeds 2^50.
 std::optional<uint64_t> elementCount(std::span<const int64_t> shape);
 

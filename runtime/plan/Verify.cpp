@@ -10,6 +10,7 @@
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
@@ -374,10 +375,21 @@ class TableVerifier {
     if (!isKnown(training.reduce_order())) return wrong("training.reduce_order", unknown(training.reduce_order()));
     if (Status status = checkSchedule(training.schedule()); !status.ok())
       return wrong("training.schedule", status.message());
+    SHEAF_RETURN_IF_ERROR(lossScale(training));
     for (int i = 0; i < training.groups_size(); ++i)
       if (const double rate = training.groups(i).learning_rate(); !std::isfinite(rate) || rate < 0)
         return wrong(named("parameter group", i, training.groups(i).name()), cat("its learning rate is ", rate));
     return {};
+  }
+
+  Status lossScale(const Training& training) {
+    if (training.has_loss_scale() != plan_.has_loss_scale_buffer())
+      return wrong("training.loss_scale",
+                   training.has_loss_scale() ? "its state has no buffer" : "it is absent, but its state has a buffer");
+    if (!training.has_loss_scale()) return {};
+    if (Status status = checkLossScale(training.loss_scale()); !status.ok())
+      return wrong("training.loss_scale", status.message());
+    return storage("the loss scale", plan_.loss_scale_buffer(), OPTIMIZER, kLossScaleState, sizeof(double), false);
   }
 
   Status inGroups(uint32_t group, const std::string& what) {

@@ -9,6 +9,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
@@ -53,6 +54,8 @@ class InstructionVerifier {
       if (!outputs_.count({true, TENSOR, static_cast<uint32_t>(i)}))
         return Status::error(cat("the plan is wrong: output ", i, " '", shortName(plan_.outputs(i).name()),
                                  "': the evaluation does not write it"));
+    if (plan_.has_loss_scale_buffer() && (!advancesLossScale_ || !outputs_.count({false, LOSS_SCALE, 0})))
+      return Status::error("the plan is wrong: its body does not advance the loss scale and write it as an output");
     return {};
   }
 
@@ -94,6 +97,7 @@ class InstructionVerifier {
     if (instruction.stream() >= static_cast<uint32_t>(plan_.streams_size()))
       return wrong(indexError("its stream", instruction.stream(), plan_.streams_size()));
     SHEAF_RETURN_IF_ERROR(update(instruction));
+    SHEAF_RETURN_IF_ERROR(lossScale(instruction));
     switch (instruction.kind_case()) {
       case Instruction::kKernel:
         return kernel(instruction.kernel());
@@ -175,6 +179,32 @@ class InstructionVerifier {
     return {};
   }
 
+  // Nothing but one call of the body, by the rule of the training, changes the loss scale.
+  Status lossScale(const Instruction& instruction) {
+    bool writes = false;
+    forEachOperand(instruction, [&](const Operand& operand) {
+      writes |=
+          operand.access() != READ && plan_.has_loss_scale_buffer() && operand.buffer() == plan_.loss_scale_buffer();
+    });
+    const bool advances =
+        instruction.has_call() && instruction.call().function() == Schema<AdvanceLossScaleCall>::kName;
+    if (!writes && !advances) return {};
+    if (!writes || !advances)
+      return wrong(advances ? "it advances no loss scale of the plan" : "it writes the loss scale");
+    if (section_ != "body" || advancesLossScale_) return wrong("the loss scale is advanced twice, or outside the body");
+    const LossScaleRule rule = ruleOf(plan_.training().loss_scale());
+    LibraryCall expected = toWire(AdvanceLossScaleCall{rule});
+    const std::vector<Attribute> stated = canonicalAttributes(instruction.call());
+    bool same = stated.size() == static_cast<size_t>(expected.attributes_size());
+    for (size_t i = 0; same && i < stated.size(); ++i)
+      same = stated[i].SerializeAsString() == expected.attributes(static_cast<int>(i)).SerializeAsString();
+    if (!same)
+      return wrong(
+          cat("its attributes are not those of the loss scale ", lossScaleText(plan_.training().loss_scale())));
+    advancesLossScale_ = true;
+    return {};
+  }
+
   Status call(const LibraryCall& call) const {
     if (call.operands_size() > kMaxOperands) return wrong(cat("it has more than ", kMaxOperands, " operands"));
     for (int i = 0; i < call.operands_size(); ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, call.operands(i)));
@@ -197,7 +227,7 @@ class InstructionVerifier {
     uint64_t size = elementBytes(collective.type());
     if (!isKnown(collective.op())) return wrong("its collective is unknown");
     if (!isKnown(collective.phase())) return wrong("its phase is not known");
-    if (collective.type() != F32 && collective.type() != F64 && collective.type() != BF16 &&
+    if (collective.type() != F32 && collective.type() != F64 && !isHalf(collective.type()) &&
         collective.op() != ALL_GATHER)
       return wrong(cat("a collective cannot sum elements of type ", word(collective.type())));
     if (size == 0) return wrong("its type is not known");
@@ -241,8 +271,8 @@ class InstructionVerifier {
     if (!isKnown(output.output())) return wrong("its output is not known");
     const bool body = section_ == "body", evaluation = section_ == "evaluation";
     if (!body && !evaluation) return wrong("outputs are written in the body and in the evaluation only");
-    const bool ofStep = output.output() == LOSS || output.output() == GRADIENT_NORM;
-    if (body ? !ofStep : output.output() == GRADIENT_NORM)
+    const bool ofStepOnly = output.output() == GRADIENT_NORM || output.output() == LOSS_SCALE;
+    if (body ? output.output() != LOSS && !ofStepOnly : ofStepOnly)
       return wrong(cat("the ", section_, " does not write the output ", word(output.output())));
     if (!outputs_.insert({evaluation, output.output(), output.tensor()}).second)
       return wrong("the output is written twice");
@@ -285,6 +315,7 @@ class InstructionVerifier {
   std::map<uint32_t, uint32_t> updateOf_;  // from a buffer of parameters to `updates_bucket` of who writes it
   std::set<std::tuple<bool, int, uint32_t>> outputs_;  // of the evaluation or not, kind, tensor
   std::vector<bool> updated_;
+  bool advancesLossScale_ = false;
   std::string_view section_;
   int index_ = 0;
   const Instruction* instruction_ = nullptr;

@@ -248,8 +248,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         use(workspace, bytes);
         if (product.a.type == CUDA_R_32F)
           product.run<float>();
+        else if (product.a.type == CUDA_R_16F)
+          product.run<sheaf::cuda::F16>();
         else
-          product.run<Half>();
+          product.run<Bf16>();
       });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -13,7 +13,7 @@
 
 namespace sheaf::emulation {
 
-using cuda::Half;
+using cuda::Bf16;
 using cuda::toFloat;
 
 struct Operation {

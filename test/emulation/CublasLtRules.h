@@ -74,7 +74,7 @@ inline Answer checkProduct(const Operation& operation, const Layout& a, const La
   }
   if (operation.sumsA() && transposeA) return unsupported("BGRADA takes a non-transposed A");
   if (operation.sumsB() && !transposeB) return unsupported("BGRADB takes a transposed B");
-  if (a.type != b.type || a.type != d.type || (a.type != CUDA_R_32F && a.type != CUDA_R_16BF))
+  if (a.type != b.type || a.type != d.type || (a.type != CUDA_R_32F && a.type != CUDA_R_16BF && a.type != CUDA_R_16F))
     return unsupported("these types do not go together");
   if (operation.tf32 && a.type != CUDA_R_32F) return unsupported("TF32 is for operands in f32");
   if (operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.batch > 1)

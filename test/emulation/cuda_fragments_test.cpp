@@ -24,11 +24,11 @@ std::vector<float> numbers(size_t count, uint32_t seed) {
   return result;
 }
 
-template <int kValues>
+template <typename T, int kValues>
 void pack(uint32_t (&registers)[kValues / 2], const std::vector<float>& elements, const int (&places)[kValues]) {
   for (int i = 0; i < kValues / 2; ++i)
     registers[i] =
-        packHalves(elements[static_cast<size_t>(places[2 * i])], elements[static_cast<size_t>(places[2 * i + 1])]);
+        packHalves<T>(elements[static_cast<size_t>(places[2 * i])], elements[static_cast<size_t>(places[2 * i + 1])]);
 }
 
 TEST(Fragments, EveryPlaceIsThereOnce) {
@@ -45,16 +45,17 @@ TEST(Fragments, EveryPlaceIsThereOnce) {
   expectAll(cute::kTransposed, 256);
 }
 
-TEST(Fragments, ProductsAreWhereCuteSays) {
+template <typename T>
+void expectProducts() {
   const std::vector<float> a = numbers(16 * 16, 1), b = numbers(8 * 16, 2), before = numbers(16 * 8, 3);
   std::vector<float> c(16 * 8, 1e9f);
   emulation::runBlock(kWarp, 0, [&](int lane) {
     uint32_t left[4], right[2];
-    pack<8>(left, a, cute::kA[lane]);
-    pack<4>(right, b, cute::kB[lane]);
+    pack<T, 8>(left, a, cute::kA[lane]);
+    pack<T, 4>(right, b, cute::kB[lane]);
     float sums[4];
     for (int i = 0; i < 4; ++i) sums[i] = before[static_cast<size_t>(cute::kC[lane][i])];
-    multiply(sums, left, right[0], right[1]);
+    multiply<T>(sums, left, right[0], right[1]);
     for (int i = 0; i < 4; ++i) c[static_cast<size_t>(cute::kC[lane][i])] = sums[i];
   });
   for (size_t row = 0; row < 16; ++row)
@@ -63,6 +64,11 @@ TEST(Fragments, ProductsAreWhereCuteSays) {
       for (size_t k = 0; k < 16; ++k) sum += a[row * 16 + k] * b[column * 16 + k];
       EXPECT_EQ(c[row * 8 + column], sum) << "row " << row << ", column " << column;
     }
+}
+
+TEST(Fragments, ProductsAreWhereCuteSays) {
+  expectProducts<Bf16>();
+  expectProducts<F16>();
 }
 
 TEST(Fragments, MatricesAreLoadedAsCuteSays) {

@@ -212,7 +212,7 @@ TEST(OpCoverage, EveryOpHasACase) {
   for (const OpCase& c : differentiableCases()) differentiated.insert("train." + c.op);
   // What is not a function of operands: the frame of a step, which every case has.
   const std::set<std::string> frame{"train.parameter", "train.read",   "train.optimizer", "train.yield",
-                                    "train.update",    "train.output", "train.loss"};
+                                    "train.update",    "train.output", "train.loss",      "train.loss_scale"};
   size_t seen = 0;
   for (mlir::RegisteredOperationName name : context().getRegisteredOperations()) {
     std::string text = name.getStringRef().str();

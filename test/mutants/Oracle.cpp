@@ -264,6 +264,7 @@ class Unfolding {
       list.push_back({bucket.parameter_buffer(), name});
       for (const plan::State& state : bucket.states()) list.push_back({state.buffer(), name + ", " + state.name()});
     }
+    if (plan_.has_loss_scale_buffer()) list.push_back({plan_.loss_scale_buffer(), "the loss scale"});
     for (int i = 0; i < plan_.constants_size(); ++i)
       list.push_back({plan_.constants(i).buffer(), "constant " + std::to_string(i)});
     return list;

@@ -95,6 +95,28 @@ std::vector<Mutation> otherHyperparameters(const Plan& plan) {
     const bool skips = p.training().on_nan() == plan::Training::SKIP;
     p.mutable_training()->set_on_nan(skips ? plan::Training::STOP : plan::Training::SKIP);
   });
+  if (plan.training().has_loss_scale()) {
+    using Setting = void (*)(plan::LossScale&);
+    for (auto [what, change] :
+         {std::pair<const char*, Setting>{"start", [](auto& s) { s.set_initial(2 * s.initial()); }},
+          {"growth", [](auto& s) { s.set_growth(s.growth() + 1); }},
+          {"interval", [](auto& s) { s.set_interval(s.interval() + 1); }},
+          {"interval, none", [](auto& s) { s.set_interval(0); }},
+          {"backoff", [](auto& s) { s.set_backoff(s.backoff() / 2); }},
+          {"floor", [](auto& s) { s.set_floor(s.floor() / 2); }}})
+      m.add(cat("another loss scale: ", what),
+            [change](Plan& p) { change(*p.mutable_training()->mutable_loss_scale()); });
+    m.add("no loss scale", [](Plan& p) { p.mutable_training()->clear_loss_scale(); });
+    m.add("no state of the loss scale", [](Plan& p) { p.clear_loss_scale_buffer(); });
+    m.add("neither", [](Plan& p) {
+      p.mutable_training()->clear_loss_scale();
+      p.clear_loss_scale_buffer();
+    });
+    for (int b = 0; b < plan.buffers_size(); ++b)
+      if (plan.buffers(b).persistent() && static_cast<uint32_t>(b) != plan.loss_scale_buffer())
+        m.add(cat("the loss scale in buffer '", plan.buffers(b).name(), "'"),
+              [b](Plan& p) { p.set_loss_scale_buffer(static_cast<uint32_t>(b)); });
+  }
   m.add("another order of sums", [](Plan& p) {
     const bool ring = p.training().reduce_order() == plan::Training::RING;
     p.mutable_training()->set_reduce_order(ring ? plan::Training::TREE : plan::Training::RING);

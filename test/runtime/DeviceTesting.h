@@ -127,6 +127,12 @@ struct Argument {
     return argument;
   }
   template <typename T>
+  static Argument inOut(const std::vector<T>& values) {
+    Argument argument = input(values);
+    argument.access = plan::READ_WRITE;
+    return argument;
+  }
+  template <typename T>
   std::vector<T> values() const {
     std::vector<T> result(bytes.size() / sizeof(T));
     std::memcpy(result.data(), bytes.data(), bytes.size());

@@ -169,6 +169,12 @@ std::vector<Valid> validCalls() {
       {window<plan::MaxPoolGradCall>(), {{image, R}, {pooled, R}, {image, W}}},
       {plan::SquareSumCall{.n = 10}, {{40, R}, {8, W}}},
       {plan::GradientNormCall{.ranks = 2, .buckets = 3, .clip = true}, {{48, R}, {8, W}, {8, W}, {4, R}}},
+      {plan::GradientNormCall{.ranks = 2, .buckets = 3, .scaled = true}, {{48, R}, {8, W}, {8, W}, {4, R}}},
+      {plan::UpdateScalarCall{.kind = plan::UpdateScalar::kLrOverBiasCorrection, .value = 0.9},
+       {{24, R}, {4, W}, {4, R}}},
+      {plan::UpdateScalarCall{.kind = plan::UpdateScalar::kStep}, {{24, R}, {4, W}}},
+      {plan::AdvanceLossScaleCall{{.interval = 5, .growth = 2, .backoff = 0.5, .floor = 1}},
+       {{8, R}, {24, plan::READ_WRITE}}},
       {plan::ZeroCall(), {{13, W}}},
       {product(GemmEpilogue::kBias), {{84, R}, {140, R}, {20, R}, {60, W}}},
       {product(GemmEpilogue::kGelu), {{84, R}, {140, R}, {60, W}, {60, W}}},
@@ -177,22 +183,24 @@ std::vector<Valid> validCalls() {
       {product(GemmEpilogue::kSumA), {{84, R}, {140, R}, {60, W}, {12, W}}},
       {product(GemmEpilogue::kSumB), {{84, R}, {140, R}, {60, W}, {20, W}}},
   };
-  // Those that have one, in bf16: the operands that are bf16 then.
+  // Those that have one, in bf16 and f16: the operands that are so then.
   const std::map<std::string_view, std::vector<size_t>> halves = {
       {"gemm", {0, 1, 2, 3, 4}}, {"attention", {0, 1, 2, 4}}, {"attention_grad", {0, 1, 2, 3, 5, 7, 8, 9}},
       {"scatter_add", {0, 2}},   {"sum_partials", {1}},       {"square_sum", {0}}};
   for (size_t i = 0, single = calls.size(); i < single; ++i) {
     auto found = halves.find(plan::nameOf(calls[i].call));
     if (found == halves.end()) continue;
-    Valid half = calls[i];
-    std::visit(
-        [](auto& call) {
-          if constexpr (requires { call.type; }) call.type = plan::BF16;
-        },
-        half.call);
-    for (size_t operand : found->second)
-      if (operand < half.operands.size()) half.operands[operand].bytes /= 2;
-    calls.push_back(half);
+    for (plan::ElementType type : {plan::BF16, plan::F16}) {
+      Valid half = calls[i];
+      std::visit(
+          [type](auto& call) {
+            if constexpr (requires { call.type; }) call.type = type;
+          },
+          half.call);
+      for (size_t operand : found->second)
+        if (operand < half.operands.size()) half.operands[operand].bytes /= 2;
+      calls.push_back(half);
+    }
   }
   return calls;
 }

@@ -36,8 +36,8 @@ class Tuning : public ::testing::Test {
     shape.m = 5, shape.n = 7, shape.k = 3;
     shape.lda = 3, shape.ldb = shape.ldc = 7;
     shape.workspace = 1 << 20;
-    for (bool half : {false, true}) {
-      shape.half = half;
+    for (FloatType type : {FloatType::kF32, FloatType::kBf16}) {
+      shape.type = type;
       auto product = blas.product(shape);
       EXPECT_TRUE(product.ok()) << product.status().message();
     }

@@ -11,7 +11,7 @@ endfunction()
 
 set(SHEAF_LIBRARY_CALL_TESTS
   device_gemm_test.cpp device_gemm_epilogue_test.cpp device_functions_test.cpp device_attention_test.cpp device_convolution_test.cpp
-  device_half_test.cpp device_selection_test.cpp)
+  device_half_test.cpp device_loss_scale_test.cpp device_selection_test.cpp)
 sheaf_add_gtest(device_test
   SOURCES device_test.cpp ${SHEAF_LIBRARY_CALL_TESTS}
   LIBS SheafLibrary SheafPlanSchema SheafBase)

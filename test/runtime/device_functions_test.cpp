@@ -224,12 +224,15 @@ struct Norm {
   float scale, finite;
 };
 
-Norm gradientNorm(const std::vector<double>& partials, int64_t ranks, const float* maximum) {
+Norm gradientNorm(const std::vector<double>& partials, int64_t ranks, const float* maximum,
+                  const float* lossScale = nullptr) {
   std::vector<Argument> arguments{Argument::input(partials), Argument::output<double>(1, -1),
                                   Argument::output<float>(2, -1)};
   if (maximum) arguments.push_back(Argument::input(std::vector<float>{*maximum}));
+  if (lossScale) arguments.push_back(Argument::input(std::vector<float>{*lossScale}));
   Status status =
-      runCall(plan::GradientNormCall{ranks, int64_t(partials.size()) / ranks, maximum != nullptr}, arguments);
+      runCall(plan::GradientNormCall{ranks, int64_t(partials.size()) / ranks, maximum != nullptr, lossScale != nullptr},
+              arguments);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> scalars = arguments[2].values<float>();
   return {arguments[1].values<double>()[0], scalars[0], scalars[1]};
@@ -248,6 +251,19 @@ TEST(GradientNorm, ClipsAndTellsWhatIsFinite) {
   EXPECT_TRUE(std::isnan(none.norm));
   EXPECT_TRUE(std::isnan(none.scale));
   EXPECT_EQ(none.finite, 0);
+}
+
+// The loss was multiplied by 8: norm and gradients are divided by it, before clipping.
+TEST(GradientNorm, IsOfTheUnscaledGradient) {
+  const float one = 1, ten = 10, eight = 8;
+  Norm norm = gradientNorm({4, 5, 7, 9}, 2, nullptr, &eight);
+  EXPECT_EQ(norm.norm, 5.0 / 8);
+  EXPECT_EQ(norm.scale, 1.0f / 8);
+  EXPECT_EQ(norm.finite, 1);
+  EXPECT_EQ(gradientNorm({4, 5, 7, 9}, 2, &one, &eight).scale, 1.0f / 8) << "5 / 8 is not above 1";
+  EXPECT_EQ(gradientNorm({1600, 0}, 1, &one, &eight).scale, float(1 / (40.0 / 8 + 1e-6) / 8));
+  EXPECT_EQ(gradientNorm({4, 5, 7, 9}, 4, &ten, &eight).scale, 1.0f / 8);
+  EXPECT_EQ(gradientNorm({4, INFINITY}, 1, &one, &eight).finite, 0);
 }
 
 TEST(Zero, FillsItsOperand) {

@@ -1,9 +1,10 @@
-// Library calls in bf16 against plain loops in double over the same bf16 numbers: f32 sums, then one rounding.
+// Library calls in bf16 and f16 against plain loops in double over the same numbers: f32 sums, then one rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include "runtime/plan/Tiles.h"
 #include "test/runtime/DeviceTesting.h"
@@ -12,27 +13,50 @@
 namespace sheaf::testing {
 namespace {
 
-// Half the distance of two neighbouring bf16 numbers, relative to them: what one rounding may cost.
-constexpr double kRounding = 1.0 / 256;
+// Numbers of a type of 16 bits, by the compiler's own conversions.
+struct Halves {
+  plan::ElementType type;
 
-double real(uint16_t half) {
-  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-}
-uint16_t half(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-std::vector<uint16_t> halves(Numbers& numbers, size_t count) {
-  std::vector<uint16_t> result;
-  for (float value : numbers.reals(count)) result.push_back(half(value));
-  return result;
-}
-// One rounding of the result, and f32 sums of terms that are `size` together; of those, `roundedSize` were rounded.
-void expectRounded(double value, double expected, double size, const std::string& where, double roundedSize = 0) {
-  ASSERT_NEAR(value, expected, kRounding * std::abs(expected) + 2e-6 * size + kRounding * roundedSize + 1e-6) << where;
+  // Half the distance of two neighbouring numbers, relative to them: what one rounding may cost.
+  double rounding() const { return type == plan::F16 ? 1.0 / 2048 : 1.0 / 256; }
+  // 1 plus this is 1, rounded.
+  float small() const { return type == plan::F16 ? 1.0f / 4096 : 1.0f / 512; }
+  double real(uint16_t half) const {
+    if (type == plan::F16) return std::bit_cast<_Float16>(half);
+    return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+  }
+  uint16_t half(float value) const {
+    if (type == plan::F16) return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  std::vector<uint16_t> halves(Numbers& numbers, size_t count) const {
+    std::vector<uint16_t> result;
+    for (float value : numbers.reals(count)) result.push_back(half(value));
+    return result;
+  }
+  // One rounding of the result, and f32 sums of terms that are `size` together; of those, `roundedSize` were rounded.
+  void expectRounded(double value, double expected, double size, const std::string& where,
+                     double roundedSize = 0) const {
+    ASSERT_NEAR(value, expected, rounding() * std::abs(expected) + 2e-6 * size + rounding() * roundedSize + 1e-6)
+        << where;
+  }
+};
+
+constexpr uint16_t kNan = 0x7fc0;  // of both types
+
+class HalfTypes : public ::testing::TestWithParam<plan::ElementType>, protected Halves {
+ protected:
+  HalfTypes() : Halves{GetParam()} {}
+};
+const auto kTypes = ::testing::Values(plan::BF16, plan::F16);
+std::string typeName(const ::testing::TestParamInfo<plan::ElementType>& info) {
+  return info.param == plan::F16 ? "f16" : "bf16";
 }
 
-TEST(HalfGemm, ARowDoesNotDependOnHowManyThereAre) {
+INSTANTIATE_TEST_SUITE_P(Types, HalfTypes, kTypes, typeName);
+
+TEST_P(HalfTypes, ARowOfAProductDoesNotDependOnHowManyThereAre) {
   if (kOnGpu) GTEST_SKIP() << "cuBLASLt chooses an algorithm by the whole shape";
   // More rows are cut into tiles with all columns, fewer into others; a long sum shows any other order.
   Numbers numbers(7);
@@ -40,9 +64,9 @@ TEST(HalfGemm, ARowDoesNotDependOnHowManyThereAre) {
   const auto a = halves(numbers, kMany * kDepth), b = halves(numbers, kColumns * kDepth);
   auto rows = [&](int64_t m) {
     std::vector<Argument> arguments{Argument::input(std::vector<uint16_t>(a.begin(), a.begin() + m * kDepth)),
-                                    Argument::input(b), Argument::output<uint16_t>(m * kColumns, 0x7fc0)};
+                                    Argument::input(b), Argument::output<uint16_t>(m * kColumns, kNan)};
     GemmShape shape{.m = m, .n = kColumns, .k = kDepth};
-    Status status = runCall(shape.call(plan::BF16), arguments, {});
+    Status status = runCall(shape.call(type), arguments, {});
     EXPECT_TRUE(status.ok()) << status.message();
     auto values = arguments[2].values<uint16_t>();
     values.resize(kFew * kColumns);
@@ -62,15 +86,18 @@ TEST(HalfGemm, TilesFitTheirScratch) {
         }
 }
 
-class HalfGemmShapes : public ::testing::TestWithParam<GemmShape> {};
+class HalfGemmShapes : public ::testing::TestWithParam<std::tuple<plan::ElementType, GemmShape>>, protected Halves {
+ protected:
+  HalfGemmShapes() : Halves{std::get<0>(GetParam())} {}
+};
 
 TEST_P(HalfGemmShapes, MatchesLoopsAndDoesNotDependOnThreads) {
-  const GemmShape c = GetParam();
+  const GemmShape c = std::get<1>(GetParam());
   Numbers numbers(1);
   const auto a = halves(numbers, c.batch * c.strideA()), b = halves(numbers, c.batch * c.strideB());
-  const plan::GemmCall call = c.call(plan::BF16);
+  const plan::GemmCall call = c.call(type);
   std::vector<Argument> arguments{Argument::input(a), Argument::input(b),
-                                  Argument::output<uint16_t>(c.batch * c.strideC(), 0x7fc0)};
+                                  Argument::output<uint16_t>(c.batch * c.strideC(), kNan)};
   ASSERT_EQ(runOnThreads(call, arguments).message(), "");
   const auto first = arguments[2].values<uint16_t>();
   for (int64_t entry = 0; entry < c.batch; ++entry)
@@ -90,14 +117,16 @@ TEST_P(HalfGemmShapes, MatchesLoopsAndDoesNotDependOnThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, HalfGemmShapes,
-    ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3}, GemmShape{1, 384, 129},
-                      GemmShape{512, 384, 100}, GemmShape{200, 1152, 96, 1, false, true},
-                      GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},
-                      GemmShape{129, 300, 257, 1, false, true, 3, 5, 7}, GemmShape{17, 3000, 64, 1, true},
-                      GemmShape{64, 16, 1300, 12, true, false, 1, 2, 3}));
+    ::testing::Combine(kTypes,
+                       ::testing::Values(GemmShape{1, 1, 1}, GemmShape{3, 5, 7}, GemmShape{64, 64, 64, 3},
+                                         GemmShape{1, 384, 129}, GemmShape{512, 384, 100},
+                                         GemmShape{200, 1152, 96, 1, false, true},
+                                         GemmShape{384, 384, 300, 1, true, false}, GemmShape{65, 63, 31, 2, true, true},
+                                         GemmShape{129, 300, 257, 1, false, true, 3, 5, 7},
+                                         GemmShape{17, 3000, 64, 1, true},
+                                         GemmShape{64, 16, 1300, 12, true, false, 1, 2, 3})));
 
-TEST(HalfGemmRows, PaddingIsNotReadAndChangesNoBit) {
-  constexpr uint16_t kNan = 0x7fc0;
+TEST_P(HalfTypes, PaddingOfAProductIsNotReadAndChangesNoBit) {
   for (const auto& [dense, apart] : oddShapes()) {
     Numbers numbers(3);
     const auto a = halves(numbers, dense.batch * dense.m * dense.k),
@@ -107,7 +136,7 @@ TEST(HalfGemmRows, PaddingIsNotReadAndChangesNoBit) {
       const GemmShape& c = i == 0 ? dense : apart;
       std::vector<Argument> arguments{Argument::input(c.laidOutA(a, kNan)), Argument::input(c.laidOutB(b, kNan)),
                                       Argument::output<uint16_t>(c.batch * c.strideC(), kNan)};
-      Status status = runCall(c.call(plan::BF16), arguments);
+      Status status = runCall(c.call(type), arguments);
       ASSERT_TRUE(status.ok()) << status.message();
       results[i] = c.elementsOfC(arguments[2].values<uint16_t>());
     }
@@ -121,7 +150,7 @@ struct Heads {
   bool mask = false;
 };
 
-TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
+TEST_P(HalfTypes, AttentionForwardAndBackwardMatchLoops) {
   for (const Heads& c : {Heads{2, 5, 5, 2, 1, 8}, Heads{1, 130, 300, 4, 2, 16}, Heads{1, 70, 70, 2, 2, 64, true},
                          Heads{1, 70, 100, 2, 1, 128}, Heads{1, 40, 70, 1, 1, 256, true}, Heads{2, 33, 33, 3, 3, 20}}) {
     Numbers numbers(3);
@@ -131,12 +160,12 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
     const double scale = 1 / std::sqrt(double(c.d));
     plan::AttentionGradCall grad;
     grad.b = c.b, grad.s = c.s, grad.t = c.t, grad.h = c.h, grad.g = c.g, grad.d = grad.e = c.d;
-    grad.causal = true, grad.mask = c.mask, grad.scale = scale, grad.type = plan::BF16;
+    grad.causal = true, grad.mask = c.mask, grad.scale = scale, grad.type = type;
     grad.queryRow = grad.resultRow = grad.gradientRow = grad.queryGradientRow = c.h * c.d;
     grad.keyRow = grad.valueRow = grad.keyGradientRow = grad.valueGradientRow = c.g * c.d;
     std::vector<Argument> forward{Argument::input(q), Argument::input(k), Argument::input(v)};
     if (c.mask) forward.push_back(Argument::input(mask));
-    forward.push_back(Argument::output<uint16_t>(q.size(), 0x7fc0));
+    forward.push_back(Argument::output<uint16_t>(q.size(), kNan));
     forward.push_back(Argument::output<float>(c.b * c.h * c.s, NAN));
     Status status = runCall(plan::AttentionCall{grad}, forward, {.threads = 2});
     ASSERT_TRUE(status.ok()) << status.message();
@@ -149,7 +178,7 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
                                    Argument::input(sumArgument.values<float>()),
                                    Argument::input(gradient)};
     if (c.mask) backward.push_back(Argument::input(mask));
-    for (size_t size : {q.size(), k.size(), v.size()}) backward.push_back(Argument::output<uint16_t>(size, 0x7fc0));
+    for (size_t size : {q.size(), k.size(), v.size()}) backward.push_back(Argument::output<uint16_t>(size, kNan));
     status = runCall(grad, backward, {.threads = 2});
     ASSERT_TRUE(status.ok()) << status.message();
 
@@ -189,7 +218,7 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
               dk.add(key(j) + x, weights[j] * (slopes[j] - delta) * scale * real(q[query + x]));
             }
         }
-    auto compare = [](const Argument& argument, const Sums& sums, const char* what) {
+    auto compare = [&](const Argument& argument, const Sums& sums, const char* what) {
       const auto ours = argument.values<uint16_t>();
       for (size_t i = 0; i < ours.size(); ++i)
         expectRounded(real(ours[i]), sums.values[i], 5, std::string(what) + " " + std::to_string(i),
@@ -203,44 +232,43 @@ TEST(HalfAttention, ForwardAndBackwardMatchLoops) {
   }
 }
 
-TEST(HalfFunctions, ScatterAddSumsInF32AndRoundsOnce) {
-  // 1 + 256 * 2^-9 is 1.5; summed in bf16 the small terms would be lost one by one.
+TEST_P(HalfTypes, ScatterAddSumsInF32AndRoundsOnce) {
+  // Summed in 16 bits the small terms would be lost one by one.
   constexpr int64_t kRows = 1100, kInner = 3, kCount = 600;
-  std::vector<uint16_t> update(kCount * kInner, half(1.0f / 512));
+  std::vector<uint16_t> update(kCount * kInner, half(small()));
   std::vector<int64_t> indices(kCount, 1099);
   for (int64_t x = 0; x < kInner; ++x) update[x] = half(1);
   for (int64_t i = 257; i < kCount; ++i) indices[i] = i % 2 ? -kRows : 700;  // rows 0 and 700
   std::vector<Argument> arguments{Argument::input(update), Argument::input(indices),
-                                  Argument::output<uint16_t>(kRows * kInner, 0x7fc0)};
+                                  Argument::output<uint16_t>(kRows * kInner, kNan)};
   Status status = runCall(
-      plan::ScatterAddCall{
-          .outer = 1, .rows = kRows, .inner = kInner, .count = kCount, .indexBytes = 8, .type = plan::BF16},
+      plan::ScatterAddCall{.outer = 1, .rows = kRows, .inner = kInner, .count = kCount, .indexBytes = 8, .type = type},
       arguments, {.threads = 3});
   ASSERT_TRUE(status.ok()) << status.message();
   auto result = arguments[2].values<uint16_t>();
   for (int64_t row = 0; row < kRows; ++row) {
-    double expected = row == 1099 ? 1.5 : row == 0 ? 172.0 / 512 : row == 700 ? 171.0 / 512 : 0;
+    double expected = row == 1099 ? 1 + 256 * small() : row == 0 ? 172 * small() : row == 700 ? 171 * small() : 0;
     for (int64_t x = 0; x < kInner; ++x) ASSERT_EQ(result[row * kInner + x], half(static_cast<float>(expected))) << row;
   }
 }
 
-TEST(HalfFunctions, PartialsAreSummedInF32AndRoundedOnce) {
+TEST_P(HalfTypes, PartialsAreSummedInF32AndRoundedOnce) {
   constexpr int64_t kParts = 257, kColumns = 1500;
-  std::vector<float> partials(kParts * kColumns, 1.0f / 512);
+  std::vector<float> partials(kParts * kColumns, small());
   std::fill_n(partials.begin(), kColumns, 1.0f);
-  std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(kColumns, 0x7fc0)};
-  Status status = runCall(plan::SumPartialsCall{kParts, kColumns, plan::BF16}, arguments, {.threads = 2});
+  std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(kColumns, kNan)};
+  Status status = runCall(plan::SumPartialsCall{kParts, kColumns, type}, arguments, {.threads = 2});
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_THAT(arguments[1].values<uint16_t>(), ::testing::Each(half(1.5f)));
+  EXPECT_THAT(arguments[1].values<uint16_t>(), ::testing::Each(half(1 + 256 * small())));
 }
 
-TEST(HalfFunctions, SquareSumIsExact) {
+TEST_P(HalfTypes, SquareSumIsExact) {
   Numbers numbers(4);
   const auto values = halves(numbers, 10000);
   double expected = 0;
   for (uint16_t value : values) expected += real(value) * real(value);
   std::vector<Argument> arguments{Argument::input(values), Argument::output<double>(1, NAN)};
-  Status status = runCall(plan::SquareSumCall{10000, plan::BF16}, arguments, {.threads = 2});
+  Status status = runCall(plan::SquareSumCall{10000, type}, arguments, {.threads = 2});
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_NEAR(arguments[1].values<double>()[0], expected, 1e-12 * expected);
 }
@@ -252,12 +280,51 @@ TEST(HalfFunctions, NanStaysOneAndTiesGoToEven) {
   Status status = runCall(plan::SumPartialsCall{1, 6, plan::BF16}, arguments);
   ASSERT_TRUE(status.ok()) << status.message();
   auto result = arguments[1].values<uint16_t>();
-  EXPECT_TRUE(std::isnan(real(result[0])));
+  EXPECT_TRUE(std::isnan(Halves{plan::BF16}.real(result[0])));
   EXPECT_EQ(result[1], 0x3f80);
   EXPECT_EQ(result[2], 0x3f82);
-  EXPECT_TRUE(std::isnan(real(result[3])));
+  EXPECT_TRUE(std::isnan(Halves{plan::BF16}.real(result[3])));
   EXPECT_EQ(result[4], 0x7f80);
   EXPECT_EQ(result[5], 0x8000);
+}
+
+TEST(HalfFunctions, F16HasSubnormalsAndOverflows) {
+  // 65,520 lies between the largest number and what would be the next one; numbers below 2^-14 are multiples of 2^-24.
+  const std::vector<std::pair<float, uint16_t>> cases{{1 + 0x1p-11f, 0x3c00},
+                                                      {1 + 3 * 0x1p-11f, 0x3c02},
+                                                      {65519.99f, 0x7bff},
+                                                      {65520, 0x7c00},
+                                                      {-1e30f, 0xfc00},
+                                                      {INFINITY, 0x7c00},
+                                                      {0x1p-14f, 0x0400},
+                                                      {0x1p-14f - 0x1p-24f, 0x03ff},
+                                                      {0x1p-14f - 0x1p-25f, 0x0400},
+                                                      {0x1p-24f, 0x0001},
+                                                      {0x1p-25f, 0x0000},
+                                                      {0x1.8p-25f, 0x0001},
+                                                      {3 * 0x1p-25f, 0x0002},
+                                                      {-0x1p-26f, 0x8000},
+                                                      {-0.0f, 0x8000}};
+  const int64_t count = static_cast<int64_t>(cases.size());
+  std::vector<float> partials{NAN};
+  for (const auto& [value, bits] : cases) partials.push_back(value);
+  std::vector<Argument> arguments{Argument::input(partials), Argument::output<uint16_t>(count + 1, 0)};
+  Status status = runCall(plan::SumPartialsCall{1, count + 1, plan::F16}, arguments);
+  ASSERT_TRUE(status.ok()) << status.message();
+  auto result = arguments[1].values<uint16_t>();
+  EXPECT_TRUE(std::isnan(Halves{plan::F16}.real(result[0])));
+  for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(result[i + 1], cases[i].second) << cases[i].first;
+}
+
+TEST(HalfFunctions, EveryF16IsWidenedExactly) {
+  // Their squares are exact in f64: of each number alone its own.
+  const Halves f16{plan::F16};
+  for (uint32_t bits = 0; bits < 0x7c00; bits += 7) {
+    std::vector<Argument> arguments{Argument::input(std::vector<uint16_t>{static_cast<uint16_t>(bits)}),
+                                    Argument::output<double>(1, NAN)};
+    ASSERT_TRUE(runCall(plan::SquareSumCall{1, plan::F16}, arguments).ok());
+    ASSERT_EQ(arguments[1].values<double>()[0], f16.real(bits) * f16.real(bits)) << bits;
+  }
 }
 
 }  // namespace

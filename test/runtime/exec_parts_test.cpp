@@ -189,6 +189,34 @@ TEST(StepLedger, StopsTwoStepsAfterALossThatIsNotFinite) {
   }
 }
 
+TEST(StepLedger, AboveItsFloorALossScaleMakesOverflowASkippedStep) {
+  auto config = ledgerConfig(6, false);
+  config.leastLossScale = 2;
+  exec::StepLedger ledger(config);
+  // The device counts updates: no step waits for the norm of the one before.
+  auto first = ledger.take(10), second = ledger.take(11);
+  ASSERT_TRUE(first && second);
+  first->writeOutput(0, plan::LOSS_SCALE, 4);
+  finish(first, NAN, INFINITY);
+  EXPECT_EQ(ledger.badStep(), -1);
+  exec::StepResult result;
+  ASSERT_TRUE(ledger.nextResult(result));
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(result.lossScale, 4);
+  finish(second, 1, 1);
+  second->writeOutput(0, plan::LOSS_SCALE, 2);
+  ASSERT_TRUE(ledger.nextResult(result));
+  EXPECT_FALSE(result.skipped);
+  EXPECT_EQ(ledger.updates(), 11);
+  // At the floor the run ends, for on_nan is stop.
+  auto third = ledger.take(12);
+  ASSERT_NE(third, nullptr);
+  finish(third, 1, NAN);
+  EXPECT_EQ(ledger.badStep(), -1) << "the scale decides, and is not known yet";
+  third->writeOutput(0, plan::LOSS_SCALE, 2);
+  EXPECT_EQ(ledger.badStep(), 12);
+}
+
 TEST(StepLedger, EveryStepIsVotedOnWhileTheOneBeforeItRuns) {
   std::vector<std::pair<int64_t, bool>> votes;
   std::atomic<bool> interrupted{false}, asked{false};

@@ -110,7 +110,7 @@ TEST(LibraryCheck, HostileAttributes) {
       "reverse",     "zero",          "clip",           "rank",           "kh",          "kw",          "stride_h",
       "stride_w",    "pad_top",       "pad_left",       "pad_bottom",     "pad_right",   "dilation_h",  "dilation_w",
       "o",           "source_offset", "source_stride0", "source_stride1", "index_outer", "index_inner", "kind",
-      "largest",     "data",          "channels_last"};
+      "largest",     "data",          "channels_last",  "scaled",         "interval"};
   int refused = 0;
   for (const Valid& each : validCalls()) {
     const plan::LibraryCall valid = spelledOut(each);
@@ -164,7 +164,7 @@ TEST(LibraryCheck, NamesWhatIsWrong) {
   for (int i = 0; i < 200; ++i) call.add_attributes()->set_name(std::to_string(i));
   EXPECT_EQ(check(call).message(), "gemm: it has more than 128 attributes");
   EXPECT_EQ(check(with(gemm, "type", plan::I64)).message(),
-            "gemm: attribute 'type' is 5, but must be 1 (f32) or 3 (bf16)");
+            "gemm: attribute 'type' is 5, but must be 1 (f32), 3 (bf16) or 4 (f16)");
   EXPECT_EQ(check(with(with(gemm, "type", plan::BF16), "tf32", 1)).message(), "gemm: TF32 needs operands of type f32");
 
   const plan::LibraryCall attention = validCall("attention").wire();

@@ -171,6 +171,7 @@ int check(CheckOptions& o, const options::Given&) {
   DiagnosticPrinter diagnostics(*context);
   Survey survey;
   o.import.optimizer = o.optimizer;
+  completeLossScale(o);
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::surveyOnnx(*context, o.model, o.import, survey);
   // A file that cannot be read has no graph to report on.
   const bool loaded = survey.nodes > 0 || survey.opset > 0 || survey.obstacles.size() != 1;

@@ -126,8 +126,11 @@ options::Table compileTable() {
         batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
-            options::Words<train::Precision>{{"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}},
-            "Type in which gradients are summed over ranks, with --precision bf16."),
+            options::Words<std::optional<train::Precision>>{
+                {"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}, {"f16", train::Precision::f16}},
+            "Type in which gradients are summed over ranks, with --precision bf16 or f16: f32, or the same.")
+            .defaultsTo("the type of --precision"),
+        lossScaleRow<O>(),
         Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
                                      "Order in which GPUs sum over ranks: that of one fixed tree, whatever the stage "
                                      "and the number of processes, or that of "
@@ -202,6 +205,7 @@ Status complete(CompileOptions& o) {
   o.pipeline.optimizer = o.optimizer;
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == plan::Training::SKIP;
+  completeLossScale(o);
   o.pipeline.profile = usualProfile(o.targets.list.front());
   if (o.profile.empty()) return {};
   o.pipeline.profile = o.profile;
@@ -321,12 +325,16 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
 }
 
 int compile(CompileOptions& options, const options::Given& given) {
-  if (given.has("--reduce-precision") && options.pipeline.precision != train::Precision::bf16 &&
-      options.pipeline.reducePrecision == train::Precision::bf16)
-    return misuse("--reduce-precision bf16 needs --precision bf16: f32 gradients are summed in f32");
+  if (const auto reduced = options.pipeline.reducePrecision;
+      reduced && *reduced != train::Precision::f32 && *reduced != options.pipeline.precision) {
+    const std::string word = train::stringifyPrecision(*reduced).str();
+    return misuse(cat("--reduce-precision ", word, " needs --precision ", word,
+                      ": other gradients are summed in f32 or in "
+                      "their own type"));
+  }
   for (const std::string option :
        {"--eval", "--loss", "--optimizer", "--group", "--no-decay", "--lr-schedule", "--clip-norm", "--on-nan",
-        "--train", "--freeze", "--batch-norm", "--reduce-precision"})
+        "--train", "--freeze", "--batch-norm", "--reduce-precision", "--loss-scale"})
     if (options.evaluationOnly && given.has(option))
       return misuse(option == "--eval" || option == "--loss"
                         ? "--eval-only compiles the outputs without a loss; to evaluate a loss use --eval without "

@@ -205,6 +205,7 @@ Status complete(FitOptions& o) {
   o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
   o.pipeline.cpu = !machine->isOfGpus();
   o.import.optimizer = o.pipeline.optimizer = o.optimizer;
+  completeLossScale(o);
   return {};
 }
 

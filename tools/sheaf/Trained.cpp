@@ -28,16 +28,26 @@ void setTraining(mlir::ModuleOp module, const TrainedOptions& o) {
       groups.push_back(entry.getDictionary(b.getContext()));
     }
   auto named = [&](llvm::StringRef name, mlir::Attribute value) { return b.getNamedAttr(name, value); };
-  module->setAttr(
-      "train.training",
-      b.getDictionaryAttr({named("optimizer", b.getStringAttr(optimizer)),
-                           named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
-                           named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
-                           named("groups", b.getArrayAttr(groups)), named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
-                           named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
-                           named("seed", b.getI64IntegerAttr(o.seed)),
-                           named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))}));
+  llvm::SmallVector<mlir::NamedAttribute> training{
+      named("optimizer", b.getStringAttr(optimizer)),
+      named("learning_rate", b.getF64FloatAttr(rate ? rate.getValueAsDouble() : 0)),
+      named("schedule", b.getStringAttr(plan::scheduleText(o.schedule))),
+      named("groups", b.getArrayAttr(groups)),
+      named("clip_norm", b.getF64FloatAttr(o.clipNorm)),
+      named("on_nan", plan_ir::OnNanAttr::get(b.getContext(), o.onNan)),
+      named("seed", b.getI64IntegerAttr(o.seed)),
+      named("reduce_order", plan_ir::ReduceOrderAttr::get(b.getContext(), o.reduceOrder))};
+  if (o.lossScale) training.push_back(named("loss_scale", b.getStringAttr(plan::lossScaleText(*o.lossScale))));
+  module->setAttr("train.training", b.getDictionaryAttr(training));
   module->removeAttr("train.lr");
+}
+
+void completeLossScale(TrainedOptions& o) {
+  if (o.givenLossScale)
+    o.lossScale = *o.givenLossScale;
+  else if (o.pipeline.precision == train::Precision::f16)
+    o.lossScale = **plan::parseLossScale("dynamic");
+  o.pipeline.scaled = o.lossScale.has_value();
 }
 
 Expected<std::pair<std::string, int64_t>> parseBinding(const std::string& text) {

@@ -7,6 +7,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "passes/Pipeline.h"
 #include "runtime/base/Status.h"
+#include "runtime/plan/LossScale.h"
 #include "runtime/plan/Words.h"
 #include "runtime/plan/plan.pb.h"
 #include "tools/options/Rows.h"
@@ -22,8 +23,10 @@ struct TrainedOptions {
   plan::Training::OnNan onNan = plan::Training::STOP;
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
   double clipNorm = 0;
-  bool evaluation = false;      // an evaluation in addition to the training step
-  bool evaluationOnly = false;  // the graph's outputs alone, nothing to train
+  std::optional<plan::LossScale> lossScale;                      // absent: none; see completeLossScale
+  std::optional<std::optional<plan::LossScale>> givenLossScale;  // by --loss-scale; absent: by the precision
+  bool evaluation = false;                                       // an evaluation in addition to the training step
+  bool evaluationOnly = false;                                   // the graph's outputs alone, nothing to train
   int64_t seed = 0;
   int64_t microBatches = 1;  // import.microBatches; 0: chosen by the tool
 };
@@ -99,8 +102,20 @@ options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
       "--precision", dialectWords<train::Precision>(),
       "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round operands of to "
-      "TF32; bf16: the optimizer keeps f32 weights, and kernels compute in f32.");
+      "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.");
 }
+template <typename O>
+options::Option lossScaleRow() {
+  return options::Rows<O>::template parsed<&O::givenLossScale>(
+             "--loss-scale", plan::lossScaleSyntax(), "none, a number or dynamic[:key=value,...]",
+             "Multiply the loss by a number, and divide the gradients by it, so that small ones are not lost in f16. "
+             "dynamic: a step whose gradients overflow is skipped; the keys are init=65536, growth=2, interval=2000 "
+             "(good steps until it grows), backoff=0.5 and floor=1.",
+             plan::parseLossScale)
+      .defaultsTo("dynamic with --precision f16, else none");
+}
+// Decides the loss scale: what was given, or dynamic for f16.
+void completeLossScale(TrainedOptions& options);
 
 template <typename O>
 options::Option microBatchesRow(const std::string& more) {

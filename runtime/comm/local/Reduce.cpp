@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/Float16.h"
+
 namespace sheaf::comm {
 namespace {
 
@@ -24,9 +26,7 @@ float widen(Bf16 value) {
 }
 
 float widen(F16 value) {
-  _Float16 half;
-  std::memcpy(&half, &value.bits, sizeof half);
-  return float(half);
+  return floatOfF16(value.bits);
 }
 
 // Rounds to nearest, ties to even; a NaN stays one.
@@ -37,8 +37,7 @@ void narrow(float value, Bf16& result) {
 }
 
 void narrow(float value, F16& result) {
-  _Float16 half = _Float16(value);
-  std::memcpy(&result.bits, &half, sizeof half);
+  result.bits = f16OfFloat(value);
 }
 
 // How elements of a type are read, added and written. Unsigned for integers: their sum wraps.

@@ -62,6 +62,8 @@ Function makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
 Function makeFunction(const plan::CumSumCall& call, const CallSite& site);
 Function makeFunction(const plan::SquareSumCall& call, const CallSite& site);
 Function makeFunction(const plan::GradientNormCall& call, const CallSite& site);
+Function makeFunction(const plan::UpdateScalarCall& call, const CallSite& site);
+Function makeFunction(const plan::AdvanceLossScaleCall& call, const CallSite& site);
 Function makeFunction(const plan::DropoutCall& call, const CallSite& site);
 Function makeFunction(const plan::RandomUniformCall& call, const CallSite& site);
 Function makeFunction(const plan::ConvCall& call, const CallSite& site);
@@ -71,7 +73,7 @@ Function makeFunction(const plan::MaxPoolCall& call, const CallSite& site);
 Function makeFunction(const plan::MaxPoolIndicesCall& call, const CallSite& site);
 Function makeFunction(const plan::MaxPoolGradCall& call, const CallSite& site);
 
-// A product of bf16; makeFunction of a gemm calls it.
+// A product of bf16 or f16; makeFunction of a gemm calls it.
 Function makeHalfGemm(const plan::GemmCall& call, const CallSite& site);
 
 }  // namespace sheaf::cpu

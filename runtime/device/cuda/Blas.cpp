@@ -30,12 +30,10 @@ bool ProductShape::hasVector() const {
 }
 
 std::string ProductShape::name() const {
-  return cat(half   ? "bf16"
-             : tf32 ? "tf32"
-                    : "f32",
-             ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k, ",batch", batch, ",ld",
-             lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align", alignments[0], "/",
-             alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "",
+  const char* const word = type == FloatType::kBf16 ? "bf16" : type == FloatType::kF16 ? "f16" : tf32 ? "tf32" : "f32";
+  return cat(word, ",", transposeA ? "t" : "n", transposeB ? "t" : "n", ",m", m, ",n", n, ",k", k, ",batch", batch,
+             ",ld", lda, "/", ldb, "/", ldc, ",stride", strideA, "/", strideB, "/", strideC, ",align", alignments[0],
+             "/", alignments[1], "/", alignments[2], ",workspace", workspace, add ? ",add" : "",
              epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : cat(",epilogue", static_cast<int>(epilogue)));
 }
 
@@ -49,7 +47,9 @@ Product::~Product() {
 
 cublasStatus_t Product::describe() {
   const ProductShape& p = shape_;
-  const cudaDataType_t type = p.half ? CUDA_R_16BF : CUDA_R_32F;
+  const cudaDataType_t type = p.type == FloatType::kBf16  ? CUDA_R_16BF
+                              : p.type == FloatType::kF16 ? CUDA_R_16F
+                                                          : CUDA_R_32F;
   cublasStatus_t status =
       cublasLtMatmulDescCreate(&operation_, p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
   auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool transposed) {

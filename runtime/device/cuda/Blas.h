@@ -18,6 +18,7 @@
 #include <string>
 
 #include "runtime/base/Status.h"
+#include "runtime/device/cuda/kernels/Half.h"
 
 namespace sheaf::cuda {
 
@@ -27,7 +28,7 @@ struct ProductShape {
   bool transposeA = false, transposeB = false;
   int64_t lda = 1, ldb = 1, ldc = 1;
   int64_t strideA = 0, strideB = 0, strideC = 0;  // from one batch to the next; 0 where all read the same matrix
-  bool half = false;                              // operands are bf16, sums are f32 all the same
+  FloatType type = FloatType::kF32;               // of operands; sums are f32
   bool tf32 = false;                              // operands in f32 may be rounded to TF32
   bool add = false;
   // What is done besides (see EpilogueOperands), with cuBLASLt's a and b exchanged for ours.

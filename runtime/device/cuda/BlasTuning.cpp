@@ -101,7 +101,7 @@ class Bench {
 Expected<Blas::Choice> Blas::fastest(const Product& product,
                                      std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
   const ProductShape& p = product.shape_;
-  const int64_t width = p.half ? 2 : 4;
+  const int64_t width = p.type == FloatType::kF32 ? 4 : 2;
   auto bytes = [&](int64_t rows, int64_t columns, int64_t row, int64_t stride) {
     return ((p.batch - 1) * stride + (rows - 1) * row + columns) * width;
   };

@@ -19,7 +19,7 @@ Status GemmCall::check() const {
 }
 
 uint64_t GemmCall::scratchPerThread() const {
-  return type == BF16 ? scratchOfFloats(kHalfGemmScratch) : 0;
+  return isHalf(type) ? scratchOfFloats(kHalfGemmScratch) : 0;
 }
 
 uint64_t GemmCall::deviceScratch() const {
@@ -27,10 +27,10 @@ uint64_t GemmCall::deviceScratch() const {
 }
 
 uint64_t GemmCall::packingBytes() const {
-  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, type == BF16);
+  const GemmTile tile = gemmTile(m, n, k, batch, transposeA, transposeB, isHalf(type));
   const uint64_t bytes = sgemmPackingBytes(tile.rows, tile.columns, k);
-  // Without bf16 instructions blocks of a bf16 product are packed as f32.
-  return type == BF16 ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
+  // Blocks of a product of f16, and of bf16 without its instructions, are packed as f32.
+  return isHalf(type) ? std::max(bytes, sgemmPackingBytes(kHalfGemmRows, kHalfGemmColumns, kHalfGemmDepth)) : bytes;
 }
 
 }  // namespace sheaf::plan

@@ -3,6 +3,7 @@
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision="precision=bf16 reduce-precision=f32" | FileCheck %s --check-prefix=WIDE
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision | FileCheck %s --check-prefix=F32
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=bf16 --train-fuse | FileCheck %s --check-prefix=FUSED
+// RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=f16 | FileCheck %s --check-prefix=F16
 // RUN: sheaf-opt %s -split-input-file --train-assign-fusions --train-set-precision=precision=tf32 | FileCheck %s --check-prefix=TF32
 
 // A kernel between two products widens what it loads and rounds what it stores, and a parameter is widened before it
@@ -20,6 +21,9 @@
 // CHECK: train.matmul %[[R_HALF]], {{.*}} -> tensor<8x64xbf16>
 // F32-NOT: bf16
 // TF32-NOT: bf16
+// F16-NOT: bf16
+// F16: train.parameter @w : tensor<64x64xf16> {train.source_type = f32, trainable = true}
+// F16: train.matmul %{{.+}}, %{{.+}} : tensor<8x64xf16>, tensor<64x64xf16> -> tensor<8x64xf16>
 // TF32: train.matmul {{.*}} {train.tf32} : tensor<8x64xf32>
 train.parameter @w : tensor<64x64xf32> {trainable = true}
 train.parameter @b : tensor<64xf32> {trainable = true}

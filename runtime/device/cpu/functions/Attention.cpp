@@ -42,7 +42,7 @@ class Attention : public LibraryFunction {
     const AttentionShape& p = shape_;
     const int64_t group = head / (p.h / p.g), rows = std::min(kQueries, p.s - query);
     const int64_t first = p.firstKey(query) / kKeys * kKeys, limit = p.keyLimit(query, rows);
-    // Scratch of a bf16 call: the scores, then tiles of query, result, key and value.
+    // Scratch of a call of 16 bits: the scores, then tiles of query, result, key and value.
     float *queries = scores + kQueries * kKeys, *results = queries + kQueries * p.d,
           *keyTile = results + kQueries * p.e, *values = keyTile + kKeys * p.d;
     const AttentionShape::Rows q =

@@ -56,7 +56,7 @@ class AttentionGrad : public LibraryFunction {
     float* scores;     // [kQueries, kKeys]
     float* gradients;  // of the scores
     float* delta;      // [s]: the dot product of result and gradient of each query
-    // Of a bf16 call only, in f32: tiles, and the accumulators of the current head's gradients.
+    // Of a call of 16 bits only, in f32: tiles, and the accumulators of the current head's gradients.
     float *queryTile, *gradientTile, *keyTile, *valueTile, *queryGradient, *keyGradient, *valueGradient;
   };
 

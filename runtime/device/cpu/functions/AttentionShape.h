@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "runtime/device/cpu/LibraryFunction.h"
-#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/device/cpu/simd/Halves.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Tiles.h"
 
@@ -13,7 +13,10 @@ namespace sheaf::cpu {
 
 struct AttentionShape : plan::AttentionShape {
   explicit AttentionShape(const plan::AttentionShape& call)
-      : plan::AttentionShape(call), half(type == plan::BF16), factor(static_cast<float>(scale)) {}
+      : plan::AttentionShape(call),
+        half(plan::isHalf(type)),
+        loops16(halves(type)),
+        factor(static_cast<float>(scale)) {}
 
   // Keys [0, limit) are all that queries [begin, begin + rows) may see.
   int64_t keyLimit(int64_t begin, int64_t rows) const {
@@ -39,7 +42,7 @@ struct AttentionShape : plan::AttentionShape {
             float* scratch) const {
     if (!half) return {invocation.operand<float>(operand) + offset, stride};
     const uint16_t* from = invocation.operand<uint16_t>(operand) + offset;
-    for (int64_t row = 0; row < count; ++row) loops().widen(from + row * stride, scratch + row * width, width);
+    for (int64_t row = 0; row < count; ++row) loops16.widen(from + row * stride, scratch + row * width, width);
     return {scratch, width};
   }
   // The rows back, rounded, if they were computed in `scratch`.
@@ -47,7 +50,7 @@ struct AttentionShape : plan::AttentionShape {
              const float* scratch) const {
     if (!half) return;
     uint16_t* to = invocation.operand<uint16_t>(operand) + offset;
-    for (int64_t row = 0; row < count; ++row) loops().narrow(scratch + row * width, to + row * stride, width);
+    for (int64_t row = 0; row < count; ++row) loops16.narrow(scratch + row * width, to + row * stride, width);
   }
 
   // The mask's [s, t] matrix for a head.
@@ -55,7 +58,8 @@ struct AttentionShape : plan::AttentionShape {
     return mask + ((maskB == 1 ? 0 : batch) * maskH + (maskH == 1 ? 0 : head)) * s * t;
   }
 
-  const bool half;     // query, key, value, result and gradients are bf16
+  const bool half;  // query, key, value, result and gradients are of 16 bits
+  const simd::Halves& loops16;
   const float factor;  // scale
 };
 

@@ -59,7 +59,7 @@ class Gemm : public LibraryFunction {
 }  // namespace
 
 Function makeFunction(const plan::GemmCall& call, const CallSite& site) {
-  if (call.type == plan::BF16) return makeHalfGemm(call, site);
+  if (plan::isHalf(call.type)) return makeHalfGemm(call, site);
   return std::make_unique<Gemm>(call);
 }
 

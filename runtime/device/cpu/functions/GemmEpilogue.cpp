@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
-#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/device/cpu/simd/Halves.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -11,23 +12,39 @@ namespace {
 // Elements that are worked on at a time, in f32.
 constexpr int64_t kColumns = 256;
 
-void load(const float* from, float* to, int64_t count) {
-  std::memcpy(to, from, count * sizeof(float));
+// How elements are read, added and written.
+struct Bf16 {
+  using Stored = uint16_t;
+  static const simd::Halves& loops() { return cpu::loops().bf16; }
+};
+struct F16 {
+  using Stored = uint16_t;
+  static const simd::Halves& loops() { return cpu::loops().f16; }
+};
+struct F32 {
+  using Stored = float;
+};
+
+template <typename T>
+void load(const typename T::Stored* from, float* to, int64_t count) {
+  if constexpr (std::is_same_v<T, F32>)
+    std::memcpy(to, from, count * sizeof(float));
+  else
+    T::loops().widen(from, to, count);
 }
-void load(const uint16_t* from, float* to, int64_t count) {
-  loops().widen(from, to, count);
+template <typename T>
+void store(const float* from, typename T::Stored* to, int64_t count) {
+  if constexpr (std::is_same_v<T, F32>)
+    std::memcpy(to, from, count * sizeof(float));
+  else
+    T::loops().narrow(from, to, count);
 }
-void store(const float* from, float* to, int64_t count) {
-  std::memcpy(to, from, count * sizeof(float));
-}
-void store(const float* from, uint16_t* to, int64_t count) {
-  loops().narrow(from, to, count);
-}
-void add(float* sums, const float* from, int64_t count) {
-  loops().add(sums, from, count);
-}
-void add(float* sums, const uint16_t* from, int64_t count) {
-  loops().addHalf(sums, from, count);
+template <typename T>
+void add(float* sums, const typename T::Stored* from, int64_t count) {
+  if constexpr (std::is_same_v<T, F32>)
+    loops().add(sums, from, count);
+  else
+    T::loops().add(sums, from, count);
 }
 
 }  // namespace
@@ -44,22 +61,23 @@ GemmEpilogue::GemmEpilogue(const plan::GemmCall& call)
 
 template <typename T>
 void GemmEpilogue::finishRow(const Invocation& invocation, int64_t row, int64_t column, int64_t columns) const {
-  T* c = invocation.operand<T>(c_) + row * call_.ldc + column;
+  using Stored = typename T::Stored;
+  Stored* c = invocation.operand<Stored>(c_) + row * call_.ldc + column;
   float values[kColumns], others[kColumns];
-  load(c, values, columns);
+  load<T>(c, values, columns);
   if (call_.addsBias()) {
-    load(invocation.operand<T>(bias_) + column, others, columns);
+    load<T>(invocation.operand<Stored>(bias_) + column, others, columns);
     loops().add(values, others, columns);
   }
   if (call_.appliesGelu()) {
-    store(values, invocation.operand<T>(savedGeluInput_) + row * call_.n + column, columns);
+    store<T>(values, invocation.operand<Stored>(savedGeluInput_) + row * call_.n + column, columns);
     loops().gelu(values, columns);
   }
   if (geluInput_ >= 0) {
-    load(invocation.operand<T>(geluInput_) + row * call_.n + column, others, columns);
+    load<T>(invocation.operand<Stored>(geluInput_) + row * call_.n + column, others, columns);
     loops().geluGradient(others, values, columns);
   }
-  store(values, c, columns);
+  store<T>(values, c, columns);
 }
 
 void GemmEpilogue::finish(const Invocation& invocation, int64_t row, int64_t column, int64_t rows,
@@ -68,8 +86,9 @@ void GemmEpilogue::finish(const Invocation& invocation, int64_t row, int64_t col
   for (int64_t i = row; i < row + rows; ++i)
     for (int64_t j = column; j < column + columns; j += kColumns) {
       const int64_t width = std::min(kColumns, column + columns - j);
-      call_.type == plan::BF16 ? finishRow<uint16_t>(invocation, i, j, width)
-                               : finishRow<float>(invocation, i, j, width);
+      call_.type == plan::BF16  ? finishRow<Bf16>(invocation, i, j, width)
+      : call_.type == plan::F16 ? finishRow<F16>(invocation, i, j, width)
+                                : finishRow<F32>(invocation, i, j, width);
     }
 }
 
@@ -77,27 +96,30 @@ template <typename T>
 void GemmEpilogue::sumColumns(const Invocation& invocation) const {
   // Both a and b have a row for each of k.
   const bool ofA = call_.epilogue == plan::GemmEpilogue::kSumA;
-  const T* source = invocation.operand<T>(ofA ? a_ : b_);
+  using Stored = typename T::Stored;
+  const Stored* source = invocation.operand<Stored>(ofA ? a_ : b_);
   const int64_t row = ofA ? call_.lda : call_.ldb, all = ofA ? call_.m : call_.n;
-  T* result = invocation.operand<T>(sum_);
+  Stored* result = invocation.operand<Stored>(sum_);
   // Sums of blocks of rows are added up: fewer roundings in a row than rows.
   constexpr int64_t kRows = 64;
   invocation.pool.run((all + kColumns - 1) / kColumns, [&](int64_t item, int) {
     const int64_t column = item * kColumns, width = std::min(kColumns, all - column);
     float sums[kColumns] = {}, block[kColumns];
     for (int64_t begin = 0; begin < call_.k; begin += kRows) {
-      load(source + begin * row + column, block, width);
+      load<T>(source + begin * row + column, block, width);
       for (int64_t i = begin + 1; i < std::min(begin + kRows, call_.k); ++i)
-        add(block, source + i * row + column, width);
+        add<T>(block, source + i * row + column, width);
       loops().add(sums, block, width);
     }
-    store(sums, result + column, width);
+    store<T>(sums, result + column, width);
   });
 }
 
 void GemmEpilogue::sum(const Invocation& invocation) const {
   if (!call_.sums()) return;
-  call_.type == plan::BF16 ? sumColumns<uint16_t>(invocation) : sumColumns<float>(invocation);
+  call_.type == plan::BF16  ? sumColumns<Bf16>(invocation)
+  : call_.type == plan::F16 ? sumColumns<F16>(invocation)
+                            : sumColumns<F32>(invocation);
 }
 
 }  // namespace sheaf::cpu

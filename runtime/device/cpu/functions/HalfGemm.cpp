@@ -1,5 +1,6 @@
-// Matrix products of bf16 with f32 accumulation: oneDNN's matmul on tiles of the result. Where oneDNN has none for this
-// processor (AVX2), tiles are converted to f32 block by block and rounded at the end.
+// Matrix products of 16-bit floats with f32 accumulation. Of bf16: oneDNN's matmul on tiles of the result. Of f16, and
+// where oneDNN has none of bf16 for this processor (AVX2), tiles are converted to f32 block by block and rounded at the
+// end.
 #include <dnnl.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include "runtime/device/cpu/functions/GemmEpilogue.h"
 #include "runtime/device/cpu/functions/OneDnn.h"
 #include "runtime/device/cpu/functions/Sgemm.h"
-#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/device/cpu/simd/Halves.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
@@ -79,7 +80,9 @@ class HalfGemm : public LibraryFunction {
         strideC_(call.strideC),
         scratchBytes_(site.scratchPerThread()),
         tile_(plan::gemmTile(m_, n_, k_, batch_, a_.transposed, b_.transposed, true)),
-        epilogue_(call) {
+        epilogue_(call),
+        loops_(halves(call.type)) {
+    if (call.type != plan::BF16) return;
     // oneDNN fixes the number of threads of a product when it is made.
     useOneLibraryThread();
     const int64_t rows[] = {std::min(tile_.rows, m_), m_ % tile_.rows};
@@ -115,10 +118,9 @@ class HalfGemm : public LibraryFunction {
 
  private:
   // [rows, columns] of a matrix in f32, as it is stored.
-  static void convert(const uint16_t* from, Matrix matrix, int64_t rows, int64_t columns, float* to) {
+  void convert(const uint16_t* from, Matrix matrix, int64_t rows, int64_t columns, float* to) const {
     const int64_t lines = matrix.transposed ? columns : rows, length = matrix.transposed ? rows : columns;
-    for (int64_t line = 0; line < lines; ++line)
-      loops().widen(from + line * matrix.leading, to + line * length, length);
+    for (int64_t line = 0; line < lines; ++line) loops_.widen(from + line * matrix.leading, to + line * length, length);
   }
 
   void emulate(int64_t rows, int64_t columns, const uint16_t* a, const uint16_t* b, uint16_t* c, float* scratch,
@@ -138,7 +140,7 @@ class HalfGemm : public LibraryFunction {
                              a_.transposed ? height : depth, blockB, b_.transposed ? depth : width, begin > 0 ? 1 : 0,
                              sums, width));
         }
-        for (int64_t i = 0; i < height; ++i) loops().narrow(sums + i * width, c + (row + i) * ldc_ + column, width);
+        for (int64_t i = 0; i < height; ++i) loops_.narrow(sums + i * width, c + (row + i) * ldc_ + column, width);
       }
     }
   }
@@ -148,6 +150,7 @@ class HalfGemm : public LibraryFunction {
   const int64_t ldc_, strideA_, strideB_, strideC_, scratchBytes_;
   const plan::GemmTile tile_;
   const GemmEpilogue epilogue_;
+  const simd::Halves& loops_;
   // By whether a tile is one of the last rows (2), and of the last columns (1).
   Product products_[4];
   bool hasProducts_ = false;

@@ -4,7 +4,7 @@
 
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/functions/Indices.h"
-#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/device/cpu/simd/Halves.h"
 
 namespace sheaf::cpu {
 namespace {
@@ -116,8 +116,8 @@ class ScatterAdd : public LibraryFunction {
   bool wide_;
 };
 
-// The same in bf16: a row of the result is summed in f32 and rounded once. An item is a range of rows of the result; it
-// finds the updates of each row by a chain through their positions, in order.
+// The same in 16 bits: a row of the result is summed in f32 and rounded once. An item is a range of rows of the result;
+// it finds the updates of each row by a chain through their positions, in order.
 class ScatterAddHalf : public LibraryFunction {
  public:
   using Call = plan::ScatterAddCall;
@@ -128,7 +128,8 @@ class ScatterAddHalf : public LibraryFunction {
         inner_(call.inner),
         count_(call.count),
         scratchBytes_(site.scratchPerThread()),
-        wide_(call.indexBytes == 8) {}
+        wide_(call.indexBytes == 8),
+        loops_(halves(call.type)) {}
 
   Status run(const Invocation& invocation) const override {
     Indices indices{invocation.operand<std::byte>(plan::kOperand<Call, "indices">), wide_, rows_};
@@ -167,14 +168,15 @@ class ScatterAddHalf : public LibraryFunction {
         const int64_t width = std::min(kColumns, inner_ - column);
         float sum[kColumns];
         std::fill_n(sum, width, 0.0f);
-        for (int32_t i = head[row]; i >= 0; i = next[i]) loops().addHalf(sum, update + i * inner_ + column, width);
-        loops().narrow(sum, to + column, width);
+        for (int32_t i = head[row]; i >= 0; i = next[i]) loops_.add(sum, update + i * inner_ + column, width);
+        loops_.narrow(sum, to + column, width);
       }
     }
   }
 
   int64_t outer_, rows_, inner_, count_, scratchBytes_;
   bool wide_;
+  const simd::Halves& loops_;
 };
 
 }  // namespace
@@ -184,7 +186,7 @@ Function makeFunction(const plan::GatherCall& call, const CallSite&) {
 }
 
 Function makeFunction(const plan::ScatterAddCall& call, const CallSite& site) {
-  if (call.type == plan::BF16) return std::make_unique<ScatterAddHalf>(call, site);
+  if (plan::isHalf(call.type)) return std::make_unique<ScatterAddHalf>(call, site);
   return std::make_unique<ScatterAdd>(call);
 }
 

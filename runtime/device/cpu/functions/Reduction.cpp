@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "runtime/device/cpu/LibraryFunction.h"
-#include "runtime/device/cpu/simd/Loops.h"
+#include "runtime/device/cpu/simd/Halves.h"
 #include "runtime/plan/Tiles.h"
 
 namespace sheaf::cpu {
@@ -14,7 +14,8 @@ class SumPartials : public LibraryFunction {
  public:
   using Call = plan::SumPartialsCall;
 
-  explicit SumPartials(const Call& call) : p_(call.p), c_(call.c), half_(call.type == plan::BF16) {}
+  explicit SumPartials(const Call& call)
+      : p_(call.p), c_(call.c), half_(plan::isHalf(call.type)), loops_(halves(call.type)) {}
 
   Status run(const Invocation& invocation) const override {
     const float* source = invocation.operand<float>(plan::kOperand<Call, "source">);
@@ -26,8 +27,7 @@ class SumPartials : public LibraryFunction {
       float* sums = half_ ? block : invocation.operand<float>(plan::kOperand<Call, "destination">) + column;
       std::memcpy(sums, source + column, width * sizeof(float));
       for (int64_t row = 1; row < p_; ++row) loops().add(sums, source + row * c_ + column, width);
-      if (half_)
-        loops().narrow(sums, invocation.operand<uint16_t>(plan::kOperand<Call, "destination">) + column, width);
+      if (half_) loops_.narrow(sums, invocation.operand<uint16_t>(plan::kOperand<Call, "destination">) + column, width);
     });
     return Status();
   }
@@ -35,6 +35,7 @@ class SumPartials : public LibraryFunction {
  private:
   int64_t p_, c_;
   bool half_;
+  const simd::Halves& loops_;
 };
 
 class CumSum : public LibraryFunction {
@@ -93,7 +94,7 @@ class SquareSum : public LibraryFunction {
  public:
   using Call = plan::SquareSumCall;
 
-  explicit SquareSum(const Call& call) : n_(call.n), half_(call.type == plan::BF16) {}
+  explicit SquareSum(const Call& call) : n_(call.n), half_(plan::isHalf(call.type)), loops_(halves(call.type)) {}
 
   Status run(const Invocation& invocation) const override {
     constexpr int64_t kBlock = plan::kSquareSumBlock;
@@ -108,7 +109,7 @@ class SquareSum : public LibraryFunction {
           const int64_t begin = (first + i) * kBlock, size = std::min(kBlock, n_ - begin);
           if (half_) {
             float block[kBlock];
-            loops().widen(invocation.operand<uint16_t>(plan::kOperand<Call, "source">) + begin, block, size);
+            loops_.widen(invocation.operand<uint16_t>(plan::kOperand<Call, "source">) + begin, block, size);
             sums[i] = loops().squareSum(block, size);
           } else {
             sums[i] = loops().squareSum(invocation.operand<float>(plan::kOperand<Call, "source">) + begin, size);
@@ -124,6 +125,7 @@ class SquareSum : public LibraryFunction {
  private:
   int64_t n_;
   bool half_;
+  const simd::Halves& loops_;
 };
 
 class GradientNorm : public LibraryFunction {
@@ -131,7 +133,10 @@ class GradientNorm : public LibraryFunction {
   using Call = plan::GradientNormCall;
 
   explicit GradientNorm(const Call& call)
-      : ranks_(call.ranks), buckets_(call.buckets), maxNorm_(plan::operandIndex<"max_norm">(call)) {}
+      : ranks_(call.ranks),
+        buckets_(call.buckets),
+        maxNorm_(plan::operandIndex<"max_norm">(call)),
+        lossScale_(plan::operandIndex<"loss_scale">(call)) {}
 
   Status run(const Invocation& invocation) const override {
     const double* partials = invocation.operand<double>(plan::kOperand<Call, "partials">);
@@ -141,7 +146,8 @@ class GradientNorm : public LibraryFunction {
       for (int64_t bucket = 0; bucket < buckets_; ++bucket) sum += partials[rank * buckets_ + bucket];
       total += sum;
     }
-    const double norm = std::sqrt(total);
+    const float* scaled = invocation.operand<float>(lossScale_);
+    const double lossScale = scaled ? double(*scaled) : 1, norm = std::sqrt(total) / lossScale;
     *invocation.operand<double>(plan::kOperand<Call, "norm">) = norm;
     float* scalars = invocation.operand<float>(plan::kOperand<Call, "scalars">);
     double scale = 1;
@@ -150,14 +156,14 @@ class GradientNorm : public LibraryFunction {
       scale = double(*maximum) / (norm + 1e-6);
       if (scale > 1) scale = 1;
     }
-    scalars[0] = static_cast<float>(scale);
+    scalars[0] = static_cast<float>(scale / lossScale);
     scalars[1] = std::isfinite(norm) ? 1.0f : 0.0f;
     return Status();
   }
 
  private:
   int64_t ranks_, buckets_;
-  int maxNorm_;  // operand, if gradients are clipped
+  int maxNorm_, lossScale_;  // operands, if gradients are clipped and the loss is scaled
 };
 
 class Zero : public LibraryFunction {

@@ -1,6 +1,7 @@
 // Compiled once for each level: SHEAF_SIMD_LEVEL is v2, v3 or v4.
 #include "runtime/device/cpu/simd/Loops.h"
 
+#include "runtime/base/Float16.h"
 #include "runtime/device/cpu/simd/Exponential.h"
 
 #define SHEAF_JOIN2(a, b) a##b
@@ -20,11 +21,11 @@ inline float fromBits(uint16_t half) {
   return result;
 }
 
-void widen(const uint16_t* __restrict source, float* __restrict destination, int64_t count) {
+void widenBf16(const uint16_t* __restrict source, float* __restrict destination, int64_t count) {
   for (int64_t i = 0; i < count; ++i) destination[i] = fromBits(source[i]);
 }
 
-void narrow(const float* __restrict source, uint16_t* __restrict destination, int64_t count) {
+void narrowBf16(const float* __restrict source, uint16_t* __restrict destination, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     uint32_t bits;
     __builtin_memcpy(&bits, source + i, sizeof bits);
@@ -55,8 +56,20 @@ void geluGradient(const float* __restrict before, float* __restrict values, int6
   }
 }
 
-void addHalf(float* __restrict destination, const uint16_t* __restrict source, int64_t count) {
+void addBf16(float* __restrict destination, const uint16_t* __restrict source, int64_t count) {
   for (int64_t i = 0; i < count; ++i) destination[i] += fromBits(source[i]);
+}
+
+void widenF16(const uint16_t* __restrict source, float* __restrict destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] = floatOfF16(source[i]);
+}
+
+void narrowF16(const float* __restrict source, uint16_t* __restrict destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] = f16OfFloat(source[i]);
+}
+
+void addF16(float* __restrict destination, const uint16_t* __restrict source, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) destination[i] += floatOfF16(source[i]);
 }
 
 double squareSum(const float* source, int64_t count) {
@@ -209,9 +222,21 @@ void addAtMaximum(float* __restrict sums, const float* __restrict gradient, cons
 }  // namespace
 
 extern const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL);
-const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {
-    add,         widen,   narrow,     gelu,  geluGradient,       addHalf, squareSum,     transpose,
-    dropout,     uniform, softmaxRow, scale, softmaxGradientRow, dot,     exponentialOf, maximum,
-    addAtMaximum};
+const Loops SHEAF_JOIN(loops, SHEAF_SIMD_LEVEL) = {add,
+                                                   {widenBf16, narrowBf16, addBf16},
+                                                   {widenF16, narrowF16, addF16},
+                                                   gelu,
+                                                   geluGradient,
+                                                   squareSum,
+                                                   transpose,
+                                                   dropout,
+                                                   uniform,
+                                                   softmaxRow,
+                                                   scale,
+                                                   softmaxGradientRow,
+                                                   dot,
+                                                   exponentialOf,
+                                                   maximum,
+                                                   addAtMaximum};
 
 }  // namespace sheaf::cpu::simd

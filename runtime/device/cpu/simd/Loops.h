@@ -13,18 +13,23 @@ struct Philox {
   uint32_t step;
 };
 
+// Of a float of 16 bits, given by its bits.
+struct Halves {
+  // To f32, exactly; and to nearest even, what is too large to infinity. A NaN stays one.
+  void (*widen)(const uint16_t* source, float* destination, int64_t count);
+  void (*narrow)(const float* source, uint16_t* destination, int64_t count);
+  // destination[i] += source[i]
+  void (*add)(float* destination, const uint16_t* source, int64_t count);
+};
+
 struct Loops {
   // destination[i] += source[i]
   void (*add)(float* destination, const float* source, int64_t count);
-  // Between f32 and bf16, given by its bits: exact, and to nearest even; a NaN stays one.
-  void (*widen)(const uint16_t* source, float* destination, int64_t count);
-  void (*narrow)(const float* source, uint16_t* destination, int64_t count);
+  Halves bf16, f16;
   // values[i] = gelu(values[i]), the tanh form
   void (*gelu)(float* values, int64_t count);
   // values[i] *= gelu'(before[i])
   void (*geluGradient)(const float* before, float* values, int64_t count);
-  // destination[i] += source[i]
-  void (*addHalf)(float* destination, const uint16_t* source, int64_t count);
   // The sum of squares in f64, in an order fixed by count alone: sixteen lanes, then pairwise.
   double (*squareSum)(const float* source, int64_t count);
   // destination[j * destinationStride + i] = source[i * sourceStride + j] for i < rows, j < columns; 4-byte elements.

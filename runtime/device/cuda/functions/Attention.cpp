@@ -17,7 +17,7 @@ Expected<AttentionProblem> problemOf(const plan::AttentionShape& call, std::stri
         cat(name, ": ", p.s, " queries and ", p.t, " keys; on a GPU they are at most ", kMostTokens, " together"));
   p.causal = call.causal;
   p.window = call.window;
-  p.half = call.type == plan::BF16;
+  p.type = floatType(call.type);
   p.scale = static_cast<float>(call.scale);
   if (call.mask) {
     const int64_t matrix = p.s * p.t;

@@ -41,7 +41,13 @@ struct CallSite {
   int alignment(int index) const;
 };
 
+// Of operands that are floats of the call's type.
+inline FloatType floatType(plan::ElementType type) {
+  return type == plan::BF16 ? FloatType::kBf16 : type == plan::F16 ? FloatType::kF16 : FloatType::kF32;
+}
+
 // The maker of each call.
+MadeFunction makeFunction(const plan::AdvanceLossScaleCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::AttentionCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::AttentionGradCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::ConvCall& call, const CallSite& site);
@@ -62,6 +68,7 @@ MadeFunction makeFunction(const plan::ScatterCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::TopKCall& call, const CallSite& site);
+MadeFunction makeFunction(const plan::UpdateScalarCall& call, const CallSite& site);
 MadeFunction makeFunction(const plan::ZeroCall& call, const CallSite& site);
 
 }  // namespace sheaf::cuda

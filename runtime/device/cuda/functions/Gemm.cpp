@@ -77,7 +77,7 @@ MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site) {
   shape.transposeA = call.transposeA, shape.transposeB = call.transposeB;
   shape.lda = call.lda, shape.ldb = call.ldb, shape.ldc = call.ldc;
   if (call.batch > 1) shape.strideA = call.strideA, shape.strideB = call.strideB, shape.strideC = call.strideC;
-  shape.half = call.type == plan::BF16;
+  shape.type = floatType(call.type);
   shape.tf32 = call.tf32;
   shape.alignments = {site.alignment(places.a), site.alignment(places.b), site.alignment(places.c)};
   shape.workspace = static_cast<int64_t>(site.wire.device_scratch());
@@ -101,8 +101,7 @@ MadeFunction makeFunction(const plan::GemmCall& call, const CallSite& site) {
         product->enqueue(invocation.stream, invocation.operand<void>(places.a), invocation.operand<void>(places.b),
                          invocation.operand<void>(places.c), invocation.scratch);
     if (!status.ok()) return status;
-    return shape.half ? finish<Half>(invocation, epilogue, places, shape)
-                      : finish<float>(invocation, epilogue, places, shape);
+    return withType(shape.type, [&](auto type) { return finish<decltype(type)>(invocation, epilogue, places, shape); });
   });
 }
 

@@ -26,7 +26,7 @@ MadeFunction makeFunction(const plan::ScatterAddCall& call, const CallSite&) {
     ScatterAddProblem p = {};
     p.outer = call.outer;
     p.inner = call.inner;
-    p.half = call.type == plan::BF16;
+    p.type = floatType(call.type);
     p.update = invocation.operand<void>(plan::kOperand<Call, "update">);
     p.result = invocation.operand<void>(plan::kOperand<Call, "result">);
     p.scratch = invocation.scratch;

@@ -21,7 +21,7 @@ MadeFunction makeFunction(const plan::SumPartialsCall& call, const CallSite&) {
   using Call = plan::SumPartialsCall;
   return enqueues([call](const Invocation& invocation) {
     return toStatus(sumPartials(invocation.stream, invocation.operand<float>(plan::kOperand<Call, "source">),
-                                invocation.operand<void>(plan::kOperand<Call, "destination">), call.type == plan::BF16,
+                                invocation.operand<void>(plan::kOperand<Call, "destination">), floatType(call.type),
                                 call.p, call.c));
   });
 }
@@ -44,7 +44,7 @@ MadeFunction makeFunction(const plan::SquareSumCall& call, const CallSite&) {
   using Call = plan::SquareSumCall;
   return enqueues([call](const Invocation& invocation) {
     return toStatus(squareSum(invocation.stream, invocation.operand<void>(plan::kOperand<Call, "source">),
-                              call.type == plan::BF16, call.n, reinterpret_cast<double*>(invocation.scratch),
+                              floatType(call.type), call.n, reinterpret_cast<double*>(invocation.scratch),
                               invocation.operand<double>(plan::kOperand<Call, "destination">)));
   });
 }
@@ -55,6 +55,7 @@ MadeFunction makeFunction(const plan::GradientNormCall& call, const CallSite&) {
     return toStatus(gradientNorm(invocation.stream, invocation.operand<double>(plan::kOperand<Call, "partials">),
                                  call.ranks, call.buckets,
                                  invocation.operand<float>(plan::operandIndex<"max_norm">(call)),
+                                 invocation.operand<float>(plan::operandIndex<"loss_scale">(call)),
                                  invocation.operand<double>(plan::kOperand<Call, "norm">),
                                  invocation.operand<float>(plan::kOperand<Call, "scalars">)));
   });

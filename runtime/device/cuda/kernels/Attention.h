@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "runtime/device/cuda/kernels/Half.h"
+
 namespace sheaf::cuda {
 
 // The widest head that the kernels take.
@@ -22,7 +24,8 @@ struct HeadRows {
 
 struct AttentionProblem {
   int64_t b, s, t, h, g, d, e;
-  bool causal, half;
+  bool causal;
+  FloatType type;  // of query, key, value, result and gradients
   int64_t window;  // of causal attention: the keys that a query sees at most; 0: all
   // A query sees keys up to its own number and `ahead`, and of those the last `span`; set by the calls.
   int64_t ahead;

@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kAttentionThreads) forwardKernel(const Attenti
   const int64_t batch = blockIdx.x % heads / p.h, head = blockIdx.x % p.h, group = head / (p.h / p.g);
   const int rows = static_cast<int>(least<int64_t>(kRows, p.s - first));
   // Of 32 bits: registers are what the widest heads have least of.
-  const int limit = static_cast<int>(keysSeen(p, first + rows)), start = static_cast<int>(firstKeySeen(p, first, kKeys));
+  const int limit = static_cast<int>(keysSeen(p, first + rows)),
+            start = static_cast<int>(firstKeySeen(p, first, kKeys));
   const T* query = static_cast<const T*>(p.query.data) + (batch * p.s + first) * p.query.row + head * p.d;
   const T* key = static_cast<const T*>(p.key.data) + batch * p.t * p.key.row + group * p.d;
   const T* value = static_cast<const T*>(p.value.data) + batch * p.t * p.value.row + group * p.e;
@@ -145,7 +146,7 @@ cudaError_t runOfType(cudaStream_t stream, const AttentionProblem& p) {
 cudaError_t attention(cudaStream_t stream, AttentionProblem p) {
   setSeen(p);
   p.vectors = aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e);
-  return p.half ? runOfType<Half>(stream, p) : runOfType<float>(stream, p);
+  return withType(p.type, [&](auto type) { return runOfType<decltype(type)>(stream, p); });
 }
 
 }  // namespace sheaf::cuda

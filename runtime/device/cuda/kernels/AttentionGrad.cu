@@ -238,7 +238,7 @@ cudaError_t attentionGrad(cudaStream_t stream, AttentionProblem p) {
   setSeen(p);
   p.vectors =
       aligned(p, p.query, p.d) && aligned(p, p.key, p.d) && aligned(p, p.value, p.e) && aligned(p, p.gradient, p.e);
-  return p.half ? runOfType<Half>(stream, p) : runOfType<float>(stream, p);
+  return withType(p.type, [&](auto type) { return runOfType<decltype(type)>(stream, p); });
 }
 
 }  // namespace sheaf::cuda

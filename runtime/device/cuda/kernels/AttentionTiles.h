@@ -5,6 +5,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/device/cuda/kernels/Attention.h"
 #include "runtime/device/cuda/kernels/Intrinsics.h"
@@ -55,12 +56,12 @@ __device__ inline void loadTile(T* shared, const T* global, int64_t stride, int 
 }
 
 // sums += a b^T: a has 16 rows and b kEights * 8 rows of kWidth elements, in shared memory.
-template <int kEights, int kWidth>
-__device__ inline void multiplyRows(float (&sums)[kEights][4], const Half* a, const Half* b) {
-  constexpr int kStride = TileSizes<Half, kWidth>::kStride;
+template <int kEights, int kWidth, typename T, std::enable_if_t<sizeof(T) == 2, int> = 0>
+__device__ inline void multiplyRows(float (&sums)[kEights][4], const T* a, const T* b) {
+  constexpr int kStride = TileSizes<T, kWidth>::kStride;
   const int lane = threadIdx.x % kWarp;
-  const Half* left = a + lane % 16 * kStride + lane / 16 * 8;
-  const Half* right = b + (lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8;
+  const T* left = a + lane % 16 * kStride + lane / 16 * 8;
+  const T* right = b + (lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8;
 #pragma unroll
   for (int k = 0; k < kWidth; k += 16) {
     uint32_t x[4];
@@ -69,8 +70,8 @@ __device__ inline void multiplyRows(float (&sums)[kEights][4], const Half* a, co
     for (int j = 0; j < kEights; j += 2) {
       uint32_t y[4];
       loadMatrices(y, right + j * 8 * kStride + k);
-      multiply(sums[j], x, y[0], y[1]);
-      multiply(sums[j + 1], x, y[2], y[3]);
+      multiply<T>(sums[j], x, y[0], y[1]);
+      multiply<T>(sums[j + 1], x, y[2], y[3]);
     }
   }
 }
@@ -104,23 +105,23 @@ __device__ inline void multiplyRows(float (&sums)[kEights][4], const float* a, c
 
 // sums += weights b: the warp's 16 rows of kDepth weights are in its registers, b has kDepth rows of a tile that is
 // kWidth wide, of which kEights * 8 columns count. `stage` is the warp's own.
-template <int kWidth, int kEights, int kDepth>
-__device__ inline void multiplyWeights(float (&sums)[kEights][4], const float (&weights)[kDepth / 8][4], const Half* b,
+template <int kWidth, int kEights, int kDepth, typename T, std::enable_if_t<sizeof(T) == 2, int> = 0>
+__device__ inline void multiplyWeights(float (&sums)[kEights][4], const float (&weights)[kDepth / 8][4], const T* b,
                                        float*) {
-  constexpr int kStride = TileSizes<Half, kWidth>::kStride;
+  constexpr int kStride = TileSizes<T, kWidth>::kStride;
   const int lane = threadIdx.x % kWarp;
-  const Half* right = b + lane % 16 * kStride + lane / 16 * 8;
+  const T* right = b + lane % 16 * kStride + lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < kDepth; k += 16) {
     const float(&low)[4] = weights[k / 8], (&high)[4] = weights[k / 8 + 1];
-    const uint32_t x[4] = {packHalves(low[0], low[1]), packHalves(low[2], low[3]), packHalves(high[0], high[1]),
-                           packHalves(high[2], high[3])};
+    const uint32_t x[4] = {packHalves<T>(low[0], low[1]), packHalves<T>(low[2], low[3]),
+                           packHalves<T>(high[0], high[1]), packHalves<T>(high[2], high[3])};
 #pragma unroll
     for (int j = 0; j < kEights; j += 2) {
       uint32_t y[4];
       loadTransposed(y, right + k * kStride + j * 8);
-      multiply(sums[j], x, y[0], y[1]);
-      multiply(sums[j + 1], x, y[2], y[3]);
+      multiply<T>(sums[j], x, y[0], y[1]);
+      multiply<T>(sums[j + 1], x, y[2], y[3]);
     }
   }
 }
@@ -220,7 +221,7 @@ inline void setSeen(AttentionProblem& p) {
 
 // Whether every address the kernels read from begins at a multiple of 16 bytes.
 inline bool aligned(const AttentionProblem& p, const HeadRows& rows, int64_t width) {
-  const int64_t lanes = p.half ? 8 : 4;
+  const int64_t lanes = p.type == FloatType::kF32 ? 4 : 8;
   return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.row % lanes == 0 && width % lanes == 0;
 }
 

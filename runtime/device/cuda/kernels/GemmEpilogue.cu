@@ -83,10 +83,13 @@ cudaError_t sumColumns(cudaStream_t stream, const T* source, int64_t row, T* sum
 }
 
 template cudaError_t biasAndGelu(cudaStream_t, float*, int64_t, const float*, float*, int64_t, int64_t);
-template cudaError_t biasAndGelu(cudaStream_t, Half*, int64_t, const Half*, Half*, int64_t, int64_t);
+template cudaError_t biasAndGelu(cudaStream_t, Bf16*, int64_t, const Bf16*, Bf16*, int64_t, int64_t);
+template cudaError_t biasAndGelu(cudaStream_t, F16*, int64_t, const F16*, F16*, int64_t, int64_t);
 template cudaError_t geluGradient(cudaStream_t, const float*, float*, int64_t, int64_t, int64_t);
-template cudaError_t geluGradient(cudaStream_t, const Half*, Half*, int64_t, int64_t, int64_t);
+template cudaError_t geluGradient(cudaStream_t, const Bf16*, Bf16*, int64_t, int64_t, int64_t);
+template cudaError_t geluGradient(cudaStream_t, const F16*, F16*, int64_t, int64_t, int64_t);
 template cudaError_t sumColumns(cudaStream_t, const float*, int64_t, float*, int64_t, int64_t);
-template cudaError_t sumColumns(cudaStream_t, const Half*, int64_t, Half*, int64_t, int64_t);
+template cudaError_t sumColumns(cudaStream_t, const Bf16*, int64_t, Bf16*, int64_t, int64_t);
+template cudaError_t sumColumns(cudaStream_t, const F16*, int64_t, F16*, int64_t, int64_t);
 
 }  // namespace sheaf::cuda

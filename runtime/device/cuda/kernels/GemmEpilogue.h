@@ -1,6 +1,6 @@
 // The epilogues of matrix products (plan::GemmEpilogue), as kernels after a plain product: for shapes and devices that
-// cuBLASLt has no epilogue for. Matrices are row-major [m, n]; T is float or Half; what is computed is rounded once
-// when it is stored.
+// cuBLASLt has no epilogue for. Matrices are row-major [m, n]; T is float, Bf16 or F16; what is computed is rounded
+// once when it is stored.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -221,8 +221,9 @@ cudaError_t scatterOf(cudaStream_t stream, const Indices& indices, const Scatter
 cudaError_t scatterAdd(cudaStream_t stream, const Indices& indices, const ScatterAddProblem& p) {
   Grouped grouped;
   if (const cudaError_t error = group(stream, indices, p.scratch, grouped); error != cudaSuccess) return error;
-  return p.half ? addRows<Half>(stream, indices, p, grouped.starts, grouped.positions)
-                : addRows<float>(stream, indices, p, grouped.starts, grouped.positions);
+  return withType(p.type, [&](auto type) {
+    return addRows<decltype(type)>(stream, indices, p, grouped.starts, grouped.positions);
+  });
 }
 
 cudaError_t scatter(cudaStream_t stream, const Indices& indices, const ScatterProblem& p) {

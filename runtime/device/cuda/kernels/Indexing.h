@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/device/cuda/kernels/Half.h"
+
 namespace sheaf::cuda {
 
 // The indices of a call, and where one that is out of range is reported.
@@ -33,7 +35,7 @@ struct ScatterAddProblem {
   const void* update;  // [outer, count, inner]
   void* result;        // [outer, rows, inner]
   int64_t outer, inner;
-  bool half;
+  FloatType type;
   std::byte* scratch;  // plan::deviceScratch bytes
 };
 

@@ -61,8 +61,9 @@ struct Operands {
   uint32_t a[4], b[2];
 };
 
-inline float half(const uint32_t* registers, int index) {
-  return toFloat(Half{static_cast<uint16_t>(registers[index / 2] >> (index % 2 * 16))});
+template <typename T>
+float half(const uint32_t* registers, int index) {
+  return toFloat(T{static_cast<uint16_t>(registers[index / 2] >> (index % 2 * 16))});
 }
 
 }  // namespace emulated
@@ -83,7 +84,8 @@ inline float exponential2(float x) {
   return std::exp2(x);
 }
 
-inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <typename T>
+void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const emulated::Operands own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const emulated::Operands* lanes = emulated::shown<emulated::Operands>().exchange(own);
   const int lane = emulation::currentThread() % kWarp;
@@ -92,8 +94,8 @@ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
     for (int k = 0; k < 16; ++k) {
       // Element k of row `row` of a, and of column `column` of b.
       const int holder = k % 8 / 2, upper = k / 8;
-      c[i] += emulated::half(lanes[row % 8 * 4 + holder].a, (row / 8 + upper * 2) * 2 + k % 2) *
-              emulated::half(lanes[column * 4 + holder].b, upper * 2 + k % 2);
+      c[i] += emulated::half<T>(lanes[row % 8 * 4 + holder].a, (row / 8 + upper * 2) * 2 + k % 2) *
+              emulated::half<T>(lanes[column * 4 + holder].b, upper * 2 + k % 2);
     }
   }
 }
@@ -117,8 +119,9 @@ inline void loadTransposed(uint32_t (&result)[4], const void* row) {
   loadFragments(result, row, true);
 }
 
-inline uint32_t packHalves(float low, float high) {
-  return toHalf(low).bits | static_cast<uint32_t>(toHalf(high).bits) << 16;
+template <typename T>
+uint32_t packHalves(float low, float high) {
+  return rounded<T>(low).bits | static_cast<uint32_t>(rounded<T>(high).bits) << 16;
 }
 
 inline void copyAsync(void* shared, const void* global, bool there) {
@@ -150,8 +153,18 @@ __device__ inline float exponential2(float x) {
   return result;
 }
 
-// c += a b: a [16, 16] and b [16, 8] in bf16, c [16, 8] in f32, spread over the warp's registers.
-__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+// c += a b: a [16, 16] and b [16, 8] of T, bf16 or f16, c [16, 8] in f32, spread over the warp's registers.
+template <typename T>
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ inline void multiply<F16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ inline void multiply<Bf16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -172,8 +185,17 @@ __device__ inline void loadTransposed(uint32_t (&result)[4], const void* row) {
                : "memory");
 }
 
-// Two numbers as bf16, the first in the lower half.
-__device__ inline uint32_t packHalves(float low, float high) {
+// Two numbers as T, the first in the lower half.
+template <typename T>
+__device__ inline uint32_t packHalves(float low, float high);
+template <>
+__device__ inline uint32_t packHalves<F16>(float low, float high) {
+  uint32_t result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+template <>
+__device__ inline uint32_t packHalves<Bf16>(float low, float high) {
   uint32_t result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
   return result;

@@ -81,8 +81,8 @@ __global__ void totalKernel(const double* blockSums, int64_t blocks, double* des
   if (threadIdx.x == 0) *destination = total;
 }
 
-__global__ void normKernel(const double* partials, int64_t ranks, int64_t buckets, const float* maximum, double* norm,
-                           float* scalars) {
+__global__ void normKernel(const double* partials, int64_t ranks, int64_t buckets, const float* maximum,
+                           const float* lossScale, double* norm, float* scalars) {
   double total = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     double sum = 0;
@@ -90,7 +90,7 @@ __global__ void normKernel(const double* partials, int64_t ranks, int64_t bucket
     for (int64_t bucket = 0; bucket < buckets; ++bucket) sum += partials[rank * buckets + bucket];
     total += sum;
   }
-  const double root = sqrt(total);
+  const double scaled = lossScale ? *lossScale : 1, root = sqrt(total) / scaled;
   double scale = 1;
   if (maximum) {
     // torch.nn.utils.clip_grad_norm_; a norm that is NaN gives a scale that is NaN.
@@ -98,18 +98,19 @@ __global__ void normKernel(const double* partials, int64_t ranks, int64_t bucket
     if (scale > 1) scale = 1;
   }
   *norm = root;
-  scalars[0] = static_cast<float>(scale);
+  scalars[0] = static_cast<float>(scale / scaled);
   scalars[1] = root <= DBL_MAX ? 1.0f : 0.0f;
 }
 
 }  // namespace
 
-cudaError_t sumPartials(cudaStream_t stream, const float* source, void* destination, bool half, int64_t partials,
+cudaError_t sumPartials(cudaStream_t stream, const float* source, void* destination, FloatType type, int64_t partials,
                         int64_t columns) {
   const Grid grid = gridOf(columns, kColumnThreads, dim3(kColumnThreads));
-  return half
-             ? launch(partialsKernel<Half>, grid, stream, source, static_cast<Half*>(destination), partials, columns)
-             : launch(partialsKernel<float>, grid, stream, source, static_cast<float*>(destination), partials, columns);
+  return withType(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(partialsKernel<T>, grid, stream, source, static_cast<T*>(destination), partials, columns);
+  });
 }
 
 template <typename T>
@@ -123,20 +124,21 @@ template cudaError_t cumSum(cudaStream_t, const double*, double*, const CumSumSh
 template cudaError_t cumSum(cudaStream_t, const uint32_t*, uint32_t*, const CumSumShape&);
 template cudaError_t cumSum(cudaStream_t, const uint64_t*, uint64_t*, const CumSumShape&);
 
-cudaError_t squareSum(cudaStream_t stream, const void* source, bool half, int64_t count, double* blockSums,
+cudaError_t squareSum(cudaStream_t stream, const void* source, FloatType type, int64_t count, double* blockSums,
                       double* destination) {
   const int64_t blocks = (count + plan::kSquareSumBlock - 1) / plan::kSquareSumBlock;
   const Grid grid = gridOf(blocks, kSquaresPerBlock, dim3(kBlockThreads));
-  const cudaError_t error =
-      half ? launch(squaresKernel<Half>, grid, stream, static_cast<const Half*>(source), count, blockSums)
-           : launch(squaresKernel<float>, grid, stream, static_cast<const float*>(source), count, blockSums);
+  const cudaError_t error = withType(type, [&](auto element) {
+    using T = decltype(element);
+    return launch(squaresKernel<T>, grid, stream, static_cast<const T*>(source), count, blockSums);
+  });
   if (error != cudaSuccess) return error;
   return launch(totalKernel, {dim3(1), dim3(kBlockThreads)}, stream, blockSums, blocks, destination);
 }
 
 cudaError_t gradientNorm(cudaStream_t stream, const double* partials, int64_t ranks, int64_t buckets,
-                         const float* maximum, double* norm, float* scalars) {
-  return launch(normKernel, {dim3(1), dim3(1)}, stream, partials, ranks, buckets, maximum, norm, scalars);
+                         const float* maximum, const float* lossScale, double* norm, float* scalars) {
+  return launch(normKernel, {dim3(1), dim3(1)}, stream, partials, ranks, buckets, maximum, lossScale, norm, scalars);
 }
 
 }  // namespace sheaf::cuda

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+#include "runtime/device/cuda/kernels/Half.h"
+
 namespace sheaf::cuda {
 
-cudaError_t sumPartials(cudaStream_t stream, const float* source, void* destination, bool half, int64_t partials,
+cudaError_t sumPartials(cudaStream_t stream, const float* source, void* destination, FloatType type, int64_t partials,
                         int64_t columns);
 
 struct CumSumShape {
@@ -20,11 +22,11 @@ template <typename T>
 cudaError_t cumSum(cudaStream_t stream, const T* source, T* destination, const CumSumShape& shape);
 
 // `blockSums` has a place for each 4,096 elements.
-cudaError_t squareSum(cudaStream_t stream, const void* source, bool half, int64_t count, double* blockSums,
+cudaError_t squareSum(cudaStream_t stream, const void* source, FloatType type, int64_t count, double* blockSums,
                       double* destination);
 
-// `maximum` is null if nothing is clipped.
+// `maximum` is null if nothing is clipped, `lossScale` if the loss is not scaled.
 cudaError_t gradientNorm(cudaStream_t stream, const double* partials, int64_t ranks, int64_t buckets,
-                         const float* maximum, double* norm, float* scalars);
+                         const float* maximum, const float* lossScale, double* norm, float* scalars);
 
 }  // namespace sheaf::cuda
