@@ -54,11 +54,47 @@ std::optional<Transposed> transposedPads(Node& n, ArrayRef<int64_t> input, Array
   return result;
 }
 
-// The gradient of a convolution's input.
+// A transposed convolution of planes [N, C, H, W] with a filter [C, M / groups, h, w]: the gradient of the input of a
+// convolution with that filter.
+Tensor transposePlanes(Emitter& e, const Tensor& x, const Tensor& filter, ArrayRef<int64_t> sizes,
+                       ArrayRef<int64_t> strides, ArrayRef<int64_t> dilations, const Transposed& pads, int64_t groups) {
+  if (!x || !filter) return {};
+  Shape shape{x.dim(0), filter.dim(1) * groups, sizes[0], sizes[1]};
+  if (!e.checkShape(shape)) return {};
+  const Shape around{pads.low[0], pads.low[1], pads.high[0], pads.high[1]};
+  auto type = RankedTensorType::get(shape, x.elementType());
+  return Value(train::ConvGradInputOp::create(e.ops(), e.location(), type, e.materialize(x), e.materialize(filter),
+                                              strides, around, dilations, groups));
+}
+
+// The same of volumes [N, C, D, H, W]: the filter's planes are more channels, and the input's planes more rows of the
+// batch. The results of each plane of the filter are then moved to their depth and added.
+Tensor transposeVolumes(Emitter& e, const Tensor& x, const Tensor& filter, ArrayRef<int64_t> sizes,
+                        ArrayRef<int64_t> strides, ArrayRef<int64_t> dilations, const Transposed& pads,
+                        int64_t groups) {
+  const int64_t batch = x.dim(0), depth = x.dim(2), perGroup = filter.dim(1), planes = filter.dim(2);
+  const int64_t plane = sizes[1] * sizes[2], channels = groups * perGroup;
+  Tensor rows = e.reshape(e.transpose(x, {0, 2, 1, 3, 4}), {batch * depth, x.dim(1), x.dim(3), x.dim(4)});
+  Tensor flat =
+      e.reshape(e.transpose(filter, {0, 2, 1, 3, 4}), {filter.dim(0), planes * perGroup, filter.dim(3), filter.dim(4)});
+  const Transposed inner{{pads.low[1], pads.low[2]}, {pads.high[1], pads.high[2]}, {}};
+  Tensor each = e.reshape(
+      transposePlanes(e, rows, flat, sizes.drop_front(), strides.drop_front(), dilations.drop_front(), inner, groups),
+      {batch, depth, groups, planes, perGroup * plane});
+  Tensor sum;
+  for (int64_t k = 0; k < planes && each; ++k) {
+    Tensor moved = e.reshape(e.sliceAlong(each, 3, k, 1), {batch, depth, channels * plane});
+    moved = e.pad(moved, {0, k * dilations[0], 0}, {0, (planes - 1 - k) * dilations[0], 0}, {0, strides[0] - 1, 0});
+    sum = sum ? e.binary<train::AddOp>(sum, moved) : moved;
+  }
+  sum = e.sliceAlong(sum, 1, pads.low[0], sizes[0]);
+  return e.transpose(e.reshape(sum, {batch, sizes[0], channels, sizes[1], sizes[2]}), {0, 2, 1, 3, 4});
+}
+
 LogicalResult convTranspose(Node& n) {
   Emitter& e = n.emit;
   Tensor x = n.input(0), filter = n.input(1), bias = n.input(2);
-  if (x.rank() != 3 && x.rank() != 4) return n.error() << "only one and two spatial dimensions are supported";
+  if (x.rank() < 3 || x.rank() > 5) return n.error() << "one to three spatial dimensions are supported";
   if (filter.rank() != x.rank() || x.elementType() != filter.elementType() || !x.isFloat())
     return n.error() << "the filter must have the input's rank and element type";
   int64_t groups = n.integer("group", 1);
@@ -76,6 +112,10 @@ LogicalResult convTranspose(Node& n) {
   for (const Shape* list : {&strides, &dilations})
     for (int64_t v : *list)
       if (v < 1 || v > (1 << 20)) return n.error() << "an attribute has the value " << v << ", which is out of range";
+  // Each plane of the filter takes some ops of the graph.
+  constexpr int64_t kMostPlanes = 256;
+  if (spatial == 3 && filter.dim(2) > kMostPlanes)
+    return n.error() << "a filter of " << filter.dim(2) << " planes is not supported, but at most " << kMostPlanes;
   auto pads = transposedPads(n, x.shape().drop_front(2), filter.shape().drop_front(2), strides, dilations);
   if (!pads) return failure();
   // One dimension is height 1.
@@ -87,22 +127,23 @@ LogicalResult convTranspose(Node& n) {
     for (Shape* list : {&pads->low, &pads->high, &pads->zeros}) list->insert(list->begin(), 0);
   }
   const int64_t channels = filter.dim(1) * groups;
-  Shape shape{x.dim(0), channels}, none(4, 0), zeros{0, 0, pads->zeros[0], pads->zeros[1]};
-  for (int d = 0; d < 2; ++d)
-    shape.push_back((input.dim(2 + d) - 1) * strides[d] + (window.dim(2 + d) - 1) * dilations[d] + 1 - pads->low[d] -
+  Shape sizes, zeros{0, 0};
+  for (size_t d = 0; d < strides.size(); ++d) {
+    sizes.push_back((input.dim(2 + d) - 1) * strides[d] + (window.dim(2 + d) - 1) * dilations[d] + 1 - pads->low[d] -
                     pads->high[d]);
-  if (shape[2] < 1 || shape[3] < 1) return n.error() << "the pads are larger than the result";
-  if (!e.checkShape(shape)) return failure();
-  auto type = RankedTensorType::get(shape, x.elementType());
-  const Shape around{pads->low[0], pads->low[1], pads->high[0], pads->high[1]};
-  Tensor result = Value(train::ConvGradInputOp::create(e.ops(), e.location(), type, e.materialize(input),
-                                                       e.materialize(window), strides, around, dilations, groups));
-  result = e.pad(result, none, zeros);
+    zeros.push_back(pads->zeros[d]);
+    if (sizes[d] < 1) return n.error() << "the pads are larger than the result";
+  }
+  auto transposed = spatial == 3 ? transposeVolumes : transposePlanes;
+  Tensor result = transposed(e, input, window, sizes, strides, dilations, *pads, groups);
+  result = e.pad(result, Shape(zeros.size(), 0), zeros);
   if (!result) return failure();
   if (bias) {
     if (bias.rank() != 1 || bias.dim(0) != channels)
       return n.error() << "the bias must have one element per output channel";
-    result = e.binary<train::AddOp>(result, e.reshape(bias, {1, channels, 1, 1}));
+    Shape channel(result.rank(), 1);
+    channel[1] = channels;
+    result = e.binary<train::AddOp>(result, e.reshape(bias, channel));
   }
   if (result && spatial == 1) result = e.reshape(result, {result.dim(0), result.dim(1), result.dim(3)});
   return n.set(0, result);
@@ -154,9 +195,7 @@ constexpr Operator kOperators[] = {
      0,
      2,
      convTranspose,
-     {.sample = "f[1,2,3,3], f[2,3,3,3]",
-      .limits = "one or two spatial dimensions",
-      .leftOut = {"test_convtranspose_3d", "three spatial dimensions"}}},
+     {.sample = "f[1,2,3,3], f[2,3,3,3]", .limits = "one to three spatial dimensions"}},
     {"MaxUnpool", 9, 0, 2, maxUnpool, {.sample = "f[1,1,2,2], i[1,1,2,2]; kernel_shape=[2,2] strides=[2,2]"}},
 };
 

@@ -11,7 +11,7 @@ from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import CONFIGS, data_arguments, expect_gradients, expect_reference, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
-SETTINGS = (("f32", ()), ("bf16", ("--precision", "bf16")), ("clipped", ("--clip-norm", "0.1")))
+SETTINGS = (("f32", ()), ("bf16", ("--precision", "bf16")), ("f16", ("--precision", "f16")), ("clipped", ("--clip-norm", "0.1")))
 STEPS = 10
 # Four leaves of two rows each: ranks, stage, micro-batches, leaves, when gradients are reduced.
 FOUR = [(1, 0, 4, (), ()), (1, 0, 2, ("--leaves", 4), ())] + [
