@@ -171,8 +171,8 @@ def three_ranks(session):
     expect_one(session, session.graph("mlp"), data, runs)
 
 
-def dropout(session):
-    """Numbers are drawn by the row in the global batch."""
+def dropping(session):
+    """A model with dropout, and its data."""
     folder, rows = session.folder(), 32
     graph = folder / "dropout.onnx"
     graph.write_bytes(written(
@@ -183,7 +183,12 @@ def dropout(session):
         [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)]), weight("ratio", [], [0.5]), weight("one", [], [1], INT64)]))
     write_npy(folder / "x.npy", "<f4", (rows, 4), array.array("f", [math.sin(i) for i in range(4 * rows)]).tobytes())
     write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r * r % 3 for r in range(rows)]).tobytes())
-    data = ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+    return graph, ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+
+
+def dropout(session):
+    """Numbers are drawn by the row in the global batch."""
+    graph, data = dropping(session)
     common = ("--loss", "loss", "--batch", 8, "--optimizer", "sgd:lr=0.5")
     runs = [("--ranks", 1, "--leaves", 4, *common), ("--ranks", 1, "--micro-batches", 4, *common)]
     runs += [("--ranks", 2, "--zero", z, "--micro-batches", 2, "--reduce", r, *common) for z in (0, 3) for r in ("each", "last")]
