@@ -82,11 +82,14 @@ Status CudaContext::openMemory() {
   Expected<DeviceMemory> values = makeDeviceMemory(bytes, "cannot allocate device memory");
   if (!values.ok()) return values.status();
   values_ = std::move(*values);
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    Expected<HostSlots> slots = HostSlots::create(sizeof(int64_t));
-    if (!slots.ok()) return slots.status();
-    stepSlots_.push_back(std::move(*slots));
-  }
+  lists_.resize(table_->lists().size() + 1);
+  current_ = lists_.size() - 1;
+  for (List& list : lists_)
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      Expected<HostSlots> slots = HostSlots::create(sizeof(int64_t));
+      if (!slots.ok()) return slots.status();
+      list.steps.push_back(std::move(*slots));
+    }
   stepOnStream_.assign(streams_.size(), kUnknownStep);
   return fill(values_.get(), 0, bytes);
 }
@@ -94,18 +97,21 @@ Status CudaContext::openMemory() {
 Status CudaContext::openGraphs() {
   std::vector<cudaStream_t> streams;
   for (const Stream& stream : streams_) streams.push_back(stream.get());
-  Expected<StepGraphs> graphs = StepGraphs::create(streams);
+  Expected<StepGraphs> graphs = StepGraphs::create(streams, lists_.size());
   if (!graphs.ok()) return graphs.status();
   graphs_ = std::make_unique<StepGraphs>(std::move(*graphs));
-  std::set<uint32_t> calling, recorded;
-  for (uint32_t i = table_->bodyBegin(); i < table_->bodyEnd(); ++i) {
-    const plan::Instruction& instruction = *(*table_)[i].instruction;
-    if (instruction.has_output()) outputs_.push_back(&(*table_)[i]);
-    if (instruction.has_call()) calling.insert(instruction.stream());
-    if (instruction.has_record()) recorded.insert(instruction.record().event());
+  for (size_t l = 0; l < table_->lists().size(); ++l) {
+    List& list = lists_[l];
+    std::set<uint32_t> calling, recorded;
+    for (uint32_t i = table_->lists()[l].begin; i < table_->lists()[l].end; ++i) {
+      const plan::Instruction& instruction = *(*table_)[i].instruction;
+      if (instruction.has_output()) list.outputs.push_back(&(*table_)[i]);
+      if (instruction.has_call()) calling.insert(instruction.stream());
+      if (instruction.has_record()) recorded.insert(instruction.record().event());
+    }
+    list.callingStreams.assign(calling.begin(), calling.end());
+    list.recordedEvents.assign(recorded.begin(), recorded.end());
   }
-  callingStreams_.assign(calling.begin(), calling.end());
-  recordedEvents_.assign(recorded.begin(), recorded.end());
   return {};
 }
 
@@ -192,53 +198,61 @@ Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
 
 Status CudaContext::perform(Entry& entry, const Values& step) {
   SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
-  if (entry.inBody && entry.number == table_->bodyBegin()) SHEAF_RETURN_IF_ERROR(beginBody(step.get()));
+  const size_t list = entry.list >= 0 ? static_cast<size_t>(entry.list) : lists_.size() - 1;
+  if (entry.list < 0)
+    current_ = list;
+  else if (entry.number == table_->lists()[list].begin)
+    SHEAF_RETURN_IF_ERROR(begin(list, step.get()));
   SHEAF_RETURN_IF_ERROR(fillSlot(entry, step.get()));
   const uint32_t stream = entry.instruction->stream();
-  if (!entry.inBody || mode_ != Mode::kLaunch) {
+  if (entry.list < 0 || mode_ != Mode::kLaunch) {
     SHEAF_RETURN_IF_ERROR(graphs_->enter(stream));
     const bool timed = step && step->onInstruction;
     if (timed) SHEAF_RETURN_IF_ERROR(clock_.begin(streams_[stream].get(), *entry.instruction, step));
     SHEAF_RETURN_IF_ERROR(enqueue(entry, step));
     if (timed) SHEAF_RETURN_IF_ERROR(clock_.end(streams_[stream].get()));
   }
-  return entry.number + 1 == table_->bodyEnd() ? endBody(step) : Status();
+  return entry.list >= 0 && entry.number + 1 == table_->lists()[list].end ? end(list, step) : Status();
 }
 
-Status CudaContext::beginBody(const StepValues* step) {
-  slot_ = static_cast<int>(++bodies_ % kSlots);
+Status CudaContext::begin(size_t number, const StepValues* step) {
+  List& list = lists_[number];
+  current_ = number;
+  list.slot = static_cast<int>(++list.runs % kSlots);
   SHEAF_RETURN_IF_ERROR(clock_.report(false));
-  SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
+  SHEAF_RETURN_IF_ERROR(graphs_->wait(graphOf(number)));
   const bool hooks = step && (step->onInstruction || step->onGradient);
   const bool graphs = world_->options.graphs && world_->communicators->capturable();
-  if (!graphs || hooks || bodies_ <= kRunsBeforeGraphs) {
+  if (!graphs || hooks || list.runs <= kRunsBeforeGraphs) {
     mode_ = Mode::kDirect;
     return {};
   }
-  mode_ = graphs_->captured(slot_) ? Mode::kLaunch : Mode::kCapture;
-  for (uint32_t stream : callingStreams_) {
-    Expected<std::byte*> slot = stepSlots_[stream].acquire(slot_);
+  mode_ = graphs_->captured(graphOf(number)) ? Mode::kLaunch : Mode::kCapture;
+  for (uint32_t stream : list.callingStreams) {
+    Expected<std::byte*> slot = list.steps[stream].acquire(list.slot);
     if (!slot.ok()) return slot.status();
     const int64_t number = step ? step->step : 0;
     std::memcpy(*slot, &number, sizeof number);
   }
   if (mode_ == Mode::kLaunch) return {};
   // During a capture events cannot be waited for.
-  for (uint32_t i = table_->bodyBegin(); i < table_->bodyEnd(); ++i)
+  for (uint32_t i = table_->lists()[number].begin; i < table_->lists()[number].end; ++i)
     if (Entry& entry = table_->at(i); entry.slots)
-      if (Expected<std::byte*> slot = entry.slots->acquire(slot_); !slot.ok()) return slot.status();
+      if (Expected<std::byte*> slot = entry.slots->acquire(list.slot); !slot.ok()) return slot.status();
   stepOnStream_.assign(streams_.size(), kUnknownStep);
   return graphs_->beginCapture();
 }
 
-Status CudaContext::endBody(const Values& step) {
+Status CudaContext::end(size_t number, const Values& step) {
+  const List& list = lists_[number];
+  current_ = lists_.size() - 1;
   if (mode_ == Mode::kDirect) return {};
-  if (mode_ == Mode::kCapture) SHEAF_RETURN_IF_ERROR(graphs_->endCapture(slot_));
+  if (mode_ == Mode::kCapture) SHEAF_RETURN_IF_ERROR(graphs_->endCapture(graphOf(number)));
   mode_ = Mode::kDirect;
-  SHEAF_RETURN_IF_ERROR(graphs_->launch(slot_));
+  SHEAF_RETURN_IF_ERROR(graphs_->launch(graphOf(number)));
   stepOnStream_.assign(streams_.size(), kUnknownStep);
-  for (uint32_t event : recordedEvents_) lastInGraph_[event] = true;
-  return outputs_.empty() ? Status() : deliver(outputs_, step, streams_[0].get());
+  for (uint32_t event : list.recordedEvents) lastInGraph_[event] = true;
+  return list.outputs.empty() ? Status() : deliver(list.outputs, step, streams_[0].get());
 }
 
 Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
@@ -323,14 +337,15 @@ Status CudaContext::setStepNumber(uint32_t stream, const StepValues* step) {
   const int64_t number = step ? step->step : 0;
   if (stepOnStream_[stream] == number) return {};
   stepOnStream_[stream] = number;
-  if (!graphs_->capturing()) SHEAF_RETURN_IF_ERROR(graphs_->wait(slot_));
-  Expected<std::byte*> slot = stepSlots_[stream].acquire(slot_);
+  List& list = lists_[current_];
+  if (!graphs_->capturing()) SHEAF_RETURN_IF_ERROR(graphs_->wait(graphOf(current_)));
+  Expected<std::byte*> slot = list.steps[stream].acquire(list.slot);
   if (!slot.ok()) return slot.status();
   std::memcpy(*slot, &number, sizeof number);
   SHEAF_RETURN_IF_ERROR(check(cudaMemcpyAsync(values_.get() + (1 + stream) * sizeof(uint64_t), *slot, sizeof number,
                                               cudaMemcpyHostToDevice, streams_[stream].get()),
                               "cannot copy to the GPU"));
-  return graphs_->capturing() ? Status() : stepSlots_[stream].release(slot_, streams_[stream].get());
+  return graphs_->capturing() ? Status() : list.steps[stream].release(list.slot, streams_[stream].get());
 }
 
 Status CudaContext::call(const Entry& entry, const Values& step, cudaStream_t stream) {

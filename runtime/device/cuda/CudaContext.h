@@ -38,7 +38,7 @@ class CudaContext : public RankContext {
   // its peers (docs/cuda-runtime.md, "Flags of copy-engine gathers"). Those of the warm-up do not count: NCCL may do
   // them, which are small, by kernels.
   static constexpr int64_t kRunsBeforeGraphs = 2;
-  // How a step's body is issued.
+  // How a list is issued.
   enum class Mode { kDirect, kCapture, kLaunch };
   struct Delivery;
   class GraphBurst;
@@ -46,12 +46,12 @@ class CudaContext : public RankContext {
   CudaContext(std::shared_ptr<World> world, int64_t local);
   Status open();
   Status openMemory();
-  // Finds what graphs need to know of the body.
+  // Finds what graphs need to know of each list.
   Status openGraphs();
-  Status beginBody(const StepValues* step);
-  Status endBody(const Values& step);
+  Status begin(size_t list, const StepValues* step);
+  Status end(size_t list, const Values& step);
   Status perform(Entry& entry, const Values& step);
-  // Appends instructions to their streams, or to the graph that is being captured, as no part of a body.
+  // Appends instructions to their streams, or to the graph that is being captured, as no part of a list.
   Status enqueueAll(std::span<const plan::Instruction* const> instructions);
   // The host's part of an instruction: fills the slot that the device reads.
   Status fillSlot(Entry& entry, const StepValues* step);
@@ -63,7 +63,7 @@ class CudaContext : public RankContext {
   Status deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream);
   Status setStepNumber(uint32_t stream, const StepValues* step);
   void take(const Delivery& delivery);
-  int slotOf(const Entry& entry) const { return entry.inBody ? slot_ : 0; }
+  int slotOf(const Entry& entry) const { return entry.list >= 0 ? lists_[static_cast<size_t>(entry.list)].slot : 0; }
   void raise(const plan::Instruction& instruction, const std::string& why);
   void raiseFinding(uint64_t finding);
   int64_t rank() const { return world_->options.firstRank + local_; }
@@ -82,15 +82,20 @@ class CudaContext : public RankContext {
   InstructionClock clock_;
 
   DeviceMemory values_;                // the finding, then for each stream the step's number
-  std::vector<HostSlots> stepSlots_;   // of each stream
   std::vector<int64_t> stepOnStream_;  // what the stream's step number is or will be
-  // Of the body: its outputs to the host, the streams on which it makes library calls, the events that it records.
-  std::vector<const Entry*> outputs_;
-  std::vector<uint32_t> callingStreams_, recordedEvents_;
-
+  // A list of the table; the last one is for what is in none.
+  struct List {
+    std::vector<HostSlots> steps;  // numbers of steps, for each stream
+    // Its outputs to the host, the streams on which it makes library calls, the events that it records.
+    std::vector<const Entry*> outputs;
+    std::vector<uint32_t> callingStreams, recordedEvents;
+    int64_t runs = 0;  // issued so far
+    int slot = 0;
+  };
+  size_t graphOf(size_t list) const { return list * kSlots + static_cast<size_t>(lists_[list].slot); }
+  std::vector<List> lists_;
+  size_t current_ = 0;  // the list that is being issued
   Mode mode_ = Mode::kDirect;
-  int64_t bodies_ = 0;  // issued so far
-  int slot_ = 0;
 };
 
 }  // namespace sheaf::cuda

@@ -1,5 +1,6 @@
 #include "runtime/device/cuda/InstructionTable.h"
 
+#include <algorithm>
 #include <set>
 
 #include "runtime/plan/Types.h"
@@ -61,6 +62,18 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
   return {};
 }
 
+// Whether a list is the body, or a part of the step whose turns do the same.
+bool runsAsAWhole(const plan::Plan& plan, const plan::InstructionList& list) {
+  if (list.empty()) return false;
+  int turns = 0;
+  for (const plan::StepTurn& turn : plan::stepOf(plan)) turns += turn.list == &list;
+  const bool random = std::any_of(list.begin(), list.end(), [](const plan::Instruction& instruction) {
+    const std::string& function = instruction.call().function();
+    return function == "dropout" || function == "random_uniform";
+  });
+  return turns == 1 || (turns > 1 && !random);
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
@@ -68,21 +81,23 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
   auto table = std::make_unique<InstructionTable>();
   const std::vector<plan::Section> sections = plan::sectionsOf(plan);
   size_t size = 0;
-  for (const plan::Section& section : sections) {
-    if (section.list == &plan.body()) table->bodyBegin_ = static_cast<uint32_t>(size);
-    size += static_cast<size_t>(section.list->size());
-  }
+  for (const plan::Section& section : sections) size += static_cast<size_t>(section.list->size());
   table->entries_.resize(size);  // entries stay where they are: arguments point into them
-  table->bodyEnd_ = table->bodyBegin_ + static_cast<uint32_t>(plan.body_size());
-  std::set<uint32_t> recorded;  // events, in the body so far
+  std::set<uint32_t> recorded;   // events, in the list so far
   std::vector<int> unmarked(std::max(plan.streams_size(), 1), kMarkInterval);
   uint32_t number = 0;
   for (const plan::Section& section : sections) {
+    int list = -1;
+    if (runsAsAWhole(plan, *section.list)) {
+      list = static_cast<int>(table->lists_.size());
+      table->lists_.push_back({number, number + static_cast<uint32_t>(section.list->size())});
+      recorded.clear();
+    }
     for (const plan::Instruction& instruction : *section.list) {
       Entry& entry = table->entries_[number];
       entry.instruction = &instruction;
       entry.number = number;
-      entry.inBody = section.list == &plan.body();
+      entry.list = list;
       auto fail = [&](const std::string& why) {
         return Status::error(cat(plan::describe(plan, instruction), ": ", why));
       };
@@ -93,8 +108,8 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
         unmarked[instruction.stream()] = 0;
       }
       if (Status status = prepare(plan, rank, arena, blas, entry); !status.ok()) return fail(status.message());
-      if (entry.inBody && instruction.has_record()) recorded.insert(instruction.record().event());
-      entry.waitsOutside = entry.inBody && instruction.has_wait() && !recorded.count(instruction.wait().event());
+      if (list >= 0 && instruction.has_record()) recorded.insert(instruction.record().event());
+      entry.waitsOutside = list >= 0 && instruction.has_wait() && !recorded.count(instruction.wait().event());
       table->numbers_.emplace(&instruction, number++);
     }
   }

@@ -16,10 +16,10 @@ namespace sheaf::cuda {
 
 struct Entry {
   const plan::Instruction* instruction = nullptr;
-  uint32_t number = 0;  // all of plan::sectionsOf() counted through
-  bool inBody = false;
+  uint32_t number = 0;               // all of plan::sectionsOf() counted through
+  int list = -1;                     // of InstructionTable::lists()
   bool marked = false;               // its beginning is noted where a watchdog sees it
-  bool waitsOutside = false;         // a wait of the body for a record before it
+  bool waitsOutside = false;         // a wait in a list for a record before the list
   std::vector<std::byte*> operands;  // their addresses
   std::vector<void*> arguments;      // a kernel's: pointers to the above
   std::unique_ptr<const LibraryFunction> function;
@@ -46,15 +46,18 @@ class InstructionTable {
   }
   size_t size() const { return entries_.size(); }
   const Entry& operator[](uint32_t number) const { return entries_[number]; }
-  // The body's entries are those from bodyBegin() to bodyEnd().
-  uint32_t bodyBegin() const { return bodyBegin_; }
-  uint32_t bodyEnd() const { return bodyEnd_; }
+  // What a step runs as a whole: the body, and before it parts of several micro-batches. Entries from begin to end. A
+  // part that draws random numbers for several micro-batches is none: a graph has the place of their rows in it.
+  struct List {
+    uint32_t begin, end;
+  };
+  const std::vector<List>& lists() const { return lists_; }
   Entry& at(uint32_t number) { return entries_[number]; }
 
  private:
   std::vector<Entry> entries_;
   std::unordered_map<const plan::Instruction*, uint32_t> numbers_;
-  uint32_t bodyBegin_ = 0, bodyEnd_ = 0;
+  std::vector<List> lists_;
 };
 
 }  // namespace sheaf::cuda

@@ -2,17 +2,19 @@
 
 namespace sheaf::cuda {
 
-Expected<StepGraphs> StepGraphs::create(std::vector<cudaStream_t> streams) {
+Expected<StepGraphs> StepGraphs::create(std::vector<cudaStream_t> streams, size_t lists) {
   StepGraphs graphs;
   graphs.used_.assign(streams.size(), false);
   graphs.ordered_.assign(streams.size(), true);
-  for (size_t i = 0; i < streams.size() + kSlots + 1; ++i) {
+  graphs.slots_.resize(lists * kSlots);
+  const size_t slots = streams.size() + graphs.slots_.size();
+  for (size_t i = 0; i < slots + 1; ++i) {
     Expected<Event> event = makeEvent();
     if (!event.ok()) return event.status();
     if (i < streams.size())
       graphs.ends_.push_back(std::move(*event));
-    else if (i < streams.size() + kSlots)
-      graphs.done_[i - streams.size()] = std::move(*event);
+    else if (i < slots)
+      graphs.slots_[i - streams.size()].done = std::move(*event);
     else
       graphs.start_ = std::move(*event);
   }
@@ -53,10 +55,10 @@ void StepGraphs::dropCapture() {
   if (graph) (void)cudaGraphDestroy(graph);
 }
 
-Status StepGraphs::endCapture(int slot) {
+Status StepGraphs::endCapture(size_t graph) {
   Expected<GraphInstance> instance = endCapture();
   if (!instance.ok()) return instance.status();
-  instances_[slot] = std::move(*instance);
+  slots_[graph].instance = std::move(*instance);
   return {};
 }
 
@@ -74,20 +76,21 @@ Expected<GraphInstance> StepGraphs::endCapture() {
   return GraphInstance(instance);
 }
 
-Status StepGraphs::launch(int slot) {
+Status StepGraphs::launch(size_t graph) {
+  Slot& slot = slots_[graph];
   SHEAF_RETURN_IF_ERROR(join(true));
-  SHEAF_RETURN_IF_ERROR(check(cudaGraphLaunch(instances_[slot].get(), streams_[0]), "cannot launch the step's graph"));
-  SHEAF_RETURN_IF_ERROR(check(cudaEventRecord(done_[slot].get(), streams_[0]), "cannot record an event"));
-  launched_[slot] = true;
-  last_ = slot;
+  SHEAF_RETURN_IF_ERROR(check(cudaGraphLaunch(slot.instance.get(), streams_[0]), "cannot launch the step's graph"));
+  SHEAF_RETURN_IF_ERROR(check(cudaEventRecord(slot.done.get(), streams_[0]), "cannot record an event"));
+  slot.launched = true;
+  last_ = static_cast<int>(graph);
   used_.assign(used_.size(), false);
   ordered_.assign(ordered_.size(), false);
   return {};
 }
 
-Status StepGraphs::wait(int slot) {
-  if (!launched_[slot]) return {};
-  return check(cudaEventSynchronize(done_[slot].get()), "cannot wait for a step");
+Status StepGraphs::wait(size_t graph) {
+  if (!slots_[graph].launched) return {};
+  return check(cudaEventSynchronize(slots_[graph].done.get()), "cannot wait for a step");
 }
 
 Status StepGraphs::enter(size_t stream) {
@@ -96,7 +99,8 @@ Status StepGraphs::enter(size_t stream) {
   if (ordered_[stream] || last_ < 0) return {};
   ordered_[stream] = true;
   if (stream == 0) return {};
-  return check(cudaStreamWaitEvent(streams_[stream], done_[last_].get(), 0), "cannot wait for an event");
+  return check(cudaStreamWaitEvent(streams_[stream], slots_[static_cast<size_t>(last_)].done.get(), 0),
+               "cannot wait for an event");
 }
 
 }  // namespace sheaf::cuda

@@ -3,6 +3,7 @@ runs on a double of CUDA's libraries; what the compiler makes of fusions for a G
 CPU. So these runs are those of a fat plan."""
 import os
 
+from cases.micro_batches import dropping
 from cases.precision import expect_near
 from formats import read_log
 from harness import Case, Skip, digest, expect, expect_short_error
@@ -83,9 +84,21 @@ def micro_batches(session):
     for what, run in (("each", train(session, config, 2, 3, compiled=(*more, "--reduce", "each"))),
                       ("last", train(session, config, 2, 3, compiled=(*more, "--reduce", "last"))),
                       ("four on one rank", train(session, config, 1, 0, compiled=("--micro-batches", 4))),
-                      ("no graphs", train(session, config, 2, 3, "--no-graphs", compiled=more)),
                       ("poison", train(session, config, 2, 3, "--poison", compiled=more))):
         expect(results(run) == expected, f"{what}: micro-batches change the result")
+    # Each with a GPU of its own every part is a graph.
+    expect(results(in_processes(session, 2, 3, compiled=more)) == expected, "processes give other bits")
+    # Graphs of parts do not mix up rows: dropout draws by them.
+    graph, data = dropping(session)
+    weights = set()
+    for options in (("--leaves", 8), ("--micro-batches", 8)):
+        where = session.folder()
+        session.succeed("sheaf", "compile", graph, "-o", where / "x.plan", "--loss", "loss", "--batch", 16, "--optimizer", "sgd:lr=0.5",
+                        *TARGETS, *options)
+        session.succeed("sheaf-run", where / "x.plan", "--device", "cuda", *data, "--steps", STEPS, "--save", where / "w",
+                        env=environment(session))
+        weights.add(digest(where / "w"))
+    expect(len(weights) == 1, "dropout in micro-batches drops other elements")
 
 
 def tf32(session):

@@ -7,6 +7,7 @@ from cases.bits import same_bits
 from formats import read_log, write_npy
 from harness import MODELS as FOLDER
 from harness import Case, Skip, digest, expect, expect_short_error
+from jobs import Job
 from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import CONFIGS, data_arguments, expect_gradients, expect_reference, train
 
@@ -29,6 +30,8 @@ def cases(session):
         yield Case(f"micro-batches/{name}/eight", lambda c=CONFIGS[name]: eight_leaves(session, c))
     yield Case("micro-batches/ignored-labels", lambda: ignored_labels(session))
     yield Case("micro-batches/class-weights", lambda: class_weights(session))
+    yield Case("micro-batches/processes", lambda: processes(session))
+    yield Case("micro-batches/skipped-step", lambda: skipped_step(session))
     yield Case("micro-batches/three-ranks", lambda: three_ranks(session))
     yield Case("micro-batches/dropout", lambda: dropout(session))
     yield Case("micro-batches/batch-norm", lambda: batch_norm(session))
@@ -123,6 +126,43 @@ def class_weights(session):
     expect_one(session, graph, data, runs, steps=20)
 
 
+def processes(session):
+    """Two processes that share memory, and two that have sockets between them; --trace and --poison change nothing."""
+    config = CONFIGS["gpt2-tiny"]
+    expected = digest(train(session, config, 1, 0, STEPS, buckets("--leaves", 4)).weights)
+    for zero, reduce, hosts in ((3, "each", "aa"), (3, "each", "ab"), (1, "last", "ab")):
+        plan = session.plan(config.model, 2, zero, 8, config.options + buckets("--micro-batches", 2, "--reduce", reduce))
+        where = session.folder()
+        with Job(session, 2, plan, *data_arguments(config), "--steps", STEPS, "--save", where / "w", "--log", where / "log", "--poison",
+                 "--trace", where / "trace", environment=lambda rank, h=hosts: {"SHEAF_HOST": h[rank]}) as job:
+            job.succeed()
+        expect(digest(where / "w") == expected, f"stage {zero}, {reduce}, hosts {hosts}: other weights")
+        start = read_log(where / "log")[1][0]
+        expect(start["micro_batches"] == 2, f"the log begins with {start}")
+        events = json.loads((where / "trace").read_text())
+        named = {e["name"] for e in (events["traceEvents"] if isinstance(events, dict) else events)}
+        expect(any("over micro-batches" in name for name in named), "the trace shows no sum over micro-batches")
+
+
+def skipped_step(session):
+    """A number that is not finite in one micro-batch leaves the whole step out, and the next ones go on."""
+    folder, rows = session.folder(), 32
+    graph = folder / "linear.onnx"
+    graph.write_bytes(written([node("MatMul", ["x", "w"], ["y"], "product"),
+                               node("SoftmaxCrossEntropyLoss", ["y", "labels"], ["loss"], "loss")],
+                              [value("x", FLOAT, ["N", 4]), value("labels", INT64, ["N"])], [value("loss", FLOAT, [])],
+                              [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)])]))
+    x = array.array("f", [math.sin(i) for i in range(4 * rows)])
+    x[4 * 10] = math.nan  # of the second step's second micro-batch
+    write_npy(folder / "x.npy", "<f4", (rows, 4), x.tobytes())
+    write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r % 3 for r in range(rows)]).tobytes())
+    data = ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+    common = ("--loss", "loss", "--batch", 8, "--optimizer", "adamw:lr=0.1", "--on-nan", "skip")
+    runs = [("--ranks", 1, "--leaves", 4, *common), ("--ranks", 1, "--micro-batches", 4, *common)]
+    runs += [("--ranks", 2, "--zero", z, "--micro-batches", 2, "--reduce", r, *common) for z, r in ((0, "last"), (2, "each"), (3, "last"))]
+    expect_one(session, graph, data, runs, steps=4)
+
+
 def three_ranks(session):
     """A number of ranks that is not a power of two: gradients are reduced once, and the root of the tree has three subtrees."""
     data = data_arguments(CONFIGS["mlp-adamw"])
@@ -131,8 +171,8 @@ def three_ranks(session):
     expect_one(session, session.graph("mlp"), data, runs)
 
 
-def dropout(session):
-    """Numbers are drawn by the row in the global batch."""
+def dropping(session):
+    """A model with dropout, and its data."""
     folder, rows = session.folder(), 32
     graph = folder / "dropout.onnx"
     graph.write_bytes(written(
@@ -143,7 +183,12 @@ def dropout(session):
         [weight("w", [4, 3], [((7 * i) % 12 - 5) / 6 for i in range(12)]), weight("ratio", [], [0.5]), weight("one", [], [1], INT64)]))
     write_npy(folder / "x.npy", "<f4", (rows, 4), array.array("f", [math.sin(i) for i in range(4 * rows)]).tobytes())
     write_npy(folder / "labels.npy", "<i8", (rows,), array.array("q", [r * r % 3 for r in range(rows)]).tobytes())
-    data = ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+    return graph, ("--data", f"x={folder}/x.npy", "--data", f"labels={folder}/labels.npy")
+
+
+def dropout(session):
+    """Numbers are drawn by the row in the global batch."""
+    graph, data = dropping(session)
     common = ("--loss", "loss", "--batch", 8, "--optimizer", "sgd:lr=0.5")
     runs = [("--ranks", 1, "--leaves", 4, *common), ("--ranks", 1, "--micro-batches", 4, *common)]
     runs += [("--ranks", 2, "--zero", z, "--micro-batches", 2, "--reduce", r, *common) for z in (0, 3) for r in ("each", "last")]
