@@ -6,9 +6,11 @@ import math
 import re
 
 from cases import cuda as gpus
+from cases import norms
 from formats import read_log, read_safetensors
 from harness import MODELS as FILES
 from harness import Case, Skip, digest, expect, expect_short_error
+from jobs import Job
 from training import CONFIGS, data_arguments, reference_run, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
@@ -33,6 +35,9 @@ def cases(session):
     yield Case("f16/resumed-while-scaling", lambda: resumed_while_scaling(session))
     for policy in ("stop", "skip"):
         yield Case(f"f16/floor/{policy}", lambda p=policy: floor(session, p))
+    yield Case("f16/batch-norm", lambda: batch_norm(session))
+    for hosts in ("aa", "ab"):  # over shared memory and over sockets
+        yield Case(f"f16/processes-{hosts}", lambda h=hosts: processes(session, h))
     yield Case("f16/scale-of-f32", lambda: scale_of_f32(session))
     yield Case("f16/clipped", lambda: clipped(session))
     yield Case("f16/gradients", lambda: gradients(session))
@@ -207,6 +212,40 @@ def floor(session, policy):
         expect([bool(s.get("skipped")) for s in log] == [False, False, True, False, False], "skipped is not step 2 alone")
         expect("update is skipped" in done.err, f"nothing is said of the skipped step: {done.err}")
         expect(all(math.isfinite(v) for t in read_safetensors(where / "w").values() for v in t.values), "weights are not finite")
+
+
+def batch_norm(session):
+    """A skipped step leaves the running statistics, which are f32 and not scaled; else they are near those of f32."""
+    options = (*F16, "--loss-scale", "dynamic:init=1e12,backoff=1e-8")
+    steps, skipped, _ = norms.train(session, options=options, ranks=2, zero=2, steps=1)
+    expect(steps[0].get("skipped"), f"the first step does not overflow: {steps[0]}")
+    initial = read_safetensors(session.once("norms initial", lambda: norms.initial_weights(session)))
+    norms.expect_equal(skipped, initial, "changed in a skipped step")
+    after = norms.train(session, options=options, ranks=2, zero=2, steps=2)[1]
+    for name in ("norm.running_mean", "norm.running_var", "stem.weight"):
+        expect(after[name].values != initial[name].values, f"{name} stayed in the second step")
+    same, first, _ = norms.train(session, options=F16, ranks=2, zero=3, steps=6)
+    plain, second, _ = norms.train(session, ranks=2, zero=3, steps=6)
+    expect(max(abs(a["loss"] - b["loss"]) for a, b in zip(same, plain)) < 2e-2, "losses leave those of f32")
+    for name in first:
+        if "running" in name:
+            worst = max(abs(a - b) for a, b in zip(first[name].values, second[name].values))
+            expect(worst < 1e-2 * max(1, max(map(abs, second[name].values))), f"{name} differs from f32's by {worst}")
+
+
+def processes(session, hosts):
+    """Processes skip the same steps: the bits of one process, also after resuming."""
+    options, steps, half = scaled_reference("adamw")["options"], 20, 9
+    whole, expected = run_scaled(session, options, 4, 3, steps)
+    plan, where = session.plan("mlp", 4, 3, 8, (*options, *F16)), session.folder()
+    common = (plan, *data_arguments(CONFIGS["mlp-adamw"]))
+    for arguments in (("--steps", half, "--save-state", where / "state"),
+                      ("--steps", steps - half, "--resume", where / "state", "--save", where / "w", "--log", where / "log")):
+        with Job(session, 2, *common, *arguments, environment=lambda rank: {"SHEAF_HOST": hosts[rank]}) as job:
+            job.succeed()
+    expect(digest(where / "w") == digest(expected / "weights"), "other weights than in one process")
+    log = read_log(where / "log")[0]
+    expect([[s["loss_scale"], s.get("skipped")] for s in log] == [[s["loss_scale"], s.get("skipped")] for s in whole[half:]], "other scales")
 
 
 def scale_of_f32(session):
