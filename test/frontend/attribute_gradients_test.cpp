@@ -34,7 +34,6 @@ struct Refusal {
   const char *operators, *says, *why;
 };
 const Refusal kRefused[] = {
-    {"ConvTranspose", "only one and two spatial dimensions are supported", "three spatial dimensions"},
     {"BatchNormalization", "spatial = 0, with moments of every position, is not supported",
      "no exporter writes it; opset 9 has removed it"},
 };
