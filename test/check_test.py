@@ -115,6 +115,11 @@ class CTest(Scratch):
         self.add("a", None)
         self.assertEqual(self.counts(), ((0, 1, 0), "a left no report\n"))
 
+    def test_report_that_is_not_json(self):
+        path = self.results / "a.json"
+        self.add("a", None, code=1, action=f"open({str(path)!r}, 'w').write('{{ }} {{ }}')")
+        self.assertEqual(self.counts(), ((0, 1, 0), "a left a report that is not JSON\n"))
+
     def test_report_of_an_earlier_run(self):
         self.add("a", None)
         (self.results / "a.json").write_text(json.dumps(gtest_report("COMPLETED")))
