@@ -83,6 +83,7 @@ def by_processes(setting):
 
 
 SMALL, LARGE = Setting("gpt2-mini", 1, 0, 8, 2), Setting("gpt2-124m", 1, 0, 1, 2)
+SMALL_16 = dataclasses.replace(SMALL, batch=16)
 SMALL_4, LARGE_4 = Setting("gpt2-mini", 4, 3, 8, 1), Setting("gpt2-124m", 4, 3, 4, 1)
 TINY_4 = Setting("gpt2-tiny", 4, 3, 8, 1)
 IMAGES = Setting("resnet-18", 1, 0, 32, 2)
@@ -112,7 +113,7 @@ DUELS = (
     Duel(SMALL_4, dataclasses.replace(SMALL_4, zero=0), 9, 5, 1.08),
     Duel(LARGE_4, dataclasses.replace(LARGE_4, zero=0), 5, 2, 1.08),
     Duel(dataclasses.replace(SMALL_4, options=("--recompute", "all")), SMALL_4, 9, 5),
-    Duel(dataclasses.replace(SMALL, options=("--leaves", "8")), SMALL, 9, 5, 1.10),
+    Duel(dataclasses.replace(SMALL_16, options=("--leaves", "8")), SMALL_16, 9, 5, 1.10),
     Duel(dataclasses.replace(SMALL, options=("--micro-batches", "4")), SMALL, 9, 5),
     Duel(dataclasses.replace(SMALL, options=("--micro-batches", "4")), dataclasses.replace(SMALL, options=("--leaves", "4")), 9, 5),
     Duel(bf16(SMALL_4), SMALL_4, 9, 5),
