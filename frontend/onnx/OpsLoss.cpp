@@ -52,6 +52,7 @@ LogicalResult loss(Node& n, bool logits) {
   Emitter& e = n.emit;
   Tensor scores = n.input(0), labels = n.input(1), weights = n.input(2);
   if (scores.rank() < 2 || !scores.isFloat()) return n.error() << "takes floating-point scores [N, C, ...]";
+  if (scores.dim(1) == 0) return n.error() << "has no classes";
   Shape expected(scores.shape());
   expected.erase(expected.begin() + 1);
   if (labels.shape() != ArrayRef<int64_t>(expected) || labels.isFloat() || labels.isBool())

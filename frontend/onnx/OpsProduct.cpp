@@ -304,8 +304,9 @@ LogicalResult checkGradient(Node& n, const Tensor& gradient, const Tensor& x, in
 LogicalResult convGrad(Node& n) {
   Emitter& e = n.emit;
   Tensor gradient = n.input(0), x = n.input(1), filter = n.input(2);
-  if (x.rank() < 3 || filter.rank() != x.rank() || gradient.rank() != x.rank() || !x.isFloat())
-    return n.error() << "gradient, input and filter must have one rank";
+  if (x.rank() < 3 || filter.rank() != x.rank() || gradient.rank() != x.rank() || !x.isFloat() ||
+      filter.elementType() != x.elementType())
+    return n.error() << "gradient, input and filter must have one rank and one floating-point type";
   const int64_t groups = n.integer("group", 1);
   if (failed(checkGroups(n, x, filter, groups))) return failure();
   auto w = window(n, x.shape().drop_front(2), filter.shape().drop_front(2));

@@ -109,6 +109,25 @@ TEST(Errors, Graph) {
   EXPECT_THAT(errorOf(fixed), HasSubstr("give --batch 8"));
 }
 
+// Shapes and types that an op of the step cannot have.
+TEST(Errors, Operands) {
+  ModelBuilder classes;
+  classes.input("x", {"N", 2}).output("loss", {}).floats("w", {2, 0}, {});
+  classes.input("labels", {"N"}, onnx::TensorProto::INT64);
+  classes.node("MatMul", {"x", "w"}, {"y"});
+  classes.node("SoftmaxCrossEntropyLoss", {"y", "labels"}, {"loss"});
+  EXPECT_THAT(errorOf(classes, withBatch(4)), HasSubstr("has no classes"));
+  ModelBuilder filter;
+  filter.input("x", {"N", 2, 3, 3}).output("loss", {}).integers("f", {2, 2, 3, 3}, std::vector<int64_t>(36, 1));
+  filter.node("ConvGrad", {"x", "x", "f"}, {"y"}, "com.microsoft");
+  onnx::OperatorSetIdProto& domain = *filter.model.add_opset_import();
+  domain.set_domain("com.microsoft");
+  domain.set_version(1);
+  setIntegers(*filter.graph().mutable_node(0), "pads", {1, 1, 1, 1});
+  filter.node("ReduceSum", {"y"}, {"loss"});
+  EXPECT_THAT(errorOf(filter, withBatch(4)), HasSubstr("one rank and one floating-point type"));
+}
+
 TEST(Errors, Initializers) {
   auto with = [](auto change) {
     ModelBuilder m = small();
