@@ -6,12 +6,13 @@ import math
 import re
 
 from cases import cuda as gpus
+from cases.precision import expect_near, resumed
 from cases import norms
 from formats import read_log, read_safetensors
 from harness import MODELS as FILES
 from harness import Case, Skip, digest, expect, expect_short_error
 from jobs import Job
-from training import CONFIGS, data_arguments, reference_run, train
+from training import CONFIGS, data_arguments, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
 F16 = ("--precision", "f16")
@@ -25,7 +26,7 @@ def cases(session):
         for ranks in counts:
             yield Case(f"f16/loss/{name}/ranks-{ranks}", lambda n=name, r=ranks: loss(session, n, r, F16))
         yield Case(f"f16/leaves/{name}", lambda n=name: leaves(session, n))
-        yield Case(f"f16/resumed/{name}", lambda n=name: resumed(session, n))
+        yield Case(f"f16/resumed/{name}", lambda n=name: resumed(session, n, F16))
     for name in ("gpt2-tiny", "cnn-adamw"):
         yield Case(f"f16/reduced-in-f32/{name}", lambda n=name: loss(session, n, 4, WIDE))
     for run in ("adamw", "momentum"):
@@ -49,14 +50,6 @@ def cases(session):
     yield Case("f16/cuda/overflow", lambda: cuda_overflow(session))
     yield Case("f16/mutants", lambda: mutants(session))
     yield Case("f16/edited-plans", lambda: edited_plans(session))
-
-
-def expect_near(config, steps, first=0):
-    """Loss differs from PyTorch's f64 run, by more than f32 does and less than 3e-3."""
-    expected = reference_run(config)["loss"][first:first + len(steps)]
-    worst = max(abs(step["loss"] - e) for step, e in zip(steps, expected))
-    expect(1e-6 < worst < 3e-3, f"the loss differs by up to {worst:.2e} from the reference")
-    return worst
 
 
 def expect_same(ours, others, why):
@@ -83,18 +76,6 @@ def leaves(session, name):
     for ranks, zero in ((1, 0), (2, 0), (2, 3)):
         run = train(session, config, ranks, zero, 10, (*F16, *buckets, "--leaves", LEAVES))
         expect_same(run, four, f"{ranks} ranks at stage {zero}")
-
-
-def resumed(session, name):
-    """A state goes on bit by bit, at another stage too; on another number of ranks near the reference."""
-    config, half = CONFIGS[name], session.steps // 2
-    whole, state = train(session, config, 4, 0, compile_options=F16), session.folder() / "state"
-    train(session, config, 4, 3, steps=half, compile_options=F16, run_options=("--save-state", state))
-    for zero in (3, 1):
-        rest = train(session, config, 4, zero, steps=session.steps - half, compile_options=F16, run_options=("--resume", state))
-        expect_same(rest, whole, f"resumed at stage {zero}")
-    rest = train(session, config, 2, 2, steps=session.steps - half, compile_options=F16, run_options=("--resume", state))
-    expect_near(config, rest.steps, first=half)
 
 
 def scaled_reference(run):

@@ -26,7 +26,7 @@ def cases(session):
             yield Case(f"precision/loss/{name}/ranks-{ranks}", lambda n=name, r=ranks: loss(session, n, r, BF16))
             yield Case(f"precision/bits/{name}/ranks-{ranks}", lambda n=name, r=ranks: bits(session, n, r, BF16))
         yield Case(f"precision/reduced-in-f32/{name}", lambda n=name: (loss(session, n, 4, WIDE), bits(session, n, 4, WIDE)))
-        yield Case(f"precision/resumed/{name}", lambda n=name: resumed(session, n))
+        yield Case(f"precision/resumed/{name}", lambda n=name: resumed(session, n, BF16))
         yield Case(f"precision/gathers/{name}", lambda n=name: gathers(session, n))
         yield Case(f"precision/emulated/{name}", lambda n=name: emulated(session, n))
     for name in OTHERS:
@@ -46,6 +46,7 @@ def expect_near(config, steps, first=0):
     expected = reference_run(config)["loss"][first:first + len(steps)]
     worst = max(abs(step["loss"] - e) for step, e in zip(steps, expected))
     expect(1e-6 < worst < 3e-3, f"the loss differs by up to {worst:.2e} from the reference")
+    return worst
 
 
 def loss(session, name, ranks, precision, stages=range(4)):
@@ -71,15 +72,15 @@ def bits(session, name, ranks, precision):
         expect(digest(other.weights) == digest(expected.weights), f"{what} leaves other weights")
 
 
-def resumed(session, name):
+def resumed(session, name, precision):
     """A state goes on bit by bit, at another stage too; on another number of ranks near the reference."""
     config, half = CONFIGS[name], session.steps // 2
-    whole, state = train(session, config, 4, 0, compile_options=BF16), session.folder() / "state"
-    train(session, config, 4, 3, steps=half, compile_options=BF16, run_options=("--save-state", state))
+    whole, state = train(session, config, 4, 0, compile_options=precision), session.folder() / "state"
+    train(session, config, 4, 3, steps=half, compile_options=precision, run_options=("--save-state", state))
     for zero in (3, 1):
-        rest = train(session, config, 4, zero, steps=session.steps - half, compile_options=BF16, run_options=("--resume", state))
+        rest = train(session, config, 4, zero, steps=session.steps - half, compile_options=precision, run_options=("--resume", state))
         expect(digest(rest.weights) == digest(whole.weights), f"resumed at stage {zero}: other weights")
-    rest = train(session, config, 2, 2, steps=session.steps - half, compile_options=BF16, run_options=("--resume", state))
+    rest = train(session, config, 2, 2, steps=session.steps - half, compile_options=precision, run_options=("--resume", state))
     expect_near(config, rest.steps, first=half)
 
 
