@@ -91,9 +91,10 @@ class Attention {
     return n.uses(2) ? n.set(2, e.transpose(v, {0, 2, 1, 3})) : success();
   }
 
-  void hide(const Tensor& seen) {
+  LogicalResult hide(const Tensor& seen) {
     Tensor summand = e.select(seen, e.splat(q.elementType(), {}, 0), e.splat(q.elementType(), {}, -INFINITY));
     bias = bias ? e.binary<train::AddOp>(bias, summand) : summand;
+    return success(bool(bias));
   }
 
   // What each query sees, as flags of the operation where that is possible, else as summands [b, h, S, T].
@@ -111,10 +112,11 @@ class Attention {
         double hidden = given.isBool() ? 0 : -INFINITY;
         given = e.concat({given, e.splat(given.elementType(), shape, hidden)}, 3);
       }
-      if (given && given.isBool())
-        hide(given);
-      else
+      if (!given) return failure();
+      if (!given.isBool())
         bias = given;
+      else if (failed(hide(given)))
+        return failure();
     }
     Type i64 = e.ops().getI64Type();
     Tensor valid = n.input(6);
@@ -132,12 +134,13 @@ class Attention {
       Tensor column = e.iota(i64, square, 3), row = e.iota(i64, square, 2);
       row = valid ? e.binary<train::AddOp>(row, e.scalar<train::SubOp>(valid, double(queries)))
                   : e.scalar<train::AddOp>(row, double(offset));
-      auto compare = [&](train::ComparePredicate p, const Tensor& bound) { hide(e.compare(p, column, bound)); };
-      if (causal) compare(train::ComparePredicate::le, row);
-      if (left >= 0) compare(train::ComparePredicate::ge, e.scalar<train::SubOp>(row, double(left)));
-      if (right >= 0) compare(train::ComparePredicate::le, e.scalar<train::AddOp>(row, double(right)));
-      if (valid) compare(train::ComparePredicate::lt, valid);
-      if (!bias) return failure();
+      auto compare = [&](train::ComparePredicate p, const Tensor& bound) { return hide(e.compare(p, column, bound)); };
+      if (causal && failed(compare(train::ComparePredicate::le, row))) return failure();
+      if (left >= 0 && failed(compare(train::ComparePredicate::ge, e.scalar<train::SubOp>(row, double(left)))))
+        return failure();
+      if (right >= 0 && failed(compare(train::ComparePredicate::le, e.scalar<train::AddOp>(row, double(right)))))
+        return failure();
+      if (valid && failed(compare(train::ComparePredicate::lt, valid))) return failure();
       causal = false;
     }
     if (!bias) return success();
@@ -171,8 +174,10 @@ class Attention {
       const Shape square{1, 1, queries, keys};
       Type i64 = e.ops().getI64Type();
       Tensor column = e.iota(i64, square, 3), row = e.scalar<train::AddOp>(e.iota(i64, square, 2), double(offset));
-      hide(e.compare(train::ComparePredicate::le, column, row));
-      if (window) hide(e.compare(train::ComparePredicate::gt, column, e.scalar<train::SubOp>(row, double(window))));
+      if (failed(hide(e.compare(train::ComparePredicate::le, column, row)))) return failure();
+      if (window &&
+          failed(hide(e.compare(train::ComparePredicate::gt, column, e.scalar<train::SubOp>(row, double(window))))))
+        return failure();
     }
     Tensor blind;  // queries that see nothing
     if (bias) {

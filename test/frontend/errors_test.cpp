@@ -126,6 +126,18 @@ TEST(Errors, Operands) {
   setIntegers(*filter.graph().mutable_node(0), "pads", {1, 1, 1, 1});
   filter.node("ReduceSum", {"y"}, {"loss"});
   EXPECT_THAT(errorOf(filter, withBatch(4)), HasSubstr("one rank and one floating-point type"));
+  // A mask for more keys than there are, to which a causal mask and one for padding are added.
+  ModelBuilder mask;
+  mask.input("x", {"N", 3, 4, 8}).output("loss", {});
+  mask.input("mask", {"N", 3, 6, 8});
+  mask.integers("valid", {2}, {3, 4});
+  mask.node("Attention", {"x", "x", "x", "mask", "", "", "valid"}, {"y"});
+  setInteger(*mask.graph().mutable_node(0), "is_causal", 1);
+  mask.model.mutable_opset_import(0)->set_version(24);
+  mask.floats("w", {1}, {2});
+  mask.node("Mul", {"y", "w"}, {"z"});
+  mask.node("ReduceSum", {"z"}, {"loss"});
+  EXPECT_THAT(errorOf(mask, withBatch(2)), HasSubstr("do not broadcast together"));
 }
 
 TEST(Errors, Initializers) {
