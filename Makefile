@@ -21,7 +21,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants breaks bench predict docs dist kit install clean
+.PHONY: help setup configured build demo test format fuzz mutants bits breaks bench predict docs dist kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
+
+bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/' --every-division --verbose
 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)

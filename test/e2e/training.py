@@ -60,12 +60,12 @@ class Trained:
     gradients: object
 
 
-def train(session, config, ranks, zero, steps=None, compile_options=(), run_options=(), gradients=False, repeat=0):
+def train(session, config, ranks, zero, steps=None, compile_options=(), run_options=(), gradients=False, repeat=0, batch=8):
     """A run from the model's own weights. Runs with the same arguments are made once; `repeat` distinguishes repetitions."""
     steps = steps or session.steps
 
     def run():
-        plan = session.plan(config.model, ranks, zero, 8, config.options + tuple(compile_options))
+        plan = session.plan(config.model, ranks, zero, batch, config.options + tuple(compile_options))
         where = session.folder()
         trained = Trained(None, where / "weights.safetensors", where / "gradients.safetensors")
         options = ["--dump-gradients", trained.gradients] if gradients else []
@@ -75,7 +75,7 @@ def train(session, config, ranks, zero, steps=None, compile_options=(), run_opti
         expect(len(trained.steps) == steps, f"the log has {len(trained.steps)} steps of {steps}")
         return trained
 
-    key = ("train", config.name, ranks, zero, steps, tuple(compile_options), tuple(map(str, run_options)), gradients, repeat)
+    key = ("train", config.name, ranks, zero, steps, tuple(compile_options), tuple(map(str, run_options)), gradients, repeat, batch)
     return session.once(key, run)
 
 

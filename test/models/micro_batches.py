@@ -4,7 +4,8 @@
 
 The data are the first 80 rows of gpt2-tiny.*.npy with labels that are ignored, in some rows none, in others all, so that
 each micro-batch of a step has another number that count. A step of 8 rows is 4 micro-batches of 2: each adds the gradient
-of its own sum of losses divided by the number of labels that count in the whole step.
+of its own sum of losses divided by the number of labels that count in the whole step. A second run has steps of 128 rows of
+gpt2-tiny.*.npy as they are.
 """
 import json
 
@@ -24,15 +25,12 @@ def data():
     return ids.astype(np.int16), labels.astype(np.int16)
 
 
-def main():
-    ids, labels = data()
-    np.save(HERE / "micro-batches.input_ids.npy", ids)
-    np.save(HERE / "micro-batches.labels.npy", labels)
+def train(ids, labels, steps, batch):
     module = model()
     step = torch.optim.AdamW(module.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
     losses, norms = [], []
-    for s in range(STEPS):
-        rows = slice(s * BATCH, (s + 1) * BATCH)
+    for s in range(steps):
+        rows = slice(s * batch, (s + 1) * batch)
         x, y = (torch.from_numpy(a[rows].astype(np.int64)) for a in (ids, labels))
         count, loss = (y != -100).sum(), 0.0
         step.zero_grad()
@@ -44,8 +42,16 @@ def main():
         losses.append(loss)
         norms.append(torch.nn.utils.clip_grad_norm_(module.parameters(), float("inf")).item())
         step.step()
-    (HERE / "micro-batches.json").write_text(json.dumps({"runs": {"adamw-lm.f64": {"loss": losses, "grad_norm": norms}}}) + "\n")
-    print(losses, norms)
+    return {"loss": losses, "grad_norm": norms}
+
+
+def main():
+    ids, labels = data()
+    np.save(HERE / "micro-batches.input_ids.npy", ids)
+    np.save(HERE / "micro-batches.labels.npy", labels)
+    whole = (np.load(HERE / f"gpt2-tiny.{n}.npy") for n in ("input_ids", "labels"))
+    runs = {"adamw-lm.f64": train(ids, labels, STEPS, BATCH), "adamw-lm.f64.128-rows": train(*whole, 6, 128)}
+    (HERE / "micro-batches.json").write_text(json.dumps({"runs": runs}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,35 +1,38 @@
-"""Leaves: the same batch, divided among any number of ranks, trains to the same bits; and to PyTorch's losses."""
-from harness import Case, expect_short_error
+"""Leaves: training with them reaches PyTorch's losses. That weights do not depend on the number of ranks is in divisions.py."""
+import json
+
 from cases.bits import same_bits
+from harness import MODELS as FOLDER
+from harness import Case, expect, expect_short_error
 from training import CONFIGS, expect_reference, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
 LEAVES = 4  # of two rows
-STEPS = 10
 
 
 def cases(session):
     for name in MODELS:
-        for what, options in (("f32", ()), ("bf16", ("--precision", "bf16")), ("clipped", ("--clip-norm", "0.1"))):
-            yield Case(f"leaves/{name}/{what}", lambda c=CONFIGS[name], o=options: any_ranks(session, c, o))
         yield Case(f"leaves/{name}/reference", lambda c=CONFIGS[name]: reference(session, c))
+    for precision, within in (("f32", 2e-5), ("bf16", 3e-3)):
+        yield Case(f"leaves/sixty-four/{precision}", lambda p=precision, w=within: sixty_four(session, p, w))
     yield Case("leaves/refused", lambda: refused(session))
 
 
-def leaves(session, config, ranks, zero, options=(), steps=STEPS, **more):
-    buckets = ("--bucket-size", 64 << 10)
-    return train(session, config, ranks, zero, steps, ("--leaves", LEAVES, *buckets, *options), **more)
-
-
-def any_ranks(session, config, options):
-    """One, two and four ranks at every stage: four are what is compiled without leaves."""
-    four = train(session, config, 4, 3, STEPS, ("--bucket-size", 64 << 10, *options))
-    same_bits(four, [(f"{n} ranks at stage {z}", leaves(session, config, n, z, options))
-                     for n, z in ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3), (4, 3))])
-
-
 def reference(session, config):
-    expect_reference(config, leaves(session, config, 1, 0, steps=session.steps, gradients=True).steps)
+    options = ("--leaves", LEAVES, "--bucket-size", 64 << 10)
+    expect_reference(config, train(session, config, 1, 0, compile_options=options, gradients=True).steps)
+
+
+def sixty_four(session, precision, within):
+    """Rounding at every addition of the tree of 64 leaves leaves the losses where PyTorch's are."""
+    expected = json.loads((FOLDER / "micro-batches.json").read_text())["runs"]["adamw-lm.f64.128-rows"]
+    options = ("--leaves", 64, "--bucket-size", 64 << 10, "--precision", precision)
+    runs = [train(session, CONFIGS["gpt2-tiny"], ranks, 3, len(expected["loss"]), options, batch=128) for ranks in (2, 8)]
+    for step, entry in enumerate(runs[0].steps):
+        for key in ("loss", "grad_norm"):
+            difference = abs(entry[key] - expected[key][step]) / max(1, expected[key][step] if key == "grad_norm" else 1)
+            expect(difference <= within, f"step {step}: {key} {entry[key]}, PyTorch's is {expected[key][step]}")
+    same_bits(runs[0], [("eight ranks", runs[1])])
 
 
 def refused(session):

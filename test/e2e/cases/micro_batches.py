@@ -1,4 +1,4 @@
-"""Micro-batches: the bits of as many leaves, whatever the ranks, the stage and when gradients are reduced; PyTorch's losses."""
+"""Micro-batches: PyTorch's losses, and the bits of as many leaves with all that a model has. divisions.py combines them with ranks."""
 import array
 import json
 import math
@@ -12,22 +12,12 @@ from onnxwriter import FLOAT, INT64, model as written, node, value, weight
 from training import CONFIGS, data_arguments, expect_gradients, expect_reference, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
-SETTINGS = (("f32", ()), ("bf16", ("--precision", "bf16")), ("f16", ("--precision", "f16")), ("clipped", ("--clip-norm", "0.1")))
 STEPS = 10
-# Four leaves of two rows each: ranks, stage, micro-batches, leaves, when gradients are reduced.
-FOUR = [(1, 0, 4, (), ()), (1, 0, 2, ("--leaves", 4), ())] + [
-    (2, z, 2, (), r) for z in (0, 1, 2, 3) for r in (("--reduce", "each"), ("--reduce", "last"))]
-# Eight leaves of one row each.
-EIGHT = [(1, 0, 8, (), ())] + [(n, z, 8 // n, (), r) for n in (2, 4) for z in (0, 1, 2, 3) for r in (("--reduce", "each"), ("--reduce", "last"))]
 
 
 def cases(session):
     for name in MODELS:
-        for what, options in SETTINGS:
-            yield Case(f"micro-batches/{name}/{what}", lambda c=CONFIGS[name], o=options: four_leaves(session, c, o))
         yield Case(f"micro-batches/{name}/reference", lambda c=CONFIGS[name]: reference(session, c))
-    for name in ("mlp-adamw", "gpt2-tiny"):
-        yield Case(f"micro-batches/{name}/eight", lambda c=CONFIGS[name]: eight_leaves(session, c))
     yield Case("micro-batches/ignored-labels", lambda: ignored_labels(session))
     yield Case("micro-batches/class-weights", lambda: class_weights(session))
     yield Case("micro-batches/processes", lambda: processes(session))
@@ -51,20 +41,6 @@ def buckets(*options):
 
 def split(session, config, ranks, zero, micro, more=(), options=(), steps=STEPS, **arguments):
     return train(session, config, ranks, zero, steps, buckets("--micro-batches", micro, *more, *options), **arguments)
-
-
-def four_leaves(session, config, options):
-    expected = train(session, config, 1, 0, STEPS, buckets("--leaves", 4, *options))
-    runs = FOUR[::3] if session.quick else FOUR
-    same_bits(expected, [(f"{n} ranks at stage {z} with {m} micro-batches {' '.join(map(str, v + r))}",
-                          split(session, config, n, z, m, v + r, options)) for n, z, m, v, r in runs])
-
-
-def eight_leaves(session, config):
-    expected = train(session, config, 8, 0, STEPS, buckets())
-    runs = EIGHT[::4] if session.quick else EIGHT
-    same_bits(expected, [(f"{n} ranks at stage {z} with {m} micro-batches {' '.join(map(str, v + r))}",
-                          split(session, config, n, z, m, v + r)) for n, z, m, v, r in runs])
 
 
 def reference(session, config):

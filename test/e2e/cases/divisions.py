@@ -1,0 +1,150 @@
+"""One batch of eight leaves, divided in every way: ranks, micro-batches, stages, threads and processes leave the same weights.
+
+`make test` runs a set in which every two settings that go together occur together; `make bits` runs all of them for 100 steps,
+with six and twelve leaves and with changes of the number of ranks in mid-run.
+"""
+import itertools
+
+from formats import read_log
+from harness import Case, digest, expect
+from jobs import Job
+from training import CONFIGS, data_arguments, train
+
+ROWS = 2  # of a leaf
+LEAVES = 8
+SETTINGS = {
+    "model": ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny"),
+    "precision": ("f32", "bf16", "f16"),
+    "clip": (None, 0.1),
+    "division": tuple((n, m) for n in (1, 2, 4, 8) for m in (1, 2, 4, 8) if 1 < n * m <= LEAVES),  # ranks x micro-batches
+    "zero": (0, 1, 2, 3),
+    "reduce": (None, "each", "last"),
+    "where": ("threads", "processes", "hosts"),  # hosts: processes without memory in common
+    "resumed": (False, True),
+}
+
+
+def allowed(ranks, micro, zero, reduce, where):
+    return (ranks > 1 or (zero == 0 and where == "threads")) and (micro > 1) == bool(reduce)
+
+
+def cases(session):
+    if session.every_division:
+        yield from every(session)
+        return
+    ways = {}
+    for chosen in covering():
+        ways.setdefault((chosen.pop("model"), chosen.pop("precision")), []).append(chosen)
+    for (model, precision), chosen in sorted(ways.items()):
+        yield Case(f"divisions/{model}/{precision}", lambda m=model, p=precision, c=chosen: some_ways(session, m, p, c))
+
+
+def covering():
+    """A small list of settings, in which each pair of values that any allowed settings have occurs at least once."""
+    every = [c for c in (dict(zip(SETTINGS, values)) for values in itertools.product(*SETTINGS.values()))
+             if allowed(*c["division"], c["zero"], c["reduce"], c["where"])]
+    having = {}
+    for i, one in enumerate(every):
+        for pair in itertools.combinations(one.items(), 2):
+            having.setdefault(pair, []).append(i)
+    chosen, missing = [], dict.fromkeys(having)
+    while missing:
+        # Of the settings with the rarest pair that is missing, those with the most missing ones.
+        rarest = min(missing, key=lambda pair: len(having[pair]))
+        best = max(having[rarest][:500], key=lambda i: sum(p in missing for p in itertools.combinations(every[i].items(), 2)))
+        chosen.append(every[best])
+        for pair in itertools.combinations(every[best].items(), 2):
+            missing.pop(pair, None)
+    return chosen
+
+
+def options_of(leaves, precision, clip, division, reduce):
+    ranks, micro = division
+    return ("--bucket-size", 64 << 10, *(("--leaves", leaves) if ranks * micro < leaves else ()), "--precision", precision,
+            *(("--clip-norm", clip) if clip else ()), *(("--micro-batches", micro) if micro > 1 else ()),
+            *(("--reduce", reduce) if reduce else ()))
+
+
+def undivided(leaves):
+    """The fewest ranks that `leaves` can be divided among: the odd factor."""
+    return leaves // (leaves & -leaves)
+
+
+def run(session, leaves, steps, model, precision, clip, division, zero, reduce, where, more=()):
+    """The weights after `steps`."""
+    ranks, config, batch = division[0], CONFIGS[model], leaves * ROWS
+    options = options_of(leaves, precision, clip, division, reduce)
+    if where == "threads":
+        return train(session, config, ranks, zero, steps, options, more, batch=batch).weights
+    plan, folder = session.plan(config.model, ranks, zero, batch, config.options + options), session.folder()
+    hosts = "abcdefghijkl"[:ranks] if where == "hosts" else "a" * ranks
+    with Job(session, ranks, plan, *data_arguments(config), "--steps", steps, "--save", folder / "weights", "--log", folder / "log",
+             *more, environment=lambda rank: {"SHEAF_HOST": hosts[rank]}) as job:
+        job.succeed()
+    start = read_log(folder / "log")[1][0]
+    expect(start["nodes"] == len(set(hosts)), f"the log begins with {start}")
+    return folder / "weights"
+
+
+def some_ways(session, model, precision, ways):
+    for way in ways:
+        same(session, LEAVES, 10, model, precision, **way)
+    return "\n".join(map(described, ways))
+
+
+def described(way):
+    words = (f"{key} {value}" for key, value in way.items() if key != "division" and value not in (None, False))
+    return "{} ranks x {} micro-batches".format(*way["division"]) + "".join(f", {word}" for word in words)
+
+
+def same(session, leaves, steps, model, precision, clip=None, resumed=False, **divided):
+    whole = dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), zero=0, reduce=None, where="threads")
+    expected, more = digest(run(session, leaves, steps, **whole)), ()
+    if resumed:
+        state = session.once(("state", leaves, steps, model, precision, clip), lambda: saved(session, leaves, steps // 2, whole))
+        steps, more = steps - steps // 2, ("--resume", state)
+    weights = run(session, leaves, steps, model, precision, clip, **divided, more=more)
+    expect(digest(weights) == expected, f"{described(divided)}: other weights than those of as few ranks as possible")
+
+
+def saved(session, leaves, steps, whole):
+    state = session.folder() / "state"
+    run(session, leaves, steps, **whole, more=("--save-state", state))
+    return state
+
+
+def every(session):
+    for leaves in (LEAVES, 6, 12):
+        counts = [n for n in range(undivided(leaves), leaves + 1) if leaves % n == 0 and n % undivided(leaves) == 0]
+        for model, precision, ranks in itertools.product(SETTINGS["model"], SETTINGS["precision"], counts):
+            yield Case(f"divisions/{leaves}-leaves/{model}/{precision}/{ranks}-ranks",
+                       lambda a=(leaves, model, precision, ranks): every_way(session, *a))
+        for model, precision in itertools.product(SETTINGS["model"], SETTINGS["precision"]):
+            yield Case(f"divisions/{leaves}-leaves/{model}/{precision}/elastic",
+                       lambda a=(leaves, model, precision, counts): elastic(session, *a))
+
+
+def every_way(session, leaves, model, precision, ranks):
+    count = 0
+    for micro, zero, reduce, where in itertools.product((1, 2, 4, 8), (0, 1, 2, 3), (None, "each", "last"), SETTINGS["where"]):
+        if leaves % (ranks * micro) or not allowed(ranks, micro, zero, reduce, where):
+            continue
+        if reduce == "each" and ranks & (ranks - 1):
+            continue  # needs a power of two
+        same(session, leaves, session.steps, model, precision, division=(ranks, micro), zero=zero, reduce=reduce, where=where)
+        count += 1
+    return f"{count} ways"
+
+
+def elastic(session, leaves, model, precision, counts):
+    """The number of ranks, the stage and the micro-batches change at every fifth of the run."""
+    whole = dict(model=model, precision=precision, clip=None, division=(undivided(leaves), 1), zero=0, reduce=None, where="threads")
+    expected, state, weights, part = digest(run(session, leaves, session.steps, **whole)), None, None, session.steps // 5
+    for leg in range(5):
+        ranks = counts[(3 * leg + len(counts) - 1) % len(counts)]
+        micro = 2 if leg % 2 and leaves % (2 * ranks) == 0 else 1
+        after = session.folder() / "state"
+        weights = run(session, leaves, part, model, precision, None, (ranks, micro), 0 if ranks == 1 else 3 - leg % 4, "last" if micro > 1 else None,
+                      "threads", ("--save-state", after, *(("--resume", state) if state else ())))
+        state = after
+    expect(digest(weights) == expected, "other weights than those of an undisturbed run")
