@@ -4,6 +4,7 @@ SANITIZE ?=
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 PYTORCH  ?=
+READERS  ?=
 RUNS     ?= 200000
 BENCH    ?=
 # Folders of other versions' nccl.h (tools/nccl_headers.py), and a CUDA toolkit 12.8 or 12.9 for the kit.
@@ -26,6 +27,7 @@ endif
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
+	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
 	@echo "           PYTORCH=/path/to/venv/bin/python (bench), BENCH='options of test/bench/bench.py',"
 	@echo "           CUDA12=DIR (kit: also for drivers before 580, by the toolkit 12.8 or 12.9 in DIR)"
 
@@ -44,7 +46,7 @@ demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its m
 
 test: build ## format check, lit, GoogleTest, end to end
 	@cmake --build $(folder) --parallel $(JOBS)
-	@python3 test/check.py --build $(folder) --jobs $(JOBS)
+	@$(if $(READERS),SHEAF_READERS=$(READERS)) python3 test/check.py --build $(folder) --jobs $(JOBS)
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i

@@ -1,19 +1,22 @@
-// Shows the progress of a run: one line that is redrawn on a terminal, a line from time to time elsewhere.
+// Shows the progress of a run on a terminal: one line that is redrawn, with the course of the loss. Elsewhere only
+// notes and the last step are printed.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 
+#include "runtime/exec/Sparkline.h"
 #include "runtime/exec/StepLedger.h"
+#include "runtime/exec/Throughput.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::exec {
 
 class Progress {
  public:
-  // `steps`: of this run. Rates are in tokens where the plan has labels of tokens, else in samples. `shown` is true on
-  // one process of a job only. Steps are counted from 1, so that the number is that of the steps done.
+  // `steps`: of this run. `shown` is true on one process of a job only. Steps are counted from 1, so that the number is
+  // that of the steps done.
   Progress(const plan::Plan& plan, int64_t firstStep, int64_t steps, bool shown);
   void step(const StepResult& result);
   // Prints a message on its own line.
@@ -28,8 +31,8 @@ class Progress {
   const bool shown_;
   bool terminal_ = false, open_ = false;  // open: the terminal's line is unfinished
   int64_t lastStep_ = 0;
-  double unitsPerStep_ = 0;
-  const char* unit_ = "samples";
+  const Throughput throughput_;
+  Sparkline losses_;
   double smoothedSeconds_ = 0;  // of a step
   Clock::time_point lastShown_{};
   int64_t shownStep_ = -1;

@@ -84,6 +84,7 @@ class Run {
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
     if (status.ok()) status = logEnd();
+    log_.end();
     if (status.ok()) status = log_.status();
     return status;
   }
@@ -158,7 +159,8 @@ class Run {
     if (!job_.first()) return {};
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
-    Expected<RunLog> log = RunLog::open(options_.log, !options_.resume.empty());
+    SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
+    Expected<RunLog> log = RunLog::open({options_.log, options_.logFolder, options_.metrics}, !options_.resume.empty());
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
     return {};
@@ -268,6 +270,7 @@ class Run {
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
+    if (job_.first()) log_.begin(options_.plan, *plan_, position_.step);
     log_.event("start", {{"plan", options_.plan},
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
@@ -364,13 +367,7 @@ class Run {
       return {};
     }
     if (outputs) SHEAF_RETURN_IF_ERROR(outputs->commit());
-    auto number = [](const std::optional<double>& value) { return value ? json::Value(*value) : json::Value(); };
-    log_.event("eval", {{"step", position_.step},
-                        {"loss", number(result->loss)},
-                        {"perplexity", number(result->perplexity)},
-                        {"accuracy", number(result->accuracy)},
-                        {"rows", static_cast<int64_t>(result->rows)},
-                        {"seconds", result->seconds}});
+    log_.evaluation(position_.step, *result);
     if (!options_.evaluate) progress_->finish();
     progress_->note(
         cat(options_.evaluate ? "evaluation: " : cat("evaluation after ", position_.step, " steps: "), text(*result)));
@@ -423,8 +420,8 @@ class Run {
 
   void report(const StepResult& result) {
     if (reportedBad_) return;  // steps under way after a bad one are not worth telling
-    log_.step(result);
     noteSeconds(result.seconds);
+    log_.step(result, noteMemory());
     progress_->step(result);
     bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
     if (result.skipped && result.lossScale)
@@ -433,7 +430,6 @@ class Run {
     else if (result.skipped)
       warn(cat("step ", result.step, ": the gradient norm is not finite, the update is skipped"));
     reportedBad_ = !finite && !result.skipped;
-    noteMemory();
   }
 
   Status notFinite(int64_t step) {
@@ -481,7 +477,12 @@ class Run {
     return *middle;
   }
 
-  void noteMemory() { privateBytes_ = std::max(privateBytes_, privateResidentBytes()); }
+  // Returns what is resident now.
+  uint64_t noteMemory() {
+    const uint64_t resident = privateResidentBytes();
+    privateBytes_ = std::max(privateBytes_, resident);
+    return resident;
+  }
 
   Status logEnd() {
     noteMemory();

@@ -38,7 +38,7 @@ struct RunOptions {
   int64_t evaluateEvery = 0;  // steps between evaluations, of which one follows the last step; 0: none
   std::string outputs;        // folder of the evaluation's tensors
 
-  std::string log, save, saveState, resume, gradients, trace;
+  std::string log, logFolder, metrics, save, saveState, resume, gradients, trace;
   std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
 };

@@ -78,3 +78,57 @@ def relative_difference(a, b):
     size = norm(b)
     difference = math.sqrt(math.fsum((x - y) * (x - y) for x, y in zip(a, b)))
     return difference / size if size else difference
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def _fields(data):
+    """(number, value) of a protobuf message: varints, 8 and 4 bytes as they are, and bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        size = {0: 0, 1: 8, 2: 0, 5: 4}[key & 7]
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = varint() if key & 7 == 2 else size
+        yield key >> 3, data[at:at + size]
+        at += size
+
+
+def read_events(path):
+    """A TensorBoard event file: [(step, {tag: number}, the other fields)], a record each; checks every checksum."""
+    data, at, records = path.read_bytes(), 0, []
+    while at < len(data):
+        length, crc = struct.unpack_from("<QI", data, at)
+        body = data[at + 12:at + 12 + length]
+        for bytes_, found in ((data[at:at + 8], crc), (body, struct.unpack_from("<I", data, at + 12 + length)[0])):
+            value = crc32c(bytes_)
+            if found != ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF:
+                raise ValueError(f"{path}: a checksum at byte {at} is wrong")
+        at += 16 + length
+        event, scalars = dict(_fields(body)), {}
+        for _, value in _fields(event.pop(5, b"")):
+            entry = dict(_fields(value))
+            scalars[entry[1].decode()] = struct.unpack("<f", entry[2])[0]
+        records.append((event.get(2, 0), scalars, event))
+    return records

@@ -11,6 +11,7 @@ target_compile_definitions(runtime_test PRIVATE SHEAF_CPU_FOLDER="$<TARGET_FILE_
 target_link_options(runtime_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 set_target_properties(runtime_test PROPERTIES ENABLE_EXPORTS ON)
 sheaf_add_gtest(loss_scale_test SOURCES loss_scale_test.cpp LIBS SheafPlan)
+sheaf_add_gtest(sparkline_test SOURCES sparkline_test.cpp LIBS SheafExec)
 sheaf_add_gtest(schedules_test SOURCES schedules_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)

@@ -106,6 +106,12 @@ options::Table makeTable() {
        {Row::text<&O::log>(
             "--log", "RUN.jsonl",
             "Write one JSON object a step: step, loss, grad_norm, lr, seconds. Other objects have \"event\"."),
+        Row::text<&O::logFolder>("--log-dir", "DIR",
+                                 "Write loss, norm, learning rate, rate, memory and evaluations as an event file for "
+                                 "TensorBoard into DIR."),
+        Row::text<&O::metrics>("--metrics-file", "FILE.prom",
+                               "Keep a file of metrics up to date, in the format of the textfile collector of "
+                               "Prometheus' node exporter."),
         Row::text<&O::trace>("--trace", "T.json",
                              "Write when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto."),
         Row::text<&O::gradients>("--dump-gradients", "G.safetensors", "Write the first step's gradients."),
@@ -116,8 +122,9 @@ options::Table makeTable() {
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
       {"--eval",
-       {"--eval-data", "--outputs", "--weights", "--weights-dir", "--resume", "--log", "--device", "--reduce-order",
-        "--transport", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved", "--poison"}},
+       {"--eval-data", "--outputs", "--weights", "--weights-dir", "--resume", "--log", "--log-dir", "--metrics-file",
+        "--device", "--reduce-order", "--transport", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved",
+        "--poison"}},
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }
