@@ -77,7 +77,7 @@ struct Setting {
 };
 
 constexpr std::string_view kAnneals[] = {"cosine", "linear", "1-sqrt"};
-constexpr std::string_view kFalseOrTrue[] = {"false", "true"};
+constexpr std::string_view kFalseOrTrue[] = {"false", "true"}, kRises[] = {"linear", "log"};
 
 #define SHEAF_SETTING(FIELD, TYPE, FALLBACK, LEAST)                           \
   Setting {                                                                   \
@@ -94,6 +94,14 @@ const Setting kStart = {"start",
                         0,
                         [](const Schedule& s) { return s.has_start() ? s.start() : kAbsent; },
                         [](Schedule& s, double v) { s.set_start(v); }};
+const Setting kRise = {"rise",
+                       Setting::kWord,
+                       0,
+                       0,
+                       [](const Schedule& s) { return s.log_rise() ? 1.0 : 0.0; },
+                       [](Schedule& s, double v) { s.set_log_rise(v != 0); },
+                       kRises};
+const Setting kDelay = SHEAF_SETTING(delay, kSteps, 0, 0);
 const Setting kSteps = SHEAF_SETTING(steps, kSteps, 0, 1);
 const Setting kMin = SHEAF_SETTING(min, kFraction, 0, 0);
 const Setting kPower = SHEAF_SETTING(power, kPositive, 1, 0);
@@ -204,23 +212,33 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {"constant", {&kWarmup, &kStart}, true, false, constantFactor, "the rate itself"},
+      {"constant", {&kWarmup, &kStart, &kRise, &kDelay}, true, false, constantFactor, "the rate itself"},
       {"cosine",
-       {&kSteps, &kMin, &kWarmup, &kStart},
+       {&kSteps, &kMin, &kWarmup, &kStart, &kRise, &kDelay},
        true,
        true,
        cosineFactor,
        "half a cosine from 1 to min at `steps`"},
-      {"linear", {&kSteps, &kMin, &kWarmup, &kStart}, true, true, linearFactor, "a line from 1 to min at `steps`"},
+      {"linear",
+       {&kSteps, &kMin, &kWarmup, &kStart, &kRise, &kDelay},
+       true,
+       true,
+       linearFactor,
+       "a line from 1 to min at `steps`"},
       {"polynomial",
-       {&kSteps, &kPower, &kMin, &kWarmup, &kStart},
+       {&kSteps, &kPower, &kMin, &kWarmup, &kStart, &kRise, &kDelay},
        true,
        true,
        polynomialFactor,
        "min + (1 - min) (1 - progress)^power"},
-      {"step", {&kStepSize, &kGamma, &kWarmup, &kStart}, true, false, stepFactor, "times gamma every step_size steps"},
+      {"step",
+       {&kStepSize, &kGamma, &kWarmup, &kStart, &kRise, &kDelay},
+       true,
+       false,
+       stepFactor,
+       "times gamma every step_size steps"},
       {"wsd",
-       {&kDecay, &kSteps, &kMin, &kAnneal, &kWarmup, &kStart},
+       {&kDecay, &kSteps, &kMin, &kAnneal, &kWarmup, &kStart, &kRise, &kDelay},
        true,
        true,
        wsdFactor,
@@ -308,6 +326,8 @@ Status checkSchedule(const Schedule& schedule) {
       return Status::error(cat(row->name, " needs ", needed->syntax()));
   if (schedule.has_start() && schedule.warmup() == 0)
     return Status::error("start= is the fraction that a warm-up begins with: it needs warmup=STEPS");
+  if (schedule.log_rise() && schedule.warmup() < 2)
+    return Status::error("rise=log is the shape of a warm-up: it needs warmup=STEPS with at least 2");
   if (!row->hasLength || schedule.steps() == 0) return {};
   const int64_t before = row->warmsUp ? schedule.warmup() : 0;
   if (row->takes(kDecay) && schedule.steps() < before + schedule.decay())
@@ -333,8 +353,11 @@ Expected<Schedule> withLength(Schedule schedule, int64_t steps) {
 
 double scheduleFactor(const Schedule& schedule, int64_t step) {
   const Row& row = *rowOf(schedule);
+  step = std::max<int64_t>(0, step - schedule.delay());
   if (row.warmsUp && step < schedule.warmup()) {
     const double warmup = static_cast<double>(schedule.warmup());
+    if (schedule.log_rise())
+      return schedule.start() + (1 - schedule.start()) * (std::log(static_cast<double>(step + 1)) / std::log(warmup));
     if (!schedule.has_start()) return static_cast<double>(step + 1) / warmup;
     return schedule.start() + (1 - schedule.start()) * (static_cast<double>(step) / warmup);
   }
@@ -351,7 +374,9 @@ std::string scheduleHelp() {
   std::string text = "What learning rates are multiplied by at each step.";
   for (const Row& row : rows()) text += cat(" ", row.name, ": ", row.help, " (", settingsText(row, ", "), ").");
   return text +
-         " During a warm-up of W steps, step s has (s + 1) / W, or goes from `start` at step 0 to 1 at step W. "
+         " During a warm-up of W steps, step s has (s + 1) / W, or goes from `start` at step 0 to 1 at step W; with "
+         "rise=log it goes from `start` (0) by log(s + 1) / log(W). All of it begins after `delay` steps at the first "
+         "rate. "
          "steps may be left out: then it is the run's length.";
 }
 

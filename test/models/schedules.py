@@ -1,4 +1,5 @@
-"""Writes schedules.json: learning rates of PyTorch 2.15's schedulers, and of transformers' for wsd, step by step in f64.
+"""Writes schedules.json: learning rates of PyTorch 2.15's schedulers, of transformers' for wsd and of DeepSpeed 0.19's for
+delay=1, step by step in f64.
 
     python schedules.py
 
@@ -9,6 +10,7 @@ import json
 import pathlib
 
 import torch
+from deepspeed.runtime import lr_schedules as D
 from torch.optim import lr_scheduler as S
 from transformers import get_wsd_schedule
 
@@ -54,6 +56,13 @@ CASES = [
     ("wsd:start=0.1,min=0.1,warmup=4,decay=12,steps=26,anneal=1-sqrt", 30,
      lambda o: get_wsd_schedule(o, 4, 12, num_training_steps=26, decay_type="1-sqrt", min_lr_ratio=0.1)),
     ("wsd:decay=8,steps=20,min=0.3", 24, lambda o: get_wsd_schedule(o, 0, 8, num_training_steps=20, min_lr_ratio=0.3)),
+    ("constant:warmup=6,start=0,rise=log,delay=1", 12, lambda o: D.WarmupLR(o, warmup_num_steps=6)),
+    ("constant:warmup=6,start=0.25,delay=1", 12,
+     lambda o: D.WarmupLR(o, warmup_min_lr=0.25 * LR, warmup_num_steps=6, warmup_type="linear")),
+    ("linear:steps=20,warmup=5,start=0,rise=log,delay=1", 25,
+     lambda o: D.WarmupDecayLR(o, 20, warmup_max_lr=LR, warmup_num_steps=5)),
+    ("linear:steps=20,min=0.1,warmup=5,start=0.1,delay=1", 25,
+     lambda o: D.WarmupDecayLR(o, 20, warmup_min_lr=0.1 * LR, warmup_max_lr=LR, warmup_num_steps=5, warmup_type="linear")),
     ("one-cycle:steps=40", 40, lambda o: S.OneCycleLR(o, max_lr=LR, total_steps=40, cycle_momentum=False)),
     ("one-cycle:steps=40,anneal=linear", 40,
      lambda o: S.OneCycleLR(o, max_lr=LR, total_steps=40, anneal_strategy="linear", cycle_momentum=False)),

@@ -1,4 +1,5 @@
-// Schedules of the learning rate against PyTorch's, which test/models/schedules.py stored.
+// Schedules of the learning rate against those of PyTorch, transformers and DeepSpeed, which test/models/schedules.py
+// stored.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,9 +60,10 @@ TEST(Schedules, StayAtTheirEnd) {
 
 TEST(Schedules, TextIsReadBack) {
   for (const char* text :
-       {"constant", "constant:warmup=5,start=0", "cosine:steps=1000,min=0.1,warmup=100", "cosine",
-        "polynomial:steps=12,power=0.3333333333333333,min=1e-05", "step:step_size=30,gamma=0.97",
-        "wsd:decay=10,steps=100,anneal=1-sqrt", "one-cycle:steps=10,pct_start=0.25,anneal=linear,three_phase=true"}) {
+       {"constant", "constant:warmup=5,start=0", "linear:warmup=5,start=0,rise=log,delay=1",
+        "cosine:steps=1000,min=0.1,warmup=100", "cosine", "polynomial:steps=12,power=0.3333333333333333,min=1e-05",
+        "step:step_size=30,gamma=0.97", "wsd:decay=10,steps=100,anneal=1-sqrt",
+        "one-cycle:steps=10,pct_start=0.25,anneal=linear,three_phase=true"}) {
     const plan::Schedule schedule = parsed(text);
     EXPECT_EQ(plan::scheduleText(schedule), text);
     EXPECT_EQ(parsed(plan::scheduleText(schedule)).SerializeAsString(), schedule.SerializeAsString()) << text;

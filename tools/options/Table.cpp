@@ -159,6 +159,14 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
   return given;
 }
 
+Status Table::set(const std::string& name, const std::string& value, void* target) const {
+  const std::vector<Option> rows = all();
+  const Option* option = find(rows, name);
+  if (!option) return Status::error(cat("unknown option ", name));
+  Status status = option->set(target, value);
+  return status.ok() ? status : Status::error(cat(name, " ", value, ": ", status.message()));
+}
+
 std::string Table::help() const {
   std::string out;
   wrap(out, summary, 0, 0);

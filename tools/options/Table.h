@@ -64,6 +64,8 @@ struct Table {
   // Reads `--name value` and `--name=value` into the target, which has the type that the rows were made for. An error
   // names the option and what it takes; a misspelt name gets the nearest one.
   Expected<Given> parse(const Arguments& arguments, void* target) const;
+  // Sets one option that did not come from the command line, as parse() does.
+  Status set(const std::string& name, const std::string& value, void* target) const;
 
   std::string help() const;      // for a terminal of 100 columns
   std::string markdown() const;  // a section of a page

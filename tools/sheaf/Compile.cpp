@@ -10,6 +10,7 @@
 #include "passes/plan/Passes.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
+#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
@@ -21,6 +22,7 @@
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/DeepSpeedConfig.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Trained.h"
 
@@ -37,6 +39,8 @@ struct CompileOptions : TrainedOptions {
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto";
   bool verbose = false, noWeightHashes = false;
+  std::string deepSpeed;  // path of a configuration
+  std::vector<std::string> ignored;
 };
 
 // The shipped profile that is nearest to the device a plan is for.
@@ -95,6 +99,13 @@ options::Table compileTable() {
             options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
             "well; auto: the stage with the shortest predicted step of those that fit."),
+        Row::text<&O::deepSpeed>(
+            "--deepspeed", "FILE.json",
+            "Take stage, batch, optimizer, schedule, precision and clipping from a configuration of DeepSpeed's. What "
+            "becomes of each key is printed; a key that changes results and has no equivalent is an error. Options of "
+            "the command line win."),
+        Row::text<&O::ignored>("--ignore", "KEY",
+                               "A key of --deepspeed that is not to be an error, such as fp16.hysteresis."),
         Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout."),
         Row::flag<&O::noWeightHashes>(
             "--no-weight-hashes",
@@ -324,7 +335,40 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   return plan::writePlan(o.output, *plan);
 }
 
-int compile(CompileOptions& options, const options::Given& given) {
+// Takes over what a configuration of DeepSpeed's says, and prints what becomes of its keys.
+Status takeDeepSpeed(CompileOptions& o, options::Given& given) {
+  Expected<MappedFile> file = MappedFile::open(o.deepSpeed);
+  if (!file.ok()) return file.status();
+  Expected<json::Value> config =
+      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!config.ok()) return Status::error(cat(o.deepSpeed, ": ", config.status().message()));
+  Expected<DeepSpeedOptions> taken = translateDeepSpeed(
+      *config, {o.import.ranks, given.options, std::set<std::string>(o.ignored.begin(), o.ignored.end())});
+  if (!taken.ok()) return Status::error(cat(o.deepSpeed, ": ", taken.status().message()));
+  std::string refused;
+  for (const DeepSpeedKey& key : taken->keys)
+    if (key.outcome == DeepSpeedKey::kRefused) refused += cat("\n  ", key.key, ": ", key.text);
+  if (!refused.empty())
+    return Status::error(cat(o.deepSpeed, ": these change results, and are not supported; change the file, or give ",
+                             "--ignore KEY for each:", refused));
+  static constexpr const char* kOutcomes[] = {"applied", "equivalent", "no effect", "refused", "ignored"};
+  for (const DeepSpeedKey& key : taken->keys)
+    std::fprintf(stderr, "sheaf: %s: %s: %s\n", key.key.c_str(), kOutcomes[key.outcome], key.text.c_str());
+  const options::Table table = compileTable();
+  for (const auto& [name, value] : taken->options) {
+    if (Status status = table.set(name, value, &o); !status.ok())
+      return Status::error(cat(o.deepSpeed, ": ", status.message()));
+    given.options.insert(name);
+  }
+  return {};
+}
+
+int compile(CompileOptions& options, const options::Given& commandLine) {
+  options::Given given = commandLine;
+  if (!options.ignored.empty() && options.deepSpeed.empty())
+    return misuse("--ignore names keys of --deepspeed FILE.json");
+  if (!options.deepSpeed.empty())
+    if (Status status = takeDeepSpeed(options, given); !status.ok()) return fail(status.message());
   if (const auto reduced = options.pipeline.reducePrecision;
       reduced && *reduced != train::Precision::f32 && *reduced != options.pipeline.precision) {
     const std::string word = train::stringifyPrecision(*reduced).str();
