@@ -103,7 +103,7 @@ def read_metrics(path):
             typed[name] = kind
         elif not line.startswith("# HELP "):
             match = re.fullmatch(r'(sheaf_[a-z_]+)\{plan="([^"]+)",model="([^"]+)"\} (\S+)', line)
-            expect(match and match[1] in typed and match[1] not in found, f"a line that is no metric: {line}")
+            expect(match and match[1] in typed and match[1] not in found, f"a line that is not a metric: {line}")
             expect(typed[match[1]] == ("counter" if match[1].endswith("_total") else "gauge"), f"the type of {line}")
             found[match[1]] = float(match[4])
     return found
