@@ -15,6 +15,7 @@ void becomeEvaluation(ModuleOp module) {
       (void)function.eraseArgument(i);
   function.setName("evaluation");
   for (auto parameter : module.getOps<train::ParameterOp>()) parameter.setTrainable(false);
+  if (Attribute origin = module->removeAttr("train.origin")) module->setAttr("train.evaluation_origin", origin);
 }
 
 LogicalResult attachEvaluation(ModuleOp training, ModuleOp evaluation) {
@@ -40,6 +41,8 @@ LogicalResult attachEvaluation(ModuleOp training, ModuleOp evaluation) {
                   "rows there; give --batch, or compile without --eval";
   function->remove();
   training.push_back(function);
+  if (Attribute origin = evaluation->getAttr("train.evaluation_origin"))
+    training->setAttr("train.evaluation_origin", origin);
   return success();
 }
 

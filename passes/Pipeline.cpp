@@ -31,6 +31,8 @@ static void addBitsPasses(mlir::OpPassManager& passes, const PipelineOptions& op
   precision.precision = train::stringifyPrecision(options.precision).str();
   if (options.reducePrecision) precision.reducePrecision = train::stringifyPrecision(*options.reducePrecision).str();
   passes.addPass(train::createSetPrecision(precision));
+  // From here on nothing decides bits: what follows depends on how many leaves a rank has.
+  passes.addPass(train::createRecordOrigin());
   passes.addPass(train::createWidenLeaves());
 }
 

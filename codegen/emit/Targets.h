@@ -12,6 +12,7 @@ struct KernelTarget {
   std::string name;      // "cpu", "cuda:sm_90"
   int architecture = 0;  // NN of sm_NN; 0: the CPU
   bool isGpu() const { return architecture != 0; }
+  bool operator==(const KernelTarget&) const = default;
 };
 
 struct KernelTargets {

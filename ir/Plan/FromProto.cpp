@@ -58,6 +58,7 @@ struct Reader {
   }
 
   void declarations();
+  void originProgram(StringRef function, const google::protobuf::RepeatedPtrField<plan::Origin::Part>& parts);
   void instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list);
   void one(const plan::Instruction& from);
   void header(ProgramOp program);
@@ -162,12 +163,27 @@ void Reader::declarations() {
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
                      list(k.operand_access()), list(k.in_place()), int64_t(k.operations()), int64_t(k.padding()),
                      k.program() ? builder.getStringAttr(hexText(k.program())) : StringAttr());
+  if (plan.has_origin()) {
+    OriginOp::create(builder, loc, plan.origin().leaves(), strings(plan.origin().options()));
+    originProgram("step", plan.origin().step());
+    originProgram("evaluation", plan.origin().evaluation());
+  }
   for (const plan::DigestTable& table : plan::kDigestTables) {
     const plan::DigestTable::List& list = (plan.digests().*table.get)();
     SmallVector<Attribute> entries;
     for (uint64_t digest : list) entries.push_back(builder.getStringAttr(hexText(digest)));
     if (!entries.empty()) DigestsOp::create(builder, loc, table.name, builder.getArrayAttr(entries));
   }
+}
+
+void Reader::originProgram(StringRef function, const google::protobuf::RepeatedPtrField<plan::Origin::Part>& parts) {
+  SmallVector<Attribute> names, hashes;
+  for (const plan::Origin::Part& part : parts) {
+    names.push_back(builder.getStringAttr(part.name()));
+    hashes.push_back(builder.getStringAttr(hexText(part.hash())));
+  }
+  if (!names.empty())
+    OriginProgramOp::create(builder, loc, function, builder.getArrayAttr(names), builder.getArrayAttr(hashes));
 }
 
 void Reader::instructions(Region& region, const google::protobuf::RepeatedPtrField<plan::Instruction>& list) {

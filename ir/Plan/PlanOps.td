@@ -153,6 +153,18 @@ def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
       "attr-dict-with-keyword ($fusion^)?";
 }
 
+def Plan_OriginOp : Plan_Op<"origin"> {
+  let summary = "what the plan was compiled from: the leaves of the global batch, and the options that decide bits";
+  let arguments = (ins I64Attr:$leaves, StrArrayAttr:$options);
+  let assemblyFormat = "`leaves` $leaves $options attr-dict";
+}
+
+def Plan_OriginProgramOp : Plan_Op<"origin_program"> {
+  let summary = "the program of one leaf that the step or the evaluation was compiled from, as a hash of each piece";
+  let arguments = (ins StrAttr:$function, StrArrayAttr:$names, StrArrayAttr:$hashes);
+  let assemblyFormat = "$function $names `hashes` $hashes attr-dict";
+}
+
 def Plan_DigestsOp : Plan_Op<"digests"> {
   let summary = "digests of the entries of a table, in order; see runtime/plan/Digests.h";
   let arguments = (ins StrAttr:$table, StrArrayAttr:$entries);

@@ -177,6 +177,27 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_program(program);
         return success();
       })
+      .Case([&](OriginOp o) {
+        plan.mutable_origin()->set_leaves(o.getLeaves());
+        for (auto option : o.getOptions().getAsRange<StringAttr>())
+          plan.mutable_origin()->add_options(option.getValue().str());
+        return success();
+      })
+      .Case([&](OriginProgramOp o) {
+        if (o.getFunction() != "step" && o.getFunction() != "evaluation")
+          return LogicalResult(op->emitError("is of neither \"step\" nor \"evaluation\""));
+        if (o.getNames().size() != o.getHashes().size())
+          return LogicalResult(op->emitError("needs as many names as hashes"));
+        plan::Origin* origin = plan.mutable_origin();
+        for (auto [name, text] : llvm::zip(o.getNames(), o.getHashes())) {
+          uint64_t value = 0;
+          if (failed(hash(op, cast<StringAttr>(text).getValue(), value))) return failure();
+          plan::Origin::Part* part = o.getFunction() == "step" ? origin->add_step() : origin->add_evaluation();
+          part->set_name(cast<StringAttr>(name).getValue().str());
+          part->set_hash(value);
+        }
+        return success();
+      })
       .Case([&](DigestsOp d) {
         const plan::DigestTable* table = plan::findDigestTable(d.getTable());
         if (!table) return LogicalResult(op->emitError() << "a plan has no table '" << d.getTable() << "'");

@@ -33,6 +33,7 @@ struct StepLowering : Lowering {
   LogicalResult run();
   void createProgram();
   void setTurns();
+  void declareOrigin();
   void declareBuckets();
   void declareParameter(zero::BucketOp bucket, int64_t index, train::ParameterOp parameter, int64_t offset);
   int64_t file(StringRef path);
@@ -96,6 +97,19 @@ void StepLowering::setTurns() {
   program->setAttr("micro_batches", head.getI64IntegerAttr(microBatches));
   program->setAttr("dealing", module->getAttr("zero.dealing"));
   program->setAttr("turns", head.getDenseI64ArrayAttr(turns));
+}
+
+// The options are known to the tool that compiles.
+void StepLowering::declareOrigin() {
+  auto of = [&](StringRef name) { return module->getAttrOfType<DictionaryAttr>(name); };
+  auto step = of("train.origin"), evaluation = of("train.evaluation_origin");
+  DictionaryAttr any = step ? step : evaluation;
+  if (!any) return;
+  OriginOp::create(head, module.getLoc(), any.getAs<IntegerAttr>("leaves").getInt(), head.getArrayAttr({}));
+  for (auto [function, origin] : {std::pair("step", step), std::pair("evaluation", evaluation)})
+    if (origin)
+      OriginProgramOp::create(head, module.getLoc(), function, origin.getAs<ArrayAttr>("names"),
+                              origin.getAs<ArrayAttr>("hashes"));
 }
 
 int64_t StepLowering::file(StringRef path) {
@@ -250,6 +264,7 @@ LogicalResult StepLowering::run() {
   for (StringRef prefix : {zero::kCountPrefix, zero::kAccumulatePrefix})
     llvm::append_range(parts, zero::partsOf(module, prefix));
   createProgram();
+  declareOrigin();
   for (func::FuncOp function : parts) analyzeUses(function.getBody().front());
   for (func::FuncOp function : zero::functionsOf(module)) analyzeUses(function.getBody().front());
   declareBuckets();
@@ -342,8 +357,9 @@ void LowerToPlan::runOnOperation() {
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
-  for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
-                         "train.ranks", "train.batch", "train.micro_batches", "zero.stage", "zero.dealing"})
+  for (StringRef name :
+       {"train.model", "train.training", "train.groups", "train.decisions", "train.floor", "train.origin",
+        "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches", "zero.stage", "zero.dealing"})
     module->removeAttr(name);
 }
 

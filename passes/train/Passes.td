@@ -124,6 +124,16 @@ def AssignFusions : TrainPass<"assign-fusions"> {
   }];
 }
 
+def RecordOrigin : TrainPass<"record-origin"> {
+  let summary = "records a hash of the program of one leaf, which everything that decides bits has been decided on";
+  let description = [{
+    The module gets `train.origin = {leaves, names, hashes}`: of each input, optimizer and parameter, and of the ops of each
+    node in program order, the name and a hash. It covers ops, attributes, types, values used and the groups of kernels; not
+    locations, and of a parameter not where its initial bytes lie. Plans of one origin compute the same bits, however
+    their leaves are divided among ranks and micro-batches: `sheaf same` compares them.
+  }];
+}
+
 def WidenLeaves : TrainPass<"widen-leaves"> {
   let summary = "makes the program of one leaf that of a rank with several";
   let description = [{

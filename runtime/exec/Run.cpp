@@ -16,6 +16,7 @@
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
+#include "runtime/exec/ChoosePlan.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
 #include "runtime/exec/Gradients.h"
@@ -97,7 +98,14 @@ class Run {
  private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
-    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options_.plan, undigested(options_));
+    if (options_.plans.size() > 1 || options_.ranks > 0) {
+      std::vector<std::string> plans = options_.plans;
+      if (plans.empty()) plans.push_back(options_.plan);
+      Expected<std::string> path = choosePlan(plans, options_.ranks > 0 ? options_.ranks : job_.processes());
+      if (!path.ok()) return path.status();
+      planPath_ = std::move(*path);
+    }
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(planPath_, undigested(options_));
     if (!plan.ok()) return plan.status();
     plan_ = std::move(*plan);
     if (Status complete = plan::requireDigests(*plan_); !complete.ok()) warnings_.push_back(complete.message());
@@ -270,8 +278,8 @@ class Run {
                  .note = [&](const std::string& name, const std::string& value) { notes.set(name, value); }});
     if (!ranks.ok()) return ranks.status();
     ranks_ = std::move(*ranks);
-    if (job_.first()) log_.begin(options_.plan, *plan_, position_.step);
-    log_.event("start", {{"plan", options_.plan},
+    if (job_.first()) log_.begin(planPath_, *plan_, position_.step);
+    log_.event("start", {{"plan", planPath_},
                          {"model", plan_->model()},
                          {"ranks", plan_->ranks()},
                          {"processes", job_.processes()},
@@ -305,7 +313,7 @@ class Run {
 
   Status initialise(const StateAccess& state) {
     SHEAF_RETURN_IF_ERROR(writeLossScale(state, position_));
-    WeightFiles files(*plan_, folderOf(options_.plan), options_.weightsFolder);
+    WeightFiles files(*plan_, folderOf(planPath_), options_.weightsFolder);
     if (!checkpoint_)
       return loadWeights(state, files, weights_ ? &*weights_ : nullptr, [&](const std::string& text) { warn(text); });
     if (weights_) warn("--weights has no effect: the weights are those of --resume");
@@ -331,7 +339,7 @@ class Run {
           "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
           "it "
           "with --loss 'cross_entropy(LOGITS)' or another loss of them");
-    std::vector<std::string> inputs{options_.plan, options_.weights};
+    std::vector<std::string> inputs{planPath_, options_.weights};
     for (const auto* data : {&data_, &evaluationData_})
       if (*data)
         for (const MappedFile& file : (*data)->files()) inputs.push_back(file.path());
@@ -518,6 +526,7 @@ class Run {
   const RunOptions& options_;
   RunControl& control_;
   Job& job_;
+  std::string planPath_ = options_.plan;
   std::unique_ptr<plan::Plan> plan_;
   plan::Training training_;
   int64_t steps_ = 0;     // of this run

@@ -17,6 +17,8 @@ namespace sheaf::exec {
 
 struct RunOptions {
   std::string plan;
+  std::vector<std::string> plans;      // several: the one for as many ranks as there are processes, or `ranks`
+  int64_t ranks = 0;                   // of the plan; 0: any
   std::string weights, weightsFolder;  // replacing, and relocating, what the plan names
   std::vector<io::DataArgument> data;
   int64_t steps = 0;   // of this run; 0: as many as `epochs` makes

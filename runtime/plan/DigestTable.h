@@ -15,9 +15,9 @@ struct DigestTable {
   List* (Digests::*edit)();
 };
 
-// All tables, in the order in which they are checked: `training` and `floor` have one entry, `kernel_entries` one for
-// each image and kernel, `dataflow` those of Dataflow.h, the others one for each entry of the plan's table of that
-// name. A digest covers the whole entry but for what does not change results: the learning rate, its schedule, and
+// All tables, in the order in which they are checked: `training`, `floor` and `origin` have one entry, `kernel_entries`
+// one for each image and kernel, `dataflow` those of Dataflow.h, the others one for each entry of the plan's table of
+// that name. A digest covers the whole entry but for what does not change results: the learning rate, its schedule, and
 // which buffer holds a state or constant (`dataflow` covers that it is the right one).
 inline constexpr DigestTable kDigestTables[] = {
     {"training", &Digests::training, &Digests::mutable_training},
@@ -32,6 +32,7 @@ inline constexpr DigestTable kDigestTables[] = {
     {"images", &Digests::images, &Digests::mutable_images},
     {"floor", &Digests::floor, &Digests::mutable_floor},
     {"outputs", &Digests::outputs, &Digests::mutable_outputs},
+    {"origin", &Digests::origin, &Digests::mutable_origin},
     {"dataflow", &Digests::dataflow, &Digests::mutable_dataflow},
 };
 

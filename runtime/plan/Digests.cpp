@@ -133,6 +133,8 @@ constexpr Table kTables[] = {
      [](const Plan&, int) { return std::string("the floor of a step's work"); }},
     {"outputs", [](const Plan& plan) { return hashAll(plan.outputs()); },
      [](const Plan& plan, int i) { return quoted("output", plan.outputs(i).name()); }},
+    {"origin", [](const Plan& plan) { return plan.has_origin() ? Hashes{hashOf(plan.origin())} : Hashes(); },
+     [](const Plan&, int) { return std::string("what the plan was compiled from"); }},
 };
 // Tables and kDigestTables have the same order; the last of the latter is `dataflow`.
 static_assert(std::size(kTables) + 1 == std::size(kDigestTables));
@@ -168,8 +170,12 @@ void digestTables(Plan& plan) {
 }
 
 void redigest(Plan& plan) {
+  const std::string stated = plan.digests().SerializeAsString();
   digestTables(plan);
   state(plan, kDataflow, followDataflow(Places(plan)).digests);
+  if (plan.digests().SerializeAsString() == stated) return;
+  plan.clear_origin();
+  plan.mutable_digests()->clear_origin();
 }
 
 Status checkTables(const Plan& plan) {

@@ -13,7 +13,8 @@ namespace sheaf::plan {
 
 // Writes the digests of all tables but `dataflow`, which is taken before a plan is scheduled.
 void digestTables(Plan& plan);
-// Computes all digests again, after an intended edit. The plan must have passed verifyPlan().
+// Computes all digests again, after an intended edit. If any is another one, the plan is no longer what was compiled,
+// and its origin is dropped. The plan must have passed verifyPlan().
 void redigest(Plan& plan);
 
 // Whether the digests that the plan carries are those of its tables. Any plan may be given, also one that verifyPlan()

@@ -1,6 +1,7 @@
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -57,6 +58,7 @@ class TableVerifier {
     SHEAF_RETURN_IF_ERROR(inputs());
     SHEAF_RETURN_IF_ERROR(outputs());
     SHEAF_RETURN_IF_ERROR(training());
+    SHEAF_RETURN_IF_ERROR(origin());
     return kernels();
   }
 
@@ -395,6 +397,14 @@ class TableVerifier {
   Status inGroups(uint32_t group, const std::string& what) {
     if (group == 0 || group < static_cast<uint32_t>(plan_.training().groups_size())) return {};
     return wrong(what, cat("it is of parameter group ", group, " of ", plan_.training().groups_size()));
+  }
+
+  Status origin() {
+    if (!plan_.has_origin()) return {};
+    const int64_t leaves = plan_.origin().leaves(), pieces = plan_.ranks() * microBatches(plan_);
+    if (leaves >= 1 && leaves % pieces == 0 && std::has_single_bit(static_cast<uint64_t>(leaves / pieces))) return {};
+    return wrong("origin", cat(leaves, " leaves are not the ", pieces,
+                               " pieces of the batch (ranks times micro-batches) times a power of two"));
   }
 
   Status kernels() {

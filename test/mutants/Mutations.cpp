@@ -446,6 +446,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"images changed", otherImages, false},
     {"turns changed", otherTurns, true},
     {"floor changed", otherFloors, false},
+    {"origin changed", otherOrigins, false},
     {"digests missing or changed", otherDigests, false},
 };
 

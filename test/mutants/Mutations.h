@@ -33,6 +33,7 @@ std::vector<Mutation> otherBuffers(const plan::Plan& plan);
 std::vector<Mutation> repeatedAtTheEnd(const plan::Plan& plan);
 std::vector<Mutation> otherTurns(const plan::Plan& plan);
 std::vector<Mutation> otherFloors(const plan::Plan& plan);
+std::vector<Mutation> otherOrigins(const plan::Plan& plan);
 std::vector<Mutation> otherDigests(const plan::Plan& plan);
 
 // Memory is declared again where a mutant moves the topmost byte: it must be the move that is refused.

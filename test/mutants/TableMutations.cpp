@@ -461,6 +461,26 @@ std::vector<Mutation> otherFloors(const Plan& plan) {
   return m.list;
 }
 
+std::vector<Mutation> otherOrigins(const Plan& plan) {
+  Maker m{plan};
+  if (!plan.has_origin()) return m.list;
+  m.add("no origin", [](Plan& p) { p.clear_origin(); });
+  m.add("twice as many leaves", [](Plan& p) { p.mutable_origin()->set_leaves(2 * p.origin().leaves()); });
+  m.add("an option more in the origin", [](Plan& p) { p.mutable_origin()->add_options("--seed=1"); });
+  const auto parts = [&](const char* of, auto list, auto edit) {
+    for (int i = 0; i < list.size(); ++i) {
+      m.add(cat("another hash of piece ", i, " of ", of),
+            [=](Plan& p) { (p.mutable_origin()->*edit)()->Mutable(i)->set_hash(list[i].hash() ^ 1); });
+      m.add(cat("another name of piece ", i, " of ", of),
+            [=](Plan& p) { (p.mutable_origin()->*edit)()->Mutable(i)->set_name(list[i].name() + "x"); });
+    }
+  };
+  using Edit = google::protobuf::RepeatedPtrField<plan::Origin::Part>* (plan::Origin::*)();
+  parts("the step", plan.origin().step(), static_cast<Edit>(&plan::Origin::mutable_step));
+  parts("the evaluation", plan.origin().evaluation(), static_cast<Edit>(&plan::Origin::mutable_evaluation));
+  return m.list;
+}
+
 std::vector<Mutation> otherDigests(const Plan& plan) {
   Maker m{plan};
   for (const plan::DigestTable& table : plan::kDigestTables) {

@@ -88,6 +88,11 @@ Plan digested() {
   source.set_buffer(plan.buckets(0).parameter_buffer()), source.set_bytes(8), source.set_access(plan::READ);
   plan::declareMemoryByKind(plan);
   plan::redigest(plan);
+  plan.mutable_origin()->set_leaves(4);
+  plan::Origin::Part& part = *plan.mutable_origin()->add_step();
+  part.set_name("fc1");
+  part.set_hash(33);
+  plan::digestTables(plan);
   return plan;
 }
 
@@ -198,6 +203,11 @@ const Change kAttacks[] = {
      "the floor of a step's work (table floor, entry 0) is not what was compiled"},
     {"FloorRemoved", [](Plan& p) { p.clear_floor(); },
      "table floor is not what was compiled: it has 0 entries, the plan states digests of 1"},
+    {"Leaves", [](Plan& p) { p.mutable_origin()->set_leaves(8); },
+     "what the plan was compiled from (table origin, entry 0)"},
+    {"OriginsProgram", [](Plan& p) { p.mutable_origin()->mutable_step(0)->set_hash(34); },
+     "what the plan was compiled from (table origin, entry 0)"},
+    {"OriginRemoved", [](Plan& p) { p.clear_origin(); }, "table origin is not what was compiled"},
     {"Attribute", [](Plan& p) { call(p, "square_sum").mutable_call()->mutable_attributes(0)->set_integer(32); },
      "(table dataflow, entry 2)"},
 };
@@ -255,6 +265,18 @@ TEST(Digests, IndependentInstructionsMayChangePlaces) {
   EXPECT_EQ(refusal(plan), "");
 }
 
+// A plan that was changed on purpose is no longer what it was compiled from.
+TEST(Digests, RestatedPlansHaveNoOrigin) {
+  Plan plan = digested();
+  plan::redigest(plan);
+  EXPECT_EQ(plan.origin().leaves(), 4);
+  EXPECT_EQ(refusal(plan), "");
+  plan.mutable_scalars(0)->set_value(7);
+  plan::redigest(plan);
+  EXPECT_FALSE(plan.has_origin());
+  EXPECT_EQ(refusal(plan), "");
+}
+
 TEST(Digests, NoneMayBeMissing) {
   for (const plan::DigestTable& table : plan::kDigestTables) {
     Plan plan = digested();
@@ -278,7 +300,8 @@ TEST(Digests, APlanWithoutThemIsReadOnlyIfThatIsAccepted) {
       plan::readProvedPlan(folder / "a.plan").status().message(),
       AllOf(HasSubstr("a.plan: "),
             HasSubstr("no digests of its tables training, scalars, inputs, files, buckets, parameters, constants, "
-                      "kernels, kernel_entries, images, floor, outputs, dataflow, so it cannot")));
+                      "kernels, kernel_entries, images, floor, outputs, origin, dataflow, so it "
+                      "cannot")));
   EXPECT_TRUE(plan::readProvedPlan(folder / "a.plan", plan::Undigested::kAccepted).ok());
 }
 

@@ -318,7 +318,7 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a.plan", "--steps", "3", "--epochs", "2"}), HasSubstr("exclude each other"));
   EXPECT_THAT(refused({"a.plan", "--epochs", "0"}), HasSubstr("an integer from 1"));
   EXPECT_THAT(refused({"--steps", "3"}), HasSubstr("no PLAN is given"));
-  EXPECT_THAT(refused({"a", "b", "--steps", "3"}), HasSubstr("one PLAN at a time"));
+  EXPECT_THAT(refused({"a", "b", "--measure", "p.json"}), HasSubstr("--measure takes one PROBE"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--save-every", "2"}), HasSubstr("--save-state"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr", "nan"}), HasSubstr("--lr"));
   EXPECT_THAT(refused({"a", "--steps", "3", "--lr-schedule", "step"}), HasSubstr("step_size=STEPS"));

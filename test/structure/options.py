@@ -11,7 +11,7 @@ import sys
 
 # Program or script: its options that the documentation mentions.
 OTHERS = {
-    "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--no-python"),
+    "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--no-python", "--max-restarts"),
     "mpirun": ("--bind-to", "--hostfile", "--mca", "--allow-run-as-root", "--oversubscribe"),
     "srun": ("--nodes", "--ntasks", "--ntasks-per-node", "--kill-on-bad-exit", "--mpi", "--gpus-per-task"),
     "test/check.py": ("--build", "--only"),

@@ -23,7 +23,7 @@ struct Settings {
   std::optional<double> rate;
   uint64_t size = 0;
   Color color = Color::kGreen;
-  std::vector<std::string> labels;
+  std::vector<std::string> labels, inputs;
   bool loud = false, safe = true;
 };
 
@@ -68,6 +68,33 @@ TEST(Options, GoWhereTheirRowsSay) {
   EXPECT_EQ(s.name, "none");
   EXPECT_TRUE(given->has("--count"));
   EXPECT_FALSE(given->has("--name"));
+}
+
+TEST(Options, ArgumentsMayBeAList) {
+  Table list{"tool", "Does something.", {"tool INPUT..."}, Row::positional<&Settings::inputs>("INPUT"), {}, ""};
+  Settings s;
+  ASSERT_TRUE(list.parse({"a", "b", "c"}, &s).ok());
+  EXPECT_THAT(s.inputs, ElementsAre("a", "b", "c"));
+  Settings none;
+  EXPECT_THAT(list.parse({}, &none).status().message(), HasSubstr("no INPUT is given"));
+}
+
+TEST(Options, ValuesAreKeptAsTheyWereWritten) {
+  Settings s;
+  auto given = table().parse({"in", "--size", "2KiB", "--label", "a", "--label=b=c", "--unsafe"}, &s);
+  ASSERT_TRUE(given.ok());
+  EXPECT_THAT(given->values.at("--size"), ElementsAre("2KiB"));
+  EXPECT_THAT(given->values.at("--label"), ElementsAre("a", "b=c"));
+  EXPECT_THAT(given->values.at("--unsafe"), ElementsAre(""));
+  EXPECT_EQ(given->values.count("--count"), 0u);
+  for (const Option& option : table().all()) {
+    EXPECT_FALSE(option.bits);
+    if (option.name == "--size") {
+      EXPECT_TRUE(option.same("2KiB", "2048"));
+      EXPECT_FALSE(option.same("2KiB", "2047"));
+    }
+  }
+  EXPECT_TRUE(Row::flag<&Settings::loud>("--loud", "").decidesBits().bits);
 }
 
 TEST(Options, ErrorsNameTheOptionAndWhatItTakes) {

@@ -5,6 +5,7 @@
 //   Row::integer<&CompileOptions::import, &ImportOptions::ranks>("--ranks", "N", 1, 65536, "Number of ranks.")
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -36,6 +37,11 @@ struct Rows {
     using Value = std::remove_reference_t<decltype(*parse(std::string()))>;
     constexpr bool list = std::is_same_v<Member<Path...>, std::vector<Value>>;
     Option row{std::move(name), std::move(syntax), std::move(takes), "", "", std::move(help), "", list, {}};
+    if constexpr (std::equality_comparable<Value>)
+      row.same = [parse](const std::string& a, const std::string& b) {
+        auto x = parse(a), y = parse(b);
+        return x.ok() && y.ok() && *x == *y;
+      };
     row.set = [parse = std::move(parse)](void* target, const std::string& text) {
       auto value = parse(text);
       if (!value.ok()) return value.status();
@@ -150,7 +156,11 @@ struct Rows {
 
   template <auto... Path>
   static Positional positional(std::string syntax) {
-    return {std::move(syntax), [](void* target) -> std::string& { return at<Path...>(target); }};
+    if constexpr (std::is_same_v<Member<Path...>, std::string>)
+      return {std::move(syntax), [](void* target) -> std::string& { return at<Path...>(target); }, nullptr};
+    else
+      return {std::move(syntax), nullptr,
+              [](void* target) -> std::vector<std::string>& { return at<Path...>(target); }};
   }
 
  private:

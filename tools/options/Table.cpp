@@ -112,6 +112,10 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
     }
     if (name.size() < 2 || name[0] != '-') {
       if (positional.syntax.empty()) return Status::error(cat(command, " takes no argument '", name, "'"));
+      if (positional.list) {
+        positional.list(target).push_back(name);
+        continue;
+      }
       std::string& text = positional.text(target);
       if (!text.empty())
         return Status::error(cat("one ", positional.syntax, " at a time: '", text, "' and '", name, "'"));
@@ -143,8 +147,10 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
     }
     if (Status status = option->set(target, value); !status.ok())
       return Status::error(cat(name, value.empty() ? "" : cat(" ", value), ": ", status.message()));
+    given.values[name].push_back(value);
   }
-  if (!positional.syntax.empty() && positional.text(target).empty())
+  if (!positional.syntax.empty() &&
+      (positional.list ? positional.list(target).empty() : positional.text(target).empty()))
     return Status::error(cat("no ", positional.syntax, " is given; usage: ", usage.front()));
   for (const Option& row : rows)
     if (!row.whenMissing.empty() && !given.has(row.name))

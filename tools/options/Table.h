@@ -25,9 +25,13 @@ struct Option {
   bool repeats = false;     // may be given more than once
   // Reads a value into the table's target; a flag gets an empty text. Errors say what was expected, not where.
   std::function<Status(void* target, const std::string& text)> set;
+  // Whether two texts stand for one value.
+  std::function<bool(const std::string& a, const std::string& b)> same = std::equal_to<std::string>();
+  bool bits = false;  // decides the bits of results
 
   // Replaces the default that help shows: for a value that stands for a choice made later.
   Option&& defaultsTo(std::string text) && { return fallback = std::move(text), std::move(*this); }
+  Option&& decidesBits() && { return bits = true, std::move(*this); }
   Option&& required(std::string text) && { return whenMissing = std::move(text), std::move(*this); }
 };
 
@@ -36,16 +40,18 @@ struct Section {
   std::vector<Option> options;
 };
 
-// The one argument without a name.
+// The argument without a name, or a list of them.
 struct Positional {
-  std::string syntax;                              // "MODEL.onnx"; empty: the command takes none
-  std::function<std::string&(void* target)> text;  // where it goes
+  std::string syntax;                                           // "MODEL.onnx"; empty: the command takes none
+  std::function<std::string&(void* target)> text;               // where the one goes
+  std::function<std::vector<std::string>&(void* target)> list;  // where all go
 };
 
 // What a command line gave.
 struct Given {
-  bool help = false, markdown = false, version = false;  // --help, --help=markdown, --version: nothing else was read
-  std::set<std::string> options;                         // names
+  bool help = false, markdown = false, version = false;    // --help, --help=markdown, --version: nothing else was read
+  std::set<std::string> options;                           // names
+  std::map<std::string, std::vector<std::string>> values;  // by name, in order; an empty text for a flag
   bool has(const std::string& name) const { return options.count(name) > 0; }
 };
 

@@ -22,10 +22,13 @@ options::Table makeTable() {
   options::Table table{
       "sheaf-run",
       "Runs a training plan made by `sheaf compile`.",
-      {"sheaf-run PLAN --data NAME=FILE... --steps K [options]",
-       "sheaf-run PLAN --eval --eval-data NAME=FILE... [options]", "sheaf-run PROBE --measure P.json [options]"},
-      Row::positional<&O::plan>("PLAN"),
+      {"sheaf-run PLAN... --data NAME=FILE... --steps K [options]",
+       "sheaf-run PLAN... --eval --eval-data NAME=FILE... [options]", "sheaf-run PROBE --measure P.json [options]"},
+      Row::positional<&O::plans>("PLAN"),
       {},
+      "Of several plans it takes the one for as many ranks as there are processes, after it has checked that all "
+      "compute "
+      "the same bits: see `sheaf same`.\n\n"
       "Processes that torchrun, mpirun, srun or Kubernetes starts with the same command share the ranks of the plan. "
       "SHEAF_RENDEZVOUS=host:port says where they meet, SHEAF_TIMEOUT=seconds how long they wait for each "
       "other, SHEAF_SECRET what they must know to join. See docs/cluster.md.\n\nExit status: 0 done, 1 refused or "
@@ -86,6 +89,9 @@ options::Table makeTable() {
         Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
                                   plan::parseSchedule)
             .defaultsTo("the plan's")}},
+      {"Ranks",
+       {Row::integer<&O::ranks>("--ranks", "N", 1, kMost, "Take the plan for so many ranks, which the processes share.")
+            .defaultsTo("with several plans as many as processes, else the plan's")}},
       {"Device",
        {Row::word<&O::device>("--device", {"cpu", "cuda"}, "Device to run on.").defaultsTo("the plan's first target"),
         Row::choice<&O::reduceOrder>("--reduce-order", reduceOrders(),
@@ -122,9 +128,9 @@ options::Table makeTable() {
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
   table.modes = {
       {"--eval",
-       {"--eval-data", "--outputs", "--weights", "--weights-dir", "--resume", "--log", "--log-dir", "--metrics-file",
-        "--device", "--reduce-order", "--transport", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved",
-        "--poison"}},
+       {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-dir", "--resume", "--log", "--log-dir",
+        "--metrics-file", "--device", "--reduce-order", "--transport", "--no-graphs", "--tuned", "--threads-per-rank",
+        "--unproved", "--poison"}},
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }
@@ -141,7 +147,10 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   Expected<options::Given> given = runTable().parse(arguments, &line.run);
   if (!given.ok()) return given.status();
   line.given = *given;
-  if (given->help || given->version || given->has("--measure")) return line;
+  if (given->help || given->version) return line;
+  line.run.plan = line.run.plans.front();
+  if (given->has("--measure") && line.run.plans.size() > 1) return Status::error("--measure takes one PROBE");
+  if (given->has("--measure")) return line;
   if ((line.run.evaluate || line.run.evaluateEvery > 0) && line.run.evaluationData.empty())
     return Status::error("--eval and --eval-every need --eval-data NAME=FILE for every input of the plan");
   if (!line.run.evaluate && line.run.evaluateEvery == 0 && (given->has("--eval-data") || given->has("--outputs")))

@@ -22,6 +22,7 @@ Command compileCommand();
 Command inspectCommand();
 Command assembleCommand();
 Command verifyCommand();
+Command sameCommand();
 Command checkCommand();
 Command fitCommand();
 Command simulateCommand();

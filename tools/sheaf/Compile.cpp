@@ -1,12 +1,14 @@
 // sheaf compile: from an ONNX model to a plan.
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "codegen/emit/Emit.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
+#include "passes/StepModule.h"
 #include "passes/plan/Passes.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
@@ -16,6 +18,7 @@
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
+#include "runtime/plan/Same.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
@@ -24,6 +27,7 @@
 #include "tools/sheaf/Command.h"
 #include "tools/sheaf/DeepSpeedConfig.h"
 #include "tools/sheaf/Diagnostics.h"
+#include "tools/sheaf/Like.h"
 #include "tools/sheaf/Trained.h"
 
 namespace fs = std::filesystem;
@@ -38,6 +42,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto";
+  std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false;
   std::string deepSpeed;  // path of a configuration
   std::vector<std::string> ignored;
@@ -86,12 +91,18 @@ options::Table compileTable() {
         Row::integer<&O::import, &Import::batch>(
             "--batch", "B", 1, int64_t{1} << 32,
             "Global batch: rows of a step, shared by the ranks. It binds the first symbolic dimension of the inputs.")
-            .defaultsTo("the model's, where it is fixed"),
+            .defaultsTo("the model's, where it is fixed")
+            .decidesBits(),
         Row::integer<&O::import, &Import::leaves>("--leaves", "V", 1, int64_t{1} << 20,
                                                   "Pieces of the batch whose sums are added by one fixed tree: the "
                                                   "same bits on any number of ranks that V is "
                                                   "a power of two times.")
-            .defaultsTo("as many as ranks times micro-batches"),
+            .defaultsTo("as many as ranks times micro-batches")
+            .decidesBits(),
+        Row::text<&O::like>("--like", "A.plan",
+                            "Take over from this plan every option that decides bits, such as --leaves, --bucket-size, "
+                            "--precision and --optimizer, so that both plans compute the same bits; it is an error to "
+                            "give one of them another value, and if the plans do not compute the same bits."),
         microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
         reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::stage>(
@@ -106,7 +117,8 @@ options::Table compileTable() {
             "the command line win."),
         Row::text<&O::ignored>("--ignore", "KEY",
                                "A key of --deepspeed that is not to be an error, such as fp16.hysteresis."),
-        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout."),
+        Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout.")
+            .decidesBits(),
         Row::flag<&O::noWeightHashes>(
             "--no-weight-hashes",
             "Do not read the files of initial weights, which takes as long as copying them. Of each the plan then "
@@ -118,38 +130,48 @@ options::Table compileTable() {
             "--group", "REGEX:key=value,...", "a regular expression and hyperparameters of the optimizer",
             "Hyperparameters of the parameters whose names match, instead of those of --optimizer, as in "
             "'head:lr=0.1,weight_decay=0'. May be repeated; the last match wins.",
-            parseGroup),
+            parseGroup)
+            .decidesBits(),
         Row::flag<&O::pipeline, &Pipeline::noDecay>(
             "--no-decay",
 
             "No weight decay for parameters of rank 1 and embeddings (those that are read only by Gather), unless "
-            "their --group sets it."),
+            "their --group sets it.")
+            .decidesBits(),
         Row::parsed<&O::schedule>("--lr-schedule", "SCHEDULE", plan::scheduleSyntax(), plan::scheduleHelp(),
                                   plan::parseSchedule)
-            .defaultsTo("constant"),
+            .defaultsTo("constant")
+            .decidesBits(),
         Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
-            .defaultsTo("no clipping"),
+            .defaultsTo("no clipping")
+            .decidesBits(),
         Row::choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
-                               "At a gradient that is not finite: end the run, or leave out the update."),
-        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match."),
+                               "At a gradient that is not finite: end the run, or leave out the update.")
+            .decidesBits(),
+        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match.")
+            .decidesBits(),
         Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
-                                               "Do not train the parameters whose names match; wins over --train."),
+                                               "Do not train the parameters whose names match; wins over --train.")
+            .decidesBits(),
         batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
             options::Words<std::optional<train::Precision>>{
                 {"f32", train::Precision::f32}, {"bf16", train::Precision::bf16}, {"f16", train::Precision::f16}},
             "Type in which gradients are summed over ranks, with --precision bf16 or f16: f32, or the same.")
-            .defaultsTo("the type of --precision"),
+            .defaultsTo("the type of --precision")
+            .decidesBits(),
         lossScaleRow<O>(),
         Row::choice<&O::reduceOrder>("--reduce-order", protoWords<plan::Training::ReduceOrder>(),
                                      "Order in which GPUs sum over ranks: that of one fixed tree, whatever the stage "
                                      "and the number of processes, or that of "
-                                     "NCCL's ring. `sheaf-run --reduce-order` overrides it."),
+                                     "NCCL's ring. `sheaf-run --reduce-order` overrides it.")
+            .decidesBits(),
         Row::word<&O::gemmEpilogues>(
             "--gemm-epilogues", {"auto", "on", "off"},
             "Let matrix products add biases, apply GELU and its gradient and sum bias gradients, "
-            "before they round; auto: if a target is a GPU.")}},
+            "before they round; auto: if a target is a GPU.")
+            .decidesBits()}},
       {"Evaluation",
        {Row::flag<&O::evaluation>(
             "--eval",
@@ -164,10 +186,12 @@ options::Table compileTable() {
             "What kernels are compiled for: cpu, cuda:sm_NN from sm_80 on, or several, as in "
             "cpu,cuda:sm_80,cuda:sm_90. The plan runs on the first unless `sheaf-run --device` says otherwise.",
             codegen::parseTargets)
-            .defaultsTo("cpu"),
+            .defaultsTo("cpu")
+            .decidesBits(),
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
-            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one."),
+            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one.")
+            .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>("--max-threads-per-rank", "T", 1, 1024,
                                                           "Most compute threads of a rank; scratch memory is reserved "
                                                           "for them.")}},
@@ -185,7 +209,8 @@ options::Table compileTable() {
             "products, or everything between the ends of transformer blocks."),
         Row::bytes<&O::pipeline, &Pipeline::bucketBytes>("--bucket-size",
                                                          "Bytes of parameters that are gathered together.")
-            .defaultsTo("from the model's size and the profile"),
+            .defaultsTo("from the model's size and the profile")
+            .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::prefetch>("--prefetch", "K", 0, 1 << 20,
                                                         "Gathers under way beyond those in use.")
             .defaultsTo("what is fastest"),
@@ -310,7 +335,20 @@ Status writeText(const std::string& path, const std::string& text) {
   return file->commit();
 }
 
-Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData) {
+// The options that decide bits, with what has been chosen for those that were left open.
+std::vector<std::string> originOptions(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given,
+                                       const plan::Plan& plan) {
+  std::map<std::string, std::string> settled{{"--leaves", cat(plan.origin().leaves())},
+                                             {"--gemm-epilogues", o.pipeline.gemmEpilogues ? "on" : "off"}};
+  if (const int64_t bytes = zero::moduleInteger(module, "zero.bucket_bytes", 0)) settled["--bucket-size"] = cat(bytes);
+  for (const plan::KernelImage& image : plan.images())
+    if (image.target() == "cpu") settled["--cpu"] = image.cpu();
+  return decidingOptions(compileTable(), given, settled);
+}
+
+// `like`: the plan that must compute the same bits, if there is one.
+Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
+                bool& wroteData) {
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
@@ -325,6 +363,8 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (mlir::failed(plan)) return reported;
   plan->mutable_memory()->set_library_bytes(plan::libraryBytes(*plan));
   plan::declareMemoryByKind(*plan);
+  for (std::string& option : originOptions(module, o, given, *plan))
+    plan->mutable_origin()->add_options(std::move(option));
   plan::digestTables(*plan);
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);
@@ -332,6 +372,13 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, bool& wroteData)
   if (verified.ok()) verified = plan::requireDigests(*plan);
   if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
+  if (like) {
+    Expected<plan::Comparison> comparison = plan::compareOrigins(*like, o.like, *plan, o.output);
+    if (!comparison.ok()) return comparison.status();
+    if (comparison->difference)
+      return Status::error(cat("the plan does not compute the same bits as ", o.like,
+                               ", whose value is stated first: ", comparison->difference->text()));
+  }
   return plan::writePlan(o.output, *plan);
 }
 
@@ -359,16 +406,25 @@ Status takeDeepSpeed(CompileOptions& o, options::Given& given) {
     if (Status status = table.set(name, value, &o); !status.ok())
       return Status::error(cat(o.deepSpeed, ": ", status.message()));
     given.options.insert(name);
+    given.values[name] = {value};
   }
   return {};
 }
 
-int compile(CompileOptions& options, const options::Given& commandLine) {
-  options::Given given = commandLine;
+int compile(CompileOptions& options, const options::Given& stated) {
+  options::Given given = stated;
   if (!options.ignored.empty() && options.deepSpeed.empty())
     return misuse("--ignore names keys of --deepspeed FILE.json");
   if (!options.deepSpeed.empty())
     if (Status status = takeDeepSpeed(options, given); !status.ok()) return fail(status.message());
+  std::unique_ptr<plan::Plan> like;
+  if (!options.like.empty()) {
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options.like);
+    if (!plan.ok()) return fail(cat("--like: ", plan.status().message()));
+    like = std::move(*plan);
+    if (Status taken = takeOver(compileTable(), *like, options.like, given, &options); !taken.ok())
+      return misuse(taken.message());
+  }
   if (const auto reduced = options.pipeline.reducePrecision;
       reduced && *reduced != train::Precision::f32 && *reduced != options.pipeline.precision) {
     const std::string word = train::stringifyPrecision(*reduced).str();
@@ -412,7 +468,7 @@ int compile(CompileOptions& options, const options::Given& commandLine) {
     return 0;
   }
   bool wroteData = false;
-  if (Status written = writeOut(*module, options, wroteData); !written.ok()) {
+  if (Status written = writeOut(*module, options, given, like.get(), wroteData); !written.ok()) {
     if (wroteData) fs::remove(options.output + ".data");
     return written.message().empty() ? 1 : fail(written.message());
   }

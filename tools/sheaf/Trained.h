@@ -60,22 +60,26 @@ std::string lossesText();
 template <typename O>
 options::Option bindingRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::bind>(
-      "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.", parseBinding);
+             "--bind", "DIM=K", "DIM=K with K of at least 1", "Bind another symbolic dimension of the inputs.",
+             parseBinding)
+      .decidesBits();
 }
 // Reads NAME=FILE.npy, an array of integers or booleans.
 Expected<frontend::KnownInput> parseKnownInput(const std::string& text);
 template <typename O>
 options::Option constantRow() {
   return options::Rows<O>::template parsed<&O::import, &frontend::ImportOptions::constants>(
-      "--const", "INPUT=FILE", "INPUT=FILE.npy, an array of integers or booleans",
-      "An input that is the same in every step and decides shapes, such as lengths or axes.", parseKnownInput);
+             "--const", "INPUT=FILE", "INPUT=FILE.npy, an array of integers or booleans",
+             "An input that is the same in every step and decides shapes, such as lengths or axes.", parseKnownInput)
+      .decidesBits();
 }
 template <typename O>
 options::Option lossRow() {
   return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::loss>(
              "--loss", "OUTPUT|KIND(OUTPUT)",
              "The scalar output to minimise, or a loss of an output, by PyTorch's definitions: " + lossesText())
-      .defaultsTo("the only scalar output");
+      .defaultsTo("the only scalar output")
+      .decidesBits();
 }
 template <typename O>
 options::Option optimizerRow() {
@@ -84,25 +88,31 @@ options::Option optimizerRow() {
                                                         "or adamw (lr, beta1, beta2, eps, weight_decay), "
                                                         "with PyTorch's formulas and defaults; adamw_hf, the same with "
                                                         "those of transformers; lion (lr, beta1, beta2, weight_decay).")
-      .defaultsTo("the model's own, else adamw");
+      .defaultsTo("the model's own, else adamw")
+      .decidesBits();
 }
 template <typename O>
 options::Option batchNormRow() {
   using Mode = frontend::ImportOptions::BatchNorm;
   return options::Rows<O>::template choice<&O::import, &frontend::ImportOptions::batchNorm>(
-      "--batch-norm",
-      options::Words<Mode>{
-          {"auto", Mode::automatic}, {"sync", Mode::sync}, {"local", Mode::local}, {"eval", Mode::eval}},
-      "What BatchNormalization normalizes by. sync: the moments of all ranks' rows; local: of each rank's own rows, so "
-      "that results depend on the number of ranks; eval: the stored statistics; auto: what the export says, else "
-      "sync.");
+             "--batch-norm",
+             options::Words<Mode>{
+                 {"auto", Mode::automatic}, {"sync", Mode::sync}, {"local", Mode::local}, {"eval", Mode::eval}},
+             "What BatchNormalization normalizes by. sync: the moments of all ranks' rows; local: of each rank's own "
+             "rows, so "
+             "that results depend on the number of ranks; eval: the stored statistics; auto: what the export says, "
+             "else "
+             "sync.")
+      .decidesBits();
 }
 template <typename O>
 options::Option precisionRow() {
   return options::Rows<O>::template choice<&O::pipeline, &PipelineOptions::precision>(
-      "--precision", dialectWords<train::Precision>(),
-      "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round operands of to "
-      "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.");
+             "--precision", dialectWords<train::Precision>(),
+             "Type of parameters, activations and gradients in memory. tf32: f32 whose products GPUs may round "
+             "operands of to "
+             "TF32; bf16 and f16: the optimizer keeps f32 weights, and kernels compute in f32.")
+      .decidesBits();
 }
 template <typename O>
 options::Option lossScaleRow() {
@@ -112,7 +122,8 @@ options::Option lossScaleRow() {
              "dynamic: a step whose gradients overflow is skipped; the keys are init=65536, growth=2, interval=2000 "
              "(good steps until it grows), backoff=0.5 and floor=1.",
              plan::parseLossScale)
-      .defaultsTo("dynamic with --precision f16, else none");
+      .defaultsTo("dynamic with --precision f16, else none")
+      .decidesBits();
 }
 // Decides the loss scale: what was given, or dynamic for f16.
 void completeLossScale(TrainedOptions& options);

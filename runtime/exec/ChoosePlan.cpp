@@ -1,0 +1,43 @@
+#include "runtime/exec/ChoosePlan.h"
+
+#include <memory>
+#include <set>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Digests.h"
+#include "runtime/plan/Same.h"
+#include "runtime/plan/Verify.h"
+
+namespace sheaf::exec {
+
+Expected<std::string> choosePlan(const std::vector<std::string>& paths, int64_t ranks) {
+  std::vector<std::unique_ptr<plan::Plan>> plans;
+  for (const std::string& path : paths) {
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
+    if (!plan.ok()) return plan.status();
+    Status sound = plan::checkTables(**plan);
+    if (sound.ok()) sound = plan::requireDigests(**plan);
+    if (!sound.ok()) return Status::error(cat(path, ": ", sound.message()));
+    plans.push_back(std::move(*plan));
+  }
+  for (size_t i = 1; i < plans.size(); ++i) {
+    Expected<plan::Comparison> comparison = plan::compareOrigins(*plans[0], paths[0], *plans[i], paths[i]);
+    if (!comparison.ok()) return comparison.status();
+    if (comparison->difference)
+      return Status::error(cat(paths[0], " and ", paths[i], " do not compute the same bits: ",
+                               comparison->difference->text(), "; a run takes several plans only if they do"));
+  }
+  std::set<int64_t> there;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i]->ranks() == ranks) return paths[i];
+    there.insert(plans[i]->ranks());
+  }
+  std::string numbers;
+  for (int64_t number : there) numbers += cat(numbers.empty() ? "" : number == *there.rbegin() ? " or " : ", ", number);
+  return Status::error(cat("no plan is for ", ranks, ranks == 1 ? " rank" : " ranks", "; the plans are for ", numbers,
+                           ": start as many processes, say with --ranks which plan to take, or compile one with "
+                           "--ranks ",
+                           ranks, " --like ", paths[0]));
+}
+
+}  // namespace sheaf::exec

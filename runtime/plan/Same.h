@@ -1,0 +1,33 @@
+// Whether plans compute the same bits: whether they were compiled from the same program of one leaf, the same leaves,
+// settings and parameters. How the leaves are divided among ranks and micro-batches, the stage, the schedule and memory
+// do not count. docs/proof.md says what this takes as given.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::plan {
+
+struct Difference {
+  std::string subject;        // "the number of leaves"
+  std::string first, second;  // what each plan has
+  std::string options;        // options of `sheaf compile` that only one of them was given; may be empty
+  std::string remedy;         // "compile both with --leaves 8"
+  std::string text() const;   // "the number of leaves is 8 and 4; compile both with --leaves 8"
+};
+
+struct Comparison {
+  std::optional<Difference> difference;  // the first one; none: they compute the same bits
+  std::vector<std::string> notes;        // what was not compared, such as evaluations of different batches
+};
+
+// Compares two plans that verifyPlan() and the digests have accepted. An error if one does not state what it was
+// compiled from; it names the plan by the given name.
+Expected<Comparison> compareOrigins(const Plan& first, const std::string& firstName, const Plan& second,
+                                    const std::string& secondName);
+
+}  // namespace sheaf::plan

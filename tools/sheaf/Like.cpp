@@ -1,0 +1,86 @@
+#include "tools/sheaf/Like.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::tool {
+namespace {
+
+using Values = std::vector<std::string>;
+
+std::string optionText(const options::Option& option, const std::string& value) {
+  return option.syntax.empty() ? option.name : cat(option.name, " ", value);
+}
+
+std::string optionText(const options::Option& option, const Values& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : " ") + optionText(option, value);
+  return text;
+}
+
+bool same(const options::Option& option, const Values& a, const Values& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const std::string& x, const std::string& y) { return x == y || option.same(x, y); });
+}
+
+// Removes an entry, if it is there.
+std::optional<Values> take(std::map<std::string, Values>& map, const std::string& name) {
+  auto node = map.extract(name);
+  return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
+}
+
+}  // namespace
+
+std::vector<std::string> decidingOptions(const options::Table& table, const options::Given& given,
+                                         const std::map<std::string, std::string>& settled) {
+  std::vector<std::string> list;
+  for (const options::Option& option : table.all()) {
+    if (!option.bits) continue;
+    Values values;
+    if (auto own = given.values.find(option.name); own != given.values.end()) values = own->second;
+    if (auto chosen = settled.find(option.name); chosen != settled.end()) values = {chosen->second};
+    for (const std::string& value : values)
+      list.push_back(option.syntax.empty() ? option.name : cat(option.name, "=", value));
+  }
+  return list;
+}
+
+Status takeOver(const options::Table& table, const plan::Plan& plan, const std::string& name, options::Given& given,
+                void* target) {
+  if (!plan.has_origin())
+    return Status::error(cat("--like ", name, ": the plan does not state what it was compiled from; compile it again"));
+  std::map<std::string, Values> theirs;
+  for (const std::string& text : plan.origin().options()) {
+    const size_t equals = text.find('=');
+    theirs[text.substr(0, equals)].push_back(equals == std::string::npos ? "" : text.substr(equals + 1));
+  }
+  for (const options::Option& option : table.all()) {
+    if (!option.bits) continue;
+    const std::optional<Values> stated = take(theirs, option.name);
+    const auto own = given.values.find(option.name);
+    if (own == given.values.end()) {
+      if (!stated) continue;
+      for (const std::string& value : *stated)
+        if (Status set = option.set(target, value); !set.ok())
+          return Status::error(cat("--like ", name, ": ", optionText(option, value), ": ", set.message()));
+      given.options.insert(option.name);
+      given.values[option.name] = *stated;
+    } else if (stated) {
+      if (!same(option, own->second, *stated))
+        return Status::error(cat(optionText(option, own->second), " contradicts --like ", name,
+                                 ", which was compiled with ", optionText(option, *stated)));
+    } else if (option.repeats || option.syntax.empty() || !same(option, own->second, {option.fallback})) {
+      return Status::error(cat(optionText(option, own->second), " contradicts --like ", name,
+                               ", which was compiled without ", option.name,
+                               option.fallback.empty() ? "" : cat(" (default: ", option.fallback, ")")));
+    }
+  }
+  if (!theirs.empty())
+    return Status::error(cat("--like ", name, ": the plan was compiled with ", theirs.begin()->first,
+                             ", which this version does not have; compile it again"));
+  return {};
+}
+
+}  // namespace sheaf::tool
