@@ -99,6 +99,12 @@ void addDependences(const plan::Plan& plan, const std::vector<const plan::Instru
 
 }  // namespace
 
+Unit linkOf(const profile::Transfer& transfer, int64_t ranks, int64_t ranksPerNode) {
+  if (ranks <= ranksPerNode) return Unit::kLink;  // there is one link only
+  if (transfer.ranks * transfer.stride <= ranksPerNode) return Unit::kNodeLink;
+  return transfer.stride >= ranksPerNode ? Unit::kNetwork : Unit::kLink;
+}
+
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   const std::vector<bool> sharded = shardedBuffers(plan);
   const double scale = shareScale(plan, profile.ranks());
@@ -112,8 +118,9 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
     Op op;
     op.stream = instruction.stream();
     if (instruction.has_collective()) {
-      op.unit = Unit::kLink;
-      op.seconds = profile.seconds(transferOf(instruction.collective(), plan, profile.ranks()));
+      const profile::Transfer transfer = transferOf(instruction.collective(), plan, profile.ranks());
+      op.unit = linkOf(transfer, profile.ranks(), profile.ranksPerNode());
+      op.seconds = profile.seconds(transfer);
     } else {
       op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
       op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));

@@ -20,6 +20,9 @@ struct PlanLoop {
 // The plan must have passed verifyPlan.
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile);
 
+// What a collective occupies where `ranks` ranks are `ranksPerNode` a node.
+Unit linkOf(const profile::Transfer& transfer, int64_t ranks, int64_t ranksPerNode);
+
 // True dependences: an op that reads bytes depends on the op that wrote them last, in this round or the one before.
 // Every schedule respects them. With distance 0, `from` comes before `to`.
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop);

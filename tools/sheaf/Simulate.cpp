@@ -57,7 +57,7 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   if (machine.ranks() > 1 && plan::microBatches(plan) == 1) {
     BaselineStep baselines = baselineStepOf(plan, machine, model);
     if (!baselines.compute.empty())
-      for (Baseline baseline : kBaselines)
+      for (Baseline baseline : baselinesFor(baselines))
         result.baselines.emplace_back(baselineName(baseline), playBaseline(baselines, baseline, result.limit));
   }
   return result;
@@ -131,7 +131,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                                        : json::Value()},
                     {"exposed_communication_seconds", s.timeline.exposed},
                     {"compute_seconds", s.timeline.computeSeconds},
-                    {"communication_seconds", s.timeline.linkSeconds},
+                    {"communication_seconds", std::max(s.timeline.nodeLinkSeconds, s.timeline.networkSeconds)},
                     {"seconds_by_kind", std::move(parts)},
                     {"baselines", std::move(baselines)},
                     {"peak_bytes", s.peak},
