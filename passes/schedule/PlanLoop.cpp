@@ -1,6 +1,7 @@
 #include "passes/schedule/PlanLoop.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/plan/ByteMap.h"
 #include "runtime/plan/StepWork.h"
@@ -131,6 +132,24 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   }
   addDependences(plan, step, opOf, result.loop);
   return result;
+}
+
+LinkUse linkUseOf(const plan::Plan& plan, const PlanLoop& loop, const profile::Profile& profile) {
+  double within = 0, between = 0;
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  for (int index : loop.instructions) {
+    const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
+    if (!instruction.has_collective()) continue;
+    const profile::Transfer transfer = transferOf(instruction.collective(), plan, profile.ranks());
+    const double ranks = static_cast<double>(transfer.ranks), nodes = static_cast<double>(profile.nodes(transfer));
+    const double hops = transfer.op == plan::ALL_REDUCE ? 2 : 1;
+    // A rank sends to the next one of a ring; of the ring's hops as many as it has nodes are between them.
+    const double sent = hops * static_cast<double>(transfer.bytes) * (ranks - 1) / ranks;
+    const double part = nodes > 1 ? nodes / ranks : 0;
+    within += sent * (1 - part);
+    between += sent * part;
+  }
+  return {static_cast<uint64_t>(std::llround(within)), static_cast<uint64_t>(std::llround(between))};
 }
 
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop) {
