@@ -64,13 +64,24 @@ std::vector<ParameterGroup> blockGroups(const BaselineStep& step, uint32_t block
   return result;
 }
 
-std::vector<BaselineReduction> reduceScatterGroups(const BaselineStep& step,
-                                                   const std::vector<ParameterGroup>& groups) {
+BaselineReduction reduceToShards(const BaselineStep& step, uint64_t bytes, int64_t shards) {
+  BaselineReduction reduction;
+  reduction.transfer = transferOf(step, {plan::REDUCE_SCATTER, bytes, shards});
+  reduction.bytes = bytes;
+  if (shards < step.ranks)
+    reduction.across =
+        transferOf(step, {plan::ALL_REDUCE, bytes / static_cast<uint64_t>(shards), step.ranks / shards, shards});
+  return reduction;
+}
+
+std::vector<BaselineReduction> reduceScatterGroups(const BaselineStep& step, const std::vector<ParameterGroup>& groups,
+                                                   int64_t shards) {
   std::vector<BaselineReduction> reductions;
   for (const ParameterGroup& group : groups) {
     if (group.gradientComplete == kNone) continue;
-    reductions.push_back({step.transferSeconds({plan::REDUCE_SCATTER, group.gradientBytes, step.ranks}),
-                          group.gradientBytes, group.firstGradient, group.gradientComplete});
+    BaselineReduction& reduction = reductions.emplace_back(reduceToShards(step, group.gradientBytes, shards));
+    reduction.first = group.firstGradient;
+    reduction.ready = group.gradientComplete;
   }
   std::stable_sort(reductions.begin(), reductions.end(),
                    [](const BaselineReduction& a, const BaselineReduction& b) { return a.ready < b.ready; });
@@ -121,16 +132,17 @@ uint64_t gradientWidth(const BaselineStep& step) {
   return width;
 }
 
-uint64_t shardedStateBytes(const BaselineStep& step) {
-  return step.otherBytes + (parameterBytes(step) + gradientBytes(step) + step.optimizerBytes) / step.ranks;
+uint64_t shardedStateBytes(const BaselineStep& step, int64_t shards) {
+  return step.otherBytes +
+         (parameterBytes(step) + gradientBytes(step) + step.optimizerBytes) / static_cast<uint64_t>(shards);
 }
 
-double shardedUpdateSeconds(const BaselineStep& step) {
-  return step.updateSecondsPerElement * static_cast<double>(trainedElements(step)) / static_cast<double>(step.ranks);
+double shardedUpdateSeconds(const BaselineStep& step, int64_t shards) {
+  return step.updateSecondsPerElement * static_cast<double>(trainedElements(step)) / static_cast<double>(shards);
 }
 
-double scalarReduceSeconds(const BaselineStep& step) {
-  return step.transferSeconds({plan::ALL_REDUCE, sizeof(float), step.ranks});
+BaselineTransfer scalarReduce(const BaselineStep& step, int64_t ranks) {
+  return transferOf(step, {plan::ALL_REDUCE, sizeof(float), ranks});
 }
 
 std::string numberText(double number) {

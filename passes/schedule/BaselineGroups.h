@@ -29,8 +29,12 @@ struct ParameterGroup {
 // the forward pass uses before the first block only (embeddings) form a group of their own.
 std::vector<ParameterGroup> blockGroups(const BaselineStep& step, uint32_t blocks, bool splitRest);
 
-// A reduction for each group that is trained, in the order in which their gradients are complete.
-std::vector<BaselineReduction> reduceScatterGroups(const BaselineStep& step, const std::vector<ParameterGroup>& groups);
+// A reduction for each group that is trained, in the order in which their gradients are complete. Of `shards` ranks
+// each keeps a shard; with fewer than all ranks, shards are then summed over the replicas.
+std::vector<BaselineReduction> reduceScatterGroups(const BaselineStep& step, const std::vector<ParameterGroup>& groups,
+                                                   int64_t shards);
+// Sums `bytes` of gradients over all ranks and leaves each of `shards` neighbours a shard.
+BaselineReduction reduceToShards(const BaselineStep& step, uint64_t bytes, int64_t shards);
 
 // Gradients in buckets: a bucket is closed by the first gradient that would make it larger than `elements`, and reduced
 // at that moment; the last one at the end of the backward pass.
@@ -48,12 +52,12 @@ uint64_t trainedElements(const BaselineStep& step);
 // Bytes of an element of the widest gradient; 0 if nothing is trained.
 uint64_t gradientWidth(const BaselineStep& step);
 
-// A rank's bytes from step to step if parameters, gradients and optimizer state are all sharded.
-uint64_t shardedStateBytes(const BaselineStep& step);
-// The optimizer's seconds on a rank that owns an equal share.
-double shardedUpdateSeconds(const BaselineStep& step);
-// The all-reduce of one scalar.
-double scalarReduceSeconds(const BaselineStep& step);
+// A rank's bytes from step to step if parameters, gradients and optimizer state are all sharded over so many ranks.
+uint64_t shardedStateBytes(const BaselineStep& step, int64_t shards);
+// The optimizer's seconds on a rank that owns one of so many shards.
+double shardedUpdateSeconds(const BaselineStep& step, int64_t shards);
+// The all-reduce of one scalar over so many neighbours.
+BaselineTransfer scalarReduce(const BaselineStep& step, int64_t ranks);
 
 // A knob's value as a summary prints it, in two digits.
 std::string numberText(double number);

@@ -7,7 +7,7 @@
 namespace sheaf::schedule {
 namespace {
 
-constexpr uint32_t kComputeStream = 0, kGatherStream = 1, kReductionStream = 2;
+constexpr uint32_t kComputeStream = 0, kGatherStream = 1, kReductionStream = 2, kReplicaStream = 3;
 
 class Player {
  public:
@@ -24,6 +24,9 @@ class Player {
     loop_.ops.push_back({unit, stream, seconds});
     return loop_.ops.size() - 1;
   }
+  uint32_t add(const BaselineTransfer& transfer, uint32_t stream) {
+    return add(transfer.unit, stream, transfer.seconds);
+  }
   void after(uint32_t from, uint32_t to, uint32_t distance = 0) { loop_.dependences.push_back({from, to, distance}); }
 
   void build() {
@@ -35,17 +38,20 @@ class Player {
     uint32_t gather = 0, reduction = 0;
     for (uint32_t c = 0; c < computations; ++c) {
       for (; gather < schedule_.gathers.size() && schedule_.gathers[gather].start <= c; ++gather) {
-        gathers_.push_back(add(Unit::kLink, kGatherStream, schedule_.gathers[gather].seconds));
-        if (schedule_.gathers[gather].start > 0)
-          after(computations_[schedule_.gathers[gather].start - 1], gathers_.back());
+        const BaselineGather& made = schedule_.gathers[gather];
+        gathers_.push_back(add(made.transfer, kGatherStream));
+        if (made.start > 0) after(computations_[made.start - 1], gathers_.back());
+        gathered_.push_back(made.second.seconds > 0 ? add(made.second, kGatherStream) : gathers_.back());
       }
       computations_.push_back(add(Unit::kCompute, kComputeStream, step_.compute[c]));
-      for (uint32_t g : needs[c]) after(gathers_[g], computations_.back());
+      for (uint32_t g : needs[c]) after(gathered_[g], computations_.back());
       if (awaited_ != kNone) after(awaited_, computations_.back());
       awaited_ = kNone;
       for (; reduction < schedule_.reductions.size() && schedule_.reductions[reduction].ready <= c; ++reduction) {
-        reductions_.push_back(add(Unit::kLink, kReductionStream, schedule_.reductions[reduction].seconds));
+        const BaselineReduction& made = schedule_.reductions[reduction];
+        reductions_.push_back(add(made.transfer, kReductionStream));
         after(computations_.back(), reductions_.back());
+        if (made.across.seconds > 0) sumOverReplicas(made.across);
         if (schedule_.pending >= 0 && reduction >= schedule_.pending)
           awaited_ = reductions_[reduction - schedule_.pending];
       }
@@ -53,16 +59,25 @@ class Player {
     finishStep();
   }
 
+  void sumOverReplicas(const BaselineTransfer& across) {
+    const uint32_t sum = add(across, schedule_.replicasApart ? kReplicaStream : kReductionStream);
+    if (schedule_.replicasApart)
+      after(reductions_.back(), sum), lastSum_ = sum;
+    else
+      reductions_.back() = sum;
+  }
+
   // Norm, updates, gathers of updated parameters, and then the next step.
   void finishStep() {
-    const uint32_t norm = add(Unit::kLink, kReductionStream, schedule_.normSeconds);
+    const uint32_t norm = add(schedule_.norm, kReductionStream);
     after(computations_.back(), norm);
+    if (lastSum_ != kNone) after(lastSum_, norm);
     const uint32_t update = add(Unit::kCompute, kComputeStream, schedule_.updateSeconds);
     after(norm, update);
     if (awaited_ != kNone) after(awaited_, update);
     uint32_t last = update;
-    for (double seconds : schedule_.gathersOfUpdated) {
-      const uint32_t next = add(Unit::kLink, kGatherStream, seconds);
+    for (const BaselineTransfer& gather : schedule_.gathersOfUpdated) {
+      const uint32_t next = add(gather, kGatherStream);
       after(last, next);
       last = next;
     }
@@ -103,8 +118,10 @@ class Player {
   const BaselineStep& step_;
   const BaselineSchedule& schedule_;
   Loop loop_;
-  std::vector<uint32_t> computations_, gathers_, reductions_;  // as ops of the loop
-  uint32_t awaited_ = kNone;                                   // the reduction that the next computation waits for
+  // As ops of the loop; gathers by their first and their last op, reductions by their last.
+  std::vector<uint32_t> computations_, gathers_, gathered_, reductions_;
+  uint32_t lastSum_ = kNone;  // over replicas, on a stream of its own
+  uint32_t awaited_ = kNone;  // the reduction that the next computation waits for
 };
 
 }  // namespace

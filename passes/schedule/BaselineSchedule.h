@@ -16,9 +16,10 @@ struct HeldBytes {
 };
 
 struct BaselineGather {
-  double seconds = 0;
-  uint32_t start = 0;  // it waits for the computation before this one; 0: for the end of the previous step
-  uint32_t first = 0;  // the first computation that waits for it
+  BaselineTransfer transfer;
+  BaselineTransfer second;  // follows on the same stream, if it takes time
+  uint32_t start = 0;       // it waits for the computation before this one; 0: for the end of the previous step
+  uint32_t first = 0;       // the first computation that waits for it
   // The gathered bytes are held from its start to the end of the computation `last`. Gathers that are launched together
   // have several parts.
   struct Part {
@@ -29,23 +30,27 @@ struct BaselineGather {
 };
 
 struct BaselineReduction {
-  double seconds = 0;
+  BaselineTransfer transfer;
   uint64_t bytes = 0;  // of gradients, held from the begin of the computation `first` to the reduction's end
   uint32_t first = 0;
-  uint32_t ready = 0;  // it waits for this computation
+  uint32_t ready = 0;       // it waits for this computation
+  BaselineTransfer across;  // follows, if it takes time: the sum over replicas of what is now a shard
 };
 
 struct BaselineSchedule {
   std::string knobs;
   std::vector<BaselineGather> gathers;        // in the order in which they are issued, on a stream of their own
   std::vector<BaselineReduction> reductions;  // the same
+  // Sums over replicas run on a stream of their own, and neither computation nor memory waits for them before the
+  // update. Otherwise they are part of their reduction.
+  bool replicasApart = false;
   // Computation does not go on past the `ready` of a reduction before the one that was issued `pending` before it is
   // done: 0 waits for the reduction itself. Negative: computation never waits.
   int64_t pending = -1;
-  double normSeconds = 0;                // collectives of the gradients' norm, before the update
-  double updateSeconds = 0;              // the optimizer, when everything is reduced
-  std::vector<double> gathersOfUpdated;  // seconds of gathers of updated parameters, one after the other
-  uint64_t constantBytes = 0;            // held all the time
+  BaselineTransfer norm;                           // collectives of the gradients' norm, before the update
+  double updateSeconds = 0;                        // the optimizer, when everything is reduced
+  std::vector<BaselineTransfer> gathersOfUpdated;  // of updated parameters, one after the other
+  uint64_t constantBytes = 0;                      // held all the time
   std::vector<HeldBytes> held;
 };
 

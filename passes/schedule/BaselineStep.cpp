@@ -43,6 +43,7 @@ class Reader {
 
   BaselineStep read() {
     step_.ranks = machine_.ranks();
+    step_.ranksPerNode = machine_.ranksPerNode();
     step_.slowdown = model_.slowdown;
     step_.clips = plan_.training().clip_norm() > 0;
     step_.transferSeconds = [&machine = machine_](const profile::Transfer& t) { return machine.seconds(t); };
@@ -218,6 +219,14 @@ class Reader {
 };
 
 }  // namespace
+
+bool hasNodes(const BaselineStep& step) {
+  return step.ranksPerNode < step.ranks && step.ranks % step.ranksPerNode == 0;
+}
+
+BaselineTransfer transferOf(const BaselineStep& step, const profile::Transfer& transfer) {
+  return {step.transferSeconds(transfer), linkOf(transfer, step.ranks, step.ranksPerNode)};
+}
 
 BaselineStep baselineStepOf(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model) {
   return Reader(plan, machine, model).read();

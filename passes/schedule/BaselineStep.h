@@ -5,7 +5,9 @@
 #include <functional>
 #include <vector>
 
+#include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/StepModel.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 #include "runtime/profile/Profile.h"
 
@@ -29,13 +31,24 @@ struct BaselineStep {
   uint32_t backward = 0;                      // the first computation of the backward pass
   std::vector<BaselineParameter> parameters;  // in the order of first use
   int64_t ranks = 1;
-  double slowdown = 0;                 // see Loop
-  double updateSecondsPerElement = 0;  // of a parameter's element, on the rank that updates it
-  uint64_t optimizerBytes = 0;         // optimizer state and f32 master weights, of all ranks together
-  uint64_t otherBytes = 0;             // kept from step to step besides parameters, gradients and optimizer state
-  bool clips = false;                  // whether the updates need the global norm of the gradients
+  int64_t ranksPerNode = plan::kMaxRanks;  // of the machine
+  double slowdown = 0;                     // see Loop
+  double updateSecondsPerElement = 0;      // of a parameter's element, on the rank that updates it
+  uint64_t optimizerBytes = 0;             // optimizer state and f32 master weights, of all ranks together
+  uint64_t otherBytes = 0;                 // kept from step to step besides parameters, gradients and optimizer state
+  bool clips = false;                      // whether the updates need the global norm of the gradients
   std::function<double(const profile::Transfer&)> transferSeconds;
 };
+
+// Whether the ranks are on several nodes, as many on each.
+bool hasNodes(const BaselineStep& step);
+
+// A collective on the step's machine.
+struct BaselineTransfer {
+  double seconds = 0;
+  Unit unit = Unit::kLink;
+};
+BaselineTransfer transferOf(const BaselineStep& step, const profile::Transfer& transfer);
 
 // The step of a plan on machine.ranks() ranks: its computation, recomputation included, with weight gradients as early
 // as their operands exist, which is when autograd computes them. `model` is modelOf() the two. The result refers to

@@ -25,6 +25,14 @@ class Search {
          std::function<BaselineSchedule(const Setting&)> schedule)
       : step_(step), limit_(limit), choices_(std::move(choices)), schedule_(std::move(schedule)) {}
 
+  static bool better(const BaselineResult& a, const BaselineResult& b) {
+    if (a.fits != b.fits) return a.fits;
+    constexpr double kSame = 1e-6;
+    if (a.fits && a.seconds < b.seconds * (1 - kSame)) return true;
+    if (a.fits && a.seconds > b.seconds * (1 + kSame)) return false;
+    return a.bytes < b.bytes;
+  }
+
   BaselineResult run(std::vector<Setting> starts) {
     Setting defaults;
     for (const std::vector<double>& values : choices_) defaults.push_back(values.front());
@@ -46,14 +54,6 @@ class Search {
     const bool fits = limit_ == 0 || cost.bytes <= limit_;
     return known_.emplace(setting, BaselineResult{cost.seconds, cost.bytes, std::move(schedule.knobs), fits})
         .first->second;
-  }
-
-  static bool better(const BaselineResult& a, const BaselineResult& b) {
-    if (a.fits != b.fits) return a.fits;
-    constexpr double kSame = 1e-6;
-    if (a.fits && a.seconds < b.seconds * (1 - kSame)) return true;
-    if (a.fits && a.seconds > b.seconds * (1 + kSame)) return false;
-    return a.bytes < b.bytes;
   }
 
   BaselineResult descend(Setting setting) {
@@ -88,15 +88,29 @@ std::vector<double> sizes(double usual, double whole, std::initializer_list<doub
   return values;
 }
 
-BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit) {
-  std::vector<double> reshard{static_cast<double>(step.ranks), 1};
-  for (int64_t n = 2; n < step.ranks; ++n)
-    if (step.ranks % n == 0) reshard.push_back(static_cast<double>(n));
+// Numbers of neighbours below all ranks that state may be sharded over: one node, two nodes, four, ...
+std::vector<int64_t> shardSizes(const BaselineStep& step) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = step.ranksPerNode; size < step.ranks; size *= 2)
+    if (step.ranks % size == 0) sizes.push_back(size);
+  return sizes;
+}
+
+BaselineResult better(BaselineResult a, BaselineResult b) {
+  return Search::better(b, a) ? b : a;
+}
+
+// `shards`: of the mesh's shard dimension.
+BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit, int64_t shards) {
+  std::vector<double> reshard{static_cast<double>(shards), 1};
+  for (int64_t n = 2; n < shards; ++n)
+    if (shards % n == 0) reshard.push_back(static_cast<double>(n));
   const double groups = static_cast<double>(blockGroups(step, 1, false).size());
   Choices choices{{1, 2, 3, 4, 6, 8}, {0, 1},      reshard, {0, 1, groups / 8, groups / 4, groups / 2, groups * 3 / 4},
                   {1, 2, 3, 4},       {1, 2, 3, 4}};
   Search search(step, limit, std::move(choices), [&](const Setting& s) {
     Fsdp2Knobs knobs;
+    knobs.shards = shards;
     knobs.blocks = static_cast<uint32_t>(s[0]);
     knobs.splitRest = s[1] > 0;
     knobs.reshardTo = static_cast<int64_t>(s[2]);
@@ -109,10 +123,20 @@ BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit) {
   return search.run({{1, 0, 1, 0, 1, 1}});
 }
 
-BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit) {
+BaselineResult playHsdp(const BaselineStep& step, uint64_t limit) {
+  std::optional<BaselineResult> best;
+  for (int64_t shards : shardSizes(step)) {
+    BaselineResult found = playFsdp2(step, limit, shards);
+    best = best ? better(std::move(*best), std::move(found)) : std::move(found);
+  }
+  return std::move(*best);
+}
+
+// `usual`: MiCS' and hpZ's settings, which are for stage 3 only.
+BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit, const DeepSpeedKnobs& usual) {
   const double elements = static_cast<double>(parameterElements(step));
-  const DeepSpeedKnobs usual;
-  Choices choices{{3, 2, 1},
+  const bool anyStage = usual.micsShardSize == 0 && usual.hpzPartitionSize == 1;
+  Choices choices{anyStage ? std::vector<double>{3, 2, 1} : std::vector<double>{3},
                   sizes(usual.reduceBucketSize, elements, {1, 1. / 4, 1. / 16, 1. / 64, 1. / 256}),
                   {1, 0},
                   {1, 0},
@@ -122,9 +146,10 @@ BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit) {
                   sizes(usual.prefetchBucketSize, elements, {0, 1. / 128, 1. / 64, 1. / 32, 1. / 16, 1. / 8, 1. / 4}),
                   sizes(usual.maxLiveParameters, elements, {1. / 16, 1. / 4, 1}),
                   sizes(usual.maxReuseDistance, elements, {0, 1. / 4, 1. / 2, 1, 2}),
-                  {usual.paramPersistenceThreshold, 0, 1e4, 1e6, 1e7}};
+                  {usual.paramPersistenceThreshold, 0, 1e4, 1e6, 1e7},
+                  usual.micsShardSize > step.ranksPerNode ? std::vector<double>{0, 1} : std::vector<double>{0}};
   Search search(step, limit, std::move(choices), [&](const Setting& s) {
-    DeepSpeedKnobs knobs;
+    DeepSpeedKnobs knobs = usual;
     knobs.stage = static_cast<int64_t>(s[0]);
     knobs.reduceBucketSize = s[1];
     knobs.overlapComm = s[2] > 0;
@@ -136,15 +161,34 @@ BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit) {
     knobs.maxLiveParameters = s[8];
     knobs.maxReuseDistance = s[9];
     knobs.paramPersistenceThreshold = s[10];
+    knobs.hierarchicalGather = s[11] > 0;
     return deepSpeedSchedule(step, knobs);
   });
   // Also from each other stage, and from a lean setting of stage 3.
   const double bucket = elements / 16;
   auto start = [&](double stage, double prefetch, double reuse) {
-    return Setting{stage, bucket, 1, 0, elements, 0, 1, prefetch, usual.maxLiveParameters, reuse, 1e5};
+    return Setting{stage, bucket, 1, 0, elements, 0, 1, prefetch, usual.maxLiveParameters, reuse, 1e5, 0};
   };
-  return search.run(
-      {start(3, elements / 64, 0), start(3, elements / 64, 2 * elements), start(2, 0, 0), start(1, 0, 0)});
+  std::vector<Setting> starts{start(3, elements / 64, 0), start(3, elements / 64, 2 * elements)};
+  if (anyStage) starts.push_back(start(2, 0, 0)), starts.push_back(start(1, 0, 0));
+  return search.run(std::move(starts));
+}
+
+BaselineResult playMics(const BaselineStep& step, uint64_t limit) {
+  std::optional<BaselineResult> best;
+  for (int64_t shards : shardSizes(step)) {
+    DeepSpeedKnobs knobs;
+    knobs.micsShardSize = shards;
+    BaselineResult found = playDeepSpeed(step, limit, knobs);
+    best = best ? better(std::move(*best), std::move(found)) : std::move(found);
+  }
+  return std::move(*best);
+}
+
+BaselineResult playHpz(const BaselineStep& step, uint64_t limit) {
+  DeepSpeedKnobs knobs;
+  knobs.hpzPartitionSize = step.ranksPerNode;
+  return playDeepSpeed(step, limit, knobs);
 }
 
 BaselineResult playDeepCompile(const BaselineStep& step, uint64_t limit) {
@@ -182,8 +226,14 @@ const char* baselineName(Baseline baseline) {
   switch (baseline) {
     case Baseline::kFsdp2:
       return "fsdp2";
+    case Baseline::kHsdp:
+      return "hsdp";
     case Baseline::kDeepSpeed:
       return "deepspeed";
+    case Baseline::kMics:
+      return "mics";
+    case Baseline::kHpz:
+      return "hpz";
     case Baseline::kDeepCompile:
       return "deepcompile";
     case Baseline::kDdp:
@@ -194,12 +244,29 @@ const char* baselineName(Baseline baseline) {
   return "eager";
 }
 
+std::vector<Baseline> baselinesFor(const BaselineStep& step) {
+  std::vector<Baseline> baselines{Baseline::kFsdp2, Baseline::kHsdp,        Baseline::kDeepSpeed, Baseline::kMics,
+                                  Baseline::kHpz,   Baseline::kDeepCompile, Baseline::kDdp,       Baseline::kEager};
+  std::erase_if(baselines, [&](Baseline baseline) {
+    // A second copy among one rank is the whole.
+    if (baseline == Baseline::kHpz) return !hasNodes(step) || step.ranksPerNode == 1;
+    return (baseline == Baseline::kHsdp || baseline == Baseline::kMics) && !hasNodes(step);
+  });
+  return baselines;
+}
+
 BaselineResult playBaseline(const BaselineStep& step, Baseline baseline, uint64_t memoryLimit) {
   switch (baseline) {
     case Baseline::kFsdp2:
-      return playFsdp2(step, memoryLimit);
+      return playFsdp2(step, memoryLimit, step.ranks);
+    case Baseline::kHsdp:
+      return playHsdp(step, memoryLimit);
     case Baseline::kDeepSpeed:
-      return playDeepSpeed(step, memoryLimit);
+      return playDeepSpeed(step, memoryLimit, {});
+    case Baseline::kMics:
+      return playMics(step, memoryLimit);
+    case Baseline::kHpz:
+      return playHpz(step, memoryLimit);
     case Baseline::kDeepCompile:
       return playDeepCompile(step, memoryLimit);
     case Baseline::kDdp:

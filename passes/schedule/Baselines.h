@@ -4,16 +4,18 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "passes/schedule/BaselineStep.h"
 
 namespace sheaf::schedule {
 
-enum class Baseline { kFsdp2, kDeepSpeed, kDeepCompile, kDdp, kEager };
-inline constexpr Baseline kBaselines[] = {Baseline::kFsdp2, Baseline::kDeepSpeed, Baseline::kDeepCompile,
-                                          Baseline::kDdp, Baseline::kEager};
-// "fsdp2", "deepspeed", "deepcompile", "ddp", "eager".
+// kHsdp is FSDP2 on a mesh of two dimensions; kMics and kHpz are options of DeepSpeed's stage 3.
+enum class Baseline { kFsdp2, kHsdp, kDeepSpeed, kMics, kHpz, kDeepCompile, kDdp, kEager };
+// "fsdp2", "hsdp", "deepspeed", "mics", "hpz", "deepcompile", "ddp", "eager".
 const char* baselineName(Baseline baseline);
+// Those of the step's machine: HSDP, MiCS and hpZ are for several nodes.
+std::vector<Baseline> baselinesFor(const BaselineStep& step);
 
 struct BaselineResult {
   double seconds = 0;

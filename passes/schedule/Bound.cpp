@@ -43,13 +43,20 @@ std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependen
 // The terms that hold without a limit.
 Bound termsOf(const Loop& loop, std::span<const Dependence> order, const OverlapBound::Excluded& excluded) {
   Bound bound;
-  double moving = 0;
+  double onNodeLink = 0, onNetwork = 0;
+  bool apart = false;
   for (const Op& op : loop.ops) {
     if (op.unit == Unit::kCompute) bound.compute += op.seconds;
-    if (op.unit == Unit::kLink) moving += op.seconds;
+    if (usesNodeLink(op.unit)) onNodeLink += op.seconds;
+    if (usesNetwork(op.unit)) onNetwork += op.seconds;
+    apart |= op.unit == Unit::kNodeLink || op.unit == Unit::kNetwork;
   }
-  bound.compute += moving * loop.slowdown / (1 + loop.slowdown);
-  bound.communication = std::max(moving, OverlapBound(loop, order, excluded).serialSeconds());
+  // Transfers on different links may run at the same time, and then slow computation down once.
+  bound.compute += std::max(onNodeLink, onNetwork) * loop.slowdown / (1 + loop.slowdown);
+  bound.nodeLink = std::max(onNodeLink, OverlapBound(loop, order, excluded, usesNodeLink).serialSeconds());
+  bound.network = bound.nodeLink;
+  if (apart) bound.network = std::max(onNetwork, OverlapBound(loop, order, excluded, usesNetwork).serialSeconds());
+  bound.communication = std::max(bound.nodeLink, bound.network);
   std::vector<Op> ops = loop.ops;
   ops.emplace_back();
   bound.cycle = longestCycle(ops, order);
@@ -57,10 +64,12 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
   // Terms may be equal but for rounding.
   constexpr double kMore = 1 + 1e-9;
   if (bound.communication > bound.seconds * kMore)
-    bound.seconds = bound.communication, bound.by = BoundBy::kCommunication;
+    bound.seconds = bound.communication, bound.by = !apart                           ? BoundBy::kCommunication
+                                                    : bound.network > bound.nodeLink ? BoundBy::kNetwork
+                                                                                     : BoundBy::kNodeLink;
   // Of equal terms the cycle is the more telling one.
   bool cyclic =
-      bound.by == BoundBy::kCommunication ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
+      bound.by != BoundBy::kCompute ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
   if (cyclic) bound.seconds = std::max(bound.seconds, bound.cycle), bound.by = BoundBy::kCycle;
   return bound;
 }
@@ -68,7 +77,7 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
 }  // namespace
 
 const char* boundByName(BoundBy by) {
-  static const char* const kNames[] = {"compute", "communication", "cycle", "memory"};
+  static const char* const kNames[] = {"compute", "communication", "node link", "network", "cycle", "memory"};
   return kNames[static_cast<int>(by)];
 }
 

@@ -8,8 +8,10 @@
 
 namespace sheaf::schedule {
 
-enum class BoundBy { kCompute, kCommunication, kCycle, kMemory };
-// "compute", "communication", "cycle", "memory".
+// kCommunication where there is one link; where some transfers are within nodes only or between them only, kNodeLink or
+// kNetwork.
+enum class BoundBy { kCompute, kCommunication, kNodeLink, kNetwork, kCycle, kMemory };
+// "compute", "communication", "node link", "network", "cycle", "memory".
 const char* boundByName(BoundBy by);
 
 // Seconds of a round.
@@ -17,9 +19,11 @@ struct Bound {
   // The sum of the compute ops, and what c seconds of collectives take from them: c slowdown / (1 + slowdown) if they
   // overlap with computation, c otherwise.
   double compute = 0;
-  // The sum of transfers on their link, and of computation that cannot overlap with them; see OverlapBound.
-  double communication = 0;
-  double cycle = 0;  // the longest cycle through the step boundary, per round that it spans
+  // For each link: the sum of the transfers that occupy it, and of computation that cannot overlap with them; see
+  // OverlapBound.
+  double nodeLink = 0, network = 0;
+  double communication = 0;  // the larger one
+  double cycle = 0;          // the longest cycle through the step boundary, per round that it spans
   // The largest of these terms under a memory limit; the ones above are without it. 0: no limit.
   double memory = 0;
   double seconds = 0;  // the largest of all

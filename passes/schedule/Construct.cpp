@@ -26,6 +26,7 @@ Constructor::Constructor(const StepModel& model, std::vector<uint32_t> sequence)
     : model_(model), sequence_(std::move(sequence)) {
   const size_t n = model.nodes.size();
   predecessors_.resize(n), successors_.resize(n);
+  for (const Node& node : model.nodes) streams_ = std::max(streams_, node.stream + 1);
   for (const Dependence& d : model.dependences) predecessors_[d.to].push_back(d), successors_[d.from].push_back(d);
   findUsers();
   findIdealStarts();
@@ -84,12 +85,13 @@ void Constructor::findPaths() {
   }
 }
 
-// Also by the gathers after it on the link.
+// Also by the gathers after it on its stream.
 void Constructor::findLatestStarts() {
   const size_t n = model_.nodes.size();
-  double longest = 0, linkSeconds = 0;
+  double longest = 0;
+  std::vector<double> linkSeconds(streams_, 0);
   for (const Node& node : model_.nodes)
-    if (node.unit == Unit::kLink) longest = std::max(longest, node.seconds), linkSeconds += node.seconds;
+    if (isLink(node.unit)) longest = std::max(longest, node.seconds), linkSeconds[node.stream] += node.seconds;
   // Brief collectives always go first: they delay the others little, and some computation waits for them.
   for (size_t i = 0; i < n; ++i)
     if (model_.nodes[i].kind == Node::Kind::kOther && model_.nodes[i].seconds < kBrief * longest)
@@ -102,12 +104,22 @@ void Constructor::findLatestStarts() {
   std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse[a] < firstUse[b]; });
   gatherIndex_.assign(n, 0);
   for (uint32_t gather : gathers_) gatherIndex_[gather] = firstUses_.size(), firstUses_.push_back(firstUse[gather]);
-  // Earliest deadline first, backwards from the last gather and once around the loop.
-  for (int pass = 0; pass < 2 && !gathers_.empty(); ++pass) {
-    double next = latestStart_[gathers_.front()] + std::max(computeSeconds_, linkSeconds);
+  // Earliest deadline first, backwards from the last gather of each stream and once around the loop. A gather in two
+  // hops is needed by its second one.
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<double> next(streams_, kInfinity);
+    for (uint32_t gather : gathers_) {
+      const uint32_t stream = model_.nodes[gather].stream;
+      if (next[stream] == kInfinity)
+        next[stream] = latestStart_[gather] + std::max(computeSeconds_, linkSeconds[stream]);
+    }
     for (size_t k = gathers_.size(); k-- > 0;) {
-      double& latest = latestStart_[gathers_[k]];
-      next = latest = std::min(latest, next - model_.nodes[gathers_[k]].seconds);
+      const uint32_t gather = gathers_[k], stream = model_.nodes[gather].stream;
+      double& latest = latestStart_[gather];
+      for (const Dependence& d : successors_[gather])
+        if (d.distance == 0 && model_.nodes[d.to].kind == Node::Kind::kGather)
+          latest = std::min(latest, latestStart_[d.to] - model_.nodes[gather].seconds);
+      next[stream] = latest = std::min(latest, next[stream] - model_.nodes[gather].seconds);
     }
   }
 }
@@ -151,7 +163,8 @@ class Simulation {
     byGatherIndex_ = [this](uint32_t a, uint32_t b) {
       return std::pair(roundOf(a), c_.gatherIndex_[a % n_]) < std::pair(roundOf(b), c_.gatherIndex_[b % n_]);
     };
-    readyGathers_ = Ready(byGatherIndex_), readyOthers_ = Ready(byLatest_);
+    for (uint32_t stream = 1; stream < c.streams_; ++stream)
+      lanes_.push_back({Ready(byGatherIndex_), Ready(byLatest_), kInfinity, kNone});
     readyUpdates_ = Ready(byRemainingPath_), readyTail_ = Ready(byRemainingPath_);
     double tailStart = c.computeSeconds_ - options.tailSeconds;
     inTail_.assign(n_, false);
@@ -172,15 +185,19 @@ class Simulation {
 
   void run() {
     while (round_ <= kTakenRound + 1) {
-      startLink();
+      for (Lane& lane : lanes_) startTransfer(lane);
       startCompute();
-      double next = std::min(computeEnd_, linkEnd_);
-      if (linkEnd_ == kInfinity && !readyGathers_.empty() && gatherAllowed(*readyGathers_.begin()))
-        next = std::min(next, std::max(time_, earliestStartOf(*readyGathers_.begin())));
+      double next = computeEnd_;
+      for (const Lane& lane : lanes_) {
+        next = std::min(next, lane.end);
+        if (lane.end == kInfinity && !lane.gathers.empty() && gatherAllowed(*lane.gathers.begin()))
+          next = std::min(next, std::max(time_, earliestStartOf(*lane.gathers.begin())));
+      }
       if (next == kInfinity) break;  // all is done
       time_ = std::max(time_, next);
       if (computeEnd_ <= time_) computeEnd_ = kInfinity, finish(computing_);
-      if (linkEnd_ <= time_) linkEnd_ = kInfinity, finish(transferring_);
+      for (Lane& lane : lanes_)
+        if (lane.end <= time_) lane.end = kInfinity, finish(lane.transferring);
     }
   }
 
@@ -189,6 +206,12 @@ class Simulation {
  private:
   using Compare = std::function<bool(uint32_t, uint32_t)>;
   using Ready = std::set<uint32_t, Compare>;
+  // A stream of collectives.
+  struct Lane {
+    Ready gathers, others;
+    double end;
+    uint32_t transferring;
+  };
 
   int64_t roundOf(uint32_t id) const { return id / n_; }
   const Node& nodeOf(uint32_t id) const { return model_.nodes[id % n_]; }
@@ -222,9 +245,9 @@ class Simulation {
   void becomeReady(uint32_t id) {
     const Node& node = nodeOf(id);
     if (node.kind == Node::Kind::kGather)
-      readyGathers_.insert(id);
+      lanes_[node.stream - 1].gathers.insert(id);
     else if (!onCompute(node))
-      readyOthers_.insert(id);
+      lanes_[node.stream - 1].others.insert(id);
     else if (!c_.sequence_.empty())
       return;
     else if (node.kind == Node::Kind::kAfterReduction)
@@ -244,11 +267,11 @@ class Simulation {
     }
   }
 
-  void startLink() {
-    while (linkEnd_ == kInfinity) {
+  void startTransfer(Lane& lane) {
+    while (lane.end == kInfinity) {
       uint32_t gather = kNone, other = kNone;
-      if (!readyGathers_.empty() && gatherAllowed(*readyGathers_.begin())) gather = *readyGathers_.begin();
-      if (!readyOthers_.empty() && roundOf(*readyOthers_.begin()) <= round_) other = *readyOthers_.begin();
+      if (!lane.gathers.empty() && gatherAllowed(*lane.gathers.begin())) gather = *lane.gathers.begin();
+      if (!lane.others.empty() && roundOf(*lane.others.begin()) <= round_) other = *lane.others.begin();
       uint32_t chosen = other;
       if (gather != kNone && earliestStartOf(gather) <= time_) {
         // A reduction frees gradients: it goes first unless the gather would then miss its latest start.
@@ -256,12 +279,12 @@ class Simulation {
         if (other == kNone || urgent) chosen = gather;
       }
       if (chosen == kNone) return;
-      (chosen == gather ? readyGathers_ : readyOthers_).erase(chosen);
-      transferring_ = chosen;
+      (chosen == gather ? lane.gathers : lane.others).erase(chosen);
+      lane.transferring = chosen;
       if (c_.userCount_[chosen % n_] > 0) gathered_ += c_.gatheredBytes_[chosen % n_];
       begin_[chosen] = time_;
-      linkEnd_ = time_ + nodeOf(chosen).seconds;
-      if (nodeOf(chosen).seconds == 0) linkEnd_ = kInfinity, finish(chosen);
+      lane.end = time_ + nodeOf(chosen).seconds;
+      if (nodeOf(chosen).seconds == 0) lane.end = kInfinity, finish(chosen);
     }
   }
 
@@ -307,7 +330,8 @@ class Simulation {
   const ConstructionOptions options_;
   const uint32_t n_;
   Compare byLatest_, byGatherIndex_, byRemainingPath_;
-  Ready readyGathers_, readyOthers_, readyUpdates_, readyTail_;
+  std::vector<Lane> lanes_;  // of the streams after the computing one
+  Ready readyUpdates_, readyTail_;
   std::vector<uint32_t> blockers_, users_;  // by id: unfinished predecessors; unfinished users of a gather
   uint64_t gathered_ = 0;                   // bytes that are gathered, or being gathered, and not yet consumed
   std::vector<double> begin_, end_;
@@ -319,8 +343,8 @@ class Simulation {
   double tailDone_ = 0;                                           // seconds of the tail that are issued
   int64_t round_ = 0;                                             // of the computation that is issued next
   std::vector<int64_t> reduced_ = std::vector<int64_t>(kRounds);  // reductions done, by round
-  double time_ = 0, computeEnd_ = kInfinity, linkEnd_ = kInfinity;
-  uint32_t computing_ = kNone, transferring_ = kNone;
+  double time_ = 0, computeEnd_ = kInfinity;
+  uint32_t computing_ = kNone;
 };
 
 Order Simulation::order() const {

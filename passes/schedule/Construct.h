@@ -53,6 +53,7 @@ class Constructor {
 
   const StepModel& model_;
   const std::vector<uint32_t> sequence_;
+  uint32_t streams_ = 1;  // of the model
   // By node, unless said otherwise. Times are in seconds from the start of the round.
   std::vector<std::vector<Dependence>> predecessors_, successors_;
   std::vector<uint64_t> gatheredBytes_;             // of a gather's destination

@@ -14,9 +14,9 @@ BaselineSchedule ddpSchedule(const BaselineStep& step, uint64_t bucketBytes) {
   s.constantBytes = step.otherBytes + parameterBytes(step) + gradientBytes(step) + step.optimizerBytes;
   for (const GradientBucket& bucket : gradientBuckets(step, bucketBytes / width))
     s.reductions.push_back(
-        {step.transferSeconds({plan::ALL_REDUCE, bucket.bytes, step.ranks}), 0, bucket.first, bucket.ready});
+        {transferOf(step, {plan::ALL_REDUCE, bucket.bytes, step.ranks}), 0, bucket.first, bucket.ready, {}});
   s.updateSeconds = step.updateSecondsPerElement * static_cast<double>(trainedElements(step));
-  s.normSeconds = 0;  // every rank has all gradients
+  // Every rank has all gradients: their norm needs no collective.
   s.knobs = cat("bucket_cap_mb ", bucketBytes >> 20);
   return s;
 }

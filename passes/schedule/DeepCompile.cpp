@@ -63,7 +63,8 @@ class Stage3 {
     for (const ParameterVisit* visit : visits) bytes += bytesOf(*visit);
     return bytes;
   }
-  double seconds(uint64_t bytes) const { return step_.transferSeconds({plan::ALL_GATHER, bytes, step_.ranks}); }
+  double seconds(uint64_t bytes) const { return gatherOf(bytes).seconds; }
+  BaselineTransfer gatherOf(uint64_t bytes) const { return transferOf(step_, {plan::ALL_GATHER, bytes, step_.ranks}); }
 
   // The profile that the passes see: memory during each computation if parameters are gathered at their use.
   void findPeaks() {
@@ -156,7 +157,7 @@ class Stage3 {
       if (!persistent) gather.parts.push_back({bytesOf(*visit), visit->span.last});
     }
     if (bytes == 0) return;
-    gather.seconds = seconds(bytes);
+    gather.transfer = gatherOf(bytes);
     s.gathers.push_back(std::move(gather));
   }
 
@@ -177,18 +178,21 @@ BaselineSchedule deepCompileSchedule(const BaselineStep& step, const DeepCompile
   // Gradients are copied into one of two buckets, which are allocated whole.
   s.constantBytes = 2 * static_cast<uint64_t>(knobs.reduceBucketSize) * gradientWidth(step);
   s.constantBytes +=
-      sharded ? shardedStateBytes(step)
+      sharded ? shardedStateBytes(step, step.ranks)
               : step.otherBytes + parameterBytes(step) + (gradientBytes(step) + step.optimizerBytes) / step.ranks;
   for (const GradientBucket& bucket : gradientBuckets(step, static_cast<uint64_t>(knobs.reduceBucketSize)))
     s.reductions.push_back(
-        {step.transferSeconds({sharded ? plan::REDUCE_SCATTER : plan::ALL_REDUCE, bucket.bytes, step.ranks}), 0,
-         bucket.first, bucket.ready});
+        {transferOf(step, {sharded ? plan::REDUCE_SCATTER : plan::ALL_REDUCE, bucket.bytes, step.ranks}),
+         0,
+         bucket.first,
+         bucket.ready,
+         {}});
   if (sharded)
     Stage3(step, knobs, deviceBytes, s.constantBytes).addTo(s);
   else
-    s.gathersOfUpdated.push_back(step.transferSeconds({plan::ALL_GATHER, parameterBytes(step), step.ranks}));
-  s.updateSeconds = shardedUpdateSeconds(step);
-  s.normSeconds = scalarReduceSeconds(step);
+    s.gathersOfUpdated.push_back(transferOf(step, {plan::ALL_GATHER, parameterBytes(step), step.ranks}));
+  s.updateSeconds = shardedUpdateSeconds(step, step.ranks);
+  s.norm = scalarReduce(step, step.ranks);
   s.knobs = cat("stage ", knobs.stage,
                 !sharded                ? ""
                 : !knobs.prefetch       ? ", no pass but zero3_compile"

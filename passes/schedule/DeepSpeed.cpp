@@ -54,8 +54,12 @@ std::vector<TraceStep> traceOf(const BaselineStep& step, bool leafBlocks) {
 // What PartitionedParameterCoordinator does in a step whose trace it knows.
 class Coordinator {
  public:
-  Coordinator(const BaselineStep& step, const DeepSpeedKnobs& knobs)
-      : step_(step), knobs_(knobs), trace_(traceOf(step, knobs.leafBlocks)), state_(step.parameters.size()) {
+  Coordinator(const BaselineStep& step, const DeepSpeedKnobs& knobs, int64_t shards)
+      : step_(step),
+        knobs_(knobs),
+        shards_(shards),
+        trace_(traceOf(step, knobs.leafBlocks)),
+        state_(step.parameters.size()) {
     for (uint32_t t = 0; t < trace_.size(); ++t)
       for (uint32_t p : trace_[t].parameters) queue_.push_back({p, t});
   }
@@ -95,10 +99,23 @@ class Coordinator {
       bytes += step_.parameters[p].bytes;
       live_ += static_cast<double>(step_.parameters[p].elements);
     }
-    made.seconds = step_.transferSeconds({plan::ALL_GATHER, bytes, step_.ranks});
+    addTransfers(made, bytes, trace_[issued].span.first >= step_.backward);
     made.start = trace_[issued].span.first;
     made.first = needed;
     gathers_.push_back(std::move(made));
+  }
+
+  // A gather that the backward pass issues finds the second copy, if there is one.
+  void addTransfers(BaselineGather& made, uint64_t bytes, bool backward) const {
+    const int64_t node = step_.ranksPerNode;
+    if (backward && knobs_.hpzPartitionSize > 1) {
+      made.transfer = transferOf(step_, {plan::ALL_GATHER, bytes, knobs_.hpzPartitionSize});
+    } else if (knobs_.hierarchicalGather && shards_ > node) {
+      made.transfer = transferOf(step_, {plan::ALL_GATHER, bytes / static_cast<uint64_t>(node), shards_ / node, node});
+      made.second = transferOf(step_, {plan::ALL_GATHER, bytes, node});
+    } else {
+      made.transfer = transferOf(step_, {plan::ALL_GATHER, bytes, shards_});
+    }
   }
 
   void fetch(uint32_t t) {
@@ -157,6 +174,7 @@ class Coordinator {
 
   const BaselineStep& step_;
   const DeepSpeedKnobs& knobs_;
+  const int64_t shards_;
   const std::vector<TraceStep> trace_;
   std::vector<State> state_;  // by parameter
   std::vector<Queued> queue_;
@@ -168,10 +186,13 @@ class Coordinator {
 // The gradients' copies in one flat buffer per bucket, or the gradients themselves until they are reduced, and what the
 // reduction flattens them into.
 void reduceBuckets(const BaselineStep& step, double bucketSize, int64_t buffers, BaselineSchedule& s,
-                   const std::function<double(const GradientBucket&)>& seconds) {
+                   const std::function<BaselineReduction(const GradientBucket&)>& reduce) {
   uint64_t largest = 0;
   for (const GradientBucket& bucket : gradientBuckets(step, static_cast<uint64_t>(bucketSize))) {
-    s.reductions.push_back({seconds(bucket), bucket.bytes, bucket.first, bucket.ready});
+    BaselineReduction& reduction = s.reductions.emplace_back(reduce(bucket));
+    reduction.bytes = bucket.bytes;
+    reduction.first = bucket.first;
+    reduction.ready = bucket.ready;
     if (bucket.elements > 0) largest = std::max(largest, bucket.bytes / bucket.elements);
   }
   // Allocated whole, whatever is in them.
@@ -182,22 +203,27 @@ void reduceBuckets(const BaselineStep& step, double bucketSize, int64_t buffers,
 
 BaselineSchedule stage3(const BaselineStep& step, const DeepSpeedKnobs& knobs) {
   BaselineSchedule s;
-  Coordinator coordinator(step, knobs);
+  const int64_t shards = knobs.micsShardSize > 0 ? knobs.micsShardSize : step.ranks;
+  Coordinator coordinator(step, knobs, shards);
   s.gathers = coordinator.gathers();
-  uint64_t persistent = 0;
+  uint64_t persistent = 0, second = 0;
   for (uint32_t p = 0; p < step.parameters.size(); ++p)
-    if (coordinator.isPersistent(p)) persistent += step.parameters[p].bytes;
-  if (persistent > 0) s.gathersOfUpdated.push_back(step.transferSeconds({plan::ALL_GATHER, persistent, step.ranks}));
-  s.constantBytes = shardedStateBytes(step) + persistent;
-  reduceBuckets(step, knobs.reduceBucketSize, knobs.contiguousGradients ? 1 : 0, s, [&](const GradientBucket& bucket) {
-    return step.transferSeconds({plan::REDUCE_SCATTER, bucket.bytes, step.ranks});
-  });
+    (coordinator.isPersistent(p) ? persistent : second) += step.parameters[p].bytes;
+  if (persistent > 0) s.gathersOfUpdated.push_back(transferOf(step, {plan::ALL_GATHER, persistent, shards}));
+  s.constantBytes = shardedStateBytes(step, shards) + persistent;
+  // The second copy is allocated once and stays.
+  if (knobs.hpzPartitionSize > 1) s.constantBytes += second / static_cast<uint64_t>(knobs.hpzPartitionSize);
+  reduceBuckets(step, knobs.reduceBucketSize, knobs.contiguousGradients ? 1 : 0, s,
+                [&](const GradientBucket& bucket) { return reduceToShards(step, bucket.bytes, shards); });
   // The host waits for the oldest of three reductions before it issues a fourth (max_param_reduce_events).
   s.pending = knobs.overlapComm ? 3 : 0;
   s.knobs = cat("stage 3, ", knobs.leafBlocks ? "blocks as leaf modules, " : "", "prefetch_bucket_size ",
                 numberText(knobs.prefetchBucketSize), ", max_live_parameters ", numberText(knobs.maxLiveParameters),
                 ", max_reuse_distance ", numberText(knobs.maxReuseDistance), ", param_persistence_threshold ",
                 numberText(knobs.paramPersistenceThreshold));
+  if (knobs.micsShardSize > 0)
+    s.knobs += cat(", mics_shard_size ", shards, knobs.hierarchicalGather ? ", mics_hierarchical_params_gather" : "");
+  if (knobs.hpzPartitionSize > 1) s.knobs += cat(", zero_hpz_partition_size ", knobs.hpzPartitionSize);
   return s;
 }
 
@@ -210,13 +236,16 @@ BaselineSchedule stage12(const BaselineStep& step, const DeepSpeedKnobs& knobs) 
   const double share = static_cast<double>(trainedElements(step)) / static_cast<double>(ranks);
   reduceBuckets(step, knobs.reduceBucketSize, knobs.contiguousGradients ? (knobs.overlapComm ? 2 : 1) : 0, s,
                 [&](const GradientBucket& bucket) {
-                  if (knobs.multiRankBucketAllreduce)
-                    return step.transferSeconds({plan::ALL_REDUCE, bucket.bytes, step.ranks});
+                  BaselineReduction reduction;
+                  reduction.transfer = transferOf(step, {plan::ALL_REDUCE, bucket.bytes, step.ranks});
+                  if (knobs.multiRankBucketAllreduce) return reduction;
                   // A reduce to each rank whose part the bucket touches; each sends as much as a reduce-scatter.
                   const double owners =
                       std::min(static_cast<double>(ranks), std::ceil(static_cast<double>(bucket.elements) / share) + 1);
                   const uint64_t bytes = static_cast<uint64_t>(static_cast<double>(bucket.bytes) / owners);
-                  return owners * step.transferSeconds({plan::REDUCE_SCATTER, bytes, step.ranks});
+                  reduction.transfer = transferOf(step, {plan::REDUCE_SCATTER, bytes, step.ranks});
+                  reduction.transfer.seconds *= owners;
+                  return reduction;
                 });
   s.pending = knobs.overlapComm ? 1 : 0;
   if (knobs.stage == 1) {
@@ -231,7 +260,7 @@ BaselineSchedule stage12(const BaselineStep& step, const DeepSpeedKnobs& knobs) 
   const double elements = static_cast<double>(trainedElements(step));
   const double count = std::max(1.0, std::floor(elements / knobs.allgatherBucketSize));
   const uint64_t bytes = static_cast<uint64_t>(static_cast<double>(parameterBytes(step)) / count);
-  s.gathersOfUpdated.assign(static_cast<size_t>(count), step.transferSeconds({plan::ALL_GATHER, bytes, step.ranks}));
+  s.gathersOfUpdated.assign(static_cast<size_t>(count), transferOf(step, {plan::ALL_GATHER, bytes, step.ranks}));
   s.knobs = cat("stage ", knobs.stage, knobs.multiRankBucketAllreduce ? "" : ", use_multi_rank_bucket_allreduce false",
                 ", allgather_bucket_size ", numberText(knobs.allgatherBucketSize));
   return s;
@@ -241,11 +270,13 @@ BaselineSchedule stage12(const BaselineStep& step, const DeepSpeedKnobs& knobs) 
 
 BaselineSchedule deepSpeedSchedule(const BaselineStep& step, const DeepSpeedKnobs& knobs) {
   BaselineSchedule s = knobs.stage == 3 ? stage3(step, knobs) : stage12(step, knobs);
-  s.updateSeconds = shardedUpdateSeconds(step);
+  const int64_t shards = knobs.stage == 3 && knobs.micsShardSize > 0 ? knobs.micsShardSize : step.ranks;
+  s.updateSeconds = shardedUpdateSeconds(step, shards);
   // The norm is computed whether it clips or not: one all-reduce for each group of 1e9 parameters (sub_group_size).
   constexpr double kSubGroup = 1e9;
   const double groups = knobs.stage == 3 ? std::ceil(static_cast<double>(trainedElements(step)) / kSubGroup) : 1;
-  s.normSeconds = groups * scalarReduceSeconds(step);
+  s.norm = scalarReduce(step, shards);
+  s.norm.seconds *= groups;
   s.knobs +=
       cat(", reduce_bucket_size ", numberText(knobs.reduceBucketSize), knobs.overlapComm ? "" : ", overlap_comm false",
           knobs.contiguousGradients ? "" : ", contiguous_gradients false");

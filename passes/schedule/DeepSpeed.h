@@ -21,6 +21,13 @@ struct DeepSpeedKnobs {
   double maxLiveParameters = 1e9;
   double maxReuseDistance = 1e9;
   double paramPersistenceThreshold = 1e5;
+  // MiCS: neighbours that share the state, which the others replicate (mics_shard_size); 0: all ranks. Where they are
+  // on several nodes, gathers take one hop between the nodes and one within them (mics_hierarchical_params_gather).
+  int64_t micsShardSize = 0;
+  bool hierarchicalGather = false;
+  // ZeRO++: neighbours that keep a second copy of the parameters among them after the forward pass and gather it in the
+  // backward pass (zero_hpz_partition_size); 1: none do.
+  int64_t hpzPartitionSize = 1;
 };
 
 BaselineSchedule deepSpeedSchedule(const BaselineStep& step, const DeepSpeedKnobs& knobs);

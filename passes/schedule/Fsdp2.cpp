@@ -24,7 +24,10 @@ void sortByFirst(std::vector<Visit>& visits) {
 class Fsdp2 {
  public:
   Fsdp2(const BaselineStep& step, const Fsdp2Knobs& knobs)
-      : step_(step), knobs_(knobs), groups_(blockGroups(step, knobs.blocks, knobs.splitRest)) {
+      : step_(step),
+        knobs_(knobs),
+        shards_(knobs.shards > 0 ? knobs.shards : step.ranks),
+        groups_(blockGroups(step, knobs.blocks, knobs.splitRest)) {
     chooseKept();
     findVisits();
   }
@@ -34,12 +37,14 @@ class Fsdp2 {
     for (size_t v = 0; v < forward_.size(); ++v) s.gathers.push_back(gather(forward_[v], forwardStart(v)));
     for (size_t v = 0; v < backward_.size(); ++v) s.gathers.push_back(gather(backward_[v], backwardStart(v)));
     s.held = std::move(held_);
-    s.reductions = reduceScatterGroups(step_, groups_);
+    s.reductions = reduceScatterGroups(step_, groups_, shards_);
+    // HSDP's all-reduce has a stream of its own (FSDPCommContext.all_reduce_stream).
+    s.replicasApart = true;
     // The computing stream waits for the reduction before the one that it issues (FSDPParamGroup.post_backward).
     s.pending = 1;
-    s.normSeconds = step_.clips ? scalarReduceSeconds(step_) : 0;
-    s.updateSeconds = shardedUpdateSeconds(step_);
-    s.constantBytes = shardedStateBytes(step_);
+    if (step_.clips) s.norm = scalarReduce(step_, shards_);
+    s.updateSeconds = shardedUpdateSeconds(step_, shards_);
+    s.constantBytes = shardedStateBytes(step_, shards_);
     s.knobs = text();
     return s;
   }
@@ -64,14 +69,14 @@ class Fsdp2 {
     for (uint32_t g = 0; g < groups_.size(); ++g) {
       const ParameterGroup& group = groups_[g];
       if (group.forward && group.backward && kept_[g]) {
-        forward_.push_back({g, {group.forward->first, group.backward->last}, step_.ranks});
+        forward_.push_back({g, {group.forward->first, group.backward->last}, shards_});
         continue;
       }
-      if (group.forward) forward_.push_back({g, *group.forward, step_.ranks});
+      if (group.forward) forward_.push_back({g, *group.forward, shards_});
       if (!group.backward) continue;
-      const int64_t ranks = group.forward ? knobs_.reshardTo : step_.ranks;
+      const int64_t ranks = group.forward ? knobs_.reshardTo : shards_;
       backward_.push_back({g, *group.backward, ranks});
-      if (group.forward && ranks < step_.ranks)
+      if (group.forward && ranks < shards_)
         held_.push_back({group.bytes / ranks, group.forward->last, group.backward->first});
     }
     sortByFirst(forward_);
@@ -95,7 +100,8 @@ class Fsdp2 {
 
   BaselineGather gather(const Visit& visit, uint32_t start) const {
     const uint64_t bytes = groups_[visit.group].bytes;
-    return {step_.transferSeconds({plan::ALL_GATHER, bytes, visit.ranks}),
+    return {transferOf(step_, {plan::ALL_GATHER, bytes, visit.ranks}),
+            {},
             start,
             visit.span.first,
             {{bytes, visit.span.last}}};
@@ -103,10 +109,11 @@ class Fsdp2 {
 
   std::string text() const {
     std::string text = knobs_.blocks == 1 ? "a group a block" : cat("a group every ", knobs_.blocks, " blocks");
+    if (shards_ < step_.ranks) text = cat(step_.ranks / shards_, " replicas of ", shards_, " shards, ", text);
     if (knobs_.splitRest) text += ", embeddings apart";
-    text += cat(", reshard_after_forward=", knobs_.reshardTo == 1             ? std::string("False")
-                                            : knobs_.reshardTo == step_.ranks ? std::string("True")
-                                                                              : std::to_string(knobs_.reshardTo));
+    text += cat(", reshard_after_forward=", knobs_.reshardTo == 1         ? std::string("False")
+                                            : knobs_.reshardTo == shards_ ? std::string("True")
+                                                                          : std::to_string(knobs_.reshardTo));
     if (knobs_.reshardTo > 1 && knobs_.keptGroups > 0) text += cat(" but for the last ", knobs_.keptGroups, " groups");
     if (knobs_.forwardPrefetch != 1 || knobs_.backwardPrefetch != 1)
       text +=
@@ -116,6 +123,7 @@ class Fsdp2 {
 
   const BaselineStep& step_;
   const Fsdp2Knobs& knobs_;
+  const int64_t shards_;
   std::vector<ParameterGroup> groups_;
   std::vector<bool> kept_;  // by group: from the forward to the backward pass
   std::vector<Visit> forward_, backward_;

@@ -9,7 +9,9 @@ namespace sheaf::schedule {
 struct Fsdp2Knobs {
   uint32_t blocks = 1;     // transformer blocks of one fully_shard() group
   bool splitRest = false;  // embeddings are a group of their own; else all of the root module's parameters are one
-  // reshard_after_forward: 1 is False, the number of ranks is True, a divisor of it is an int.
+  // Ranks of the mesh's shard dimension, which are neighbours; the others replicate (HSDP). 0: all ranks.
+  int64_t shards = 0;
+  // reshard_after_forward: 1 is False, the number of shards is True, a divisor of it is an int.
   int64_t reshardTo = 1;
   uint32_t keptGroups = 0;  // with resharding: groups, those used last, that have reshard_after_forward=False
   // set_modules_to_forward_prefetch and set_modules_to_backward_prefetch: modules ahead. 1 is what FSDP2 does by

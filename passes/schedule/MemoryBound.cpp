@@ -81,7 +81,7 @@ class Lifetimes {
     std::vector<bool> moved(model.buffers.size());
     for (const Node& node : model.nodes)
       for (const Access& access : node.accesses)
-        if (node.unit == Unit::kLink) moved[access.buffer] = true;
+        if (isLink(node.unit)) moved[access.buffer] = true;
     alive_.resize(model.buffers.size());
     for (uint32_t b = 0; b < model.buffers.size(); ++b) {
       if (model.buffers[b].persistent) {
@@ -219,7 +219,7 @@ MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> da
   Lifetimes lifetimes(model, data);
   if (count == 0 || *std::max_element(lifetimes.bytes().begin(), lifetimes.bytes().end()) > limit) return memory;
   for (uint32_t transfer = 0; transfer < count; ++transfer) {
-    if (model.nodes[transfer].unit != Unit::kLink) continue;
+    if (!isLink(model.nodes[transfer].unit)) continue;
     std::vector<uint32_t> own;
     for (const Access& access : model.nodes[transfer].accesses)
       if (!model.buffers[access.buffer].persistent) own.push_back(access.buffer);

@@ -63,13 +63,14 @@ class SerialSet {
 
 }  // namespace
 
-OverlapBound::OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded)
+OverlapBound::OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded,
+                           bool (*counts)(Unit))
     : loop_(loop) {
   uint32_t nodes = loop.ops.size();
   for (const Dependence& d : order) nodes = std::max({nodes, d.from + 1, d.to + 1});
   for (uint32_t i = 0; i < loop.ops.size(); ++i) {
     if (loop.ops[i].seconds <= 0) continue;
-    if (loop.ops[i].unit == Unit::kLink) transfers_.push_back(i);
+    if (counts(loop.ops[i].unit)) transfers_.push_back(i);
     if (loop.ops[i].unit == Unit::kCompute) computations_.push_back(i);
   }
   Graph after(nodes, order, false), before(nodes, order, true);

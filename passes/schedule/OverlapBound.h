@@ -13,9 +13,9 @@ namespace sheaf::schedule {
 class OverlapBound {
  public:
   // `order`: dependences that every schedule respects. `excluded(transfer, computation)`: further pairs that cannot
-  // overlap.
+  // overlap. `counts`: the units of the transfers that are looked at, which must all share one link.
   using Excluded = std::function<bool(uint32_t transfer, uint32_t computation)>;
-  OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded);
+  OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded, bool (*counts)(Unit));
 
   // Seconds of a round: the sum of a set of transfers, the computation that can overlap with none of them, and what the
   // other transfers take from it by the slowdown. Every set gives a bound; this is the largest that was found.

@@ -1,6 +1,7 @@
 #include "passes/schedule/PlanLoop.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/plan/ByteMap.h"
 #include "runtime/plan/StepWork.h"
@@ -99,6 +100,12 @@ void addDependences(const plan::Plan& plan, const std::vector<const plan::Instru
 
 }  // namespace
 
+Unit linkOf(const profile::Transfer& transfer, int64_t ranks, int64_t ranksPerNode) {
+  if (ranks <= ranksPerNode) return Unit::kLink;  // there is one link only
+  if (transfer.ranks * transfer.stride <= ranksPerNode) return Unit::kNodeLink;
+  return transfer.stride >= ranksPerNode ? Unit::kNetwork : Unit::kLink;
+}
+
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   const std::vector<bool> sharded = shardedBuffers(plan);
   const double scale = shareScale(plan, profile.ranks());
@@ -112,8 +119,9 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
     Op op;
     op.stream = instruction.stream();
     if (instruction.has_collective()) {
-      op.unit = Unit::kLink;
-      op.seconds = profile.seconds(transferOf(instruction.collective(), plan, profile.ranks()));
+      const profile::Transfer transfer = transferOf(instruction.collective(), plan, profile.ranks());
+      op.unit = linkOf(transfer, profile.ranks(), profile.ranksPerNode());
+      op.seconds = profile.seconds(transfer);
     } else {
       op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
       op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));
@@ -124,6 +132,24 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   }
   addDependences(plan, step, opOf, result.loop);
   return result;
+}
+
+LinkUse linkUseOf(const plan::Plan& plan, const PlanLoop& loop, const profile::Profile& profile) {
+  double within = 0, between = 0;
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  for (int index : loop.instructions) {
+    const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
+    if (!instruction.has_collective()) continue;
+    const profile::Transfer transfer = transferOf(instruction.collective(), plan, profile.ranks());
+    const double ranks = static_cast<double>(transfer.ranks), nodes = static_cast<double>(profile.nodes(transfer));
+    const double hops = transfer.op == plan::ALL_REDUCE ? 2 : 1;
+    // A rank sends to the next one of a ring; of the ring's hops as many as it has nodes are between them.
+    const double sent = hops * static_cast<double>(transfer.bytes) * (ranks - 1) / ranks;
+    const double part = nodes > 1 ? nodes / ranks : 0;
+    within += sent * (1 - part);
+    between += sent * part;
+  }
+  return {static_cast<uint64_t>(std::llround(within)), static_cast<uint64_t>(std::llround(between))};
 }
 
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop) {

@@ -20,6 +20,17 @@ struct PlanLoop {
 // The plan must have passed verifyPlan.
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile);
 
+// What a collective occupies where `ranks` ranks are `ranksPerNode` a node.
+Unit linkOf(const profile::Transfer& transfer, int64_t ranks, int64_t ranksPerNode);
+
+// Bytes that a rank sends in a step over each link. A collective of all ranks of several nodes passes through the ranks
+// of each node and leaves it once: of what they send together one rank's part goes over the network. Without nodes
+// everything stays within one.
+struct LinkUse {
+  uint64_t nodeBytes = 0, networkBytes = 0;
+};
+LinkUse linkUseOf(const plan::Plan& plan, const PlanLoop& loop, const profile::Profile& profile);
+
 // True dependences: an op that reads bytes depends on the op that wrote them last, in this round or the one before.
 // Every schedule respects them. With distance 0, `from` comes before `to`.
 std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& loop);

@@ -134,11 +134,13 @@ class Search {
 
   // The full bound for small steps, whose search it ends; for others the sums of computation and transfers.
   void findBound() {
-    double compute = 0, link = 0;
+    double compute = 0, onNodeLink = 0, onNetwork = 0;
     for (const Op& op : loop_.ops) {
       if (op.unit == Unit::kCompute) compute += op.seconds;
-      if (op.unit == Unit::kLink) link += op.seconds;
+      if (usesNodeLink(op.unit)) onNodeLink += op.seconds;
+      if (usesNetwork(op.unit)) onNetwork += op.seconds;
     }
+    const double link = std::max(onNodeLink, onNetwork);
     bound_ = std::max(compute + link * model_.slowdown / (1 + model_.slowdown), link);
     if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
     const bool limited = options_.memoryLimit > 0;

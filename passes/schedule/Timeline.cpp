@@ -32,7 +32,8 @@ class Player {
     Timeline timeline;
     for (const Op& op : loop_.ops) {
       if (op.unit == Unit::kCompute) timeline.computeSeconds += op.seconds;
-      if (op.unit == Unit::kLink) timeline.linkSeconds += op.seconds;
+      if (usesNodeLink(op.unit)) timeline.nodeLinkSeconds += op.seconds;
+      if (usesNetwork(op.unit)) timeline.networkSeconds += op.seconds;
     }
     if (loop_.ops.empty()) return timeline;
     std::vector<double> ends;
@@ -107,16 +108,23 @@ class Player {
   }
 
   bool advance() {
-    int running[3] = {0, 0, 0};
-    for (const Stream& stream : streams_)
-      if (stream.running) ++running[unitOf(stream)];
-    double rate[3];
-    for (int unit = 0; unit < 3; ++unit) rate[unit] = 1.0 / std::max(running[unit], 1);
+    int computing = 0, onNodeLink = 0, onNetwork = 0;
+    for (const Stream& stream : streams_) {
+      if (!stream.running) continue;
+      computing += unitOf(stream) == Unit::kCompute;
+      onNodeLink += usesNodeLink(unitOf(stream));
+      onNetwork += usesNetwork(unitOf(stream));
+    }
+    const double slowdown = onNodeLink + onNetwork > 0 ? 1 + loop_.slowdown : 1;
+    double rate[5];
+    rate[int(Unit::kCompute)] = 1 / (std::max(computing, 1) * slowdown);
     rate[int(Unit::kHost)] = 1;
-    if (running[int(Unit::kLink)] > 0) rate[int(Unit::kCompute)] /= 1 + loop_.slowdown;
+    rate[int(Unit::kLink)] = 1.0 / std::max({onNodeLink, onNetwork, 1});
+    rate[int(Unit::kNodeLink)] = 1.0 / std::max(onNodeLink, 1);
+    rate[int(Unit::kNetwork)] = 1.0 / std::max(onNetwork, 1);
     double step = std::numeric_limits<double>::infinity();
     for (const Stream& stream : streams_)
-      if (stream.running) step = std::min(step, stream.left / rate[unitOf(stream)]);
+      if (stream.running) step = std::min(step, stream.left / rate[int(unitOf(stream))]);
     if (step == std::numeric_limits<double>::infinity()) {
       // No op is running: the round is done if only ops of zero seconds were left.
       return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.round >= rounds_; });
@@ -125,14 +133,14 @@ class Player {
     for (Stream& stream : streams_) {
       if (!stream.running) continue;
       // Ops that end together end together, whatever the rounding.
-      bool over = stream.left / rate[unitOf(stream)] <= step * (1 + 1e-12);
-      stream.left -= step * rate[unitOf(stream)];
+      bool over = stream.left / rate[int(unitOf(stream))] <= step * (1 + 1e-12);
+      stream.left -= step * rate[int(unitOf(stream))];
       if (over) stream.running = false, end(stream);
     }
     return true;
   }
 
-  int unitOf(const Stream& stream) const { return int(loop_.ops[stream.ops[stream.next]].unit); }
+  Unit unitOf(const Stream& stream) const { return loop_.ops[stream.ops[stream.next]].unit; }
 
   void end(Stream& stream) {
     uint32_t op = stream.ops[stream.next];

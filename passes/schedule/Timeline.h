@@ -6,8 +6,19 @@
 
 namespace sheaf::schedule {
 
-// The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly.
-enum class Unit : uint8_t { kCompute, kLink, kHost };
+// The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly. Transfers occupy the
+// link within nodes, the network between them, or both: a transfer on both shares whichever is more in use.
+enum class Unit : uint8_t { kCompute, kHost, kLink, kNodeLink, kNetwork };  // kLink: both
+
+constexpr bool isLink(Unit unit) {
+  return unit >= Unit::kLink;
+}
+constexpr bool usesNodeLink(Unit unit) {
+  return unit == Unit::kLink || unit == Unit::kNodeLink;
+}
+constexpr bool usesNetwork(Unit unit) {
+  return unit == Unit::kLink || unit == Unit::kNetwork;
+}
 
 struct Op {
   Unit unit = Unit::kCompute;
@@ -28,10 +39,11 @@ struct Loop {
 };
 
 struct Timeline {
-  double period = 0;                           // seconds of a round in the steady state
-  double computeSeconds = 0, linkSeconds = 0;  // sums of the ops' seconds on these units
-  double exposed = 0;                          // period - computeSeconds: not hidden under computation
-  std::vector<double> begin, end;              // of the last simulated round, relative to its first begin
+  double period = 0;                               // seconds of a round in the steady state
+  double computeSeconds = 0;                       // sum of the ops' seconds, at full rate
+  double nodeLinkSeconds = 0, networkSeconds = 0;  // the same; ops that occupy both count in both
+  double exposed = 0;                              // period - computeSeconds: not hidden under computation
+  std::vector<double> begin, end;                  // of the last simulated round, relative to its first begin
 };
 
 Timeline play(const Loop& loop);

@@ -11,6 +11,7 @@
 
 #include "runtime/base/Status.h"
 #include "runtime/comm/transport/ConnectTransport.h"
+#include "runtime/comm/transport/Traffic.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf {
@@ -80,8 +81,10 @@ struct DeviceOptions {
   int64_t processesPerNode = 1;             // processes in a row that are on one node (comm/shared)
   // What carries bytes between nodes of CPUs; null: sockets.
   comm::ConnectTransport connectTransport = nullptr;
-  int threadsPerRank = 1;  // at most Plan.max_threads
-  bool poison = false;     // fill arenas with a pattern before use
+  double sendRate = 0;                               // as in comm::TransportOptions
+  std::shared_ptr<comm::Traffic> traffic = nullptr;  // the same
+  int threadsPerRank = 1;                            // at most Plan.max_threads
+  bool poison = false;                               // fill arenas with a pattern before use
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;

@@ -22,6 +22,7 @@
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
+#include "runtime/exec/NetworkUse.h"
 #include "runtime/exec/OutputFiles.h"
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunLog.h"
@@ -207,6 +208,9 @@ class Run {
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
+    Expected<uint64_t> rate = networkRate(std::getenv("SHEAF_NETWORK_RATE"));
+    if (!rate.ok()) return rate.status();
+    sendRate_ = *rate;
     std::vector<std::string> facts{
         cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", steps_),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
@@ -221,7 +225,7 @@ class Run {
         cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
-        cat("--device ", target_), cat("--transport ", options_.transport),
+        cat("--device ", target_), cat("--transport ", options_.transport), cat("SHEAF_NETWORK_RATE ", sendRate_),
         cat("--reduce-order ", plan::word(reduceOrder())), cat("--tuned ", given(options_.tuned)),
         cat(options_.graphs ? "no " : "", "--no-graphs"), cat(options_.evaluate ? "" : "no ", "--eval"),
         cat("--eval-every ", options_.evaluateEvery), cat("--outputs ", given(options_.outputs))};
@@ -267,6 +271,8 @@ class Run {
                  .processes = job_.group(),
                  .processesPerNode = job_.processesPerNode(),
                  .connectTransport = connect,
+                 .sendRate = static_cast<double>(sendRate_),
+                 .traffic = traffic_,
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .graphs = options_.graphs,
@@ -397,6 +403,7 @@ class Run {
                      .interrupted = &control_.interrupted,
                      .firstRank = job_.firstRank(),
                      .processes = job_.group()});
+    firstStep_ = position_.step;
     const int64_t end = position_.step + steps_;
     while (trainer.step() < end && !trainer.interrupted()) {
       int64_t steps = end - trainer.step();
@@ -495,12 +502,18 @@ class Run {
   Status logEnd() {
     noteMemory();
     if (options_.poison) SHEAF_RETURN_IF_ERROR(logArenas());
-    log_.event("end", {{"step", position_.step},
-                       {"updates", position_.updates},
-                       {"samples", position_.samples},
-                       {"step_seconds", medianSeconds()},
-                       {"peak_resident_bytes", peakResidentBytes()},
-                       {"resident_bytes_without_files", privateBytes_}});
+    json::Object end{{"step", position_.step},
+                     {"updates", position_.updates},
+                     {"samples", position_.samples},
+                     {"step_seconds", medianSeconds()},
+                     {"peak_resident_bytes", peakResidentBytes()},
+                     {"resident_bytes_without_files", privateBytes_}};
+    if (target_ == "cpu" && job_.nodes() > 1) {
+      Expected<json::Object> sent = networkUse(*traffic_, *job_.group(), position_.step - firstStep_);
+      if (!sent.ok()) return sent.status();
+      end.set("network", std::move(*sent));
+    }
+    log_.event("end", std::move(end));
     return {};
   }
 
@@ -548,6 +561,9 @@ class Run {
   std::vector<double> stepSeconds_;
   size_t nextSeconds_ = 0;
   uint64_t privateBytes_ = 0;  // largest seen
+  uint64_t sendRate_ = 0;      // see networkRate()
+  std::shared_ptr<comm::Traffic> traffic_ = std::make_shared<comm::Traffic>();
+  int64_t firstStep_ = 0;  // of this run
 };
 
 }  // namespace

@@ -182,14 +182,16 @@ double Profile::bestMemoryBandwidth() const {
 }
 
 template <typename Visit>
-void Profile::forEachLink(plan::CollectiveOp op, int64_t ranks, Visit visit) const {
-  const bool network = nodes(ranks) > 1;
+void Profile::forEachLink(const Transfer& transfer, Visit visit) const {
+  const bool network = nodes(transfer) > 1;
   auto fits = [&](const LinkCost& link) {
-    return link.network == network && (link.op == op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
+    return link.network == network && (link.op == transfer.op || link.op == plan::COLLECTIVE_OP_UNSPECIFIED);
   };
+  // All ranks that take part in one of the groups of neighbours.
+  const double ranks = static_cast<double>(transfer.ranks * transfer.stride);
   // Uses the entries measured with the nearest number of ranks.
   auto distance = [&](const LinkCost& link) {
-    return link.ranks == 0 ? 0 : std::abs(std::log(static_cast<double>(link.ranks) / static_cast<double>(ranks)));
+    return link.ranks == 0 ? 0 : std::abs(std::log(static_cast<double>(link.ranks) / ranks));
   };
   double nearest = HUGE_VAL;
   for (const LinkCost& link : data_.links)
@@ -197,21 +199,34 @@ void Profile::forEachLink(plan::CollectiveOp op, int64_t ranks, Visit visit) con
   for (const LinkCost& link : data_.links)
     if (fits(link) && distance(link) <= nearest)
       // Ranks that share a memory share its bandwidth.
-      visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / static_cast<double>(ranks) : 1);
+      visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / ranks : 1);
 }
 
-double Profile::latencyOf(const LinkCost& link, plan::CollectiveOp op, int64_t ranks) const {
-  const double between = static_cast<double>(nodes(ranks) - 1), within = static_cast<double>(ranks - 1) - between;
-  return link.latency + (op == plan::ALL_REDUCE ? 2 : 1) * (within * link.hop + between * link.networkHop);
+double Profile::latencyOf(const LinkCost& link, const Transfer& transfer) const {
+  const double between = static_cast<double>(nodes(transfer) - 1);
+  const double within = static_cast<double>(transfer.ranks - 1) - between;
+  return link.latency + (transfer.op == plan::ALL_REDUCE ? 2 : 1) * (within * link.hop + between * link.networkHop);
+}
+
+double Profile::networkShareOf(const LinkCost& link, double part) const {
+  if (!link.networkShare.points.empty()) return link.networkShare.at(part);
+  return link.bandwidth.at(part) / static_cast<double>(data_.ranksPerNode);
+}
+
+double Profile::bandwidthOf(const LinkCost& link, const Transfer& transfer) const {
+  const double part = static_cast<double>(transfer.bytes) / static_cast<double>(transfer.ranks);
+  const double bandwidth = link.bandwidth.at(part);
+  if (!link.network) return bandwidth;
+  const double members = std::max(static_cast<double>(data_.ranksPerNode) / static_cast<double>(transfer.stride), 1.0);
+  return std::min(bandwidth, members * networkShareOf(link, part));
 }
 
 double Profile::seconds(const Transfer& transfer) const {
   if (transfer.ranks <= 1) return compute().overhead;
-  const double bytes = static_cast<double>(transfer.bytes), part = bytes / static_cast<double>(transfer.ranks);
+  const double sent = sentOf(transfer.op, transfer.ranks) * static_cast<double>(transfer.bytes);
   double least = HUGE_VAL;
-  forEachLink(transfer.op, transfer.ranks, [&](const LinkCost& link, double scale) {
-    least = std::min(least, latencyOf(link, transfer.op, transfer.ranks) +
-                                sentOf(transfer.op, transfer.ranks) * bytes / (link.bandwidth.at(part) * scale));
+  forEachLink(transfer, [&](const LinkCost& link, double scale) {
+    least = std::min(least, latencyOf(link, transfer) + sent / (bandwidthOf(link, transfer) * scale));
   });
   return least;
 }
@@ -219,9 +234,20 @@ double Profile::seconds(const Transfer& transfer) const {
 double Profile::bestLinkBandwidth(int64_t ranks) const {
   double best = 0;
   for (const plan::CollectiveOp op : {plan::ALL_GATHER, plan::REDUCE_SCATTER, plan::ALL_REDUCE})
-    forEachLink(op, ranks, [&](const LinkCost& link, double scale) {
+    forEachLink({op, 0, ranks}, [&](const LinkCost& link, double scale) {
       for (const auto& [size, bandwidth] : link.bandwidth.points) best = std::max(best, bandwidth * scale);
     });
+  return best;
+}
+
+double Profile::bestNetworkBandwidth() const {
+  const double ranks = static_cast<double>(data_.ranksPerNode);
+  double best = 0;
+  for (const LinkCost& link : data_.links) {
+    if (!link.network) continue;
+    for (const auto& [size, bandwidth] : link.bandwidth.points) best = std::max(best, bandwidth);
+    for (const auto& [size, share] : link.networkShare.points) best = std::max(best, share * ranks);
+  }
   return best;
 }
 

@@ -2,6 +2,7 @@
 // JSON files. docs/simulator.md documents the format, the formulas and the sources of the shipped profiles' figures.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,10 +16,13 @@
 namespace sheaf::profile {
 
 // A collective. `bytes` is the size of the whole array, all ranks' parts together; for an all-reduce, of one rank's.
+// It runs in groups of `ranks` ranks, each `stride` after the one before; all groups of the job run at the same time.
+// Of N ranks, L a node: {N, 1} is all ranks together, {L, 1} each node by itself, {N / L, L} one rank of every node.
 struct Transfer {
   plan::CollectiveOp op = plan::ALL_GATHER;
   uint64_t bytes = 0;
   int64_t ranks = 1;
+  int64_t stride = 1;
 };
 
 // A quantity as a function of size: interpolated linearly in log(size), constant outside its points.
@@ -81,12 +85,15 @@ struct ComputeCost {
 // One algorithm of a collective over n ranks on d nodes: latency + hops + sent / bandwidth seconds. All-gather and
 // reduce-scatter take (n - d) hops within nodes and (d - 1) between them and send (n - 1) / n of the bytes; all-reduce
 // takes twice that (the ring of NCCL's tuning model, src/graph/tuning.cc). The fastest entry that applies is used.
+// Between nodes, a group with m of a node's ranks has at most m shares of the node's network.
 struct LinkCost {
   plan::CollectiveOp op = plan::COLLECTIVE_OP_UNSPECIFIED;  // unspecified: any
   int64_t ranks = 0;                                        // number of ranks it was measured with; 0: any number
   bool network = false;                                     // between nodes; otherwise within one node
   double latency = 0, hop = 0, networkHop = 0;              // seconds
   Curve bandwidth;                                          // bytes per second, by a rank's share of the bytes
+  Curve networkShare;  // the same: of what one rank sends between nodes while all others do; empty: an equal part of
+                       // the bandwidth
   std::string source;
 };
 
@@ -123,8 +130,13 @@ class Profile {
   // Whether each rank has a device of its own. Otherwise the ranks share the cores of one machine.
   bool isOfGpus() const { return data_.cores == 0; }
   int64_t ranks() const { return data_.ranks; }
+  int64_t ranksPerNode() const { return data_.ranksPerNode; }
   // Machines that so many ranks take.
   int64_t nodes(int64_t ranks) const { return (ranks + data_.ranksPerNode - 1) / data_.ranksPerNode; }
+  // Machines that one group of the collective is spread over.
+  int64_t nodes(const Transfer& transfer) const {
+    return std::min(transfer.ranks, nodes(transfer.ranks * transfer.stride));
+  }
   // Memory of one rank: its device's, or its share of the machine's.
   uint64_t memoryBytes() const {
     return data_.cores > 0 ? data_.memoryBytes / static_cast<uint64_t>(data_.ranks) : data_.memoryBytes;
@@ -142,6 +154,7 @@ class Profile {
   double bestProductRate(plan::ElementType type, bool tf32) const;  // flop/s of products, attention, convolutions
   double bestMemoryBandwidth() const;                               // bytes/s of kernels and calls that move data
   double bestLinkBandwidth(int64_t ranks) const;  // bytes/s that a rank sends in a collective over so many ranks
+  double bestNetworkBandwidth() const;            // bytes/s that a node's ranks together send to other nodes
 
  private:
   // The entry whose number of threads is nearest to that of a rank.
@@ -150,8 +163,11 @@ class Profile {
   double share() const;
   // Calls visit(entry, scale) for the entries that fit best; their bandwidth is to be multiplied by `scale`.
   template <typename Visit>
-  void forEachLink(plan::CollectiveOp op, int64_t ranks, Visit visit) const;
-  double latencyOf(const LinkCost& link, plan::CollectiveOp op, int64_t ranks) const;
+  void forEachLink(const Transfer& transfer, Visit visit) const;
+  double latencyOf(const LinkCost& link, const Transfer& transfer) const;
+  double bandwidthOf(const LinkCost& link, const Transfer& transfer) const;
+  // Of one rank between nodes, by a rank's share of the bytes.
+  double networkShareOf(const LinkCost& link, double part) const;
 
   ProfileData data_;
 };

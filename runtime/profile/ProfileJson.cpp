@@ -192,10 +192,9 @@ class ProfileReader {
     // A type of machine has no number of ranks of its own: it counts as one node until withRanks().
     const bool isType = !root.find("ranks") && root.find("ranks_per_node");
     p.ranks = integer(root, "", isType ? "ranks_per_node" : "ranks", 1, kMaxRanks);
-    p.ranksPerNode = integerOr(root, "", "ranks_per_node", 1, kMaxRanks, p.ranks);
     p.cores = integerOr(root, "", "cores", 1, kMaxRanks, 0);
-    // Ranks that share the cores of a machine are all on one node.
-    if (p.cores > 0) p.ranksPerNode = kMaxRanks;
+    // Ranks that share the cores of a machine are all on one node, unless they are divided among processes.
+    p.ranksPerNode = integerOr(root, "", "ranks_per_node", 1, kMaxRanks, p.cores > 0 ? kMaxRanks : p.ranks);
     if (const json::Object* memory = member(root, "", "memory")) {
       onlyKeys(*memory, "memory", {"bytes", "source"});
       p.memoryBytes = static_cast<uint64_t>(integer(*memory, "memory", "bytes", 1, int64_t{1} << 60));
@@ -294,7 +293,8 @@ class ProfileReader {
   }
 
   LinkCost linkCost(const json::Object& from, const std::string& at) {
-    onlyKeys(from, at, {"op", "ranks", "network", "latency", "hop", "network_hop", "bandwidth", "source"});
+    onlyKeys(from, at,
+             {"op", "ranks", "network", "latency", "hop", "network_hop", "bandwidth", "network_share", "source"});
     LinkCost link;
     std::vector<std::string> ops{kAnyOp};
     for (int op = plan::ALL_GATHER; op <= plan::ALL_REDUCE; ++op)
@@ -306,6 +306,9 @@ class ProfileReader {
     link.hop = numberOr(from, at, "hop", 0, kMaxSeconds, 0);
     link.networkHop = numberOr(from, at, "network_hop", 0, kMaxSeconds, 0);
     link.bandwidth = curve(from, at, "bandwidth");
+    if (from.find("network_share")) link.networkShare = curve(from, at, "network_share");
+    if (from.find("network_share") && !link.network)
+      fail(at + ".network_share", "is of collectives between nodes, whose entries have \"network\": true");
     link.source = text(from, at, "source");
     return link;
   }
@@ -322,6 +325,15 @@ class ProfileReader {
             }))
           fail("collectives", cat("no entry for ", plan::word(static_cast<plan::CollectiveOp>(op)),
                                   spans ? " between nodes" : " within a node", "; \"op\": \"any\" covers all"));
+    // A ring over all ranks of several nodes leaves each node by that node's network.
+    constexpr double kRounded = 1e-3;
+    for (size_t i = 0; i < p.links.size(); ++i)
+      for (const auto& [size, share] : p.links[i].networkShare.points)
+        if (share * static_cast<double>(p.ranksPerNode) < p.links[i].bandwidth.at(size) * (1 - kRounded))
+          fail(
+              cat("collectives[", i, "].network_share"),
+              cat("the ", p.ranksPerNode, " ranks of a node would send ", share * static_cast<double>(p.ranksPerNode),
+                  " bytes a second together, less than the bandwidth over all nodes, ", p.links[i].bandwidth.at(size)));
   }
 
   const std::string place_;
@@ -337,10 +349,8 @@ Expected<Profile> Profile::parse(std::string_view text, const std::string& place
 json::Value Profile::toJson() const {
   json::Object root{
       {"sheaf_profile", kFormat}, {"name", data_.name}, {"description", data_.description}, {"ranks", data_.ranks}};
-  if (data_.cores > 0)
-    root.set("cores", data_.cores);
-  else
-    root.set("ranks_per_node", data_.ranksPerNode);
+  if (data_.cores > 0) root.set("cores", data_.cores);
+  if (data_.cores == 0 || data_.ranksPerNode < kMaxRanks) root.set("ranks_per_node", data_.ranksPerNode);
   root.set("memory", json::Object{{"bytes", data_.memoryBytes}, {"source", data_.memorySource}});
   json::Array compute, collectives;
   for (const ComputeCost& cost : data_.compute) {
@@ -388,6 +398,7 @@ json::Value Profile::toJson() const {
     if (link.hop > 0) entry.set("hop", link.hop);
     if (link.networkHop > 0) entry.set("network_hop", link.networkHop);
     entry.set("bandwidth", pairsOf(link.bandwidth));
+    if (!link.networkShare.points.empty()) entry.set("network_share", pairsOf(link.networkShare));
     entry.set("source", link.source);
     collectives.push_back(std::move(entry));
   }

@@ -216,11 +216,91 @@ void anAbortEndsWaiting(ProcessGroup& group, ConnectTransport connect) {
   });
 }
 
+// Two processes of two ranks: what each sends to the other, by communicator. What ranks exchange within their process
+// is not counted.
+void countsWhatItSends(ProcessGroup& group, ConnectTransport connect) {
+  auto traffic = std::make_shared<comm::Traffic>();
+  const TransportOptions options{.communicators = 2, .rails = 2, .traffic = traffic};
+  onTransport(group, connect, options, [&](Transport& transport, AbortSignal& abort) {
+    const int64_t other = 1 - group.rank();
+    auto collectives = [&](int64_t number, const std::vector<Collective>& all) {
+      ProcessCommunicator communicator(group, {2, 0, 2}, number, transport, 1 << 20, abort, 8);
+      std::vector<std::thread> threads;
+      for (int64_t rank : {2 * group.rank(), 2 * group.rank() + 1})
+        threads.emplace_back([&, rank] {
+          for (const Collective& collective : all) {
+            Status status;
+            runOne(communicator, collective, 4, rank, status);
+            EXPECT_TRUE(status.ok()) << status.message();
+          }
+        });
+      for (std::thread& thread : threads) thread.join();
+    };
+    // Of 4,000 bytes a rank: each sends its own once.
+    collectives(0, {{plan::ALL_GATHER, plan::F32, 1000, false}});
+    EXPECT_EQ(traffic->of(0, other).values(), 2 * 4000u);
+    const uint64_t header = traffic->of(0, other).headers / 2;
+    EXPECT_GT(header, 0u);
+    // Each sends the values of both ranks for the part of its counterpart.
+    collectives(1, {{plan::REDUCE_SCATTER, plan::F32, 1000, false}});
+    EXPECT_EQ(traffic->of(1, other).values(), 2 * 2 * 4000u);
+    // The same with quarters of 20,000 bytes, and then each the sum of its quarter.
+    collectives(0, {{plan::ALL_REDUCE, plan::F32, 5000, false}});
+    EXPECT_EQ(traffic->of(0, other).values(), 2 * 4000u + 2 * (2 * 5000 + 5000u));
+    // Few bytes: one rank sends the values of both.
+    collectives(1, {{plan::ALL_REDUCE, plan::F32, 100, false}});
+    EXPECT_EQ(traffic->of(1, other).values(), 2 * 2 * 4000u + 2 * 400u);
+    EXPECT_EQ(traffic->of(0, other).headers, 3 * 2 * header);
+    EXPECT_EQ(traffic->of(0, group.rank()).bytes, 0u);
+  });
+}
+
+double threadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+}
+
+// Channels share the rate, wait without computing, and lose nothing by waking late.
+void sendsAtTheRate(ProcessGroup& group, ConnectTransport connect) {
+  constexpr double kRate = 8e6;
+  constexpr uint64_t kBytes = 2000000;
+  onTransport(group, connect, {.communicators = 2, .sendRate = kRate}, [&](Transport& transport, AbortSignal&) {
+    EXPECT_TRUE(group.barrier("the begin").ok());
+    const auto begin = Clock::now();
+    std::vector<std::thread> threads;
+    for (int64_t communicator : {0, 1})
+      threads.emplace_back([&, communicator] {
+        Channel& channel = transport.channel(communicator, 0);
+        const int64_t other = 1 - group.rank();
+        const double before = threadSeconds();
+        // Received memory is that of this thread.
+        Bytes out(kBytes / 2, std::byte(communicator)), in(kBytes / 2, std::byte{9});
+        for (uint64_t half : {uint64_t{0}, kBytes / 4}) {
+          channel.send(other, std::span(out).subspan(half, kBytes / 4));
+          channel.receive(other, std::span(in).subspan(half, kBytes / 4));
+        }
+        while (!channel.idle(other)) {
+          auto moved = channel.poll(milliseconds(100));
+          ASSERT_TRUE(moved.ok()) << moved.status().message();
+        }
+        EXPECT_TRUE(in == out);
+        EXPECT_LT(threadSeconds() - before, 0.25 * kBytes / kRate);
+      });
+    for (std::thread& thread : threads) thread.join();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    EXPECT_GE(seconds, 0.99 * kBytes / kRate);
+    EXPECT_LT(seconds, 1.5 * kBytes / kRate);
+  });
+}
+
 const std::map<std::string, Check> kChecks{{"bits-1", theBitsOfTheLocalOne<1>},
                                            {"bits-2", theBitsOfTheLocalOne<2>},
                                            {"bits-3", theBitsOfTheLocalOne<3>},
                                            {"large", largeMessagesFlowBothWays},
                                            {"pieces", piecesArriveInOrder},
+                                           {"counts", countsWhatItSends},
+                                           {"rate", sendsAtTheRate},
                                            {"communicators", communicatorsDoNotHoldEachOtherUp},
                                            {"different", differentCollectivesAreNoticed},
                                            {"stalled", aStalledProcessIsNamed},
@@ -249,6 +329,12 @@ TEST_P(Transports, LargeMessagesFlowBothWays) {
 }
 TEST_P(Transports, PiecesArriveInOrder) {
   run("pieces", 3);
+}
+TEST_P(Transports, CountsWhatItSends) {
+  run("counts", 2);
+}
+TEST_P(Transports, SendsAtTheRate) {
+  run("rate", 2);
 }
 TEST_P(Transports, CommunicatorsDoNotHoldEachOtherUp) {
   run("communicators", 2);

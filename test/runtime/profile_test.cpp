@@ -207,6 +207,43 @@ TEST(Profile, KnowsNodesAndNetworks) {
               AllOf(HasSubstr("one node of 4 ranks"), HasSubstr("such as h100")));
 }
 
+// Eight ranks, four a node, that send 6e8 bytes a second together over the network.
+TEST(Profile, SharesTheNetworkAmongGroupsOfOneRankANode) {
+  const std::string links =
+      R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},
+          {"op": "any", "network": true, "latency": 0, "hop": 1e-6, "network_hop": 1e-5, "bandwidth": 4e8,
+           "network_share": 1.5e8, "source": ""}])";
+  const Profile p = *made(profileText(links, R"("ranks_per_node": 4, )")).withRanks(32);
+  // One rank of each of eight nodes.
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 8000, 8, 4}), 7e-5 + 7000 / 1.5e8, 1e-12);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_REDUCE, 8000, 8, 4}), 14e-5 + 14000 / 1.5e8, 1e-12);
+  // The ranks of a node by themselves.
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000, 4, 1}), 3e-6 + 3000 / 1e9, 1e-12);
+  // Every second rank of two nodes: two of each, with two shares.
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000, 4, 2}), 2e-6 + 1e-5 + 3000 / 3e8, 1e-12);
+  // Two of a node; every second node.
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 2000, 2, 2}), 1e-6 + 1000 / 1e9, 1e-12);
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 4000, 4, 8}), 3e-5 + 3000 / 1.5e8, 1e-12);
+  // All ranks have the bandwidth that was measured for them, not four shares.
+  EXPECT_NEAR(p.seconds(Transfer{plan::ALL_GATHER, 32000, 32, 1}), 24e-6 + 7e-5 + 31000 / 4e8, 1e-12);
+  EXPECT_EQ(p.bestNetworkBandwidth(), 6e8);
+  // Without a share, an equal part of the bandwidth.
+  const std::string without = std::regex_replace(links, std::regex(R"("network_share": 1.5e8,)"), "");
+  const Profile equal = *made(profileText(without, R"("ranks_per_node": 4, )")).withRanks(32);
+  EXPECT_NEAR(equal.seconds(Transfer{plan::ALL_GATHER, 8000, 8, 4}), 7e-5 + 7000 / 1e8, 1e-12);
+  EXPECT_EQ(equal.bestNetworkBandwidth(), 4e8);
+  // What is written is read again.
+  EXPECT_EQ(json::write(made(json::write(p.toJson())).toJson()), json::write(p.toJson()));
+  auto refused = [&](const char* from, const char* to) {
+    const std::string changed = std::regex_replace(links, std::regex(from), to);
+    return Profile::parse(profileText(changed, R"("ranks_per_node": 4, )"), "p").status().message();
+  };
+  EXPECT_THAT(refused("1.5e8", "5e7"), HasSubstr("collectives[1].network_share: the 4 ranks of a node would send"));
+  EXPECT_THAT(refused("1.5e8", "0"), HasSubstr("collectives[1].network_share: expected a number"));
+  EXPECT_THAT(refused(R"("bandwidth": 1e9,)", R"("bandwidth": 1e9, "network_share": 1e9,)"),
+              HasSubstr("collectives[0].network_share: is of collectives between nodes"));
+}
+
 TEST(Profile, OfATypeOfMachineIsGoodForAnyNumberOfNodes) {
   const std::string links =
       R"([{"op": "any", "latency": 0, "hop": 1e-6, "bandwidth": 1e9, "source": ""},

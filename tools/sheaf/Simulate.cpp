@@ -30,6 +30,7 @@ struct Simulation {
   std::optional<Floor> floor;
   uint64_t peak = 0, limit = 0, live = 0;
   std::map<std::string, double> parts;                            // seconds by kind of instruction
+  LinkUse links;                                                  // by link, where there are nodes
   std::vector<std::pair<std::string, BaselineResult>> baselines;  // with their best knobs
 };
 
@@ -49,6 +50,7 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   const MemoryBound memory = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
   result.bound = boundOf(loop.loop, data, limited ? &memory : nullptr);
   result.floor = floorOf(plan, machine);
+  result.links = linkUseOf(plan, loop, machine);
   result.live = liveBytes(model, orderOf(model));
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < loop.instructions.size(); ++op)
@@ -57,7 +59,7 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   if (machine.ranks() > 1 && plan::microBatches(plan) == 1) {
     BaselineStep baselines = baselineStepOf(plan, machine, model);
     if (!baselines.compute.empty())
-      for (Baseline baseline : kBaselines)
+      for (Baseline baseline : baselinesFor(baselines))
         result.baselines.emplace_back(baselineName(baseline), playBaseline(baselines, baseline, result.limit));
   }
   return result;
@@ -78,6 +80,17 @@ std::string floorText(const Simulation& s) {
   return text + times;
 }
 
+// How long collectives occupy each link, and what a rank sends over it.
+void printLinks(const Simulation& s) {
+  std::printf("\n%-18s %10s   part of the step   sent by a rank\n", "links", "seconds");
+  auto row = [&](const char* name, double seconds, uint64_t bytes) {
+    std::printf("  %-16s %10s   %5.1f %%            %s\n", name, secondsText(seconds).c_str(),
+                100 * seconds / s.timeline.period, bytesText(bytes).c_str());
+  };
+  row("within nodes", s.timeline.nodeLinkSeconds, s.links.nodeBytes);
+  row("network", s.timeline.networkSeconds, s.links.networkBytes);
+}
+
 void printText(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
@@ -94,6 +107,7 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
+  if (machine.nodes(machine.ranks()) > 1) printLinks(s);
   if (!s.baselines.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "baselines", "step");
   for (const auto& [name, baseline] : s.baselines)
     std::printf("  %-16s %10s   %5.2f          %s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
@@ -131,7 +145,13 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                                        : json::Value()},
                     {"exposed_communication_seconds", s.timeline.exposed},
                     {"compute_seconds", s.timeline.computeSeconds},
-                    {"communication_seconds", s.timeline.linkSeconds},
+                    {"communication_seconds", std::max(s.timeline.nodeLinkSeconds, s.timeline.networkSeconds)},
+                    {"links", json::Object{{"node", json::Object{{"seconds", s.timeline.nodeLinkSeconds},
+                                                                 {"bytes", s.links.nodeBytes},
+                                                                 {"bound_seconds", s.bound.nodeLink}}},
+                                           {"network", json::Object{{"seconds", s.timeline.networkSeconds},
+                                                                    {"bytes", s.links.networkBytes},
+                                                                    {"bound_seconds", s.bound.network}}}}},
                     {"seconds_by_kind", std::move(parts)},
                     {"baselines", std::move(baselines)},
                     {"peak_bytes", s.peak},

@@ -15,7 +15,12 @@ void MpiChannel::add(Flow& flow, Message message, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += message.bytes, message.data += message.bytes) {
     message.index = flow.queued++;
     message.bytes = std::min(bytes - at, messageBytes_);
-    pending_.push_back(message);
+    if (!rate_ || !message.sends) {
+      pending_.push_back(message);
+      continue;
+    }
+    if (delayed_.empty()) since_ = SendRate::Clock::now();
+    delayed_.push_back(message);
   }
   flow.ends.push_back(flow.queued);
 }
@@ -34,14 +39,26 @@ bool MpiChannel::idle(int64_t process) const {
   return link.out.done == link.out.queued && link.in.done == link.in.queued;
 }
 
+void MpiChannel::release() {
+  for (const auto now = SendRate::Clock::now(); !delayed_.empty(); delayed_.pop_front(), reserved_ = false) {
+    if (!reserved_) since_ = due_ = rate_->reserve(delayed_.front().bytes, since_);
+    reserved_ = true;
+    if (due_ > now) return;
+    pending_.push_back(delayed_.front());
+  }
+}
+
 Expected<bool> MpiChannel::poll(std::chrono::milliseconds wait) {
+  release();
+  std::chrono::nanoseconds limit = wait;
+  if (!delayed_.empty()) limit = std::min<std::chrono::nanoseconds>(limit, due_ - SendRate::Clock::now());
   active_ += pending_.size();
   if (!pending_.empty()) submit_(pending_);
   std::string failure;
   {
     std::unique_lock lock(mutex_);
     auto news = [&] { return !completed_.empty() || !failure_.empty() || aborted_; };
-    if (active_ > 0) changed_.wait_for(lock, wait, news);
+    if (active_ > 0 || !delayed_.empty()) changed_.wait_for(lock, limit, news);
     taken_.swap(completed_);
     failure = failure_;
   }
@@ -50,6 +67,7 @@ Expected<bool> MpiChannel::poll(std::chrono::milliseconds wait) {
   for (const Message& message : taken_) {
     Link& link = links_[static_cast<size_t>(message.process)];
     (message.sends ? link.out : link.in).complete(message.index);
+    if (message.sends) countSent(message.process, message.bytes);
   }
   taken_.clear();
   if (!failure.empty()) return Status::error(failure);

@@ -2,6 +2,7 @@
 // one that calls MPI, moves them and reports what is done.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/transport/SendRate.h"
 #include "runtime/comm/transport/Transport.h"
 
 namespace sheaf::comm {
@@ -28,9 +30,15 @@ class MpiChannel : public Channel {
     uint64_t bytes = 0;
   };
 
-  // `submit` takes messages to be moved, in order; the vector comes back empty.
-  MpiChannel(int64_t processes, int tag, uint64_t messageBytes, std::function<void(std::vector<Message>&)> submit)
-      : submit_(std::move(submit)), tag_(tag), messageBytes_(messageBytes), links_(static_cast<size_t>(processes)) {}
+  // `submit` takes messages to be moved, in order; the vector comes back empty. `rate`: null without a limit.
+  MpiChannel(int64_t processes, int tag, uint64_t messageBytes, std::function<void(std::vector<Message>&)> submit,
+             Traffic& traffic, int64_t communicator, SendRate* rate)
+      : Channel(traffic, communicator),
+        submit_(std::move(submit)),
+        tag_(tag),
+        messageBytes_(rate ? std::min(messageBytes, SendRate::kPieceBytes) : messageBytes),
+        rate_(rate),
+        links_(static_cast<size_t>(processes)) {}
 
   void send(int64_t process, std::span<const std::byte> piece) override;
   void receive(int64_t process, std::span<std::byte> piece) override;
@@ -59,13 +67,21 @@ class MpiChannel : public Channel {
   };
 
   void add(Flow& flow, Message message, uint64_t bytes);
+  // With a rate: makes messages pending that may be sent by now.
+  void release();
 
   const std::function<void(std::vector<Message>&)> submit_;
   const int tag_;
   const uint64_t messageBytes_;
+  SendRate* const rate_;
   // Of the rank's thread.
   std::vector<Link> links_;       // to each process
   std::vector<Message> pending_;  // not submitted yet
+  // With a rate: messages to be sent, of which the first may be from due_ on if it is reserved, and since when the
+  // others have waited.
+  std::deque<Message> delayed_;
+  bool reserved_ = false;
+  SendRate::Clock::time_point due_, since_;
   std::vector<Message> taken_;
   uint64_t active_ = 0;  // submitted, and not done
 

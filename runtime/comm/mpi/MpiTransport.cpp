@@ -66,7 +66,13 @@ class MpiTransport : public Transport {
   using Channels = std::vector<std::unique_ptr<MpiChannel>>;
 
   MpiTransport(ProcessGroup& group, const TransportOptions& options)
-      : group_(group), rails_(options.rails), abandon_(options.abandon), channels_(std::make_shared<Channels>()) {
+      : group_(group),
+        rails_(options.rails),
+        abandon_(options.abandon),
+        traffic_(options.traffic ? options.traffic : std::make_shared<Traffic>()),
+        rate_(options.sendRate > 0 ? std::make_unique<SendRate>(options.sendRate) : nullptr),
+        channels_(std::make_shared<Channels>()) {
+    traffic_->open(options.communicators, group.size());
     MpiEngine::Place place;
     place.mine = static_cast<size_t>(group.rank());
     place.lastTag = static_cast<int>(options.communicators * options.rails - 1);
@@ -77,14 +83,17 @@ class MpiTransport : public Transport {
     engine_ = std::make_shared<MpiEngine>(std::move(place));
     auto submit = [engine = engine_.get()](std::vector<MpiChannel::Message>& messages) { engine->submit(messages); };
     for (int tag = 0; tag < options.communicators * options.rails; ++tag)
-      channels_->push_back(std::make_unique<MpiChannel>(
-          group.size(), tag, std::clamp<uint64_t>(options.messageBytes, 1, kMaxMessageBytes), submit));
+      channels_->push_back(std::make_unique<MpiChannel>(group.size(), tag,
+                                                        std::clamp<uint64_t>(options.messageBytes, 1, kMaxMessageBytes),
+                                                        submit, *traffic_, tag / options.rails, rate_.get()));
     thread_ = std::thread([engine = engine_, channels = channels_] { engine->serve(); });
   }
 
   ProcessGroup& group_;
   const int64_t rails_;
   const std::function<void(const std::string&)> abandon_;
+  const std::shared_ptr<Traffic> traffic_;
+  const std::unique_ptr<SendRate> rate_;  // null without a limit
   const std::shared_ptr<Channels> channels_;
   std::shared_ptr<MpiEngine> engine_;
   std::thread thread_;

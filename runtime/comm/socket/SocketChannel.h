@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/comm/socket/Socket.h"
+#include "runtime/comm/transport/SendRate.h"
 #include "runtime/comm/transport/Transport.h"
 
 namespace sheaf::comm {
@@ -16,8 +17,9 @@ namespace sheaf::comm {
 class SocketChannel : public Channel {
  public:
   // `sockets` has one for each process of the group but this. `wakeup` is a descriptor that can be read once the
-  // transport is aborted.
-  SocketChannel(std::vector<Socket> sockets, const ProcessGroup& group, int wakeup);
+  // transport is aborted. `rate`: null without a limit.
+  SocketChannel(std::vector<Socket> sockets, const ProcessGroup& group, int wakeup, Traffic& traffic,
+                int64_t communicator, SendRate* rate);
 
   void send(int64_t process, std::span<const std::byte> piece) override;
   void receive(int64_t process, std::span<std::byte> piece) override;
@@ -38,8 +40,13 @@ class SocketChannel : public Channel {
   struct Link {
     Socket socket;
     Flow out, in;
+    // With a rate: bytes that may be sent from `due` on, and since when the next ones have waited.
+    uint64_t reserved = 0;
+    Clock::time_point due, since;
     bool idle() const { return out.idle() && in.idle(); }
   };
+  // Of what is to be sent, what may be now.
+  uint64_t allowed(Link& link) const;
   // Moves what can be moved now; sets `moved` if that is anything.
   Status advance(int64_t process, bool& moved);
   void wait(std::chrono::milliseconds limit) const;
@@ -47,6 +54,7 @@ class SocketChannel : public Channel {
 
   const ProcessGroup& group_;
   const int wakeup_;
+  SendRate* const rate_;
   std::vector<Link> links_;  // to each process
 };
 

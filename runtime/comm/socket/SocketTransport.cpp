@@ -194,15 +194,22 @@ Expected<std::unique_ptr<Transport>> SocketTransport::connect(ProcessGroup& grou
                                                               const AbortSignal& abort) {
   Connector connector(group, options, abort);
   SHEAF_RETURN_IF_ERROR(connector.run());
-  std::unique_ptr<SocketTransport> transport(new SocketTransport(options.rails));
+  std::unique_ptr<SocketTransport> transport(new SocketTransport(options, group.size()));
   for (int64_t communicator = 0; communicator < options.communicators; ++communicator)
     for (int64_t rail = 0; rail < options.rails; ++rail)
-      transport->channels_.push_back(
-          std::make_unique<SocketChannel>(connector.take(communicator, rail), group, transport->wakeup_));
+      transport->channels_.push_back(std::make_unique<SocketChannel>(connector.take(communicator, rail), group,
+                                                                     transport->wakeup_, *transport->traffic_,
+                                                                     communicator, transport->rate_.get()));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 
-SocketTransport::SocketTransport(int64_t rails) : rails_(rails), wakeup_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+SocketTransport::SocketTransport(const TransportOptions& options, int64_t processes)
+    : rails_(options.rails),
+      wakeup_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      traffic_(options.traffic ? options.traffic : std::make_shared<Traffic>()),
+      rate_(options.sendRate > 0 ? std::make_unique<SendRate>(options.sendRate) : nullptr) {
+  traffic_->open(options.communicators, processes);
+}
 
 SocketTransport::~SocketTransport() {
   close(wakeup_);

@@ -24,10 +24,12 @@ class SocketTransport : public Transport {
   void abort() override;
 
  private:
-  explicit SocketTransport(int64_t rails);
+  SocketTransport(const TransportOptions& options, int64_t processes);
 
   const int64_t rails_;
   const int wakeup_;  // a descriptor that can be read once the transport is aborted
+  const std::shared_ptr<Traffic> traffic_;
+  const std::unique_ptr<SendRate> rate_;  // null without a limit
   std::vector<std::unique_ptr<SocketChannel>> channels_;
 };
 

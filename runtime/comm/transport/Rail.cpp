@@ -27,6 +27,7 @@ void Rail::begin(const CollectiveBuffers& collective) {
     Link& link = links_[static_cast<size_t>(process)];
     link.agreed = false;
     link.before = channel_.received(process);
+    channel_.countHeader(process, sizeof mine_);
     channel_.send(process, std::as_bytes(std::span(&mine_, 1)));
     channel_.receive(process, std::as_writable_bytes(std::span(&link.header, 1)));
   }

@@ -14,6 +14,7 @@
 #include "runtime/comm/AbortSignal.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/comm/transport/ConnectTransport.h"
+#include "runtime/comm/transport/Traffic.h"
 
 namespace sheaf::comm {
 
@@ -21,6 +22,8 @@ namespace sheaf::comm {
 // do not hold each other up.
 class Channel {
  public:
+  // Counts what it sends as the communicator's.
+  Channel(Traffic& traffic, int64_t communicator) : traffic_(traffic), communicator_(communicator) {}
   virtual ~Channel() = default;
 
   // Queues a piece of at least one byte to be sent to a process, or the memory for the next piece from it. Both sides
@@ -36,6 +39,17 @@ class Channel {
   virtual uint64_t received(int64_t process) const = 0;
   // Whether everything queued for and from the process is done.
   virtual bool idle(int64_t process) const = 0;
+
+  // Says that so many of the bytes that are sent to the process are a transfer's header, not values of ranks.
+  void countHeader(int64_t process, uint64_t bytes) { traffic_.of(communicator_, process).headers += bytes; }
+
+ protected:
+  // Called with all bytes that have gone out.
+  void countSent(int64_t process, uint64_t bytes) { traffic_.of(communicator_, process).bytes += bytes; }
+
+ private:
+  Traffic& traffic_;
+  const int64_t communicator_;
 };
 
 class Transport {
@@ -53,6 +67,8 @@ struct TransportOptions {
   int64_t rails = 1;          // ranks of each process
   // Longest message given to MPI, at most 1 GiB. Only whole messages count as progress against the group's time limit.
   uint64_t messageBytes = uint64_t{64} << 20;
+  double sendRate = 0;  // bytes a second that this process sends at most, see SendRate; 0: no limit
+  std::shared_ptr<Traffic> traffic = nullptr;  // counts what is sent; null: no count is wanted
   // If set: called if the transport cannot be ended because a library call does not return; reports `why` and ends the
   // process.
   std::function<void(const std::string& why)> abandon = nullptr;

@@ -93,9 +93,13 @@ Status makeCommunicators(const plan::Plan& plan, World& world) {
   world.counterparts.emplace(*options.processes, nodes, options.processesPerNode);
   const comm::ConnectTransport connect =
       options.connectTransport ? options.connectTransport : comm::SocketTransport::connect;
-  auto transport = connect(
-      *world.counterparts,
-      {.communicators = plan.communicators(), .rails = options.localRanks, .abandon = options.abandon}, world.abort);
+  auto transport = connect(*world.counterparts,
+                           {.communicators = plan.communicators(),
+                            .rails = options.localRanks,
+                            .sendRate = options.sendRate,
+                            .traffic = options.traffic,
+                            .abandon = options.abandon},
+                           world.abort);
   if (!transport.ok()) return transport.status();
   world.transport = std::move(*transport);
   world.abort.listen([&world] { world.transport->abort(); });

@@ -14,6 +14,7 @@ def cases(session):
     yield Case("choosing/overrides", lambda: overrides(session))
     yield Case("choosing/retention", lambda: retention(session))
     yield Case("choosing/baselines", lambda: baselines(session))
+    yield Case("choosing/baselines-on-nodes", lambda: baselines_on_nodes(session))
     yield Case("choosing/fit", lambda: fit(session))
     yield Case("choosing/fit-one-node", lambda: fit_one_node(session))
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
@@ -107,6 +108,19 @@ def retention(session):
     # Without a limit a given stage keeps what it saves.
     session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 8, "--batch", 8, "--zero", 3)
     expect(gathers(session.inspect(out)) == gathers(none), "buckets stay without a memory limit")
+
+
+def baselines_on_nodes(session):
+    """Where the profile has several nodes, HSDP, MiCS and hpZ stand in the table: state within a node needs more memory."""
+    plan = session.plan("gpt2-tiny", 16, 3, 16)
+    report = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "h100", "--json").out)
+    theirs = report["baselines"]
+    expect(set(theirs) == {"fsdp2", "hsdp", "deepspeed", "mics", "hpz", "deepcompile", "ddp", "eager"}, f"baselines: {sorted(theirs)}")
+    expect("2 replicas of 8 shards" in theirs["hsdp"]["knobs"], theirs["hsdp"]["knobs"])
+    expect("mics_shard_size 8" in theirs["mics"]["knobs"], theirs["mics"]["knobs"])
+    expect("zero_hpz_partition_size 8" in theirs["hpz"]["knobs"], theirs["hpz"]["knobs"])
+    text = session.succeed("sheaf", "simulate", plan, "--profile", "h100").out
+    expect(all(f"\n  {name} " in text for name in theirs), text)
 
 
 def baselines(session):

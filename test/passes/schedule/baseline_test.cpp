@@ -58,7 +58,7 @@ std::vector<uint32_t> starts(const BaselineSchedule& s) {
 
 std::vector<double> seconds(const std::vector<BaselineReduction>& reductions) {
   std::vector<double> result;
-  for (const BaselineReduction& reduction : reductions) result.push_back(reduction.seconds);
+  for (const BaselineReduction& reduction : reductions) result.push_back(reduction.transfer.seconds);
   return result;
 }
 
@@ -84,7 +84,8 @@ TEST(Fsdp2, ReshardsAfterForwardToSomeRanksOrNot) {
   knobs.reshardTo = 2;
   const BaselineSchedule partly = fsdp2Schedule(step, knobs);
   ASSERT_THAT(partly.gathers, SizeIs(8));
-  EXPECT_DOUBLE_EQ(partly.gathers[4].seconds * 3, partly.gathers[0].seconds);  // over two ranks instead of four
+  EXPECT_DOUBLE_EQ(partly.gathers[4].transfer.seconds * 3,
+                   partly.gathers[0].transfer.seconds);  // over two ranks instead of four
   ASSERT_THAT(partly.held, SizeIs(4));
   EXPECT_EQ(partly.held[0].bytes, kElements);  // half of the parameters
   knobs.reshardTo = step.ranks;
@@ -94,9 +95,9 @@ TEST(Fsdp2, ReshardsAfterForwardToSomeRanksOrNot) {
 
 TEST(Fsdp2, ReducesTheNormOnlyToClip) {
   BaselineStep step = stepOf(2);
-  EXPECT_EQ(fsdp2Schedule(step, {}).normSeconds, 0);
+  EXPECT_EQ(fsdp2Schedule(step, {}).norm.seconds, 0);
   step.clips = true;
-  EXPECT_GT(fsdp2Schedule(step, {}).normSeconds, 0);
+  EXPECT_GT(fsdp2Schedule(step, {}).norm.seconds, 0);
 }
 
 TEST(BaselineSchedule, IsPlayedWithItsWaitsAndItsMemory) {
@@ -118,7 +119,7 @@ TEST(BaselineSchedule, IsPlayedWithItsWaitsAndItsMemory) {
 TEST(BaselineSchedule, ComputationWaitsForEarlierReductions) {
   const BaselineStep step = stepOf(3, 5 / 2e3);  // five seconds a transfer
   BaselineSchedule s;
-  s.reductions = reduceScatterGroups(step, blockGroups(step, 1, false));
+  s.reductions = reduceScatterGroups(step, blockGroups(step, 1, false), step.ranks);
   const double free = playBaselineSchedule(step, s).seconds;
   EXPECT_DOUBLE_EQ(free, 3 + 2 + 3 * 5);
   s.pending = 0;
@@ -177,7 +178,8 @@ TEST(DeepSpeed, PersistentParametersAreGatheredAfterTheUpdate) {
   knobs.paramPersistenceThreshold = kElements + 1;
   const BaselineSchedule s = deepSpeedSchedule(step, knobs);
   EXPECT_THAT(s.gathers, IsEmpty());
-  EXPECT_THAT(s.gathersOfUpdated, ElementsAre(step.transferSeconds({plan::ALL_GATHER, 8 * kElements, 4})));
+  ASSERT_THAT(s.gathersOfUpdated, SizeIs(1));
+  EXPECT_EQ(s.gathersOfUpdated[0].seconds, step.transferSeconds({plan::ALL_GATHER, 8 * kElements, 4}));
   EXPECT_EQ(s.constantBytes, sharded + 8 * kElements);
 }
 
@@ -211,7 +213,7 @@ TEST(DeepSpeed, StagesOneAndTwoGatherUpdatedParameters) {
   const double allReduce = step.transferSeconds({plan::ALL_REDUCE, 8 * kElements, 4});
   EXPECT_THAT(seconds(two.reductions), ElementsAre(allReduce));
   knobs.multiRankBucketAllreduce = false;
-  EXPECT_NEAR(deepSpeedSchedule(step, knobs).reductions[0].seconds, allReduce / 2, 1e-9);
+  EXPECT_NEAR(deepSpeedSchedule(step, knobs).reductions[0].transfer.seconds, allReduce / 2, 1e-9);
   knobs.stage = 1;
   const BaselineSchedule one = deepSpeedSchedule(step, knobs);
   EXPECT_EQ(two.constantBytes - one.constantBytes, 8 * kElements / 4);
@@ -254,7 +256,7 @@ TEST(DeepCompile, KeepsParametersUpToTheFirstThatDoesNotFit) {
 
 TEST(Baselines, FindTheBestKnobsWithinALimit) {
   const BaselineStep step = stepOf(12, 1 / 1e3);
-  for (Baseline baseline : kBaselines) {
+  for (Baseline baseline : baselinesFor(step)) {
     const BaselineResult best = playBaseline(step, baseline, 0);
     EXPECT_TRUE(best.fits) << baselineName(baseline);
     EXPECT_GE(best.seconds, 12 * (1 + 2)) << baselineName(baseline);  // the computation alone
@@ -272,6 +274,113 @@ TEST(Baselines, FindTheBestKnobsWithinALimit) {
 }
 
 // A plan that puts a weight gradient off.
+// Eight ranks, two a node: `blocks` blocks whose gathers take a second a hop within a node of two, as many as ranks
+// less one in larger groups of neighbours, and ten times that between nodes.
+BaselineStep nodesOf(uint32_t blocks) {
+  BaselineStep step = stepOf(blocks);
+  step.ranks = 8;
+  step.ranksPerNode = 2;
+  step.transferSeconds = [](const profile::Transfer& t) {
+    const double hops = static_cast<double>(t.ranks - 1) * (t.op == plan::ALL_REDUCE ? 2 : 1);
+    return hops * static_cast<double>(t.bytes) / (2 * kElements) * (t.ranks * t.stride > 2 ? 10 : 1);
+  };
+  return step;
+}
+
+TEST(Nodes, HsdpReducesInTheNodeAndThenAcross) {
+  const BaselineStep step = nodesOf(2);
+  Fsdp2Knobs knobs;
+  knobs.shards = knobs.reshardTo = 2;
+  const BaselineSchedule s = fsdp2Schedule(step, knobs);
+  ASSERT_THAT(s.gathers, SizeIs(4));
+  for (const BaselineGather& gather : s.gathers) {
+    EXPECT_EQ(gather.transfer.seconds, 1);
+    EXPECT_EQ(gather.transfer.unit, Unit::kNodeLink);
+  }
+  ASSERT_THAT(s.reductions, SizeIs(2));
+  EXPECT_EQ(s.reductions[0].transfer.seconds, 1);
+  EXPECT_EQ(s.reductions[0].transfer.unit, Unit::kNodeLink);
+  // The half that a rank keeps, between four nodes: an all-reduce of three hops, twice.
+  EXPECT_EQ(s.reductions[0].across.seconds, 2 * 3 * 10 / 2);
+  EXPECT_EQ(s.reductions[0].across.unit, Unit::kNetwork);
+  // A rank keeps half of everything, and updates half.
+  EXPECT_EQ(s.constantBytes, (2 + 2 + 12) * 2 * kElements / 2);
+  EXPECT_DOUBLE_EQ(s.updateSeconds, 2 * kElements * 1e-6 / 2);
+  EXPECT_THAT(s.knobs, HasSubstr("4 replicas of 2 shards"));
+  // Gather (1), forward pass (2), backward pass (4); its first reduction and 30 + 30 seconds across, one after the
+  // other, from 1 + 2 + 2 + 1 on: they overlap with the second reduction. Then the update.
+  EXPECT_DOUBLE_EQ(playBaselineSchedule(step, s).seconds, 1 + 2 + 2 + 1 + 30 + 30 + kElements * 1e-6);
+}
+
+TEST(Nodes, MicsReducesInTheGroupAndThenAcrossOnOneStream) {
+  const BaselineStep step = nodesOf(2);
+  DeepSpeedKnobs knobs = smallKnobs();
+  knobs.contiguousGradients = false;
+  knobs.reduceBucketSize = kElements;
+  knobs.micsShardSize = 2;
+  const BaselineSchedule s = deepSpeedSchedule(step, knobs);
+  EXPECT_EQ(s.gathers[0].transfer.unit, Unit::kNodeLink);
+  EXPECT_EQ(s.gathers[0].second.seconds, 0);
+  EXPECT_EQ(s.reductions[0].transfer.seconds, 1);
+  EXPECT_EQ(s.reductions[0].across.seconds, 30);
+  EXPECT_FALSE(s.replicasApart);
+  EXPECT_EQ(s.constantBytes, (2 + 2 + 12) * 2 * kElements / 2);
+  // Four gathers at their use, a second each, six seconds of computation. The second gradient closes the first bucket,
+  // the end of the backward pass the second: both are reduced after it, 1 + 30 seconds each, one after the other,
+  // though on different links. Then the norm and the update of half of the parameters.
+  const double norm = step.transferSeconds({plan::ALL_REDUCE, 4, 2});
+  EXPECT_DOUBLE_EQ(playBaselineSchedule(step, s).seconds, 4 + 6 + 2 * (1 + 30) + norm + kElements * 1e-6);
+  // Two nodes a group: the hop between them has half of the bytes, the hop within a node all.
+  knobs.micsShardSize = 4;
+  EXPECT_EQ(deepSpeedSchedule(step, knobs).gathers[0].transfer.seconds, 3 * 10);
+  EXPECT_EQ(deepSpeedSchedule(step, knobs).gathers[0].transfer.unit, Unit::kLink);
+  knobs.hierarchicalGather = true;
+  const BaselineSchedule two = deepSpeedSchedule(step, knobs);
+  EXPECT_EQ(two.gathers[0].transfer.seconds, 10.0 / 2);
+  EXPECT_EQ(two.gathers[0].transfer.unit, Unit::kNetwork);
+  EXPECT_EQ(two.gathers[0].second.seconds, 1);
+  EXPECT_EQ(two.gathers[0].second.unit, Unit::kNodeLink);
+  EXPECT_EQ(two.constantBytes, (2 + 2 + 12) * 2 * kElements / 4);
+}
+
+TEST(Nodes, HpzGathersInTheNodeInTheBackwardPass) {
+  const BaselineStep step = nodesOf(2);
+  DeepSpeedKnobs knobs = smallKnobs();
+  knobs.contiguousGradients = false;
+  const uint64_t without = deepSpeedSchedule(step, knobs).constantBytes;
+  knobs.hpzPartitionSize = 2;
+  const BaselineSchedule s = deepSpeedSchedule(step, knobs);
+  ASSERT_THAT(s.gathers, SizeIs(4));
+  for (size_t g = 0; g < 4; ++g) {
+    EXPECT_EQ(s.gathers[g].transfer.seconds, g < 2 ? 70 : 1) << g;
+    EXPECT_EQ(s.gathers[g].transfer.unit, g < 2 ? Unit::kLink : Unit::kNodeLink) << g;
+  }
+  // Half of the parameters more, twice 2 kElements bytes.
+  EXPECT_EQ(s.constantBytes, without + 2 * kElements);
+  EXPECT_EQ(s.reductions[0].transfer.unit, Unit::kLink);
+  EXPECT_EQ(s.reductions[0].across.seconds, 0);
+  // A parameter that is never partitioned has no second copy.
+  knobs.paramPersistenceThreshold = kElements + 1;
+  EXPECT_EQ(deepSpeedSchedule(step, knobs).constantBytes, without + 4 * kElements);
+}
+
+TEST(Nodes, HaveBaselinesOfTheirOwn) {
+  BaselineStep step = nodesOf(12);
+  EXPECT_THAT(baselinesFor(step), SizeIs(8));
+  // The network is slow and memory is free: shards within a node beat shards over all ranks.
+  const BaselineResult fsdp2 = playBaseline(step, Baseline::kFsdp2, 0), hsdp = playBaseline(step, Baseline::kHsdp, 0);
+  EXPECT_LT(hsdp.seconds, fsdp2.seconds);
+  EXPECT_GT(hsdp.bytes, fsdp2.bytes);
+  EXPECT_THAT(hsdp.knobs, HasSubstr("4 replicas of 2 shards"));
+  const BaselineResult stage3 = playBaseline(step, Baseline::kHpz, 0), mics = playBaseline(step, Baseline::kMics, 0);
+  EXPECT_THAT(stage3.knobs, HasSubstr("zero_hpz_partition_size 2"));
+  EXPECT_THAT(mics.knobs, HasSubstr("mics_shard_size 2"));
+  // Under a limit that two shards do not meet, more.
+  EXPECT_THAT(playBaseline(step, Baseline::kHsdp, hsdp.bytes * 3 / 4).knobs, HasSubstr("2 replicas of 4 shards"));
+  step.ranksPerNode = 8;
+  EXPECT_THAT(baselinesFor(step), SizeIs(5));
+}
+
 TEST(BaselineStep, ComputesWeightGradientsAsAutogradDoes) {
   plan::Plan plan;
   plan.set_ranks(2);

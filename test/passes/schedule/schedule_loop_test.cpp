@@ -175,6 +175,34 @@ TEST(Bound, IsTheLargestOfItsTerms) {
   EXPECT_STREQ(boundByName(third.by), "cycle");
 }
 
+TEST(Bound, HasATermForEachLink) {
+  // Three seconds within nodes, five between them, and one of both: they share what they both occupy.
+  const Loop loop =
+      loopFor({{Unit::kCompute, 0, 1}, {Unit::kNodeLink, 1, 3}, {Unit::kNetwork, 2, 5}, {Unit::kLink, 3, 1}}, 1);
+  const Bound bound = boundOf(loop, {});
+  EXPECT_DOUBLE_EQ(bound.nodeLink, 4);
+  EXPECT_DOUBLE_EQ(bound.network, 6);
+  EXPECT_DOUBLE_EQ(bound.communication, 6);
+  EXPECT_STREQ(boundByName(bound.by), "network");
+  // Both links together slow computation down once.
+  EXPECT_DOUBLE_EQ(bound.compute, 1 + 6 / 2.0);
+  const Timeline timeline = play(loop);
+  EXPECT_DOUBLE_EQ(timeline.nodeLinkSeconds, 4);
+  EXPECT_DOUBLE_EQ(timeline.networkSeconds, 6);
+  // Transfers on different links run at the same time: the network is never idle.
+  EXPECT_DOUBLE_EQ(timeline.period, 6);
+  const Bound node = boundOf(loopFor({{Unit::kNodeLink, 1, 3}, {Unit::kNetwork, 2, 1}}), {});
+  EXPECT_STREQ(boundByName(node.by), "node link");
+  EXPECT_DOUBLE_EQ(node.seconds, 3);
+}
+
+TEST(Timeline, TransfersShareOnlyTheLinksThatBothOccupy) {
+  EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kNodeLink, 1, 2}, {Unit::kNetwork, 2, 2}})).period, 2);
+  EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kNodeLink, 1, 2}, {Unit::kNodeLink, 2, 2}})).period, 4);
+  EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kNodeLink, 1, 2}, {Unit::kLink, 2, 2}})).period, 4);
+  EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kNetwork, 1, 2}, {Unit::kLink, 2, 2}})).period, 4);
+}
+
 TEST(Bound, WhatOverlapsNoTransferCountsWithThem) {
   // Two gathers, computation that needs both, a reduction of each half of its result, and all over again.
   const Loop loop = loopFor(
