@@ -86,6 +86,7 @@ void Reader::header(ProgramOp program) {
     program->setAttr("turns", builder.getDenseI64ArrayAttr(turns));
   }
   program->setAttr("decisions", strings(plan.decisions()));
+  if (plan.options_size() > 0) program->setAttr("options", strings(plan.options()));
   SmallVector<NamedAttribute> kinds;
   for (const plan::KindBytes& kind : plan.memory().by_kind())
     kinds.push_back(builder.getNamedAttr(plan::word(kind.kind()), builder.getI64IntegerAttr(kind.bytes())));

@@ -364,6 +364,8 @@ LogicalResult Writer::header(ProgramOp program) {
     for (auto stream : streams.getAsRange<StringAttr>()) plan.add_streams(stream.getValue().str());
   if (auto decisions = program->getAttrOfType<ArrayAttr>("decisions"))
     for (auto decision : decisions.getAsRange<StringAttr>()) plan.add_decisions(decision.getValue().str());
+  if (auto options = program->getAttrOfType<ArrayAttr>("options"))
+    for (auto option : options.getAsRange<StringAttr>()) plan.add_options(option.getValue().str());
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))

@@ -23,6 +23,7 @@ Command inspectCommand();
 Command assembleCommand();
 Command verifyCommand();
 Command sameCommand();
+Command diffCommand();
 Command checkCommand();
 Command fitCommand();
 Command simulateCommand();

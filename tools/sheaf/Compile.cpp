@@ -29,6 +29,7 @@
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
 #include "tools/sheaf/Trained.h"
+#include "tools/sheaf/UsualProfile.h"
 
 namespace fs = std::filesystem;
 
@@ -47,15 +48,6 @@ struct CompileOptions : TrainedOptions {
   std::string deepSpeed;  // path of a configuration
   std::vector<std::string> ignored;
 };
-
-// The shipped profile that is nearest to the device a plan is for.
-const char* usualProfile(const codegen::KernelTarget& target) {
-  constexpr int kAda = 89, kHopper = 90, kBlackwell = 100, kBlackwellOfGraphicsCards = 120;
-  if (!target.isGpu()) return "cpu";
-  const int architecture = target.architecture;
-  if (architecture >= kBlackwellOfGraphicsCards || architecture == kAda) return "rtx4090";
-  return architecture >= kBlackwell ? "gb200" : architecture >= kHopper ? "h100" : "a100";
-}
 
 options::Words<std::optional<train::Recomputation>> recomputations() {
   options::Words<std::optional<train::Recomputation>> words{{"auto", std::nullopt}};
@@ -365,6 +357,7 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   plan::declareMemoryByKind(*plan);
   for (std::string& option : originOptions(module, o, given, *plan))
     plan->mutable_origin()->add_options(std::move(option));
+  for (std::string& option : givenOptions(compileTable(), given)) plan->add_options(std::move(option));
   plan::digestTables(*plan);
   // What the compiler emits must pass what the runtime demands.
   Status verified = plan::verifyPlan(*plan);

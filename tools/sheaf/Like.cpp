@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "runtime/base/Text.h"
 
@@ -25,6 +26,11 @@ bool same(const options::Option& option, const Values& a, const Values& b) {
                     [&](const std::string& x, const std::string& y) { return x == y || option.same(x, y); });
 }
 
+// As a plan has it.
+std::string assigned(const options::Option& option, const std::string& value) {
+  return option.syntax.empty() ? option.name : cat(option.name, "=", value);
+}
+
 // Removes an entry, if it is there.
 std::optional<Values> take(std::map<std::string, Values>& map, const std::string& name) {
   auto node = map.extract(name);
@@ -32,6 +38,18 @@ std::optional<Values> take(std::map<std::string, Values>& map, const std::string
 }
 
 }  // namespace
+
+std::vector<std::string> givenOptions(const options::Table& table, const options::Given& given) {
+  static const std::set<std::string> kLeftOut{"-o",     "--verbose",   "--no-weight-hashes",
+                                              "--like", "--deepspeed", "--ignore"};
+  std::vector<std::string> list;
+  for (const options::Option& option : table.all()) {
+    const auto values = given.values.find(option.name);
+    if (values == given.values.end() || kLeftOut.contains(option.name)) continue;
+    for (const std::string& value : values->second) list.push_back(assigned(option, value));
+  }
+  return list;
+}
 
 std::vector<std::string> decidingOptions(const options::Table& table, const options::Given& given,
                                          const std::map<std::string, std::string>& settled) {
@@ -41,8 +59,7 @@ std::vector<std::string> decidingOptions(const options::Table& table, const opti
     Values values;
     if (auto own = given.values.find(option.name); own != given.values.end()) values = own->second;
     if (auto chosen = settled.find(option.name); chosen != settled.end()) values = {chosen->second};
-    for (const std::string& value : values)
-      list.push_back(option.syntax.empty() ? option.name : cat(option.name, "=", value));
+    for (const std::string& value : values) list.push_back(assigned(option, value));
   }
   return list;
 }

@@ -16,6 +16,9 @@ namespace sheaf::tool {
 std::vector<std::string> decidingOptions(const options::Table& table, const options::Given& given,
                                          const std::map<std::string, std::string>& settled);
 
+// All options that were given, in the same form, but for what names files of this machine or changes no plan.
+std::vector<std::string> givenOptions(const options::Table& table, const options::Given& given);
+
 // Sets all options that decide bits to what the plan was compiled with, and adds them to `given`. One that is given
 // with another value is an error that names both; `name` is the plan's.
 Status takeOver(const options::Table& table, const plan::Plan& plan, const std::string& name, options::Given& given,

@@ -69,7 +69,10 @@ def assemble_an_edit(session):
     plan = session.plan("mlp", 1, 0, 8, ("--optimizer", "sgd:lr=0.0123"))
     text = session.succeed("sheaf", "inspect", plan, "--format", "text").out
     expect(re.search(r"1\.23\d*e-0?2|0\.0123", text), "the text does not show the learning rate 0.0123")
-    edited = re.sub(r"1\.23\d*e-0?2|0\.0123", "0.5", text)
+    # What the plan says of its options and its origin stays.
+    before, after = text.split(" training = ", 1)
+    line, rest = after.split("\n", 1)
+    edited = f"{before} training = {re.sub(r'1[.]23[0-9]*e-0?2|0[.]0123', '0.5', line)}\n{rest}"
     (where / "edited.mlir").write_text(edited)
     session.succeed("sheaf", "assemble", where / "edited.mlir", "-o", where / "edited.plan")
     expect((where / "edited.plan").read_bytes() != plan.read_bytes(), "the edit changed nothing")

@@ -70,15 +70,20 @@ def undivided(leaves):
     return leaves // (leaves & -leaves)
 
 
+def plan(session, leaves, model, precision, clip, division, zero, reduce, **_):
+    config = CONFIGS[model]
+    return session.plan(config.model, division[0], zero, leaves * ROWS, config.options + options_of(leaves, precision, clip, division, reduce))
+
+
 def run(session, leaves, steps, model, precision, clip, division, zero, reduce, where, more=()):
     """The weights after `steps`."""
-    ranks, config, batch = division[0], CONFIGS[model], leaves * ROWS
-    options = options_of(leaves, precision, clip, division, reduce)
+    ranks, config = division[0], CONFIGS[model]
     if where == "threads":
-        return train(session, config, ranks, zero, steps, options, more, batch=batch).weights
-    plan, folder = session.plan(config.model, ranks, zero, batch, config.options + options), session.folder()
+        options = options_of(leaves, precision, clip, division, reduce)
+        return train(session, config, ranks, zero, steps, options, more, batch=leaves * ROWS).weights
+    made, folder = plan(session, leaves, model, precision, clip, division, zero, reduce), session.folder()
     hosts = "abcdefghijkl"[:ranks] if where == "hosts" else "a" * ranks
-    with Job(session, ranks, plan, *data_arguments(config), "--steps", steps, "--save", folder / "weights", "--log", folder / "log",
+    with Job(session, ranks, made, *data_arguments(config), "--steps", steps, "--save", folder / "weights", "--log", folder / "log",
              *more, environment=lambda rank: {"SHEAF_HOST": hosts[rank]}) as job:
         job.succeed()
     start = read_log(folder / "log")[1][0]
@@ -99,6 +104,8 @@ def described(way):
 
 def same(session, leaves, steps, model, precision, clip=None, resumed=False, **divided):
     whole = dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), zero=0, reduce=None, where="threads")
+    # Known before anything has run.
+    session.succeed("sheaf", "same", *(plan(session, leaves, **kind) for kind in (whole, whole | divided)))
     expected, more = digest(run(session, leaves, steps, **whole)), ()
     if resumed:
         state = session.once(("state", leaves, steps, model, precision, clip), lambda: saved(session, leaves, steps // 2, whole))
