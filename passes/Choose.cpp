@@ -106,9 +106,8 @@ class Chooser {
 
   FailureOr<Candidate> run() {
     int64_t ranks = zero::ranksOf(trained_);
-    int64_t first = choices_.stage.value_or(0), last = choices_.stage.value_or(ranks > 1 ? 3 : 0);
     std::vector<Candidate> stages;
-    for (int64_t stage = first; stage <= last; ++stage) {
+    for (const Stages& stage : tried(ranks)) {
       best_.reset();
       if (failed(tryStage(stage))) return failure();
       stages.push_back(std::move(*best_));
@@ -120,7 +119,9 @@ class Chooser {
       if (i > 0 && (stages[i].options.stage < 3 || !stages[i].fits)) continue;
       best_ = std::move(stages[i]);
       if (!choices_.stage && ranks > 1 && failed(chooseBuckets())) return failure();
-      if (retentionIsOpen() && ranks > 1 && failed(chooseRetention())) return failure();
+      // Secondary shards save less than buckets that stay gathered, but for the bytes of a node's part.
+      if (isOpen(choices_.secondary) && ranks > 1 && failed(chooseSecondaryShards())) return failure();
+      if (isOpen(choices_.retention) && ranks > 1 && failed(chooseRetention())) return failure();
       if (!chosen || better(*best_, *chosen)) chosen = std::move(best_);
     }
     best_ = std::move(chosen);
@@ -156,10 +157,24 @@ class Chooser {
     return mlir::success();
   }
 
+  bool hasTwoHops() const {
+    const int64_t ranks = zero::ranksOf(trained_);
+    return base_.ranksPerNode > 1 && base_.ranksPerNode < ranks;
+  }
+
+  std::vector<Stages> tried(int64_t ranks) const {
+    if (choices_.stage) return {*choices_.stage};
+    if (ranks == 1) return {{0, 0}};
+    std::vector<Stages> all{{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+    if (hasTwoHops()) all.insert(all.end(), {{3, 0}, {3, 1}});
+    return all;
+  }
+
   // As little recomputation as fits, and more where memory is all that keeps gathers from hiding.
-  mlir::LogicalResult tryStage(int64_t stage) {
+  mlir::LogicalResult tryStage(const Stages& stage) {
     PipelineOptions options = base_;
-    options.stage = stage;
+    options.stage = stage.within;
+    if (options.ranksPerNode > 0) options.networkStage = stage.between;
     using train::Recomputation;
     struct Level {
       Recomputation what;
@@ -210,7 +225,7 @@ class Chooser {
   // Buckets may be changed only where the stage is open: with a given stage they are the same at every stage, and so
   // are the bits. Retention changes no bits. It spends memory that the stage saves, so a given stage without a limit
   // keeps it out.
-  bool retentionIsOpen() const { return choices_.retention && (!choices_.stage || choices_.memoryLimit > 0); }
+  bool isOpen(bool choice) const { return choice && (!choices_.stage || choices_.memoryLimit > 0); }
 
   // Whether communication takes time: because computation waits for it, or because it slows computation down.
   bool isExposed() const { return best_->fits && best_->exposed > kSameTime * best_->seconds; }
@@ -238,11 +253,22 @@ class Chooser {
   // At stage 3, as large a part of the buckets as fits stays gathered from the forward to the backward pass.
   mlir::LogicalResult chooseRetention() {
     if (best_->options.stage < 3 || !isExposed()) return mlir::success();
+    return choosePart(&PipelineOptions::keepPart);
+  }
+
+  // So of the others: as large a part as fits keeps the shards that have come over the network.
+  mlir::LogicalResult chooseSecondaryShards() {
+    const PipelineOptions& options = best_->options;
+    if (options.stage < 3 || options.networkStage < 3 || !hasTwoHops() || !isExposed()) return mlir::success();
+    return choosePart(&PipelineOptions::secondaryPart);
+  }
+
+  mlir::LogicalResult choosePart(double PipelineOptions::*which) {
     PipelineOptions options = best_->options;
     const double without = static_cast<double>(best_->bytes), limit = static_cast<double>(choices_.memoryLimit);
     double part = 1;
     for (int tries = 0; tries < kRetentions; ++tries) {
-      options.keepPart = part;
+      options.*which = part;
       bool fits = false;
       if (failed(offer(options, fits))) return failure();
       if (fits) break;
@@ -276,12 +302,16 @@ bool better(const Candidate& a, const Candidate& b) {
 
 std::string Candidate::text() const {
   std::string text = cat("ZeRO-", options.stage);
+  if (options.ranksPerNode > 0 && options.networkStage >= 0 && options.networkStage != options.stage)
+    text += cat(" within nodes and ", options.networkStage, " between them");
   if (options.recompute != train::Recomputation::none)
     text += cat(", recomputing ", options.recompute == train::Recomputation::all ? "everything" : "kernels", " in ",
                 options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");
   if (options.bucketBytes > 0) text += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
     text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
+  if (options.secondaryPart > 0)
+    text += cat(", secondary shards of ", std::llround(100 * options.secondaryPart), " % of the other buckets");
   return text;
 }
 

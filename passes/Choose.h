@@ -13,11 +13,19 @@
 
 namespace sheaf {
 
+// ZeRO stages of the ranks of a node, and of ranks of different nodes: at most as high. Where there are no nodes both
+// are the stage.
+struct Stages {
+  int64_t within = 0, between = 0;
+  bool operator==(const Stages&) const = default;
+};
+
 struct ChooseOptions {
-  std::optional<int64_t> stage;                   // none: the best
+  std::optional<Stages> stage;                    // none: the best
   std::optional<train::Recomputation> recompute;  // none: as little as fits
   uint64_t memoryLimit = 0;                       // of a rank's arena; 0: none
   bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
+  bool secondary = true;                          // so may those that keep secondary shards
   // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.
   bool wholeMemory = false;
 };

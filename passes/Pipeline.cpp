@@ -81,6 +81,8 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   // Before recomputation adds products: it is what the model needs, whatever the instructions.
   plan_ir::StateFloorOptions floor;
   floor.stage = options.stage;
+  floor.ranksPerNode = options.ranksPerNode;
+  floor.networkStage = options.networkStage;
   passes.addPass(plan_ir::createStateFloor(floor));
   // After everything that decides bits: clones are never merged back.
   train::RecomputeOptions recompute;
@@ -90,12 +92,15 @@ void addZeroPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(train::createRecompute(recompute));
   zero::FormBucketsOptions buckets;
   buckets.stage = options.stage;
+  buckets.ranksPerNode = options.ranksPerNode;
+  buckets.networkStage = options.networkStage;
   buckets.bucketBytes = options.bucketBytes;
   buckets.leastBytes = options.leastBucketBytes;
   passes.addPass(zero::createFormBuckets(buckets));
   zero::GatherParametersOptions gather;
   gather.keepPart = options.keepPart;
   gather.keep = options.keep;
+  gather.secondaryPart = options.secondaryPart;
   passes.addPass(zero::createGatherParameters(gather));
   passes.addPass(zero::createReduceGradients());
   passes.addPass(zero::createPlaceUpdates());

@@ -21,13 +21,16 @@ struct PipelineOptions {
   bool gemmEpilogues = false;                          // see train-fuse-gemm-epilogues
   train::Precision precision = train::Precision::f32;  // see train-set-precision
   std::optional<train::Precision> reducePrecision;     // of sums over ranks; absent: as `precision`
-  int64_t stage = 0;
-  int64_t bucketBytes = 0;                                      // 0: chosen from the model's size
-  int64_t leastBucketBytes = 64 << 10;                          // where it is chosen
+  int64_t stage = 0;                                   // of the ranks of a node, where there are nodes
+  int64_t networkStage = -1;                           // of ranks of different nodes; negative: `stage`
+  int64_t ranksPerNode = 0;                            // 0: there are no nodes
+  int64_t bucketBytes = 0;                             // 0: chosen from the model's size
+  int64_t leastBucketBytes = 64 << 10;                 // where it is chosen
   train::Recomputation recompute = train::Recomputation::none;  // see train-recompute
   int64_t recomputeEvery = 2, recomputeSegments = -1;
   double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass
   std::string keep;     // and those with a parameter that this regular expression matches
+  double secondaryPart = 0;  // of the other buckets, those used last: what the first hop of a gather brings is kept
   int64_t maxThreads = 8;
   bool cpu = true, gpu = false;  // what the plan is to run on
   std::string profile = "cpu";   // the hardware that the step is scheduled for: a name or a file

@@ -44,9 +44,28 @@ inline int64_t ranksOf(mlir::ModuleOp module) {
   return moduleInteger(module, "train.ranks", 1);
 }
 
-// The ZeRO stage that passes use: 0 for one rank, which has nothing to shard.
+// The ZeRO stage that passes use, within nodes where there are any: 0 for one rank, which has nothing to shard.
 inline int64_t effectiveStage(mlir::ModuleOp module) {
   return ranksOf(module) > 1 ? moduleInteger(module, "zero.stage", 0) : 0;
+}
+
+// Who shards what. A module without nodes is one node of all ranks.
+struct Sharding {
+  int64_t ranks = 1, perNode = 1;
+  int64_t stage = 0, networkStage = 0;  // of the ranks of a node, and of ranks of different nodes
+  bool hasNodes = false;
+
+  int64_t nodes() const { return ranks / perNode; }
+  // Into how many parts storage is divided that is sharded from stage `least` on.
+  int64_t parts(int64_t least) const { return stage < least ? 1 : networkStage < least ? perNode : ranks; }
+};
+
+inline Sharding shardingOf(mlir::ModuleOp module) {
+  Sharding sharding{.ranks = ranksOf(module), .stage = effectiveStage(module)};
+  sharding.hasNodes = module->hasAttr("zero.ranks_per_node");
+  sharding.perNode = moduleInteger(module, "zero.ranks_per_node", sharding.ranks);
+  sharding.networkStage = sharding.ranks > 1 ? moduleInteger(module, "zero.network_stage", sharding.stage) : 0;
+  return sharding;
 }
 
 }  // namespace sheaf::zero

@@ -47,14 +47,14 @@ struct Reader {
   template <typename OpTy, typename Operands, typename... Args>
   OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
     SmallVector<Value> values;
-    SmallVector<int64_t> offsets, bytes, strides, access;
+    SmallVector<int64_t> offsets, bytes, strides, axes, access;
     for (const plan::Operand* o : operands) {
       values.push_back(buffers[o->buffer()]);
       offsets.push_back(o->offset()), bytes.push_back(o->bytes()), strides.push_back(o->shard_stride());
-      access.push_back(o->access());
+      axes.push_back(o->axis()), access.push_back(o->access());
     }
-    return OpTy::create(builder, loc, int64_t(from.stream()), from.label(), values, offsets, bytes, strides, access,
-                        std::forward<Args>(args)...);
+    return OpTy::create(builder, loc, int64_t(from.stream()), from.label(), values, offsets, bytes, strides, axes,
+                        access, std::forward<Args>(args)...);
   }
 
   void declarations();
@@ -78,6 +78,14 @@ void Reader::header(ProgramOp program) {
   integer("peak_bytes", plan.memory().peak_bytes());
   integer("library_bytes", plan.memory().library_bytes());
   program->setAttr("streams", strings(plan.streams()));
+  if (plan.ranks_per_node()) {
+    SmallVector<Attribute> axes;
+    for (int axis : plan.communicator_axes())
+      axes.push_back(builder.getStringAttr(plan::word(static_cast<plan::Axis>(axis))));
+    integer("ranks_per_node", plan.ranks_per_node());
+    integer("network_zero", plan.network_stage());
+    program->setAttr("communicator_axes", builder.getArrayAttr(axes));
+  }
   if (plan.micro_batches()) {
     SmallVector<int64_t> turns;
     for (const plan::Turn& turn : plan.turns()) turns.append({int64_t(turn.part()), int64_t(turn.micro_batch())});

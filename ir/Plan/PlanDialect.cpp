@@ -21,20 +21,33 @@ static StringRef accessWord(int64_t access) {
   return access == kRead ? "r" : access == kWrite ? "w" : "rw";
 }
 
+// The indices that strides are multiplied by, by axis.
+static constexpr StringLiteral kIndices[] = {"rank", "local", "node"};
+
+static ParseResult parseIndex(OpAsmParser& parser, int64_t& axis) {
+  StringRef keyword;
+  SMLoc where = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword)) return failure();
+  const auto* found = llvm::find(kIndices, keyword);
+  if (found == std::end(kIndices)) return parser.emitError(where, "expected rank, local or node");
+  axis = found - kIndices;
+  return success();
+}
+
 // `r %x[0 : 4096 + rank * 1024], w %y[0 : 16]`
 static ParseResult parseOperands(OpAsmParser& parser, SmallVectorImpl<OpAsmParser::UnresolvedOperand>& buffers,
                                  DenseI64ArrayAttr& offsets, DenseI64ArrayAttr& bytes, DenseI64ArrayAttr& strides,
-                                 DenseI64ArrayAttr& access) {
-  SmallVector<int64_t> o, b, s, a;
+                                 DenseI64ArrayAttr& axes, DenseI64ArrayAttr& access) {
+  SmallVector<int64_t> o, b, s, x, a;
   auto one = [&]() -> ParseResult {
-    int64_t mode, offset, size, stride = 0;
+    int64_t mode, offset, size, stride = 0, axis = 0;
     if (parseAccess(parser, mode) || parser.parseOperand(buffers.emplace_back()) || parser.parseLSquare() ||
         parser.parseInteger(offset) || parser.parseColon() || parser.parseInteger(size))
       return failure();
     if (succeeded(parser.parseOptionalPlus()))
-      if (parser.parseKeyword("rank") || parser.parseStar() || parser.parseInteger(stride)) return failure();
+      if (parseIndex(parser, axis) || parser.parseStar() || parser.parseInteger(stride)) return failure();
     if (parser.parseRSquare()) return failure();
-    o.push_back(offset), b.push_back(size), s.push_back(stride), a.push_back(mode);
+    o.push_back(offset), b.push_back(size), s.push_back(stride), x.push_back(axis), a.push_back(mode);
     return success();
   };
   if (parser.parseCommaSeparatedList(one)) return failure();
@@ -42,18 +55,20 @@ static ParseResult parseOperands(OpAsmParser& parser, SmallVectorImpl<OpAsmParse
   offsets = builder.getDenseI64ArrayAttr(o);
   bytes = builder.getDenseI64ArrayAttr(b);
   strides = builder.getDenseI64ArrayAttr(s);
+  axes = builder.getDenseI64ArrayAttr(x);
   access = builder.getDenseI64ArrayAttr(a);
   return success();
 }
 
 static void printOperands(OpAsmPrinter& printer, Operation*, OperandRange buffers, DenseI64ArrayAttr offsets,
-                          DenseI64ArrayAttr bytes, DenseI64ArrayAttr strides, DenseI64ArrayAttr access) {
+                          DenseI64ArrayAttr bytes, DenseI64ArrayAttr strides, DenseI64ArrayAttr axes,
+                          DenseI64ArrayAttr access) {
   for (unsigned i = 0; i < buffers.size(); ++i) {
     if (i) printer << ", ";
     printer << accessWord(access[i]) << ' ';
     printer.printOperand(buffers[i]);
     printer << "[" << offsets[i] << " : " << bytes[i];
-    if (strides[i]) printer << " + rank * " << strides[i];
+    if (strides[i]) printer << " + " << kIndices[axes[i]] << " * " << strides[i];
     printer << "]";
   }
 }
@@ -141,10 +156,18 @@ SmallVector<Operand> sheaf::plan_ir::operandsOf(Operation* instruction) {
   if (!offsets) return operands;
   auto bytes = instruction->getAttrOfType<DenseI64ArrayAttr>("bytes");
   auto strides = instruction->getAttrOfType<DenseI64ArrayAttr>("strides");
+  auto axes = instruction->getAttrOfType<DenseI64ArrayAttr>("axes");
   auto access = instruction->getAttrOfType<DenseI64ArrayAttr>("access");
   for (auto [i, buffer] : llvm::enumerate(instruction->getOperands()))
-    operands.push_back({buffer, offsets[i], bytes[i], strides[i], access[i]});
+    operands.push_back({buffer, offsets[i], bytes[i], strides[i], access[i], static_cast<plan::Axis>(axes[i])});
   return operands;
+}
+
+int64_t sheaf::plan_ir::ranksOn(ProgramOp program, plan::Axis axis) {
+  const int64_t ranks = program->getAttrOfType<IntegerAttr>("ranks").getInt();
+  auto perNode = program->getAttrOfType<IntegerAttr>("ranks_per_node");
+  const int64_t each = perNode ? perNode.getInt() : ranks;
+  return axis == plan::NODE ? each : axis == plan::NETWORK ? ranks / each : ranks;
 }
 
 int64_t sheaf::plan_ir::streamOf(Operation* instruction) {

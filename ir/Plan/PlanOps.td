@@ -16,7 +16,8 @@ def PlanDialect : Dialect {
     executable: `sheaf inspect --format text` prints it and `sheaf assemble` reads it back to the same bytes.
 
     An operand of an instruction is `ACCESS %buffer[OFFSET : BYTES]`, in bytes from the start of the buffer, with access
-    `r`, `w` or `rw`; `+ rank * STRIDE` adds the rank's shard index times a stride to the address.
+    `r`, `w` or `rw`; `+ rank * STRIDE` adds the rank's shard index times a stride to the address. Where ranks have
+    nodes, `+ local * STRIDE` adds a multiple by the rank's number in its node, and `+ node * STRIDE` one by its node's.
   }];
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;
@@ -192,8 +193,9 @@ def Plan_EvaluationOp : Plan_Section<"evaluation", "instructions of one batch of
 // An instruction: its stream, where it comes from, and its operands.
 class Plan_Instruction<string mnemonic, dag more, string format> : Plan_Op<mnemonic> {
   let arguments = !con((ins I64Attr:$stream, StrAttr:$label, Variadic<Plan_BufferType>:$buffers,
-      DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$bytes, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$access), more);
-  let assemblyFormat = format # " `(` custom<Operands>($buffers, $offsets, $bytes, $strides, $access) `)` `stream` $stream $label attr-dict";
+      DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$bytes, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$axes,
+      DenseI64ArrayAttr:$access), more);
+  let assemblyFormat = format # " `(` custom<Operands>($buffers, $offsets, $bytes, $strides, $axes, $access) `)` `stream` $stream $label attr-dict";
 }
 
 def Plan_LaunchOp : Plan_Instruction<"launch", (ins I64Attr:$kernel, I64Attr:$rows, I64Attr:$block,

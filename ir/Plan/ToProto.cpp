@@ -26,6 +26,7 @@ struct Writer {
     to->set_bytes(from.bytes);
     to->set_shard_stride(from.stride);
     to->set_access(static_cast<plan::Access>(from.access));
+    to->set_axis(from.axis);
   }
 
   LogicalResult hash(Operation* op, StringRef text, uint64_t& value) {
@@ -345,6 +346,16 @@ LogicalResult Writer::header(ProgramOp program) {
   plan.set_events(integer("events"));
   plan.set_communicators(integer("communicators"));
   plan.set_micro_batches(integer("micro_batches"));
+  plan.set_ranks_per_node(integer("ranks_per_node"));
+  plan.set_network_stage(integer("network_zero"));
+  if (auto axes = program->getAttrOfType<ArrayAttr>("communicator_axes"))
+    for (auto axis : axes.getAsRange<StringAttr>()) {
+      std::optional<plan::Axis> value = plan::valueOf<plan::Axis>(std::string_view(axis.getValue()));
+      if (!value)
+        return program.emitError() << "communicator_axes: '" << axis.getValue() << "' is not one of "
+                                   << listText(plan::words<plan::Axis>(), SIZE_MAX);
+      plan.add_communicator_axes(*value);
+    }
   if (auto dealing = program->getAttrOfType<StringAttr>("dealing")) {
     std::optional<plan::Dealing> value = plan::valueOf<plan::Dealing>(std::string_view(dealing.getValue()));
     if (!value)

@@ -21,6 +21,10 @@ def ZeroDialect : Dialect {
     | 2 | `zero.parameters` | `zero.reduce_scatter` | shard | `zero.gather_updated` |
     | 3 | `zero.all_gather` ... `zero.release` | `zero.reduce_scatter` | shard | |
 
+    Where ranks have nodes (`zero.ranks_per_node`), this is the stage of the ranks of a node. `zero.network_stage`, at most as
+    high, is that of ranks of different nodes: what it does not shard is divided by the ranks of a node alone. Then a shard is
+    updated and parameters are held in larger parts at stage 3, and `zero.gather_updated` follows the update.
+
     Every sum runs over all ranks in the order of one fixed tree, so all stages give the same bits. A step of several micro-batches is cut into functions: `zero-split-micro-batches`. A module has the attribute `zero.stage` (i64) once buckets are formed.
   }];
   let dependentDialects = ["::sheaf::train::TrainDialect"];
@@ -49,9 +53,14 @@ def Zero_ParametersOp : Zero_Op<"parameters", [Pure]> {
 
 def Zero_AllGatherOp : Zero_Op<"all_gather"> {
   let summary = "the parameters of a bucket, gathered from the shards of all ranks (stage 3)";
-  let arguments = (ins FlatSymbolRefAttr:$bucket, Train_PhaseAttr:$phase);
+  let description = [{
+    Where ranks have nodes a rank first receives, over the network, the shards of the ranks with its number in the other
+    nodes, and then those of its own node. `keep`: what the first hop brings, the secondary shard, is kept. `kept`: the
+    gather begins from what one before with `keep` has kept.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$bucket, Train_PhaseAttr:$phase, UnitAttr:$keep, UnitAttr:$kept);
   let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$bucket $phase attr-dict `:` type($result)";
+  let assemblyFormat = "$bucket $phase (`keep` $keep^)? (`kept` $kept^)? attr-dict `:` type($result)";
 }
 
 def Zero_ReleaseOp : Zero_Op<"release"> {

@@ -45,7 +45,6 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
 
   Dependences findDependences(ProgramOp program) const {
     Sequence sequence(program);
-    int64_t others = program->getAttrOfType<IntegerAttr>("ranks").getInt() - 1;
     llvm::DenseMap<Value, int64_t> bases = basesOf(program);
     Dependences dependences;
     sheaf::plan::AccessHistory history;
@@ -86,7 +85,8 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
       }
       for (const Operand& operand : operandsOf(instruction)) {
         int64_t begin = bases[operand.buffer] + operand.offset;
-        access(i, begin, begin + operand.bytes + operand.stride * others, operand.access != kRead);
+        access(i, begin, begin + operand.bytes + operand.stride * (ranksOn(program, operand.axis) - 1),
+               operand.access != kRead);
       }
     }
     return dependences;

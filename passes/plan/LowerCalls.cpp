@@ -443,10 +443,8 @@ LogicalResult Lowering::lowerOp(Operation* op) {
         }
         auto type = tensor(g.getResult());
         locations[g.getResult()] = placeResult(g.getResult());
-        instruction<AllReduceOp>(op->getLoc(), kCommunicationStream, labelOf(op->getLoc()),
-                                 {operand(g.getOperand(), kRead), operand(g.getResult(), kWrite)}, kReductions,
-                                 elementTypeOf(type.getElementType()), type.getNumElements(), "",
-                                 plan::Collective::FORWARD);
+        sumOverRanks(op->getLoc(), labelOf(op->getLoc()), elementTypeOf(type.getElementType()), type.getNumElements(),
+                     operand(g.getOperand(), kRead), operand(g.getResult(), kWrite));
         return success();
       })
       .Default([&](Operation* other) {

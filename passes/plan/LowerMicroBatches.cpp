@@ -46,14 +46,15 @@ void Lowering::lowerAccumulate(zero::AccumulateOp op) {
   else if (!buckets.contains(op.getSum()))  // others may read the value
     at = {buffer(op.getSum(), plan::ACTIVATIONS, bytes)};
   locations[op.getResult()] = at;
-  const Operand destination{at.buffer, at.offset, bytes, at.shardStride, kWrite};
+  const Operand destination{at.buffer, at.offset, bytes, at.shardStride, kWrite, at.axis};
   SmallVector<Operand> terms;
   for (int64_t i = level; i-- > 0;)
     terms.push_back({levelOf(op.getSum(), i, kindOfSum(op), bytes), 0, bytes, 0, kRead});
   terms.push_back(value);
   if (level > 0)
     return addUp(op.getLoc(), op.getSum(), type.getElementType(), type.getNumElements(), terms, destination);
-  if (value.buffer == at.buffer && value.offset == at.offset && value.stride == at.shardStride) return;
+  if (value.buffer == at.buffer && value.offset == at.offset && value.stride == at.shardStride && value.axis == at.axis)
+    return;
   copy(op.getLoc(), value, destination, widthOf(type.getElementType()), {type.getNumElements()}, {1}, {1});
 }
 

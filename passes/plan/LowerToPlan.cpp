@@ -80,6 +80,10 @@ void StepLowering::createProgram() {
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
   program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
   program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? kCommunicators : 0));
+  if (sharding.hasNodes) {
+    program->setAttr("ranks_per_node", head.getI64IntegerAttr(sharding.perNode));
+    program->setAttr("network_zero", head.getI64IntegerAttr(zero::moduleInteger(module, "zero.network_stage", 0)));
+  }
   program->setAttr("events", head.getI64IntegerAttr(0));
 }
 
@@ -151,10 +155,10 @@ void StepLowering::declareBuckets() {
     storage.width = widthOf(bucket.getElementType());
     storage.parametersSharded = stage == 3;
     storage.statesSharded = stage >= 1;
+    const int64_t parameterParts = sharding.parts(3), stateParts = sharding.parts(1);
     int64_t whole = storage.elements * storage.width;
     StringRef name = bucket.getSymName();
-    storage.parameters =
-        buffer((name + ".parameters").str(), plan::PARAMETERS, storage.parametersSharded ? whole / ranks : whole, true);
+    storage.parameters = buffer((name + ".parameters").str(), plan::PARAMETERS, whole / parameterParts, true);
     SmallVector<Attribute> stateNames;
     storage.gradientType = bucket.getElementType();
     if (bucket.getOptimizer()) {
@@ -166,8 +170,8 @@ void StepLowering::declareBuckets() {
       if (storage.master) states.insert(states.begin(), head.getStringAttr("master"));
       for (StringAttr state : states) {
         stateNames.push_back(state);
-        storage.states.push_back(buffer((name + "." + state.getValue()).str(), plan::OPTIMIZER,
-                                        storage.elements * 4 / (storage.statesSharded ? ranks : 1), true));
+        storage.states.push_back(
+            buffer((name + "." + state.getValue()).str(), plan::OPTIMIZER, storage.elements * 4 / stateParts, true));
       }
       storage.gradient = buffer((name + ".gradients").str(), stage >= 2 ? plan::GATHERED : plan::GRADIENTS,
                                 storage.elements * widthOf(storage.gradientType));
@@ -301,6 +305,12 @@ LogicalResult StepLowering::run() {
     section.setInsertionPointToEnd(&evaluation.getBody().front());
     if (failed(lower(zero::evaluationOf(module)))) return failure();
   }
+  if (sharding.hasNodes) {
+    SmallVector<Attribute> axes;
+    for (auto [axis, kind] : communicators) axes.push_back(head.getStringAttr(plan::word(axis)));
+    program->setAttr("communicators", head.getI64IntegerAttr(axes.size()));
+    program->setAttr("communicator_axes", head.getArrayAttr(axes));
+  }
   for (auto buffer : llvm::make_early_inc_range(program.getBody().front().getOps<BufferOp>()))
     if (buffer->use_empty()) buffer.erase();
   return success();
@@ -326,8 +336,7 @@ LogicalResult StepLowering::lower(func::FuncOp function) {
       Operand value = operand(loss.getValue(), kRead);
       if (ranks > 1) {
         Operand global{buffer("loss", plan::ACTIVATIONS, 4), 0, 4, 0, kWrite};
-        instruction<AllReduceOp>(op.getLoc(), kCommunicationStream, "loss", {value, global}, kReductions, plan::F32,
-                                 int64_t(1), "", plan::Collective::FORWARD);
+        sumOverRanks(op.getLoc(), "loss", plan::F32, 1, value, global);
         value = global;
         value.access = kRead;
       }
@@ -351,15 +360,16 @@ void LowerToPlan::runOnOperation() {
   lowering.ranks = zero::ranksOf(module);
   lowering.leaves = zero::moduleInteger(module, "train.leaves", 1);
   lowering.stage = zero::effectiveStage(module);
+  lowering.sharding = zero::shardingOf(module);
   lowering.maxThreads = maxThreads;
   lowering.cpu = cpu;
   lowering.gpu = gpu;
   if (failed(lowering.run())) return signalPassFailure();
   for (Operation& op : llvm::make_early_inc_range(*module.getBody()))
     if (!isa<ProgramOp>(op)) op.erase();
-  for (StringRef name :
-       {"train.model", "train.training", "train.groups", "train.decisions", "train.floor", "train.origin",
-        "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches", "zero.stage", "zero.dealing"})
+  for (StringRef name : {"train.model", "train.training", "train.groups", "train.decisions", "train.floor",
+                         "train.origin", "train.evaluation_origin", "train.ranks", "train.batch", "train.micro_batches",
+                         "zero.stage", "zero.dealing", "zero.ranks_per_node", "zero.network_stage"})
     module->removeAttr(name);
 }
 

@@ -53,23 +53,6 @@ void Lowering::fillGradient(mlir::Location loc, BucketStorage& storage, OperandR
   zeroPadding(storage);
 }
 
-void Lowering::collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc,
-                          plan::Collective::Phase phase, const Operand& source, const Operand& destination) {
-  const int64_t shard = bucket.elements / ranks;
-  zero::BucketOp symbol = bucket.op;
-  StringRef name = symbol.getSymName();
-  const plan::ElementType type = elementTypeOf(op == plan::ALL_GATHER ? symbol.getElementType() : bucket.gradientType);
-  auto append = [&]<typename OpTy>(int64_t communicator, int64_t count) {
-    instruction<OpTy>(loc, kCommunicationStream, name, {source, destination}, communicator, type, count, name, phase);
-  };
-  if (op == plan::ALL_GATHER)
-    append.operator()<AllGatherOp>(kGathers, shard);
-  else if (op == plan::REDUCE_SCATTER)
-    append.operator()<ReduceScatterOp>(kReductions, shard);
-  else
-    append.operator()<AllReduceOp>(kReductions, bucket.elements);
-}
-
 int64_t Lowering::scalarSlot(const StepScalar& scalar) {
   auto known = llvm::find(scalars, scalar);
   if (known != scalars.end()) return known - scalars.begin();
@@ -91,7 +74,6 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
   SymbolTable symbols(module);
   auto optimizer = symbols.lookup<train::OptimizerOp>(*storage.op.getOptimizer());
   int64_t n = cast<RankedTensorType>(op.getGradient().getType()).getNumElements();
-  bool sharded = n != storage.elements;
 
   // The update as a fusion over [rows, columns] of the elements; scalars are broadcast.
   int64_t columns = 32;
@@ -103,8 +85,8 @@ LogicalResult Lowering::lowerUpdate(zero::UpdateOp op) {
 
   OpBuilder builder(op);
   // What the rule knows as the parameter is the master weight where there is one; the parameter is its rounding.
-  int64_t stride = sharded && !storage.parametersSharded ? n * storage.width : 0;
-  Operand parameter{storage.parameters, 0, n * storage.width, stride, kWrite};
+  const Operand parameter =
+      partOf(storage.parameters, storage.elements * storage.width, sharding.parts(3), sharding.parts(1), kWrite);
   SmallVector<Operand> values;  // parameter or master weight, then states
   if (!storage.master) values.push_back(parameter);
   for (Value state : storage.states) values.push_back({state, 0, n * 4, 0, kWrite});
@@ -198,9 +180,8 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
   const int64_t count = int64_t(op.getPartials().size()) * leaves;  // a rank's
   Value partials = op.getPartials().empty() ? Value() : locate(op.getPartials().front()).buffer;
   if (ranks > 1)
-    instruction<AllGatherOp>(op.getLoc(), kCommunicationStream, "gradient norm",
-                             {{partials, 0, count * 8, count * 8, kRead}, {partials, 0, ranks * count * 8, 0, kWrite}},
-                             kGathers, plan::F64, count, "", plan::Collective::UPDATE);
+    gather(op.getLoc(), "gradient norm", "", plan::F64, plan::Collective::UPDATE,
+           partOf(partials, ranks * count * 8, 1, ranks, kRead), ranks, ranks * count * 8, partials);
   locations[op.getNorm()] = {buffer("gradient_norm", plan::ACTIVATIONS, 8)};
   locations[op.getScalars()] = {normScalars};
   SmallVector<Operand> operands{
@@ -229,7 +210,9 @@ void Lowering::lowerNorm(zero::GradientNormOp op) {
 LogicalResult Lowering::lowerZero(Operation* op) {
   BucketStorage* storage = nullptr;
   if (auto symbol = op->getAttrOfType<FlatSymbolRefAttr>("bucket")) storage = &buckets[symbol.getValue()];
-  int64_t whole = storage ? storage->elements * storage->width : 0, shard = whole / ranks;
+  int64_t whole = storage ? storage->elements * storage->width : 0;
+  const plan::ElementType type =
+      storage ? elementTypeOf(zero::BucketOp(storage->op).getElementType()) : plan::ELEMENT_TYPE_UNSPECIFIED;
   return llvm::TypeSwitch<Operation*, LogicalResult>(op)
       .Case([&](zero::ParametersOp p) {
         locations[p.getResult()] = {storage->parameters};
@@ -238,8 +221,13 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       .Case([&](zero::AllGatherOp g) {
         Value gathered = buffer((g.getBucket() + ".gathered").str(), plan::GATHERED, whole);
         locations[g.getResult()] = {gathered};
-        collective(*storage, plan::ALL_GATHER, op->getLoc(), phaseOf(g.getPhase()),
-                   {storage->parameters, 0, shard, 0, kRead}, {gathered, 0, whole, 0, kWrite});
+        const int64_t piece = whole / sharding.perNode;
+        if (g.getKeep()) storage->secondary = buffer((g.getBucket() + ".secondary").str(), plan::GATHERED, piece);
+        Operand own{storage->parameters, 0, whole / sharding.parts(3), 0, kRead};
+        if (g.getKept()) own = {storage->secondary, 0, piece, 0, kRead};
+        gather(op->getLoc(), g.getBucket(), g.getBucket(), type, phaseOf(g.getPhase()), own,
+               g.getKept() ? sharding.perNode : sharding.parts(3), whole, gathered,
+               g.getKeep() ? storage->secondary : Value());
         return success();
       })
       .Case([&](zero::ReleaseOp) { return success(); })
@@ -249,31 +237,7 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         locations[v.getResult()] = at;
         return success();
       })
-      .Case<zero::AllReduceOp, zero::ReduceScatterOp>([&](auto reduce) {
-        int64_t width = widthOf(storage->gradientType), wholeGradient = storage->elements * width;
-        // A sum over micro-batches is whole already.
-        if (!reduce.getGradients().front().template getDefiningOp<zero::AccumulateOp>())
-          fillGradient(op->getLoc(), *storage, reduce.getGradients());
-        Operand source{storage->gradient, 0, wholeGradient, 0, kRead};
-        if (ranks == 1 || stage == 0) {
-          locations[reduce.getResult()] = {storage->gradient};
-          if (ranks > 1)
-            collective(*storage, plan::ALL_REDUCE, op->getLoc(), plan::Collective::BACKWARD, source,
-                       {storage->gradient, 0, wholeGradient, 0, kWrite});
-          return success();
-        }
-        int64_t shardGradient = wholeGradient / ranks;
-        Location at{storage->gradient, 0, shardGradient};
-        auto sum = op->hasOneUse() ? dyn_cast<zero::AccumulateOp>(*op->user_begin()) : zero::AccumulateOp();
-        if (sum && sum.getKeep() && sum.getLevel() == 0)
-          at = {levelOf(sum.getSum(), 0, plan::GRADIENTS, shardGradient)};
-        else if (stage >= 2)
-          at = {buffer((storage->op.getSymName() + ".reduced").str(), plan::GRADIENTS, shardGradient)};
-        locations[reduce.getResult()] = at;
-        collective(*storage, plan::REDUCE_SCATTER, op->getLoc(), plan::Collective::BACKWARD, source,
-                   {at.buffer, 0, shardGradient, at.shardStride, kWrite});
-        return success();
-      })
+      .Case<zero::AllReduceOp, zero::ReduceScatterOp>([&](auto) { return lowerReduction(op, *storage); })
       .Case([&](zero::GradientOp g) {
         fillGradient(op->getLoc(), *storage, g.getGradients());
         locations[g.getResult()] = {storage->gradient};
@@ -289,14 +253,16 @@ LogicalResult Lowering::lowerZero(Operation* op) {
       })
       .Case([&](zero::SquareSumOp s) {
         Location at = locate(s.getGradient());
-        // At stage 0 the gradient is whole: the rank sums its own part of it, as at every other stage.
-        // A rank's part are the shards of its leaves; each is summed from its own start.
-        int64_t bytes = storage->elements / ranks * widthOf(storage->gradientType), leafBytes = bytes / leaves;
+        // Where the gradient is more than the rank's shard, the rank sums its shard of it, as at every other stage:
+        // that are the shards of its leaves, each of which is summed from its own start.
+        const int64_t width = widthOf(storage->gradientType), leafElements = storage->elements / ranks / leaves;
+        const Operand shard = shardOf(at, storage->elements * width, sharding.parts(1));
         Location to = locate(s.getResult());
-        plan::SquareSumCall sum{.n = storage->elements / ranks / leaves, .type = elementTypeOf(s.getGradient())};
+        plan::SquareSumCall sum{.n = leafElements, .type = elementTypeOf(s.getGradient())};
         for (int64_t leaf = 0; leaf < leaves; ++leaf)
           call(op->getLoc(), sum,
-               {{at.buffer, at.offset + leaf * leafBytes, leafBytes, stage == 0 ? bytes : at.shardStride, kRead},
+               {{shard.buffer, shard.offset + leaf * leafElements * width, leafElements * width, shard.stride, kRead,
+                 shard.axis},
                 {to.buffer, to.offset + leaf * normPartials * 8, 8, to.shardStride, kWrite}});
         return success();
       })
@@ -305,9 +271,15 @@ LogicalResult Lowering::lowerZero(Operation* op) {
         return success();
       })
       .Case([&](zero::UpdateOp u) { return lowerUpdate(u); })
-      .Case([&](zero::GatherUpdatedOp) {
-        collective(*storage, plan::ALL_GATHER, op->getLoc(), plan::Collective::UPDATE,
-                   {storage->parameters, 0, shard, shard, kRead}, {storage->parameters, 0, whole, 0, kWrite});
+      .Case([&](zero::GatherUpdatedOp g) {
+        StringRef name = g.getBucket();
+        const int64_t held = sharding.parts(3), parts = sharding.parts(1);
+        const Operand own = partOf(storage->parameters, whole, held, parts, kRead);
+        if (held == 1)
+          gather(op->getLoc(), name, name, type, plan::Collective::UPDATE, own, parts, whole, storage->parameters);
+        else
+          hop(plan::NETWORK, plan::ALL_GATHER, op->getLoc(), name, name, type, plan::Collective::UPDATE, own,
+              {storage->parameters, 0, whole / held, 0, kWrite});
         return success();
       })
       .Default([](Operation* other) { return other->emitError("cannot be lowered to a plan"); });

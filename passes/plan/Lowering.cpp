@@ -112,7 +112,7 @@ Operand Lowering::operand(Value value, int64_t access) const {
   Location at = locate(value);
   int64_t bytes = bytesOf(value);
   if (at.rowStride) bytes = (bytes / at.rowBytes - 1) * at.rowStride + (at.padded ? at.rowStride : at.rowBytes);
-  return {at.buffer, at.offset, bytes, at.shardStride, access};
+  return {at.buffer, at.offset, bytes, at.shardStride, access, at.axis};
 }
 
 void Lowering::call(mlir::Location loc, const plan::AnyCall& call, ArrayRef<Operand> operands) {

@@ -1,6 +1,7 @@
 // The state of one lowering from the step to instructions: where values lie, and how instructions are made.
 #pragma once
 
+#include "passes/StepModule.h"
 #include "passes/plan/Passes.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
@@ -8,7 +9,8 @@
 namespace sheaf::plan_ir {
 
 inline constexpr int64_t kComputeStream = 0, kCommunicationStream = 1;
-// Gathers have a communicator of their own: a library may run them otherwise than sums, by copy engines, say.
+// Gathers have a communicator of their own: a library may run them otherwise than sums, by copy engines, say. So there
+// are two, and with nodes two on each axis that hops run on, and one for sums over all ranks.
 inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;
 
 // Where a value lies: bytes of a buffer. Dense row-major, unless rowStride is set: then the value is rows (all
@@ -17,9 +19,10 @@ inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;
 struct Location {
   mlir::Value buffer;
   int64_t offset = 0;
-  int64_t shardStride = 0;  // added per rank
+  int64_t shardStride = 0;  // times the rank's index on `axis`
   int64_t rowStride = 0, rowBytes = 0;
   bool padded = false;
+  plan::Axis axis = plan::WORLD;
 };
 
 // As in the plan's message.
@@ -49,7 +52,8 @@ struct BucketStorage {
   bool parametersSharded = false, statesSharded = false;
   mlir::Value parameters;
   llvm::SmallVector<mlir::Value> states;
-  mlir::Value gradient;  // the unreduced gradient; at stages 0 and 1 also the reduced one
+  mlir::Value gradient;   // the unreduced gradient; at stages 0 and 1 also the reduced one
+  mlir::Value secondary;  // the shards of the ranks with one local number, kept from gather to gather
 };
 
 struct Lowering {
@@ -57,7 +61,9 @@ struct Lowering {
   mlir::func::FuncOp step;        // null: the module only evaluates
   mlir::OpBuilder head, section;  // where buffers and other declarations go; where instructions go
   int64_t ranks = 1, leaves = 1, stage = 0, maxThreads = 8;  // leaves of a rank, in all micro-batches
-  bool cpu = true, gpu = false;                              // what the plan is for
+  zero::Sharding sharding;
+  llvm::SmallVector<std::pair<plan::Axis, int64_t>> communicators;  // with nodes: axis and kGathers or kReductions
+  bool cpu = true, gpu = false;                                     // what the plan is for
   llvm::DenseMap<mlir::Value, Location> locations;
   llvm::MapVector<mlir::StringRef, BucketStorage> buckets;
   llvm::DenseMap<mlir::Value, int64_t> lastUse;  // of a value or a view of it: position of the last reader
@@ -98,12 +104,13 @@ struct Lowering {
   OpTy instruction(mlir::Location loc, int64_t stream, llvm::StringRef label, llvm::ArrayRef<Operand> operands,
                    Args&&... args) {
     llvm::SmallVector<mlir::Value> values;
-    llvm::SmallVector<int64_t> offsets, bytes, strides, access;
+    llvm::SmallVector<int64_t> offsets, bytes, strides, axes, access;
     for (const Operand& o : operands) {
       values.push_back(o.buffer);
       offsets.push_back(o.offset), bytes.push_back(o.bytes), strides.push_back(o.stride), access.push_back(o.access);
+      axes.push_back(o.axis);
     }
-    return OpTy::create(section, loc, stream, label, values, offsets, bytes, strides, access,
+    return OpTy::create(section, loc, stream, label, values, offsets, bytes, strides, axes, access,
                         std::forward<Args>(args)...);
   }
 
@@ -122,8 +129,24 @@ struct Lowering {
   // destination = terms[0] + (terms[1] + (... + terms.back())), element by element.
   void addUp(mlir::Location loc, llvm::StringRef label, mlir::Type element, int64_t elements,
              llvm::ArrayRef<Operand> terms, Operand destination);
-  void collective(const BucketStorage& bucket, plan::CollectiveOp op, mlir::Location loc, plan::Collective::Phase phase,
-                  const Operand& source, const Operand& destination);
+  // LowerHops.cpp: collectives of a bucket's elements, in two hops where there are nodes.
+  // From the array that a part of the ranks hold, divided by all of them into `parts`, and where the rank's part lies:
+  // an operand is that part of the whole or of a larger part.
+  Operand partOf(mlir::Value buffer, int64_t bytes, int64_t held, int64_t parts, int64_t access) const;
+  // The rank's part of `parts` of a value of `bytes` bytes in all, of which it has `has` parts at `at`.
+  Operand shardOf(const Location& at, int64_t bytes, int64_t has) const;
+  int64_t communicator(plan::Axis axis, int64_t kind);
+  void hop(plan::Axis axis, plan::CollectiveOp op, mlir::Location loc, llvm::StringRef label, llvm::StringRef bucket,
+           plan::ElementType type, plan::Collective::Phase phase, const Operand& source, const Operand& destination);
+  // All ranks' parts of an array of `bytes`, from where the rank has its own one (of all ranks, or of its node) into
+  // `destination`, which is whole; `first`: where the first hop puts what it brings, if that is not in its place there.
+  void gather(mlir::Location loc, llvm::StringRef label, llvm::StringRef bucket, plan::ElementType type,
+              plan::Collective::Phase phase, const Operand& own, int64_t parts, int64_t bytes, mlir::Value destination,
+              mlir::Value first = {});
+  mlir::LogicalResult lowerReduction(mlir::Operation* op, BucketStorage& storage);
+  // A sum over all ranks.
+  void sumOverRanks(mlir::Location loc, llvm::StringRef label, plan::ElementType type, int64_t count,
+                    const Operand& source, const Operand& destination);
   // The index of a step scalar, which is added if it is new.
   int64_t scalarSlot(const StepScalar& scalar);
   // Where a step scalar lies that depends on the number of updates, given a loss scale; nothing of other kinds.

@@ -27,7 +27,10 @@ def StateFloor : PlanPass<"state-floor"> {
     `plan-lower` makes the program's `floor`. Runs before recomputation, so that a plan cannot lower or raise its floor
     by what it issues.
   }];
-  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3">];
+  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3; of the ranks of a node, if there are nodes">,
+                 Option<"ranksPerNode", "ranks-per-node", "int64_t", "0", "Ranks of a node; 0: there are no nodes">,
+                 Option<"networkStage", "network-stage", "int64_t", "-1",
+                        "ZeRO stage of ranks of different nodes; negative: `stage`">];
 }
 def DigestDataflow : PlanPass<"digest-dataflow"> {
   let summary = "writes digests of what outputs and state are computed from into the plan";

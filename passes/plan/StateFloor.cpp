@@ -79,12 +79,19 @@ struct StateFloor : impl::StateFloorBase<StateFloor> {
       gradients += gradient;
       trained += own;
     }
-    const int64_t ranks = zero::ranksOf(module);
-    floor.set_state_bytes(stage >= 1 ? updates / ranks : updates);
+    zero::Sharding sharding{.ranks = zero::ranksOf(module), .perNode = zero::ranksOf(module), .stage = stage};
+    if (ranksPerNode > 0) sharding.perNode = ranksPerNode;
+    sharding.networkStage = networkStage < 0 ? stage : networkStage;
+    const int64_t ranks = sharding.ranks, nodes = sharding.nodes();
+    floor.set_state_bytes(ranks > 1 ? updates / sharding.parts(1) : updates);
     if (ranks == 1) return;
     floor.set_reduced_bytes(gradients);
     // Every rank needs all parameters: updated by itself from the summed gradients, or received from their owners.
-    floor.set_gathered_bytes(stage == 0 ? gradients : stage < 3 ? trained : all);
+    auto gathered = [&](int64_t stage) { return stage == 0 ? gradients : stage < 3 ? trained : all; };
+    // Of the ranks - 1 parts that a rank receives, nodes - 1 come over the network.
+    const int64_t parts = (ranks - nodes) * (gathered(sharding.stage) / (ranks - 1)) +
+                          (nodes - 1) * (gathered(sharding.networkStage) / (ranks - 1));
+    floor.set_gathered_bytes(sharding.stage == sharding.networkStage ? gathered(stage) : parts);
   }
 };
 

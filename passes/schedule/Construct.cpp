@@ -52,8 +52,9 @@ void Constructor::findIdealStarts() {
       if (isFixed(node)) computeSeconds_ += node.seconds;
     }
     if (node.kind != Node::Kind::kGather) continue;
+    // The second hop of a gather may be, if the first is.
     carriable_[i] = std::all_of(predecessors_[i].begin(), predecessors_[i].end(),
-                                [](const Dependence& d) { return d.distance > 0; });
+                                [this](const Dependence& d) { return d.distance > 0 || carriable_[d.from]; });
     longestGather_ = std::max(longestGather_, node.seconds);
     gatherSeconds_ += node.seconds;
   }

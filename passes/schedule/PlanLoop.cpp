@@ -52,7 +52,9 @@ profile::Work scaledWork(const plan::Instruction& instruction, const plan::Plan&
   return work;
 }
 
+// On another number of ranks than the plan's there are as many more or fewer on every axis.
 profile::Transfer transferOf(const plan::Collective& collective, const plan::Plan& plan, int64_t ranks) {
+  if (plan::axisOf(plan, collective) != plan::WORLD) ranks = plan::ranksOf(plan, collective);
   return {collective.op(), plan::collectiveBytes(plan, collective), ranks};
 }
 

@@ -10,16 +10,16 @@
 namespace sheaf::schedule {
 namespace {
 
-bool overlap(const Access& a, const Access& b, uint64_t ranks) {
-  // With the same stride both move together from rank to rank.
-  uint64_t others = a.stride == b.stride ? 0 : ranks - 1;
-  return a.begin < b.end + b.stride * others && b.begin < a.end + a.stride * others;
+bool overlap(const Access& a, const Access& b) {
+  // With the same strides both move together from rank to rank.
+  const bool together = a.strides == b.strides;
+  return a.begin < b.end + (together ? 0 : b.reach) && b.begin < a.end + (together ? 0 : a.reach);
 }
 
 // Conflicting accesses of a repeated body: the second of two rounds has all that the steady state has.
 class Conflicts {
  public:
-  Conflicts(const StepModel& model, uint64_t ranks) : model_(model), ranks_(ranks), history_(model.buffers.size()) {}
+  explicit Conflicts(const StepModel& model) : model_(model), history_(model.buffers.size()) {}
 
   std::vector<Dependence> find() {
     for (uint32_t round = 0; round < 2; ++round)
@@ -44,12 +44,12 @@ class Conflicts {
     for (size_t i = seen.size(); i-- > 0;) {
       const Seen& earlier = seen[i];
       if (!access.write && !earlier.access.write) continue;
-      if (!overlap(access, earlier.access, ranks_)) continue;
+      if (!overlap(access, earlier.access)) continue;
       if (round == 1 && !(earlier.node == node && earlier.round == round))
         found_.insert({earlier.node, node, round - earlier.round});
       // Accesses before a write that covers this one are ordered through it.
       if (earlier.access.write && earlier.access.begin <= access.begin && access.end <= earlier.access.end &&
-          earlier.access.stride == access.stride)
+          earlier.access.strides == access.strides)
         break;
     }
     bool whole = access.write && access.begin == 0 && access.end >= model_.buffers[access.buffer].bytes;
@@ -58,7 +58,6 @@ class Conflicts {
   }
 
   const StepModel& model_;
-  const uint64_t ranks_;
   std::vector<std::vector<Seen>> history_;
   std::set<Dependence, Less> found_;
 };
@@ -139,12 +138,13 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
     }
     plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
       const uint32_t buffer = storage.of(operand.buffer(), static_cast<size_t>(node.instruction));
-      node.accesses.push_back({buffer, operand.offset(), operand.offset() + operand.bytes(), operand.shard_stride(),
+      node.accesses.push_back({buffer, operand.offset(), operand.offset() + operand.bytes(),
+                               plan::stridesOf(plan, operand), plan::mostRankOffset(plan, operand),
                                operand.access() != plan::READ});
     });
     model.nodes.push_back(std::move(node));
   }
-  model.dependences = Conflicts(model, plan.ranks()).find();
+  model.dependences = Conflicts(model).find();
   markAfterReduction(model);
   return model;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "passes/schedule/Timeline.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 #include "runtime/profile/Profile.h"
 
@@ -17,7 +18,8 @@ inline constexpr uint32_t kNone = ~uint32_t{0};
 struct Access {
   uint32_t buffer = 0;
   uint64_t begin = 0, end = 0;  // bytes of the buffer, on rank 0
-  uint64_t stride = 0;          // added for each further rank
+  plan::RankStrides strides;    // added for each further rank of a node, and for each further node
+  uint64_t reach = 0;           // the most that is added
   bool write = false;
 };
 

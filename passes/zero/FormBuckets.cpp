@@ -31,6 +31,23 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     int64_t elements;
   };
 
+  LogicalResult checkNodes(ModuleOp module) {
+    const int64_t ranks = zero::ranksOf(module), each = ranksPerNode, within = stage, between = networkStage;
+    if (each == 0)
+      return between < 0 || between == within
+                 ? success()
+                 : LogicalResult(module.emitError("a stage between nodes needs nodes: give --ranks-per-node"));
+    if (each < 0 || !llvm::isPowerOf2_64(each) || ranks % each)
+      return module.emitError() << "nodes of " << each << " ranks do not divide " << ranks
+                                << " ranks by a power of two";
+    if (between > within)
+      return module.emitError() << "the stage between nodes, " << between << ", is above that within them, " << within;
+    if (between >= 0 && between != within && (each == 1 || each == ranks))
+      return module.emitError() << "two stages need several nodes of several ranks, not " << ranks / each << " of "
+                                << each;
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     const auto functions = zero::functionsOf(module);
@@ -39,6 +56,7 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
                                          : "ZeRO stage must be 0 to 3, not " + Twine(stage));
       return signalPassFailure();
     }
+    if (failed(checkNodes(module))) return signalPassFailure();
     SymbolTable symbols(module);
     llvm::DenseMap<StringAttr, FlatSymbolRefAttr> optimizers;
     for (func::FuncOp function : functions)
@@ -112,6 +130,10 @@ struct FormBuckets : zero::impl::FormBucketsBase<FormBuckets> {
     for (auto& [kind, bucket] : open)
       if (!bucket.empty()) close(bucket);
     module->setAttr("zero.stage", builder.getI64IntegerAttr(stage));
+    if (ranksPerNode > 0) {
+      module->setAttr("zero.ranks_per_node", builder.getI64IntegerAttr(ranksPerNode));
+      module->setAttr("zero.network_stage", builder.getI64IntegerAttr(networkStage < 0 ? stage : networkStage));
+    }
     module->setAttr("zero.bucket_bytes", builder.getI64IntegerAttr(limit));
   }
 };

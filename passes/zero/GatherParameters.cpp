@@ -62,6 +62,9 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
 
   LogicalResult gather(ModuleOp module, func::FuncOp step) {
     bool gather = zero::effectiveStage(module) == 3, training = step == zero::stepOf(module);
+    // A secondary shard is what comes over the network, on its way to the other ranks of the node.
+    const zero::Sharding sharding = zero::shardingOf(module);
+    const bool twoHops = sharding.parts(3) > sharding.perNode && sharding.perNode > 1;
 
     SmallVector<zero::BucketOp> buckets(module.getOps<zero::BucketOp>());
     llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> places;  // parameter -> bucket, offset
@@ -94,9 +97,11 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
     if (!keep.empty() && !wanted.isValid(complaint)) return module.emitError("--keep " + keep + ": " + complaint);
     // Buckets are in the order of their first use. What is kept is kept for the backward pass.
     int64_t firstKept = std::llround(double(buckets.size()) * (1 - (training ? double(keepPart) : 0)));
+    int64_t firstSecondary = std::llround(double(firstKept) * (1 - (training && twoHops ? double(secondaryPart) : 0)));
     bool matched = keep.empty() || !training;
     for (int64_t b = 0; b < int64_t(buckets.size()); ++b) {
-      bool kept = b >= firstKept;
+      bool kept = b >= firstKept, secondary = twoHops && training && b >= firstSecondary && b < firstKept;
+      zero::AllGatherOp before;  // of the same bucket
       for (auto name : buckets[b].getParameters().getAsRange<FlatSymbolRefAttr>())
         if (training && !keep.empty() && wanted.match(name.getValue())) kept = matched = true;
       auto type = RankedTensorType::get({int64_t(buckets[b].getElements())}, buckets[b].getElementType());
@@ -111,11 +116,17 @@ struct GatherParameters : zero::impl::GatherParametersBase<GatherParameters> {
         OpBuilder builder(first);
         Location loc = visit.front()->consumer->getLoc();
         StringRef name = buckets[b].getSymName();
-        Value storage =
-            gather ? Value(zero::AllGatherOp::create(
-                         builder, loc, type, name,
-                         visit.front()->position <= lossPosition ? train::Phase::forward : train::Phase::backward))
-                   : Value(zero::ParametersOp::create(builder, loc, type, name));
+        Value storage;
+        if (gather) {
+          if (secondary && before && !before.getKept()) before.setKeep(true);
+          before = zero::AllGatherOp::create(
+              builder, loc, type, name,
+              visit.front()->position <= lossPosition ? train::Phase::forward : train::Phase::backward,
+              /*keep=*/false, /*kept=*/secondary && before);
+          storage = before;
+        } else {
+          storage = zero::ParametersOp::create(builder, loc, type, name);
+        }
         llvm::DenseMap<Value, Value> views;
         for (Use* use : visit) {
           Value read = use->operand->get();

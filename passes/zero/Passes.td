@@ -14,7 +14,10 @@ def FormBuckets : ZeroPass<"form-buckets"> {
     The layout does not depend on the stage: that is why all stages give the same bits. A bucket is closed when it has
     reached `bucket-bytes`; 0 means a sixteenth of all parameters, between `least-bytes` and 64 MiB.
   }];
-  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3">,
+  let options = [Option<"stage", "stage", "int64_t", "0", "ZeRO stage, 0 to 3; of the ranks of a node, if there are nodes">,
+                 Option<"ranksPerNode", "ranks-per-node", "int64_t", "0", "Ranks of a node; 0: there are no nodes">,
+                 Option<"networkStage", "network-stage", "int64_t", "-1",
+                        "ZeRO stage of ranks of different nodes, at most `stage`; negative: `stage`">,
                  Option<"bucketBytes", "bucket-bytes", "int64_t", "0", "Size at which a bucket is closed">,
                  Option<"leastBytes", "least-bytes", "int64_t", "65536", "Least size that is chosen; at most 64 MiB">];
 }
@@ -27,7 +30,10 @@ def GatherParameters : ZeroPass<"gather-parameters"> {
   }];
   let options = [
     Option<"keepPart", "keep-part", "double", "0", "Part of the buckets, those used last, that have one visit only">,
-    Option<"keep", "keep", "std::string", "\"\"", "Regular expression: so have buckets with a parameter it matches">];
+    Option<"keep", "keep", "std::string", "\"\"", "Regular expression: so have buckets with a parameter it matches">,
+    Option<"secondaryPart", "secondary-part", "double", "0",
+           "Part of the other buckets, those used last, of which the backward pass gathers what the first hop of the "
+           "forward pass has left in the node">];
 }
 def ReduceGradients : ZeroPass<"reduce-gradients"> {
   let summary = "reduces each bucket's gradient over the ranks as soon as it is complete";

@@ -27,7 +27,7 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
-    int64_t stage = zero::effectiveStage(module);
+    const zero::Sharding sharding = zero::shardingOf(module);
 
     if (!zero::stepOf(module)) return;
     SmallVector<Operation*> reductions;
@@ -45,7 +45,7 @@ struct PlaceUpdates : zero::impl::PlaceUpdatesBase<PlaceUpdates> {
     auto update = [&](Operation* reduction, Value scalars) {
       StringRef bucket = bucketOf(symbols, reduction).getSymName();
       zero::UpdateOp::create(builder, reduction->getLoc(), bucket, reduction->getResult(0), scalars);
-      if (stage == 1 || stage == 2) zero::GatherUpdatedOp::create(builder, reduction->getLoc(), bucket);
+      if (sharding.parts(3) < sharding.parts(1)) zero::GatherUpdatedOp::create(builder, reduction->getLoc(), bucket);
     };
     for (Operation* reduction : reductions) {
       builder.setInsertionPointAfter(reduction);

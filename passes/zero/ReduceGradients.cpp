@@ -18,7 +18,8 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
     ModuleOp module = getOperation();
     func::FuncOp step = zero::stepOf(module);
     if (!step) return;
-    int64_t ranks = zero::ranksOf(module), stage = zero::effectiveStage(module);
+    const zero::Sharding sharding = zero::shardingOf(module);
+    const int64_t stage = sharding.stage;
 
     llvm::DenseMap<StringAttr, train::UpdateOp> updates;
     for (auto update : step.getOps<train::UpdateOp>())
@@ -38,7 +39,7 @@ struct ReduceGradients : zero::impl::ReduceGradientsBase<ReduceGradients> {
       OpBuilder builder(last);
       Type element = cast<RankedTensorType>(gradients.front().getType()).getElementType();
       auto whole = RankedTensorType::get({int64_t(bucket.getElements())}, element);
-      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / ranks}, element);
+      auto shard = RankedTensorType::get({int64_t(bucket.getElements()) / sharding.parts(1)}, element);
       if (stage == 0)
         zero::AllReduceOp::create(builder, last->getLoc(), whole, bucket.getSymName(), gradients);
       else

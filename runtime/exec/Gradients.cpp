@@ -38,7 +38,8 @@ GradientCapture::GradientCapture(const plan::Plan& plan, int64_t firstRank, int6
       localRanks_(localRanks),
       factors_(static_cast<size_t>(plan.buckets_size()), 1.0f),
       values_(static_cast<size_t>(plan.buckets_size())),
-      seen_(static_cast<size_t>(plan.buckets_size())) {
+      seen_(static_cast<size_t>(plan.buckets_size())),
+      parts_(static_cast<size_t>(plan.buckets_size()), 1) {
   if (lossScale == 1) return;
   const std::vector<bool> scaled = followsNorm(plan);
   for (size_t bucket = 0; bucket < scaled.size(); ++bucket)
@@ -50,34 +51,57 @@ void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::by
   plan::ElementType type = plan::gradientType(plan_.buckets(static_cast<int>(bucket)));
   uint64_t elements = plan_.buckets(static_cast<int>(bucket)).elements();
   uint64_t given = gradient.size() / plan::elementBytes(type);
-  if (given == elements && rank != firstRank_) return;  // replicated: one rank's copy suffices
+  const uint64_t parts = elements / given;
+  if (isCopy(rank, parts)) return;  // one rank's suffices
   std::vector<float>& values = values_[bucket];
   values.resize(elements);
-  float* to = values.data() + (given == elements ? 0 : static_cast<uint64_t>(rank) * given);
+  float* to = values.data() + partOf(rank, parts) * given;
   // Every float type converts to f32.
   (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
   if (const float factor = factors_[bucket]; factor != 1)
     for (uint64_t i = 0; i < given; ++i) to[i] *= factor;
   seen_[bucket] += given;
+  parts_[bucket] = parts;
+}
+
+// A gradient is divided among all ranks, among those of each node, or not at all.
+uint64_t GradientCapture::partOf(int64_t rank, uint64_t parts) const {
+  if (parts == 1) return 0;
+  const bool all = parts == static_cast<uint64_t>(plan_.ranks());
+  return static_cast<uint64_t>(all ? plan::shardIndex(plan_, rank) : plan::localOf(plan_, rank));
+}
+
+// Whether a rank before it on this process has the same part.
+bool GradientCapture::isCopy(int64_t rank, uint64_t parts) const {
+  for (int64_t other = firstRank_; other < rank; ++other)
+    if (partOf(other, parts) == partOf(rank, parts)) return true;
+  return false;
 }
 
 Status GradientCapture::gather(comm::ProcessGroup& processes) {
   for (size_t bucket = 0; bucket < values_.size(); ++bucket) {
     if (seen_[bucket] == 0) continue;  // not captured on any process
-    const uint64_t part = values_[bucket].size() / static_cast<uint64_t>(plan_.ranks() / localRanks_);
-    for (uint64_t at = 0; at < part; at += kMessageElements) {
-      const uint64_t count = std::min(kMessageElements, part - at);
-      const float* mine = values_[bucket].data() + static_cast<uint64_t>(processes.rank()) * part + at;
-      std::string message(reinterpret_cast<const char*>(mine), count * sizeof(float));
-      Expected<std::vector<std::string>> all = processes.gather(message, "gradients");
-      if (!all.ok()) return all.status();
-      for (size_t process = 0; process < all->size(); ++process) {
-        if ((*all)[process].size() != message.size())
-          return Status::error("gradients: the processes captured gradients of different sizes");
-        std::memcpy(values_[bucket].data() + process * part + at, (*all)[process].data(), message.size());
+    std::vector<float>& values = values_[bucket];
+    const uint64_t parts = parts_[bucket], part = values.size() / parts;
+    // The ranks of a process at their number within it, one after the other: each has one part of the same size.
+    for (int64_t local = 0; local < localRanks_ && parts > 1; ++local) {
+      auto of = [&](size_t process) {
+        return values.data() + partOf(static_cast<int64_t>(process) * localRanks_ + local, parts) * part;
+      };
+      for (uint64_t at = 0; at < part; at += kMessageElements) {
+        const uint64_t count = std::min(kMessageElements, part - at);
+        const float* mine = of(static_cast<size_t>(processes.rank())) + at;
+        std::string message(reinterpret_cast<const char*>(mine), count * sizeof(float));
+        Expected<std::vector<std::string>> all = processes.gather(message, "gradients");
+        if (!all.ok()) return all.status();
+        for (size_t process = 0; process < all->size(); ++process) {
+          if ((*all)[process].size() != message.size())
+            return Status::error("gradients: the processes captured gradients of different sizes");
+          std::memcpy(of(process) + at, (*all)[process].data(), message.size());
+        }
       }
     }
-    seen_[bucket] = values_[bucket].size();
+    seen_[bucket] = values.size();
   }
   return {};
 }

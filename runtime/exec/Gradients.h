@@ -26,12 +26,16 @@ class GradientCapture {
   Status save(const std::string& path) const;
 
  private:
+  uint64_t partOf(int64_t rank, uint64_t parts) const;
+  bool isCopy(int64_t rank, uint64_t parts) const;
+
   const plan::Plan& plan_;
   const int64_t firstRank_, localRanks_;
   std::vector<float> factors_;  // per bucket
   std::mutex mutex_;
   std::vector<std::vector<float>> values_;  // per bucket
   std::vector<uint64_t> seen_;              // elements per bucket
+  std::vector<uint64_t> parts_;             // that a bucket's gradient is divided into
 };
 
 }  // namespace sheaf::exec

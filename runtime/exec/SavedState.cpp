@@ -51,13 +51,14 @@ struct Part {
 };
 
 // What a rank saves: its N-th part of every bucket, even if it holds more, so that all ranks write equally much.
-std::vector<Part> partsOf(const plan::Plan& plan, uint64_t rank) {
+std::vector<Part> partsOf(const plan::Plan& plan, int64_t rank) {
+  const uint64_t index = static_cast<uint64_t>(plan::shardIndex(plan, rank));
   std::vector<Part> parts;
   for (const plan::Parameter& parameter : plan.parameters()) {
     const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
     uint64_t shard = bucket.elements() / static_cast<uint64_t>(plan.ranks()), offset = parameter.offset();
-    uint64_t begin = std::max(offset, rank * shard);
-    uint64_t end = std::min(offset + *plan::elementCount(plan::shapeOf(parameter)), (rank + 1) * shard);
+    uint64_t begin = std::max(offset, index * shard);
+    uint64_t end = std::min(offset + *plan::elementCount(plan::shapeOf(parameter)), (index + 1) * shard);
     if (begin >= end) continue;
     (void)forEachKind(bucket, [&](const std::string& kind, int slot) {
       parts.push_back({&parameter, kind, slot, begin - offset, end - offset});
@@ -69,7 +70,7 @@ std::vector<Part> partsOf(const plan::Plan& plan, uint64_t rank) {
 
 Status saveRank(const StateAccess& state, int64_t rank, const std::string& path, io::Manifest::File& file) {
   const plan::Plan& plan = state.plan();
-  std::vector<Part> parts = partsOf(plan, static_cast<uint64_t>(rank));
+  std::vector<Part> parts = partsOf(plan, rank);
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const Part& part : parts) {
     io::DataType type = io::dataTypeOf(state.elementType(static_cast<int>(part.parameter->bucket()), part.slot));

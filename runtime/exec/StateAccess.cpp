@@ -10,8 +10,21 @@ namespace sheaf::exec {
 
 StateAccess::Place StateAccess::place(int bucket, int slot) const {
   const plan::Bucket& info = plan_.buckets(bucket);
-  if (slot == kParameters) return {info.parameter_buffer(), info.parameters_sharded()};
-  return {info.states(slot).buffer(), info.states_sharded()};
+  if (slot == kParameters) return {info.parameter_buffer(), static_cast<uint64_t>(plan::parameterParts(plan_, info))};
+  return {info.states(slot).buffer(), static_cast<uint64_t>(plan::stateParts(plan_, info))};
+}
+
+// An array is divided among all ranks, by the index of their shards, or among those of each node.
+uint64_t StateAccess::partOf(const Place& at, uint64_t rank) const {
+  if (at.parts == 1) return 0;
+  const bool all = at.parts == static_cast<uint64_t>(plan_.ranks());
+  return static_cast<uint64_t>(all ? plan::shardIndex(plan_, static_cast<int64_t>(rank))
+                                   : plan::localOf(plan_, static_cast<int64_t>(rank)));
+}
+
+uint64_t StateAccess::readerOf(const Place& at, uint64_t part) const {
+  const bool all = at.parts == static_cast<uint64_t>(plan_.ranks());
+  return all ? static_cast<uint64_t>(plan::rankOfShard(plan_, static_cast<int64_t>(part))) : part;
 }
 
 plan::ElementType StateAccess::elementType(int bucket, int slot) const {
@@ -27,17 +40,13 @@ namespace {
 // Bytes per message between processes.
 constexpr uint64_t kMessageBytes = 4 << 20;
 
-uint64_t ranksOf(const plan::Plan& plan) {
-  return static_cast<uint64_t>(plan.ranks());
-}
-
-// Calls visit(rank, offset in that rank's shard, bytes) for the parts of [begin, end), in bytes of a sharded array.
+// Calls visit(part, offset in the part, bytes) for the parts of [begin, end), in bytes of a divided array.
 template <typename Visit>
-Status forEachShard(uint64_t shardBytes, uint64_t begin, uint64_t end, Visit visit) {
+Status forEachPart(uint64_t partBytes, uint64_t begin, uint64_t end, Visit visit) {
   while (begin < end) {
-    uint64_t rank = begin / shardBytes, within = begin % shardBytes;
-    uint64_t bytes = std::min(shardBytes - within, end - begin);
-    SHEAF_RETURN_IF_ERROR(visit(rank, within, bytes));
+    uint64_t part = begin / partBytes, within = begin % partBytes;
+    uint64_t bytes = std::min(partBytes - within, end - begin);
+    SHEAF_RETURN_IF_ERROR(visit(part, within, bytes));
     begin += bytes;
   }
   return {};
@@ -47,55 +56,64 @@ Status forEachShard(uint64_t shardBytes, uint64_t begin, uint64_t end, Visit vis
 
 Status StateAccess::readOf(int64_t rank, int bucket, int slot, uint64_t begin, std::span<std::byte> host) const {
   Place at = place(bucket, slot);
-  uint64_t size = elementBytes(bucket, slot), shard = plan_.buckets(bucket).elements() / ranksOf(plan_);
-  uint64_t first = at.sharded ? static_cast<uint64_t>(rank) * shard : 0;
+  uint64_t size = elementBytes(bucket, slot), part = plan_.buckets(bucket).elements() / at.parts;
+  uint64_t first = partOf(at, static_cast<uint64_t>(rank)) * part;
   uint64_t offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
   return ranks_[static_cast<uint64_t>(rank) - firstRank_]->read(offset + (begin - first) * size, host);
 }
 
-Status StateAccess::readLocal(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const {
+Status StateAccess::readLocal(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const {
   uint64_t offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
-  begin = std::max(begin, firstRank_ * shardBytes);
-  end = std::min(end, (firstRank_ + ranks_.size()) * shardBytes);
-  return forEachShard(shardBytes, begin, end, [&](uint64_t rank, uint64_t within, uint64_t bytes) {
+  return forEachPart(partBytes, begin, end, [&](uint64_t part, uint64_t within, uint64_t bytes) {
+    const uint64_t rank = readerOf(at, part);
+    if (!isHere(rank)) return Status();
     Status status = ranks_[rank - firstRank_]->read(offset + within, {to, bytes});
     to += bytes;
     return status;
   });
 }
 
-// A piece whose parts are on several processes, in the order of the processes.
-Status StateAccess::gatherPiece(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end,
+// A piece whose parts are on several processes.
+Status StateAccess::gatherPiece(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end,
                                 std::byte* to) const {
-  const uint64_t perProcess = ranks_.size() * shardBytes;
-  auto bytesOf = [&](uint64_t process) {
-    uint64_t from = std::max(begin, process * perProcess), to = std::min(end, (process + 1) * perProcess);
-    return to > from ? to - from : 0;
-  };
-  std::string mine(bytesOf(static_cast<uint64_t>(processes_->rank())), '\0');
-  SHEAF_RETURN_IF_ERROR(readLocal(at, shardBytes, begin, end, reinterpret_cast<std::byte*>(mine.data())));
+  const size_t perProcess = ranks_.size();
+  std::vector<uint64_t> bytesOf(static_cast<size_t>(processes_->size()));
+  SHEAF_RETURN_IF_ERROR(forEachPart(partBytes, begin, end, [&](uint64_t part, uint64_t, uint64_t bytes) {
+    bytesOf[readerOf(at, part) / perProcess] += bytes;
+    return Status();
+  }));
+  std::string mine(bytesOf[static_cast<size_t>(processes_->rank())], '\0');
+  SHEAF_RETURN_IF_ERROR(readLocal(at, partBytes, begin, end, reinterpret_cast<std::byte*>(mine.data())));
   Expected<std::vector<std::string>> all = processes_->gather(mine, "whole weights");
   if (!all.ok()) return all.status();
-  for (size_t process = 0; process < all->size(); ++process) {
-    const std::string& part = (*all)[process];
-    if (part.size() != bytesOf(process))
+  for (size_t process = 0; process < all->size(); ++process)
+    if ((*all)[process].size() != bytesOf[process])
       return Status::error(cat("whole weights: ", processes_->describe(static_cast<int64_t>(process)), " sends ",
-                               part.size(), " bytes for ", bytesOf(process)));
-    to = std::copy_n(reinterpret_cast<const std::byte*>(part.data()), part.size(), to);
-  }
-  return {};
+                               (*all)[process].size(), " bytes for ", bytesOf[process]));
+  if (all->empty()) return {};
+  std::vector<size_t> taken(all->size());
+  return forEachPart(partBytes, begin, end, [&](uint64_t part, uint64_t, uint64_t bytes) {
+    const size_t process = readerOf(at, part) / perProcess;
+    to = std::copy_n(reinterpret_cast<const std::byte*>((*all)[process].data()) + taken[process], bytes, to);
+    taken[process] += bytes;
+    return Status();
+  });
 }
 
 Status StateAccess::collect(int bucket, int slot, uint64_t begin, uint64_t count, std::span<std::byte> host) const {
   Place at = place(bucket, slot);
   uint64_t size = elementBytes(bucket, slot), from = begin * size, end = from + count * size;
-  if (!at.sharded)
+  if (at.parts == 1)
     return first() ? ranks_[0]->read(plan_.buffers(static_cast<int>(at.buffer)).offset() + from, host) : Status();
-  uint64_t shardBytes = plan_.buckets(bucket).elements() / ranksOf(plan_) * size;
-  if (!processes_ || end <= ranks_.size() * shardBytes)
-    return first() ? readLocal(at, shardBytes, from, end, host.data()) : Status();
+  uint64_t partBytes = plan_.buckets(bucket).elements() / at.parts * size;
+  bool allFirst = true;  // all of it is read from the first process
+  SHEAF_RETURN_IF_ERROR(forEachPart(partBytes, from, end, [&](uint64_t part, uint64_t, uint64_t) {
+    allFirst &= readerOf(at, part) < ranks_.size();
+    return Status();
+  }));
+  if (!processes_ || allFirst) return first() ? readLocal(at, partBytes, from, end, host.data()) : Status();
   for (uint64_t piece = from; piece < end; piece += kMessageBytes)
-    SHEAF_RETURN_IF_ERROR(gatherPiece(at, shardBytes, piece, std::min(end, piece + kMessageBytes),
+    SHEAF_RETURN_IF_ERROR(gatherPiece(at, partBytes, piece, std::min(end, piece + kMessageBytes),
                                       first() ? host.data() + (piece - from) : nullptr));
   return {};
 }
@@ -103,19 +121,14 @@ Status StateAccess::collect(int bucket, int slot, uint64_t begin, uint64_t count
 Status StateAccess::write(int bucket, int slot, uint64_t begin, std::span<const std::byte> host) const {
   Place at = place(bucket, slot);
   uint64_t size = elementBytes(bucket, slot), offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
-  if (!at.sharded) {
-    for (const auto& rank : ranks_) SHEAF_RETURN_IF_ERROR(rank->write(offset + begin * size, host));
-    return {};
-  }
-  uint64_t shardBytes = plan_.buckets(bucket).elements() / ranksOf(plan_) * size;
-  const std::byte* from = host.data();
-  return forEachShard(
-      shardBytes, begin * size, begin * size + host.size(), [&](uint64_t rank, uint64_t within, uint64_t bytes) {
-        bool here = rank >= firstRank_ && rank - firstRank_ < ranks_.size();
-        Status status = here ? ranks_[rank - firstRank_]->write(offset + within, {from, bytes}) : Status();
-        from += bytes;
-        return status;
-      });
+  uint64_t partBytes = plan_.buckets(bucket).elements() / at.parts * size, from = begin * size;
+  return forEachPart(partBytes, from, from + host.size(), [&](uint64_t part, uint64_t within, uint64_t bytes) {
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      if (partOf(at, firstRank_ + i) == part)
+        SHEAF_RETURN_IF_ERROR(ranks_[i]->write(offset + within, host.first(bytes)));
+    host = host.subspan(bytes);
+    return Status();
+  });
 }
 
 Status StateAccess::writeValues(int bucket, uint64_t begin, plan::ElementType type,
@@ -141,9 +154,13 @@ Status StateAccess::writeValues(int bucket, uint64_t begin, plan::ElementType ty
 }
 
 bool StateAccess::holds(int bucket, uint64_t begin, uint64_t end) const {
-  if (!place(bucket, kParameters).sharded) return true;
-  const uint64_t shard = plan_.buckets(bucket).elements() / ranksOf(plan_);
-  return begin < (firstRank_ + ranks_.size()) * shard && end > firstRank_ * shard;
+  const Place at = place(bucket, kParameters);
+  const uint64_t part = plan_.buckets(bucket).elements() / at.parts;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const uint64_t own = partOf(at, firstRank_ + i);
+    if (begin < (own + 1) * part && end > own * part) return true;
+  }
+  return false;
 }
 
 Status StateAccess::writeZeros(int bucket, int slot, uint64_t begin, uint64_t end) const {

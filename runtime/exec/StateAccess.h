@@ -61,12 +61,16 @@ class StateAccess {
  private:
   struct Place {
     uint32_t buffer;
-    bool sharded;
+    uint64_t parts;  // that the array is divided into; 1: every rank holds all of it
   };
   Place place(int bucket, int slot) const;
-  // The bytes of [begin, end) of a sharded array that this process holds, in order.
-  Status readLocal(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
-  Status gatherPiece(const Place& at, uint64_t shardBytes, uint64_t begin, uint64_t end, std::byte* to) const;
+  // Which part a rank holds, and the rank that part is read from.
+  uint64_t partOf(const Place& at, uint64_t rank) const;
+  uint64_t readerOf(const Place& at, uint64_t part) const;
+  // The bytes of [begin, end) of a divided array that are read from this process, in order.
+  Status readLocal(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;
+  Status gatherPiece(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;
+  bool isHere(uint64_t rank) const { return rank >= firstRank_ && rank - firstRank_ < ranks_.size(); }
 
   const plan::Plan& plan_;
   const std::vector<std::unique_ptr<RankContext>>& ranks_;

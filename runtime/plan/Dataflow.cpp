@@ -61,6 +61,10 @@ Term settings(const Plan& plan) {
                   .add(training.on_nan())
                   .add(static_cast<uint64_t>(training.seed()))
                   .add(training.reduce_order());
+  if (plan.ranks_per_node() > 0)
+    term.add("nodes")
+        .add(static_cast<uint64_t>(plan.ranks_per_node()))
+        .add(static_cast<uint64_t>(plan.network_stage()));
   if (microBatches(plan) > 1)
     term.add("micro-batches").add(static_cast<uint64_t>(microBatches(plan))).add(plan.dealing());
   for (const ParameterGroup& group : training.groups()) term.add(group.name()).add(group.settings());
@@ -104,14 +108,15 @@ class Interpreter {
 
  private:
   // Bytes of a value. The byte at `origin` of the space is its first, or, of a value of the rank's own part, the byte
-  // at column `origin` of each row.
+  // at column `origin` of each row. One of a rank's piece begins with the piece, whose rows are alike: which byte of
+  // the value is in a column of a row depends on the row's place in its piece alone.
   struct Value {
     uint64_t hash = 0;  // 0: nothing has been written
     uint64_t origin = 0;
-    bool rankPart = false;
+    Share part = Share::kNone;
     const Instruction* writer = nullptr;  // null: there before the run
     bool operator==(const Value& other) const {
-      return hash == other.hash && origin == other.origin && rankPart == other.rankPart;
+      return hash == other.hash && origin == other.origin && part == other.part;
     }
   };
   using Values = std::vector<BlockMap<Value>>;  // by space
@@ -136,14 +141,14 @@ class Interpreter {
     // Rows that all hold the same runs.
     void add(uint64_t row, uint64_t rows, const std::vector<Run>& runs) {
       if (rows == 0) return;
-      if (runs.size() == 1 && runs[0].width == period_ && !runs[0].value.rankPart)
+      if (runs.size() == 1 && runs[0].width == period_ && runs[0].value.part == Share::kNone)
         return addDense(runs[0].value, row * period_, rows * period_);
       if (rows > 1) {
         finish();
         term_.add("rows").add(rows).add(period_).add(static_cast<uint64_t>(runs.size()));
       }
       for (const Run& run : runs) {
-        addDense(run.value, (run.value.rankPart ? 0 : row * period_) + run.column, run.width);
+        addDense(run.value, (run.value.part != Share::kNone ? 0 : row * period_) + run.column, run.width);
         if (rows > 1) finish();
       }
     }
@@ -165,7 +170,7 @@ class Interpreter {
     }
     void finish() {
       if (width_ == 0) return;
-      term_.add(value_.hash).add(value_.hash ? begin_ - value_.origin : 0).add(width_).add(uint64_t{value_.rankPart});
+      term_.add(value_.hash).add(value_.hash ? begin_ - value_.origin : 0).add(width_).add(partTag(value_.part));
       width_ = 0;
     }
 
@@ -175,12 +180,15 @@ class Interpreter {
     uint64_t begin_ = 0, width_ = 0;
   };
 
+  // As it stands in terms.
+  static uint64_t partTag(Share part) { return part == Share::kOwn ? 1 : part == Share::kPiece ? 2 : 0; }
+
   uint64_t bytesOf(uint32_t buffer) const { return plan_.buffers(static_cast<int>(buffer)).bytes(); }
 
   void state(uint32_t buffer, Term term) {
     term.add(static_cast<uint64_t>(states_.size()));
     states_.push_back(buffer);
-    fill(places_.spacesOf(buffer), places_.blocks(buffer, 0, bytesOf(buffer)), {term.hash(), 0, false, nullptr});
+    fill(places_.spacesOf(buffer), places_.blocks(buffer, 0, bytesOf(buffer)), {term.hash(), 0, Share::kNone, nullptr});
   }
 
   void fill(Places::Spaces spaces, const std::vector<Block>& blocks, const Value& value) {
@@ -218,10 +226,13 @@ class Interpreter {
     return term.hash();
   }
 
-  // Adds what blocks of a buffer hold in its spaces: once, if a rank finds in its own part what it finds in others'.
+  // Adds what blocks of a buffer hold in its spaces: once, if a rank finds in its own parts what it finds in others'.
   void addContents(uint32_t buffer, Places::Spaces spaces, const std::vector<Block>& blocks, Term& term) {
     const uint64_t others = contentsOf(buffer, spaces.begin, blocks);
     term.add(others);
+    if (spaces.end - spaces.begin > 2)
+      if (const uint64_t piece = contentsOf(buffer, spaces.begin + 1, blocks); piece != others)
+        term.add("own piece").add(piece);
     if (spaces.end - spaces.begin < 2) return;
     if (const uint64_t own = contentsOf(buffer, spaces.end - 1, blocks); own != others) term.add("own part").add(own);
   }
@@ -271,6 +282,7 @@ class Interpreter {
         break;
       case Instruction::kCollective:
         term.add(instruction.collective().type()).add(instruction.collective().count());
+        if (const Axis axis = axisOf(plan_, instruction.collective()); axis != WORLD) term.add("axis").add(axis);
         break;
       case Instruction::kInput:
         addRows(term.add(plan_.inputs(static_cast<int>(instruction.input().input())).name()), step);
@@ -303,9 +315,9 @@ class Interpreter {
     for (const Operand& result : launch.operands()) {
       if (result.access() != WRITE) continue;
       for (int i = 0; i < launch.operands_size(); ++i)
-        if (const Operand& o = launch.operands(i); o.access() == READ && o.buffer() == result.buffer() &&
-                                                   o.offset() == result.offset() &&
-                                                   o.shard_stride() == result.shard_stride())
+        if (const Operand& o = launch.operands(i);
+            o.access() == READ && o.buffer() == result.buffer() && o.offset() == result.offset() &&
+            o.shard_stride() == result.shard_stride() && o.axis() == result.axis())
           term.add("in place of").add(static_cast<uint64_t>(i));
       term.add("result");
     }
@@ -324,7 +336,10 @@ class Interpreter {
       if (place.scratch) continue;
       term.add(place.operand->access()).add(place.operand->bytes());
       if (!place.reads) continue;
-      if (place.rankPart) term.add("part of a rank").add(places_.period(place.buffer));
+      if (place.part != Share::kNone) {
+        term.add("part of a rank").add(place.operand->shard_stride());
+        if (place.operand->axis() != WORLD) term.add("axis").add(place.operand->axis());
+      }
       reads(places_.spacesOf(place), place.accessed, &instruction);
       addContents(place.buffer, places_.spacesOf(place), place.accessed, term);
     }
@@ -342,7 +357,7 @@ class Interpreter {
       writes(place);
       // Contents of scratch must not be used afterwards.
       const uint64_t hash = place.scratch ? 0 : Term("result").add(term.hash()).add(result).hash();
-      fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.rankPart, &instruction});
+      fill(places_.spacesOf(place), place.written, {hash, place.operand->offset(), place.part, &instruction});
     }
   }
 

@@ -39,11 +39,10 @@ class LaunchCheck {
   // One past the last byte: with `ranks`, of all ranks' places together.
   uint64_t end(int i, bool ranks) const {
     const Operand& operand = launch_.operands(i);
-    const uint64_t others = ranks ? static_cast<uint64_t>(plan_.ranks() - 1) : 0;
-    return begin(i) + operand.bytes() + operand.shard_stride() * others;
+    return begin(i) + operand.bytes() + (ranks ? mostRankOffset(plan_, operand) : 0);
   }
   bool sameStride(int i, int other) const {
-    return launch_.operands(i).shard_stride() == launch_.operands(other).shard_stride();
+    return stridesOf(plan_, launch_.operands(i)) == stridesOf(plan_, launch_.operands(other));
   }
   // Whether they share bytes on a rank; those that move with the rank differently count with all their places.
   bool overlap(int i, int other) const {

@@ -44,13 +44,16 @@ class OperandOverlap {
 
   Status parts(const Place& place, size_t index) const {
     const Operand& operand = *place.operand;
-    if (place.rankPart && operand.offset() + operand.bytes() > operand.shard_stride())
-      return wrong(cat(name(index), " is not within the rank's own part of ", bufferName(place), ": ", operand.bytes(),
-                       " bytes at ", operand.offset(), " + rank * ", operand.shard_stride(),
-                       " reach into the next rank's part"));
-    if (place.rankPart && operand.shard_stride() != places_.period(place.buffer))
-      return wrong(cat(name(index), " divides ", bufferName(place), " into ranks' parts of ", operand.shard_stride(),
-                       " bytes, another operand into parts of ", places_.period(place.buffer)));
+    if (place.part != Share::kNone && operand.offset() + operand.bytes() > operand.shard_stride())
+      return wrong(cat(name(index), " is not within the rank's own part of ", bufferName(place), ": ",
+                       placeText(operand), " reach into the next rank's part"));
+    if (place.misplaced)
+      return wrong(cat(name(index), " divides ", bufferName(place), " into parts of ", operand.shard_stride(),
+                       " bytes, another operand into parts of ", places_.period(place.buffer),
+                       plan_.ranks_per_node() > 0
+                           ? ": these must be shards, and the operand all shards of the ranks with "
+                             "one local number"
+                           : ""));
     if (place.scattered)
       return wrong(cat(name(index), " is written in more than ", kMostPieces,
                        " strided pieces that do not repeat with the other rows in ", bufferName(place),
@@ -75,7 +78,7 @@ class OperandOverlap {
     const Operand &x = *a.operand, &y = *b.operand;
     if (instruction_->has_kernel())
       return x.access() != y.access() && x.access() != READ_WRITE && y.access() != READ_WRITE &&
-             x.offset() == y.offset() && x.bytes() == y.bytes() && x.shard_stride() == y.shard_stride();
+             x.offset() == y.offset() && x.bytes() == y.bytes() && stridesOf(plan_, x) == stridesOf(plan_, y);
     return Places::disjoint(a.writes ? a.written : a.accessed, b.writes ? b.written : b.accessed) &&
            (!a.reads || Places::disjoint(a.accessed, b.written)) &&
            (!b.reads || Places::disjoint(b.accessed, a.written));

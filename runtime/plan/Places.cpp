@@ -55,7 +55,7 @@ Places::Places(const Plan& plan) : plan_(plan), buffers_(static_cast<size_t>(pla
   findPeriods(all);
   for (BufferSpaces& buffer : buffers_) {
     buffer.first = spaces_;
-    spaces_ += buffer.rankParts ? 2 : 1;
+    spaces_ += spacesOf(buffer);
   }
   places_.reserve(all.size());
   for (const auto& [instruction, written] : all) places_.emplace(instruction, placesOf(*instruction, written));
@@ -69,13 +69,19 @@ const std::vector<Place>& Places::of(const Instruction& instruction) const {
 
 Places::Spaces Places::spacesOf(uint32_t buffer) const {
   const BufferSpaces& b = buffers_[buffer];
-  return {b.first, b.first + (b.rankParts ? 2 : 1)};
+  return {b.first, b.first + spacesOf(b)};
 }
 
 Places::Spaces Places::spacesOf(const Place& place) const {
   Spaces spaces = spacesOf(place.buffer);
-  if (place.rankPart) spaces.begin = spaces.end - 1;
+  if (place.part == Share::kOwn) spaces.begin = spaces.end - 1;
+  if (place.part == Share::kPiece) spaces.begin = spaces.end - 2;
   return spaces;
+}
+
+// Whether the address depends on the rank.
+bool Places::isMoving(const Operand& operand) const {
+  return operand.shard_stride() > 0 && ranksOn(plan_, operand.axis()) > 1;
 }
 
 // Empty: all operands are written from end to end.
@@ -92,16 +98,20 @@ Places::Written Places::writtenBy(const Instruction& instruction) const {
   return written;
 }
 
-// The ranks' stride, or else the step that most runs have in common.
+// The stride of the ranks' parts, or else the step that most runs have in common. Shards divide pieces.
 void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written>>& all) {
   std::vector<std::map<int64_t, int64_t>> repeats(buffers_.size());  // by buffer and step
+  std::vector<std::map<Axis, uint64_t>> divisions(buffers_.size());  // the largest stride, by buffer and axis
   for (const auto& [instruction, written] : all) {
     size_t i = 0;
     forEachOperand(*instruction, [&, &written = written](const Operand& operand) {
       BufferSpaces& buffer = buffers_[operand.buffer()];
-      if (operand.shard_stride() > 0 && plan_.ranks() > 1) {
+      if (isMoving(operand)) {
+        if (buffer.rankParts && operand.axis() != buffer.axis) buffer.pieces = true;
+        if (!buffer.rankParts || operand.axis() == WORLD) buffer.axis = operand.axis();
         buffer.rankParts = true;
-        buffer.period = std::max(buffer.period, operand.shard_stride());
+        divisions[operand.buffer()][operand.axis()] =
+            std::max(divisions[operand.buffer()][operand.axis()], operand.shard_stride());
       }
       if (i < written.size() && operand.access() != READ)
         for (const Runs::Dimension& d : written[i].dimensions) {
@@ -113,6 +123,7 @@ void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
     int64_t most = 0;
+    if (buffers_[b].rankParts) buffers_[b].period = divisions[b][buffers_[b].axis];
     for (auto [step, count] : repeats[b])
       if (!buffers_[b].rankParts && count > most) {
         most = count;
@@ -123,34 +134,54 @@ void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written
 
 std::vector<Place> Places::placesOf(const Instruction& instruction, const Written& written) const {
   std::vector<Place> list;
-  const uint64_t ranks = static_cast<uint64_t>(plan_.ranks());
   forEachOperand(instruction, [&](const Operand& operand) {
-    const bool rankPart = operand.shard_stride() > 0 && ranks > 1;
+    const BufferSpaces& buffer = buffers_[operand.buffer()];
+    const uint64_t parts = static_cast<uint64_t>(ranksOn(plan_, buffer.axis));
+    const uint64_t nodes = static_cast<uint64_t>(nodesOf(plan_));
+    Share part = Share::kNone;
+    bool misplaced = false;
+    if (isMoving(operand)) {
+      // A piece is all shards of some ranks, so that all its rows are alike.
+      const bool piece = operand.axis() != buffer.axis;
+      part = piece ? Share::kPiece : Share::kOwn;
+      misplaced = piece
+                      ? operand.axis() != NODE || buffer.axis != WORLD || operand.offset() != 0 ||
+                            operand.bytes() != operand.shard_stride() || operand.shard_stride() != buffer.period * nodes
+                      : operand.shard_stride() != buffer.period;
+    }
     Place place{&operand,
                 operand.buffer(),
                 operand.access() != WRITE,
                 operand.access() != READ,
                 isScratch(instruction, operand),
-                rankPart,
+                part,
+                misplaced,
                 {},
                 {},
                 false};
     const uint64_t begin = operand.offset(), end = begin + operand.bytes();
     auto everyRank = [&](const Runs& runs, std::vector<Block>& blocks) {
       // Parts of the ranks are `stride` apart: rows of their buffer, unless it has another period.
-      if (rankPart && (operand.shard_stride() != buffers_[operand.buffer()].period || end > operand.shard_stride())) {
+      if (misplaced || (part == Share::kOwn && end > operand.shard_stride())) {
         place.scattered = true;
         return;
       }
+      if (part == Share::kPiece) {
+        // Written from end to end, or nothing is known of it.
+        const bool dense = runs.dimensions.empty() && static_cast<uint64_t>(runs.width) >= operand.bytes();
+        place.scattered |= !dense;
+        if (dense) blocks.push_back({0, parts, 0, buffer.period});
+        return;
+      }
       addRuns(operand.buffer(), begin, runs, 0, end, blocks);
-      if (rankPart)
-        for (Block& block : blocks) block.rows = ranks;
+      if (part == Share::kOwn)
+        for (Block& block : blocks) block.rows = parts;
     };
     const Runs dense{{}, static_cast<int64_t>(operand.bytes())};
     everyRank(dense, place.accessed);
     if (place.writes) {
       const Runs& runs = list.size() < written.size() && !place.scratch ? written[list.size()] : dense;
-      if (pieces(runs, rankPart ? 0 : buffers_[operand.buffer()].period) > kMostPieces)
+      if (pieces(runs, part == Share::kOwn ? 0 : buffer.period) > kMostPieces)
         place.scattered = true;
       else
         everyRank(runs, place.written);

@@ -50,12 +50,20 @@ class BlockMap {
 // The most pieces of an operand that do not repeat with its buffer's period.
 inline constexpr int64_t kMostPieces = 4096;
 
+// Which part of a buffer an operand lies in.
+enum class Share : uint8_t {
+  kNone,   // the same bytes on every rank
+  kPiece,  // the rank's piece: the shards of all ranks with its local number, in a buffer that also has shards
+  kOwn,    // the rank's own part
+};
+
 // Bytes that an operand accesses in its buffer.
 struct Place {
   const Operand* operand;
   uint32_t buffer;
   bool reads, writes, scratch;
-  bool rankPart;                // the address depends on the rank: row r of the blocks is what rank r accesses
+  Share part;                   // kOwn: row i of the blocks is what the rank of index i accesses
+  bool misplaced;               // it divides the buffer otherwise than another operand; OperandOverlap refuses the plan
   std::vector<Block> accessed;  // all bytes of the operand
   std::vector<Block> written;   // those of them that it writes, if it writes
   bool scattered;               // too many pieces to list: blocks are incomplete, and OperandOverlap refuses the plan
@@ -73,7 +81,8 @@ class Places {
 
   // A buffer has one space, or two if any operand's address depends on the rank: the first tells what a rank finds in
   // other ranks' parts, the second what it finds in its own. An operand with one address for all ranks is in both; a
-  // rank's part only in the second.
+  // rank's part only in the second. A buffer with shards and with pieces of several shards has three: what a rank finds
+  // in other pieces, in others' shards of its own piece, and in its own shard. A piece is in the latter two.
   struct Spaces {
     size_t begin, end;
   };
@@ -88,6 +97,8 @@ class Places {
     return block.row * buffers_[buffer].period + block.column;
   }
   uint64_t period(uint32_t buffer) const { return buffers_[buffer].period; }
+  // On which axis a rank's own part is told.
+  Axis axis(uint32_t buffer) const { return buffers_[buffer].axis; }
 
   // "operand 4 (c)"
   static std::string name(const Instruction& instruction, size_t operand);
@@ -99,8 +110,12 @@ class Places {
   struct BufferSpaces {
     size_t first = 0;
     bool rankParts = false;  // some operand's address depends on the rank
+    bool pieces = false;     // some operand is a piece of several shards
+    Axis axis = WORLD;       // of the smallest parts
     uint64_t period = 0;     // 0: none
   };
+  static size_t spacesOf(const BufferSpaces& buffer) { return 1 + buffer.rankParts + buffer.pieces; }
+  bool isMoving(const Operand& operand) const;
   using Written = std::vector<Runs>;  // by operand
 
   Written writtenBy(const Instruction& instruction) const;

@@ -43,11 +43,14 @@ class Proof {
   }
 
  private:
-  // The operands of a bucket's update determine its stage: whole parameters; the rank's part of whole parameters, with
-  // the gradient's part in a whole gradient or on its own; or parameters that are a shard themselves.
+  // The operands of a bucket's update determine its stage on each axis: the parameters are the same on all its ranks;
+  // the rank updates its part of parameters that all hold, with the gradient's part in a gradient of all parts or on
+  // its own; or it holds its part of the parameters only.
   Status stage() const {
     if (plan_.ranks() == 1) return {};
-    std::string breaks = cat("the plan breaks ZeRO stage ", plan_.zero_stage(), ": ");
+    const bool nodes = plan_.ranks_per_node() > 0;
+    std::string breaks = cat("the plan breaks ZeRO stage ", plan_.zero_stage(),
+                             nodes ? cat(" within nodes and ", plan_.network_stage(), " between them") : "", ": ");
     for (const Bucket& bucket : plan_.buckets()) {
       if (plan_.zero_stage() >= 3 && !bucket.parameters_sharded())
         return Status::error(cat(breaks, "bucket '", bucket.name(), "' keeps whole parameters on every rank"));
@@ -61,14 +64,26 @@ class Proof {
       const Instruction& update = plan_.body(i);
       if (update.updates_bucket() == 0) continue;
       const Bucket& bucket = plan_.buckets(static_cast<int>(update.updates_bucket() - 1));
-      bool part = false;
+      RankStrides part;
       for (const Operand& operand : update.kernel().operands())
-        part |= operand.buffer() == bucket.parameter_buffer() && operand.shard_stride() != 0;
-      bool partOfGradient = update.kernel().operands(1).shard_stride() != 0;
-      int held = bucket.parameters_sharded() ? 3 : !part ? 0 : partOfGradient ? 1 : 2;
-      if (held != plan_.zero_stage())
+        if (operand.buffer() == bucket.parameter_buffer() && operand.shard_stride() != 0)
+          part = stridesOf(plan_, operand);
+      const RankStrides gradient = stridesOf(plan_, update.kernel().operands(1));
+      const int64_t parts = parameterParts(plan_, bucket);
+      auto held = [](bool sharded, uint64_t part, uint64_t ofGradient) {
+        return sharded ? 3 : !part ? 0 : ofGradient ? 1 : 2;
+      };
+      auto check = [&](const char* where, int held, int stage) {
+        if (held == stage) return Status();
         return Status::error(cat(breaks, describe(plan_, "body", i, update), " holds bucket '", bucket.name(),
-                                 "' as stage ", held, " does"));
+                                 "' as stage ", held, " does", where));
+      };
+      if (ranksPerNode(plan_) > 1)
+        SHEAF_RETURN_IF_ERROR(
+            check(nodes ? " within a node" : "", held(parts > 1, part.local, gradient.local), plan_.zero_stage()));
+      if (nodesOf(plan_) > 1)
+        SHEAF_RETURN_IF_ERROR(
+            check(" between nodes", held(parts == plan_.ranks(), part.node, gradient.node), plan_.network_stage()));
     }
     return {};
   }

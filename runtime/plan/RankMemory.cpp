@@ -65,8 +65,8 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, boo
   memory.arena = (std::max<uint64_t>(plan.memory().peak_bytes(), 1) + kPage - 1) / kPage * kPage;
   memory.libraries = cudaLibraryBytes();
   if (!processes) return memory;
-  const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
   std::map<uint32_t, NcclUse> uses;
+  std::map<uint32_t, uint64_t> ranks;  // by communicator
   // Collectives of one communicator and stream follow each other and share their scratch.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratch;
   forEachInstruction(plan, [&](const Instruction& instruction) {
@@ -74,12 +74,15 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, boo
     const Collective& collective = instruction.collective();
     const bool exchanged = inTreeOrder && collective.op() != ALL_GATHER;
     NcclUse& use = uses[collective.communicator()];
+    const uint64_t members = static_cast<uint64_t>(ranksOf(plan, collective));
+    ranks[collective.communicator()] = members;
     (exchanged ? use.exchanges : use.collectives) = true;
     if (!exchanged) return;
     uint64_t& bytes = scratch[{collective.communicator(), instruction.stream()}];
-    bytes = std::max(bytes, collectedBytes(collective, ranks));
+    bytes = std::max(bytes, collectedBytes(collective, members));
   });
-  for (const auto& [communicator, use] : uses) memory.libraries += ncclLibraryBytes(use, ranks, severalNodes);
+  for (const auto& [communicator, use] : uses)
+    memory.libraries += ncclLibraryBytes(use, ranks[communicator], severalNodes);
   for (const auto& [place, bytes] : scratch) memory.exchange += bytes;
   return memory;
 }

@@ -112,12 +112,15 @@ uint64_t flopsOf(const StepWork& work, ElementType type, bool tf32) {
 }
 
 uint64_t collectiveBytes(const Plan& plan, const Collective& collective) {
-  const uint64_t parts = collective.op() == ALL_REDUCE ? 1 : static_cast<uint64_t>(plan.ranks());
+  const uint64_t parts = collective.op() == ALL_REDUCE ? 1 : static_cast<uint64_t>(ranksOf(plan, collective));
   return collective.count() * elementBytes(collective.type()) * parts;
 }
 
 StepWork issuedWork(const Plan& plan) {
   StepWork work;
+  // With nodes: what a rank sends in the hops of sums and gathers. In all hops of an array it is (ranks - 1) / ranks of
+  // it.
+  uint64_t reduced = 0, gathered = 0;
   for (const Instruction* each : stepInstructions(plan)) {
     const Instruction& instruction = *each;
     if (instruction.has_call()) {
@@ -132,10 +135,22 @@ StepWork issuedWork(const Plan& plan) {
     } else if (instruction.has_collective() && !instruction.collective().bucket().empty()) {
       const Collective& collective = instruction.collective();
       const uint64_t bytes = collectiveBytes(plan, collective);
+      if (plan.ranks_per_node() > 0) {
+        const uint64_t members = static_cast<uint64_t>(ranksOf(plan, collective));
+        if (collective.op() != ALL_GATHER) reduced += bytes / members * (members - 1);
+        if (collective.op() != REDUCE_SCATTER) gathered += bytes / members * (members - 1);
+        continue;
+      }
       // An all-reduce gives every rank the sums.
       if (collective.op() != ALL_GATHER) work.set_reduced_bytes(work.reduced_bytes() + bytes);
       if (collective.op() != REDUCE_SCATTER) work.set_gathered_bytes(work.gathered_bytes() + bytes);
     }
+  }
+  if (plan.ranks_per_node() > 0 && plan.ranks() > 1) {
+    const uint64_t ranks = static_cast<uint64_t>(plan.ranks());
+    auto whole = [&](uint64_t sent) { return sent / (ranks - 1) * ranks + sent % (ranks - 1) * ranks / (ranks - 1); };
+    work.set_reduced_bytes(whole(reduced));
+    work.set_gathered_bytes(whole(gathered));
   }
   return work;
 }

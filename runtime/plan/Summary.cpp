@@ -108,21 +108,19 @@ class Liveness {
   uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
 };
 
-std::array<StageNeeds, 4> stageNeeds(const Plan& plan) {
-  std::array<StageNeeds, 4> stages;
-  uint64_t ranks = static_cast<uint64_t>(plan.ranks());
-  for (uint64_t stage = 0; stage < 4; ++stage) {
-    for (const Bucket& bucket : plan.buckets()) {
-      uint64_t values = bucket.elements() * elementBytes(bucket.type());
-      stages[stage].parameters += stage >= 3 ? values / ranks : values;
-      if (!bucket.trainable()) continue;
-      uint64_t states = bucket.elements() * sizeof(float) * static_cast<uint64_t>(bucket.states_size());
-      uint64_t gradients = bucket.elements() * elementBytes(gradientType(bucket));
-      stages[stage].gradients += stage >= 2 ? gradients / ranks : gradients;
-      stages[stage].optimizer += stage >= 1 ? states / ranks : states;
-    }
+StageNeeds stageNeeds(const Plan& plan, int32_t within, int32_t between) {
+  StageNeeds needs;
+  auto part = [&](uint64_t bytes, int32_t least) {
+    const int64_t parts = within < least ? 1 : between < least ? ranksPerNode(plan) : plan.ranks();
+    return bytes / static_cast<uint64_t>(parts);
+  };
+  for (const Bucket& bucket : plan.buckets()) {
+    needs.parameters += part(bucket.elements() * elementBytes(bucket.type()), 3);
+    if (!bucket.trainable()) continue;
+    needs.optimizer += part(bucket.elements() * sizeof(float) * static_cast<uint64_t>(bucket.states_size()), 1);
+    needs.gradients += part(bucket.elements() * elementBytes(gradientType(bucket)), 2);
   }
-  return stages;
+  return needs;
 }
 
 }  // namespace
@@ -151,10 +149,16 @@ Summary summarize(const Plan& plan) {
   for (const Instruction* instruction : stepInstructions(plan))
     if (instruction->has_collective()) {
       const Collective& collective = instruction->collective();
-      summary.communication.push_back(
-          {collective.op(), collective.bucket(), collective.phase(), collectiveBytes(plan, collective)});
+      const uint64_t bytes = collectiveBytes(plan, collective),
+                     members = static_cast<uint64_t>(ranksOf(plan, collective));
+      const uint64_t hops = collective.op() == ALL_REDUCE ? 2 : 1;
+      summary.communication.push_back({collective.op(), collective.bucket(), collective.phase(), bytes,
+                                       axisOf(plan, collective), hops * (bytes * (members - 1) / members)});
     }
-  summary.stages = stageNeeds(plan);
+  for (int32_t stage = 0; stage < 4; ++stage)
+    summary.stages[static_cast<size_t>(stage)] = stageNeeds(plan, stage, stage);
+  const bool nodes = plan.ranks_per_node() > 0;
+  summary.own = stageNeeds(plan, plan.zero_stage(), nodes ? plan.network_stage() : plan.zero_stage());
   if (plan.has_floor()) summary.floor = plan.floor();
   summary.issued = issuedWork(plan);
   return summary;

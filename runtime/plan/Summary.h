@@ -13,12 +13,15 @@
 
 namespace sheaf::plan {
 
-// A collective of the body: `bytes` is the size of the whole array it works on, all ranks' parts together.
+// A collective of the step: `bytes` is the size of the whole array it works on, the parts of all ranks that it is
+// between together.
 struct Communication {
   CollectiveOp op = COLLECTIVE_OP_UNSPECIFIED;
   std::string bucket;
   Collective::Phase phase = Collective::PHASE_UNSPECIFIED;
   uint64_t bytes = 0;
+  Axis axis = WORLD;
+  uint64_t sent = 0;  // by one rank to others
 };
 
 // What one rank keeps from step to step at a stage, by the ZeRO arithmetic on this plan's buckets, padding included:
@@ -35,6 +38,7 @@ struct Summary {
   std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
   std::vector<Communication> communication;
   std::array<StageNeeds, 4> stages;
+  StageNeeds own;                 // at the plan's own stages, within nodes and between them
   std::optional<StepWork> floor;  // as the plan states it
   StepWork issued;                // what its instructions do of the same
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
@@ -58,15 +59,18 @@ std::string padded(const std::string& text, size_t width, bool right = false) {
 struct CommunicationLine {
   CollectiveOp op;
   Collective::Phase phase;
+  Axis axis;
   uint64_t count = 0, bytes = 0;
 };
 
 std::vector<CommunicationLine> merged(const std::vector<Communication>& list) {
   std::vector<CommunicationLine> lines;
   for (const Communication& one : list) {
-    auto same = [&](const CommunicationLine& line) { return line.op == one.op && line.phase == one.phase; };
+    auto same = [&](const CommunicationLine& line) {
+      return line.op == one.op && line.phase == one.phase && line.axis == one.axis;
+    };
     auto found = std::find_if(lines.begin(), lines.end(), same);
-    if (found == lines.end()) found = lines.insert(lines.end(), {one.op, one.phase, 0, 0});
+    if (found == lines.end()) found = lines.insert(lines.end(), {one.op, one.phase, one.axis, 0, 0});
     ++found->count;
     found->bytes += one.bytes;
   }
@@ -82,6 +86,23 @@ json::Value stepWorkJson(const StepWork& work) {
                       {"gathered_bytes", work.gathered_bytes()}};
 }
 
+// What a rank sends in a step, by axis.
+std::map<Axis, uint64_t> sentByAxis(const std::vector<Communication>& list) {
+  std::map<Axis, uint64_t> sent{{WORLD, 0}, {NODE, 0}, {NETWORK, 0}};
+  for (const Communication& one : list) sent[one.axis] += one.sent;
+  return sent;
+}
+
+std::string nodesText(const Plan& plan) {
+  if (plan.ranks_per_node() == 0) return "";
+  return cat(" on ", nodesOf(plan), nodesOf(plan) == 1 ? " node of " : " nodes of ", plan.ranks_per_node());
+}
+
+std::string stageText(const Plan& plan) {
+  if (plan.ranks_per_node() == 0 || plan.network_stage() == plan.zero_stage()) return std::to_string(plan.zero_stage());
+  return cat(plan.zero_stage(), " within nodes and ", plan.network_stage(), " between them");
+}
+
 bool evaluatesOnly(const Plan& plan) {
   return plan.body_size() == 0 && plan.evaluation_size() > 0;
 }
@@ -95,13 +116,16 @@ std::string microBatchesText(const Plan& plan) {
 std::string stagesText(const Plan& plan, const Summary& summary) {
   std::string out =
       "\nwhat a rank would keep from step to step\n  stage  parameters   gradients   optimizer       total\n";
-  for (size_t stage = 0; stage < summary.stages.size(); ++stage) {
-    const StageNeeds& needs = summary.stages[stage];
-    out += cat("  ", padded(std::to_string(stage), 5));
+  auto line = [&](const std::string& stage, const StageNeeds& needs, bool own) {
+    out += cat("  ", padded(stage, 5));
     for (uint64_t bytes : {needs.parameters, needs.gradients, needs.optimizer, needs.total()})
       out += padded(bytesText(bytes), 12, true);
-    out += stage == static_cast<size_t>(plan.zero_stage()) ? "   <- this plan\n" : "\n";
-  }
+    out += own ? "   <- this plan\n" : "\n";
+  };
+  const bool two = plan.ranks_per_node() > 0 && plan.network_stage() != plan.zero_stage();
+  for (size_t stage = 0; stage < summary.stages.size(); ++stage)
+    line(std::to_string(stage), summary.stages[stage], !two && stage == static_cast<size_t>(plan.zero_stage()));
+  if (two) line(cat(plan.zero_stage(), ", ", plan.network_stage()), summary.own, true);
   return out;
 }
 
@@ -161,10 +185,13 @@ json::Value summaryJson(const Plan& plan) {
   Summary summary = summarize(plan);
   json::Object byKind;
   for (const auto& [kind, bytes] : summary.byKind) byKind.set(word(kind), bytes);
+  const bool nodes = plan.ranks_per_node() > 0;
   json::Array communication, stages, inputs, outputs, decisions, buckets;
-  for (const Communication& one : summary.communication)
-    communication.push_back(
-        json::Object{{"op", word(one.op)}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", word(one.phase)}});
+  for (const Communication& one : summary.communication) {
+    json::Object entry{{"op", word(one.op)}, {"bucket", one.bucket}, {"bytes", one.bytes}, {"phase", word(one.phase)}};
+    if (nodes) entry.set("axis", word(one.axis));
+    communication.push_back(std::move(entry));
+  }
   for (size_t stage = 0; stage < summary.stages.size(); ++stage)
     stages.push_back(json::Object{{"zero", static_cast<int64_t>(stage)},
                                   {word(PARAMETERS), summary.stages[stage].parameters},
@@ -196,39 +223,47 @@ json::Value summaryJson(const Plan& plan) {
   for (const Turn& turn : plan.turns())
     turns.push_back(json::Object{{"part", plan.parts(static_cast<int>(turn.part())).name()},
                                  {"micro_batch", static_cast<int64_t>(turn.micro_batch())}});
-  return json::Object{{"producer", plan.producer()},
-                      {"model", plan.model()},
-                      {"ranks", plan.ranks()},
-                      {"zero", static_cast<int64_t>(plan.zero_stage())},
-                      {"batch", plan.batch()},
-                      {"micro_batches", microBatches(plan)},
-                      {"max_threads_per_rank", plan.max_threads()},
-                      {"parameters", summary.parameters},
-                      {"frozen_parameters", summary.frozenParameters},
-                      {"optimizer", training.optimizer()},
-                      {"schedule", scheduleText(training.schedule())},
-                      {"groups", groupsJson(plan)},
-                      {"loss_scale", scaled ? json::Value(lossScaleText(training.loss_scale())) : json::Value()},
-                      {"inputs", std::move(inputs)},
-                      {"outputs", std::move(outputs)},
-                      {"memory", json::Object{{"peak_bytes", summary.peakBytes},
-                                              {"library_bytes", summary.libraryBytes},
-                                              {"by_kind", std::move(byKind)}}},
-                      {"communication", std::move(communication)},
-                      {"buckets", std::move(buckets)},
-                      {"stages", std::move(stages)},
-                      {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
-                      {"issued", stepWorkJson(summary.issued)},
-                      {"instructions", std::move(instructions)},
-                      {"turns", std::move(turns)},
-                      {"decisions", std::move(decisions)}};
+  json::Object sent;
+  for (const auto& [axis, bytes] : sentByAxis(summary.communication)) sent.set(word(axis), bytes);
+  json::Object root{{"producer", plan.producer()},
+                    {"model", plan.model()},
+                    {"ranks", plan.ranks()},
+                    {"zero", static_cast<int64_t>(plan.zero_stage())},
+                    {"batch", plan.batch()},
+                    {"micro_batches", microBatches(plan)},
+                    {"max_threads_per_rank", plan.max_threads()},
+                    {"parameters", summary.parameters},
+                    {"frozen_parameters", summary.frozenParameters},
+                    {"optimizer", training.optimizer()},
+                    {"schedule", scheduleText(training.schedule())},
+                    {"groups", groupsJson(plan)},
+                    {"loss_scale", scaled ? json::Value(lossScaleText(training.loss_scale())) : json::Value()},
+                    {"inputs", std::move(inputs)},
+                    {"outputs", std::move(outputs)},
+                    {"memory", json::Object{{"peak_bytes", summary.peakBytes},
+                                            {"library_bytes", summary.libraryBytes},
+                                            {"by_kind", std::move(byKind)}}},
+                    {"communication", std::move(communication)},
+                    {"buckets", std::move(buckets)},
+                    {"stages", std::move(stages)},
+                    {"floor", summary.floor ? stepWorkJson(*summary.floor) : json::Value()},
+                    {"issued", stepWorkJson(summary.issued)},
+                    {"instructions", std::move(instructions)},
+                    {"turns", std::move(turns)},
+                    {"decisions", std::move(decisions)}};
+  if (nodes) {
+    root.set("ranks_per_node", plan.ranks_per_node());
+    root.set("network_zero", static_cast<int64_t>(plan.network_stage()));
+    root.set("sent_bytes", std::move(sent));
+  }
+  return root;
 }
 
 std::string summaryText(const Plan& plan) {
   Summary summary = summarize(plan);
-  std::string out =
-      cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks",
-          ", ZeRO stage ", plan.zero_stage(), ", global batch ", plan.batch(), microBatchesText(plan), "\n");
+  std::string out = cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(),
+                        plan.ranks() == 1 ? " rank" : " ranks", nodesText(plan), ", ZeRO stage ", stageText(plan),
+                        ", global batch ", plan.batch(), microBatchesText(plan), "\n");
   out += cat("  parameters  ", countText(summary.parameters), " trainable");
   if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
   out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");
@@ -258,7 +293,17 @@ std::string summaryText(const Plan& plan) {
   out += lines.empty() ? ": none\n" : "\n";
   for (const CommunicationLine& line : lines)
     out += cat("  ", padded(std::to_string(line.count), 4, true), " ", padded(word(line.op), 15),
-               padded(word(line.phase), 9), padded(bytesText(line.bytes), 10, true), "\n");
+               padded(word(line.phase), 9), padded(bytesText(line.bytes), 10, true),
+               plan.ranks_per_node() > 0 ? cat("  ", word(line.axis)) : "", "\n");
+  if (plan.ranks_per_node() > 0) {
+    out += "  a rank sends";
+    for (const auto& [axis, bytes] : sentByAxis(summary.communication))
+      out += cat(axis == WORLD ? " " : ", ", bytesText(bytes),
+                 axis == NODE      ? " within its node"
+                 : axis == NETWORK ? " between nodes"
+                                   : " to all ranks");
+    out += "\n";
+  }
   out += floorText(plan, summary);
   if (plan.decisions_size() > 0) out += "\ndecisions\n";
   constexpr int kShown = 12;

@@ -89,6 +89,11 @@ std::vector<const Instruction*> stepInstructions(const Plan& plan) {
   return instructions;
 }
 
+std::string placeText(const Operand& operand) {
+  const char* index = operand.axis() == NODE ? "local" : operand.axis() == NETWORK ? "node" : "rank";
+  return cat(operand.bytes(), " bytes at ", operand.offset(), " + ", index, " * ", operand.shard_stride());
+}
+
 std::string indexError(std::string_view what, uint64_t index, int64_t count) {
   return cat(what, " index ", index, " is out of range: the plan has ", count);
 }

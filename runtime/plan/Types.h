@@ -1,6 +1,7 @@
 // Sizes and descriptions of the plan's parts, and where a bucket's elements lie.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -86,6 +87,85 @@ inline int64_t rowsAtOnce(const Plan& plan) {
   return plan.batch() / microBatches(plan);
 }
 
+// Nodes and indices of ranks. A plan without nodes is one node of all ranks.
+inline int64_t ranksPerNode(const Plan& plan) {
+  return plan.ranks_per_node() > 0 ? plan.ranks_per_node() : std::max<int64_t>(plan.ranks(), 1);
+}
+inline int64_t nodesOf(const Plan& plan) {
+  return plan.ranks() / ranksPerNode(plan);
+}
+inline int64_t localOf(const Plan& plan, int64_t rank) {
+  return rank % ranksPerNode(plan);
+}
+inline int64_t nodeOf(const Plan& plan, int64_t rank) {
+  return rank / ranksPerNode(plan);
+}
+// The index of a rank's shards, and the rank that has those of an index.
+inline int64_t shardIndex(const Plan& plan, int64_t rank) {
+  if (plan.ranks_per_node() == 0) return rank;
+  return localOf(plan, rank) * nodesOf(plan) + nodeOf(plan, rank);
+}
+inline int64_t rankOfShard(const Plan& plan, int64_t shard) {
+  if (plan.ranks_per_node() == 0) return shard;
+  return shard % nodesOf(plan) * ranksPerNode(plan) + shard / nodesOf(plan);
+}
+inline int64_t ranksOn(const Plan& plan, Axis axis) {
+  return axis == NODE ? ranksPerNode(plan) : axis == NETWORK ? nodesOf(plan) : plan.ranks();
+}
+inline Axis axisOf(const Plan& plan, int communicator) {
+  return communicator < plan.communicator_axes_size() ? plan.communicator_axes(communicator) : WORLD;
+}
+inline Axis axisOf(const Plan& plan, const Collective& collective) {
+  const int communicator = static_cast<int>(collective.communicator());
+  return axisOf(plan, communicator);
+}
+// The ranks that meet in a collective.
+inline int64_t ranksOf(const Plan& plan, const Collective& collective) {
+  return ranksOn(plan, axisOf(plan, collective));
+}
+
+// The ranks that meet on an axis form a group: which one a rank is in, and its place there. All ranks are one, in their
+// own order.
+inline int64_t groupOn(const Plan& plan, Axis axis, int64_t rank) {
+  return axis == NODE ? nodeOf(plan, rank) : axis == NETWORK ? localOf(plan, rank) : 0;
+}
+inline int64_t placeOn(const Plan& plan, Axis axis, int64_t rank) {
+  return axis == NODE ? localOf(plan, rank) : axis == NETWORK ? nodeOf(plan, rank) : rank;
+}
+
+// What an operand's address grows by from one local number to the next, and from node to node.
+struct RankStrides {
+  uint64_t local = 0, node = 0;
+  bool operator==(const RankStrides&) const = default;
+};
+inline RankStrides stridesOf(const Plan& plan, const Operand& operand) {
+  const uint64_t stride = operand.shard_stride();
+  if (operand.axis() == NODE) return {stride, 0};
+  if (operand.axis() == NETWORK) return {0, stride};
+  return {stride * static_cast<uint64_t>(nodesOf(plan)), stride};
+}
+// What a rank's index adds to an operand's address, and the most that any rank's adds.
+inline uint64_t rankOffset(const Plan& plan, const Operand& operand, int64_t rank) {
+  const int64_t index = operand.axis() == NODE      ? localOf(plan, rank)
+                        : operand.axis() == NETWORK ? nodeOf(plan, rank)
+                                                    : shardIndex(plan, rank);
+  return static_cast<uint64_t>(index) * operand.shard_stride();
+}
+inline uint64_t mostRankOffset(const Plan& plan, const Operand& operand) {
+  return static_cast<uint64_t>(ranksOn(plan, operand.axis()) - 1) * operand.shard_stride();
+}
+
+// Into how many parts storage is divided that is sharded from stage `least` on.
+inline int64_t partsFrom(const Plan& plan, int32_t least) {
+  return plan.ranks_per_node() > 0 && plan.network_stage() < least ? ranksPerNode(plan) : plan.ranks();
+}
+inline int64_t parameterParts(const Plan& plan, const Bucket& bucket) {
+  return bucket.parameters_sharded() ? partsFrom(plan, 3) : 1;
+}
+inline int64_t stateParts(const Plan& plan, const Bucket& bucket) {
+  return bucket.states_sharded() ? partsFrom(plan, 1) : 1;
+}
+
 // The lists of one step in issue order: those of its turns, then the body.
 struct StepTurn {
   std::string_view name;
@@ -130,6 +210,9 @@ void forEachOperand(const Instruction& instruction, Visit visit) {
 inline bool hasScratch(const LibraryCall& call) {
   return (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && call.operands_size() > 0;
 }
+
+// "4096 bytes at 0 + rank * 1024"
+std::string placeText(const Operand& operand);
 
 // A name for a message: those of untrusted plans may be long.
 inline std::string shortName(const std::string& name) {

@@ -50,8 +50,7 @@ struct ArenaRange {
 };
 inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
   uint64_t begin = plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();
-  uint64_t others = static_cast<uint64_t>(plan.ranks() - 1);
-  return {begin, begin + operand.bytes() + operand.shard_stride() * others};
+  return {begin, begin + operand.bytes() + mostRankOffset(plan, operand)};
 }
 
 // Whether an operand is the scratch of its library call. What is in it is the business of the call alone.

@@ -49,6 +49,7 @@ class TableVerifier {
 
   Status run() {
     SHEAF_RETURN_IF_ERROR(header());
+    SHEAF_RETURN_IF_ERROR(nodes());
     SHEAF_RETURN_IF_ERROR(turns());
     SHEAF_RETURN_IF_ERROR(buffers());
     SHEAF_RETURN_IF_ERROR(files());
@@ -83,6 +84,29 @@ class TableVerifier {
     if (plan_.events() > kMaxEvents) return wrong("events", cat(plan_.events(), " are more than ", kMaxEvents));
     if (plan_.communicators() > kMaxCommunicators)
       return wrong("communicators", cat(plan_.communicators(), " are more than ", kMaxCommunicators));
+    return {};
+  }
+
+  Status nodes() {
+    const int64_t each = plan_.ranks_per_node();
+    if (each == 0) {
+      if (plan_.network_stage() != 0 || plan_.communicator_axes_size() > 0)
+        return wrong("ranks_per_node", "it is 0, and there is a stage between nodes or an axis of a communicator");
+      return {};
+    }
+    if (each < 0 || (each & (each - 1)) != 0 || plan_.ranks() % each != 0)
+      return wrong("ranks_per_node", cat(each, " is not a power of two that divides the ", plan_.ranks(), " ranks"));
+    if (plan_.network_stage() < 0 || plan_.network_stage() > plan_.zero_stage())
+      return wrong("network_stage",
+                   cat(plan_.network_stage(), " is not between 0 and the stage within nodes, ", plan_.zero_stage()));
+    if ((each == 1 || each == plan_.ranks()) && plan_.network_stage() != plan_.zero_stage())
+      return wrong("network_stage", cat(plan_.network_stage(), " differs from the stage within nodes, ",
+                                        plan_.zero_stage(), ", and an axis has one rank"));
+    if (static_cast<uint32_t>(plan_.communicator_axes_size()) != plan_.communicators())
+      return wrong("communicator_axes",
+                   cat("there are ", plan_.communicator_axes_size(), " for ", plan_.communicators(), " communicators"));
+    for (int axis : plan_.communicator_axes())
+      if (!isKnown(static_cast<Axis>(axis))) return wrong("communicator_axes", unknown(static_cast<Axis>(axis)));
     return {};
   }
 
@@ -185,17 +209,17 @@ class TableVerifier {
 
   // A buffer that holds `elements` of a bucket from step to step.
   Status storage(const std::string& what, uint32_t index, BufferKind kind, uint64_t elements, uint64_t size,
-                 bool sharded) {
+                 int64_t parts) {
     if (index >= static_cast<uint32_t>(plan_.buffers_size()))
       return wrong(what, indexError("its buffer", index, plan_.buffers_size()));
     const Buffer& buffer = plan_.buffers(static_cast<int>(index));
     std::string name = cat("buffer '", buffer.name(), "' ");
     if (!buffer.persistent() || buffer.kind() != kind)
       return wrong(what, cat("its ", name, "is not a persistent buffer of kind ", word(kind)));
-    uint64_t bytes = elements / (sharded ? ranks_ : 1) * size;
+    uint64_t bytes = elements / static_cast<uint64_t>(parts) * size;
     if (bytes > buffer.bytes())
       return wrong(what, cat("its ", name, "has ", buffer.bytes(), " bytes, it needs ", bytes));
-    if (sharded && bytes % kAlignment != 0)
+    if (parts > 1 && bytes % kAlignment != 0)
       return wrong(what, cat("a shard of ", bytes, " bytes is not a multiple of ", kAlignment));
     if (!storage_.insert(index).second) return wrong(what, cat("its ", name, "holds something else already"));
     return {};
@@ -230,7 +254,7 @@ class TableVerifier {
       if (bucket.master() && (!bucket.trainable() || bucket.states_size() == 0))
         return wrong(what, "it has no state that could hold its master weights");
       SHEAF_RETURN_IF_ERROR(storage(what, bucket.parameter_buffer(), PARAMETERS, bucket.elements(),
-                                    elementBytes(bucket.type()), bucket.parameters_sharded()));
+                                    elementBytes(bucket.type()), parameterParts(plan_, bucket)));
       std::set<std::string> states;
       for (const State& state : bucket.states()) {
         std::string whatState = cat(what, ", state '", shortName(state.name()), "'");
@@ -238,7 +262,7 @@ class TableVerifier {
             !states.insert(state.name()).second)
           return wrong(whatState, "its name is empty, taken or has a '/' in it");
         SHEAF_RETURN_IF_ERROR(
-            storage(whatState, state.buffer(), OPTIMIZER, bucket.elements(), sizeof(float), bucket.states_sharded()));
+            storage(whatState, state.buffer(), OPTIMIZER, bucket.elements(), sizeof(float), stateParts(plan_, bucket)));
       }
     }
     return {};
@@ -391,7 +415,7 @@ class TableVerifier {
     if (!training.has_loss_scale()) return {};
     if (Status status = checkLossScale(training.loss_scale()); !status.ok())
       return wrong("training.loss_scale", status.message());
-    return storage("the loss scale", plan_.loss_scale_buffer(), OPTIMIZER, kLossScaleState, sizeof(double), false);
+    return storage("the loss scale", plan_.loss_scale_buffer(), OPTIMIZER, kLossScaleState, sizeof(double), 1);
   }
 
   Status inGroups(uint32_t group, const std::string& what) {

@@ -74,10 +74,12 @@ class InstructionVerifier {
       return wrong(indexError(cat(what, "'s buffer"), operand.buffer(), plan_.buffers_size()));
     const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
     if (operand.access() < READ || operand.access() > READ_WRITE) return wrong(cat(what, " has no access"));
+    if (!isKnown(operand.axis()) ||
+        (operand.axis() != WORLD && (plan_.ranks_per_node() == 0 || operand.shard_stride() == 0)))
+      return wrong(cat(what, " is on an axis, and the plan has no nodes or the operand no stride"));
     if (operand.offset() > kMaxBytes || operand.bytes() > kMaxBytes || operand.shard_stride() > kMaxBytes / ranks_ ||
-        operand.offset() + operand.bytes() + operand.shard_stride() * (ranks_ - 1) > buffer.bytes())
-      return wrong(cat(what, ", ", operand.bytes(), " bytes at ", operand.offset(), " + rank * ",
-                       operand.shard_stride(), ", lies outside buffer '", shortName(buffer.name()), "' of ",
+        operand.offset() + operand.bytes() + mostRankOffset(plan_, operand) > buffer.bytes())
+      return wrong(cat(what, ", ", placeText(operand), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
     return {};
   }
@@ -233,11 +235,15 @@ class InstructionVerifier {
     if (size == 0) return wrong("its type is not known");
     if (collective.communicator() >= plan_.communicators())
       return wrong(indexError("its communicator", collective.communicator(), plan_.communicators()));
+    const Axis axis = axisOf(plan_, collective);
+    if (axis == WORLD && plan_.ranks_per_node() > 0 && collective.op() != ALL_REDUCE)
+      return wrong("between all ranks of a plan with nodes there are all-reduces only");
     if (collective.count() == 0 || collective.count() > kMaxBytes / ranks_ / size)
       return wrong(cat(collective.count(), " elements are out of range"));
     if (!collective.bucket().empty() && !buckets_.count(collective.bucket()))
       return wrong(cat("its bucket '", shortName(collective.bucket()), "' is not in the plan"));
-    uint64_t part = collective.count() * size, whole = part * ranks_;
+    const int64_t members = ranksOn(plan_, axis);
+    uint64_t part = collective.count() * size, whole = part * static_cast<uint64_t>(members);
     const Operand& source = collective.source();
     const Operand& destination = collective.destination();
     SHEAF_RETURN_IF_ERROR(typed("its source", source, collective.op() == REDUCE_SCATTER ? whole : part, size, READ));
@@ -247,14 +253,18 @@ class InstructionVerifier {
     // part is in its own place.
     const ArenaRange from = arenaRange(plan_, source), to = arenaRange(plan_, destination);
     if (from.begin < to.end && to.begin < from.end) {
-      const bool many = ranks_ > 1;
-      bool inPlace = address(source) == address(destination);
-      if (many && collective.op() == ALL_GATHER)
-        inPlace &= source.shard_stride() == part && destination.shard_stride() == 0;
-      if (many && collective.op() == REDUCE_SCATTER)
-        inPlace &= destination.shard_stride() == part && source.shard_stride() == 0;
-      if (many && collective.op() == ALL_REDUCE) inPlace &= source.shard_stride() == destination.shard_stride();
-      if (!inPlace) return wrong("its source and destination overlap without being in place");
+      // Where a rank's part begins, from the array of all parts on.
+      Operand index;
+      index.set_shard_stride(part);
+      index.set_axis(axis);
+      const RankStrides within = stridesOf(plan_, index);
+      RankStrides of = stridesOf(plan_, source), at = stridesOf(plan_, destination);
+      RankStrides& array = collective.op() == ALL_GATHER ? at : of;
+      if (collective.op() != ALL_REDUCE) array.local += within.local, array.node += within.node;
+      const bool moves =
+          (ranksPerNode(plan_) > 1 && of.local != at.local) || (nodesOf(plan_) > 1 && of.node != at.node);
+      if (address(source) != address(destination) || moves)
+        return wrong("its source and destination overlap without being in place");
     }
     return {};
   }
@@ -302,9 +312,10 @@ class InstructionVerifier {
       return wrong("an update is a kernel of parameter, gradient and more");
     uint64_t whole = bucket.elements() * elementBytes(gradientType(bucket)),
              gradient = instruction.kernel().operands(1).bytes();
-    if (gradient != whole && gradient != whole / ranks_)
-      return wrong(cat("its gradient has ", gradient, " bytes, bucket '", bucket.name(), "' has ", whole, " or ",
-                       whole / ranks_));
+    const uint64_t part = whole / static_cast<uint64_t>(partsFrom(plan_, 1));
+    if (gradient != whole && gradient != part)
+      return wrong(
+          cat("its gradient has ", gradient, " bytes, bucket '", bucket.name(), "' has ", whole, " or ", part));
     return {};
   }
 

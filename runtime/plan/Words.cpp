@@ -39,5 +39,6 @@ SHEAF_WORDS(StepScalar_Kind)
 SHEAF_WORDS(Training_OnNan)
 SHEAF_WORDS(Training_ReduceOrder)
 SHEAF_WORDS(Dealing)
+SHEAF_WORDS(Axis)
 
 }  // namespace sheaf::plan

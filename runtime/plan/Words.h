@@ -38,6 +38,8 @@ template <>
 std::span<const std::string> wordTable<Training::ReduceOrder>();
 template <>
 std::span<const std::string> wordTable<Dealing>();
+template <>
+std::span<const std::string> wordTable<Axis>();
 
 // Whether a value is one of the enumeration's and says something.
 template <ProtoEnum Enum>

@@ -40,6 +40,8 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
     // EXACT: plan.all_gather "bucket0" forward f32 count 32
     // CHECK: plan.all_gather "bucket0" forward f32 count 32 communicator 0(r %[[P]]{{.*}}, w %[[P]][0 : 256]) stream 1 "bucket0"
     plan.all_gather "bucket0" forward f32 count 32 communicator 0 (r %p[0 : 128 + rank * 128], w %p[0 : 256]) stream 1 "bucket0"
+    // CHECK: plan.all_gather "bucket0" forward f32 count 8 communicator 0(r %[[P]][0 : 32 + node * 32], w %[[P]][0 : 64 + local * 64]) stream 1 "bucket0"
+    plan.all_gather "bucket0" forward f32 count 8 communicator 0 (r %p[0 : 32 + node * 32], w %p[0 : 64 + local * 64]) stream 1 "bucket0"
     // CHECK: plan.write_output gradient_norm(r %[[X]][0 : 8])
     plan.write_output gradient_norm (r %x[0 : 8]) stream 0 ""
     // CHECK: plan.call "zero" {}(w %[[X]][0 : 64]) stream 0 ""

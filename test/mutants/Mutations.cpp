@@ -197,7 +197,7 @@ bool conflict(const Plan& plan, const Instruction& a, const Instruction& b) {
   bool found = false;
   auto range = [&](const Operand& o) {
     uint64_t begin = plan.buffers(static_cast<int>(o.buffer())).offset() + o.offset();
-    return std::pair(begin, begin + o.bytes() + o.shard_stride() * static_cast<uint64_t>(plan.ranks() - 1));
+    return std::pair(begin, begin + o.bytes() + plan::mostRankOffset(plan, o));
   };
   plan::forEachOperand(a, [&](const Operand& x) {
     plan::forEachOperand(b, [&](const Operand& y) {
@@ -319,7 +319,7 @@ std::vector<Mutation> stridedWrites(const Plan& plan) {
         Operand& part = *call.add_operands();
         part = o;
         part.set_offset(offset), part.set_bytes(bytes), part.set_shard_stride(stride);
-        part.set_access(plan::WRITE);
+        part.set_access(plan::WRITE), part.clear_axis();
         list.push_back(
             inserted(plan, s, i, call, cat("zeros in '", buffer.name(), "' at ", offset, " + rank * ", stride)));
       };
@@ -406,6 +406,57 @@ std::vector<Mutation> otherCounts(const Plan& plan) {
   return list;
 }
 
+// The index that a stride is multiplied by is another one, with the stride as it is and as that of as many parts.
+std::vector<Mutation> otherAxes(const Plan& plan) {
+  std::vector<Mutation> list;
+  if (plan.ranks_per_node() == 0) return list;
+  changeOperands(
+      plan, "axis",
+      [&](const Operand& o) {
+        std::vector<Change> changes;
+        for (plan::Axis axis : {plan::WORLD, plan::NODE, plan::NETWORK}) {
+          if (axis == o.axis()) continue;
+          const uint64_t whole = o.shard_stride() * static_cast<uint64_t>(plan::ranksOn(plan, o.axis()));
+          for (uint64_t stride : std::set<uint64_t>{o.shard_stride(), o.bytes(),
+                                                    whole / static_cast<uint64_t>(plan::ranksOn(plan, axis))})
+            changes.push_back([axis, stride](Operand& o) { o.set_axis(axis), o.set_shard_stride(stride); });
+        }
+        return changes;
+      },
+      list);
+  return list;
+}
+
+// A collective on another communicator, and communicators between other ranks.
+std::vector<Mutation> otherCommunicators(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_collective()) return;
+    for (uint32_t other = 0; other < plan.communicators(); ++other)
+      if (other != instruction.collective().communicator())
+        list.push_back({cat(name(plan, s, i), " on communicator ", other),
+                        [s, i, other](Plan& p) { section(p, s)[i].mutable_collective()->set_communicator(other); }});
+  });
+  for (int i = 0; i < plan.communicator_axes_size(); ++i)
+    for (plan::Axis axis : {plan::WORLD, plan::NODE, plan::NETWORK})
+      if (axis != plan.communicator_axes(i))
+        list.push_back({cat("communicator ", i, " on axis ", plan::word(axis)),
+                        [i, axis](Plan& p) { p.set_communicator_axes(i, axis); }});
+  return list;
+}
+
+std::vector<Mutation> otherNodes(const Plan& plan) {
+  std::vector<Mutation> list;
+  if (plan.ranks() == 1) return list;
+  for (int64_t each : {int64_t{0}, int64_t{1}, plan.ranks_per_node() / 2, 2 * plan.ranks_per_node(), plan.ranks()})
+    if (each != plan.ranks_per_node())
+      list.push_back({cat(each, " ranks a node"), [each](Plan& p) { p.set_ranks_per_node(each); }});
+  for (int stage = 0; stage <= 3; ++stage)
+    if (stage != plan.network_stage())
+      list.push_back({cat("stage ", stage, " between nodes"), [stage](Plan& p) { p.set_network_stage(stage); }});
+  return list;
+}
+
 std::vector<Mutation> otherStages(const Plan& plan) {
   std::vector<Mutation> list;
   for (int stage = 0; stage <= 3; ++stage)
@@ -433,6 +484,9 @@ const std::vector<MutationKind> kMutationKinds{
     {"collective's count changed", otherCounts, true},
     {"strided write inserted", stridedWrites, true},
     {"another stage declared", otherStages, false},
+    {"axis of an operand changed", otherAxes, true},
+    {"another communicator", otherCommunicators, true},
+    {"other nodes declared", otherNodes, false},
     {"output missing or changed", otherOutputs, true},
     {"operand in another buffer", otherBuffers, true},
     {"instruction repeated at the end", repeatedAtTheEnd, true},

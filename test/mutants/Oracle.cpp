@@ -80,6 +80,10 @@ class Unfolding {
       auto add = [&](const google::protobuf::RepeatedPtrField<Instruction>& list, int64_t microBatch) {
         for (const Instruction& instruction : list) {
           std::string operation = operationOf(instruction) + sharedPlaces(instruction);
+          // Between which ranks.
+          if (const int at = static_cast<int>(instruction.collective().communicator());
+              instruction.has_collective() && at < plan.communicator_axes_size())
+            operation += " on axis " + std::to_string(plan.communicator_axes(at));
           // A prologue gets what the step after it gets.
           if (dependsOnStep(instruction))
             operation += " in step " + std::to_string(round + (*part == 'P')) + " of " + std::to_string(microBatch);
@@ -281,7 +285,7 @@ class Unfolding {
     std::vector<const Operand*> operands = operandsOf(*instruction);
     for (const Operand* o : operands) {
       uint64_t begin = plan_.buffers(static_cast<int>(o->buffer())).offset() + o->offset() +
-                       o->shard_stride() * static_cast<uint64_t>(rank);
+                       o->shard_stride() * static_cast<uint64_t>(indexOf(*o, rank));
       const plan::LibraryCall& call = instruction->call();
       bool scratch = (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && o == operands.back();
       list.push_back(
@@ -291,6 +295,15 @@ class Unfolding {
           list.back().runs.emplace_back(begin + first, std::min(begin + last, list.back().end));
     }
     return list;
+  }
+
+  // What a rank's strides are multiplied by.
+  int64_t indexOf(const Operand& o, int64_t rank) const {
+    const int64_t each = plan_.ranks_per_node();
+    if (each == 0) return rank;
+    const int64_t node = rank / each, local = rank - node * each;
+    if (o.axis() == plan::NODE) return local;
+    return o.axis() == plan::NETWORK ? node : local * (plan_.ranks() / each) + node;
   }
 
   // after.get(i, j): i is complete when j starts.

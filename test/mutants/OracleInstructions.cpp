@@ -34,6 +34,7 @@ std::string operationOf(Instruction instruction) {
     o.clear_buffer();
     o.clear_offset();
     o.clear_shard_stride();
+    o.clear_axis();
   };
   instruction.clear_stream();
   instruction.clear_label();
@@ -115,7 +116,8 @@ std::string sharedPlaces(const Instruction& instruction) {
   for (int i = 0; i < list.size(); ++i)
     for (int j = 0; j < i; ++j)
       if (list[i].buffer() == list[j].buffer() && list[i].offset() == list[j].offset() &&
-          list[i].shard_stride() == list[j].shard_stride() && list[i].access() != list[j].access())
+          list[i].shard_stride() == list[j].shard_stride() && list[i].axis() == list[j].axis() &&
+          list[i].access() != list[j].access())
         text += ", " + std::to_string(j) + " is " + std::to_string(i);
   return text;
 }

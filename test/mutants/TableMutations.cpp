@@ -373,7 +373,7 @@ std::vector<Mutation> otherBuffers(const Plan& plan) {
     const Plan& plan = m.plan;
     int k = 0;
     plan::forEachOperand(instruction, [&](const Operand& o) {
-      const uint64_t end = o.offset() + o.bytes() + o.shard_stride() * static_cast<uint64_t>(plan.ranks() - 1);
+      const uint64_t end = o.offset() + o.bytes() + plan::mostRankOffset(plan, o);
       // The next ones that are large enough.
       int left = 2;
       for (int step = 1; step < plan.buffers_size() && left > 0; ++step) {

@@ -22,11 +22,17 @@ using Section = google::protobuf::RepeatedPtrField<plan::Instruction>;
 constexpr int kSteps = 6;
 
 // Two states, a constant and three buffers of 256 bytes that kernels read and write whole, in pieces, or each rank in a
-// part of its own, and copies every second element of, on one or two streams, with events.
+// part of its own, and copies every second element of, on one or two streams, with events. With nodes ranks have parts
+// that are shards, or all shards of their piece.
 class RandomPlan {
  public:
-  RandomPlan(uint32_t seed, int streams) : random_(seed), streams_(streams) {
+  RandomPlan(uint32_t seed, int streams, bool nodes = false) : random_(seed), streams_(streams) {
     plan.set_ranks(1 << below(3));
+    if (nodes) {
+      plan.set_ranks(4 << below(2));
+      plan.set_ranks_per_node(2 << below(2));
+      plan.add_communicator_axes(plan::WORLD);
+    }
     plan.set_communicators(1);
     plan.set_events(kEvents);
     for (int s = 0; s < streams; ++s) plan.add_streams(std::string(1, static_cast<char>('a' + s)));
@@ -69,6 +75,12 @@ class RandomPlan {
   void operand(plan::KernelLaunch& launch, plan::Access access) {
     plan::Operand& operand = *launch.add_operands() = anywhere(access);
     const int part = 256 / static_cast<int>(plan.ranks());
+    if (plan.ranks_per_node() > 0 && below(4) == 0) {
+      operand.set_axis(below(8) ? plan::NODE : plan::NETWORK);
+      operand.set_shard_stride(static_cast<uint64_t>(256 / plan::ranksOn(plan, operand.axis())));
+      operand.set_bytes(operand.shard_stride() / (below(8) ? 1 : 2));
+      return;
+    }
     if (plan.ranks() > 1 && below(4) == 0) {
       operand.set_shard_stride(static_cast<uint64_t>(part));
       operand.set_bytes(static_cast<uint64_t>(below(3) ? part : part / 2));
@@ -147,6 +159,22 @@ TEST(RandomPlans, WhatIsProvedHoldsInManySteps) {
     EXPECT_GT(accepted, 300);
     EXPECT_GT(carrying, 100);
   }
+}
+
+// So it is where ranks have nodes: for every single rank.
+TEST(RandomPlans, WhatIsProvedOfNodesHoldsOnEveryRank) {
+  int accepted = 0, nested = 0;
+  for (uint32_t seed = 0; seed < 60000; ++seed) {
+    const Plan plan = RandomPlan(seed, 1, true).plan;
+    if (!plan::provePlan(plan).ok()) continue;
+    ++accepted;
+    const plan::Places places(plan);
+    for (uint32_t buffer = 0; buffer < 6; ++buffer)
+      if (places.spacesOf(buffer).end - places.spacesOf(buffer).begin == 3) ++nested, buffer = 6;
+    EXPECT_EQ(mutants::faultOfManySteps(plan, kSteps), "") << "seed " << seed;
+  }
+  EXPECT_GT(accepted, 150);
+  EXPECT_GT(nested, 30);
 }
 
 // The induction refuses little that is right: mostly the many steps do leave another value. (It does not look whether

@@ -42,7 +42,7 @@ struct CompileOptions : TrainedOptions {
   codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
-  std::string gemmEpilogues = "auto", keep = "auto";
+  std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false;
   std::string deepSpeed;  // path of a configuration
@@ -61,6 +61,24 @@ Expected<std::string> parseGroup(const std::string& text) {
   if (colon == 0 || colon == std::string::npos || text.find('=', colon) == std::string::npos)
     return Status::error("expected REGEX:key=value,..., as in 'head:lr=0.1,weight_decay=0'");
   return text;
+}
+
+using MaybeStages = std::optional<Stages>;
+Expected<MaybeStages> parseStages(const std::string& text) {
+  const std::string expected =
+      "expected auto, a stage from 0 to 3, or node=S,world=T with T from 0 to S, as in node=3,world=1";
+  auto stage = [](const std::string& text, int64_t& value) {
+    return parseInteger(text, value) && value >= 0 && value <= 3;
+  };
+  if (text == "auto") return MaybeStages();
+  Stages stages;
+  if (stage(text, stages.within)) return MaybeStages(Stages{stages.within, stages.within});
+  const size_t comma = text.find(',');
+  if (!text.starts_with("node=") || comma == std::string::npos || text.compare(comma, 7, ",world=") != 0 ||
+      !stage(text.substr(5, comma - 5), stages.within) || !stage(text.substr(comma + 7), stages.between) ||
+      stages.between > stages.within)
+    return Status::error(expected);
+  return MaybeStages(stages);
 }
 
 options::Table compileTable() {
@@ -97,11 +115,18 @@ options::Table compileTable() {
                             "give one of them another value, and if the plans do not compute the same bits."),
         microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
         reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
-        Row::choice<&O::choose, &ChooseOptions::stage>(
-            "--zero",
-            options::Words<std::optional<int64_t>>{{"auto", std::nullopt}, {"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
+        Row::integer<&O::pipeline, &Pipeline::ranksPerNode>(
+            "--ranks-per-node", "L", 1, 65536,
+            "Ranks of a node, a power of two: sums run first within nodes and then between them, gathers the other way "
+            "round, so that L times fewer bytes pass between nodes. The same bits.")
+            .defaultsTo("all ranks are one group"),
+        Row::parsed<&O::choose, &ChooseOptions::stage>(
+            "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
-            "well; auto: the stage with the shortest predicted step of those that fit."),
+            "well; auto: the stage with the shortest predicted step of those that fit. node=S,world=T: stage S within "
+            "nodes and T, at most S, between them, as in node=3,world=0 (HSDP) and node=3,world=1.",
+            parseStages)
+            .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
             "--deepspeed", "FILE.json",
             "Take stage, batch, optimizer, schedule, precision and clipping from a configuration of DeepSpeed's. What "
@@ -209,7 +234,11 @@ options::Table compileTable() {
         Row::text<&O::keep>(
             "--keep", "auto|none|REGEX",
             "Parameters that stay gathered from the forward to the backward pass at stage 3: those that "
-            "pay, none, or those whose names match.")}},
+            "pay, none, or those whose names match."),
+        Row::word<&O::secondary>(
+            "--secondary-shards", {"auto", "none", "all"},
+            "Parameters of which a node keeps what has come over the network from the forward to the backward pass, at "
+            "stage 3 with nodes: as many as pay, none, or all that do not stay gathered.")}},
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
                              "Stop after a phase and write its text to -o."),
@@ -219,6 +248,29 @@ options::Table compileTable() {
   return table;
 }
 
+// Whether the ranks can be divided into these nodes.
+Status checkNodes(CompileOptions& o) {
+  const int64_t each = o.pipeline.ranksPerNode, ranks = o.import.ranks;
+  const bool two = o.choose.stage && o.choose.stage->within != o.choose.stage->between;
+  o.choose.secondary = o.secondary == "auto";
+  o.pipeline.secondaryPart = o.secondary == "all" ? 1 : 0;
+  if (each == 0) {
+    if (two) return Status::error("--zero: a stage within nodes and one between them need --ranks-per-node");
+    return o.secondary == "all" ? Status::error("--secondary-shards all needs --ranks-per-node") : Status();
+  }
+  if ((each & (each - 1)) != 0 || ranks % each != 0) {
+    std::vector<std::string> possible;
+    for (int64_t power = 1; ranks % power == 0; power *= 2) possible.push_back(std::to_string(power));
+    return Status::error(cat("--ranks-per-node ", each, " is not a power of two that divides --ranks ", ranks,
+                             ": give ", listText(possible, 20)));
+  }
+  if (two && (each == 1 || each == ranks))
+    return Status::error(cat("--zero: two stages need several nodes of several ranks, and --ranks-per-node ", each,
+                             " of --ranks ", ranks, " makes ", ranks / each,
+                             ranks == each ? " node" : " nodes of one"));
+  return {};
+}
+
 // Derives what follows from the options.
 Status complete(CompileOptions& o) {
   o.choose.retention = o.keep == "auto";
@@ -226,6 +278,7 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
   o.import.microBatches = std::max<int64_t>(o.microBatches, 1);
   SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
+  SHEAF_RETURN_IF_ERROR(checkNodes(o));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
@@ -256,7 +309,7 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",
              least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, ",
              o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
-             o.choose.stage && *o.choose.stage < 3 ? ", --zero auto" : "",
+             o.choose.stage && o.choose.stage->between < 3 ? ", --zero auto" : "",
              o.choose.recompute ? ", --recompute auto" : "", ", or see `sheaf fit`");
 }
 

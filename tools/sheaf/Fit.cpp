@@ -64,7 +64,7 @@ int64_t mostRanks(const profile::Profile& machine) {
 mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage,
                                train::Recomputation recompute) {
   ChooseOptions choices;
-  choices.stage = stage;
+  choices.stage = Stages{stage, stage};
   choices.recompute = recompute;
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?

@@ -90,6 +90,7 @@ class Connector {
         abort_(abort),
         communicators_(options.communicators),
         rails_(options.rails),
+        meets_(options.meets),
         deadline_(Clock::now() + group.limit()),
         sockets_(static_cast<size_t>(group.size() * communicators_ * rails_)) {}
 
@@ -119,9 +120,11 @@ class Connector {
     return sockets_[static_cast<size_t>((communicator * rails_ + rail) * group_.size() + process)];
   }
 
+  bool isNeeded(int64_t communicator, int64_t process) const { return !meets_ || meets_(communicator, process); }
+
   Status connectTo(int64_t process, uint16_t port) {
     for (int64_t communicator = 0; communicator < communicators_; ++communicator)
-      for (int64_t rail = 0; rail < rails_; ++rail) {
+      for (int64_t rail = 0; rail < rails_ && isNeeded(communicator, process); ++rail) {
         if (abort_.raised()) return abort_.status();
         Expected<Socket> socket = comm::connectTo({group_.address(process), port}, deadline_);
         if (!socket.ok()) return Status::error(cat(group_.describe(process), ": ", socket.status().message()));
@@ -140,7 +143,10 @@ class Connector {
   // The connections from later processes.
   Status accept(const Socket& listener) {
     std::vector<Unknown> unknown;
-    int64_t expected = (group_.size() - 1 - group_.rank()) * communicators_ * rails_;
+    int64_t expected = 0;
+    for (int64_t process = group_.rank() + 1; process < group_.size(); ++process)
+      for (int64_t communicator = 0; communicator < communicators_; ++communicator)
+        expected += isNeeded(communicator, process) ? rails_ : 0;
     while (expected > 0) {
       if (abort_.raised()) return abort_.status();
       if (Clock::now() >= deadline_) return late();
@@ -165,7 +171,8 @@ class Connector {
     one.broken = true;  // or taken
     bool ours = greeting.magic == kMagic && std::equal(std::begin(secret_), std::end(secret_), greeting.secret);
     if (!ours || greeting.process <= group_.rank() || greeting.process >= group_.size() ||
-        greeting.communicator >= communicators_ || greeting.rail >= rails_)
+        greeting.communicator >= communicators_ || greeting.rail >= rails_ ||
+        !isNeeded(greeting.communicator, greeting.process))
       return 0;
     Socket& socket = place(greeting.communicator, greeting.rail, greeting.process);
     if (socket.open()) return 0;
@@ -175,14 +182,19 @@ class Connector {
 
   Status late() {
     std::vector<std::string> missing;
-    for (int64_t process = group_.rank() + 1; process < group_.size(); ++process)
-      if (!place(communicators_ - 1, rails_ - 1, process).open()) missing.push_back(group_.describe(process));
+    for (int64_t process = group_.rank() + 1; process < group_.size(); ++process) {
+      bool open = true;
+      for (int64_t communicator = 0; communicator < communicators_; ++communicator)
+        open &= !isNeeded(communicator, process) || place(communicator, rails_ - 1, process).open();
+      if (!open) missing.push_back(group_.describe(process));
+    }
     return Status::error(cat("no connection for collectives from ", listText(missing), " (SHEAF_TIMEOUT)"));
   }
 
   ProcessGroup& group_;
   const AbortSignal& abort_;
   const int64_t communicators_, rails_;
+  const std::function<bool(int64_t communicator, int64_t process)> meets_;
   const Clock::time_point deadline_;
   std::vector<Socket> sockets_;
   uint64_t secret_[2] = {};

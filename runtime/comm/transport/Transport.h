@@ -72,6 +72,9 @@ struct TransportOptions {
   // If set: called if the transport cannot be ended because a library call does not return; reports `why` and ends the
   // process.
   std::function<void(const std::string& why)> abandon = nullptr;
+  // If set: whether this process and another of the group exchange on a communicator; both say the same. Nothing is
+  // sent on the others, which need no connection.
+  std::function<bool(int64_t communicator, int64_t process)> meets = nullptr;
 };
 
 }  // namespace sheaf::comm

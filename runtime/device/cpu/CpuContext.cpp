@@ -53,7 +53,7 @@ void CpuContext::abort(const std::string& why) {
 
 std::byte* CpuContext::address(const plan::Operand& operand) const {
   return arena_.data() + world_->plan->buffers(operand.buffer()).offset() + operand.offset() +
-         static_cast<uint64_t>(rank_) * operand.shard_stride();
+         plan::rankOffset(*world_->plan, operand, rank_);
 }
 
 Status CpuContext::checkRange(uint64_t offset, uint64_t bytes) const {
@@ -201,11 +201,14 @@ Status CpuContext::call(const Work& work, ComputePool& pool) {
 Status CpuContext::collective(const plan::Collective& collective) {
   if (collective.communicator() >= world_->communicators.size())
     return missing("communicator", collective.communicator());
-  return world_->communicators[collective.communicator()]->run(
-      rank_,
-      {collective.op(), collective.type(), collective.count(), address(collective.source()),
-       address(collective.destination())},
-      peerReadListener());
+  const plan::Axis axis = plan::axisOf(*world_->plan, collective);
+  auto& groups = world_->communicators[collective.communicator()];
+  const auto group = groups.find(plan::groupOn(*world_->plan, axis, rank_));
+  if (group == groups.end()) return missing("communicator", collective.communicator());
+  return group->second->run(plan::placeOn(*world_->plan, axis, rank_),
+                            {collective.op(), collective.type(), collective.count(), address(collective.source()),
+                             address(collective.destination())},
+                            peerReadListener());
 }
 
 Status CpuContext::writeOutput(const Work& work) {

@@ -1,6 +1,7 @@
 // A rank on the CPU: an arena, a thread per stream, a pool for compute instructions.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,11 @@ struct World {
   std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
   // The processes of this node, and the one of each node that has this process's place in its own.
   std::optional<comm::SubGroup> node, counterparts;
-  std::vector<std::unique_ptr<comm::Communicator>> communicators;
+  // Of each of the plan's communicators: by the group of its axis (groupOf), those that this process has ranks in.
+  std::vector<std::map<int64_t, std::unique_ptr<comm::Communicator>>> communicators;
+  // What some of them use: processes of a group, and the transport between them.
+  std::vector<std::unique_ptr<comm::SubGroup>> groups;
+  std::vector<std::unique_ptr<comm::Transport>> subTransports;
   // Destroyed before the memory that it moves.
   std::unique_ptr<comm::Transport> transport;
   std::vector<std::unique_ptr<Events>> events;  // of each rank of this process

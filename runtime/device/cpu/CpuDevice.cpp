@@ -1,11 +1,15 @@
 // The device of libsheaf_cpu.so.
 #include <algorithm>
+#include <map>
+#include <set>
 #include <thread>
 
+#include "runtime/base/Text.h"
 #include "runtime/comm/local/LocalCommunicator.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/comm/socket/SocketTransport.h"
 #include "runtime/comm/transport/ProcessCommunicator.h"
+#include "runtime/comm/transport/SubTransport.h"
 #include "runtime/device/cpu/CpuContext.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/plan/Types.h"
@@ -35,20 +39,49 @@ Status makeFunctions(const plan::Plan& plan, World& world) {
   });
 }
 
-// A rank's state of a communicator's rendezvous, between processes.
-uint64_t stateBytes(int64_t ranks) {
-  return plan::aligned(comm::Rendezvous::stateBytes(ranks));
+// A group of ranks that meet in a communicator, as far as they are on this node: a block of processes that share
+// memory. All processes of the node list the same.
+struct Meeting {
+  uint32_t communicator = 0;
+  plan::Axis axis = plan::WORLD;
+  int64_t group = 0;
+  std::vector<int64_t> ranks;  // of this node
+  uint64_t state = 0;          // where the state of its rendezvous lies between processes, and how long it is
+  uint64_t stateBytes = 0;
+};
+
+int64_t ranksHere(const World& world) {
+  return world.options.localRanks * world.options.processesPerNode;
+}
+
+std::vector<Meeting> meetingsOf(const plan::Plan& plan, const World& world) {
+  const int64_t here = ranksHere(world), first = world.options.firstRank / here * here;
+  std::vector<Meeting> meetings;
+  uint64_t state = 0;
+  for (uint32_t i = 0; i < plan.communicators(); ++i) {
+    const plan::Axis axis = plan::axisOf(plan, static_cast<int>(i));
+    std::map<int64_t, std::vector<int64_t>> groups;
+    for (int64_t rank = first; rank < first + here; ++rank) groups[plan::groupOn(plan, axis, rank)].push_back(rank);
+    for (auto& [group, ranks] : groups) {
+      const uint64_t bytes = plan::aligned(comm::Rendezvous::stateBytes(static_cast<int64_t>(ranks.size())));
+      meetings.push_back({i, axis, group, std::move(ranks), state, bytes});
+      state += bytes;
+    }
+  }
+  return meetings;
 }
 
 Status makeArenas(const plan::Plan& plan, World& world) {
   const DeviceOptions& options = world.options;
   const uint64_t bytes = arenaBytes(plan), room = Arena::room(bytes, options.poison);
   if (options.processesPerNode > 1) {
-    const uint64_t local = static_cast<uint64_t>(options.localRanks), ranks = local * world.node->size();
+    const uint64_t local = static_cast<uint64_t>(options.localRanks);
     if (bytes > UINT64_MAX / 4 / local)
       return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
     // The states of the communicators follow the arenas of the node's first process.
-    const uint64_t states = world.node->rank() == 0 ? plan.communicators() * stateBytes(ranks) : 0;
+    const std::vector<Meeting> meetings = meetingsOf(plan, world);
+    const bool hasStates = world.node->rank() == 0 && !meetings.empty();
+    const uint64_t states = hasStates ? meetings.back().state + meetings.back().stateBytes : 0;
     Expected<std::unique_ptr<comm::SharedMemory>> shared =
         comm::SharedMemory::create(*world.node, room * local + states, world.abort);
     if (!shared.ok()) return shared.status();
@@ -67,50 +100,96 @@ Status makeArenas(const plan::Plan& plan, World& world) {
 }
 
 // The rendezvous of a communicator between the processes of this node; nothing if there is one process.
-comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, uint32_t communicator) {
+comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, const Meeting& meeting) {
   comm::Rendezvous::Shared shared;
   if (!world.shared) return shared;
-  const int64_t local = world.options.localRanks, ranks = local * world.node->size();
+  const int64_t local = world.options.localRanks, first = world.options.firstRank / ranksHere(world) * ranksHere(world);
   const uint64_t room = Arena::room(arenaBytes(plan), world.options.poison);
-  shared.state = world.shared->block(0).data() + room * static_cast<uint64_t>(local) + communicator * stateBytes(ranks);
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    shared.memory.push_back(world.shared->block(rank / local).data() + room * static_cast<uint64_t>(rank % local));
+  shared.state = world.shared->block(0).data() + room * static_cast<uint64_t>(local) + meeting.state;
+  std::vector<int64_t> processes;
+  for (int64_t rank : meeting.ranks) {
+    processes.push_back((rank - first) / local);
+    shared.memory.push_back(world.shared->block(processes.back()).data() + room * static_cast<uint64_t>(rank % local));
+  }
   shared.limit = world.options.processes->limit();
-  shared.describe = [&world, local](int64_t rank) { return world.node->describe(rank / local); };
+  shared.describe = [&world, processes](int64_t member) {
+    return world.node->describe(processes[static_cast<size_t>(member)]);
+  };
   return shared;
 }
 
-// Within a node ranks read each other's memory; nodes exchange over the transport.
-Status makeCommunicators(const plan::Plan& plan, World& world) {
+// The nodes, by their numbers, that ranks of a meeting's group are on.
+std::vector<int64_t> nodesOf(const plan::Plan& plan, const World& world, plan::Axis axis, int64_t group) {
+  std::vector<int64_t> nodes;
+  for (int64_t rank = 0; rank < world.options.ranks; ++rank)
+    if (const int64_t node = rank / ranksHere(world); plan::groupOn(plan, axis, rank) == group)
+      if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
+  return nodes;
+}
+
+Status connectNodes(const plan::Plan& plan, World& world, const std::vector<Meeting>& meetings, int64_t nodes) {
   const DeviceOptions& options = world.options;
-  const int64_t nodes = options.ranks / options.localRanks / options.processesPerNode;
-  if (nodes == 1) {
-    for (uint32_t i = 0; i < plan.communicators(); ++i)
-      world.communicators.push_back(std::make_unique<comm::LocalCommunicator>(options.ranks, world.abort, world.spins,
-                                                                              sharedRendezvous(plan, world, i)));
-    return Status();
-  }
+  const int64_t here = ranksHere(world), each = plan::ranksPerNode(plan);
+  if (plan.ranks_per_node() > 0 && here % each != 0 && each % here != 0)
+    return Status::error(cat("the plan has nodes of ", each, " ranks, and ", here,
+                             " ranks share memory: one must divide the other; start as many processes on each host as "
+                             "make it so"));
   world.counterparts.emplace(*options.processes, nodes, options.processesPerNode);
   const comm::ConnectTransport connect =
       options.connectTransport ? options.connectTransport : comm::SocketTransport::connect;
+  // Pairs of a communicator and a node with which this process exchanges there.
+  std::set<std::pair<int64_t, int64_t>> needed;
+  for (const Meeting& meeting : meetings)
+    for (int64_t node : nodesOf(plan, world, meeting.axis, meeting.group)) needed.emplace(meeting.communicator, node);
   auto transport = connect(*world.counterparts,
                            {.communicators = plan.communicators(),
                             .rails = options.localRanks,
                             .sendRate = options.sendRate,
                             .traffic = options.traffic,
-                            .abandon = options.abandon},
+                            .abandon = options.abandon,
+                            .meets =
+                                [&](int64_t communicator, int64_t node) {
+                                  return needed.contains({communicator, node});
+                                }},
                            world.abort);
   if (!transport.ok()) return transport.status();
   world.transport = std::move(*transport);
   world.abort.listen([&world] { world.transport->abort(); });
-  const int64_t place = options.processes->rank() % options.processesPerNode;
-  for (uint32_t i = 0; i < plan.communicators(); ++i)
-    world.communicators.push_back(std::make_unique<comm::ProcessCommunicator>(
-        *world.counterparts,
-        comm::ProcessCommunicator::NodeRanks{options.localRanks * options.processesPerNode, place * options.localRanks,
-                                             options.localRanks},
-        i, *world.transport, comm::exchangeBytes(plan, i, nodes), world.abort, world.spins,
-        sharedRendezvous(plan, world, i)));
+  return Status();
+}
+
+// Within a node ranks read each other's memory; nodes exchange over the transport.
+Status makeCommunicators(const plan::Plan& plan, World& world) {
+  const DeviceOptions& options = world.options;
+  const int64_t nodes = options.ranks / ranksHere(world);
+  const std::vector<Meeting> meetings = meetingsOf(plan, world);
+  if (nodes > 1) SHEAF_RETURN_IF_ERROR(connectNodes(plan, world, meetings, nodes));
+  world.communicators.resize(plan.communicators());
+  for (const Meeting& meeting : meetings) {
+    comm::ProcessCommunicator::NodeRanks ranks{static_cast<int64_t>(meeting.ranks.size()), 0, 0};
+    std::vector<int64_t> rails;
+    for (int64_t rank : meeting.ranks) {
+      ranks.first += rank < options.firstRank;
+      if (const int64_t rail = rank - options.firstRank; rail >= 0 && rail < options.localRanks) rails.push_back(rail);
+    }
+    ranks.own = static_cast<int64_t>(rails.size());
+    if (rails.empty()) continue;
+    auto& made = world.communicators[meeting.communicator][meeting.group];
+    if (ranks.count == (meeting.axis == plan::WORLD ? options.ranks : plan::ranksOn(plan, meeting.axis))) {
+      made = std::make_unique<comm::LocalCommunicator>(ranks.count, world.abort, world.spins,
+                                                       sharedRendezvous(plan, world, meeting));
+      continue;
+    }
+    std::vector<int64_t> reached = nodesOf(plan, world, meeting.axis, meeting.group);
+    const int64_t stride = reached[1] - reached[0];
+    world.groups.push_back(
+        std::make_unique<comm::SubGroup>(*world.counterparts, static_cast<int64_t>(reached.size()), stride));
+    world.subTransports.push_back(std::make_unique<comm::SubTransport>(*world.transport, std::move(reached), rails));
+    made = std::make_unique<comm::ProcessCommunicator>(
+        *world.groups.back(), ranks, meeting.communicator, *world.subTransports.back(),
+        comm::exchangeBytes(plan, meeting.communicator, nodes), world.abort, world.spins,
+        sharedRendezvous(plan, world, meeting));
+  }
   return Status();
 }
 

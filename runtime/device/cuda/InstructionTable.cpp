@@ -16,7 +16,7 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
   const plan::Instruction& instruction = *entry.instruction;
   plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
     entry.operands.push_back(arena.data() + plan.buffers(static_cast<int>(operand.buffer())).offset() +
-                             operand.offset() + static_cast<uint64_t>(rank) * operand.shard_stride());
+                             operand.offset() + plan::rankOffset(plan, operand, rank));
   });
   for (std::byte*& operand : entry.operands) entry.arguments.push_back(&operand);
   size_t hostBytes = 0;

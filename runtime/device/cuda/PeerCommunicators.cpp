@@ -128,23 +128,33 @@ class PeerCommunicator {
 
 class PeerCommunicators : public Communicators {
  public:
-  PeerCommunicators(const plan::Plan& plan, int64_t ranks, comm::AbortSignal& abort) : ranks_(ranks) {
-    for (uint32_t i = 0; i < plan.communicators(); ++i)
-      communicators_.push_back(std::make_unique<PeerCommunicator>(ranks, abort));
+  PeerCommunicators(const plan::Plan& plan, int64_t ranks, comm::AbortSignal& abort)
+      : plan_(plan), ranks_(ranks), communicators_(plan.communicators()) {
+    for (uint32_t i = 0; i < plan.communicators(); ++i) {
+      const plan::Axis axis = plan::axisOf(plan, static_cast<int>(i));
+      // Without nodes a run may have another number of ranks than the plan, as tests do.
+      const int64_t members = axis == plan::WORLD ? ranks : plan::ranksOn(plan, axis);
+      for (int64_t group = 0; group < ranks / members; ++group)
+        communicators_[i].push_back(std::make_unique<PeerCommunicator>(members, abort));
+    }
   }
 
   Status enqueue(int64_t local, uint32_t communicator, const comm::CollectiveBuffers& buffers, cudaStream_t stream,
                  uint32_t) override {
     if (communicator >= communicators_.size())
       return Status::error(cat("communicator ", communicator, " is not in the plan"));
-    return communicators_[communicator]->enqueue(local, buffers, stream);
+    const plan::Axis axis = plan::axisOf(plan_, static_cast<int>(communicator));
+    return communicators_[communicator][static_cast<size_t>(plan::groupOn(plan_, axis, local))]->enqueue(
+        plan::placeOn(plan_, axis, local), buffers, stream);
   }
   // A graph cannot wait for another rank's stream.
   bool capturable() const override { return ranks_ == 1; }
 
  private:
+  const plan::Plan& plan_;
   const int64_t ranks_;
-  std::vector<std::unique_ptr<PeerCommunicator>> communicators_;
+  // Of each of the plan's communicators: by the group of its axis.
+  std::vector<std::vector<std::unique_ptr<PeerCommunicator>>> communicators_;
 };
 
 }  // namespace

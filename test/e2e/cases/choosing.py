@@ -79,7 +79,7 @@ def overrides(session):
     expect(counts[0] > counts[1] > counts[2] > counts[3], f"gathers of plain, partly kept, kept, one bucket: {counts}")
     for options, words, code in (
             (("--keep", "nothing-like-it"), "matches no parameter", 1), (("--keep", "("), "--keep", 1), (("--profile", "h100x9"), "h100x9", 1),
-            (("--prefetch", "-1"), "--prefetch", 2), (("--zero", "4"), "expected one of auto, 0, 1, 2, 3", 2),
+            (("--prefetch", "-1"), "--prefetch", 2), (("--zero", "4"), "expected auto, a stage from 0 to 3", 2),
             (("--memory-limit", "much"), "--memory-limit", 2), (("--recompute", "some"), "expected one of auto, none, kernels, all", 2)):
         done = session.call("sheaf", "compile", MODEL, "-o", session.folder() / "no.plan", "--ranks", 4, "--batch", 8, *options)
         expect_short_error(done, [words], code)

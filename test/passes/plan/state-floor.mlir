@@ -3,6 +3,8 @@
 // RUN: sheaf-opt %s -plan-state-floor="stage=1" | FileCheck %s -DGATHERED=640 -DREDUCED=768 -DSTATE=992
 // RUN: sheaf-opt %s -plan-state-floor="stage=2" | FileCheck %s -DGATHERED=640 -DREDUCED=768 -DSTATE=992
 // RUN: sheaf-opt %s -plan-state-floor="stage=3" | FileCheck %s -DGATHERED=672 -DREDUCED=768 -DSTATE=992
+// RUN: sheaf-opt %s -plan-state-floor="stage=3 ranks-per-node=2 network-stage=0" | FileCheck %s -DGATHERED=704 -DREDUCED=768 -DSTATE=1984
+// RUN: sheaf-opt %s -plan-state-floor="stage=3 ranks-per-node=2 network-stage=1" | FileCheck %s -DGATHERED=661 -DREDUCED=768 -DSTATE=992
 // RUN: sed 's/train.ranks = 4/train.ranks = 1/' %s | sheaf-opt -plan-state-floor="stage=3" | FileCheck %s -DGATHERED=0 -DREDUCED=0 -DSTATE=3968
 
 // Products: forward 2 * 4 * 8 * 16 in f32, and of the weight's gradient as many; one of [4, 16] x [16, 8] in TF32.

@@ -15,10 +15,6 @@ bool isSmall(uint64_t count, uint64_t width) {
 
 }  // namespace
 
-uint64_t ExchangedSums::scratchBytes(const plan::Collective& collective) const {
-  return plan::collectedBytes(collective, ranks_);
-}
-
 Status ExchangedSums::enqueue(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch,
                               cudaStream_t stream, const Exchange& exchange) const {
   return buffers.op == plan::REDUCE_SCATTER ? reduceScatter(buffers, type, scratch, stream, exchange)

@@ -26,9 +26,7 @@ class ExchangedSums {
  public:
   ExchangedSums(uint64_t ranks, uint64_t self) : ranks_(ranks), self_(self) {}
 
-  // What a rank needs to collect terms in; 0 for a gather.
-  uint64_t scratchBytes(const plan::Collective& collective) const;
-  // A reduce-scatter or an all-reduce.
+  // A reduce-scatter or an all-reduce, with plan::collectedBytes of scratch.
   Status enqueue(const comm::CollectiveBuffers& buffers, cuda::SumType type, std::byte* scratch, cudaStream_t stream,
                  const Exchange& exchange) const;
 

@@ -75,14 +75,16 @@ Status chooseRing() {
 class NcclCommunicators : public cuda::Communicators {
  public:
   NcclCommunicators(const Api& api, const plan::Plan& plan, const DeviceOptions& options, comm::AbortSignal& abort)
-      : api_(api),
-        plan_(plan),
-        options_(options),
-        ranks_(static_cast<uint64_t>(options.ranks)),
-        sums_(ranks_, self()),
-        abort_(abort) {
+      : api_(api), plan_(plan), options_(options), abort_(abort) {
+    for (uint32_t i = 0; i < plan.communicators(); ++i) {
+      const plan::Axis axis = plan::axisOf(plan, static_cast<int>(i));
+      groups_.push_back({static_cast<uint64_t>(axis == plan::WORLD ? options.ranks : plan::ranksOn(plan, axis)),
+                         static_cast<uint64_t>(plan::placeOn(plan, axis, options.firstRank))});
+    }
     windows_ = api.commWindowRegister && api.memAlloc && windowsWanted();
-    oneNode_ = options.processesPerNode == options.ranks && !std::getenv("NCCL_HOSTID");
+    const bool oneHost = !std::getenv("NCCL_HOSTID");
+    oneNode_ = options.processesPerNode == options.ranks && oneHost;
+    oneNodeEach_ = options.processesPerNode % plan::ranksPerNode(plan) == 0 && oneHost;
   }
 
   ~NcclCommunicators() override {
@@ -163,12 +165,19 @@ class NcclCommunicators : public cuda::Communicators {
       });
     const auto& scratch = scratch_[{communicator, streamIndex}];
     if (!scratch) return Status::error("the sum is not in the plan");
-    return sums_.enqueue(
-        buffers, *type, scratch->data(), stream,
-        [&](const std::function<Transfer(uint64_t)>& transfer) { return exchange(each, stream, transfer); });
+    const Group& group = groups_[communicator];
+    return ExchangedSums(group.ranks, group.self)
+        .enqueue(buffers, *type, scratch->data(), stream, [&](const std::function<Transfer(uint64_t)>& transfer) {
+          return exchange(each, group, stream, transfer);
+        });
   }
 
  private:
+  // The ranks that this one meets in a communicator, and its place among them.
+  struct Group {
+    uint64_t ranks, self;
+  };
+
   Status prepare(cuda::Progress& progress) {
     watchProcesses(progress);
     communicators_.resize(plan_.communicators());
@@ -182,7 +191,7 @@ class NcclCommunicators : public cuda::Communicators {
       if (collective.op() == plan::ALL_GATHER) return;
       if (options_.reduceOrder == plan::Training::RING) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
-      bytes = std::max(bytes, sums_.scratchBytes(collective));
+      bytes = std::max(bytes, plan::collectedBytes(collective, groups_[collective.communicator()].ranks));
     });
     bool any = false;
     for (size_t i = 0; i < uses_.size(); ++i) any |= hasWindows(i);
@@ -202,11 +211,11 @@ class NcclCommunicators : public cuda::Communicators {
     for (size_t i = 0; i < communicators_.size(); ++i) {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       // Gathers by copy engines leave the GPU's processors to the computation.
-      const bool copyEngines = oneNode_ && hasWindows(i) && api_.version >= kCopyEngineVersion;
+      const bool copyEngines = isOneNode(i) && hasWindows(i) && api_.version >= kCopyEngineVersion;
       copyEngines_ |= copyEngines;
       if (copyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-      SHEAF_RETURN_IF_ERROR(
-          communicators_[i]->open(static_cast<int>(ranks_), (*ids)[i], static_cast<int>(options_.firstRank), config));
+      SHEAF_RETURN_IF_ERROR(communicators_[i]->open(static_cast<int>(groups_[i].ranks), (*ids)[i],
+                                                    static_cast<int>(groups_[i].self), config));
     }
     for (auto& [key, bytes] : scratchBytes_) {
       auto scratch = cuda::Arena::create(memory(), bytes, false);
@@ -250,9 +259,16 @@ class NcclCommunicators : public cuda::Communicators {
     return cat(api_.version / 10000, ".", api_.version / 100 % 100, ".", api_.version % 100);
   }
 
-  // Process 0's ids, if all processes have the same NCCL and use it in the same way.
+  // How many groups of ranks meet in a communicator, each in one of NCCL's of its own.
+  size_t groupsOf(size_t communicator) const {
+    return static_cast<size_t>(options_.ranks) / groups_[communicator].ranks;
+  }
+
+  // Process 0's ids of this rank's communicators, if all processes have the same NCCL and use it in the same way.
   Expected<std::vector<ncclUniqueId>> shareIds() {
-    std::vector<ncclUniqueId> ids(communicators_.size());
+    size_t count = 0;
+    for (size_t i = 0; i < communicators_.size(); ++i) count += groupsOf(i);
+    std::vector<ncclUniqueId> ids(count);
     std::string kind = cat("NCCL ", versionText(), windows_ ? " with" : " without", " windows, ",
                            oneNode_ ? "one node" : "several nodes");
     for (const char* name : kAgreed)
@@ -277,7 +293,14 @@ class NcclCommunicators : public cuda::Communicators {
     if (first.size() != kind.size() + 1 + bytes)
       return Status::error("process 0 sent no ids for NCCL; the plan is not the same in all processes");
     std::memcpy(ids.data(), first.data() + kind.size() + 1, bytes);
-    return ids;
+    std::vector<ncclUniqueId> own;
+    size_t begin = 0;
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+      const plan::Axis axis = plan::axisOf(plan_, static_cast<int>(i));
+      own.push_back(ids[begin + static_cast<size_t>(plan::groupOn(plan_, axis, options_.firstRank))]);
+      begin += groupsOf(i);
+    }
+    return own;
   }
 
   // Windows let copy engines gather. NCCL sums what lies in windows in an order of its own, whatever algorithm is asked
@@ -313,8 +336,9 @@ class NcclCommunicators : public cuda::Communicators {
       const plan::Collective& c = instruction.collective();
       Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count()};
       const bool window = hasWindows(message.communicator);
-      if (!window || !oneNode_) messages.insert(message);
-      message.count = std::min(message.count, kWindowWarmUp / ranks_ / plan::elementBytes(message.type));
+      if (!window || !isOneNode(message.communicator)) messages.insert(message);
+      message.count = std::min(message.count,
+                               kWindowWarmUp / groups_[message.communicator].ranks / plan::elementBytes(message.type));
       if (window) inWindows.insert(message);
     });
     cudaStream_t made = nullptr;
@@ -329,7 +353,8 @@ class NcclCommunicators : public cuda::Communicators {
     if (messages.empty()) return {};
     uint64_t bytes = window ? kWindowWarmUp : 0;
     for (const Message& m : messages)
-      bytes = std::max(bytes, m.count * plan::elementBytes(m.type) * (m.op == plan::ALL_REDUCE ? 1 : ranks_));
+      bytes = std::max(
+          bytes, m.count * plan::elementBytes(m.type) * (m.op == plan::ALL_REDUCE ? 1 : groups_[m.communicator].ranks));
     auto buffer = cuda::Arena::create(memory(), bytes, false);
     if (!buffer.ok()) return Status::error(cat("to prepare NCCL: ", buffer.status().message()));
     Status status = window ? setWindows(buffer->get()) : Status();
@@ -350,7 +375,8 @@ class NcclCommunicators : public cuda::Communicators {
     const bool gather = message.op == plan::ALL_GATHER;
     // In place: a rank's part is where a gather puts it and where a reduce-scatter leaves its sum.
     std::byte* own = memory;
-    if (message.op != plan::ALL_REDUCE) own += self() * message.count * plan::elementBytes(message.type);
+    if (message.op != plan::ALL_REDUCE)
+      own += groups_[message.communicator].self * message.count * plan::elementBytes(message.type);
     return enqueue(0, message.communicator,
                    {message.op, message.type, message.count, gather ? own : memory, gather ? memory : own}, stream,
                    message.stream);
@@ -365,12 +391,13 @@ class NcclCommunicators : public cuda::Communicators {
     return cuda::check(state, "the GPU failed");
   }
 
-  Status exchange(Communicator& each, cudaStream_t stream, const std::function<Transfer(uint64_t)>& transferWith) {
+  Status exchange(Communicator& each, const Group& group, cudaStream_t stream,
+                  const std::function<Transfer(uint64_t)>& transferWith) {
     return each.call("exchange the terms of a sum", [&](ncclComm_t comm) {
       ncclResult_t result = api_.groupStart();
-      for (uint64_t i = 0; i < ranks_; ++i) {
+      for (uint64_t i = 0; i < group.ranks; ++i) {
         // Every rank begins with another peer.
-        const uint64_t peer = (self() + i) % ranks_;
+        const uint64_t peer = (group.self + i) % group.ranks;
         const Transfer transfer = transferWith(peer);
         if (transfer.sendBytes > 0 && usable(result))
           result = api_.send(transfer.send, transfer.sendBytes, ncclUint8, static_cast<int>(peer), comm, stream);
@@ -382,7 +409,11 @@ class NcclCommunicators : public cuda::Communicators {
     });
   }
 
-  uint64_t self() const { return static_cast<uint64_t>(options_.firstRank); }
+  // Whether all ranks that meet in a communicator are in one machine.
+  bool isOneNode(size_t communicator) const {
+    const plan::Axis axis = plan::axisOf(plan_, static_cast<int>(communicator));
+    return oneNode_ || (axis == plan::NODE && oneNodeEach_);
+  }
 
   Status asyncError() {
     for (auto& each : communicators_) SHEAF_RETURN_IF_ERROR(each->error());
@@ -409,10 +440,10 @@ class NcclCommunicators : public cuda::Communicators {
   const Api& api_;
   const plan::Plan& plan_;
   const DeviceOptions options_;
-  const uint64_t ranks_;
-  const ExchangedSums sums_;
   comm::AbortSignal& abort_;
-  bool windows_ = false, copyEngines_ = false, oneNode_ = false;
+  bool windows_ = false, copyEngines_ = false;
+  bool oneNode_ = false, oneNodeEach_ = false;  // all ranks, or those of each of the plan's nodes, are in one machine
+  std::vector<Group> groups_;                   // of this rank, by communicator
   std::vector<std::unique_ptr<Communicator>> communicators_;
   struct Uses {
     bool gathers = false, sums = false;

@@ -1,0 +1,201 @@
+"""Nodes: sums and gathers in two hops, and a stage within nodes and one between them, leave the bits of plans without nodes."""
+from cases.bits import same_bits
+from harness import Case, Skip, digest, expect, expect_short_error
+from jobs import Job
+from training import CONFIGS, data_arguments, expect_reference, train
+
+MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
+SETTINGS = (("f32", ()), ("bf16", ("--precision", "bf16")), ("f16", ("--precision", "f16")), ("clipped", ("--clip-norm", "0.1")))
+PAIRS = tuple(f"node={s},world={t}" for s in range(4) for t in range(s))
+STEPS = 10
+
+
+def cases(session):
+    for name in MODELS:
+        for what, options in SETTINGS:
+            yield Case(f"nodes/{name}/{what}", lambda c=CONFIGS[name], o=options: two_by_two(session, c, o))
+        yield Case(f"nodes/{name}/eight", lambda c=CONFIGS[name]: eight(session, c))
+        yield Case(f"nodes/{name}/micro-batches", lambda c=CONFIGS[name]: micro_batches(session, c))
+        yield Case(f"nodes/{name}/leaves", lambda c=CONFIGS[name]: leaves(session, c))
+        yield Case(f"nodes/{name}/reference", lambda c=CONFIGS[name]: reference(session, c))
+    yield Case("nodes/secondary-shards", lambda: secondary_shards(session))
+    yield Case("nodes/three-nodes", lambda: three_nodes(session))
+    yield Case("nodes/gradients", lambda: gradients(session))
+    for zero in (1, 3, "node=3,world=0", "node=3,world=1"):
+        yield Case(f"nodes/resumed/{zero}", lambda z=zero: resumed(session, z))
+        yield Case(f"nodes/processes/{zero}", lambda z=zero: processes(session, z))
+    yield Case("nodes/evaluation", lambda: evaluation(session))
+    yield Case("nodes/mutants", lambda: mutants(session))
+    yield Case("nodes/bytes", lambda: sent_bytes(session))
+    yield Case("nodes/refused", lambda: refused(session))
+
+
+def buckets(*options):
+    return ("--bucket-size", 64 << 10, *options)
+
+
+def nodes(session, config, ranks, each, zero, options=(), steps=STEPS, **more):
+    return train(session, config, ranks, zero, steps, buckets("--ranks-per-node", each, *options), **more)
+
+
+def two_by_two(session, config, options):
+    """Four ranks on two nodes, at every pair of stages; and on nodes of one and of four ranks."""
+    expected = train(session, config, 4, 3, STEPS, buckets(*options))
+    runs = [(2, z) for z in (0, 1, 2, 3, *PAIRS)] + [(1, 3), (4, 3), (1, 1), (4, 0)]
+    runs = runs[::3] if session.quick else runs
+    same_bits(expected, [(f"nodes of {e} at stage {z}", nodes(session, config, 4, e, z, options)) for e, z in runs])
+
+
+def eight(session, config):
+    expected = train(session, config, 8, 3, STEPS, buckets())
+    runs = [(e, z) for e in (2, 4) for z in (0, 1, 2, 3, "node=3,world=0", "node=3,world=1")]
+    runs = runs[::3] if session.quick else runs
+    same_bits(expected, [(f"nodes of {e} at stage {z}", nodes(session, config, 8, e, z)) for e, z in runs])
+
+
+def micro_batches(session, config):
+    """Eight leaves of one row, as micro-batches of four ranks."""
+    expected = train(session, config, 8, 3, STEPS, buckets())
+    runs = [(z, ("--micro-batches", 2, "--reduce", r)) for z in (0, 1, 2, 3, *PAIRS) for r in ("each", "last")]
+    runs = runs[::4] if session.quick else runs
+    same_bits(expected, [(f"{' '.join(map(str, o))} at stage {z}", nodes(session, config, 4, 2, z, o)) for z, o in runs])
+
+
+def leaves(session, config):
+    """Eight leaves of two rows, of which a rank has two."""
+
+    def run(zero, *options):
+        plan, where = session.plan(config.model, 4, zero, 16, config.options + buckets("--leaves", 8, *options)), session.folder()
+        session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", STEPS, "--save", where / "w")
+        return digest(where / "w")
+
+    expected = run(3)
+    for zero in (0, 1, 3) if session.quick else (0, 1, 2, 3, *PAIRS):
+        expect(run(zero, "--ranks-per-node", 2) == expected, f"stage {zero}: other weights")
+
+
+def reference(session, config):
+    expect_reference(config, nodes(session, config, 4, 2, "node=3,world=1", steps=session.steps).steps)
+
+
+def secondary_shards(session):
+    """What the first hop of a gather brings is kept for the backward pass: less crosses the network, and the bits are the same."""
+    for config in (CONFIGS["gpt2-tiny"], CONFIGS["llama-tiny"]):
+        expected = train(session, config, 8, 3, STEPS, buckets())
+        keeps = {what: nodes(session, config, 8, 4, 3, ("--secondary-shards", what)) for what in ("none", "all")}
+        same_bits(expected, list(keeps.items()))
+        same_bits(expected, [("micro-batches", nodes(session, config, 4, 2, 3, ("--secondary-shards", "all", "--micro-batches", 2)))])
+        sent = {}
+        for what in keeps:
+            plan = session.plan(config.model, 8, 3, 8, config.options + buckets("--ranks-per-node", 4, "--secondary-shards", what))
+            sent[what] = session.inspect(plan)["sent_bytes"]
+        expect(sent["all"]["network"] < sent["none"]["network"] and sent["all"]["node"] == sent["none"]["node"], f"a rank sends {sent}")
+
+
+def three_nodes(session):
+    """The root of the tree has three subtrees, which nodes do not cut."""
+    data = data_arguments(CONFIGS["mlp-adamw"])
+    weights = set()
+    for options in ((), *(("--ranks-per-node", e, "--zero", z) for e in (1, 2) for z in (0, 3))) + (
+            ("--ranks-per-node", 2, "--zero", "node=3,world=1"),):
+        where = session.folder()
+        session.succeed("sheaf", "compile", session.graph("mlp"), "-o", where / "x.plan", "--ranks", 6, "--batch", 12, "--optimizer",
+                        "adamw:lr=1e-3", *buckets(), *options)
+        session.succeed("sheaf-run", where / "x.plan", *data, "--steps", STEPS, "--save", where / "w")
+        weights.add(digest(where / "w"))
+    expect(len(weights) == 1, "nodes change the weights of six ranks")
+
+
+def gradients(session):
+    """--dump-gradients puts every rank's part in its place."""
+    config = CONFIGS["gpt2-tiny"]
+    expected = digest(train(session, config, 4, 3, STEPS, buckets(), gradients=True).gradients)
+    for zero in (0, 1, 3, *PAIRS):
+        found = digest(nodes(session, config, 4, 2, zero, gradients=True).gradients)
+        expect(found == expected, f"stage {zero}: other gradients")
+
+
+def resumed(session, zero):
+    """A state that a plan with nodes has saved is gone on with by one without, and the other way round."""
+    config, half = CONFIGS["gpt2-tiny"], STEPS // 2
+    expected = digest(train(session, config, 4, 3, STEPS, buckets()).weights)
+    with_nodes = session.plan(config.model, 4, zero, 8, config.options + buckets("--ranks-per-node", 2))
+    without = session.plan(config.model, 4, 3, 8, config.options + buckets())
+    for first, second in ((with_nodes, without), (without, with_nodes)):
+        where = session.folder()
+        session.succeed("sheaf-run", first, *data_arguments(config), "--steps", half, "--save-state", where / "state")
+        session.succeed("sheaf-run", second, *data_arguments(config), "--steps", STEPS - half, "--resume", where / "state", "--save", where / "w")
+        expect(digest(where / "w") == expected, f"stage {zero}: other weights after resuming {first} by {second}")
+
+
+def processes(session, zero):
+    """Eight ranks in two nodes of four and four of two, by processes of one, two and four ranks, each node or process a host of its own."""
+    config = CONFIGS["gpt2-tiny"]
+    expected = train(session, config, 8, 3, STEPS, buckets(), gradients=True)
+    layouts = [(4, 2, "ab"), (4, 4, "aabb"), (4, 4, "abcd"), (2, 2, "ab"), (2, 4, "abcd"), (4, 2, "aa"), (4, 8, "aaaabbbb"), (2, 8, "abcdefgh")]
+    for each, count, hosts in layouts[:4] if session.quick else layouts:
+        plan = session.plan(config.model, 8, zero, 8, config.options + buckets("--ranks-per-node", each))
+        where = session.folder()
+        with Job(session, count, plan, *data_arguments(config), "--steps", STEPS, "--save", where / "w", "--dump-gradients", where / "g",
+                 "--save-state", where / "state", "--poison", environment=lambda rank, h=hosts: {"SHEAF_HOST": h[rank]}) as job:
+            job.succeed()
+        what = f"stage {zero}, nodes of {each}, hosts {hosts}"
+        expect(digest(where / "w") == digest(expected.weights), f"{what}: other weights")
+        expect(digest(where / "g") == digest(expected.gradients), f"{what}: other gradients")
+
+
+def evaluation(session):
+    """The evaluation gathers as the step does."""
+    config = CONFIGS["gpt2-tiny"]
+    found = set()
+    for zero, more in ((3, ()), (3, ("--ranks-per-node", 2)), ("node=3,world=0", ("--ranks-per-node", 2))):
+        plan = session.plan(config.model, 4, zero, 8, config.options + buckets("--eval", *more))
+        found.add(session.succeed("sheaf-run", plan, *data_arguments(config), "--eval").out)
+    expect(len(found) == 1, f"the evaluations are {found}")
+
+
+def mutants(session):
+    """Changes of axes, strides and communicators are refused; see sheaf-mutants."""
+    if not (session.tools / "../test/bin/sheaf-mutants").exists():
+        raise Skip("sheaf-mutants is not built")
+    config = CONFIGS["mlp-adamw"]
+    plans = [session.plan(config.model, 4, z, 8, config.options + buckets("--ranks-per-node", 2, *o))
+             for z, o in ((3, ()), (1, ()), ("node=3,world=1", ()), ("node=3,world=0", ()), (3, ("--secondary-shards", "all")))]
+    every = [] if session.every_mutant else ["--sample", 8]
+    done = session.call("../test/bin/sheaf-mutants", *plans, *every, timeout=7200 if session.every_mutant else 300)
+    expect(done.code == 0, "\n".join(l for l in (done.out + done.err).split("\n") if ": survivor: " not in l))
+    return done.out
+
+
+def sent_bytes(session):
+    """Between nodes pass the bytes of one rank of each node: L times fewer than all ranks' own."""
+    config = CONFIGS["gpt2-tiny"]
+    for ranks, each in ((4, 2), (8, 2), (8, 4)):
+        count = ranks // each
+        plan = session.plan(config.model, ranks, 3, 8, config.options + buckets("--ranks-per-node", each))
+        told = session.inspect(plan)
+        bytes_of = {axis: sum(c["bytes"] for c in told["communication"] if c["axis"] == axis and c["bucket"]) for axis in ("node", "network")}
+        expect(bytes_of["network"] * each == bytes_of["node"], f"{ranks} ranks in nodes of {each}: whole arrays of {bytes_of}")
+        network = sum(c["bytes"] * (count - 1) // count for c in told["communication"] if c["axis"] == "network")
+        expect(told["sent_bytes"]["network"] == network, f"{told['sent_bytes']}, not {network} between nodes")
+        text = session.succeed("sheaf", "inspect", plan).out
+        expect("between nodes" in text and f"{count} nodes of {each}" in text, text)
+
+
+def refused(session):
+    graph = session.graph("mlp")
+    for options, words in (
+            (("--ranks-per-node", 3), "--ranks-per-node 3 is not a power of two that divides --ranks 4: give 1, 2, 4"),
+            (("--ranks-per-node", 8), "--ranks-per-node 8 is not a power of two that divides --ranks 4: give 1, 2, 4"),
+            (("--zero", "node=3,world=1"), "a stage within nodes and one between them need --ranks-per-node"),
+            (("--zero", "node=3,world=1", "--ranks-per-node", 4), "two stages need several nodes of several ranks"),
+            (("--secondary-shards", "all"), "--secondary-shards all needs --ranks-per-node")):
+        out = session.call("sheaf", "compile", graph, "-o", session.folder() / "x.plan", "--batch", 8, "--ranks", 4, "--optimizer", "sgd:lr=0.1", *options)
+        expect_short_error(out, words.split(), 1)
+    for stages in ("node=1,world=3", "node=4,world=1", "world=1", "node=3"):
+        out = session.call("sheaf", "compile", graph, "-o", session.folder() / "x.plan", "--batch", 8, "--ranks", 4, "--ranks-per-node", 2, "--zero", stages)
+        expect_short_error(out, ["node=S,world=T"], 2)
+    config = CONFIGS["mlp-adamw"]
+    plan = session.plan(config.model, 6, 3, 12, config.options + buckets("--ranks-per-node", 2))
+    with Job(session, 2, plan, *data_arguments(config), "--steps", 1, environment=lambda rank: {"SHEAF_HOST": "ab"[rank]}) as job:
+        expect(job.wait() == [1, 1] and "one must divide the other" in job.processes[0].error_text(), job.processes[0].error_text())
