@@ -32,6 +32,7 @@ class Player {
   void build() {
     const uint32_t computations = step_.compute.size();
     loop_.slowdown = step_.slowdown;
+    loop_.networkSlowdown = step_.networkSlowdown;
     // By computation: the gathers that it waits for.
     std::vector<std::vector<uint32_t>> needs(computations);
     for (uint32_t g = 0; g < schedule_.gathers.size(); ++g) needs[schedule_.gathers[g].first].push_back(g);

@@ -45,6 +45,7 @@ class Reader {
     step_.ranks = machine_.ranks();
     step_.ranksPerNode = machine_.ranksPerNode();
     step_.slowdown = model_.slowdown;
+    step_.networkSlowdown = model_.networkSlowdown;
     step_.clips = plan_.training().clip_norm() > 0;
     step_.transferSeconds = [&machine = machine_](const profile::Transfer& t) { return machine.seconds(t); };
     findParameters();

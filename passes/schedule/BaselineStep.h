@@ -33,10 +33,11 @@ struct BaselineStep {
   int64_t ranks = 1;
   int64_t ranksPerNode = plan::kMaxRanks;  // of the machine
   double slowdown = 0;                     // see Loop
-  double updateSecondsPerElement = 0;      // of a parameter's element, on the rank that updates it
-  uint64_t optimizerBytes = 0;             // optimizer state and f32 master weights, of all ranks together
-  uint64_t otherBytes = 0;                 // kept from step to step besides parameters, gradients and optimizer state
-  bool clips = false;                      // whether the updates need the global norm of the gradients
+  std::optional<double> networkSlowdown;
+  double updateSecondsPerElement = 0;  // of a parameter's element, on the rank that updates it
+  uint64_t optimizerBytes = 0;         // optimizer state and f32 master weights, of all ranks together
+  uint64_t otherBytes = 0;             // kept from step to step besides parameters, gradients and optimizer state
+  bool clips = false;                  // whether the updates need the global norm of the gradients
   std::function<double(const profile::Transfer&)> transferSeconds;
 };
 

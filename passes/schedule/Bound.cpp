@@ -52,10 +52,13 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
     apart |= op.unit == Unit::kNodeLink || op.unit == Unit::kNetwork;
   }
   // Transfers on different links may run at the same time, and then slow computation down once.
-  bound.compute += std::max(onNodeLink, onNetwork) * loop.slowdown / (1 + loop.slowdown);
-  bound.nodeLink = std::max(onNodeLink, OverlapBound(loop, order, excluded, usesNodeLink).serialSeconds());
+  bound.compute += loop.lostTo(onNodeLink, onNetwork);
+  bound.nodeLink =
+      std::max(onNodeLink, OverlapBound(loop, order, excluded, usesNodeLink, loop.slowdown).serialSeconds());
   bound.network = bound.nodeLink;
-  if (apart) bound.network = std::max(onNetwork, OverlapBound(loop, order, excluded, usesNetwork).serialSeconds());
+  if (apart)
+    bound.network =
+        std::max(onNetwork, OverlapBound(loop, order, excluded, usesNetwork, loop.onNetwork()).serialSeconds());
   bound.communication = std::max(bound.nodeLink, bound.network);
   std::vector<Op> ops = loop.ops;
   ops.emplace_back();

@@ -64,8 +64,8 @@ class SerialSet {
 }  // namespace
 
 OverlapBound::OverlapBound(const Loop& loop, std::span<const Dependence> order, const Excluded& excluded,
-                           bool (*counts)(Unit))
-    : loop_(loop) {
+                           bool (*counts)(Unit), double slowdown)
+    : loop_(loop), slowdown_(slowdown) {
   uint32_t nodes = loop.ops.size();
   for (const Dependence& d : order) nodes = std::max({nodes, d.from + 1, d.to + 1});
   for (uint32_t i = 0; i < loop.ops.size(); ++i) {
@@ -90,7 +90,7 @@ double OverlapBound::serialSeconds() const {
   std::vector<double> gains, computing, overlapSeconds;
   double lost = 0;
   for (uint32_t transfer : transfers_) {
-    gains.push_back(loop_.ops[transfer].seconds / (1 + loop_.slowdown));
+    gains.push_back(loop_.ops[transfer].seconds / (1 + slowdown_));
     lost += loop_.ops[transfer].seconds - gains.back();
   }
   for (uint32_t op : computations_) computing.push_back(loop_.ops[op].seconds);

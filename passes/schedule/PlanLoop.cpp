@@ -113,6 +113,7 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   const double scale = shareScale(plan, profile.ranks());
   PlanLoop result;
   result.loop.slowdown = profile.slowdown();
+  result.loop.networkSlowdown = profile.networkSlowdown();
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   std::vector<int64_t> opOf(step.size(), -1);
   for (size_t i = 0; i < step.size(); ++i) {

@@ -26,6 +26,7 @@ class Search {
   Search(const StepModel& model, const SchedulerOptions& options) : model_(model), options_(options) {
     for (const Node& node : model.nodes) loop_.ops.push_back({node.unit, node.stream, node.seconds});
     loop_.slowdown = model.slowdown;
+    loop_.networkSlowdown = model.networkSlowdown;
     findRoom();
     findBound();
   }
@@ -140,8 +141,7 @@ class Search {
       if (usesNodeLink(op.unit)) onNodeLink += op.seconds;
       if (usesNetwork(op.unit)) onNetwork += op.seconds;
     }
-    const double link = std::max(onNodeLink, onNetwork);
-    bound_ = std::max(compute + link * model_.slowdown / (1 + model_.slowdown), link);
+    bound_ = std::max({compute + loop_.lostTo(onNodeLink, onNetwork), onNodeLink, onNetwork});
     if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
     const bool limited = options_.memoryLimit > 0;
     const MemoryBound memory =

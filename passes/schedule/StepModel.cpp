@@ -118,6 +118,7 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
   StepModel model;
   PlanLoop priced = loopOf(plan, profile);
   model.slowdown = priced.loop.slowdown;
+  model.networkSlowdown = priced.loop.networkSlowdown;
   for (const plan::Buffer& buffer : plan.buffers()) model.buffers.push_back({buffer.bytes(), buffer.persistent()});
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   TurnStorage storage(plan, model);
@@ -159,6 +160,7 @@ Order orderOf(const StepModel& model) {
 Loop loopOf(const StepModel& model, const Order& order) {
   Loop loop;
   loop.slowdown = model.slowdown;
+  loop.networkSlowdown = model.networkSlowdown;
   std::vector<uint32_t> place(model.nodes.size());
   uint32_t lastComputation = kNone;
   for (uint32_t i = 0; i < order.nodes.size(); ++i)

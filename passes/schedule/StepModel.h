@@ -49,6 +49,7 @@ struct StepModel {
   std::vector<Dependence> dependences;  // between nodes with conflicting accesses, sorted by `to`; distance 0 or 1
   std::vector<Storage> buffers;
   double slowdown = 0;  // see Loop
+  std::optional<double> networkSlowdown;
 };
 
 // An order in which the body issues its instructions.

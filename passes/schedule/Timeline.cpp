@@ -115,7 +115,7 @@ class Player {
       onNodeLink += usesNodeLink(unitOf(stream));
       onNetwork += usesNetwork(unitOf(stream));
     }
-    const double slowdown = onNodeLink + onNetwork > 0 ? 1 + loop_.slowdown : 1;
+    const double slowdown = 1 + (onNodeLink > 0 ? loop_.slowdown : onNetwork > 0 ? loop_.onNetwork() : 0);
     double rate[5];
     rate[int(Unit::kCompute)] = 1 / (std::max(computing, 1) * slowdown);
     rate[int(Unit::kHost)] = 1;

@@ -1,7 +1,9 @@
 // A discrete-event simulation of a loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace sheaf::schedule {
@@ -36,6 +38,13 @@ struct Loop {
   std::vector<Op> ops;
   std::vector<Dependence> dependences;  // with distance 0: `from` comes before `to` in `ops`
   double slowdown = 0;                  // a compute op's rate is divided by 1 + this while a link op runs
+  // The same while the network alone is in use; at most the slowdown, which it is if there is none.
+  std::optional<double> networkSlowdown;
+  double onNetwork() const { return networkSlowdown.value_or(slowdown); }
+  // What transfers that occupy the links for so many seconds take from computation at least, in seconds.
+  double lostTo(double onLink, double onNet) const {
+    return std::max(onLink * slowdown / (1 + slowdown), onNet * onNetwork() / (1 + onNetwork()));
+  }
 };
 
 struct Timeline {

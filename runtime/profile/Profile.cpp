@@ -189,6 +189,7 @@ void Profile::forEachLink(const Transfer& transfer, Visit visit) const {
   };
   // All ranks that take part in one of the groups of neighbours.
   const double ranks = static_cast<double>(transfer.ranks * transfer.stride);
+  const double all = std::max(ranks, static_cast<double>(data_.ranks));
   // Uses the entries measured with the nearest number of ranks.
   auto distance = [&](const LinkCost& link) {
     return link.ranks == 0 ? 0 : std::abs(std::log(static_cast<double>(link.ranks) / ranks));
@@ -198,8 +199,8 @@ void Profile::forEachLink(const Transfer& transfer, Visit visit) const {
     if (fits(link)) nearest = std::min(nearest, distance(link));
   for (const LinkCost& link : data_.links)
     if (fits(link) && distance(link) <= nearest)
-      // Ranks that share a memory share its bandwidth.
-      visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / ranks : 1);
+      // Ranks that share a memory share its bandwidth, those of all groups.
+      visit(link, data_.cores > 0 && link.ranks > 0 ? static_cast<double>(link.ranks) / all : 1);
 }
 
 double Profile::latencyOf(const LinkCost& link, const Transfer& transfer) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -110,7 +111,8 @@ struct ProfileData {
   std::string memorySource;
   std::vector<ComputeCost> compute;  // by threads, increasing
   std::vector<LinkCost> links;
-  double slowdown = 0;  // where every thread has a core of its own
+  double slowdown = 0;                    // where every thread has a core of its own
+  std::optional<double> networkSlowdown;  // at most the slowdown, which it is if there is none
   std::string slowdownSource;
 };
 
@@ -143,6 +145,8 @@ class Profile {
   }
   // While a collective runs, computation runs at its usual rate divided by (1 + slowdown).
   double slowdown() const;
+  // The same while collectives between nodes alone run, of one rank of each node.
+  double networkSlowdown() const { return std::min(data_.networkSlowdown.value_or(slowdown()), slowdown()); }
 
   // Seconds of an instruction on one rank while all ranks compute. Element types without an entry cost as f32.
   double seconds(const Work& work) const;

@@ -212,8 +212,9 @@ class ProfileReader {
            [&](const json::Object& entry, const std::string& key) { p.links.push_back(linkCost(entry, key)); });
     checkLinks(p);
     if (const json::Object* slowdown = member(root, "", "slowdown")) {
-      onlyKeys(*slowdown, "slowdown", {"value", "source"});
+      onlyKeys(*slowdown, "slowdown", {"value", "network", "source"});
       p.slowdown = number(*slowdown, "slowdown", "value", 0, 1e6);
+      if (slowdown->find("network")) p.networkSlowdown = number(*slowdown, "slowdown", "network", 0, 1e6);
       p.slowdownSource = text(*slowdown, "slowdown", "source");
     }
   }
@@ -404,7 +405,9 @@ json::Value Profile::toJson() const {
   }
   root.set("compute", std::move(compute));
   if (!data_.links.empty()) root.set("collectives", std::move(collectives));
-  root.set("slowdown", json::Object{{"value", data_.slowdown}, {"source", data_.slowdownSource}});
+  json::Object slowdown{{"value", data_.slowdown}, {"source", data_.slowdownSource}};
+  if (data_.networkSlowdown) slowdown.set("network", *data_.networkSlowdown);
+  root.set("slowdown", std::move(slowdown));
   return root;
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Predicted steps of large models on machines that are not present, compared with the bound, the floor and the schedules of other systems.
 
-    python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N]
+    python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N] [--nodes 8,64]
 
 FOLDER has the ONNX graphs, whose weights are not needed. Prints a table in Markdown: every figure comes from a plan that was
-compiled and proved, and from the simulator.
+compiled and proved, and from the simulator. With --nodes: on so many nodes of 8 H100, with sums and gathers in hops and without, and what
+other systems do on nodes.
 """
 import argparse
 import json
@@ -54,6 +55,38 @@ def row(tools, model, machine, ranks, precision, rows, folder, kept):
             f"| {equal} | {best_baseline} | {seconds:.1f} s |")
 
 
+ON_NODES = ("fsdp2", "hsdp", "deepspeed", "mics", "hpz")
+
+
+def row_on_nodes(tools, model, nodes, hops, precision, rows, folder):
+    plan, ranks = pathlib.Path(folder) / "plan", 8 * nodes
+    done = run(tools / "sheaf", "compile", model, "-o", plan, "--ranks", ranks, "--batch", ranks * rows, "--precision", precision,
+               "--profile", "h100", *(("--ranks-per-node", 8) if hops else ()))
+    name = f"| {model.stem} | {nodes} | {'yes' if hops else 'no'} |"
+    if done.returncode:
+        return f"{name} {done.stderr.strip()[:120]} |" + " |" * (5 + len(ON_NODES))
+    report = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", "h100", "--json").stdout)
+    decisions = json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"]
+    chosen = next(d for d in decisions if d.startswith("schedule: "))[10:].split("; ")[0]
+    step, gib, links = report["step_seconds"], 1 << 30, report["links"]
+    theirs = [report["baselines"][n] for n in ON_NODES]
+    return (f"{name} {chosen} | {step * 1e3:,.1f} | {report['bound_seconds'] * 1e3:,.1f} ({report['bound_by']}) "
+            f"| {links['node']['seconds'] * 1e3:,.0f}, {links['node']['bytes'] / gib:.1f} | {links['network']['seconds'] * 1e3:,.0f}, "
+            f"{links['network']['bytes'] / gib:.1f} | {report['peak_bytes'] / gib:.1f} | "
+            + " | ".join(f"{t['step_seconds'] / step:.2f}, {t['peak_bytes'] / gib:.1f}{'' if t['fits'] else ', too many'}" for t in theirs) + " |")
+
+
+def on_nodes(args, folder):
+    print("| model | nodes | hops | chosen | step, ms | bound, ms | within nodes: ms, GiB | network: ms, GiB | arena, GiB | "
+          + " | ".join(f"{n}: time, GiB" for n in ON_NODES) + " |\n|" + "---|" * (9 + len(ON_NODES)))
+    for model in MODELS:
+        for nodes in map(int, args.nodes.split(",")):
+            path = pathlib.Path(args.models) / f"{model}.onnx"
+            if path.exists() and (not args.only or re.search(args.only, f"{model} {nodes} h100")):
+                for hops in (False, True):
+                    print(row_on_nodes(pathlib.Path(args.tools), path, nodes, hops, args.precision, args.rows, folder), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", required=True)
@@ -61,7 +94,12 @@ def main():
     parser.add_argument("--only", help="run the rows whose names match")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--rows", type=int, default=1, help="rows of the batch on each rank")
+    parser.add_argument("--nodes", help="numbers of nodes of 8 H100, instead of the machines")
     args = parser.parse_args()
+    if args.nodes:
+        with tempfile.TemporaryDirectory(prefix="sheaf-schedules-") as folder:
+            on_nodes(args, folder)
+        return
     print("| model | machine | chosen | step, ms | bound, ms | gap | floor, ms | arena, GiB (times what is alive) | FSDP2: time, GiB | within its bytes: time, GiB | best other that fits | compile, CPU |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     kept = []

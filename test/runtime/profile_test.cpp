@@ -232,6 +232,14 @@ TEST(Profile, SharesTheNetworkAmongGroupsOfOneRankANode) {
   const Profile equal = *made(profileText(without, R"("ranks_per_node": 4, )")).withRanks(32);
   EXPECT_NEAR(equal.seconds(Transfer{plan::ALL_GATHER, 8000, 8, 4}), 7e-5 + 7000 / 1e8, 1e-12);
   EXPECT_EQ(equal.bestNetworkBandwidth(), 4e8);
+  // Computation may be slowed down less while only the network is in use.
+  EXPECT_EQ(p.networkSlowdown(), 0.25);
+  const std::string network = R"("slowdown": {"network": 0.1, )";
+  const Profile less = made(
+      std::regex_replace(profileText(without, R"("ranks_per_node": 4, )"), std::regex(R"("slowdown": \{)"), network));
+  EXPECT_EQ(less.networkSlowdown(), 0.1);
+  EXPECT_EQ(less.slowdown(), 0.25);
+  EXPECT_EQ(json::write(made(json::write(less.toJson())).toJson()), json::write(less.toJson()));
   // What is written is read again.
   EXPECT_EQ(json::write(made(json::write(p.toJson())).toJson()), json::write(p.toJson()));
   auto refused = [&](const char* from, const char* to) {

@@ -74,8 +74,9 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int6
   mlir::FailureOr<plan::Plan> plan =
       plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
   if (mlir::failed(plan)) return mlir::failure();
-  return Layout{candidate->bytes,   candidate->stateBytes, candidate->besides, plan::memoryByKind(*plan),
-                candidate->seconds, candidate->exposed,    candidate->text(),  candidate->fits};
+  return Layout{candidate->bytes,          candidate->stateBytes, candidate->besides,
+                plan::memoryByKind(*plan), candidate->seconds,    candidate->exposed,
+                candidate->text(),         candidate->fits,       std::make_shared<const plan::Plan>(std::move(*plan))};
 }
 
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: none of those
@@ -146,6 +147,11 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
                     {"profile", o.pipeline.profile},
                     {"stages", std::move(list)}};
   if (fit.fewest > 0) root.set("smallest_ranks", fit.fewest);
+  if (fit.fastest >= 0)
+    root.set("fastest", json::Object{{"stage", fit.fastest},
+                                     {"step_seconds", fit.seconds},
+                                     {"links", fit.links ? linksJson(*fit.links) : json::Value()},
+                                     {"baselines", baselinesJson(fit.baselines)}});
   return root;
 }
 
@@ -179,6 +185,8 @@ void printFit(const FitOptions& o, const Fit& fit) {
     printLayout(stage.recomputed, o, "recomputing");
     any |= stage.best().fits;
   }
+  if (fit.links) printLinks(*fit.links, fit.seconds);
+  printBaselines(fit.baselines, fit.seconds);
   std::printf("\n%s\n", any ? "It fits." : "It does not fit.");
   if (fewest > 0)
     std::printf("At least %lld rank%s needed, with ZeRO-3, recomputation and the same number of rows a rank.\n",
@@ -209,6 +217,29 @@ Status complete(FitOptions& o) {
   return {};
 }
 
+// What the fastest plan that fits does on the links, and other systems with the same memory.
+static Status compare(const FitOptions& options, Fit& fit) {
+  const Layout* fastest = nullptr;
+  for (const Stage& stage : fit.stages)
+    for (const Layout* layout : {&stage.plain, &stage.recomputed})
+      if (layout->fits && (!fastest || layout->seconds < fastest->seconds))
+        fastest = layout, fit.fastest = stage.stage, fit.seconds = layout->seconds;
+  if (!fastest || options.import.ranks == 1) return {};
+  Expected<profile::Profile> loaded = schedule::loadProfile(options.pipeline.profile);
+  if (!loaded.ok()) return loaded.status();
+  const Expected<profile::Profile> machine = loaded->withRanks(options.import.ranks);
+  if (!machine.ok()) return machine.status();
+  const plan::Plan& plan = *fastest->plan;
+  const schedule::PlanLoop loop = schedule::loopOf(plan, *machine);
+  if (machine->nodes(machine->ranks()) > 1) {
+    const schedule::Timeline timeline = schedule::play(loop.loop);
+    fit.links = {schedule::linkUseOf(plan, loop, *machine), timeline.nodeLinkSeconds, timeline.networkSeconds,
+                 schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop))};
+  }
+  fit.baselines = playBaselines(plan, *machine, schedule::modelOf(plan, *machine), options.memory);
+  return {};
+}
+
 std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& options, mlir::ModuleOp trained) {
   Fit fit;
   for (int64_t stage = 0; stage <= (options.import.ranks > 1 ? 3 : 0); ++stage) {
@@ -220,6 +251,10 @@ std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& op
   }
   fit.fewest = fewestRanks(context, options, fit.stages.back().recomputed);
   if (fit.fewest < 0) return std::nullopt;
+  if (Status status = compare(options, fit); !status.ok()) {
+    (void)fail(status.message());
+    return std::nullopt;
+  }
   return fit;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "runtime/base/Json.h"
+#include "tools/sheaf/Links.h"
 #include "tools/sheaf/Trained.h"
 
 namespace sheaf::tool {
@@ -25,6 +27,7 @@ struct Layout {
   double seconds = 0, exposed = 0;
   std::string text;
   bool fits = false;
+  std::shared_ptr<const plan::Plan> plan;
   uint64_t needed() const { return bytes + besides; }
 };
 
@@ -37,6 +40,11 @@ struct Stage {
 struct Fit {
   std::vector<Stage> stages;
   int64_t fewest = 0;  // ranks on which stage 3 fits; 0: there is no such number
+  // Of the fastest plan that fits, if any does: its links where the machine has several nodes, and other systems.
+  int64_t fastest = -1;  // its stage
+  double seconds = 0;
+  std::optional<Links> links;
+  BaselineResults baselines;
 };
 
 // Derives what follows from the options.

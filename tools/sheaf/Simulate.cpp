@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "passes/schedule/Baselines.h"
 #include "passes/schedule/Bound.h"
 #include "passes/schedule/Floor.h"
 #include "passes/schedule/PlanLoop.h"
@@ -16,6 +15,7 @@
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/Links.h"
 
 namespace sheaf::tool {
 
@@ -29,9 +29,9 @@ struct Simulation {
   Bound bound;
   std::optional<Floor> floor;
   uint64_t peak = 0, limit = 0, live = 0;
-  std::map<std::string, double> parts;                            // seconds by kind of instruction
-  LinkUse links;                                                  // by link, where there are nodes
-  std::vector<std::pair<std::string, BaselineResult>> baselines;  // with their best knobs
+  std::map<std::string, double> parts;  // seconds by kind of instruction
+  Links links;
+  BaselineResults baselines;
 };
 
 Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
@@ -50,18 +50,13 @@ Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& ma
   const MemoryBound memory = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
   result.bound = boundOf(loop.loop, data, limited ? &memory : nullptr);
   result.floor = floorOf(plan, machine);
-  result.links = linkUseOf(plan, loop, machine);
+  result.links = {linkUseOf(plan, loop, machine), result.timeline.nodeLinkSeconds, result.timeline.networkSeconds,
+                  result.bound};
   result.live = liveBytes(model, orderOf(model));
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(*step[static_cast<size_t>(loop.instructions[op])])] += loop.loop.ops[op].seconds;
-  // The baselines are modelled for steps of one micro-batch.
-  if (machine.ranks() > 1 && plan::microBatches(plan) == 1) {
-    BaselineStep baselines = baselineStepOf(plan, machine, model);
-    if (!baselines.compute.empty())
-      for (Baseline baseline : baselinesFor(baselines))
-        result.baselines.emplace_back(baselineName(baseline), playBaseline(baselines, baseline, result.limit));
-  }
+  result.baselines = playBaselines(plan, machine, model, result.limit);
   return result;
 }
 
@@ -80,17 +75,6 @@ std::string floorText(const Simulation& s) {
   return text + times;
 }
 
-// How long collectives occupy each link, and what a rank sends over it.
-void printLinks(const Simulation& s) {
-  std::printf("\n%-18s %10s   part of the step   sent by a rank\n", "links", "seconds");
-  auto row = [&](const char* name, double seconds, uint64_t bytes) {
-    std::printf("  %-16s %10s   %5.1f %%            %s\n", name, secondsText(seconds).c_str(),
-                100 * seconds / s.timeline.period, bytesText(bytes).c_str());
-  };
-  row("within nodes", s.timeline.nodeLinkSeconds, s.links.nodeBytes);
-  row("network", s.timeline.networkSeconds, s.links.networkBytes);
-}
-
 void printText(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
               secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
@@ -107,12 +91,8 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
-  if (machine.nodes(machine.ranks()) > 1) printLinks(s);
-  if (!s.baselines.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "baselines", "step");
-  for (const auto& [name, baseline] : s.baselines)
-    std::printf("  %-16s %10s   %5.2f          %s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
-                baseline.seconds / s.timeline.period, bytesText(baseline.bytes).c_str(),
-                baseline.fits ? "" : ", too many", baseline.knobs.c_str());
+  if (machine.nodes(machine.ranks()) > 1) printLinks(s.links, s.timeline.period);
+  printBaselines(s.baselines, s.timeline.period);
   if (machine.ranks() != plan.ranks())
     std::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
                 static_cast<long long>(plan.ranks()));
@@ -121,12 +101,6 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
 void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
   json::Object parts;
   for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
-  json::Object baselines;
-  for (const auto& [name, baseline] : s.baselines)
-    baselines.set(name, json::Object{{"step_seconds", baseline.seconds},
-                                     {"peak_bytes", baseline.bytes},
-                                     {"fits", baseline.fits},
-                                     {"knobs", baseline.knobs}});
   json::Object root{{"profile", machine.name()},
                     {"ranks", machine.ranks()},
                     {"zero", static_cast<int64_t>(plan.zero_stage())},
@@ -146,14 +120,9 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                     {"exposed_communication_seconds", s.timeline.exposed},
                     {"compute_seconds", s.timeline.computeSeconds},
                     {"communication_seconds", std::max(s.timeline.nodeLinkSeconds, s.timeline.networkSeconds)},
-                    {"links", json::Object{{"node", json::Object{{"seconds", s.timeline.nodeLinkSeconds},
-                                                                 {"bytes", s.links.nodeBytes},
-                                                                 {"bound_seconds", s.bound.nodeLink}}},
-                                           {"network", json::Object{{"seconds", s.timeline.networkSeconds},
-                                                                    {"bytes", s.links.networkBytes},
-                                                                    {"bound_seconds", s.bound.network}}}}},
+                    {"links", linksJson(s.links)},
                     {"seconds_by_kind", std::move(parts)},
-                    {"baselines", std::move(baselines)},
+                    {"baselines", baselinesJson(s.baselines)},
                     {"peak_bytes", s.peak},
                     {"live_bytes", s.live},
                     {"memory_limit", s.limit},

@@ -17,7 +17,7 @@
 
 namespace sheaf::comm {
 
-class MpiChannel : public Channel {
+class MpiChannel : public CountingChannel {
  public:
   // A message: a piece, or a part of one that is longer than messageBytes. `index` counts the messages of its process
   // and direction.
@@ -33,7 +33,7 @@ class MpiChannel : public Channel {
   // `submit` takes messages to be moved, in order; the vector comes back empty. `rate`: null without a limit.
   MpiChannel(int64_t processes, int tag, uint64_t messageBytes, std::function<void(std::vector<Message>&)> submit,
              Traffic& traffic, int64_t communicator, SendRate* rate)
-      : Channel(traffic, communicator),
+      : CountingChannel(traffic, communicator),
         submit_(std::move(submit)),
         tag_(tag),
         messageBytes_(rate ? std::min(messageBytes, SendRate::kPieceBytes) : messageBytes),

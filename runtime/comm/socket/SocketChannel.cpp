@@ -59,7 +59,7 @@ void SocketChannel::Flow::advance(size_t bytes) {
 
 SocketChannel::SocketChannel(std::vector<Socket> sockets, const ProcessGroup& group, int wakeup, Traffic& traffic,
                              int64_t communicator, SendRate* rate)
-    : Channel(traffic, communicator), group_(group), wakeup_(wakeup), rate_(rate), links_(sockets.size()) {
+    : CountingChannel(traffic, communicator), group_(group), wakeup_(wakeup), rate_(rate), links_(sockets.size()) {
   for (size_t i = 0; i < sockets.size(); ++i) links_[i].socket = std::move(sockets[i]);
 }
 

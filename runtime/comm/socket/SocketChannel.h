@@ -14,7 +14,7 @@
 
 namespace sheaf::comm {
 
-class SocketChannel : public Channel {
+class SocketChannel : public CountingChannel {
  public:
   // `sockets` has one for each process of the group but this. `wakeup` is a descriptor that can be read once the
   // transport is aborted. `rate`: null without a limit.

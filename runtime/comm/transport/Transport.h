@@ -22,8 +22,6 @@ namespace sheaf::comm {
 // do not hold each other up.
 class Channel {
  public:
-  // Counts what it sends as the communicator's.
-  Channel(Traffic& traffic, int64_t communicator) : traffic_(traffic), communicator_(communicator) {}
   virtual ~Channel() = default;
 
   // Queues a piece of at least one byte to be sent to a process, or the memory for the next piece from it. Both sides
@@ -41,10 +39,17 @@ class Channel {
   virtual bool idle(int64_t process) const = 0;
 
   // Says that so many of the bytes that are sent to the process are a transfer's header, not values of ranks.
-  void countHeader(int64_t process, uint64_t bytes) { traffic_.of(communicator_, process).headers += bytes; }
+  virtual void countHeader(int64_t process, uint64_t bytes) = 0;
+};
+
+// Counts what it sends as the communicator's.
+class CountingChannel : public Channel {
+ public:
+  CountingChannel(Traffic& traffic, int64_t communicator) : traffic_(traffic), communicator_(communicator) {}
+  void countHeader(int64_t process, uint64_t bytes) override { traffic_.of(communicator_, process).headers += bytes; }
 
  protected:
-  // Called with all bytes that have gone out.
+  // To be called with all bytes that have gone out.
   void countSent(int64_t process, uint64_t bytes) { traffic_.of(communicator_, process).bytes += bytes; }
 
  private:

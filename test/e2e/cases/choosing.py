@@ -121,6 +121,12 @@ def baselines_on_nodes(session):
     expect("zero_hpz_partition_size 8" in theirs["hpz"]["knobs"], theirs["hpz"]["knobs"])
     text = session.succeed("sheaf", "simulate", plan, "--profile", "h100").out
     expect(all(f"\n  {name} " in text for name in theirs), text)
+    links = report["links"]
+    expect(links["node"]["bytes"] > links["network"]["bytes"] > 0 and "\n  network " in text, f"links: {links}")
+    fit = json.loads(session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--ranks", 16, "--memory", "4GiB", "--profile", "h100", "--json").out)
+    fastest = fit["fastest"]
+    expect(set(fastest["baselines"]) == set(theirs) and fastest["links"]["network"]["seconds"] > 0, f"fastest: {fastest}")
+    expect(fastest["step_seconds"] == min(s["step_seconds"] for s in fit["stages"] if s["fits"]), f"fastest: {fastest}")
 
 
 def baselines(session):

@@ -154,7 +154,7 @@ TEST(PlanLoop, PlansAtEveryStageArePlayed) {
 }
 
 Loop loopFor(std::initializer_list<Op> ops, double slowdown = 0) {
-  return {ops, {}, slowdown};
+  return {ops, {}, slowdown, {}};
 }
 
 TEST(Bound, IsTheLargestOfItsTerms) {
@@ -194,6 +194,18 @@ TEST(Bound, HasATermForEachLink) {
   const Bound node = boundOf(loopFor({{Unit::kNodeLink, 1, 3}, {Unit::kNetwork, 2, 1}}), {});
   EXPECT_STREQ(boundByName(node.by), "node link");
   EXPECT_DOUBLE_EQ(node.seconds, 3);
+}
+
+TEST(Timeline, TheNetworkAloneMaySlowComputationDownLess) {
+  Loop loop = loopFor({{Unit::kCompute, 0, 4}, {Unit::kNodeLink, 1, 1}, {Unit::kNetwork, 2, 4}}, 1);
+  EXPECT_DOUBLE_EQ(play(loop).period, 6);  // at half the rate for four seconds
+  loop.networkSlowdown = 0.5;
+  // One second at half the rate, three at two thirds.
+  EXPECT_DOUBLE_EQ(play(loop).period, 4 + (4 - 0.5 - 2));
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).compute, 4 + 4 * 0.5 / 1.5);
+  loop.networkSlowdown = 0;
+  EXPECT_DOUBLE_EQ(play(loop).period, 4.5);
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).compute, 4.5);
 }
 
 TEST(Timeline, TransfersShareOnlyTheLinksThatBothOccupy) {
