@@ -32,6 +32,7 @@ class SubTransport : public Transport {
     Expected<bool> poll(std::chrono::milliseconds wait) override { return all_.poll(wait); }
     uint64_t received(int64_t process) const override { return all_.received(inAll(process)); }
     bool idle(int64_t process) const override { return all_.idle(inAll(process)); }
+    void countHeader(int64_t process, uint64_t bytes) override { all_.countHeader(inAll(process), bytes); }
 
    private:
     int64_t inAll(int64_t process) const { return processes_[static_cast<size_t>(process)]; }
