@@ -36,8 +36,8 @@ void Lowering::hop(plan::Axis axis, plan::CollectiveOp op, mlir::Location loc, S
   const Operand& part = op == plan::REDUCE_SCATTER ? destination : source;
   const int64_t count = part.bytes / static_cast<int64_t>(plan::elementBytes(type));
   auto append = [&]<typename OpTy>(int64_t kind) {
-    instruction<OpTy>(loc, kCommunicationStream, label, {source, destination}, communicator(axis, kind), type, count,
-                      bucket, phase);
+    instruction<OpTy>(loc, axis == plan::NETWORK ? kNetworkStream : kCommunicationStream, label, {source, destination},
+                      communicator(axis, kind), type, count, bucket, phase);
   };
   if (op == plan::ALL_GATHER)
     append.operator()<AllGatherOp>(kGathers);

@@ -78,7 +78,9 @@ void StepLowering::createProgram() {
   program->setAttr("batch", head.getI64IntegerAttr(zero::moduleInteger(module, "train.batch", ranks)));
   setTurns();
   program->setAttr("max_threads", head.getI64IntegerAttr(maxThreads));
-  program->setAttr("streams", head.getStrArrayAttr({"compute", "communication"}));
+  SmallVector<StringRef> streams{"compute", "communication", "network"};
+  if (!sharding.hasNodes || sharding.nodes() == 1) streams.pop_back();
+  program->setAttr("streams", head.getStrArrayAttr(streams));
   program->setAttr("communicators", head.getI64IntegerAttr(ranks > 1 ? kCommunicators : 0));
   if (sharding.hasNodes) {
     program->setAttr("ranks_per_node", head.getI64IntegerAttr(sharding.perNode));

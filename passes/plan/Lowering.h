@@ -9,6 +9,8 @@
 namespace sheaf::plan_ir {
 
 inline constexpr int64_t kComputeStream = 0, kCommunicationStream = 1;
+// With nodes: of hops between them, so that one array's hop within nodes runs while another one's is under way there.
+inline constexpr int64_t kNetworkStream = 2;
 // Gathers have a communicator of their own: a library may run them otherwise than sums, by copy engines, say. So there
 // are two, and with nodes two on each axis that hops run on, and one for sums over all ranks.
 inline constexpr int64_t kGathers = 0, kReductions = 1, kCommunicators = 2;

@@ -60,6 +60,87 @@ struct CollectivePlan {
            reducedInPlace = 0;
 };
 
+// Of six ranks in three nodes of two: their shards gathered in two hops, in place, their terms summed in two hops, and
+// a sum over all ranks.
+struct HopsPlan {
+  static constexpr int64_t kRanks = 6, kPerNode = 2, kNodes = 3;
+  static constexpr uint64_t kCount = 1000, kPart = kCount * sizeof(float), kPiece = kPart * kNodes;
+
+  HopsPlan() {
+    builder.plan.set_ranks(kRanks);
+    builder.plan.set_ranks_per_node(kPerNode);
+    for (plan::Axis axis : {plan::NETWORK, plan::NODE, plan::NODE, plan::NETWORK, plan::WORLD})
+      builder.plan.add_communicator_axes(axis);
+    builder.plan.set_communicators(5);
+    for (uint32_t* buffer : {&shard, &scattered, &reduced}) *buffer = builder.buffer(kPart);
+    for (uint32_t* buffer : {&gathered, &terms, &left}) *buffer = builder.buffer(kPart * kRanks);
+    auto all = [&](uint32_t buffer) { return builder.operand(buffer, plan::READ_WRITE); };
+    auto piece = [&](uint32_t buffer) {
+      plan::Operand operand = all(buffer);
+      operand.set_bytes(kPiece), operand.set_shard_stride(kPiece), operand.set_axis(plan::NODE);
+      return operand;
+    };
+    builder.call(plan::CopyCall{.elementBytes = 4, .dimensions = {{static_cast<int64_t>(kCount) * kRanks, 1, 1}}},
+                 {all(terms), all(left)}, "copy");
+    builder.record(0, 0);
+    builder.wait(0, 1);
+    builder.wait(0, 2);
+    builder.collective(plan::ALL_GATHER, plan::F32, kCount, all(shard), piece(gathered), 0, 2);
+    builder.record(1, 2);
+    builder.wait(1, 1);
+    builder.collective(plan::ALL_GATHER, plan::F32, kCount * kNodes, piece(gathered), all(gathered), 1, 1);
+    builder.collective(plan::REDUCE_SCATTER, plan::F32, kCount * kNodes, all(left), piece(left), 2, 1);
+    builder.record(2, 1);
+    builder.wait(2, 2);
+    builder.collective(plan::REDUCE_SCATTER, plan::F32, kCount, piece(left), all(scattered), 3, 2);
+    builder.collective(plan::ALL_REDUCE, plan::F32, kCount, all(shard), all(reduced), 4, 1);
+    builder.record(3, 1);
+    builder.record(4, 2);
+    builder.wait(3, 0);
+    builder.wait(4, 0);
+  }
+
+  PlanBuilder builder;
+  uint32_t shard = 0, scattered = 0, reduced = 0, gathered = 0, terms = 0, left = 0;
+};
+
+// Fills shards and terms, runs the plan with `run` and compares. contexts[r] is rank r's.
+template <typename Run>
+void expectHops(const HopsPlan& plan, std::vector<RankContext*> contexts, Run run) {
+  const plan::Plan& made = plan.builder.plan;
+  Numbers numbers(5);
+  std::vector<std::vector<float>> shards, terms;
+  for (RankContext* context : contexts) {
+    for (auto [values, count] : {std::pair(&shards, HopsPlan::kCount), std::pair(&terms, HopsPlan::kCount * 6)}) {
+      values->emplace_back(count);
+      for (float& value : values->back()) value = numbers.real() * static_cast<float>(1 + numbers.below(1000));
+    }
+    writeBuffer(*context, made, plan.shard, shards.back());
+    writeBuffer(*context, made, plan.terms, terms.back());
+  }
+  run();
+  auto sumOf = [](const std::vector<std::vector<float>>& of, uint64_t begin) {
+    std::vector<const std::byte*> sources;
+    for (const auto& each : of) sources.push_back(reinterpret_cast<const std::byte*>(each.data() + begin));
+    std::vector<float> sum(HopsPlan::kCount);
+    comm::sumOverRanks(plan::F32, sources, reinterpret_cast<std::byte*>(sum.data()), sum.size());
+    return sum;
+  };
+  std::vector<float> gathered;
+  for (int64_t index = 0; index < HopsPlan::kRanks; ++index) {
+    const std::vector<float>& shard = shards[static_cast<size_t>(plan::rankOfShard(made, index))];
+    gathered.insert(gathered.end(), shard.begin(), shard.end());
+  }
+  for (int64_t rank = 0; rank < HopsPlan::kRanks; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    auto read = [&](uint32_t buffer) { return readBuffer<float>(*contexts[static_cast<size_t>(rank)], made, buffer); };
+    EXPECT_TRUE(read(plan.gathered) == gathered);
+    EXPECT_TRUE(read(plan.scattered) ==
+                sumOf(terms, static_cast<uint64_t>(plan::shardIndex(made, rank)) * HopsPlan::kCount));
+    EXPECT_TRUE(read(plan.reduced) == sumOf(shards, 0));
+  }
+}
+
 // Terms of a rank: numbers whose sum depends on its order, as far as the type allows.
 inline std::vector<std::byte> collectiveTerms(plan::ElementType type, uint64_t count, Numbers& numbers) {
   std::vector<std::byte> bytes(count * comm::elementBytes(type));

@@ -22,6 +22,16 @@ TEST_F(CudaCollectivesTest, EveryOperationInTheTreesOrder) {
       }
 }
 
+TEST_F(CudaCollectivesTest, HopsOfNodes) {
+  HopsPlan plan;
+  DeviceOptions options;
+  options.ranks = HopsPlan::kRanks;
+  Contexts contexts = openCuda(plan.builder.plan, options);
+  std::vector<RankContext*> all;
+  for (auto& context : contexts) all.push_back(context.get());
+  expectHops(plan, all, [&] { expectOk(runBodies(plan.builder.plan, contexts, 4)); });
+}
+
 TEST_F(CudaCollectivesTest, RanksThatDisagreeAreNamed) {
   PlanBuilder builder;
   uint32_t sum = builder.buffer(64);

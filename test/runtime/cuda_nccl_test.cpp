@@ -78,6 +78,27 @@ PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
   return builder;
 }
 
+// Processes with a GPU each, on one machine, on machines of three, and on the plan's nodes.
+TEST(NcclRules, HopsOfNodes) {
+  Deadline deadline(std::chrono::seconds(120));
+  for (int perMachine : {6, 3, 2})
+    for (bool graphs : {false, true}) {
+      SCOPED_TRACE(std::to_string(perMachine) + (graphs ? " graphs" : " one by one"));
+      HopsPlan plan;
+      DeviceOptions options;
+      options.graphs = graphs;
+      options.processesPerNode = perMachine;
+      Processes processes(plan.builder.plan, HopsPlan::kRanks, options);
+      if (::testing::Test::HasFailure()) return;
+      std::vector<RankContext*> all;
+      for (auto& contexts : processes.contexts) all.push_back(contexts[0].get());
+      expectHops(plan, all, [&] {
+        processes.onEach([&](size_t rank) { expectOk(runBodies(plan.builder.plan, processes.contexts[rank], 5)); });
+      });
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
 // A send hangs if one side's buffer is registered and the other's is not. A window is registered; in a graph, all
 // memory is that other GPUs can map.
 TEST(NcclRules, BothSidesOfASendAreRegisteredOrNeither) {

@@ -150,7 +150,8 @@ def evaluation(session):
     found = set()
     for zero, more in ((3, ()), (3, ("--ranks-per-node", 2)), ("node=3,world=0", ("--ranks-per-node", 2))):
         plan = session.plan(config.model, 4, zero, 8, config.options + buckets("--eval", *more))
-        found.add(session.succeed("sheaf-run", plan, *data_arguments(config), "--eval").out)
+        data = ["--eval-data" if a == "--data" else a for a in data_arguments(config)]
+        found.add(session.succeed("sheaf-run", plan, *data, "--eval").out)
     expect(len(found) == 1, f"the evaluations are {found}")
 
 

@@ -7,8 +7,8 @@
 
 // The bucket has 16,384 bytes, a piece 8,192 and a shard 2,048.
 // S33: plan.program attributes {{{.*}}communicator_axes = ["network", "node", "node", "network"], communicators = 4 : i64{{.*}}network_zero = 3 : i64{{.*}}ranks_per_node = 2 : i64
-// S33: plan.all_gather "bucket0" {{.*}} count 512 communicator 0(r %bucket0.parameters[0 : 2048], w %[[G:.*]][0 : 8192 + local * 8192])
-// S33: plan.all_gather "bucket0" {{.*}} count 2048 communicator 1(r %[[G]][0 : 8192 + local * 8192], w %[[G]][0 : 16384])
+// S33: plan.all_gather "bucket0" {{.*}} count 512 communicator 0(r %bucket0.parameters[0 : 2048], w %[[G:.*]][0 : 8192 + local * 8192]) stream 2
+// S33: plan.all_gather "bucket0" {{.*}} count 2048 communicator 1(r %[[G]][0 : 8192 + local * 8192], w %[[G]][0 : 16384]) stream 1
 // S33: plan.reduce_scatter "bucket0" {{.*}} count 2048 communicator 2(r %bucket0.gradients[0 : 16384], w %bucket0.gradients[0 : 8192 + local * 8192])
 // S33: plan.reduce_scatter "bucket0" {{.*}} count 512 communicator 3(r %bucket0.gradients[0 : 8192 + local * 8192], w %bucket0.reduced[0 : 2048])
 // S33: plan.call "square_sum" {{.*}}(r %bucket0.reduced[0 : 2048], w %norm_partials[0 : 8 + rank * 8])

@@ -213,8 +213,8 @@ StepModel gatheredTwice() {
     node.unit = link ? Unit::kLink : Unit::kCompute, node.stream = link;
     model.nodes.push_back(std::move(node));
   };
-  auto read = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, false}; };
-  auto write = [](uint32_t buffer) { return Access{buffer, 0, 100, 0, true}; };
+  auto read = [](uint32_t buffer) { return Access{buffer, 0, 100, {}, 0, false}; };
+  auto write = [](uint32_t buffer) { return Access{buffer, 0, 100, {}, 0, true}; };
   add(Node::Kind::kGather, 2, {read(0), write(1)});
   add(Node::Kind::kCompute, 1, {read(1), write(4)});
   add(Node::Kind::kCompute, 1, {read(4), write(3)});

@@ -305,8 +305,9 @@ class NcclCommunicators : public cuda::Communicators {
 
   // Windows let copy engines gather. NCCL sums what lies in windows in an order of its own, whatever algorithm is asked
   // for, and its sends between GPUs of a node hang when only one side's buffer is registered: a communicator that sums
-  // has none.
+  // has none. Nor has one between nodes: so the arena is a window of one communicator only.
   bool hasWindows(size_t communicator) const {
+    if (plan::axisOf(plan_, static_cast<int>(communicator)) == plan::NETWORK) return false;
     return windows_ && communicator < uses_.size() && uses_[communicator].gathers && !uses_[communicator].sums;
   }
 
