@@ -21,14 +21,14 @@ struct WaitGroup {
 // A stream that knows a record's position in its own stream knows the record's whole clock: comparing positions
 // suffices. Of two waits that imply each other the first stays.
 void judge(const WaitGroup& group, std::vector<bool>& needed) {
+  auto implies = [](const WaitGroup::Wait& a, const WaitGroup::Wait& b) {
+    return a.learnt[b.stream] >= b.learnt[b.stream];
+  };
   for (size_t i = 0; i < group.waits.size(); ++i) {
     const WaitGroup::Wait& wait = group.waits[i];
-    uint32_t position = wait.learnt[wait.stream];
-    bool implied = group.before[wait.stream] >= position;
-    for (size_t j = 0; j < group.waits.size() && !implied; ++j) {
-      uint32_t other = group.waits[j].learnt[wait.stream];
-      implied = j != i && (other > position || (other == position && j < i));
-    }
+    bool implied = group.before[wait.stream] >= wait.learnt[wait.stream];
+    for (size_t j = 0; j < group.waits.size() && !implied; ++j)
+      implied = j != i && implies(group.waits[j], wait) && (j < i || !implies(wait, group.waits[j]));
     if (!implied) needed[wait.index] = true;
   }
 }

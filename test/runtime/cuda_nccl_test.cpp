@@ -81,6 +81,7 @@ PlanBuilder gatherAndSum(plan::CollectiveOp sum, uint64_t count) {
 // Processes with a GPU each, on one machine, on machines of three, and on the plan's nodes.
 TEST(NcclRules, HopsOfNodes) {
   Deadline deadline(std::chrono::seconds(120));
+  Variable memory("SHEAF_EMULATED_MEMORY", "549755813888");  // of six GPUs with five communicators each
   for (int perMachine : {6, 3, 2})
     for (bool graphs : {false, true}) {
       SCOPED_TRACE(std::to_string(perMachine) + (graphs ? " graphs" : " one by one"));

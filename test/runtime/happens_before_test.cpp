@@ -50,6 +50,16 @@ TEST(HappensBefore, OfWaitsBetweenTheSameInstructionsTheLaterRecordIsNeeded) {
   EXPECT_FALSE(twice.needed(5));
 }
 
+// What the second wait is for has waited for the first one's record, which is its stream's last.
+TEST(HappensBefore, AWaitIsImpliedByALaterOneForAThirdStream) {
+  std::vector<I> sequence{{0, I::kOther, 0},  {0, I::kRecord, 0}, {1, I::kWait, 0}, {1, I::kOther, 0},
+                          {1, I::kRecord, 1}, {2, I::kWait, 0},   {2, I::kWait, 1}, {2, I::kOther, 0}};
+  HappensBefore order(sequence, 3, 2);
+  EXPECT_FALSE(order.needed(5));
+  EXPECT_TRUE(order.needed(6));
+  EXPECT_TRUE(order.ordered(0, 7));
+}
+
 TEST(HappensBefore, TheHostStartsAfterTheFirstStreamAndEndsAfterAll) {
   std::vector<I> sequence{{0, I::kOther, 0}, {1, I::kOther, 0}, {0, I::kHost, 0}, {1, I::kOther, 0}};
   HappensBefore order(sequence, 2, 0);
