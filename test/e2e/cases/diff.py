@@ -8,7 +8,7 @@ COMMON = ("--optimizer", "adamw:lr=1e-3", "--bucket-size", 64 << 10)
 ONE_OPTION = (
     (("--zero", 1), {"settings", "memory", "communication"}),
     (("--bucket-size", 128 << 10), {"buckets", "communication"}),
-    (("--prefetch", 0), {"order"}),
+    (("--prefetch", 0), set()),
     (("--micro-batches", 2), {"settings", "memory", "communication", "instructions"}),
     (("--recompute", "all"), {"instructions", "decisions"}),
     (("--precision", "bf16"), {"memory", "buckets"}),
@@ -39,7 +39,7 @@ def one_option(session, option, sections):
     other = compiled(session, *option)
     done = session.succeed("sheaf", "diff", plain, other)
     lines = done.out.splitlines()
-    expect(lines[0] == "options" and lines[1].startswith(f"  {option[0]}: ") and lines[1].endswith(f" -> {option[1]}") and lines[2] == "",
+    expect(lines[0] == "options" and lines[1].startswith(f"  {option[0]}: ") and lines[1].endswith(f" -> {option[1]}") and lines[2:3] in ([], [""]),
            f"it begins with {lines[:3]}")
     found = json.loads(session.succeed("sheaf", "diff", plain, other, "--format", "json").out)
     expect([row["what"] for row in found["options"]] == [option[0]], f"options {found['options']}")
