@@ -52,9 +52,13 @@ void Constructor::findIdealStarts() {
       if (isFixed(node)) computeSeconds_ += node.seconds;
     }
     if (node.kind != Node::Kind::kGather) continue;
-    // The second hop of a gather may be, if the first is.
+    // The second hop of a gather, which reads what the first one brings, may be if that may be.
+    auto first = [&](uint32_t from) {
+      const std::vector<uint32_t>& used = usedGathers_[i];
+      return carriable_[from] && std::find(used.begin(), used.end(), from) != used.end();
+    };
     carriable_[i] = std::all_of(predecessors_[i].begin(), predecessors_[i].end(),
-                                [this](const Dependence& d) { return d.distance > 0 || carriable_[d.from]; });
+                                [&](const Dependence& d) { return d.distance > 0 || first(d.from); });
     longestGather_ = std::max(longestGather_, node.seconds);
     gatherSeconds_ += node.seconds;
   }

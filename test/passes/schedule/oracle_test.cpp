@@ -59,7 +59,7 @@ class Builder {
       ++gathers_;
       tiny_.model.buffers.push_back({uint64_t{128} * (1 + random_() % 50)});
       node.accesses.push_back(
-          {static_cast<uint32_t>(tiny_.model.buffers.size() - 1), 0, tiny_.model.buffers.back().bytes, 0, true});
+          {static_cast<uint32_t>(tiny_.model.buffers.size() - 1), 0, tiny_.model.buffers.back().bytes, {}, 0, true});
     }
     tiny_.model.nodes.push_back(std::move(node));
   }
@@ -71,7 +71,7 @@ class Builder {
     const Access written = nodes[gather].accesses.front();
     for (uint32_t reader = gather + 1; reader < nodes.size(); ++reader) {
       if (nodes[reader].unit != Unit::kCompute || !one(0.6)) continue;
-      nodes[reader].accesses.push_back({written.buffer, 0, written.end, 0, false});
+      nodes[reader].accesses.push_back({written.buffer, 0, written.end, {}, 0, false});
       after(gather, reader, 0);
       after(reader, gather, 1);
     }

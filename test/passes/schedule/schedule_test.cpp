@@ -119,7 +119,7 @@ class Builder {
     after(gather, node), after(node, gather, 1);
   }
   void access(uint32_t node, uint32_t buffer, bool write) {
-    model_.nodes[node].accesses.push_back({buffer, 0, model_.buffers[buffer].bytes, 0, write});
+    model_.nodes[node].accesses.push_back({buffer, 0, model_.buffers[buffer].bytes, {}, 0, write});
   }
   void after(uint32_t from, uint32_t to, uint32_t distance = 0) { model_.dependences.push_back({from, to, distance}); }
 
