@@ -113,7 +113,7 @@ def differs(session, option, model, both, second, message):
 
 
 def every_option(session):
-    """Whoever adds an option decides whether it decides bits."""
+    """An option that is added is put into one of the two lists."""
     page = session.succeed("sheaf", "compile", "--help=markdown").out
     known = set(re.findall(r"^\| `(--?[\w-]+)", page, re.MULTILINE))
     expect(known == set(DECIDES) | FREE, f"in one list only: {known ^ (set(DECIDES) | FREE)}")
