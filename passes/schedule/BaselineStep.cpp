@@ -91,9 +91,10 @@ class Reader {
       const plan::Collective& collective = instruction.collective();
       auto bucket = byName.find(collective.bucket());
       if (bucket == byName.end()) continue;
-      if (collective.op() == plan::ALL_GATHER)
+      // Sums in hops may end with a gather of the gradient.
+      if (collective.op() == plan::ALL_GATHER && !gradients_.contains(collective.destination().buffer()))
         whole_[collective.destination().buffer()] = bucket->second;
-      else
+      else if (collective.op() != plan::ALL_GATHER)
         gradients_[collective.source().buffer()] = bucket->second;
     }
   }

@@ -52,10 +52,18 @@ profile::Work scaledWork(const plan::Instruction& instruction, const plan::Plan&
   return work;
 }
 
-// On another number of ranks than the plan's there are as many more or fewer on every axis.
+// On another number of ranks than the plan's there are more or fewer nodes, of as many ranks.
 profile::Transfer transferOf(const plan::Collective& collective, const plan::Plan& plan, int64_t ranks) {
-  if (plan::axisOf(plan, collective) != plan::WORLD) ranks = plan::ranksOf(plan, collective);
-  return {collective.op(), plan::collectiveBytes(plan, collective), ranks};
+  const int64_t node = plan::ranksPerNode(plan);
+  const uint64_t bytes = plan::collectiveBytes(plan, collective);
+  switch (plan::axisOf(plan, collective)) {
+    case plan::NODE:
+      return {collective.op(), bytes, node, 1};
+    case plan::NETWORK:
+      return {collective.op(), bytes, std::max<int64_t>(ranks / node, 1), node};
+    default:
+      return {collective.op(), bytes, ranks, 1};
+  }
 }
 
 // Progress of a stream: its latest op that is known to be done, and that op's round.

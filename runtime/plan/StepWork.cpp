@@ -116,6 +116,22 @@ uint64_t collectiveBytes(const Plan& plan, const Collective& collective) {
   return collective.count() * elementBytes(collective.type()) * parts;
 }
 
+uint64_t networkBytes(const Plan& plan, const Collective& collective) {
+  if (plan.ranks_per_node() == 0) return 0;
+  const Axis axis = axisOf(plan, collective);
+  const uint64_t ranks = static_cast<uint64_t>(plan.ranks()), others = static_cast<uint64_t>(nodesOf(plan) - 1);
+  // A group has as many ranks of each node, whose values are sent one rank after the other where they are summed.
+  const uint64_t each = axis == NETWORK ? 1 : static_cast<uint64_t>(ranksPerNode(plan));
+  const uint64_t groups = ranks / (each * (others + 1));
+  const uint64_t bytes = collective.count() * elementBytes(collective.type());
+  if (axis == NODE) return 0;
+  if (collective.op() == ALL_GATHER) return ranks * others * bytes;
+  if (collective.op() == REDUCE_SCATTER) return ranks * others * each * bytes;
+  // The parts to who sums them, and the sums to everyone; of few bytes everything to one rank of each node.
+  return bytes <= kSmallAllReduceBytes ? groups * (others + 1) * others * each * bytes
+                                       : groups * (others * each * bytes + others * bytes);
+}
+
 StepWork issuedWork(const Plan& plan) {
   StepWork work;
   // With nodes: what a rank sends in the hops of sums and gathers. In all hops of an array it is (ranks - 1) / ranks of

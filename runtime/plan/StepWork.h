@@ -35,6 +35,12 @@ uint64_t flopsOf(const StepWork& work, ElementType type, bool tf32);
 // Bytes of the whole array that a collective works on, all ranks' parts together.
 uint64_t collectiveBytes(const Plan& plan, const Collective& collective);
 
+// Up to this size an all-reduce between processes sends everything to all: one message's latency instead of two.
+inline constexpr uint64_t kSmallAllReduceBytes = 4096;
+// Bytes that all ranks together send to other nodes in a collective, where the ranks of each node, and they alone,
+// share memory (runtime/comm/transport). 0 in a plan without nodes.
+uint64_t networkBytes(const Plan& plan, const Collective& collective);
+
 // What the instructions of the plan's body do: all matrix products, the bytes of the launches that update buckets, and
 // the collectives on buckets. The plan must have passed verifyInstructions.
 StepWork issuedWork(const Plan& plan);

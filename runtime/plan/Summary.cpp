@@ -153,7 +153,8 @@ Summary summarize(const Plan& plan) {
                      members = static_cast<uint64_t>(ranksOf(plan, collective));
       const uint64_t hops = collective.op() == ALL_REDUCE ? 2 : 1;
       summary.communication.push_back({collective.op(), collective.bucket(), collective.phase(), bytes,
-                                       axisOf(plan, collective), hops * (bytes * (members - 1) / members)});
+                                       axisOf(plan, collective), hops * (bytes * (members - 1) / members),
+                                       networkBytes(plan, collective)});
     }
   for (int32_t stage = 0; stage < 4; ++stage)
     summary.stages[static_cast<size_t>(stage)] = stageNeeds(plan, stage, stage);

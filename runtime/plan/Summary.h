@@ -21,7 +21,8 @@ struct Communication {
   Collective::Phase phase = Collective::PHASE_UNSPECIFIED;
   uint64_t bytes = 0;
   Axis axis = WORLD;
-  uint64_t sent = 0;  // by one rank to others
+  uint64_t sent = 0;     // by one rank to others
+  uint64_t network = 0;  // by all ranks to other nodes, see networkBytes()
 };
 
 // What one rank keeps from step to step at a stage, by the ZeRO arithmetic on this plan's buckets, padding included:

@@ -93,6 +93,13 @@ std::map<Axis, uint64_t> sentByAxis(const std::vector<Communication>& list) {
   return sent;
 }
 
+// What all ranks send to other nodes in a step.
+uint64_t networkOf(const std::vector<Communication>& list) {
+  uint64_t bytes = 0;
+  for (const Communication& one : list) bytes += one.network;
+  return bytes;
+}
+
 std::string nodesText(const Plan& plan) {
   if (plan.ranks_per_node() == 0) return "";
   return cat(" on ", nodesOf(plan), nodesOf(plan) == 1 ? " node of " : " nodes of ", plan.ranks_per_node());
@@ -255,6 +262,7 @@ json::Value summaryJson(const Plan& plan) {
     root.set("ranks_per_node", plan.ranks_per_node());
     root.set("network_zero", static_cast<int64_t>(plan.network_stage()));
     root.set("sent_bytes", std::move(sent));
+    root.set("network_bytes", networkOf(summary.communication));
   }
   return root;
 }
@@ -302,7 +310,7 @@ std::string summaryText(const Plan& plan) {
                  axis == NODE      ? " within its node"
                  : axis == NETWORK ? " between nodes"
                                    : " to all ranks");
-    out += "\n";
+    out += cat("; together they send ", bytesText(networkOf(summary.communication)), " over the network\n");
   }
   out += floorText(plan, summary);
   if (plan.decisions_size() > 0) out += "\ndecisions\n";

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/comm/local/Reduce.h"
+#include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -13,8 +14,7 @@ namespace {
 // Bytes that a rank receives at a time: enough for a network's bandwidth, little compared with a rank's arena.
 constexpr uint64_t kExchangeBytes = 4 << 20;
 constexpr uint64_t kMinSlotBytes = 4096;
-// Up to this size an all-reduce sends everything to all ranks: one message's latency instead of two.
-constexpr uint64_t kSmallBytes = 4096;
+constexpr uint64_t kSmallBytes = plan::kSmallAllReduceBytes;
 
 uint64_t alignedUp(uint64_t bytes) {
   return (bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;

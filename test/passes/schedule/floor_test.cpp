@@ -58,6 +58,27 @@ TEST(Floor, KeepsRowsAndScalesShardsOnOtherRanks) {
   EXPECT_DOUBLE_EQ(floorOf(floored(4, 0), machine(2))->state, 4 * 290 / 1e8);
 }
 
+// Four ranks on two nodes, whose ranks receive 1e6 bytes a second within nodes; a node sends 4e5 bytes a second.
+TEST(Floor, CountsTheNetworkOfANode) {
+  Expected<Profile> profile = Profile::parse(R"({"sheaf_profile": 1, "name": "nodes", "ranks_per_node": 2,
+    "memory": {"bytes": 1000000, "source": ""},
+    "compute": [{"overhead": {"seconds": 1e-9, "source": ""},
+      "kernels": {"bandwidth": 1e8, "operations": 1e12, "source": ""}, "moves": {"bandwidth": 1e7, "source": ""},
+      "gemm": [{"type": "f32", "rate": 1e9, "half": [1, 0, 0], "source": ""}],
+      "attention": [{"type": "f32", "rate": 1e8, "source": ""}], "convolution": {"part": 0.5, "source": ""}}],
+    "collectives": [{"op": "any", "latency": 1e-6, "bandwidth": 1e6, "source": ""},
+      {"op": "any", "network": true, "latency": 1e-6, "bandwidth": 3e5, "network_share": 2e5, "source": ""}],
+    "slowdown": {"value": 0, "source": ""}})",
+                                             "nodes.json");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  const Profile machine = *profile->withRanks(4);
+  const plan::Plan plan = floored(4, 3);
+  // Half of the gradients and of the parameters come from the other node.
+  EXPECT_DOUBLE_EQ(floorOf(plan, machine)->communication, 2 * 232 * 0.5 / 4e5);
+  const PlanLoop loop = loopOf(plan, machine);
+  EXPECT_LE(floorOf(plan, machine)->seconds, boundOf(loop.loop, dataDependences(plan, loop)).seconds);
+}
+
 TEST(Floor, IsNotMadeUp) {
   EXPECT_FALSE(floorOf(TrainingPlan(4, 3, 8).plan, machine(4)));
 }
