@@ -56,6 +56,9 @@ Summary summarize(const Plan& plan);
 // "1.23 Gflop", "456 flop".
 std::string flopsText(uint64_t flops);
 
+// "8 ranks on 2 nodes of 4, ZeRO stage 3 within nodes and 0 between them".
+std::string divisionText(const Plan& plan);
+
 // ranks, zero, batch, parameters, memory, communication, stages, ...: one object.
 json::Value summaryJson(const Plan& plan);
 // The same for a person; ends with a newline.

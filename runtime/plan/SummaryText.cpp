@@ -267,11 +267,14 @@ json::Value summaryJson(const Plan& plan) {
   return root;
 }
 
+std::string divisionText(const Plan& plan) {
+  return cat(plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks", nodesText(plan), ", ZeRO stage ", stageText(plan));
+}
+
 std::string summaryText(const Plan& plan) {
   Summary summary = summarize(plan);
-  std::string out = cat(plan.model().empty() ? "plan" : plan.model(), ": ", plan.ranks(),
-                        plan.ranks() == 1 ? " rank" : " ranks", nodesText(plan), ", ZeRO stage ", stageText(plan),
-                        ", global batch ", plan.batch(), microBatchesText(plan), "\n");
+  std::string out = cat(plan.model().empty() ? "plan" : plan.model(), ": ", divisionText(plan), ", global batch ",
+                        plan.batch(), microBatchesText(plan), "\n");
   out += cat("  parameters  ", countText(summary.parameters), " trainable");
   if (summary.frozenParameters) out += cat(", ", countText(summary.frozenParameters), " frozen");
   out += cat(" in ", plan.buckets_size(), plan.buckets_size() == 1 ? " bucket\n" : " buckets\n");

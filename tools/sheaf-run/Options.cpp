@@ -90,7 +90,9 @@ options::Table makeTable() {
                                   plan::parseSchedule)
             .defaultsTo("the plan's")}},
       {"Ranks",
-       {Row::integer<&O::ranks>("--ranks", "N", 1, kMost, "Take the plan for so many ranks, which the processes share.")
+       {Row::integer<&O::ranks>(
+            "--ranks", "N", 1, kMost,
+            "Run the plan that was compiled for N ranks; the processes divide them among themselves.")
             .defaultsTo("with several plans as many as processes, else the plan's")}},
       {"Device",
        {Row::word<&O::device>("--device", {"cpu", "cuda"}, "Device to run on.").defaultsTo("the plan's first target"),
@@ -112,9 +114,10 @@ options::Table makeTable() {
        {Row::text<&O::log>(
             "--log", "RUN.jsonl",
             "Write one JSON object a step: step, loss, grad_norm, lr, seconds. Other objects have \"event\"."),
-        Row::text<&O::logFolder>("--log-dir", "DIR",
-                                 "Write loss, norm, learning rate, rate, memory and evaluations as an event file for "
-                                 "TensorBoard into DIR."),
+        Row::text<&O::logFolder>(
+            "--log-dir", "DIR",
+            "Write loss, norm, learning rate, tokens or samples a second, memory and evaluations as an event file for "
+            "TensorBoard into DIR."),
         Row::text<&O::metrics>("--metrics-file", "FILE.prom",
                                "Keep a file of metrics up to date, in the format of the textfile collector of "
                                "Prometheus' node exporter."),

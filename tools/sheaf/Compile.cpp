@@ -117,14 +117,18 @@ options::Table compileTable() {
         reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
         Row::integer<&O::pipeline, &Pipeline::ranksPerNode>(
             "--ranks-per-node", "L", 1, 65536,
-            "Ranks of a node, a power of two: sums run first within nodes and then between them, gathers the other way "
-            "round, so that L times fewer bytes pass between nodes. The same bits.")
+            "Consecutive ranks that form a node: a power of two that divides --ranks. Collectives then run in two "
+            "hops, "
+            "within nodes and between them, so that a node sends L times fewer bytes. The same bits. Not taken from "
+            "--profile.")
             .defaultsTo("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
-            "well; auto: the stage with the shortest predicted step of those that fit. node=S,world=T: stage S within "
-            "nodes and T, at most S, between them, as in node=3,world=0 (HSDP) and node=3,world=1.",
+            "well; auto: the stage with the shortest predicted step of those that fit. node=S,world=T (T at most S): "
+            "what "
+            "stage T shards is divided among all ranks, what only stage S shards among the ranks of a node; "
+            "node=3,world=0 is HSDP.",
             parseStages)
             .defaultsTo("auto"),
         Row::text<&O::deepSpeed>(
@@ -133,7 +137,8 @@ options::Table compileTable() {
             "becomes of each key is printed; a key that changes results and has no equivalent is an error. Options of "
             "the command line win."),
         Row::text<&O::ignored>("--ignore", "KEY",
-                               "A key of --deepspeed that is not to be an error, such as fp16.hysteresis."),
+                               "Accept this key of --deepspeed although nothing here does the same, such as "
+                               "fp16.hysteresis; a section stands for all its keys. May be repeated."),
         Row::integer<&O::seed>("--seed", "S", INT64_MIN, INT64_MAX, "Seed of the random numbers of dropout.")
             .decidesBits(),
         Row::flag<&O::noWeightHashes>(
@@ -237,8 +242,10 @@ options::Table compileTable() {
             "pay, none, or those whose names match."),
         Row::word<&O::secondary>(
             "--secondary-shards", {"auto", "none", "all"},
-            "Parameters of which a node keeps what has come over the network from the forward to the backward pass, at "
-            "stage 3 with nodes: as many as pay, none, or all that do not stay gathered.")}},
+            "At stage 3 within and between nodes: keep what the forward pass has gathered over the network (1/L of a "
+            "bucket on each rank; ZeRO++ calls it hpZ), so that the backward pass gathers within nodes only. auto: of "
+            "as "
+            "many buckets as fit and pay; all: of all that do not stay gathered.")}},
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
                              "Stop after a phase and write its text to -o."),
@@ -264,7 +271,13 @@ Status checkNodes(CompileOptions& o) {
     return Status::error(cat("--ranks-per-node ", each, " is not a power of two that divides --ranks ", ranks,
                              ": give ", listText(possible, 20)));
   }
-  if (two && (each == 1 || each == ranks))
+  const bool several = each > 1 && each < ranks;
+  if (o.secondary == "all" &&
+      (!several || (o.choose.stage && (o.choose.stage->within != 3 || o.choose.stage->between != 3))))
+    return Status::error(
+        "--secondary-shards all keeps what is gathered between nodes: it needs several nodes of several ranks, and "
+        "stage 3 within and between them (--zero 3)");
+  if (two && !several)
     return Status::error(cat("--zero: two stages need several nodes of several ranks, and --ranks-per-node ", each,
                              " of --ranks ", ranks, " makes ", ranks / each,
                              ranks == each ? " node" : " nodes of one"));
@@ -422,8 +435,8 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
     Expected<plan::Comparison> comparison = plan::compareOrigins(*like, o.like, *plan, o.output);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
-      return Status::error(cat("the plan does not compute the same bits as ", o.like,
-                               ", whose value is stated first: ", comparison->difference->text()));
+      return Status::error(
+          cat("the plan does not compute the same bits as ", o.like, " (the first): ", comparison->difference->text()));
   }
   return plan::writePlan(o.output, *plan);
 }

@@ -426,7 +426,7 @@ class Translator {
                key == kTotal && isAutoKey(key) ? "the run's length" : "in --lr-schedule");
     if (find(kMost))
       report(kMost, optimizer.empty() ? Key::kEquivalent : Key::kApplied,
-             optimizer.empty() ? "lr of --optimizer" : "lr of --optimizer");
+             optimizer.empty() ? "give it as lr of --optimizer" : "lr of --optimizer");
     return {};
   }
 

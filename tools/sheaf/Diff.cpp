@@ -94,10 +94,11 @@ Facts bucketFacts(const plan::Plan& plan) {
   return facts;
 }
 
-Facts communicationFacts(const plan::Summary& summary) {
+Facts communicationFacts(const plan::Plan& plan, const plan::Summary& summary) {
   std::map<std::string, std::pair<int64_t, uint64_t>> sums;
   for (const plan::Communication& one : summary.communication) {
-    auto& [count, bytes] = sums[cat(plan::word(one.op), " in ", plan::word(one.phase))];
+    auto& [count, bytes] = sums[cat(plan::word(one.op), " in ", plan::word(one.phase),
+                                    plan.ranks_per_node() > 0 ? cat(" on ", plan::word(one.axis)) : "")];
     ++count, bytes += one.bytes;
   }
   Facts facts;
@@ -151,7 +152,7 @@ Expected<Facts> predictionFacts(const plan::Plan& plan, const std::string& profi
   if (!machine.ok()) return machine.status();
   const schedule::Timeline timeline = schedule::play(schedule::loopOf(plan, *machine).loop);
   return Facts{{cat("step on ", machine->name()), secondsText(timeline.period)},
-               {"communication that nothing hides", secondsText(timeline.exposed)}};
+               {"exposed communication", secondsText(timeline.exposed)}};
 }
 
 std::string text(const std::vector<Section>& sections) {
@@ -213,7 +214,7 @@ int diff(DiffOptions& o, const options::Given&) {
       {"prediction", differences(predictions[0], predictions[1])},
       {"memory", differences(memoryFacts(first), memoryFacts(second))},
       {"buckets", differences(bucketFacts(a), bucketFacts(b))},
-      {"communication", differences(communicationFacts(first), communicationFacts(second))},
+      {"communication", differences(communicationFacts(a, first), communicationFacts(b, second))},
       {"instructions", differences(instructionFacts(a), instructionFacts(b))},
       {"order", orderRows(a, b)},
       {"decisions", decisionRows(a, b)}};

@@ -4,6 +4,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Same.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 #include "tools/sheaf/Command.h"
 
@@ -17,8 +18,7 @@ struct SameOptions {
 
 std::string layoutText(const plan::Plan& plan) {
   const int64_t microBatches = plan::microBatches(plan);
-  return cat(plan.ranks(), plan.ranks() == 1 ? " rank" : " ranks", ", ZeRO stage ", plan.zero_stage(),
-             microBatches > 1 ? cat(", ", microBatches, " micro-batches") : "");
+  return cat(plan::divisionText(plan), microBatches > 1 ? cat(", ", microBatches, " micro-batches") : "");
 }
 
 int same(SameOptions& o, const options::Given&) {
@@ -35,6 +35,7 @@ int same(SameOptions& o, const options::Given&) {
     list.push_back(json::Object{{"plan", path},
                                 {"ranks", plans.back()->ranks()},
                                 {"zero", static_cast<int64_t>(plans.back()->zero_stage())},
+                                {"division", plan::divisionText(*plans.back())},
                                 {"micro_batches", plan::microBatches(*plans.back())},
                                 {"leaves", plans.back()->origin().leaves()}});
   }
