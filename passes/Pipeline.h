@@ -30,7 +30,7 @@ struct PipelineOptions {
   int64_t recomputeEvery = 2, recomputeSegments = -1;
   double keepPart = 0;  // of the buckets, those used last in the forward pass: they stay gathered for the backward pass
   std::string keep;     // and those with a parameter that this regular expression matches
-  double secondaryPart = 0;  // of the other buckets, those used last: what the first hop of a gather brings is kept
+  double secondaryPart = 0;  // of the other buckets, those used last: the result of a gather's first hop is kept
   int64_t maxThreads = 8;
   bool cpu = true, gpu = false;  // what the plan is to run on
   std::string profile = "cpu";   // the hardware that the step is scheduled for: a name or a file

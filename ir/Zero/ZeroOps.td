@@ -55,7 +55,7 @@ def Zero_AllGatherOp : Zero_Op<"all_gather"> {
   let summary = "the parameters of a bucket, gathered from the shards of all ranks (stage 3)";
   let description = [{
     Where ranks have nodes a rank first receives, over the network, the shards of the ranks with its number in the other
-    nodes, and then those of its own node. `keep`: what the first hop brings, the secondary shard, is kept. `kept`: the
+    nodes, and then those of its own node. `keep`: the result of the first hop, the secondary shard, is kept. `kept`: the
     gather begins from what one before with `keep` has kept.
   }];
   let arguments = (ins FlatSymbolRefAttr:$bucket, Train_PhaseAttr:$phase, UnitAttr:$keep, UnitAttr:$kept);

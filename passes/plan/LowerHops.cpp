@@ -53,15 +53,15 @@ void Lowering::gather(mlir::Location loc, StringRef label, StringRef bucket, pla
   const Operand whole{destination, 0, bytes, 0, kWrite};
   if (!sharding.hasNodes) return hop(plan::WORLD, plan::ALL_GATHER, loc, label, bucket, type, phase, own, whole);
   const int64_t piece = bytes / sharding.perNode;
-  Operand brought = own;
+  Operand gathered = own;
   if (parts > sharding.perNode) {
-    brought = first                   ? Operand{first, 0, piece, 0, kWrite}
-              : sharding.perNode == 1 ? whole
-                                      : Operand{destination, 0, piece, piece, kWrite, plan::NODE};
-    hop(plan::NETWORK, plan::ALL_GATHER, loc, label, bucket, type, phase, own, brought);
+    gathered = first                   ? Operand{first, 0, piece, 0, kWrite}
+               : sharding.perNode == 1 ? whole
+                                       : Operand{destination, 0, piece, piece, kWrite, plan::NODE};
+    hop(plan::NETWORK, plan::ALL_GATHER, loc, label, bucket, type, phase, own, gathered);
   }
-  brought.access = kRead;
-  if (sharding.perNode > 1) hop(plan::NODE, plan::ALL_GATHER, loc, label, bucket, type, phase, brought, whole);
+  gathered.access = kRead;
+  if (sharding.perNode > 1) hop(plan::NODE, plan::ALL_GATHER, loc, label, bucket, type, phase, gathered, whole);
 }
 
 LogicalResult Lowering::lowerReduction(Operation* op, BucketStorage& storage) {

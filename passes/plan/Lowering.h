@@ -141,7 +141,7 @@ struct Lowering {
   void hop(plan::Axis axis, plan::CollectiveOp op, mlir::Location loc, llvm::StringRef label, llvm::StringRef bucket,
            plan::ElementType type, plan::Collective::Phase phase, const Operand& source, const Operand& destination);
   // All ranks' parts of an array of `bytes`, from where the rank has its own one (of all ranks, or of its node) into
-  // `destination`, which is whole; `first`: where the first hop puts what it brings, if that is not in its place there.
+  // `destination`, which is whole; `first`: where the first hop writes its result, if that is not in its place there.
   void gather(mlir::Location loc, llvm::StringRef label, llvm::StringRef bucket, plan::ElementType type,
               plan::Collective::Phase phase, const Operand& own, int64_t parts, int64_t bytes, mlir::Value destination,
               mlir::Value first = {});

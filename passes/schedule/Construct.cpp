@@ -52,7 +52,7 @@ void Constructor::findIdealStarts() {
       if (isFixed(node)) computeSeconds_ += node.seconds;
     }
     if (node.kind != Node::Kind::kGather) continue;
-    // The second hop of a gather, which reads what the first one brings, may be if that may be.
+    // The second hop of a gather, which reads the result of the first one, may be if that may be.
     auto first = [&](uint32_t from) {
       const std::vector<uint32_t>& used = usedGathers_[i];
       return carriable_[from] && std::find(used.begin(), used.end(), from) != used.end();

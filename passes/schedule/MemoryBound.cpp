@@ -186,9 +186,9 @@ class Regathers {
       if (use.round > 1) return;
       uses.push_back(use);
     }
-    // Of the first hop of a gather no more than what it brings need be kept.
-    const uint64_t brought = destination(first).end - destination(first).begin;
-    Regather found{second, std::min({brought, model_.buffers[kept].bytes, model_.buffers[again].bytes}),
+    // Of the first hop of a gather no more than its result need be kept.
+    const uint64_t result = destination(first).end - destination(first).begin;
+    Regather found{second, std::min({result, model_.buffers[kept].bytes, model_.buffers[again].bytes}),
                    Nodes(model_.nodes.size())};
     lifetimes_.between(uses).visit([&](uint32_t node) {
       if (!lifetimes_.alive(kept, node) && !lifetimes_.alive(again, node)) found.between.add(node);

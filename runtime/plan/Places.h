@@ -97,7 +97,7 @@ class Places {
     return block.row * buffers_[buffer].period + block.column;
   }
   uint64_t period(uint32_t buffer) const { return buffers_[buffer].period; }
-  // On which axis a rank's own part is told.
+  // The axis whose index gives a rank its own part.
   Axis axis(uint32_t buffer) const { return buffers_[buffer].axis; }
 
   // "operand 4 (c)"

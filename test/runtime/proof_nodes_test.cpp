@@ -76,7 +76,7 @@ TEST(Nodes, TheShardsOfRanksWithOneLocalNumberLieSideBySide) {
   EXPECT_EQ(plan::partsFrom(p.plan, 1), 2);  // no stage between nodes
 }
 
-TEST(Nodes, EveryHopBringsOneMoreLevel) {
+TEST(Nodes, EveryHopWritesOneMoreLevel) {
   NodesPlan p;
   p.shard("own shard", WRITE);
   p.shard("shard", READ);
@@ -93,7 +93,7 @@ TEST(Nodes, EveryHopBringsOneMoreLevel) {
   p.hop("in the node", NODE);
   p.whole("whole", READ);
   EXPECT_EQ(p.proof(), "");
-  // The other way round the hop in the node reads what the network has not brought yet.
+  // The other way round the hop in the node reads what the hop between nodes has not written yet.
   p.body->SwapElements(2, 4);
   EXPECT_THAT(p.proof(), AllOf(HasSubstr("'in the node'"), HasSubstr("has written in part")));
 }

@@ -127,7 +127,7 @@ class Translator {
     if (context_.given.contains(option))
       report(key, Key::kEquivalent, cat(option, " of the command line says it"));
     else
-      refuse(key, cat("it is what the Trainer was told: give ", option));
+      refuse(key, cat("it is an argument of the Trainer's: give ", option));
   }
 
   //===--- Batches ---===//

@@ -39,7 +39,7 @@ struct DeepSpeedContext {
   std::set<std::string> ignored;  // keys of --ignore; one of a section stands for all keys in it
 };
 
-// An error says what is no configuration: the type of a value, batch sizes that contradict each other, a key of
+// An error says why the file is not a configuration: the type of a value, batch sizes that contradict each other, a key of
 // --ignore that would not have been refused.
 Expected<DeepSpeedOptions> translateDeepSpeed(const json::Value& config, const DeepSpeedContext& context);
 

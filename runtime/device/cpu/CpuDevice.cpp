@@ -41,10 +41,10 @@ Status makeFunctions(const plan::Plan& plan, World& world) {
 
 // A group of ranks that meet in a communicator, as far as they are on this node: a block of processes that share
 // memory. All processes of the node list the same.
-struct Meeting {
+struct LocalGroup {
   uint32_t communicator = 0;
   plan::Axis axis = plan::WORLD;
-  int64_t group = 0;
+  int64_t number = 0;
   std::vector<int64_t> ranks;  // of this node
   uint64_t state = 0;          // where the state of its rendezvous lies between processes, and how long it is
   uint64_t stateBytes = 0;
@@ -54,21 +54,21 @@ int64_t ranksHere(const World& world) {
   return world.options.localRanks * world.options.processesPerNode;
 }
 
-std::vector<Meeting> meetingsOf(const plan::Plan& plan, const World& world) {
+std::vector<LocalGroup> localGroupsOf(const plan::Plan& plan, const World& world) {
   const int64_t here = ranksHere(world), first = world.options.firstRank / here * here;
-  std::vector<Meeting> meetings;
+  std::vector<LocalGroup> groups;
   uint64_t state = 0;
   for (uint32_t i = 0; i < plan.communicators(); ++i) {
     const plan::Axis axis = plan::axisOf(plan, static_cast<int>(i));
-    std::map<int64_t, std::vector<int64_t>> groups;
-    for (int64_t rank = first; rank < first + here; ++rank) groups[plan::groupOn(plan, axis, rank)].push_back(rank);
-    for (auto& [group, ranks] : groups) {
+    std::map<int64_t, std::vector<int64_t>> byNumber;
+    for (int64_t rank = first; rank < first + here; ++rank) byNumber[plan::groupOn(plan, axis, rank)].push_back(rank);
+    for (auto& [number, ranks] : byNumber) {
       const uint64_t bytes = plan::aligned(comm::Rendezvous::stateBytes(static_cast<int64_t>(ranks.size())));
-      meetings.push_back({i, axis, group, std::move(ranks), state, bytes});
+      groups.push_back({i, axis, number, std::move(ranks), state, bytes});
       state += bytes;
     }
   }
-  return meetings;
+  return groups;
 }
 
 Status makeArenas(const plan::Plan& plan, World& world) {
@@ -79,9 +79,9 @@ Status makeArenas(const plan::Plan& plan, World& world) {
     if (bytes > UINT64_MAX / 4 / local)
       return Status::error("the plan's arena of " + std::to_string(bytes) + " bytes does not fit in memory");
     // The states of the communicators follow the arenas of the node's first process.
-    const std::vector<Meeting> meetings = meetingsOf(plan, world);
-    const bool hasStates = world.node->rank() == 0 && !meetings.empty();
-    const uint64_t states = hasStates ? meetings.back().state + meetings.back().stateBytes : 0;
+    const std::vector<LocalGroup> groups = localGroupsOf(plan, world);
+    const bool hasStates = world.node->rank() == 0 && !groups.empty();
+    const uint64_t states = hasStates ? groups.back().state + groups.back().stateBytes : 0;
     Expected<std::unique_ptr<comm::SharedMemory>> shared =
         comm::SharedMemory::create(*world.node, room * local + states, world.abort);
     if (!shared.ok()) return shared.status();
@@ -100,14 +100,14 @@ Status makeArenas(const plan::Plan& plan, World& world) {
 }
 
 // The rendezvous of a communicator between the processes of this node; nothing if there is one process.
-comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, const Meeting& meeting) {
+comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, const LocalGroup& group) {
   comm::Rendezvous::Shared shared;
   if (!world.shared) return shared;
   const int64_t local = world.options.localRanks, first = world.options.firstRank / ranksHere(world) * ranksHere(world);
   const uint64_t room = Arena::room(arenaBytes(plan), world.options.poison);
-  shared.state = world.shared->block(0).data() + room * static_cast<uint64_t>(local) + meeting.state;
+  shared.state = world.shared->block(0).data() + room * static_cast<uint64_t>(local) + group.state;
   std::vector<int64_t> processes;
-  for (int64_t rank : meeting.ranks) {
+  for (int64_t rank : group.ranks) {
     processes.push_back((rank - first) / local);
     shared.memory.push_back(world.shared->block(processes.back()).data() + room * static_cast<uint64_t>(rank % local));
   }
@@ -118,7 +118,7 @@ comm::Rendezvous::Shared sharedRendezvous(const plan::Plan& plan, World& world, 
   return shared;
 }
 
-// The nodes, by their numbers, that ranks of a meeting's group are on.
+// The nodes, by their numbers, that ranks of a group are on.
 std::vector<int64_t> nodesOf(const plan::Plan& plan, const World& world, plan::Axis axis, int64_t group) {
   std::vector<int64_t> nodes;
   for (int64_t rank = 0; rank < world.options.ranks; ++rank)
@@ -127,7 +127,7 @@ std::vector<int64_t> nodesOf(const plan::Plan& plan, const World& world, plan::A
   return nodes;
 }
 
-Status connectNodes(const plan::Plan& plan, World& world, const std::vector<Meeting>& meetings, int64_t nodes) {
+Status connectNodes(const plan::Plan& plan, World& world, const std::vector<LocalGroup>& groups, int64_t nodes) {
   const DeviceOptions& options = world.options;
   const int64_t here = ranksHere(world), each = plan::ranksPerNode(plan);
   if (plan.ranks_per_node() > 0 && here % each != 0 && each % here != 0)
@@ -139,8 +139,8 @@ Status connectNodes(const plan::Plan& plan, World& world, const std::vector<Meet
       options.connectTransport ? options.connectTransport : comm::SocketTransport::connect;
   // Pairs of a communicator and a node with which this process exchanges there.
   std::set<std::pair<int64_t, int64_t>> needed;
-  for (const Meeting& meeting : meetings)
-    for (int64_t node : nodesOf(plan, world, meeting.axis, meeting.group)) needed.emplace(meeting.communicator, node);
+  for (const LocalGroup& group : groups)
+    for (int64_t node : nodesOf(plan, world, group.axis, group.number)) needed.emplace(group.communicator, node);
   auto transport = connect(*world.counterparts,
                            {.communicators = plan.communicators(),
                             .rails = options.localRanks,
@@ -162,33 +162,33 @@ Status connectNodes(const plan::Plan& plan, World& world, const std::vector<Meet
 Status makeCommunicators(const plan::Plan& plan, World& world) {
   const DeviceOptions& options = world.options;
   const int64_t nodes = options.ranks / ranksHere(world);
-  const std::vector<Meeting> meetings = meetingsOf(plan, world);
-  if (nodes > 1) SHEAF_RETURN_IF_ERROR(connectNodes(plan, world, meetings, nodes));
+  const std::vector<LocalGroup> groups = localGroupsOf(plan, world);
+  if (nodes > 1) SHEAF_RETURN_IF_ERROR(connectNodes(plan, world, groups, nodes));
   world.communicators.resize(plan.communicators());
-  for (const Meeting& meeting : meetings) {
-    comm::ProcessCommunicator::NodeRanks ranks{static_cast<int64_t>(meeting.ranks.size()), 0, 0};
+  for (const LocalGroup& group : groups) {
+    comm::ProcessCommunicator::NodeRanks ranks{static_cast<int64_t>(group.ranks.size()), 0, 0};
     std::vector<int64_t> rails;
-    for (int64_t rank : meeting.ranks) {
+    for (int64_t rank : group.ranks) {
       ranks.first += rank < options.firstRank;
       if (const int64_t rail = rank - options.firstRank; rail >= 0 && rail < options.localRanks) rails.push_back(rail);
     }
     ranks.own = static_cast<int64_t>(rails.size());
     if (rails.empty()) continue;
-    auto& made = world.communicators[meeting.communicator][meeting.group];
-    if (ranks.count == (meeting.axis == plan::WORLD ? options.ranks : plan::ranksOn(plan, meeting.axis))) {
+    auto& made = world.communicators[group.communicator][group.number];
+    if (ranks.count == (group.axis == plan::WORLD ? options.ranks : plan::ranksOn(plan, group.axis))) {
       made = std::make_unique<comm::LocalCommunicator>(ranks.count, world.abort, world.spins,
-                                                       sharedRendezvous(plan, world, meeting));
+                                                       sharedRendezvous(plan, world, group));
       continue;
     }
-    std::vector<int64_t> reached = nodesOf(plan, world, meeting.axis, meeting.group);
+    std::vector<int64_t> reached = nodesOf(plan, world, group.axis, group.number);
     const int64_t stride = reached[1] - reached[0];
     world.groups.push_back(
         std::make_unique<comm::SubGroup>(*world.counterparts, static_cast<int64_t>(reached.size()), stride));
     world.subTransports.push_back(std::make_unique<comm::SubTransport>(*world.transport, std::move(reached), rails));
-    made = std::make_unique<comm::ProcessCommunicator>(
-        *world.groups.back(), ranks, meeting.communicator, *world.subTransports.back(),
-        comm::exchangeBytes(plan, meeting.communicator, nodes), world.abort, world.spins,
-        sharedRendezvous(plan, world, meeting));
+    made = std::make_unique<comm::ProcessCommunicator>(*world.groups.back(), ranks, group.communicator,
+                                                       *world.subTransports.back(),
+                                                       comm::exchangeBytes(plan, group.communicator, nodes),
+                                                       world.abort, world.spins, sharedRendezvous(plan, world, group));
   }
   return Status();
 }

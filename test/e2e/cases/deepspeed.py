@@ -19,7 +19,7 @@ BATCH_OPTION = ["--batch", 16]
 # tutorials and of transformers' documentation.
 SAME = {
     "getting-started": ({**BATCH, "gradient_accumulation_steps": 1, "optimizer": ADAM, "fp16": {**FP16}, "zero_optimization": {"stage": 0}},
-                        [*BATCH_OPTION, *ADAM_OPTIONS, *F16_OPTIONS, "--zero", 0], []),
+                        [*BATCH_OPTION, "--micro-batches", 1, *ADAM_OPTIONS, *F16_OPTIONS, "--zero", 0], []),
     "cifar-10": ({**BATCH, "steps_per_print": 2000, "optimizer": {"type": "Adam", "params": {
                       "lr": 0.001, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
                   "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}},
@@ -160,7 +160,7 @@ def refused(session, config, names):
     done, plan = compiled(session, "--deepspeed", path)
     expect_short_error(done, ["change results", "--ignore", *names])
     expect(not plan.exists() and done.err.count("\n  ") == len(names), done.err)
-    # Whoever ignores them gets a plan.
+    # With --ignore for each there is a plan.
     ignored = [a for name in names for a in ("--ignore", name)]
     done, plan = compiled(session, "--deepspeed", path, *ignored, *(() if "train_batch_size" in config and config["train_batch_size"] != "auto"
                                                                     else ("--batch", 16)))

@@ -33,14 +33,14 @@ def plan_for(session, nodes, zero, *extra):
 
 def expect_planned(session, plan, run):
     """The transports count the plan's bytes, all of them between nodes."""
-    told, end = session.inspect(plan), {steps: run(steps)["network"] for steps in (SHORT, LONG)}
+    planned, end = session.inspect(plan), {steps: run(steps)["network"] for steps in (SHORT, LONG)}
     counted = end[LONG]["bytes"] - end[SHORT]["bytes"]
-    expect(told["network_bytes"] > 0, "the plan says that nothing crosses the network")
-    expect(counted == (LONG - SHORT) * told["network_bytes"], f"{counted} bytes in {LONG - SHORT} steps of {told['network_bytes']} planned")
+    expect(planned["network_bytes"] > 0, "the plan says that nothing crosses the network")
+    expect(counted == (LONG - SHORT) * planned["network_bytes"], f"{counted} bytes in {LONG - SHORT} steps of {planned['network_bytes']} planned")
     expect(sum(end[LONG]["by_communicator"]) == sum(end[LONG]["by_process"]) == end[LONG]["bytes"], f"{end[LONG]}")
     expect(end[LONG]["header_bytes"] > 0 and min(end[LONG]["by_process"]) > 0, f"{end[LONG]}")
     # What a rank sends between nodes, by the axis alone: all but the sums of scalars over all ranks.
-    expect(told["network_bytes"] >= RANKS * told["sent_bytes"]["network"], f"{told['sent_bytes']}")
+    expect(planned["network_bytes"] >= RANKS * planned["sent_bytes"]["network"], f"{planned['sent_bytes']}")
 
 
 def by_sockets(session, nodes, plan, steps, rate=None):

@@ -79,7 +79,7 @@ def reference(session, config):
 
 
 def secondary_shards(session):
-    """What the first hop of a gather brings is kept for the backward pass: less crosses the network, and the bits are the same."""
+    """The result of a gather's first hop is kept for the backward pass: less crosses the network, and the bits are the same."""
     for config in (CONFIGS["gpt2-tiny"], CONFIGS["llama-tiny"]):
         expected = train(session, config, 8, 3, STEPS, buckets())
         keeps = {what: nodes(session, config, 8, 4, 3, ("--secondary-shards", what)) for what in ("none", "all")}
@@ -174,11 +174,11 @@ def sent_bytes(session):
     for ranks, each in ((4, 2), (8, 2), (8, 4)):
         count = ranks // each
         plan = session.plan(config.model, ranks, 3, 8, config.options + buckets("--ranks-per-node", each))
-        told = session.inspect(plan)
-        bytes_of = {axis: sum(c["bytes"] for c in told["communication"] if c["axis"] == axis and c["bucket"]) for axis in ("node", "network")}
+        plan_facts = session.inspect(plan)
+        bytes_of = {axis: sum(c["bytes"] for c in plan_facts["communication"] if c["axis"] == axis and c["bucket"]) for axis in ("node", "network")}
         expect(bytes_of["network"] * each == bytes_of["node"], f"{ranks} ranks in nodes of {each}: whole arrays of {bytes_of}")
-        network = sum(c["bytes"] * (count - 1) // count for c in told["communication"] if c["axis"] == "network")
-        expect(told["sent_bytes"]["network"] == network, f"{told['sent_bytes']}, not {network} between nodes")
+        network = sum(c["bytes"] * (count - 1) // count for c in plan_facts["communication"] if c["axis"] == "network")
+        expect(plan_facts["sent_bytes"]["network"] == network, f"{plan_facts['sent_bytes']}, not {network} between nodes")
         text = session.succeed("sheaf", "inspect", plan).out
         expect("between nodes" in text and f"{count} nodes of {each}" in text, text)
 

@@ -1,4 +1,4 @@
-// What the first hop of a gather brings is kept for the bucket's next gather.
+// The result of a gather's first hop is kept for the bucket's next gather.
 // RUN: sheaf-opt %s -zero-form-buckets="stage=3 ranks-per-node=2 bucket-bytes=1" -zero-gather-parameters="secondary-part=1" | FileCheck %s
 // RUN: sheaf-opt %s -zero-form-buckets="stage=3 ranks-per-node=4 bucket-bytes=1" -zero-gather-parameters="secondary-part=1" | FileCheck %s --check-prefix=NONE
 // RUN: sheaf-opt %s -zero-form-buckets="stage=3 ranks-per-node=2 network-stage=0 bucket-bytes=1" -zero-gather-parameters="secondary-part=1" | FileCheck %s --check-prefix=NONE
