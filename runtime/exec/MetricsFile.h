@@ -34,7 +34,7 @@ class MetricsFile {
   Clock::time_point written_{};
   bool running_ = true;
   int64_t stepsDone_;
-  double seconds_ = 0, lastStepTime_ = 0;  // the latter since 1970
+  double lastStepTime_ = 0;  // seconds since 1970
   uint64_t residentBytes_ = 0, skipped_ = 0;
   std::optional<StepResult> latest_;
   std::optional<EvaluationResult> evaluated_;

@@ -168,11 +168,29 @@ class Run {
     if (!job_.first()) return {};
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
-    SHEAF_RETURN_IF_ERROR(checkWritable("--metrics-file", options_.metrics));
+    SHEAF_RETURN_IF_ERROR(checkMetricsFile());
     Expected<RunLog> log = RunLog::open({options_.log, options_.logFolder, options_.metrics}, !options_.resume.empty());
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
     return {};
+  }
+
+  // The metrics replace their file every second: it must not be one that the run reads or writes.
+  Status checkMetricsFile() const {
+    if (options_.metrics.empty()) return {};
+    std::vector<std::pair<std::string, std::string>> others{
+        {"the plan", planPath_},   {"--log", options_.log},
+        {"--save", options_.save}, {"--dump-gradients", options_.gradients},
+        {"--trace", tracePath_},   {"--weights", options_.weights}};
+    for (const auto* list : {&options_.data, &options_.evaluationData})
+      for (const io::DataArgument& argument : *list) others.emplace_back("--data", argument.file);
+    for (const auto& [what, path] : others) {
+      std::error_code ignored;
+      if (!path.empty() && std::filesystem::weakly_canonical(path, ignored) ==
+                               std::filesystem::weakly_canonical(options_.metrics, ignored))
+        return Status::error(cat("--metrics-file ", options_.metrics, " is the file of ", what, ": give another name"));
+    }
+    return checkWritable("--metrics-file", options_.metrics);
   }
 
   // How many steps the run has, and with that the length of a schedule that states none.

@@ -257,6 +257,7 @@ json::Value summaryJson(const Plan& plan) {
                     {"issued", stepWorkJson(summary.issued)},
                     {"instructions", std::move(instructions)},
                     {"turns", std::move(turns)},
+                    {"options", json::Array(plan.options().begin(), plan.options().end())},
                     {"decisions", std::move(decisions)}};
   if (nodes) {
     root.set("ranks_per_node", plan.ranks_per_node());

@@ -441,6 +441,12 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   return plan::writePlan(o.output, *plan);
 }
 
+// A key with what is not printed as JSON escapes it.
+std::string escaped(const std::string& key) {
+  const std::string text = json::write(json::Value(key));
+  return text.substr(1, text.size() - 2);
+}
+
 // Takes over what a configuration of DeepSpeed's says, and prints what becomes of its keys.
 Status takeDeepSpeed(CompileOptions& o, options::Given& given) {
   Expected<MappedFile> file = MappedFile::open(o.deepSpeed);
@@ -449,17 +455,17 @@ Status takeDeepSpeed(CompileOptions& o, options::Given& given) {
       json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
   if (!config.ok()) return Status::error(cat(o.deepSpeed, ": ", config.status().message()));
   Expected<DeepSpeedOptions> taken = translateDeepSpeed(
-      *config, {o.import.ranks, given.options, std::set<std::string>(o.ignored.begin(), o.ignored.end())});
+      *config, {o.import.ranks, given.values, std::set<std::string>(o.ignored.begin(), o.ignored.end())});
   if (!taken.ok()) return Status::error(cat(o.deepSpeed, ": ", taken.status().message()));
   std::string refused;
   for (const DeepSpeedKey& key : taken->keys)
-    if (key.outcome == DeepSpeedKey::kRefused) refused += cat("\n  ", key.key, ": ", key.text);
+    if (key.outcome == DeepSpeedKey::kRefused) refused += cat("\n  ", escaped(key.key), ": ", key.text);
   if (!refused.empty())
     return Status::error(cat(o.deepSpeed, ": these change results, and are not supported; change the file, or give ",
                              "--ignore KEY for each:", refused));
   static constexpr const char* kOutcomes[] = {"applied", "equivalent", "no effect", "refused", "ignored"};
   for (const DeepSpeedKey& key : taken->keys)
-    std::fprintf(stderr, "sheaf: %s: %s: %s\n", key.key.c_str(), kOutcomes[key.outcome], key.text.c_str());
+    std::fprintf(stderr, "sheaf: %s: %s: %s\n", escaped(key.key).c_str(), kOutcomes[key.outcome], key.text.c_str());
   const options::Table table = compileTable();
   for (const auto& [name, value] : taken->options) {
     if (Status status = table.set(name, value, &o); !status.ok())

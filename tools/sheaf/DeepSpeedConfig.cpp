@@ -1,6 +1,7 @@
 #include "tools/sheaf/DeepSpeedConfig.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <optional>
 
@@ -31,6 +32,11 @@ bool within(const std::string& key, const std::string& name) {
   return key == name || key.starts_with(name + ".");
 }
 
+std::string lowerCase(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 std::string numberText(double number) {
   return json::write(json::Value(number == std::floor(number) && std::abs(number) < 1e15
                                      ? json::Value(static_cast<int64_t>(number))
@@ -42,9 +48,9 @@ class Translator {
   explicit Translator(const DeepSpeedContext& context) : context_(context) {}
 
   Expected<DeepSpeedOptions> run(const json::Object& config) {
-    flatten(config, "");
+    SHEAF_RETURN_IF_ERROR(flatten(config, ""));
     SHEAF_RETURN_IF_ERROR(batch());
-    stage();
+    SHEAF_RETURN_IF_ERROR(stage());
     SHEAF_RETURN_IF_ERROR(precision());
     SHEAF_RETURN_IF_ERROR(clipping());
     SHEAF_RETURN_IF_ERROR(optimizer());
@@ -58,20 +64,26 @@ class Translator {
   }
 
  private:
-  void flatten(const json::Object& section, const std::string& prefix) {
+  Status flatten(const json::Object& section, const std::string& prefix) {
     for (const auto& [name, value] : section.members()) {
       const json::Object* inner = value.object();
       if (inner && !inner->members().empty()) {
-        flatten(*inner, cat(prefix, name, "."));
+        SHEAF_RETURN_IF_ERROR(flatten(*inner, cat(prefix, name, ".")));
         continue;
       }
       // DeepSpeed's older names.
       std::string key = prefix + name;
       if (key.starts_with("bfloat16.")) key = "bf16." + name;
       if (key == "gradient_accumulation_dtype") key = "data_types.grad_accum_dtype";
-      result_.keys.push_back({key, Key::kNoEffect, ""});
-      values_.push_back(value);
+      // A dot in a name is not a section.
+      if (name.find('.') != std::string::npos) key = cat(prefix, "[", name, "]");
+      for (const Key& known : result_.keys)
+        if (known.key == key)
+          return Status::error(cat("'", key, "' is given twice, perhaps by its older name as well"));
+      result_.keys.push_back({key, Key::kNoEffect, inner || value.isNull() ? "it is not set" : ""});
+      values_.push_back(inner ? json::Value() : value);
     }
+    return {};
   }
 
   // Null: the file does not have the key, or has null.
@@ -80,6 +92,11 @@ class Translator {
       if (result_.keys[i].key == key) return values_[i].isNull() ? nullptr : &values_[i];
     return nullptr;
   }
+  size_t indexOf(std::string_view key) const {
+    size_t i = 0;
+    while (i < result_.keys.size() && result_.keys[i].key != key) ++i;
+    return i;
+  }
   bool isAutoKey(std::string_view key) const { return find(key) && isAuto(*find(key)); }
 
   // The number of a key, or the default; `auto` counts as absent.
@@ -87,20 +104,20 @@ class Translator {
     const json::Value* value = find(key);
     double result = fallback;
     if (!value || isAuto(*value) || value->number(result)) return result;
-    return Status::error(cat("'", key, "' is ", textOf(*value), ", not a number"));
+    return Status::error(cat("'", key, "' is ", json::write(*value), ", not a number"));
   }
   Expected<bool> flag(std::string_view key, bool fallback) const {
     const json::Value* value = find(key);
     if (!value || isAuto(*value)) return fallback;
     if (value->boolean()) return *value->boolean();
-    return Status::error(cat("'", key, "' is ", textOf(*value), ", not true or false"));
+    return Status::error(cat("'", key, "' is ", json::write(*value), ", not true or false"));
   }
   std::string word(std::string_view key, const std::string& fallback) const {
     const json::Value* value = find(key);
     return value && !isAuto(*value) ? textOf(*value) : fallback;
   }
 
-  // What becomes of a key. One that is not in the file is reported if its default is refused.
+  // What becomes of a key. One that is not in the file is reported if its default is applied or refused.
   void report(std::string_view key, Key::Outcome outcome, std::string text) {
     if (outcome == Key::kRefused)
       for (const std::string& ignored : context_.ignored)
@@ -110,7 +127,7 @@ class Translator {
         known.outcome = outcome, known.text = std::move(text);
         return;
       }
-    if (outcome == Key::kRefused || outcome == Key::kIgnored)
+    if (outcome == Key::kRefused || outcome == Key::kIgnored || outcome == Key::kApplied)
       result_.keys.push_back({std::string(key), outcome, cat("by DeepSpeed's default, ", text)});
   }
   void refuse(std::string_view key, std::string text) { report(key, Key::kRefused, std::move(text)); }
@@ -145,6 +162,11 @@ class Translator {
         return Status::error(cat("'", keys[i], "' is ", numberText(*read), ", not a number of rows"));
     }
     auto [whole, piece, steps] = numbers;
+    if (auto given = context_.given.find("--micro-batches"); given != context_.given.end())
+      if (int64_t micro = 0; parseInteger(given->second.back(), micro) && whole == 0)
+        steps = static_cast<double>(micro);
+    if (isAutoKey(kSteps) && steps == 0 && piece > 0 && whole == 0 && !context_.given.contains("--batch"))
+      refuseAuto(kSteps, "--micro-batches");
     const double ranks = static_cast<double>(context_.ranks);
     if (steps == 0) steps = whole > 0 && piece > 0 ? whole / (piece * ranks) : 1;
     if (piece == 0) piece = whole / (steps * ranks);
@@ -163,7 +185,8 @@ class Translator {
     if (!find(kSteps)) {
       if (steps > 1) apply(kSteps, "--micro-batches", numberText(steps));
     } else if (isAutoKey(kSteps)) {
-      report(kSteps, Key::kEquivalent, "--micro-batches says how many there are");
+      if (result_.keys[indexOf(kSteps)].text.empty())
+        report(kSteps, Key::kEquivalent, "--micro-batches says how many there are");
     } else {
       apply(kSteps, "--micro-batches", numberText(steps),
             "; the mean is over the labels of the whole step, also where micro-batches have unevenly many");
@@ -171,11 +194,15 @@ class Translator {
     return {};
   }
 
-  void stage() {
+  Status stage() {
     static constexpr const char* kStage = "zero_optimization.stage";
-    if (!find(kStage)) return;
-    if (isAutoKey(kStage)) return report(kStage, Key::kEquivalent, "--zero auto chooses it");
-    apply(kStage, "--zero", textOf(*find(kStage)));
+    Expected<double> number = this->number(kStage, 0);
+    if (!number.ok()) return number.status();
+    if (isAutoKey(kStage))
+      report(kStage, Key::kEquivalent, "--zero auto chooses it");
+    else if (find(kStage))
+      apply(kStage, "--zero", numberText(*number));
+    return {};
   }
 
   //===--- Numbers ---===//
@@ -185,7 +212,7 @@ class Translator {
     if (!half.ok()) return half.status();
     if (!brain.ok()) return brain.status();
     if (*half && *brain) return Status::error("fp16 and bf16 are both enabled");
-    const std::string type = *half ? "f16" : *brain ? "bf16" : "f32";
+    std::string type = *half ? "f16" : *brain ? "bf16" : "f32";
     for (const char* key : {"fp16.enabled", "bf16.enabled"}) {
       if (!find(key)) continue;
       if (isAutoKey(key))
@@ -195,6 +222,9 @@ class Translator {
       else
         report(key, Key::kNoEffect, "it is off");
     }
+    // What follows from the precision follows from the one that wins.
+    if (auto given = context_.given.find("--precision"); given != context_.given.end()) type = given->second.back();
+    half = type == "f16" && *half, brain = type == "bf16" && *brain;
     SHEAF_RETURN_IF_ERROR(lossScale(*half));
     Expected<bool> check = flag("bf16.check_grad_overflow", true);
     if (!check.ok()) return check.status();
@@ -227,9 +257,11 @@ class Translator {
                      hysteresis = number(kHysteresis, 2), least = number(kFloor, 1);
     for (const Expected<double>* read : {&scale, &power, &window, &hysteresis, &least})
       if (!read->ok()) return read->status();
+    if (!(*power >= 0 && *power <= 127) || !(*window >= 1) || *window != std::floor(*window))
+      return Status::error(cat("'", kPower, "' is not from 0 to 127, or '", kWindow, "' is not a number of steps"));
     const bool dynamic = enabled && *scale == 0;
     for (const char* key : {kScale, kPower, kWindow, kHysteresis, kFloor})
-      report(key, Key::kNoEffect, enabled ? "the loss scale is fixed" : "fp16 is off");
+      report(key, Key::kNoEffect, enabled ? "the loss scale is fixed" : "the precision is not f16");
     if (!enabled) return {};
     const std::string rule = dynamic ? cat("dynamic:init=", numberText(std::exp2(*power)),
                                            ",interval=", numberText(*window), ",floor=", numberText(*least))
@@ -251,6 +283,7 @@ class Translator {
     static constexpr const char* kKey = "gradient_clipping";
     Expected<double> norm = number(kKey, 0);
     if (!norm.ok()) return norm.status();
+    if (*norm < 0) return Status::error(cat("'", kKey, "' is ", numberText(*norm), ", below 0"));
     if (isAutoKey(kKey))
       refuseAuto(kKey, "--clip-norm");
     else if (*norm > 0)
@@ -271,7 +304,8 @@ class Translator {
   Status optimizer() {
     static constexpr const char *kType = "optimizer.type", *kParams = "optimizer.params.";
     const bool overridden = context_.given.contains("--optimizer");
-    const std::string type = word(kType, "");
+    // DeepSpeed takes the names of its own optimizers in any case, PyTorch's as they are.
+    const std::string type = word(kType, ""), lower = lowerCase(type);
     const bool exists = std::any_of(result_.keys.begin(), result_.keys.end(),
                                     [](const Key& key) { return key.key.starts_with("optimizer."); });
     if (!exists && !overridden) {
@@ -289,11 +323,14 @@ class Translator {
     std::vector<Setting> settings;
     Expected<bool> decoupled = flag("optimizer.params.adam_w_mode", true);
     if (!decoupled.ok()) return decoupled.status();
-    if (type == "Adam" || type == "AdamW") {
-      // DeepSpeed's Adam decays weights as AdamW does, unless adam_w_mode is false; its default decay is 0.
-      name = type == "AdamW" || *decoupled ? "adamw" : "adam";
-      settings = {{"eps", "eps", 1e-8}, {"weight_decay", "weight_decay", 0}};
-    } else if (type == "Lion") {
+    Expected<bool> torch = flag("optimizer.params.torch_adam", false);
+    if (!torch.ok()) return torch.status();
+    if (lower == "adam" || lower == "adamw") {
+      // DeepSpeed's Adam decays weights as AdamW does, unless adam_w_mode is false. Its default decay is 0; with
+      // torch_adam it is that of torch.optim.AdamW.
+      name = lower == "adamw" || *decoupled ? "adamw" : "adam";
+      settings = {{"eps", "eps", 1e-8}, {"weight_decay", "weight_decay", *torch && name == "adamw" ? 0.01 : 0}};
+    } else if (lower == "lion") {
       name = "lion";
       settings = {{"weight_decay", "weight_decay", 0}};
     } else if (type == "SGD") {
@@ -344,8 +381,10 @@ class Translator {
       if (isSetting || param == "lr" || (param == "betas" && name != "sgd") || (param == "nesterov" && name == "sgd") ||
           (param == "adam_w_mode" && name.starts_with("adam")))
         report(key.key, Key::kApplied, "in --optimizer");
-      else if (param == "torch_adam" || param == "fused" || param == "foreach" || param == "set_grad_none" ||
-               param == "fp32_optimizer_states")
+      else if (param == "torch_adam" && name.starts_with("adam"))
+        report(key.key, Key::kApplied, "the default of weight_decay is torch.optim's");
+      else if (param == "fused" || param == "foreach" || param == "set_grad_none" ||
+               (param == "fp32_optimizer_states" && same(values_[i], true)))
         report(key.key, Key::kNoEffect, "it is about how the update is computed");
       else if ((param == "amsgrad" && same(values_[i], false)) ||
                (param == "bias_correction" && same(values_[i], true)))
@@ -404,11 +443,19 @@ class Translator {
     Expected<double> warmup = number(kWarmup, 1000), least = number(kLeast, 0), total = number(kTotal, 0);
     for (const Expected<double>* read : {&warmup, &least, &total})
       if (!read->ok()) return read->status();
+    if (*warmup < 1 || *warmup != std::floor(*warmup))
+      return Status::error(cat("'", kWarmup, "' is ", numberText(*warmup), ", not a number of steps"));
     double rate = 1e-3;
-    if (optimizer.empty() && !find(kMost) && decays && *least > 0)
-      return Status::error(cat("'", kLeast, "' needs '", kMost, "'"));
-    SHEAF_RETURN_IF_ERROR(ofOptimizer(rate));
-    SHEAF_RETURN_IF_ERROR(scheduledRate(rate, rate));
+    if (optimizer.empty()) {
+      // The rate is that of --optimizer.
+      if (!givenRate(rate) && *least > 0) {
+        refuse(kLeast, "it is a part of the learning rate: give lr in --optimizer, or --lr-schedule");
+        return {};
+      }
+    } else {
+      SHEAF_RETURN_IF_ERROR(ofOptimizer(rate));
+      SHEAF_RETURN_IF_ERROR(scheduledRate(rate, rate));
+    }
     const double start = *least / rate;
     if (start < 0 || start > 1)
       return Status::error(
@@ -430,6 +477,18 @@ class Translator {
     return {};
   }
 
+  // The learning rate of --optimizer, if it says one.
+  bool givenRate(double& rate) const {
+    const auto given = context_.given.find("--optimizer");
+    if (given == context_.given.end()) return false;
+    const std::string& text = given->second.back();
+    for (const char* start : {":lr=", ",lr="})
+      if (const size_t at = text.find(start); at != std::string::npos) {
+        const size_t from = at + 4;
+        return parseReal(text.substr(from, text.find(',', from) - from), rate) && rate > 0;
+      }
+    return false;
+  }
   // The learning rate that the file gives the optimizer.
   Status ofOptimizer(double& rate) const {
     Expected<double> given = number("optimizer.params.lr", rate);

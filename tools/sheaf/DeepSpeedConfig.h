@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,17 +30,19 @@ struct DeepSpeedKey {
 };
 
 struct DeepSpeedOptions {
-  std::vector<DeepSpeedKey> keys;                            // of the file, in its order; then defaults that matter
+  std::vector<DeepSpeedKey> keys;  // of the file, in its order; then defaults that are applied or refused
   std::vector<std::pair<std::string, std::string>> options;  // of `sheaf compile`: name and value
 };
 
 struct DeepSpeedContext {
   int64_t ranks = 1;
-  std::set<std::string> given;    // options on the command line: they win
+  // Options on the command line, each with its values: they win.
+  std::map<std::string, std::vector<std::string>> given;
   std::set<std::string> ignored;  // keys of --ignore; one of a section stands for all keys in it
 };
 
-// An error says why the file is not a configuration: the type of a value, batch sizes that contradict each other, a key of
+// An error says why the file is not a configuration: the type of a value, batch sizes that contradict each other, a key
+// of
 // --ignore that would not have been refused.
 Expected<DeepSpeedOptions> translateDeepSpeed(const json::Value& config, const DeepSpeedContext& context);
 

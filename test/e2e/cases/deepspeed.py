@@ -86,6 +86,18 @@ SAME = {
                   "wandb": {"enabled": False}, "csv_monitor": {"enabled": True}, "flops_profiler": {"enabled": True, "profile_step": 1},
                   "comms_logger": {"enabled": True, "verbose": False}, "memory_breakdown": True, "dump_state": True},
                  [*BATCH_OPTION, *ADAM_OPTIONS], []),
+    "rate-of-the-command-line": (
+        {**BATCH, "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-4, "warmup_num_steps": 10, "warmup_type": "linear"}}},
+        [*BATCH_OPTION, "--lr-schedule", "constant:warmup=10,start=0.01,delay=1"], ["--optimizer", "adamw:lr=0.01"]),
+    "precision-of-the-command-line": ({**BATCH, "optimizer": ADAM, "fp16": {"enabled": True}},
+                                      [*BATCH_OPTION, *ADAM_OPTIONS], ["--precision", "bf16"]),
+    "overflow-is-of-bf16": ({**BATCH, "optimizer": ADAM, "bf16": {"enabled": True}}, [*BATCH_OPTION, *ADAM_OPTIONS], ["--precision", "f32"]),
+    "torch-adam": ({**BATCH, "optimizer": {"type": "adamw", "params": {"lr": 0.002, "torch_adam": True}}},
+                   [*BATCH_OPTION, "--optimizer", "adamw:lr=0.002,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.01"], []),
+    "steps-of-the-command-line": ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto", "optimizer": ADAM},
+                                  [*BATCH_OPTION, *ADAM_OPTIONS], ["--micro-batches", 2]),
+    "empty": ({**BATCH, "fp16": None, "bf16": {}, "zero_optimization": {}, "communication_data_type": None, "optimizer": ADAM},
+              [*BATCH_OPTION, *ADAM_OPTIONS], []),
     "command-line-wins": ({**BATCH, "optimizer": ADAM, "gradient_clipping": 1.0, "zero_optimization": {"stage": 3}},
                           ["--batch", 16], ["--zero", 1, "--clip-norm", 0.5, "--optimizer", "sgd:lr=0.1"]),
 }
@@ -93,6 +105,11 @@ SAME = {
 REFUSED = {
     "transformers-auto": ({"train_batch_size": "auto", "optimizer": AUTO_ADAMW, "gradient_clipping": "auto", "bf16": {"enabled": "auto"}},
                           ["optimizer.params.lr", "optimizer.params.weight_decay", "gradient_clipping", "bf16.enabled"]),
+    "steps-auto": ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto", "optimizer": ADAM},
+                   ["gradient_accumulation_steps"]),
+    "states-of-another-type": ({**BATCH, "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "fp32_optimizer_states": False}}},
+                               ["optimizer.params.fp32_optimizer_states"]),
+    "dotted": ({**BATCH, "optimizer": ADAM, "zero_optimization.stage": 1}, ["[zero_optimization.stage]"]),
     "hysteresis-by-default": ({**BATCH, "optimizer": ADAM, "fp16": {"enabled": True}}, ["fp16.hysteresis"]),
     "zero-plus-plus": ({**BATCH, "optimizer": ADAM, "zero_optimization": {"stage": 3, "zero_quantized_weights": True,
                                                                            "zero_quantized_gradients": True}},
@@ -148,8 +165,15 @@ def same(session, config, options, others):
     done, plan = compiled(session, "--deepspeed", written(session, config), *others)
     expect(done.code == 0, done.err)
     found = outcomes(done)
-    expect(set(found) == set(keys(config)), f"of {sorted(keys(config))} it says {sorted(found)}")
+    missing, more = set(keys(config)) - set(found), set(found) - set(keys(config))
+    expect(not missing, f"nothing is said of {sorted(missing)}")
+    expect(all(found[key] == "applied" for key in more), f"of defaults it says { {k: found[k] for k in more} }")
     expect(set(found.values()) <= {"applied", "equivalent", "no effect"}, str(found))
+    # Every option that the plan was compiled with was typed, or is named by a line.
+    typed = {a for a in map(str, others) if a.startswith("--")} | {"--ranks"}
+    for option in session.inspect(plan)["options"]:
+        name = option.split("=")[0]
+        expect(name in typed or f": applied: {name}" in done.err or f"default, {name}" in done.err, f"no line names {option}:\n{done.err}")
     plain, expected = compiled(session, *options, *others)
     expect(plain.code == 0, plain.err)
     expect(digest(plan) == digest(expected), f"another plan than that of {options} {others}")
@@ -162,8 +186,7 @@ def refused(session, config, names):
     expect(not plan.exists() and done.err.count("\n  ") == len(names), done.err)
     # With --ignore for each there is a plan.
     ignored = [a for name in names for a in ("--ignore", name)]
-    done, plan = compiled(session, "--deepspeed", path, *ignored, *(() if "train_batch_size" in config and config["train_batch_size"] != "auto"
-                                                                    else ("--batch", 16)))
+    done, plan = compiled(session, "--deepspeed", path, *ignored, *(("--batch", 16) if config.get("train_batch_size") == "auto" else ()))
     expect(done.code == 0 and plan.exists(), done.err)
     expect({k for k, v in outcomes(done).items() if v == "ignored"} == set(names), done.err)
 
@@ -174,6 +197,13 @@ def errors(session):
                           (BATCH | {"fp16": {"enabled": True}, "bf16": {"enabled": True}}, ["both enabled"]),
                           (BATCH | {"optimizer": {"type": "AdamW", "params": {"lr": 1, "betas": [1]}}}, ["betas", "not two numbers"]),
                           (BATCH | {"zero_optimization": {"stage": 4}}, ["--zero 4"]),
+                          (BATCH | {"zero_optimization": {"stage": True}}, ["zero_optimization.stage", "not a number"]),
+                          (BATCH | {"fp16": {"enabled": "true"}}, ["fp16.enabled", '"true"', "not true or false"]),
+                          (BATCH | {"fp16": {"enabled": True, "initial_scale_power": 1e9}}, ["initial_scale_power"]),
+                          (BATCH | {"bf16": {"enabled": True}, "bfloat16": {"enabled": True}}, ["bf16.enabled", "given twice"]),
+                          (BATCH | {"gradient_clipping": -1}, ["gradient_clipping", "below 0"]),
+                          (BATCH | {"optimizer": ADAM, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}},
+                           ["warmup_num_steps", "not a number of steps"]),
                           (BATCH | {"optimizer": {"type": "AdamW", "params": {"lr": -1}}}, ["lr"]),
                           ([], ["a JSON object"])):
         expect_short_error(compiled(session, "--deepspeed", written(session, config))[0], words)
