@@ -222,13 +222,13 @@ class Run {
 
   // What must be the same in all processes, and the ranks of this one.
   Status settle() {
+    Expected<uint64_t> rate = networkRate(std::getenv("SHEAF_NETWORK_RATE"));
+    if (!rate.ok()) return rate.status();
+    sendRate_ = *rate;
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
     auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
-    Expected<uint64_t> rate = networkRate(std::getenv("SHEAF_NETWORK_RATE"));
-    if (!rate.ok()) return rate.status();
-    sendRate_ = *rate;
     std::vector<std::string> facts{
         cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", steps_),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
