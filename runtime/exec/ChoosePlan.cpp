@@ -1,5 +1,6 @@
 #include "runtime/exec/ChoosePlan.h"
 
+#include <bit>
 #include <memory>
 #include <set>
 
@@ -34,10 +35,13 @@ Expected<std::string> choosePlan(const std::vector<std::string>& paths, int64_t 
   }
   std::string numbers;
   for (int64_t number : there) numbers += cat(numbers.empty() ? "" : number == *there.rbegin() ? " or " : ", ", number);
+  // The ranks that the leaves can be divided among are their number divided by a power of two.
+  const int64_t leaves = plans[0]->origin().leaves();
+  const bool possible = leaves % ranks == 0 && std::has_single_bit(static_cast<uint64_t>(leaves / ranks));
   return Status::error(cat("no plan is for ", ranks, ranks == 1 ? " rank" : " ranks", "; the plans are for ", numbers,
-                           ": start as many processes, say with --ranks which plan to take, or compile one with "
-                           "--ranks ",
-                           ranks, " --like ", paths[0]));
+                           ": start as many processes, or say with --ranks which plan to take",
+                           possible ? cat("; or compile one with --ranks ", ranks, " --like ", paths[0])
+                                    : cat("; ", leaves, " leaves cannot be divided among ", ranks)));
 }
 
 }  // namespace sheaf::exec
