@@ -17,15 +17,18 @@ SETTINGS = {
     "precision": ("f32", "bf16", "f16"),
     "clip": (None, 0.1),
     "division": tuple((n, m) for n in (1, 2, 4, 8) for m in (1, 2, 4, 8) if 1 < n * m <= LEAVES),  # ranks x micro-batches
-    "zero": (0, 1, 2, 3),
+    "node": (None, 2, 4),  # ranks
+    "zero": (0, 1, 2, 3, "node=3,world=0", "node=3,world=1"),
     "reduce": (None, "each", "last"),
     "where": ("threads", "processes", "hosts"),  # hosts: processes without memory in common
     "resumed": (False, True),
 }
 
 
-def allowed(ranks, micro, zero, reduce, where):
-    return (ranks > 1 or (zero == 0 and where == "threads")) and (micro > 1) == bool(reduce)
+def allowed(ranks, micro, node, zero, reduce, where):
+    if isinstance(zero, str) and not (node and node < ranks):
+        return False
+    return (ranks > 1 or (zero == 0 and where == "threads")) and (micro > 1) == bool(reduce) and (not node or ranks % node == 0)
 
 
 def cases(session):
@@ -42,7 +45,7 @@ def cases(session):
 def covering():
     """A small list of settings, in which each pair of values that any allowed settings have occurs at least once."""
     every = [c for c in (dict(zip(SETTINGS, values)) for values in itertools.product(*SETTINGS.values()))
-             if allowed(*c["division"], c["zero"], c["reduce"], c["where"])]
+             if allowed(*c["division"], c["node"], c["zero"], c["reduce"], c["where"])]
     having = {}
     for i, one in enumerate(every):
         for pair in itertools.combinations(one.items(), 2):
@@ -58,11 +61,11 @@ def covering():
     return chosen
 
 
-def options_of(leaves, precision, clip, division, reduce):
+def options_of(leaves, precision, clip, division, node, reduce):
     ranks, micro = division
     return ("--bucket-size", 64 << 10, *(("--leaves", leaves) if ranks * micro < leaves else ()), "--precision", precision,
             *(("--clip-norm", clip) if clip else ()), *(("--micro-batches", micro) if micro > 1 else ()),
-            *(("--reduce", reduce) if reduce else ()))
+            *(("--reduce", reduce) if reduce else ()), *(("--ranks-per-node", node) if node else ()))
 
 
 def undivided(leaves):
@@ -70,18 +73,18 @@ def undivided(leaves):
     return leaves // (leaves & -leaves)
 
 
-def plan(session, leaves, model, precision, clip, division, zero, reduce, **_):
+def plan(session, leaves, model, precision, clip, division, node, zero, reduce, **_):
     config = CONFIGS[model]
-    return session.plan(config.model, division[0], zero, leaves * ROWS, config.options + options_of(leaves, precision, clip, division, reduce))
+    return session.plan(config.model, division[0], zero, leaves * ROWS, config.options + options_of(leaves, precision, clip, division, node, reduce))
 
 
-def run(session, leaves, steps, model, precision, clip, division, zero, reduce, where, more=()):
+def run(session, leaves, steps, model, precision, clip, division, node, zero, reduce, where, more=()):
     """The weights after `steps`."""
     ranks, config = division[0], CONFIGS[model]
     if where == "threads":
-        options = options_of(leaves, precision, clip, division, reduce)
+        options = options_of(leaves, precision, clip, division, node, reduce)
         return train(session, config, ranks, zero, steps, options, more, batch=leaves * ROWS).weights
-    made, folder = plan(session, leaves, model, precision, clip, division, zero, reduce), session.folder()
+    made, folder = plan(session, leaves, model, precision, clip, division, node, zero, reduce), session.folder()
     hosts = "abcdefghijkl"[:ranks] if where == "hosts" else "a" * ranks
     with Job(session, ranks, made, *data_arguments(config), "--steps", steps, "--save", folder / "weights", "--log", folder / "log",
              *more, environment=lambda rank: {"SHEAF_HOST": hosts[rank]}) as job:
@@ -103,7 +106,7 @@ def described(way):
 
 
 def same(session, leaves, steps, model, precision, clip=None, resumed=False, **divided):
-    whole = dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), zero=0, reduce=None, where="threads")
+    whole = dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), node=None, zero=0, reduce=None, where="threads")
     # Known before anything has run.
     session.succeed("sheaf", "same", *(plan(session, leaves, **kind) for kind in (whole, whole | divided)))
     expected, more = digest(run(session, leaves, steps, **whole)), ()
@@ -133,25 +136,26 @@ def every(session):
 
 def every_way(session, leaves, model, precision, ranks):
     count = 0
-    for micro, zero, reduce, where in itertools.product((1, 2, 4, 8), (0, 1, 2, 3), (None, "each", "last"), SETTINGS["where"]):
-        if leaves % (ranks * micro) or not allowed(ranks, micro, zero, reduce, where):
+    others = (SETTINGS[name] for name in ("node", "zero", "reduce", "where"))
+    for micro, node, zero, reduce, where in itertools.product((1, 2, 4, 8), *others):
+        if leaves % (ranks * micro) or not allowed(ranks, micro, node, zero, reduce, where):
             continue
         if reduce == "each" and ranks & (ranks - 1):
             continue  # needs a power of two
-        same(session, leaves, session.steps, model, precision, division=(ranks, micro), zero=zero, reduce=reduce, where=where)
+        same(session, leaves, session.steps, model, precision, division=(ranks, micro), node=node, zero=zero, reduce=reduce, where=where)
         count += 1
     return f"{count} ways"
 
 
 def elastic(session, leaves, model, precision, counts):
     """The number of ranks, the stage and the micro-batches change at every fifth of the run."""
-    whole = dict(model=model, precision=precision, clip=None, division=(undivided(leaves), 1), zero=0, reduce=None, where="threads")
+    whole = dict(model=model, precision=precision, clip=None, division=(undivided(leaves), 1), node=None, zero=0, reduce=None, where="threads")
     expected, state, weights, part = digest(run(session, leaves, session.steps, **whole)), None, None, session.steps // 5
     for leg in range(5):
         ranks = counts[(3 * leg + len(counts) - 1) % len(counts)]
         micro = 2 if leg % 2 and leaves % (2 * ranks) == 0 else 1
         after = session.folder() / "state"
-        weights = run(session, leaves, part, model, precision, None, (ranks, micro), 0 if ranks == 1 else 3 - leg % 4, "last" if micro > 1 else None,
+        weights = run(session, leaves, part, model, precision, None, (ranks, micro), None, 0 if ranks == 1 else 3 - leg % 4, "last" if micro > 1 else None,
                       "threads", ("--save-state", after, *(("--resume", state) if state else ())))
         state = after
     expect(digest(weights) == expected, "other weights than those of an undisturbed run")
