@@ -145,7 +145,7 @@ def ranks_parts(session):
     at = lines.index(next(line for line in lines if "plan.wait 3 stream 0" in line)) + 1
     for place, words in (("70016 : 40960 + rank * 20480", ("(zero on stream", "operand 0 (destination)", "'bucket1.gradients'",
                                                            "reach into the next rank's part")),
-                         ("0 : 20480 + rank * 20480", ("into ranks' parts of 20480 bytes, another operand into parts of",))):
+                         ("0 : 20480 + rank * 20480", ("into parts of 20480 bytes, another operand into parts of",))):
         zeros = f'      plan.call "zero" {{}}(w %bucket1.gradients[{place}]) stream 0 ""'
         refused(session, assemble(session, where, lines[:at] + [zeros] + lines[at:]), place, *words)
 
