@@ -41,12 +41,13 @@ DECIDES = {
     "--bind": None,
     "--const": None,
 }
-FREE = {"-o", "--ranks", "--like", "--micro-batches", "--reduce", "--zero", "--no-weight-hashes", "--eval", "--eval-only",
-        "--max-threads-per-rank", "--profile", "--memory-limit", "--recompute", "--prefetch", "--keep", "--compile-to", "--verbose",
-        "--help"}
+FREE = {"-o", "--ranks", "--ranks-per-node", "--secondary-shards", "--deepspeed", "--ignore", "--like", "--micro-batches", "--reduce",
+        "--zero", "--no-weight-hashes", "--eval", "--eval-only", "--max-threads-per-rank", "--profile", "--memory-limit", "--recompute",
+        "--prefetch", "--keep", "--compile-to", "--verbose", "--help"}
 # Ways to compile what the base computes.
 LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches", 2)), (2, 0, ()), (2, 1, ("--eval",)),
-           (2, 3, ("--recompute", "all")), (4, 1, ("--memory-limit", "1GiB")), (4, 2, ("--prefetch", 0)), (4, 3, ("--profile", "h100"))] + [
+           (2, 3, ("--recompute", "all")), (4, 1, ("--memory-limit", "1GiB")), (4, 2, ("--prefetch", 0)), (4, 3, ("--profile", "h100")),
+           (4, 3, ("--ranks-per-node", 2)), (4, "node=3,world=0", ("--ranks-per-node", 2))] + [
                (2, z, ("--micro-batches", 2, "--reduce", r)) for z, r in ((0, "last"), (1, "each"), (2, "last"), (3, "each"))]
 
 
