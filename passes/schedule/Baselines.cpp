@@ -123,13 +123,19 @@ BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit, int64_t shard
   return search.run({{1, 0, 1, 0, 1, 1}});
 }
 
-BaselineResult playHsdp(const BaselineStep& step, uint64_t limit) {
+// The best of a system that shards among so many ranks and replicates among the others.
+template <typename Play>
+BaselineResult bestOfShardSizes(const BaselineStep& step, Play play) {
   std::optional<BaselineResult> best;
   for (int64_t shards : shardSizes(step)) {
-    BaselineResult found = playFsdp2(step, limit, shards);
+    BaselineResult found = play(shards);
     best = best ? better(std::move(*best), std::move(found)) : std::move(found);
   }
   return std::move(*best);
+}
+
+BaselineResult playHsdp(const BaselineStep& step, uint64_t limit) {
+  return bestOfShardSizes(step, [&](int64_t shards) { return playFsdp2(step, limit, shards); });
 }
 
 // `usual`: MiCS' and hpZ's settings, which are for stage 3 only.
@@ -175,14 +181,11 @@ BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit, const Dee
 }
 
 BaselineResult playMics(const BaselineStep& step, uint64_t limit) {
-  std::optional<BaselineResult> best;
-  for (int64_t shards : shardSizes(step)) {
+  return bestOfShardSizes(step, [&](int64_t shards) {
     DeepSpeedKnobs knobs;
     knobs.micsShardSize = shards;
-    BaselineResult found = playDeepSpeed(step, limit, knobs);
-    best = best ? better(std::move(*best), std::move(found)) : std::move(found);
-  }
-  return std::move(*best);
+    return playDeepSpeed(step, limit, knobs);
+  });
 }
 
 BaselineResult playHpz(const BaselineStep& step, uint64_t limit) {

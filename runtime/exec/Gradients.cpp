@@ -55,7 +55,7 @@ void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::by
   if (isCopy(rank, parts)) return;  // one rank's suffices
   std::vector<float>& values = values_[bucket];
   values.resize(elements);
-  float* to = values.data() + partOf(rank, parts) * given;
+  float* to = values.data() + plan::partOf(plan_, rank, parts) * given;
   // Every float type converts to f32.
   (void)io::convert(io::dataTypeOf(type), gradient.data(), io::DataType::F32, reinterpret_cast<std::byte*>(to), given);
   if (const float factor = factors_[bucket]; factor != 1)
@@ -64,17 +64,10 @@ void GradientCapture::add(int64_t rank, uint32_t bucket, std::span<const std::by
   parts_[bucket] = parts;
 }
 
-// A gradient is divided among all ranks, among those of each node, or not at all.
-uint64_t GradientCapture::partOf(int64_t rank, uint64_t parts) const {
-  if (parts == 1) return 0;
-  const bool all = parts == static_cast<uint64_t>(plan_.ranks());
-  return static_cast<uint64_t>(all ? plan::shardIndex(plan_, rank) : plan::localOf(plan_, rank));
-}
-
 // Whether a rank before it on this process has the same part.
 bool GradientCapture::isCopy(int64_t rank, uint64_t parts) const {
   for (int64_t other = firstRank_; other < rank; ++other)
-    if (partOf(other, parts) == partOf(rank, parts)) return true;
+    if (plan::partOf(plan_, other, parts) == plan::partOf(plan_, rank, parts)) return true;
   return false;
 }
 
@@ -86,7 +79,7 @@ Status GradientCapture::gather(comm::ProcessGroup& processes) {
     // The ranks of a process at their number within it, one after the other: each has one part of the same size.
     for (int64_t local = 0; local < localRanks_ && parts > 1; ++local) {
       auto of = [&](size_t process) {
-        return values.data() + partOf(static_cast<int64_t>(process) * localRanks_ + local, parts) * part;
+        return values.data() + plan::partOf(plan_, static_cast<int64_t>(process) * localRanks_ + local, parts) * part;
       };
       for (uint64_t at = 0; at < part; at += kMessageElements) {
         const uint64_t count = std::min(kMessageElements, part - at);

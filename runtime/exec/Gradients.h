@@ -26,7 +26,6 @@ class GradientCapture {
   Status save(const std::string& path) const;
 
  private:
-  uint64_t partOf(int64_t rank, uint64_t parts) const;
   bool isCopy(int64_t rank, uint64_t parts) const;
 
   const plan::Plan& plan_;

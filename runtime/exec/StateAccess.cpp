@@ -14,14 +14,6 @@ StateAccess::Place StateAccess::place(int bucket, int slot) const {
   return {info.states(slot).buffer(), static_cast<uint64_t>(plan::stateParts(plan_, info))};
 }
 
-// An array is divided among all ranks, by the index of their shards, or among those of each node.
-uint64_t StateAccess::partOf(const Place& at, uint64_t rank) const {
-  if (at.parts == 1) return 0;
-  const bool all = at.parts == static_cast<uint64_t>(plan_.ranks());
-  return static_cast<uint64_t>(all ? plan::shardIndex(plan_, static_cast<int64_t>(rank))
-                                   : plan::localOf(plan_, static_cast<int64_t>(rank)));
-}
-
 uint64_t StateAccess::readerOf(const Place& at, uint64_t part) const {
   const bool all = at.parts == static_cast<uint64_t>(plan_.ranks());
   return all ? static_cast<uint64_t>(plan::rankOfShard(plan_, static_cast<int64_t>(part))) : part;
@@ -57,7 +49,7 @@ Status forEachPart(uint64_t partBytes, uint64_t begin, uint64_t end, Visit visit
 Status StateAccess::readOf(int64_t rank, int bucket, int slot, uint64_t begin, std::span<std::byte> host) const {
   Place at = place(bucket, slot);
   uint64_t size = elementBytes(bucket, slot), part = plan_.buckets(bucket).elements() / at.parts;
-  uint64_t first = partOf(at, static_cast<uint64_t>(rank)) * part;
+  uint64_t first = plan::partOf(plan_, rank, at.parts) * part;
   uint64_t offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
   return ranks_[static_cast<uint64_t>(rank) - firstRank_]->read(offset + (begin - first) * size, host);
 }
@@ -124,8 +116,7 @@ Status StateAccess::write(int bucket, int slot, uint64_t begin, std::span<const 
   uint64_t partBytes = plan_.buckets(bucket).elements() / at.parts * size, from = begin * size;
   return forEachPart(partBytes, from, from + host.size(), [&](uint64_t part, uint64_t within, uint64_t bytes) {
     for (size_t i = 0; i < ranks_.size(); ++i)
-      if (partOf(at, firstRank_ + i) == part)
-        SHEAF_RETURN_IF_ERROR(ranks_[i]->write(offset + within, host.first(bytes)));
+      if (partOf(at, i) == part) SHEAF_RETURN_IF_ERROR(ranks_[i]->write(offset + within, host.first(bytes)));
     host = host.subspan(bytes);
     return Status();
   });
@@ -157,7 +148,7 @@ bool StateAccess::holds(int bucket, uint64_t begin, uint64_t end) const {
   const Place at = place(bucket, kParameters);
   const uint64_t part = plan_.buckets(bucket).elements() / at.parts;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    const uint64_t own = partOf(at, firstRank_ + i);
+    const uint64_t own = partOf(at, i);
     if (begin < (own + 1) * part && end > own * part) return true;
   }
   return false;

@@ -10,6 +10,7 @@
 #include "runtime/base/Status.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
+#include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::exec {
@@ -64,8 +65,10 @@ class StateAccess {
     uint64_t parts;  // that the array is divided into; 1: every rank holds all of it
   };
   Place place(int bucket, int slot) const;
-  // Which part a rank holds, and the rank that part is read from.
-  uint64_t partOf(const Place& at, uint64_t rank) const;
+  // Which part the i-th rank of this process holds, and the rank that a part is read from.
+  uint64_t partOf(const Place& at, uint64_t i) const {
+    return plan::partOf(plan_, static_cast<int64_t>(firstRank_ + i), at.parts);
+  }
   uint64_t readerOf(const Place& at, uint64_t part) const;
   // The bytes of [begin, end) of a divided array that are read from this process, in order.
   Status readLocal(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;

@@ -165,6 +165,13 @@ inline int64_t parameterParts(const Plan& plan, const Bucket& bucket) {
 inline int64_t stateParts(const Plan& plan, const Bucket& bucket) {
   return bucket.states_sharded() ? partsFrom(plan, 1) : 1;
 }
+// Which part a rank holds of an array that is divided into so many: among all ranks, by the index of their shards,
+// among those of each node, or not at all.
+inline uint64_t partOf(const Plan& plan, int64_t rank, uint64_t parts) {
+  if (parts == 1) return 0;
+  return static_cast<uint64_t>(parts == static_cast<uint64_t>(plan.ranks()) ? shardIndex(plan, rank)
+                                                                            : localOf(plan, rank));
+}
 
 // The lists of one step in issue order: those of its turns, then the body.
 struct StepTurn {

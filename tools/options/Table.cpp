@@ -165,12 +165,16 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
   return given;
 }
 
-Status Table::set(const std::string& name, const std::string& value, void* target) const {
+Status Table::take(const std::string& name, const std::vector<std::string>& values, void* target, Given& given) const {
   const std::vector<Option> rows = all();
   const Option* option = find(rows, name);
   if (!option) return Status::error(cat("unknown option ", name));
-  Status status = option->set(target, value);
-  return status.ok() ? status : Status::error(cat(name, " ", value, ": ", status.message()));
+  for (const std::string& value : values)
+    if (Status status = option->set(target, value); !status.ok())
+      return Status::error(cat(name, value.empty() ? "" : cat(" ", value), ": ", status.message()));
+  given.options.insert(name);
+  given.values[name] = values;
+  return {};
 }
 
 std::string Table::help() const {

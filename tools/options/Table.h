@@ -70,8 +70,8 @@ struct Table {
   // Reads `--name value` and `--name=value` into the target, which has the type that the rows were made for. An error
   // names the option and what it takes; a misspelt name gets the nearest one.
   Expected<Given> parse(const Arguments& arguments, void* target) const;
-  // Sets one option that did not come from the command line, as parse() does.
-  Status set(const std::string& name, const std::string& value, void* target) const;
+  // Sets an option that did not come from the command line, as parse() does, and adds it to `given`.
+  Status take(const std::string& name, const std::vector<std::string>& values, void* target, Given& given) const;
 
   std::string help() const;      // for a terminal of 100 columns
   std::string markdown() const;  // a section of a page

@@ -12,7 +12,6 @@
 #include "passes/plan/Passes.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/AtomicFile.h"
-#include "runtime/base/MappedFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Library.h"
@@ -25,7 +24,7 @@
 #include "runtime/plan/Words.h"
 #include "runtime/profile/Profile.h"
 #include "tools/sheaf/Command.h"
-#include "tools/sheaf/DeepSpeedConfig.h"
+#include "tools/sheaf/DeepSpeed.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
 #include "tools/sheaf/Trained.h"
@@ -441,47 +440,15 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   return plan::writePlan(o.output, *plan);
 }
 
-// A key with what is not printed as JSON escapes it.
-std::string escaped(const std::string& key) {
-  const std::string text = json::write(json::Value(key));
-  return text.substr(1, text.size() - 2);
-}
-
-// Takes over what a configuration of DeepSpeed's says, and prints what becomes of its keys.
-Status takeDeepSpeed(CompileOptions& o, options::Given& given) {
-  Expected<MappedFile> file = MappedFile::open(o.deepSpeed);
-  if (!file.ok()) return file.status();
-  Expected<json::Value> config =
-      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
-  if (!config.ok()) return Status::error(cat(o.deepSpeed, ": ", config.status().message()));
-  Expected<DeepSpeedOptions> taken = translateDeepSpeed(
-      *config, {o.import.ranks, given.values, std::set<std::string>(o.ignored.begin(), o.ignored.end())});
-  if (!taken.ok()) return Status::error(cat(o.deepSpeed, ": ", taken.status().message()));
-  std::string refused;
-  for (const DeepSpeedKey& key : taken->keys)
-    if (key.outcome == DeepSpeedKey::kRefused) refused += cat("\n  ", escaped(key.key), ": ", key.text);
-  if (!refused.empty())
-    return Status::error(cat(o.deepSpeed, ": these change results, and are not supported; change the file, or give ",
-                             "--ignore KEY for each:", refused));
-  static constexpr const char* kOutcomes[] = {"applied", "equivalent", "no effect", "refused", "ignored"};
-  for (const DeepSpeedKey& key : taken->keys)
-    std::fprintf(stderr, "sheaf: %s: %s: %s\n", escaped(key.key).c_str(), kOutcomes[key.outcome], key.text.c_str());
-  const options::Table table = compileTable();
-  for (const auto& [name, value] : taken->options) {
-    if (Status status = table.set(name, value, &o); !status.ok())
-      return Status::error(cat(o.deepSpeed, ": ", status.message()));
-    given.options.insert(name);
-    given.values[name] = {value};
-  }
-  return {};
-}
-
 int compile(CompileOptions& options, const options::Given& stated) {
   options::Given given = stated;
   if (!options.ignored.empty() && options.deepSpeed.empty())
     return misuse("--ignore names keys of --deepspeed FILE.json");
   if (!options.deepSpeed.empty())
-    if (Status status = takeDeepSpeed(options, given); !status.ok()) return fail(status.message());
+    if (Status taken =
+            takeDeepSpeed(compileTable(), options.deepSpeed, options.import.ranks, options.ignored, given, &options);
+        !taken.ok())
+      return fail(cat(options.deepSpeed, ": ", taken.message()));
   std::unique_ptr<plan::Plan> like;
   if (!options.like.empty()) {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options.like);

@@ -130,6 +130,11 @@ class Translator {
     if (outcome == Key::kRefused || outcome == Key::kIgnored || outcome == Key::kApplied)
       result_.keys.push_back({std::string(key), outcome, cat("by DeepSpeed's default, ", text)});
   }
+  // Of all keys of a section.
+  void reportAll(std::string_view section, Key::Outcome outcome, const std::string& text) {
+    for (Key& key : result_.keys)
+      if (key.key.starts_with(section)) key.outcome = outcome, key.text = text;
+  }
   void refuse(std::string_view key, std::string text) { report(key, Key::kRefused, std::move(text)); }
   // By an option, unless the command line has it.
   void apply(std::string_view key, const std::string& option, const std::string& value, const std::string& note = "") {
@@ -311,13 +316,11 @@ class Translator {
     if (!exists && !overridden) {
       // Without the section the program makes the optimizer.
       if (schedules()) refuse("optimizer.type", "the program makes the optimizer: give --optimizer");
-      return scheduler("");
+      return scheduler(std::nullopt);
     }
     if (overridden) {
-      for (Key& key : result_.keys)
-        if (key.key.starts_with("optimizer."))
-          report(key.key, Key::kEquivalent, "--optimizer of the command line wins");
-      return scheduler("");
+      reportAll("optimizer.", Key::kEquivalent, "--optimizer of the command line wins");
+      return scheduler(std::nullopt);
     }
     std::string name;
     std::vector<Setting> settings;
@@ -338,19 +341,17 @@ class Translator {
       settings = {{"momentum", "momentum", 0}, {"dampening", "dampening", 0}, {"weight_decay", "weight_decay", 0}};
     } else {
       refuse(kType, "Sheaf has Adam, AdamW, Lion and SGD");
-      settingsOf("optimizer.params.", kType);
-      return scheduler("");
+      reportAll("optimizer.params.", Key::kNoEffect, cat("a setting of ", kType));
+      return scheduler(std::nullopt);
     }
-    std::string text, known;
+    std::string text;
     auto add = [&](const std::string& key, const std::string& value) {
       text += cat(text.empty() ? ":" : ",", key, "=", value);
     };
-    double rate = name == "lion" ? 1e-4 : 1e-3;
     if (isAutoKey("optimizer.params.lr")) refuseAuto("optimizer.params.lr", "--optimizer");
-    Expected<double> given = number("optimizer.params.lr", rate);
-    if (!given.ok()) return given.status();
-    SHEAF_RETURN_IF_ERROR(scheduledRate(*given, rate));
-    add("lr", numberText(rate));
+    Expected<double> rate = ratedBy(name == "lion" ? 1e-4 : 1e-3);
+    if (!rate.ok()) return rate.status();
+    add("lr", numberText(*rate));
     if (name != "sgd") {
       double betas[2] = {0.9, name == "lion" ? 0.99 : 0.999};
       if (const json::Value* pair = find("optimizer.params.betas"); pair && !isAuto(*pair)) {
@@ -392,13 +393,7 @@ class Translator {
       else
         refuse(key.key, cat(name, " has no such setting here"));
     }
-    return scheduler(name);
-  }
-
-  // Keys that mean nothing without what their holder says.
-  void settingsOf(std::string_view section, const char* holder) {
-    for (Key& key : result_.keys)
-      if (key.key.starts_with(section)) key.text = cat("a setting of ", holder);
+    return scheduler(*rate);
   }
 
   bool schedules() const { return find("scheduler.type"); }
@@ -407,35 +402,45 @@ class Translator {
     return type == "WarmupLR" || type == "WarmupDecayLR";
   }
 
-  // DeepSpeed's warm-ups replace the optimizer's learning rate by their own.
-  Status scheduledRate(double given, double& rate) {
-    rate = given;
-    if (!isWarmup()) return {};
+  // The learning rate that the file gives the optimizer: DeepSpeed's warm-ups replace that of its section by their own.
+  Expected<double> ratedBy(double fallback) const {
+    Expected<double> own = number("optimizer.params.lr", fallback);
+    if (!own.ok() || !isWarmup()) return own;
     const char* key = "scheduler.params.warmup_max_lr";
-    Expected<double> most = number(key, find(key) || word("scheduler.type", "") == "WarmupLR" ? given : 1e-3);
-    if (!most.ok()) return most.status();
-    rate = *most;
-    if (!(rate > 0)) return Status::error(cat("'", key, "' is ", numberText(rate), ", not above 0"));
-    return {};
+    Expected<double> most = number(key, find(key) || word("scheduler.type", "") == "WarmupLR" ? *own : 1e-3);
+    if (most.ok() && !(*most > 0)) return Status::error(cat("'", key, "' is ", numberText(*most), ", not above 0"));
+    return most;
+  }
+  // That of --optimizer, if it says one.
+  std::optional<double> givenRate() const {
+    const auto given = context_.given.find("--optimizer");
+    if (given == context_.given.end()) return std::nullopt;
+    const std::string& text = given->second.back();
+    for (const char* start : {":lr=", ",lr="})
+      if (const size_t at = text.find(start); at != std::string::npos) {
+        const size_t from = at + 4;
+        double rate = 0;
+        if (parseReal(text.substr(from, text.find(',', from) - from), rate) && rate > 0) return rate;
+      }
+    return std::nullopt;
   }
 
-  Status scheduler(const std::string& optimizer) {
+  // `rate`: of the file's optimizer; none: the optimizer is that of the command line.
+  Status scheduler(std::optional<double> rate) {
     static constexpr const char *kType = "scheduler.type", *kLeast = "scheduler.params.warmup_min_lr",
                                 *kMost = "scheduler.params.warmup_max_lr",
                                 *kWarmup = "scheduler.params.warmup_num_steps",
                                 *kShape = "scheduler.params.warmup_type", *kTotal = "scheduler.params.total_num_steps";
     if (!schedules()) return {};
     if (context_.given.contains("--lr-schedule")) {
-      for (const Key& key : std::vector<Key>(result_.keys))
-        if (key.key.starts_with("scheduler."))
-          report(key.key, Key::kEquivalent, "--lr-schedule of the command line wins");
+      reportAll("scheduler.", Key::kEquivalent, "--lr-schedule of the command line wins");
       return {};
     }
     const std::string type = word(kType, "");
     if (!isWarmup()) {
       refuse(kType, type == "WarmupCosineLR" ? "--lr-schedule cosine:warmup=W,start=0,steps=T differs by one step"
                                              : "Sheaf has WarmupLR and WarmupDecayLR; see --lr-schedule for others");
-      settingsOf("scheduler.params.", kType);
+      reportAll("scheduler.params.", Key::kNoEffect, cat("a setting of ", kType));
       return {};
     }
     const bool decays = type == "WarmupDecayLR";
@@ -445,21 +450,16 @@ class Translator {
       if (!read->ok()) return read->status();
     if (*warmup < 1 || *warmup != std::floor(*warmup))
       return Status::error(cat("'", kWarmup, "' is ", numberText(*warmup), ", not a number of steps"));
-    double rate = 1e-3;
-    if (optimizer.empty()) {
-      // The rate is that of --optimizer.
-      if (!givenRate(rate) && *least > 0) {
-        refuse(kLeast, "it is a part of the learning rate: give lr in --optimizer, or --lr-schedule");
-        return {};
-      }
-    } else {
-      SHEAF_RETURN_IF_ERROR(ofOptimizer(rate));
-      SHEAF_RETURN_IF_ERROR(scheduledRate(rate, rate));
+    const bool fromFile = rate.has_value();
+    if (!rate) rate = givenRate();
+    if (!rate && *least > 0) {
+      refuse(kLeast, "it is a part of the learning rate: give lr in --optimizer, or --lr-schedule");
+      return {};
     }
-    const double start = *least / rate;
+    const double start = rate ? *least / *rate : 0;
     if (start < 0 || start > 1)
-      return Status::error(
-          cat("'", kLeast, "' ", numberText(*least), " is not between 0 and the learning rate ", numberText(rate)));
+      return Status::error(cat("'", kLeast, "' ", numberText(*least), " is not between 0 and the learning rate ",
+                               numberText(rate.value_or(0))));
     std::string text = cat(decays ? "linear:" : "constant:");
     if (decays && *total > 0) text += cat("steps=", numberText(*total), ",");
     if (decays && start > 0) text += cat("min=", numberText(start), ",");
@@ -472,28 +472,8 @@ class Translator {
         report(key, key == kTotal && !decays ? Key::kNoEffect : Key::kApplied,
                key == kTotal && isAutoKey(key) ? "the run's length" : "in --lr-schedule");
     if (find(kMost))
-      report(kMost, optimizer.empty() ? Key::kEquivalent : Key::kApplied,
-             optimizer.empty() ? "give it as lr of --optimizer" : "lr of --optimizer");
-    return {};
-  }
-
-  // The learning rate of --optimizer, if it says one.
-  bool givenRate(double& rate) const {
-    const auto given = context_.given.find("--optimizer");
-    if (given == context_.given.end()) return false;
-    const std::string& text = given->second.back();
-    for (const char* start : {":lr=", ",lr="})
-      if (const size_t at = text.find(start); at != std::string::npos) {
-        const size_t from = at + 4;
-        return parseReal(text.substr(from, text.find(',', from) - from), rate) && rate > 0;
-      }
-    return false;
-  }
-  // The learning rate that the file gives the optimizer.
-  Status ofOptimizer(double& rate) const {
-    Expected<double> given = number("optimizer.params.lr", rate);
-    if (!given.ok()) return given.status();
-    rate = *given;
+      report(kMost, fromFile ? Key::kApplied : Key::kEquivalent,
+             fromFile ? "lr of --optimizer" : "give it as lr of --optimizer");
     return {};
   }
 

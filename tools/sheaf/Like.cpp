@@ -79,11 +79,8 @@ Status takeOver(const options::Table& table, const plan::Plan& plan, const std::
     const auto own = given.values.find(option.name);
     if (own == given.values.end()) {
       if (!stated) continue;
-      for (const std::string& value : *stated)
-        if (Status set = option.set(target, value); !set.ok())
-          return Status::error(cat("--like ", name, ": ", optionText(option, value), ": ", set.message()));
-      given.options.insert(option.name);
-      given.values[option.name] = *stated;
+      if (Status taken = table.take(option.name, *stated, target, given); !taken.ok())
+        return Status::error(cat("--like ", name, ": ", taken.message()));
     } else if (stated) {
       if (!same(option, own->second, *stated))
         return Status::error(cat(optionText(option, own->second), " contradicts --like ", name,

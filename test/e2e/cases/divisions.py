@@ -35,11 +35,8 @@ def cases(session):
     if session.every_division:
         yield from every(session)
         return
-    ways = {}
-    for chosen in covering():
-        ways.setdefault((chosen.pop("model"), chosen.pop("precision")), []).append(chosen)
-    for (model, precision), chosen in sorted(ways.items()):
-        yield Case(f"divisions/{model}/{precision}", lambda m=model, p=precision, c=chosen: some_ways(session, m, p, c))
+    for model, precision in itertools.product(SETTINGS["model"], SETTINGS["precision"]):
+        yield Case(f"divisions/{model}/{precision}", lambda m=model, p=precision: some_ways(session, m, p))
 
 
 def covering():
@@ -94,7 +91,9 @@ def run(session, leaves, steps, model, precision, clip, division, node, zero, re
     return folder / "weights"
 
 
-def some_ways(session, model, precision, ways):
+def some_ways(session, model, precision):
+    ways = [{k: v for k, v in c.items() if k not in ("model", "precision")} for c in session.once("covering", covering)
+            if (c["model"], c["precision"]) == (model, precision)]
     for way in ways:
         same(session, LEAVES, 10, model, precision, **way)
     return "\n".join(map(described, ways))
@@ -105,8 +104,13 @@ def described(way):
     return "{} ranks x {} micro-batches".format(*way["division"]) + "".join(f", {word}" for word in words)
 
 
+def whole_batch(leaves, model, precision, clip=None):
+    """What all divisions must leave the weights of: as few ranks as possible, without micro-batches."""
+    return dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), node=None, zero=0, reduce=None, where="threads")
+
+
 def same(session, leaves, steps, model, precision, clip=None, resumed=False, **divided):
-    whole = dict(model=model, precision=precision, clip=clip, division=(undivided(leaves), 1), node=None, zero=0, reduce=None, where="threads")
+    whole = whole_batch(leaves, model, precision, clip)
     # Known before anything has run.
     session.succeed("sheaf", "same", *(plan(session, leaves, **kind) for kind in (whole, whole | divided)))
     expected, more = digest(run(session, leaves, steps, **whole)), ()
@@ -149,8 +153,8 @@ def every_way(session, leaves, model, precision, ranks):
 
 def elastic(session, leaves, model, precision, counts):
     """The number of ranks, the stage and the micro-batches change at every fifth of the run."""
-    whole = dict(model=model, precision=precision, clip=None, division=(undivided(leaves), 1), node=None, zero=0, reduce=None, where="threads")
-    expected, state, weights, part = digest(run(session, leaves, session.steps, **whole)), None, None, session.steps // 5
+    expected = digest(run(session, leaves, session.steps, **whole_batch(leaves, model, precision)))
+    state, weights, part = None, None, session.steps // 5
     for leg in range(5):
         ranks = counts[(3 * leg + len(counts) - 1) % len(counts)]
         micro = 2 if leg % 2 and leaves % (2 * ranks) == 0 else 1
