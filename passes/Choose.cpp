@@ -106,12 +106,15 @@ class Chooser {
 
   FailureOr<Candidate> run() {
     int64_t ranks = zero::ranksOf(trained_);
+    std::vector<int64_t> nodes{base_.ranksPerNode};
+    if (choices_.ranksPerNode > 0) nodes.push_back(choices_.ranksPerNode);
     std::vector<Candidate> stages;
-    for (const Stages& stage : tried(ranks)) {
-      best_.reset();
-      if (failed(tryStage(stage))) return failure();
-      stages.push_back(std::move(*best_));
-    }
+    for (int64_t ranksPerNode : nodes)
+      for (const Stages& stage : tried(ranks, ranksPerNode)) {
+        best_.reset();
+        if (failed(tryStage(stage, ranksPerNode))) return failure();
+        stages.push_back(std::move(*best_));
+      }
     std::stable_sort(stages.begin(), stages.end(), better);
     // Buckets of another size may make stage 3 the best one: it needs the least memory, and gathers more.
     std::optional<Candidate> chosen;
@@ -157,23 +160,21 @@ class Chooser {
     return mlir::success();
   }
 
-  bool hasTwoHops() const {
-    const int64_t ranks = zero::ranksOf(trained_);
-    return base_.ranksPerNode > 1 && base_.ranksPerNode < ranks;
-  }
+  bool hasTwoHops(int64_t ranksPerNode) const { return ranksPerNode > 1 && ranksPerNode < zero::ranksOf(trained_); }
 
-  std::vector<Stages> tried(int64_t ranks) const {
+  std::vector<Stages> tried(int64_t ranks, int64_t ranksPerNode) const {
     if (choices_.stage) return {*choices_.stage};
     if (ranks == 1) return {{0, 0}};
     std::vector<Stages> all{{0, 0}, {1, 1}, {2, 2}, {3, 3}};
-    if (hasTwoHops()) all.insert(all.end(), {{3, 0}, {3, 1}});
+    if (hasTwoHops(ranksPerNode)) all.insert(all.end(), {{3, 0}, {3, 1}});
     return all;
   }
 
   // As little recomputation as fits, and more where memory is all that keeps gathers from hiding.
-  mlir::LogicalResult tryStage(const Stages& stage) {
+  mlir::LogicalResult tryStage(const Stages& stage, int64_t ranksPerNode) {
     PipelineOptions options = base_;
     options.stage = stage.within;
+    options.ranksPerNode = ranksPerNode;
     if (options.ranksPerNode > 0) options.networkStage = stage.between;
     using train::Recomputation;
     struct Level {
@@ -259,7 +260,8 @@ class Chooser {
   // So of the others: as large a part as fits keeps the shards that have come over the network.
   mlir::LogicalResult chooseSecondaryShards() {
     const PipelineOptions& options = best_->options;
-    if (options.stage < 3 || options.networkStage < 3 || !hasTwoHops() || !isExposed()) return mlir::success();
+    if (options.stage < 3 || options.networkStage < 3 || !hasTwoHops(options.ranksPerNode) || !isExposed())
+      return mlir::success();
     return choosePart(&PipelineOptions::secondaryPart);
   }
 
@@ -304,6 +306,7 @@ std::string Candidate::text() const {
   std::string text = cat("ZeRO-", options.stage);
   if (options.ranksPerNode > 0 && options.networkStage >= 0 && options.networkStage != options.stage)
     text += cat(" within nodes and ", options.networkStage, " between them");
+  if (options.ranksPerNode > 1) text += cat(", nodes of ", options.ranksPerNode, " ranks");
   if (options.recompute != train::Recomputation::none)
     text += cat(", recomputing ", options.recompute == train::Recomputation::all ? "everything" : "kernels", " in ",
                 options.recomputeSegments < 0 ? "all" : cat("the first ", options.recomputeSegments), " segments");

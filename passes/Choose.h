@@ -26,6 +26,7 @@ struct ChooseOptions {
   uint64_t memoryLimit = 0;                       // of a rank's arena; 0: none
   bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
   bool secondary = true;                          // so may those that keep secondary shards
+  int64_t ranksPerNode = 0;  // of nodes that the plan may have, where the options give none; 0: it has none
   // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.
   bool wholeMemory = false;
 };

@@ -11,26 +11,28 @@
 
 namespace sheaf::exec {
 
-Expected<std::string> choosePlan(const std::vector<std::string>& paths, int64_t ranks) {
+Expected<ChosenPlan> choosePlan(const std::vector<std::string>& paths, int64_t ranks, plan::Undigested undigested) {
   std::vector<std::unique_ptr<plan::Plan>> plans;
   for (const std::string& path : paths) {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(path);
     if (!plan.ok()) return plan.status();
     Status sound = plan::checkTables(**plan);
-    if (sound.ok()) sound = plan::requireDigests(**plan);
+    if (sound.ok() && undigested == plan::Undigested::kRefused) sound = plan::requireDigests(**plan);
     if (!sound.ok()) return Status::error(cat(path, ": ", sound.message()));
     plans.push_back(std::move(*plan));
   }
+  std::vector<std::string> notes;
   for (size_t i = 1; i < plans.size(); ++i) {
     Expected<plan::Comparison> comparison = plan::compareOrigins(*plans[0], paths[0], *plans[i], paths[i]);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
       return Status::error(cat(paths[0], " and ", paths[i], " do not compute the same bits: ",
                                comparison->difference->text(), "; a run takes several plans only if they do"));
+    for (const std::string& note : comparison->notes) notes.push_back(cat(paths[0], " and ", paths[i], ": ", note));
   }
   std::set<int64_t> there;
   for (size_t i = 0; i < plans.size(); ++i) {
-    if (plans[i]->ranks() == ranks) return paths[i];
+    if (plans[i]->ranks() == ranks) return ChosenPlan{paths[i], std::move(notes)};
     there.insert(plans[i]->ranks());
   }
   std::string numbers;

@@ -102,9 +102,12 @@ class Run {
     if (options_.plans.size() > 1 || options_.ranks > 0) {
       std::vector<std::string> plans = options_.plans;
       if (plans.empty()) plans.push_back(options_.plan);
-      Expected<std::string> path = choosePlan(plans, options_.ranks > 0 ? options_.ranks : job_.processes());
-      if (!path.ok()) return path.status();
-      planPath_ = std::move(*path);
+      Expected<ChosenPlan> chosen =
+          choosePlan(plans, options_.ranks > 0 ? options_.ranks : job_.processes(), undigested(options_));
+      if (!chosen.ok()) return chosen.status();
+      planPath_ = std::move(chosen->path);
+      // What concerns evaluations matters to a run that has some.
+      if (evaluates()) warnings_ = std::move(chosen->notes);
     }
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(planPath_, undigested(options_));
     if (!plan.ok()) return plan.status();
@@ -202,7 +205,11 @@ class Run {
       if (__builtin_mul_overflow(epochs, data_->rows(), &samples) || samples > uint64_t{INT64_MAX})
         return Status::error(cat("--epochs ", epochs, " of ", data_->rows(), " rows are too many samples"));
       const uint64_t left = samples - std::min(samples, position_.samples);
-      if (left < batch)
+      // A launcher may start the same command once more after the training is complete.
+      if (left < batch && position_.step > 0 && position_.samples <= samples)
+        warnings_.push_back(cat("nothing is left to train: of --epochs ", epochs, " of ", data_->rows(), " rows ",
+                                position_.samples, " samples have been read"));
+      else if (left < batch)
         return Status::error(cat("--epochs ", epochs, " of ", data_->rows(), " rows are ", samples,
                                  " samples, of which ", position_.samples,
                                  " have been read: what is left is less than a batch of ", batch));

@@ -75,7 +75,9 @@ class Comparer {
   }
 
   bool settings() {
+    auto trains = [](const Plan& plan) { return plan.body_size() > 0 ? "there" : "missing"; };
     return differs("the compiler", a.producer(), b.producer(), "compile both with one version") ||
+           differs("the training step", trains(a), trains(b)) ||
            differs("the number of leaves", cat(a.origin().leaves()), cat(b.origin().leaves()), leavesRemedy()) ||
            differs("the batch", cat(a.batch()), cat(b.batch()), "compile both with the same --batch") ||
            differs("the list of targets", cat(a.images_size()), cat(b.images_size())) || targets();
@@ -235,8 +237,6 @@ class Comparer {
 
   bool evaluation() {
     const bool mine = a.evaluation_size() > 0, theirs = b.evaluation_size() > 0;
-    auto trains = [](const Plan& plan) { return plan.body_size() > 0 ? "there" : "missing"; };
-    if (differs("the training step", trains(a), trains(b))) return true;
     if (mine != theirs)
       result.notes.push_back(cat("only the ", mine ? "first" : "second", " has an evaluation"));
     else if (mine && microBatches(a) != microBatches(b))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Steps on nodes with a slow network, all on this machine: measured, and predicted with its profile and the network's rate.
 
+    cmake --build build/release --target transport_bench
     python3 test/bench/nodes.py --tools build/bin [--profile P.json] [--rate BYTES] [--steps N] [--transports sockets,openmpi,mpich]
 
 A node is a process with its ranks; SHEAF_NETWORK_RATE limits what each sends to the others, and SHEAF_HOST keeps them from sharing
@@ -25,8 +26,16 @@ MPIS = {"openmpi": ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-
 MESSAGE_SECONDS = 1e-5
 
 
-def on_nodes(profile, nodes, rate):
-    """The profile of this machine, whose ranks are divided into nodes that exchange at the rate."""
+def cores_per_byte(bench, rate):
+    """Seconds of a core to send a byte at the rate and to receive one, as transport_bench measures it between two processes."""
+    command = [bench.tools.parent / "test/bin/transport_bench", "sockets", rate]
+    port = b.free_port()
+    said = [p.communicate()[0] for p in [bench.process(command, b.launched(rank, 2, port)) for rank in range(2)]]
+    return float(said[0].splitlines()[-1].split()[-1]) * 1e-9
+
+
+def on_nodes(profile, nodes, rate, cores):
+    """The profile of this machine, whose ranks are divided into nodes that exchange at the rate; `cores` as cores_per_byte() gives it."""
     machine = json.loads(pathlib.Path(profile).read_text())
     each = RANKS // nodes
     latency = max(entry["latency"] for entry in machine["collectives"])
@@ -34,8 +43,9 @@ def on_nodes(profile, nodes, rate):
     machine["collectives"].append({
         "op": "any", "network": True, "latency": latency, "network_hop": MESSAGE_SECONDS, "bandwidth": rate,
         "network_share": rate / each, "source": "SHEAF_NETWORK_RATE; the latency within this machine"})
-    # Threads sleep while the limit holds their bytes back.
-    machine["slowdown"]["network"] = 0
+    # The sockets of all nodes use the cores that compute.
+    busy = min(nodes * rate * cores / machine["cores"], 0.9)
+    machine["slowdown"]["network"] = busy / (1 - busy)
     return machine
 
 
@@ -78,9 +88,11 @@ def main():
     missed = 0
     with tempfile.TemporaryDirectory(prefix="sheaf-nodes-") as scratch:
         bench = b.Bench(args.tools, scratch)
+        cores = cores_per_byte(bench, args.rate)
+        print(f"a byte sent and one received take {1e9 * cores:.2f} ns of a core", file=sys.stderr)
         for nodes in SPLITS:
             machine = pathlib.Path(scratch) / f"{nodes}.json"
-            machine.write_text(json.dumps(on_nodes(args.profile, nodes, args.rate)))
+            machine.write_text(json.dumps(on_nodes(args.profile, nodes, args.rate, cores)))
             setting = b.Setting(MODEL, RANKS, ZERO, BATCH, 1, processes=nodes,
                                 options=("--ranks-per-node", str(RANKS // nodes), "--profile", str(machine)))
             plan = bench.plan(setting)

@@ -27,10 +27,11 @@ struct Option {
   std::function<Status(void* target, const std::string& text)> set;
   // Whether two texts stand for one value.
   std::function<bool(const std::string& a, const std::string& b)> same = std::equal_to<std::string>();
-  bool bits = false;  // decides the bits of results
+  bool bits = false;          // decides the bits of results
+  bool settledLater = false;  // what it is where it is not given is not known before the model is
 
   // Replaces the default that help shows: for a value that stands for a choice made later.
-  Option&& defaultsTo(std::string text) && { return fallback = std::move(text), std::move(*this); }
+  Option&& defaultsTo(std::string text) && { return fallback = std::move(text), settledLater = true, std::move(*this); }
   Option&& decidesBits() && { return bits = true, std::move(*this); }
   Option&& required(std::string text) && { return whenMissing = std::move(text), std::move(*this); }
 };

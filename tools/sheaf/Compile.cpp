@@ -27,6 +27,7 @@
 #include "tools/sheaf/DeepSpeed.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
+#include "tools/sheaf/Nodes.h"
 #include "tools/sheaf/Trained.h"
 #include "tools/sheaf/UsualProfile.h"
 
@@ -113,14 +114,7 @@ options::Table compileTable() {
                             "--precision and --optimizer, so that both plans compute the same bits; it is an error to "
                             "give one of them another value, and if the plans do not compute the same bits."),
         microBatchesRow<O>(" auto: as many as make the plan fit, where that is quicker than to recompute activations."),
-        reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
-        Row::integer<&O::pipeline, &Pipeline::ranksPerNode>(
-            "--ranks-per-node", "L", 1, 65536,
-            "Consecutive ranks that form a node: a power of two that divides --ranks. Collectives then run in two "
-            "hops, "
-            "within nodes and between them, so that a node sends L times fewer bytes. The same bits. Not taken from "
-            "--profile.")
-            .defaultsTo("all ranks are one group"),
+        reduceRow<O>(), bindingRow<O>(), constantRow<O>(), nodesRow<O>("all ranks are one group"),
         Row::parsed<&O::choose, &ChooseOptions::stage>(
             "--zero", "auto|0|1|2|3|node=S,world=T", "auto, a stage from 0 to 3, or node=S,world=T",
             "ZeRO stage: what the ranks shard. 0: nothing, 1: optimizer state, 2: gradients as well, 3: parameters as "
@@ -254,33 +248,17 @@ options::Table compileTable() {
   return table;
 }
 
-// Whether the ranks can be divided into these nodes.
-Status checkNodes(CompileOptions& o) {
-  const int64_t each = o.pipeline.ranksPerNode, ranks = o.import.ranks;
-  const bool two = o.choose.stage && o.choose.stage->within != o.choose.stage->between;
+// Which buckets keep secondary shards, where the nodes are settled.
+Status settleSecondaryShards(CompileOptions& o) {
   o.choose.secondary = o.secondary == "auto";
   o.pipeline.secondaryPart = o.secondary == "all" ? 1 : 0;
-  if (each == 0) {
-    if (two) return Status::error("--zero: a stage within nodes and one between them need --ranks-per-node");
-    return o.secondary == "all" ? Status::error("--secondary-shards all needs --ranks-per-node") : Status();
-  }
-  if ((each & (each - 1)) != 0 || ranks % each != 0) {
-    std::vector<std::string> possible;
-    for (int64_t power = 1; ranks % power == 0; power *= 2) possible.push_back(std::to_string(power));
-    return Status::error(cat("--ranks-per-node ", each, " is not a power of two that divides --ranks ", ranks,
-                             ": give ", listText(possible, 20)));
-  }
-  const bool several = each > 1 && each < ranks;
-  if (o.secondary == "all" &&
-      (!several || (o.choose.stage && (o.choose.stage->within != 3 || o.choose.stage->between != 3))))
-    return Status::error(
-        "--secondary-shards all keeps what is gathered between nodes: it needs several nodes of several ranks, and "
-        "stage 3 within and between them (--zero 3)");
-  if (two && !several)
-    return Status::error(cat("--zero: two stages need several nodes of several ranks, and --ranks-per-node ", each,
-                             " of --ranks ", ranks, " makes ", ranks / each,
-                             ranks == each ? " node" : " nodes of one"));
-  return {};
+  if (o.secondary != "all") return {};
+  const int64_t each = o.pipeline.ranksPerNode;
+  if (each == 0) return Status::error("--secondary-shards all needs --ranks-per-node L");
+  if (each > 1 && each < o.import.ranks && (!o.choose.stage || *o.choose.stage == Stages{3, 3})) return {};
+  return Status::error(
+      "--secondary-shards all keeps what is gathered between nodes: it needs several nodes of several ranks, and "
+      "stage 3 within and between them (--zero 3)");
 }
 
 // Derives what follows from the options.
@@ -290,7 +268,6 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(codegen::checkToolkit(o.targets));
   o.import.microBatches = std::max<int64_t>(o.microBatches, 1);
   SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
-  SHEAF_RETURN_IF_ERROR(checkNodes(o));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
@@ -299,13 +276,12 @@ Status complete(CompileOptions& o) {
   o.pipeline.clip = o.clipNorm > 0;
   o.pipeline.skip = o.onNan == plan::Training::SKIP;
   completeLossScale(o);
-  o.pipeline.profile = usualProfile(o.targets.list.front());
-  if (o.profile.empty()) return {};
-  o.pipeline.profile = o.profile;
-  Expected<profile::Profile> profile = schedule::loadProfile(o.profile);
+  o.pipeline.profile = o.profile.empty() ? usualProfile(o.targets.list.front()) : o.profile;
+  Expected<profile::Profile> profile = schedule::loadProfile(o.pipeline.profile);
   if (!profile.ok()) return profile.status();
-  if (o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
-  return {};
+  if (!o.profile.empty() && o.choose.memoryLimit == 0) o.choose.memoryLimit = profile->memoryBytes();
+  SHEAF_RETURN_IF_ERROR(settleNodes(o, *profile, o.choose));
+  return settleSecondaryShards(o);
 }
 
 bool runPhase(mlir::ModuleOp module, const CompileOptions& o, const std::string& phase) {

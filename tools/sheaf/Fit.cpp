@@ -44,8 +44,8 @@ options::Table fitTable() {
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
-        microBatchesRow<O>(" auto: 1."), reduceRow<O>(), bindingRow<O>(), constantRow<O>(), lossRow<O>(),
-        optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
+        nodesRow<O>("auto"), microBatchesRow<O>(" auto: 1."), reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
+        lossRow<O>(), optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
@@ -61,10 +61,12 @@ int64_t mostRanks(const profile::Profile& machine) {
   return ranks;
 }
 
-mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, const FitOptions& o, int64_t stage,
-                               train::Recomputation recompute) {
+mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t stage, train::Recomputation recompute) {
   ChooseOptions choices;
   choices.stage = Stages{stage, stage};
+  Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
+  Status settled = machine.ok() ? settleNodes(o, *machine, choices) : machine.status();
+  if (!settled.ok()) return trained.emitError(settled.message());
   choices.recompute = recompute;
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?
@@ -98,6 +100,7 @@ int64_t fewestRanks(mlir::MLIRContext& context, const FitOptions& options, const
   int64_t failed = 0, enough = 0, next = expected(known, options.import.ranks);
   for (int tries = 1; enough == 0 || enough - failed > 1; ++tries) {
     FitOptions o = options;
+    o.ranksPerNode = 0;  // as one group, whatever divides the number
     o.import.ranks = next;
     o.import.batch = next * rows;
     mlir::OwningOpRef<mlir::ModuleOp> trained = importModel(context, o);
@@ -209,6 +212,8 @@ Status complete(FitOptions& o) {
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
   if (!machine.ok()) return machine.status();
   o.mostRanks = mostRanks(*machine);
+  ChooseOptions any;
+  SHEAF_RETURN_IF_ERROR(settleNodes(o, *machine, any));
   // As `compile --target` does: what calls keep in memory depends on the device.
   o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
   o.pipeline.cpu = !machine->isOfGpus();

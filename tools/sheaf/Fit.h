@@ -8,6 +8,7 @@
 
 #include "runtime/base/Json.h"
 #include "tools/sheaf/Links.h"
+#include "tools/sheaf/Nodes.h"
 #include "tools/sheaf/Trained.h"
 
 namespace sheaf::tool {
@@ -16,7 +17,7 @@ struct FitOptions : TrainedOptions {
   uint64_t memory = 0;
   int64_t mostRanks = 0;  // that the profile can predict
   bool json = false;
-  FitOptions() { import.ranks = 0; }
+  FitOptions() { import.ranks = 0, ranksPerNode = kProfilesNodes; }
 };
 
 // A stage's plan, with or without recomputation.

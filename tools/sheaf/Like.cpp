@@ -85,6 +85,8 @@ Status takeOver(const options::Table& table, const plan::Plan& plan, const std::
       if (!same(option, own->second, *stated))
         return Status::error(cat(optionText(option, own->second), " contradicts --like ", name,
                                  ", which was compiled with ", optionText(option, *stated)));
+    } else if (option.settledLater) {
+      // It may be what the plan was compiled with: compareOrigins() finds that out.
     } else if (option.repeats || option.syntax.empty() || !same(option, own->second, {option.fallback})) {
       return Status::error(cat(optionText(option, own->second), " contradicts --like ", name,
                                ", which was compiled without ", option.name,

@@ -20,7 +20,8 @@ std::vector<std::string> decidingOptions(const options::Table& table, const opti
 std::vector<std::string> givenOptions(const options::Table& table, const options::Given& given);
 
 // Sets all options that decide bits to what the plan was compiled with, and adds them to `given`. One that is given
-// with another value is an error that names both; `name` is the plan's.
+// with another value is an error that names both, unless the plan was compiled with a default that depends on the
+// model: then only the plans can be compared. `name` is the plan's.
 Status takeOver(const options::Table& table, const plan::Plan& plan, const std::string& name, options::Given& given,
                 void* target);
 

@@ -29,6 +29,7 @@ struct TrainedOptions {
   bool evaluationOnly = false;                                   // the graph's outputs alone, nothing to train
   int64_t seed = 0;
   int64_t microBatches = 1;  // import.microBatches; 0: chosen by the tool
+  int64_t ranksPerNode = 0;  // 0: there are no nodes; kProfilesNodes: see Nodes.h
 };
 
 // The words of an enumeration of plan.proto, and of one of the train dialect, with what they stand for.

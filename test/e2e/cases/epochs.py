@@ -61,6 +61,10 @@ def resumed(session):
         expect([s[key] for s in rest] == [s[key] for s in whole[6:]], f"the resumed run has another {key}")
     expect(end == weights, "the resumed run leaves other weights")
     expect(events["end"]["samples"] == 104, f"{events['end']}")
+    # As a launcher that starts the same command once more.
+    run(session, data, "--epochs", 3, *schedule[2:], "--resume", state, "--save-state", state, zero=1)
+    again, events, end = run(session, data, "--epochs", 3, *schedule[2:], "--resume", state)
+    expect(not again and end == weights and "nothing is left to train" in json.dumps(events), f"{len(again)} more steps, {events}")
 
 
 def schedule_of_the_run(session):

@@ -44,6 +44,7 @@ DECIDES = {
 FREE = {"-o", "--ranks", "--ranks-per-node", "--secondary-shards", "--deepspeed", "--ignore", "--like", "--micro-batches", "--reduce",
         "--zero", "--no-weight-hashes", "--eval", "--eval-only", "--max-threads-per-rank", "--profile", "--memory-limit", "--recompute",
         "--prefetch", "--keep", "--compile-to", "--verbose", "--help"}
+SETTLED_LATER = {"--optimizer", "--lr-schedule", "--clip-norm", "--loss-scale", "--reduce-precision"}
 # Ways to compile what the base computes.
 LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches", 2)), (2, 0, ()), (2, 1, ("--eval",)),
            (2, 3, ("--recompute", "all")), (4, 1, ("--memory-limit", "1GiB")), (4, 2, ("--prefetch", 0)), (4, 3, ("--profile", "h100")),
@@ -59,6 +60,7 @@ def cases(session):
         if decision:
             yield Case(f"same/differs/{option[2:]}", lambda o=option, d=decision: differs(session, o, *d))
     yield Case("same/options", lambda: every_option(session))
+    yield Case("same/defaults", lambda: defaults(session))
     yield Case("same/models", lambda: other_models(session))
     yield Case("same/edited", lambda: edited(session))
     yield Case("same/usage", lambda: usage(session))
@@ -108,7 +110,9 @@ def differs(session, option, model, both, second, message):
     answer = session.call("sheaf", "same", first, other, "--format", "json")
     expect(answer.code == 1 and not json.loads(answer.out)["same"] and option in json.loads(answer.out)["difference"]["options"], answer.out)
     like = ("sheaf", "compile", session.graph(model), "-o", session.folder() / "x.plan", "--ranks", 2, "--zero", 1)
-    expect_short_error(session.call(*like, "--like", first, *words(second)), [option, "contradicts --like"], 2)
+    # Where the default follows from the model, only the plans show whether what is given differs from it.
+    wrong = (["does not compute the same bits", option], 1) if option in SETTLED_LATER else ([option, "contradicts --like"], 2)
+    expect_short_error(session.call(*like, "--like", first, *words(second)), *wrong)
     session.succeed(*like, "--like", other)
     session.succeed(*like, "--like", other, *words(second))
 
@@ -119,6 +123,16 @@ def every_option(session):
     known = set(re.findall(r"^\| `(--?[\w-]+)", page, re.MULTILINE))
     expect(known == set(DECIDES) | FREE, f"in one list only: {known ^ (set(DECIDES) | FREE)}")
     expect(not set(DECIDES) & FREE, "in both lists")
+
+
+def defaults(session):
+    """--like takes options that say what the plan has by default, and names what an evaluation lacks."""
+    base = compiled(session, MODEL, 2, 1, {})
+    like = ("sheaf", "compile", session.graph(MODEL), "-o", session.folder() / "x.plan", "--ranks", 1)
+    session.succeed(*like, "--like", base, "--optimizer", "adamw", "--lr-schedule", "constant", "--loss-scale", "none")
+    half = compiled(session, MODEL, 2, 1, HALF)
+    session.succeed(*like, "--like", half, "--reduce-precision", HALF["--precision"])
+    expect_short_error(session.call(*like, "--like", base, "--eval-only"), ["the training step is there and missing"], 1)
 
 
 def other_models(session):
