@@ -313,7 +313,7 @@ std::string Candidate::text() const {
   if (options.bucketBytes > 0) text += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
     text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
-  if (options.secondaryPart > 0)
+  if (options.secondaryPart > 0 && options.keepPart < 1)
     text += cat(", secondary shards of ", std::llround(100 * options.secondaryPart), " % of the other buckets");
   return text;
 }

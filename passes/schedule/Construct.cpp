@@ -72,7 +72,7 @@ void Constructor::findPaths() {
   std::vector<double> nextPath, nextLatest;
   for (int round = 1; round >= 0; --round) {
     nextPath.swap(remainingPath_), nextLatest.swap(latestStart_);
-    remainingPath_.assign(n, 0), latestStart_.assign(n, kInfinity);
+    remainingPath_.assign(n, 0), latestStart_.assign(n, kInfinity), needed_.assign(n, kInfinity);
     for (size_t i = n; i-- > 0;) {
       // All computation of a round ends before the next round begins.
       if (onCompute(model_.nodes[i])) latestStart_[i] = computeSeconds_;
@@ -85,6 +85,7 @@ void Constructor::findPaths() {
         latestStart_[i] = std::min(latestStart_[i], needed + (next ? computeSeconds_ : 0));
       }
       remainingPath_[i] += model_.nodes[i].seconds;
+      needed_[i] = latestStart_[i];
       latestStart_[i] -= model_.nodes[i].seconds;
     }
   }
@@ -101,14 +102,11 @@ void Constructor::findLatestStarts() {
   for (size_t i = 0; i < n; ++i)
     if (model_.nodes[i].kind == Node::Kind::kOther && model_.nodes[i].seconds < kBrief * longest)
       latestStart_[i] = -kInfinity;
-  std::vector<double> firstUse = latestStart_;
-  for (uint32_t i = 0; i < n; ++i) {
-    firstUse[i] += model_.nodes[i].seconds;
+  for (uint32_t i = 0; i < n; ++i)
     if (model_.nodes[i].kind == Node::Kind::kGather) gathers_.push_back(i);
-  }
-  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return firstUse[a] < firstUse[b]; });
+  std::stable_sort(gathers_.begin(), gathers_.end(), [&](uint32_t a, uint32_t b) { return needed_[a] < needed_[b]; });
   gatherIndex_.assign(n, 0);
-  for (uint32_t gather : gathers_) gatherIndex_[gather] = firstUses_.size(), firstUses_.push_back(firstUse[gather]);
+  for (uint32_t gather : gathers_) gatherIndex_[gather] = firstUses_.size(), firstUses_.push_back(needed_[gather]);
   // Earliest deadline first, backwards from the last gather of each stream and once around the loop. A gather in two
   // hops is needed by its second one.
   for (int pass = 0; pass < 2; ++pass) {

@@ -62,11 +62,12 @@ class Constructor {
   std::vector<bool> carriable_;                     // gathers that the body before may issue
   std::vector<double> remainingPath_;               // longest path from the node's start through the next round
   std::vector<double> idealStart_;                  // of a computation, if computation never waited
-  std::vector<double> latestStart_;                 // of a collective, so that every computation keeps its ideal start
-  std::vector<int64_t> reductionsBefore_;           // in the model's order
-  std::vector<uint32_t> gathers_;                   // by first use
-  std::vector<int64_t> gatherIndex_;                // of a gather, in gathers_
-  std::vector<double> firstUses_;                   // by gatherIndex_: the ideal start of the first use
+  std::vector<double> needed_;             // by when it must end, so that every computation keeps its ideal start
+  std::vector<double> latestStart_;        // of a collective, so that every computation keeps its ideal start
+  std::vector<int64_t> reductionsBefore_;  // in the model's order
+  std::vector<uint32_t> gathers_;          // by first use
+  std::vector<int64_t> gatherIndex_;       // of a gather, in gathers_
+  std::vector<double> firstUses_;          // by gatherIndex_: the ideal start of the first use
   double computeSeconds_ = 0, longestGather_ = 0, gatherSeconds_ = 0;
 };
 

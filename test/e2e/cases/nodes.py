@@ -1,6 +1,8 @@
 """Nodes: sums and gathers in two hops, and a stage within nodes and one between them, leave the bits of plans without nodes."""
+import json
+
 from cases.bits import same_bits
-from harness import Case, Skip, digest, expect, expect_short_error
+from harness import ROOT, Case, Skip, digest, expect, expect_short_error
 from jobs import Job
 from training import CONFIGS, data_arguments, expect_reference, train
 
@@ -25,6 +27,8 @@ def cases(session):
         yield Case(f"nodes/resumed/{zero}", lambda z=zero: resumed(session, z))
         yield Case(f"nodes/processes/{zero}", lambda z=zero: processes(session, z))
     yield Case("nodes/evaluation", lambda: evaluation(session))
+    yield Case("nodes/auto", lambda: auto(session))
+    yield Case("nodes/auto-secondary-shards", lambda: auto_secondary_shards(session))
     yield Case("nodes/mutants", lambda: mutants(session))
     yield Case("nodes/bytes", lambda: sent_bytes(session))
     yield Case("nodes/refused", lambda: refused(session))
@@ -153,6 +157,59 @@ def evaluation(session):
         data = ["--eval-data" if a == "--data" else a for a in data_arguments(config)]
         found.add(session.succeed("sheaf-run", plan, *data, "--eval").out)
     expect(len(found) == 1, f"the evaluations are {found}")
+
+
+def network_profile(session, times):
+    """Nodes of 8 H100 with a network that is so many times as fast as 20 GB/s."""
+    path = session.folder() / "profile.json"
+    machine = json.loads((ROOT / "passes/schedule/profiles/h100.json").read_text())
+    for entry in machine["collectives"]:
+        if entry.get("network"):
+            entry.update(bandwidth=2e10 * times, network_share=1e10 * times, latency=1e-5 / times, hop=0, network_hop=1e-6 / times)
+    path.write_text(json.dumps(machine))
+    return path
+
+
+def auto(session):
+    """The nodes of a profile are taken where hops make the predicted step shorter, and never otherwise."""
+    graph, slow, fast = session.graph("gpt2-tiny"), network_profile(session, 0.1), network_profile(session, 1e6)
+
+    def nodes_of(profile, ranks, *options):
+        plan = session.folder() / "a.plan"
+        session.succeed("sheaf", "compile", graph, "-o", plan, "--batch", 48, "--ranks", ranks, "--profile", profile, *options)
+        return session.inspect(plan).get("ranks_per_node", 0)
+
+    expect(nodes_of(slow, 16, "--zero", 3, "--ranks-per-node", "auto") == 8, "hops over a slow network are not chosen")
+    expect(nodes_of(fast, 16, "--zero", 3, "--ranks-per-node", "auto") == 0, "hops are chosen where all ranks are as near")
+    expect(nodes_of(slow, 16, "--zero", "node=3,world=0", "--ranks-per-node", "auto") == 8, "two stages have no nodes")
+    for ranks in (8, 12):
+        expect(nodes_of(slow, ranks, "--zero", 3, "--ranks-per-node", "auto") == 0, f"{ranks} ranks fill no two nodes")
+    expect(nodes_of(slow, 16, "--zero", 3) == 0, "without the option there are nodes")
+    out = session.call("sheaf", "compile", graph, "-o", session.folder() / "a.plan", "--batch", 48, "--ranks", 12, "--profile", slow,
+                       "--zero", "node=3,world=0", "--ranks-per-node", "auto")
+    expect_short_error(out, ["--ranks 12 do not fill such nodes of the profile h100, which have 8"])
+    fit = json.loads(session.succeed("sheaf", "fit", graph, "--ranks", 16, "--memory", "80GiB", "--profile", slow, "--json").out)
+    expect("nodes of 8 ranks" in fit["stages"][3]["without_recompute"]["plan"], fit["stages"][3]["without_recompute"])
+
+
+def auto_secondary_shards(session):
+    """Under a limit as many buckets keep secondary shards as fit, if that makes the predicted step shorter."""
+    config, where, slow = CONFIGS["gpt2-tiny"], session.folder(), network_profile(session, 0.1)
+
+    def compiled(*options):
+        session.succeed("sheaf", "compile", session.graph(config.model), "-o", where / "a.plan", "--batch", 16, "--ranks", 16, "--zero", 3,
+                        "--ranks-per-node", 8, "--profile", slow, "--keep", "none", "--prefetch", 1, *buckets(*options))
+        return session.inspect(where / "a.plan")
+
+    none, every = compiled("--secondary-shards", "none"), compiled("--secondary-shards", "all")
+    expect(none["sent_bytes"]["network"] > every["sent_bytes"]["network"], "secondary shards save nothing")
+    roomy = compiled("--memory-limit", 1 << 30)
+    expect(roomy["sent_bytes"] == every["sent_bytes"], f"with room for all: {roomy['sent_bytes']}, not {every['sent_bytes']}")
+    # As few bytes as all of them take, and a little less.
+    least = compiled("--secondary-shards", "all", "--memory-limit", roomy["memory"]["peak_bytes"] * 4 // 5)["memory"]["peak_bytes"]
+    some = compiled("--memory-limit", least * 99 // 100)
+    expect(some["memory"]["peak_bytes"] <= least * 99 // 100, f"{some['memory']['peak_bytes']} bytes, where all take {least}")
+    expect(every["sent_bytes"]["network"] < some["sent_bytes"]["network"] < none["sent_bytes"]["network"], some["sent_bytes"])
 
 
 def mutants(session):

@@ -44,7 +44,7 @@ DECIDES = {
 FREE = {"-o", "--ranks", "--ranks-per-node", "--secondary-shards", "--deepspeed", "--ignore", "--like", "--micro-batches", "--reduce",
         "--zero", "--no-weight-hashes", "--eval", "--eval-only", "--max-threads-per-rank", "--profile", "--memory-limit", "--recompute",
         "--prefetch", "--keep", "--compile-to", "--verbose", "--help"}
-SETTLED_LATER = {"--optimizer", "--lr-schedule", "--clip-norm", "--loss-scale", "--reduce-precision"}
+SETTLED_LATER = {"--lr-schedule", "--clip-norm", "--loss-scale", "--reduce-precision", "--target"}
 # Ways to compile what the base computes.
 LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches", 2)), (2, 0, ()), (2, 1, ("--eval",)),
            (2, 3, ("--recompute", "all")), (4, 1, ("--memory-limit", "1GiB")), (4, 2, ("--prefetch", 0)), (4, 3, ("--profile", "h100")),
@@ -127,7 +127,8 @@ def every_option(session):
 
 def defaults(session):
     """--like takes options that say what the plan has by default, and names what an evaluation lacks."""
-    base = compiled(session, MODEL, 2, 1, {})
+    base = session.folder() / "base.plan"
+    session.succeed("sheaf", "compile", session.graph(MODEL), "-o", base, "--ranks", 2, "--batch", BATCH)
     like = ("sheaf", "compile", session.graph(MODEL), "-o", session.folder() / "x.plan", "--ranks", 1)
     session.succeed(*like, "--like", base, "--optimizer", "adamw", "--lr-schedule", "constant", "--loss-scale", "none")
     half = compiled(session, MODEL, 2, 1, HALF)

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "passes/schedule/Bound.h"
+#include "passes/schedule/Construct.h"
 #include "passes/schedule/Fsdp2.h"
 #include "test/passes/schedule/ExactSchedule.h"
 
@@ -193,6 +194,35 @@ TEST(Schedule, IsNearTheOptimumOfSmallSteps) {
   EXPECT_LE(median(gaps.ours), 2e-4);
   EXPECT_EQ(gaps.boundByMemory, 0);
   EXPECT_GE(median(gaps.baselines), 0.10);
+}
+
+// The most gathers that are issued, and whose first use is not, at any place of the order.
+int64_t mostAhead(const StepModel& model, const Order& order) {
+  std::vector<bool> waiting = order.carried;
+  int64_t ahead = std::count(waiting.begin(), waiting.end(), true), most = ahead;
+  for (uint32_t i : order.nodes) {
+    const Node& node = model.nodes[i];
+    for (const Access& access : node.accesses)
+      for (uint32_t gather = 0; gather < model.nodes.size(); ++gather)
+        if (node.kind == Node::Kind::kCompute && waiting[gather] &&
+            model.nodes[gather].accesses[0].buffer == access.buffer)
+          waiting[gather] = false, --ahead;
+    if (node.kind == Node::Kind::kGather) waiting[i] = true, most = std::max(most, ++ahead);
+  }
+  return most;
+}
+
+TEST(Schedule, GathersNoFurtherAheadThanItIsTold) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const StepModel model = Builder(seed).build().model;
+    const Constructor constructor(model);
+    for (int64_t ahead = 0; ahead < 3; ++ahead) {
+      const Order order = constructor.construct({.maxGathersAhead = ahead});
+      ASSERT_TRUE(respects(model, order)) << "instance " << seed;
+      // The one in use next counts besides.
+      EXPECT_LE(mostAhead(model, order), ahead + 1) << "instance " << seed;
+    }
+  }
 }
 
 TEST(Schedule, IsNearTheOptimumUnderAMemoryLimit) {
