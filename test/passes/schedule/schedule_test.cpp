@@ -212,7 +212,7 @@ int64_t mostAhead(const StepModel& model, const Order& order) {
   return most;
 }
 
-TEST(Schedule, GathersNoFurtherAheadThanItIsTold) {
+TEST(Schedule, GathersNoFurtherAheadThanAsked) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const StepModel model = Builder(seed).build().model;
     const Constructor constructor(model);
