@@ -1,0 +1,45 @@
+// What a value of one rank's step is to the global one, for the analysis of Globalizer.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "mlir/Support/LLVM.h"
+
+namespace sheaf::train {
+
+// The same on all ranks, this rank's rows of the global value, or this rank's term of a sum.
+struct BatchState {
+  enum Kind { Replicated, Split, Partial } kind = Replicated;
+  // Of a split value: the dimension that holds the batch, this rank's rows of it, and how many elements of the
+  // dimension lie within one row: the dimension is (something x rows x minor). Where a rank has one row, a reshape may
+  // leave several dimensions of size 1, any of which may be the batch; these are all of them.
+  mlir::SmallVector<int64_t, 1> dimensions;
+  int64_t rows = 0, minor = 1;
+
+  static BatchState split(mlir::ArrayRef<int64_t> dimensions, int64_t rows, int64_t minor = 1) {
+    return {Split, mlir::SmallVector<int64_t, 1>(dimensions), rows, minor};
+  }
+  static BatchState partial() { return {Partial, {}}; }
+  bool isSplit() const { return kind == Split; }
+  bool isPartial() const { return kind == Partial; }
+  bool mayBe(int64_t dimension) const { return llvm::is_contained(dimensions, dimension); }
+  bool is(int64_t dimension) const { return mayBe(dimension) && dimensions.size() == 1; }
+
+  // The same value elsewhere: move(dimension) says where a dimension has gone.
+  template <class Move>
+  BatchState moved(Move move) const {
+    BatchState result = *this;
+    for (int64_t& d : result.dimensions) d = move(d);
+    return result;
+  }
+  // What this and `other`, whose rows meet, both may be; nothing if they carry the batch in different ways.
+  std::optional<BatchState> meet(const BatchState& other) const {
+    if (rows != other.rows || minor != other.minor) return std::nullopt;
+    BatchState both = *this;
+    llvm::erase_if(both.dimensions, [&](int64_t d) { return !other.mayBe(d); });
+    return both.dimensions.empty() ? std::nullopt : std::optional(both);
+  }
+};
+
+}  // namespace sheaf::train
