@@ -121,14 +121,14 @@ std::vector<Mutation> otherDealing(const Plan& plan) {
   return made;
 }
 
-// A hop between other ranks, or of another type.
+// A sum of other ranks, or of another type.
 std::vector<Mutation> otherSums(const Plan& plan) {
   std::vector<Mutation> made;
   forAll(plan, [&](size_t list, int i, const Instruction& one) {
     if (!one.has_collective()) return;
     const plan::Collective& collective = one.collective();
     for (uint32_t c = 0; c < plan.communicators(); ++c)
-      if (c != collective.communicator())
+      if (plan::axisOf(plan, static_cast<int>(c)) != plan::axisOf(plan, collective))
         made.push_back({cat(nameOf(list, i, one), " on communicator ", c),
                         [list, i, c](Plan& p) { instruction(p, list, i).mutable_collective()->set_communicator(c); }});
     const plan::ElementType other = collective.type() == plan::BF16  ? plan::F16
@@ -242,7 +242,7 @@ const std::vector<MutationKind> kLeafMutationKinds = {
     {"operands of an instruction exchanged", exchangedTerms, true},
     {"operands of two instructions exchanged", exchangedLeaves, true},
     {"dealt otherwise", otherDealing, false},
-    {"another sum over ranks", otherSums, true},
+    {"another sum over ranks", otherSums, false},
     {"rows of a kernel elsewhere", otherRows, false},
     {"another program of a kernel", otherOps, false},
     {"another rounding", otherRoundings, false},

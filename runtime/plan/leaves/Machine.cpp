@@ -421,7 +421,8 @@ Contents Machine::evaluate(const ProgramLine& line, const KernelProgram& program
   switch (line.kind) {
     case ProgramLine::kMap:
       // What is widened on its way keeps its value.
-      if (line.name == "cast" && line.type == F32 && isHalf(program.lines[line.of[0]].type)) return *operands[0];
+      if (line.name == "cast" && !line.attributes && line.type == F32 && isHalf(program.lines[line.of[0]].type))
+        return *operands[0];
       return map(line.name, line.attributes, line.name == "cast" ? line.type : widened(line.type), operands);
     case ProgramLine::kSame:
       return *operands[0];
