@@ -1,4 +1,4 @@
-// Mutation test of what `sheaf same` compares: good plans that compute something else must be told apart.
+// Mutation test of what `sheaf same` compares: good plans that compute something else must be distinguished.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 const char kHelp[] =
     R"(Makes every mutant of compiled plans that is about leaves, states its digests again, and checks that what it computes is
-told apart from what the plan computes.
+distinguished from what the plan computes.
 
 usage: sheaf-leaf-mutants PLAN... [--sample N] [--verbose]
 
@@ -73,7 +73,7 @@ class Run {
     auto say = [&](const char* what, const std::string& why) {
       std::printf("%s: %s: %s: %s\n", what, kLeafMutationKinds[k].name, mutation.description.c_str(), why.c_str());
     };
-    // What changes an order or reads what nothing wrote is no plan, whatever its digests.
+    // What changes an order or reads what nothing wrote is not a good plan, whatever its digests.
     Status status = plan::verifyPlan(mutant);
     if (status.ok()) plan::redigest(mutant);
     if (status.ok()) status = plan::provePlan(mutant);

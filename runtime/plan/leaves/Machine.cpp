@@ -486,7 +486,7 @@ void Machine::kernel(const KernelLaunch& launch, int64_t rank) {
   }
   for (const ProgramLine& line : program.lines) {
     if (line.kind != ProgramLine::kResult) continue;
-    // A cast has rounded already, and so has whoever wrote an operand.
+    // A cast has rounded already, and so has the writer of an operand.
     uint32_t from = line.of[0];
     while (program.lines[from].kind == ProgramLine::kSame) from = program.lines[from].of[0];
     const bool rounds =

@@ -56,7 +56,7 @@ DIVISIONS = {8: [(8, 1, ()), (8, 0, ("--ranks-per-node", 2)), (8, "node=3,world=
                  (2, 3, ("--micro-batches", 4, "--reduce", "last")), (2, 1, ("--micro-batches", 2)), (2, 2, ()), (1, 0, ()),
                  (1, 0, ("--micro-batches", 8))],
              6: [(6, 1, ()), (6, "node=3,world=0", ("--ranks-per-node", 2)), (3, 3, ()), (3, 0, ("--micro-batches", 2))]}
-# Plans whose mutants are told apart: options, ranks, stage and division.
+# Plans whose mutants are distinguished: options, ranks, stage and division.
 MUTATED = [({}, 2, 1, ()), ({}, 2, 2, ("--micro-batches", 2, "--reduce", "each")), ({}, 2, 0, ("--micro-batches", 2, "--reduce", "last")),
            ({}, 1, 0, ()), (HALF, 2, 3, ()), ({"--precision": "f16", "--clip-norm": 0.1}, 4, "node=3,world=1", ("--ranks-per-node", 2))]
 
@@ -123,7 +123,7 @@ def divisions(session, config, leaves):
 
 
 def mutants(session, options, ranks, zero, division):
-    """Good plans that compute something else are told apart; see sheaf-leaf-mutants. Samples, unless all mutants are asked for."""
+    """Good plans that compute something else are distinguished; see sheaf-leaf-mutants. Samples, unless all mutants are asked for."""
     tool = "../test/bin/sheaf-leaf-mutants"
     if not (session.tools / tool).exists():
         raise Skip("sheaf-leaf-mutants is not built")
