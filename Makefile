@@ -57,8 +57,8 @@ fuzz: build ## RUNS mutated models, plans, data and state files, none of which m
 	@$(folder)/test/bin/sheaf-fuzz --corpus $(folder)/fuzz --runs $(RUNS) --jobs $(JOBS)
 
 mutants: build ## every mutant of the plans of all small models: the proof must refuse what changes an order or a byte
-	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants
-	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only '^proof/mutants/' --every-mutant --verbose
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants sheaf-leaf-mutants
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only "^(proof|same)/mutants/" --every-mutant --verbose
 
 bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/' --every-division --verbose

@@ -171,7 +171,8 @@ void Reader::declarations() {
   for (const plan::Kernel& k : plan.kernels())
     KernelOp::create(builder, loc, k.symbol(), int64_t(k.rows()), int64_t(k.block()), list(k.operand_bytes()),
                      list(k.operand_access()), list(k.in_place()), int64_t(k.operations()), int64_t(k.padding()),
-                     k.program() ? builder.getStringAttr(hexText(k.program())) : StringAttr());
+                     k.program() ? builder.getStringAttr(hexText(k.program())) : StringAttr(),
+                     k.ops_size() > 0 ? strings(k.ops()) : ArrayAttr());
   if (plan.has_origin()) {
     OriginOp::create(builder, loc, plan.origin().leaves(), strings(plan.origin().options()));
     originProgram("step", plan.origin().step());

@@ -145,10 +145,11 @@ def Plan_KernelOp : Plan_Op<"kernel", [NoTerminator]> {
   let description = [{ Before emission the region holds the `train.fusion` to compile; afterwards it is empty.
     `access`: what its code does with each operand, known once it is compiled. `in_place`: operands of one number other
     than 0 may have one address. `operations`: what it computes over all rows, in additions. `padding`: how many of the
-    bytes lie between rows. `program`: a hash of the fusion, by which `dataflow` knows the kernel. }];
+    bytes lie between rows. `program`: a hash of the fusion, by which `dataflow` knows the kernel. `ops`: what it computes
+    of one leaf, by which `sheaf same` knows it. }];
   let arguments = (ins StrAttr:$symbol, I64Attr:$rows, I64Attr:$block, DenseI64ArrayAttr:$operand_bytes,
       DenseI64ArrayAttr:$access, DenseI64ArrayAttr:$in_place, DefaultValuedAttr<I64Attr, "0">:$operations,
-      DefaultValuedAttr<I64Attr, "0">:$padding, OptionalAttr<StrAttr>:$program);
+      DefaultValuedAttr<I64Attr, "0">:$padding, OptionalAttr<StrAttr>:$program, OptionalAttr<StrArrayAttr>:$ops);
   let regions = (region AnyRegion:$fusion);
   let assemblyFormat = "$symbol `rows` $rows `block` $block `bytes` $operand_bytes custom<KernelAccess>($access, $in_place) "
       "attr-dict-with-keyword ($fusion^)?";

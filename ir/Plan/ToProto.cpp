@@ -176,6 +176,8 @@ LogicalResult Writer::declaration(Operation* op) {
         uint64_t program = 0;
         if (k.getProgram() && failed(hash(op, *k.getProgram(), program))) return failure();
         out->set_program(program);
+        if (k.getOps())
+          for (auto line : k.getOps()->getAsRange<StringAttr>()) out->add_ops(line.getValue().str());
         return success();
       })
       .Case([&](OriginOp o) {

@@ -5,6 +5,7 @@
 #include "ir/Train/FusionCost.h"
 #include "ir/Train/RowPitches.h"
 #include "mlir/IR/IRMapping.h"
+#include "passes/plan/KernelProgram.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 
@@ -141,7 +142,9 @@ void Lowering::launch(train::FusionOp fusion, ArrayRef<Operand> operands, String
     auto kernel = KernelOp::create(head, fusion.getLoc(), ("kernel" + Twine(entry->second)).str(),
                                    int64_t(fusion.getRows()), int64_t(fusion.getBlock()), bytes, ArrayRef<int64_t>(),
                                    ArrayRef<int64_t>(), train::fusionOperations(fusion), train::paddingBytes(fusion),
-                                   head.getStringAttr(hexText(xxh64(text))));
+                                   head.getStringAttr(hexText(xxh64(text))), /*ops=*/ArrayAttr());
+    const SmallVector<std::string> ops = programOf(fusion);
+    if (!ops.empty()) kernel.setOpsAttr(head.getStrArrayAttr(SmallVector<StringRef>(ops.begin(), ops.end())));
     Block* block = head.createBlock(&kernel.getFusion());
     SmallVector<mlir::Location> locations(fusion->getNumOperands(), fusion.getLoc());
     block->addArguments(fusion->getOperandTypes(), locations);

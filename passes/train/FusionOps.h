@@ -8,6 +8,10 @@ namespace sheaf::train {
 // The attribute that holds the number of an op's group.
 inline constexpr llvm::StringLiteral kGroupAttr = "train.group";
 
+// Of a kernel's op with the rows of several leaves: [leaves, then of each operand and each result the dimension that
+// has the rows and how many times it has those of all leaves; -1 and 0 where it has none].
+inline constexpr llvm::StringLiteral kLeafRowsAttr = "train.leaf_rows";
+
 // Reduces the last dimension, and only it.
 bool isRowReduction(mlir::Operation* op);
 // Sums all dimensions but the last.

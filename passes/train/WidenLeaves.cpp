@@ -133,16 +133,20 @@ class Widener {
       if (auto splat = dyn_cast<SplatElementsAttr>(constant.getValue())) {
         auto wide = ConstantOp::create(builder, v.getLoc(), splat.resizeSplat(type));
         copyGroup(op, wide);
+        markRows(wide, {}, rows);
         return wide;
       }
-    auto clone = [&](ValueRange operands) {
+    auto clone = [&](ValueRange operands, bool byRow) {
       Operation* wide = cloneWith(op, operands, {type});
+      markRows(wide, SmallVector<std::optional<Rows>>(operands.size(), byRow ? std::optional(rows) : std::nullopt),
+               rows);
       return wide->getResult(0);
     };
     if (auto broadcast = dyn_cast_or_null<BroadcastOp>(op);
         broadcast && typeOf(broadcast.getOperand()).getDimSize(rows.dimension) == 1)
-      return clone(wholes.lookup(broadcast.getOperand()));
-    if (auto iota = dyn_cast_or_null<IotaOp>(op); iota && int64_t(iota.getAxis()) != rows.dimension) return clone({});
+      return clone(wholes.lookup(broadcast.getOperand()), false);
+    if (auto iota = dyn_cast_or_null<IotaOp>(op); iota && int64_t(iota.getAxis()) != rows.dimension)
+      return clone({}, false);
     // Within a kernel nothing can be copied: what makes the value is computed for all leaves.
     auto reduce = dyn_cast_or_null<ReduceOp>(op);
     const bool byRow = isElementwise(op) || isa_and_nonnull<BroadcastOp>(op) ||
@@ -154,7 +158,7 @@ class Widener {
         if (failed(wide) || !*wide) return {};
         operands.push_back(*wide);
       }
-      return clone(operands);
+      return clone(operands, true);
     }
     return join(SmallVector<Value>(leaves, wholes.lookup(v)), rows, v.getLoc());
   }
@@ -250,6 +254,20 @@ class Widener {
   static void copyGroup(Operation* from, Operation* to) {
     if (Attribute group = from->getAttr(kGroupAttr)) to->setAttr(kGroupAttr, group);
   }
+  // Notes on a kernel's op where the leaves' rows lie in each operand and result.
+  void markRows(Operation* op, ArrayRef<std::optional<Rows>> operands, std::optional<Rows> results) {
+    if (!op->hasAttr(kGroupAttr) && !isa<ConstantOp>(op)) return;
+    SmallVector<int64_t> all{leaves};
+    auto add = [&](Value v, std::optional<Rows> rows) {
+      if (rows)
+        all.append({rows->dimension, typeOf(v).getDimSize(rows->dimension) / (leafRows * rows->minor * leaves)});
+      else
+        all.append({-1, 0});
+    };
+    for (auto [v, rows] : llvm::zip(op->getOperands(), operands)) add(v, rows);
+    for (Value v : op->getResults()) add(v, results);
+    op->setAttr(kLeafRowsAttr, builder.getDenseI64ArrayAttr(all));
+  }
   Operation* cloneWith(Operation* op, ValueRange operands, TypeRange results) {
     OperationState state(op->getLoc(), op->getName(), operands, results, op->getAttrs());
     return builder.create(state);
@@ -274,6 +292,7 @@ class Widener {
     for (Value result : op->getResults()) types.push_back(widened(typeOf(result), rows));
     Operation* made = cloneWith(op, operands, types);
     if (auto slice = dyn_cast<SliceOp>(made)) slice.setSizes(typeOf(slice.getResult()).getShape());
+    markRows(made, operandRows, rows);
     setWhole(op, made, {State::Split, rows});
     return success();
   }
@@ -497,6 +516,7 @@ LogicalResult Widener::visitReduce(ReduceOp op) {
   if (failed(operand)) return failure();
   auto sums = ReduceOp::create(builder, op.getLoc(), ReduceKind::sum, *operand, op.getAxes(), leaves);
   copyGroup(op, sums);
+  markRows(sums, {rows}, std::nullopt);
   wholes[op.getResult()] = sums;
   states[op.getResult()] = {State::Partial, {}};
   return success();

@@ -1,34 +1,17 @@
 #include "runtime/plan/Dataflow.h"
 
 #include <algorithm>
-#include <bit>
 #include <string_view>
 
-#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/Term.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
 namespace sheaf::plan {
 namespace {
-
-// Hashes a term, an ordered list of numbers, incrementally. Terms are compared by their hashes.
-class Term {
- public:
-  explicit Term(std::string_view name) { add(name); }
-  Term& add(uint64_t number) {
-    hash_ = mixBits(hash_ ^ number) + number;
-    return *this;
-  }
-  Term& add(std::string_view text) { return add(xxh64(text)).add(static_cast<uint64_t>(text.size())); }
-  Term& addReal(double number) { return add(std::bit_cast<uint64_t>(number)); }
-  uint64_t hash() const { return mixBits(hash_); }
-
- private:
-  uint64_t hash_ = 0;
-};
 
 // Entries of the digests: first the settings, then outputs of the step by their kind, then states in the order of the
 // buckets, then the loss scale if there is one (its state and its output), then all constants together. Where there is

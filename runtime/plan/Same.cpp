@@ -10,6 +10,7 @@
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
+#include "runtime/plan/leaves/LeafDataflow.h"
 
 namespace sheaf::plan {
 namespace {
@@ -257,6 +258,29 @@ std::string Difference::text() const {
   std::string text = cat(subject, " is ", first, " and ", second);
   if (!options.empty()) text += cat("; of the options, ", options);
   return remedy.empty() ? text : cat(text, "; ", remedy);
+}
+
+Expected<Comparison> compareInstructions(const Plan& first, const std::string& firstName, const Plan& second,
+                                         const std::string& secondName) {
+  // What makes each value is kept where there is a difference to explain.
+  for (bool explains : {false, true}) {
+    std::vector<LeafDataflow> dataflows;
+    for (const auto& [plan, name] : {std::pair(&first, &firstName), std::pair(&second, &secondName)}) {
+      Expected<LeafDataflow> dataflow = followLeaves(*plan, explains);
+      if (!dataflow.ok()) return Status::error(cat(*name, ": ", dataflow.status().message()));
+      dataflows.push_back(std::move(*dataflow));
+    }
+    const bool evaluations =
+        first.evaluation_size() > 0 && second.evaluation_size() > 0 && microBatches(first) == microBatches(second);
+    std::optional<LeafDifference> found = firstDifference({first, dataflows[0]}, {second, dataflows[1]}, evaluations);
+    Comparison result;
+    if (!found) return result;
+    if (!explains) continue;
+    result.difference = {
+        cat("what their instructions compute as ", found->value, ","), found->first, found->second, "", "", false};
+    return result;
+  }
+  return Comparison();
 }
 
 Expected<Comparison> compareOrigins(const Plan& first, const std::string& firstName, const Plan& second,

@@ -17,6 +17,7 @@ struct Difference {
   std::string first, second;  // what each plan has
   std::string options;        // options of `sheaf compile` that only one of them was given; may be empty
   std::string remedy;         // "compile both with --leaves 8"
+  bool certain = true;        // false: terms of instructions differ, which may still give the same bits
   std::string text() const;   // "the number of leaves is 8 and 4; compile both with --leaves 8"
 };
 
@@ -24,6 +25,11 @@ struct Comparison {
   std::optional<Difference> difference;  // the first one; none: they compute the same bits
   std::vector<std::string> notes;        // what was not compared, such as evaluations of different batches
 };
+
+// Compares what the instructions of two plans compute (leaves/LeafDataflow.h), of plans that compareOrigins() finds no
+// difference in. An error names the plan by the given name.
+Expected<Comparison> compareInstructions(const Plan& first, const std::string& firstName, const Plan& second,
+                                         const std::string& secondName);
 
 // Compares two plans that verifyPlan() and the digests have accepted. An error if one does not state what it was
 // compiled from; it names the plan by the given name.

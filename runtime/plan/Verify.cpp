@@ -17,6 +17,7 @@
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
+#include "runtime/plan/leaves/KernelProgram.h"
 
 namespace sheaf::plan {
 namespace {
@@ -445,6 +446,8 @@ class TableVerifier {
       if (kernel.in_place_size() != 0 && kernel.in_place_size() != kernel.operand_bytes_size())
         return wrong(what, cat("it states of ", kernel.in_place_size(), " of its ", kernel.operand_bytes_size(),
                                " operands which may have one address"));
+      if (Expected<KernelProgram> program = programOf(kernel); !program.ok())
+        return wrong(what, program.status().message());
     }
     std::set<std::string> targets;
     for (int i = 0; i < plan_.images_size(); ++i) {

@@ -26,8 +26,8 @@ plan.program attributes {floor = {products = {bf16 = 12 : i64, tf32 = 7 : i64}, 
   plan.kernel "k" rows 4 block 2 bytes [64, 64]
   // CHECK: plan.kernel "l" rows 4 block 2 bytes [64, 64, 64] access [r, rw, w] in_place [1, 0, 1] attributes {operations = 9 : i64}
   plan.kernel "l" rows 4 block 2 bytes [64, 64, 64] access [r, rw, w] in_place [1, 0, 1] attributes {operations = 9 : i64}
-  // CHECK: plan.kernel "m" rows 4 block 2 bytes [64] access [w]
-  plan.kernel "m" rows 4 block 2 bytes [64] access [w]
+  // CHECK: plan.kernel "m" rows 4 block 2 bytes [64] access [w] attributes {ops = ["result f32 4x4 of 0"]}
+  plan.kernel "m" rows 4 block 2 bytes [64] access [w] attributes {ops = ["result f32 4x4 of 0"]}
   plan.prologue {
   }
   plan.body {

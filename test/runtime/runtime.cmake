@@ -16,6 +16,7 @@ sheaf_add_gtest(schedules_test SOURCES schedules_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 
+sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_micro_batches_test SOURCES proof_micro_batches_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_nodes_test SOURCES proof_nodes_test.cpp LIBS SheafPlan)

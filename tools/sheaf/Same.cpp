@@ -48,6 +48,10 @@ int same(SameOptions& o, const options::Given&) {
       text += cat("note: ", o.plans[0], " and ", other, ": ", note, "\n");
       notes.push_back(cat(o.plans[0], " and ", other, ": ", note));
     }
+    if (difference) break;
+    comparison = plan::compareInstructions(*plans[0], o.plans[0], *plans[i], other);
+    if (!comparison.ok()) return fail(comparison.status().message());
+    difference = comparison->difference;
   }
   if (o.format == "json") {
     json::Object object{{"same", !difference}, {"plans", list}, {"notes", notes}};
@@ -61,7 +65,11 @@ int same(SameOptions& o, const options::Given&) {
     print(json::write(std::move(object), 2) + "\n");
     return difference ? kFailed : kDone;
   }
-  if (difference) return fail(cat(o.plans[0], " and ", other, " do not compute the same bits: ", difference->text()));
+  if (difference)
+    return fail(
+        cat(o.plans[0], " and ", other,
+            difference->certain ? " do not compute the same bits: " : " are not proved to compute the same bits: ",
+            difference->text()));
   text += cat("the same bits, with ", plans[0]->origin().leaves(), " leaves of ",
               plans[0]->batch() / std::max<int64_t>(plans[0]->origin().leaves(), 1), " rows:\n");
   for (size_t i = 0; i < plans.size(); ++i) text += cat("  ", o.plans[i], ": ", layoutText(*plans[i]), "\n");

@@ -2,7 +2,7 @@
 import json
 import re
 
-from harness import Case, digest, expect, expect_short_error
+from harness import Case, Skip, digest, expect, expect_short_error
 from jobs import Job
 from training import CONFIGS, data_arguments
 
@@ -51,11 +51,27 @@ LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches"
            (4, 3, ("--ranks-per-node", 2)), (4, "node=3,world=0", ("--ranks-per-node", 2))] + [
                (2, z, ("--micro-batches", 2, "--reduce", r)) for z, r in ((0, "last"), (1, "each"), (2, "last"), (3, "each"))]
 
+# The same with eight leaves and with six: leaves of two rows of the batch, and of four.
+DIVISIONS = {8: [(8, 1, ()), (8, 0, ("--ranks-per-node", 2)), (8, "node=3,world=1", ("--ranks-per-node", 4)), (4, 3, ()),
+                 (4, 2, ("--micro-batches", 2, "--reduce", "each")), (4, 3, ("--ranks-per-node", 2, "--micro-batches", 2)),
+                 (2, 3, ("--micro-batches", 4, "--reduce", "last")), (2, 1, ("--micro-batches", 2)), (2, 2, ()), (1, 0, ()),
+                 (1, 0, ("--micro-batches", 8))],
+             6: [(6, 1, ()), (6, "node=3,world=0", ("--ranks-per-node", 2)), (3, 3, ()), (3, 0, ("--micro-batches", 2))]}
+# Plans whose mutants are distinguished: options, ranks, stage and division.
+MUTATED = [({}, 2, 1, ()), ({}, 2, 2, ("--micro-batches", 2, "--reduce", "each")), ({}, 2, 0, ("--micro-batches", 2, "--reduce", "last")),
+           ({}, 1, 0, ()), (HALF, 2, 3, ()), ({"--precision": "f16", "--clip-norm": 0.1}, 4, "node=3,world=1", ("--ranks-per-node", 2))]
+
 
 def cases(session):
     for name in ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny"):
         for what, options in (("f32", {}), ("bf16", HALF), ("f16-clipped", {"--precision": "f16", "--clip-norm": 0.1})):
             yield Case(f"same/{name}/{what}", lambda c=CONFIGS[name], o=options: layouts(session, c, o))
+    for name in ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny"):
+        for leaves in DIVISIONS:
+            yield Case(f"same/divisions/{name}/{leaves}", lambda c=CONFIGS[name], v=leaves: divisions(session, c, v))
+    for number, plan in enumerate(MUTATED):
+        yield Case(f"same/mutants/{number}", lambda p=plan: mutants(session, *p))
+    yield Case("same/misstated", lambda: misstated(session))
     for option, decision in DECIDES.items():
         if decision:
             yield Case(f"same/differs/{option[2:]}", lambda o=option, d=decision: differs(session, o, *d))
@@ -98,6 +114,36 @@ def layouts(session, config, options):
         session.succeed("sheaf", "same", base, like)
     answer = json.loads(session.succeed("sheaf", "same", base, plans[0], "--format", "json").out)
     expect(answer["same"] and [p["leaves"] for p in answer["plans"]] == [LEAVES, LEAVES] and "difference" not in answer, answer)
+
+
+def divisions(session, config, leaves):
+    """Every division of the leaves is proved to compute what the first does."""
+    more = {"--leaves": leaves, "--batch": 16 if leaves == 8 else 24, "--optimizer": config.options[config.options.index("--optimizer") + 1]}
+    plans = [compiled(session, config.model, n, z, more, m) for n, z, m in DIVISIONS[leaves][:: 3 if session.quick else 1]]
+    out = session.succeed("sheaf", "same", *plans).out
+    expect(f"the same bits, with {leaves} leaves" in out and all(str(plan) in out for plan in plans), out)
+
+
+def mutants(session, options, ranks, zero, division):
+    """Good plans that compute something else are distinguished; see sheaf-leaf-mutants. Samples, unless all mutants are asked for."""
+    tool = "../test/bin/sheaf-leaf-mutants"
+    if not (session.tools / tool).exists():
+        raise Skip("sheaf-leaf-mutants is not built")
+    every = () if session.every_mutant else ("--sample", 40)
+    models = (MODEL, "cnn", "gpt2-tiny") if session.every_mutant else (MODEL, "gpt2-tiny")
+    plans = [compiled(session, model, ranks, zero, options, division) for model in models]
+    session.succeed(tool, *plans, *every, timeout=7200 if session.every_mutant else 300)
+
+
+def misstated(session):
+    """A kernel's statement that does not fit its operands is refused before anything is proved of it."""
+    base, where = compiled(session, MODEL, 2, 1, {}), session.folder()
+    text = session.succeed("sheaf", "inspect", base, "--format", "text").out
+    changed = re.sub(r'("operand f32 \d+x)', r"\g<1>2x", re.sub(r'plan.digests "kernels".*\n', "", text))
+    expect(changed != text, "no kernel states what it computes")
+    (where / "x.mlir").write_text(changed)
+    session.succeed("sheaf", "assemble", where / "x.mlir", "-o", base.parent / "other.plan")
+    expect_short_error(session.call("sheaf", "same", base, base.parent / "other.plan"), ["line 0 of its program"], 1)
 
 
 def differs(session, option, model, both, second, message):

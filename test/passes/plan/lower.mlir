@@ -5,7 +5,7 @@
 // CHECK: plan.program attributes {{{.*}}floor = {products = {f32 = 7 : i64}, state_bytes = 5 : i64}
 // CHECK-DAG: %[[LOGITS:.*]] = plan.buffer "{{.*}}" activations offset 0 bytes 80896
 // CHECK-NOT: bytes 80896
-// CHECK-DAG: plan.kernel "kernel0" rows 8 block 1 bytes [80896, 80896] attributes {operations = {{[0-9]+}} : i64, padding = 1760 : i64, program = "{{[0-9a-f]+}}"}
+// CHECK-DAG: plan.kernel "kernel0" rows 8 block 1 bytes [80896, 80896] attributes {operations = {{[0-9]+}} : i64, ops = ["operand bf16 8x5001 pitch 5056", "map neg bf16 8x5001 of 0", "result bf16 8x5001 pitch 5056 of 1"], padding = 1760 : i64, program = "{{[0-9a-f]+}}"}
 // CHECK: plan.body
 // CHECK: plan.call "gemm" {{.*}}lda = 64 : i64, ldb = 64 : i64, ldc = 5056 : i64{{.*}}stride_c = 40448 : i64{{.*}} w %[[LOGITS]][0 : 80896]
 // CHECK: plan.launch kernel 0 rows 8 block 1(r %[[LOGITS]][0 : 80896], w %[[LOGITS]][0 : 80896])

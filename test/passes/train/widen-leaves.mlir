@@ -1,7 +1,7 @@
 // RUN: sheaf-opt %s -train-widen-leaves | FileCheck %s
 
 // Two leaves of two rows become one rank's four. A product is computed for each leaf, a kernel has all rows, and what is a
-// sum over rows has a term for each leaf, which the tree adds: two are one addition.
+// sum over rows has a term for each leaf, which the tree adds: two are one addition. Ops of kernels say where the rows are.
 
 // CHECK: module attributes {train.batch = 4 : i64, train.leaves = 2 : i64, train.ranks = 1 : i64}
 // CHECK: func.func @step(%[[X:.*]]: tensor<4x3xf32>
@@ -11,10 +11,10 @@
 // CHECK: %[[B:.*]] = train.matmul %[[SECOND]]
 // CHECK: train.concat %[[A]], %[[B]] axis 0 : {{.*}} -> tensor<4x2xf32>
 // CHECK-NOT: tensor<2x2xf32>
-// CHECK: train.broadcast {{.*}} {train.group = 0 : i64} : tensor<1x2xf32> -> tensor<4x2xf32>
-// CHECK: train.constant {train.group = 0 : i64} dense<5.000000e-01> : tensor<4x2xf32>
-// CHECK: %[[WIDE:.*]] = train.mul {{.*}} {train.group = 0 : i64} : tensor<4x2xf32>
-// CHECK: %[[SUMS:.*]] = train.reduce {{ *}}sum %[[WIDE]] [0] {leaves = 2 : i64, train.group = 0 : i64} : {{.*}} -> tensor<2x1x2xf32>
+// CHECK: train.broadcast {{.*}} {train.group = 0 : i64, train.leaf_rows = array<i64: 2, -1, 0, 0, 1>} : tensor<1x2xf32> -> tensor<4x2xf32>
+// CHECK: train.constant {train.group = 0 : i64, train.leaf_rows = array<i64: 2, 0, 1>} dense<5.000000e-01> : tensor<4x2xf32>
+// CHECK: %[[WIDE:.*]] = train.mul {{.*}} {train.group = 0 : i64, train.leaf_rows = array<i64: 2, 0, 1, 0, 1, 0, 1>} : tensor<4x2xf32>
+// CHECK: %[[SUMS:.*]] = train.reduce {{ *}}sum %[[WIDE]] [0] {leaves = 2 : i64, train.group = 0 : i64, train.leaf_rows = array<i64: 2, 0, 1, -1, 0>} : {{.*}} -> tensor<2x1x2xf32>
 // CHECK: train.slice %[[SUMS]] starts [0, 0, 0]
 // CHECK: train.slice %[[SUMS]] starts [1, 0, 0]
 // CHECK: %[[BIAS:.*]] = train.add {{.*}} {train.group = 1 : i64} : tensor<2xf32>

@@ -1,0 +1,504 @@
+#include "runtime/plan/leaves/Machine.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
+#include "runtime/plan/leaves/CallMachine.h"
+
+namespace sheaf::plan {
+namespace {
+
+// A minute or so.
+constexpr uint64_t kMostPieces = uint64_t{1} << 30;
+
+ElementType widened(ElementType type) {
+  return isHalf(type) ? F32 : type;
+}
+
+}  // namespace
+
+uint64_t zeroValue() {
+  static const uint64_t value = Term("zero").hash();
+  return value;
+}
+
+Machine::Machine(const Plan& plan, Makers* makers) : plan_(plan), makers_(makers), left_(kMostPieces) {
+  const size_t ranks = static_cast<size_t>(plan.ranks());
+  memory_.assign(ranks, std::vector<Bytes>(static_cast<size_t>(plan.buffers_size())));
+  written_.resize(ranks);
+  for (const Kernel& kernel : plan.kernels()) {
+    Expected<KernelProgram> program = programOf(kernel);
+    if (!program.ok()) fail(cat("kernel '", shortName(kernel.symbol()), "': ", program.status().message()));
+    programs_.push_back(program.ok() ? std::move(*program) : KernelProgram());
+  }
+  initialize();
+}
+
+void Machine::fail(std::string message) {
+  if (!status_.ok()) return;
+  status_ = Status::error(current_ ? cat(describe(plan_, *current_), ": ", message) : message);
+}
+
+void Machine::work(uint64_t pieces) {
+  if (left_ < pieces) return fail(cat("its values have more than ", kMostPieces, " pieces"));
+  left_ -= pieces;
+}
+
+void Machine::noteSource(uint64_t value, std::string name) {
+  if (makers_) makers_->try_emplace(value, Made{nullptr, std::move(name), value, {}});
+}
+
+void Machine::note(uint64_t value, uint64_t operation, std::vector<uint64_t> of) {
+  if (makers_) makers_->try_emplace(value, Made{current_, {}, operation, std::move(of)});
+}
+
+void Machine::addValues(const Contents& contents, std::vector<uint64_t>& values) {
+  constexpr size_t kFirst = 64;
+  for (size_t i = 0; i < std::min(kFirst, contents.runs.size()); ++i) values.push_back(contents.runs[i].value);
+}
+
+void Machine::initialize() {
+  for (const Bucket& bucket : plan_.buckets()) {
+    const std::string of = cat(" of bucket '", shortName(bucket.name()), "'");
+    state(bucket.parameter_buffer(), Term("parameters").add(bucket.name()).hash(), parameterParts(plan_, bucket),
+          cat("the parameters", of));
+    for (const State& s : bucket.states())
+      state(s.buffer(), Term("state").add(bucket.name()).add(s.name()).hash(), stateParts(plan_, bucket),
+            cat("the state '", shortName(s.name()), "'", of));
+  }
+  if (plan_.has_loss_scale_buffer())
+    state(plan_.loss_scale_buffer(), Term("loss scale").hash(), 1, "the state of the loss scale");
+  for (const Constant& c : plan_.constants()) constant(c);
+}
+
+// Whole, or the rank's part of it.
+void Machine::state(uint32_t buffer, uint64_t value, int64_t parts, std::string name) {
+  noteSource(value, std::move(name));
+  const uint64_t own = plan_.buffers(static_cast<int>(buffer)).bytes();
+  for (int64_t rank = 0; rank < plan_.ranks(); ++rank)
+    memory_[static_cast<size_t>(rank)][buffer].write(
+        0, {own, value, partOf(plan_, rank, static_cast<uint64_t>(parts)) * own, false});
+}
+
+// By the hashes of its bytes, or else by its place in a file.
+void Machine::constant(const Constant& constant) {
+  const Source& source = constant.source();
+  Term term("constant");
+  term.add(source.length());
+  for (uint64_t hash : source.hashes()) term.add(hash);
+  if (source.hashes_size() == 0 && source.file() < static_cast<uint32_t>(plan_.files_size()))
+    term.add(plan_.files(static_cast<int>(source.file())).hash()).add(source.offset());
+  noteSource(term.hash(), "a constant");
+  const uint64_t size = plan_.buffers(static_cast<int>(constant.buffer())).bytes();
+  for (std::vector<Bytes>& memory : memory_) memory[constant.buffer()].write(0, {size, term.hash(), 0, false});
+}
+
+void Machine::execute(const InstructionList& list, int64_t microBatch) {
+  microBatch_ = microBatch;
+  evaluates_ = &list == &plan_.evaluation();
+  for (const Instruction& instruction : list) {
+    if (!status_.ok()) return;
+    current_ = &instruction;
+    step(instruction);
+  }
+  current_ = nullptr;
+}
+
+void Machine::step(const Instruction& instruction) {
+  if (instruction.has_collective()) return collective(instruction.collective());
+  for (int64_t rank = 0; rank < plan_.ranks() && status_.ok(); ++rank) switch (instruction.kind_case()) {
+      case Instruction::kKernel:
+        kernel(instruction.kernel(), rank);
+        break;
+      case Instruction::kCall:
+        executeCall(*this, instruction.call(), rank);
+        break;
+      case Instruction::kInput:
+        input(instruction.input(), rank);
+        break;
+      case Instruction::kScalars:
+        scalars(instruction.scalars(), rank);
+        break;
+      case Instruction::kOutput: {
+        const Operand& source = instruction.output().source();
+        written_[static_cast<size_t>(rank)].push_back({&instruction.output(), read(rank, source, 0, source.bytes())});
+        break;
+      }
+      default:
+        break;
+    }
+}
+
+//===--- Memory ---===//
+
+Bytes& Machine::bytes(int64_t rank, const Operand& operand) {
+  return memory_[static_cast<size_t>(rank)][operand.buffer()];
+}
+
+uint64_t Machine::address(int64_t rank, const Operand& operand) const {
+  return operand.offset() + rankOffset(plan_, operand, rank);
+}
+
+Contents Machine::contents(int64_t rank, uint32_t buffer, uint64_t begin, uint64_t length) {
+  Contents contents;
+  memory_[static_cast<size_t>(rank)][buffer].read(begin, length, [&](const Run& run) {
+    work();
+    contents.add(run);
+  });
+  return contents;
+}
+
+Contents Machine::read(int64_t rank, const Operand& operand, uint64_t offset, uint64_t length) {
+  return contents(rank, operand.buffer(), address(rank, operand) + offset, length);
+}
+
+void Machine::write(int64_t rank, const Operand& operand, uint64_t offset, const Contents& contents) {
+  uint64_t at = address(rank, operand) + offset;
+  work(contents.runs.size());
+  for (const Run& run : contents.runs) {
+    bytes(rank, operand).write(at, run);
+    at += run.length;
+  }
+}
+
+uint64_t Machine::sequence(int64_t rank, const Operand& operand, const Strided& place) {
+  Sequence sequence;
+  collect(bytes(rank, operand), address(rank, operand) + place.offset, place.dimensions, place.width, sequence);
+  return sequence.hash();
+}
+
+void Machine::collect(const Bytes& bytes, uint64_t base, std::span<const Strided::Dimension> dimensions, uint64_t width,
+                      Sequence& sequence) {
+  if (!status_.ok()) return;
+  if (dimensions.empty()) {
+    bytes.read(base, width, [&](const Run& run) {
+      work();
+      sequence.add(run);
+      if (makers_ && collected_) collected_->push_back(run.value);
+    });
+    return;
+  }
+  // One run holds all of it, or the outermost dimension is taken apart.
+  uint64_t before = 0, after = width;
+  for (const Strided::Dimension& d : dimensions) {
+    const uint64_t reach = (d.count - 1) * static_cast<uint64_t>(std::abs(d.step));
+    (d.step < 0 ? before : after) += reach;
+  }
+  if (const Run all = bytes.uniform(base - before, before + after); all.length > 0) {
+    if (makers_ && collected_) collected_->push_back(all.value);
+    auto emit = [&](auto& self, uint64_t at, size_t d) -> void {
+      if (d == dimensions.size()) {
+        work();
+        return sequence.add(all.part(at, width));
+      }
+      for (uint64_t i = 0; i < dimensions[d].count && status_.ok(); ++i)
+        self(self, at + i * static_cast<uint64_t>(dimensions[d].step), d + 1);
+    };
+    return emit(emit, before, 0);
+  }
+  for (uint64_t i = 0; i < dimensions[0].count && status_.ok(); ++i)
+    collect(bytes, base + i * static_cast<uint64_t>(dimensions[0].step), dimensions.subspan(1), width, sequence);
+}
+
+void Machine::writeValue(int64_t rank, const Operand& operand, const Strided& place, uint64_t value) {
+  uint64_t index = 0;
+  auto fill = [&](auto& self, uint64_t at, size_t d) -> void {
+    if (d == place.dimensions.size()) {
+      work();
+      bytes(rank, operand).write(at, {place.width, value, index, false});
+      index += place.width;
+      return;
+    }
+    const Strided::Dimension& dimension = place.dimensions[d];
+    for (uint64_t i = 0; i < dimension.count && status_.ok(); ++i)
+      self(self, at + i * static_cast<uint64_t>(dimension.step), d + 1);
+  };
+  fill(fill, address(rank, operand) + place.offset, 0);
+}
+
+Contents Machine::toElements(const Contents& bytes, uint64_t width) {
+  if (width == 1) return bytes;
+  Contents elements;
+  for (const Run& run : bytes.runs) {
+    if (run.length % width != 0) {
+      fail("reads a part of an element that another instruction wrote");
+      return {};
+    }
+    uint64_t value = run.value;
+    if (const uint64_t inside = run.index % width) value = Term("from the middle").add(value).add(inside).hash();
+    elements.add({run.length / width, value, run.index / width, run.splat});
+  }
+  return elements;
+}
+
+Contents Machine::toBytes(const Contents& elements, uint64_t width) {
+  Contents bytes;
+  for (const Run& run : elements.runs) bytes.add({run.length * width, run.value, run.index * width, run.splat});
+  return bytes;
+}
+
+//===--- Elementwise ---===//
+
+Contents Machine::map(std::string_view name, uint64_t attributes, ElementType type,
+                      std::span<const Contents* const> operands) {
+  Contents result;
+  std::vector<size_t> run(operands.size(), 0);
+  std::vector<uint64_t> used(operands.size(), 0);  // of the run
+  const uint64_t operation = Term(name).add(attributes).add(type).hash();
+  // Zeros stay zeros, exactly: so the padding of buckets is the same whatever it was added to.
+  const bool keepsZero = name == "add" || name == "cast";
+  while (status_.ok()) {
+    uint64_t length = UINT64_MAX;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (run[i] == operands[i]->runs.size()) return result;
+      length = std::min(length, operands[i]->runs[run[i]].length - used[i]);
+    }
+    std::vector<uint64_t> of;
+    std::optional<uint64_t> first;  // index of the first operand that moves
+    bool zeros = true;
+    Term term("map");
+    term.add(operation);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Run piece = operands[i]->runs[run[i]].part(used[i], length);
+      zeros &= piece.value == zeroValue();
+      if (!piece.splat && !first) first = piece.index;
+      term.add(piece.value).add(piece.splat ? piece.index : piece.index - *first);
+      term.add(static_cast<uint64_t>(piece.splat));
+      if (makers_) of.push_back(piece.value);
+      used[i] += length;
+      if (used[i] == operands[i]->runs[run[i]].length) ++run[i], used[i] = 0;
+    }
+    work();
+    note(term.hash(), operation, std::move(of));
+    result.add(keepsZero && zeros ? Run{length, zeroValue(), 0, true}
+                                  : Run{length, term.hash(), first.value_or(0), !first});
+  }
+  return result;
+}
+
+Contents Machine::rounded(ElementType type, const Contents& contents) {
+  if (!isHalf(type)) return contents;
+  const Contents* const operand = &contents;
+  return map("cast", 0, type, {&operand, 1});
+}
+
+Contents Machine::tree(ElementType type, std::span<const Contents> terms) {
+  if (terms.size() == 1) return terms.front();
+  const Contents left = tree(type, terms.first(terms.size() / 2)), right = tree(type, terms.last(terms.size() / 2));
+  const Contents* const both[] = {&left, &right};
+  return rounded(type, map("add", 0, widened(type), both));
+}
+
+Contents Machine::sum(ElementType type, std::span<const Contents> terms) {
+  if (plan_.training().reduce_order() == Training::RING && terms.size() > 1) {
+    std::vector<const Contents*> all;
+    for (const Contents& term : terms) all.push_back(&term);
+    return rounded(type, map("ring", terms.size(), widened(type), all));
+  }
+  const size_t subtree = size_t{1} << std::countr_zero(terms.size());
+  Contents all = tree(type, terms.first(subtree));
+  for (size_t i = subtree; i < terms.size(); i += subtree) {
+    const Contents next = tree(type, terms.subspan(i, subtree));
+    const Contents* const both[] = {&all, &next};
+    all = rounded(type, map("add", 0, widened(type), both));
+  }
+  return all;
+}
+
+//===--- Instructions ---===//
+
+uint64_t Machine::dataIndex(int64_t rank) const {
+  if (evaluates_) return static_cast<uint64_t>(rank);
+  const int64_t micros = microBatches(plan_);
+  return static_cast<uint64_t>(plan_.dealing() == BY_RANK ? rank * micros + microBatch_
+                                                          : microBatch_ * plan_.ranks() + rank);
+}
+
+void Machine::input(const ReadInput& input, int64_t rank) {
+  const Input& from = plan_.inputs(static_cast<int>(input.input()));
+  const uint64_t size = input.destination().bytes(), begin = from.whole() ? 0 : dataIndex(rank) * size;
+  Contents contents;
+  const uint64_t value = Term("input").add(from.name()).hash();
+  noteSource(value, cat("input '", shortName(from.name()), "'"));
+  contents.add({size, value, begin, false});
+  write(rank, input.destination(), 0, contents);
+}
+
+void Machine::scalars(const ReadScalars& scalars, int64_t rank) {
+  Contents contents;
+  for (const StepScalar& scalar : plan_.scalars()) {
+    const uint64_t value = Term("scalar").add(scalar.kind()).addReal(scalar.value()).add(scalar.group()).hash();
+    noteSource(value, cat("step scalar ", word(scalar.kind())));
+    contents.add({4, value, 0, false});
+  }
+  write(rank, scalars.destination(), 0, contents);
+}
+
+void Machine::collective(const Collective& collective) {
+  const Axis axis = axisOf(plan_, collective);
+  const uint64_t width = elementBytes(collective.type()), part = collective.count() * width;
+  const int64_t size = ranksOn(plan_, axis), groups = plan_.ranks() / size;
+  std::vector<std::vector<int64_t>> members(static_cast<size_t>(groups), std::vector<int64_t>(size_t(size), 0));
+  for (int64_t rank = 0; rank < plan_.ranks(); ++rank)
+    members[static_cast<size_t>(groupOn(plan_, axis, rank))][static_cast<size_t>(placeOn(plan_, axis, rank))] = rank;
+  for (const std::vector<int64_t>& group : members) {
+    // All read before one writes.
+    std::vector<Contents> results;
+    if (collective.op() == ALL_GATHER) {
+      Contents all;
+      for (int64_t rank : group)
+        for (const Run& run : read(rank, collective.source(), 0, part).runs) all.add(run);
+      results.assign(group.size(), all);
+    } else {
+      const bool scatters = collective.op() == REDUCE_SCATTER;
+      for (size_t place = 0; place < (scatters ? group.size() : 1) && status_.ok(); ++place) {
+        std::vector<Contents> terms;
+        for (int64_t rank : group)
+          terms.push_back(toElements(read(rank, collective.source(), place * part, part), width));
+        results.push_back(toBytes(sum(collective.type(), terms), width));
+      }
+      if (!scatters) results.resize(group.size(), results.front());
+    }
+    if (!status_.ok()) return;
+    for (size_t place = 0; place < group.size(); ++place)
+      write(group[place], collective.destination(), 0, results[place]);
+  }
+}
+
+//===--- Kernels ---===//
+
+// Calls visit(byte, elements) for the pieces of a leaf's elements in memory, in order.
+template <typename Visit>
+void Machine::forEachPiece(const ProgramLine& line, int64_t leaves, int64_t leaf, Visit visit) {
+  const int64_t width = static_cast<int64_t>(elementBytes(line.type)), inner = line.elements() / line.outer;
+  for (int64_t o = 0; o < line.outer; ++o) {
+    const int64_t begin = (o * leaves + leaf) * inner;
+    if (!line.pitch) {
+      visit(static_cast<uint64_t>(begin * width), static_cast<uint64_t>(inner));
+      continue;
+    }
+    if (inner % line.columns() != 0) return fail("a leaf has a part of a padded row");
+    for (int64_t row = begin / line.columns(); row < (begin + inner) / line.columns(); ++row)
+      visit(static_cast<uint64_t>(row * line.pitch * width), static_cast<uint64_t>(line.columns()));
+  }
+}
+
+Contents Machine::load(int64_t rank, const Operand& operand, const ProgramLine& line, int64_t leaves, int64_t leaf) {
+  Contents contents;
+  const uint64_t width = elementBytes(line.type);
+  forEachPiece(line, leaves, leaf, [&](uint64_t begin, uint64_t elements) {
+    for (const Run& run : read(rank, operand, begin, elements * width).runs) contents.add(run);
+  });
+  return toElements(contents, width);
+}
+
+void Machine::store(int64_t rank, const Operand& operand, const ProgramLine& line, int64_t leaves, int64_t leaf,
+                    const Contents& contents) {
+  const uint64_t width = elementBytes(line.type);
+  const Contents all = toBytes(contents, width);
+  size_t run = 0;
+  uint64_t used = 0;
+  forEachPiece(line, leaves, leaf, [&](uint64_t begin, uint64_t elements) {
+    Contents piece;
+    for (uint64_t missing = elements * width; missing > 0 && run < all.runs.size();) {
+      const uint64_t length = std::min(missing, all.runs[run].length - used);
+      piece.add(all.runs[run].part(used, length));
+      missing -= length;
+      used += length;
+      if (used == all.runs[run].length) ++run, used = 0;
+    }
+    write(rank, operand, begin, piece);
+  });
+}
+
+Contents Machine::evaluate(const ProgramLine& line, const KernelProgram& program,
+                           std::span<const Contents* const> operands) {
+  const uint64_t elements = static_cast<uint64_t>(line.elements());
+  Contents result;
+  switch (line.kind) {
+    case ProgramLine::kMap:
+      // What is widened on its way keeps its value.
+      if (line.name == "cast" && !line.attributes && line.type == F32 && isHalf(program.lines[line.of[0]].type))
+        return *operands[0];
+      return map(line.name, line.attributes, line.name == "cast" ? line.type : widened(line.type), operands);
+    case ProgramLine::kSame:
+      return *operands[0];
+    case ProgramLine::kSplat:
+      result.add({elements, Term("splat").add(line.attributes).hash(), 0, true});
+      return result;
+    case ProgramLine::kSpread:
+      // Of one element no shape matters.
+      if (const std::vector<Run>& runs = operands[0]->runs;
+          runs.size() == 1 && (runs[0].splat || runs[0].length == 1)) {
+        result.add({elements, runs[0].value, runs[0].index, true});
+        return result;
+      }
+      [[fallthrough]];
+    default: {
+      Term term("whole");
+      term.add(line.name).add(line.attributes).add(widened(line.type));
+      for (int64_t size : line.shape) term.add(static_cast<uint64_t>(size));
+      for (size_t i = 0; i < operands.size(); ++i) {
+        for (int64_t size : program.lines[line.of[i]].shape) term.add(static_cast<uint64_t>(size));
+        term.add(hashOf(*operands[i]));
+      }
+      work();
+      if (makers_) {
+        std::vector<uint64_t> of;
+        for (const Contents* operand : operands) addValues(*operand, of);
+        note(term.hash(), Term(line.name).add(line.attributes).hash(), std::move(of));
+      }
+      result.add({elements, term.hash(), 0, false});
+      return result;
+    }
+  }
+}
+
+void Machine::kernel(const KernelLaunch& launch, int64_t rank) {
+  const KernelProgram& program = programs_[launch.kernel()];
+  if (program.lines.empty()) return fail("its kernel does not state what it computes; compile the model again");
+  const size_t leaves = static_cast<size_t>(program.leaves);
+  // Of each line, for each leaf; one for all where it depends on no leaf.
+  std::vector<std::vector<Contents>> values;
+  int operand = 0;
+  auto of = [&](uint32_t line, size_t leaf) -> const Contents& {
+    return values[line][values[line].size() > 1 ? leaf : 0];
+  };
+  for (const ProgramLine& line : program.lines) {
+    if (line.kind == ProgramLine::kResult) break;
+    size_t count = line.leaves > 1 ? leaves : 1;
+    for (uint32_t i : line.of) count = std::max(count, values[i].size());
+    std::vector<Contents>& made = values.emplace_back();
+    for (size_t leaf = 0; leaf < count; ++leaf) {
+      if (line.kind == ProgramLine::kOperand) {
+        made.push_back(load(rank, launch.operands(operand), line, std::max<int64_t>(line.leaves, 1), int64_t(leaf)));
+      } else {
+        std::vector<const Contents*> operands;
+        for (uint32_t i : line.of) operands.push_back(&of(i, leaf));
+        made.push_back(evaluate(line, program, operands));
+      }
+      if (!status_.ok()) return;
+    }
+    operand += line.kind == ProgramLine::kOperand;
+  }
+  for (const ProgramLine& line : program.lines) {
+    if (line.kind != ProgramLine::kResult) continue;
+    // A cast has rounded already, and so has the writer of an operand.
+    uint32_t from = line.of[0];
+    while (program.lines[from].kind == ProgramLine::kSame) from = program.lines[from].of[0];
+    const bool rounds =
+        isHalf(line.type) && program.lines[from].kind != ProgramLine::kOperand && program.lines[from].name != "cast";
+    const size_t count = static_cast<size_t>(std::max<int64_t>(line.leaves, 1));
+    if (count == 1 && values[line.of[0]].size() > 1)
+      return fail("its program stores what differs from leaf to leaf in a place that all leaves share");
+    for (size_t leaf = 0; leaf < count && status_.ok(); ++leaf)
+      store(rank, launch.operands(operand), line, std::max<int64_t>(line.leaves, 1), int64_t(leaf),
+            rounds ? rounded(line.type, of(line.of[0], leaf)) : of(line.of[0], leaf));
+    ++operand;
+  }
+}
+
+}  // namespace sheaf::plan
