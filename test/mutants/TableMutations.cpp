@@ -271,6 +271,7 @@ std::vector<Mutation> otherKernels(const Plan& plan) {
   });
   m.each(plan.kernels_size(), "another program of kernel",
          [](Plan& p, int i) { p.mutable_kernels(i)->set_program(p.kernels(i).program() + 1); });
+  m.each(plan.kernels_size(), "other ops of kernel", [](Plan& p, int i) { p.mutable_kernels(i)->add_ops("x"); });
   for (int i = 0; i < plan.kernels_size(); ++i)
     for (int operand = 0; operand < plan.kernels(i).operand_access_size(); ++operand) {
       const std::string of = cat(" of operand ", operand, " of kernel ", i);

@@ -9,9 +9,9 @@
 namespace sheaf::plan {
 namespace {
 
-// A copy that takes each entry of its outermost dimension into at most so many pieces is followed piece by piece; of
-// another an entry becomes a value of its own.
-constexpr int64_t kMostCopied = 64;
+// A copy is followed piece by piece if it takes each entry of its outermost dimension into at most so many, and all of
+// them into at most so many. Of another an entry becomes a value of its own.
+constexpr int64_t kMostOfEntry = 4096, kMostOfCopy = 1 << 22;
 
 using Dimension = Strided::Dimension;
 
@@ -251,7 +251,7 @@ void CallMachine::operator()(const CopyCall& c) {
   for (int64_t i = 0; i < outermost.size && machine_.status().ok(); ++i) {
     from.offset = static_cast<uint64_t>((c.sourceOffset + i * outermost.source) * width);
     to.offset = static_cast<uint64_t>(i * outermost.destination * width);
-    if (pieces > kMostCopied) {
+    if (pieces > kMostOfEntry || saturatingMultiply(pieces, outermost.size) > kMostOfCopy) {
       const Part all[] = {{0, from}};
       machine_.writeValue(rank_, destination, to, result(inputs(Term("moved").hash(), all), 1));
       continue;

@@ -14,6 +14,40 @@ namespace {
 // A minute or so.
 constexpr uint64_t kMostPieces = uint64_t{1} << 30;
 
+// Elements that constants often repeat, as eight bytes: 0 and true, 1, -1, the largest and the smallest numbers of the
+// floats and integers, and what masks add.
+constexpr uint64_t kRepeated[] = {0,
+                                  0x0101010101010101,
+                                  1,
+                                  0x0000000100000001,
+                                  0xffffffffffffffff,
+                                  0x3f8000003f800000,
+                                  0xbf800000bf800000,
+                                  0x7f8000007f800000,
+                                  0xff800000ff800000,
+                                  0xff7fffffff7fffff,
+                                  0xce6e6b28ce6e6b28,
+                                  0xc61c4000c61c4000,
+                                  0x3ff0000000000000,
+                                  0x7ff0000000000000,
+                                  0xfff0000000000000,
+                                  0x3f803f803f803f80,
+                                  0xff80ff80ff80ff80,
+                                  0x3c003c003c003c00,
+                                  0xfc00fc00fc00fc00};
+
+// Which of them a constant repeats, by the hash of its bytes. It may be there for each row of a leaf, so that there is
+// more of it where a rank has more leaves.
+std::optional<uint64_t> repeated(const Source& source) {
+  if (source.hashes_size() != 1 || source.length() > kSourceHashBytes) return std::nullopt;
+  std::vector<uint64_t> bytes((source.length() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+  for (uint64_t element : kRepeated) {
+    std::fill(bytes.begin(), bytes.end(), element);
+    if (xxh64(std::as_bytes(std::span(bytes)).first(source.length())) == source.hashes(0)) return element;
+  }
+  return std::nullopt;
+}
+
 ElementType widened(ElementType type) {
   return isHalf(type) ? F32 : type;
 }
@@ -91,9 +125,11 @@ void Machine::constant(const Constant& constant) {
   for (uint64_t hash : source.hashes()) term.add(hash);
   if (source.hashes_size() == 0 && source.file() < static_cast<uint32_t>(plan_.files_size()))
     term.add(plan_.files(static_cast<int>(source.file())).hash()).add(source.offset());
-  noteSource(term.hash(), "a constant");
+  const std::optional<uint64_t> element = repeated(source);
+  const uint64_t value = !element ? term.hash() : *element ? Term("repeated").add(*element).hash() : zeroValue();
+  noteSource(value, "a constant");
   const uint64_t size = plan_.buffers(static_cast<int>(constant.buffer())).bytes();
-  for (std::vector<Bytes>& memory : memory_) memory[constant.buffer()].write(0, {size, term.hash(), 0, false});
+  for (std::vector<Bytes>& memory : memory_) memory[constant.buffer()].write(0, {size, value, 0, element.has_value()});
 }
 
 void Machine::execute(const InstructionList& list, int64_t microBatch) {
