@@ -12,6 +12,7 @@
 #include "passes/zero/Passes.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf {
@@ -79,7 +80,7 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     for (const plan::Bucket& bucket : plan->buckets())
       candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
     for (const plan::Buffer& buffer : plan->buffers())
-      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
+      if (buffer.persistent() && buffer.space() == plan::Buffer::DEVICE) candidate.stateBytes += buffer.bytes();
     if (choices.wholeMemory) {
       // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
       const plan::RankMemory memory =
@@ -87,8 +88,20 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
                              : plan::cpuRankMemory(*plan);
       candidate.besides = memory.total() - candidate.bytes;
     }
+    candidate.hostBytes = plan::peakBytes(*plan, plan::Buffer::HOST);
+    candidate.fileBytes = plan::peakBytes(*plan, plan::Buffer::FILE);
     const uint64_t needed = candidate.bytes + candidate.besides;
     candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
+    if (!candidate.fits) {
+      const plan::MostBytes most = plan::mostBytes(*plan);
+      if (most.instruction)
+        candidate.neediest = cat(plan::describe(*plan, *most.instruction), " alone needs ", bytesText(most.bytes));
+    }
+    if ((choices.hostLimit > 0 && candidate.hostBytes > choices.hostLimit) ||
+        (choices.fileLimit > 0 && candidate.fileBytes > choices.fileLimit)) {
+      candidate.fits = false;
+      break;
+    }
     const uint64_t excess = candidate.fits ? 0 : needed - memoryLimit;
     if (candidate.fits || excess > memoryLimit / 20 + candidate.besides || excess >= candidate.options.memoryLimit)
       break;
