@@ -25,6 +25,7 @@ struct ChooseOptions {
   std::optional<train::Recomputation> recompute;  // none: as little as fits
   uint64_t memoryLimit = 0;                       // of a rank's arena on the device; 0: none
   uint64_t hostLimit = 0, fileLimit = 0;          // of those in host memory and in files; 0: none
+  bool offload = false;                           // where the limit asks for it, buffers may be moved to other spaces
   bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
   bool secondary = true;                          // so may those that keep secondary shards
   // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.

@@ -130,6 +130,8 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
     offload.parameters = options.offload.parameters;
     offload.gradients = options.offload.gradients;
     offload.activations = options.offload.activations;
+    offload.partOf = options.offload.partOf;
+    offload.part = options.offload.part;
     offload.profileName = options.profile;
     passes.addPass(plan_ir::createOffload(offload));
   }

@@ -14,6 +14,9 @@ namespace sheaf {
 // In which space each kind of buffer lies: "device", "host" or "file"; see plan-offload.
 struct OffloadSpaces {
   std::string optimizer = "device", parameters = "device", gradients = "device", activations = "device";
+  // Of one kind only so large a part of the bytes, the largest buffers first; empty: all of each.
+  std::string partOf;
+  double part = 1;
   bool operator==(const OffloadSpaces&) const = default;
   bool any() const { return *this != OffloadSpaces(); }
 };

@@ -286,20 +286,35 @@ struct Offload : plan_ir::impl::OffloadBase<Offload> {
       parameterBuffers.insert(bucket.getParameters());
       states.insert(bucket.getStates().begin(), bucket.getStates().end());
     }
-    const Space ofStates = *spaceNamed(optimizer), ofParameters = *spaceNamed(parameters),
-                ofGradients = *spaceNamed(gradients), ofValues = *spaceNamed(activations);
-    for (BufferOp buffer : mover.buffers()) {
-      if (states.contains(buffer.getResult()) && ofStates != plan::Buffer::DEVICE) mover.moveState(buffer, ofStates);
-      if (parameterBuffers.contains(buffer.getResult()) && ofParameters != plan::Buffer::DEVICE)
-        mover.moveState(buffer, ofParameters);
-      if (buffer.getPersistent()) continue;
-      if (buffer.getKind() == plan::GRADIENTS && ofGradients != plan::Buffer::DEVICE)
-        mover.moveValue(buffer, ofGradients);
-      if (buffer.getKind() == plan::ACTIVATIONS && ofValues != plan::Buffer::DEVICE &&
-          int64_t(buffer.getBytes()) >= kLeastActivation)
-        mover.moveValue(buffer, ofValues);
-    }
+    auto isState = [&](BufferOp b) { return states.contains(b.getResult()); };
+    auto isParameter = [&](BufferOp b) { return parameterBuffers.contains(b.getResult()); };
+    auto isGradient = [](BufferOp b) { return !b.getPersistent() && b.getKind() == plan::GRADIENTS; };
+    auto isValue = [](BufferOp b) {
+      return !b.getPersistent() && b.getKind() == plan::ACTIVATIONS && int64_t(b.getBytes()) >= kLeastActivation;
+    };
+    moveKind(mover, "optimizer", *spaceNamed(optimizer), isState);
+    moveKind(mover, "parameters", *spaceNamed(parameters), isParameter);
+    moveKind(mover, "gradients", *spaceNamed(gradients), isGradient);
+    moveKind(mover, "activations", *spaceNamed(activations), isValue);
     return success();
+  }
+
+  void moveKind(Mover& mover, StringRef kind, Space space, llvm::function_ref<bool(BufferOp)> belongs) {
+    if (space == plan::Buffer::DEVICE) return;
+    SmallVector<BufferOp> buffers;
+    double left = 0;  // bytes to be moved
+    for (BufferOp buffer : mover.buffers())
+      if (belongs(buffer)) buffers.push_back(buffer), left += double(buffer.getBytes());
+    if (StringRef(partOf) == kind) {
+      left *= part;
+      llvm::stable_sort(buffers, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
+    }
+    for (BufferOp buffer : buffers) {
+      if (left <= 0) return;
+      const bool moved =
+          buffer.getPersistent() ? (mover.moveState(buffer, space), true) : mover.moveValue(buffer, space);
+      if (moved) left -= double(buffer.getBytes());
+    }
   }
 };
 

@@ -52,6 +52,8 @@ def Offload : PlanPass<"offload"> {
     Option<"parameters", "parameters", "std::string", "\"device\"", "Space of parameters">,
     Option<"gradients", "gradients", "std::string", "\"device\"", "Space of gradients until their update">,
     Option<"activations", "activations", "std::string", "\"device\"", "Space of activations until the backward pass">,
+    Option<"partOf", "part-of", "std::string", "\"\"", "A kind of which only a part is moved">,
+    Option<"part", "part", "double", "1", "That part of its bytes, the largest buffers first">,
     Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">];
 }
 def Schedule : PlanPass<"schedule"> {

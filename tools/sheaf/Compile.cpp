@@ -43,6 +43,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
+  OffloadChoice offload;
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false;
   std::string deepSpeed;  // path of a configuration
@@ -225,13 +226,16 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("that of --profile"),
-        Row::parsed<&O::pipeline, &Pipeline::offload>(
-            "--offload", "none|KIND=SPACE,...", "none, or KIND=SPACE,..., as in optimizer=host,activations=file",
+        Row::parsed<&O::offload>(
+            "--offload", "auto|none|KIND=SPACE,...",
+            "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
             "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
             "parameters, "
             "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
             "SPACE: "
-            "host (memory next to it) or file (`sheaf-run --offload-dir`). The same bits.",
+            "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what --memory-limit asks for, where "
+            "that is quicker than to "
+            "recompute; files where --host-memory is full. The same bits.",
             parseOffload)
             .defaultsTo("none"),
         Row::bytes<&O::choose, &ChooseOptions::hostLimit>("--host-memory",
@@ -308,7 +312,9 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(checkNodes(o));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
-  if (o.pipeline.gpu && o.pipeline.offload.any())
+  o.pipeline.offload = o.offload.spaces;
+  o.choose.offload = o.offload.automatic;
+  if (o.pipeline.gpu && (o.pipeline.offload.any() || o.choose.offload))
     return Status::error(
         "--offload is for CPU ranks: GPUs cannot run transfers between spaces yet; compile with --target cpu alone");
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
@@ -350,7 +356,8 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
              o.choose.stage && o.choose.stage->between < 3 ? ", --zero auto" : "",
              o.choose.recompute ? ", --recompute auto" : "",
-             o.pipeline.offload.any() || o.pipeline.gpu ? "" : ", --offload optimizer=host", ", or see `sheaf fit`");
+             o.pipeline.offload.any() || o.choose.offload || o.pipeline.gpu ? "" : ", --offload auto",
+             ", or see `sheaf fit`");
 }
 
 // Imports the model and chooses what the user left open. Of micro-batches to be chosen as many as the fastest plan that

@@ -6,9 +6,11 @@
 
 namespace sheaf::tool {
 
-Expected<OffloadSpaces> parseOffload(const std::string& text) {
-  OffloadSpaces spaces;
-  if (text == "none") return spaces;
+Expected<OffloadChoice> parseOffload(const std::string& text) {
+  OffloadChoice choice;
+  OffloadSpaces& spaces = choice.spaces;
+  choice.automatic = text == "auto";
+  if (text == "none" || choice.automatic) return choice;
   const std::map<std::string, std::string OffloadSpaces::*> kinds{{"optimizer", &OffloadSpaces::optimizer},
                                                                   {"parameters", &OffloadSpaces::parameters},
                                                                   {"gradients", &OffloadSpaces::gradients},
@@ -22,12 +24,13 @@ Expected<OffloadSpaces> parseOffload(const std::string& text) {
     const std::string space = equals == std::string::npos ? "" : one.substr(equals + 1);
     if (kind == kinds.end() || (space != "host" && space != "file") || !given.insert(kind->first).second)
       return Status::error(
-          "expected none, or KIND=SPACE,... with each KIND of optimizer, parameters, gradients and activations at most "
+          "expected auto, none, or KIND=SPACE,... with each KIND of optimizer, parameters, gradients and activations "
+          "at most "
           "once and SPACE host or file, as in optimizer=host,activations=file");
     spaces.*kind->second = space;
     begin = end + 1;
   }
-  return spaces;
+  return choice;
 }
 
 }  // namespace sheaf::tool

@@ -8,7 +8,13 @@
 
 namespace sheaf::tool {
 
-// Reads "none", "optimizer=host,activations=file".
-Expected<OffloadSpaces> parseOffload(const std::string& text);
+struct OffloadChoice {
+  OffloadSpaces spaces;
+  bool automatic = false;  // the compiler chooses them
+  bool operator==(const OffloadChoice&) const = default;
+};
+
+// Reads "auto", "none", "optimizer=host,activations=file".
+Expected<OffloadChoice> parseOffload(const std::string& text);
 
 }  // namespace sheaf::tool

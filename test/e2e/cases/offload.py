@@ -42,6 +42,7 @@ def cases(session):
                        lambda n=name, r=ranks, z=zero: memory(session, CONFIGS[n], r, z))
     yield Case("offload/touched", lambda: touched(session))
     yield Case("offload/limits", lambda: limits(session))
+    yield Case("offload/chosen", lambda: chosen(session))
     yield Case("offload/resumed", lambda: resumed(session))
     yield Case("offload/digests", lambda: digests(session))
     yield Case("offload/text", lambda: text(session))
@@ -162,6 +163,29 @@ def limits(session):
         expect_short_error(done, [option, "--offload"])
 
 
+def chosen(session):
+    """With auto nothing moves that need not; under a limit as much as it takes, by cost, and it is kept."""
+    config = CONFIGS["gpt2-tiny"]
+    plain = session.inspect(session.plan(config.model, 1, 0, 8, config.options))["memory"]
+    free = session.inspect(session.plan(config.model, 1, 0, 8, config.options + ("--offload", "auto")))["memory"]
+    expect(free == plain, f"something moves without a limit: {free}")
+    before = None
+    for part in (0.9, 0.5):
+        limit = int(plain["peak_bytes"] * part)
+        options = ("--offload", "auto", "--memory-limit", str(limit), "--recompute", "none")
+        found = session.inspect(session.plan(config.model, 1, 0, 8, config.options + options))
+        expect(found["memory"]["peak_bytes"] <= limit, f"{found['memory']['peak_bytes']} bytes are over the limit of {limit}")
+        moved = found["memory"]["spaces"]["host"]["peak_bytes"]
+        expect(moved >= plain["peak_bytes"] - limit, f"{moved} bytes moved for a limit of {limit}")
+        expect(before is None or moved > before, "a tighter limit moves less")
+        expect(any("in host memory" in d for d in found["decisions"]), f"{found['decisions']}")
+        before = moved
+        expect_same(train(session, config, 1, 0, STEPS), [(f"a limit of {limit}", train(session, config, 1, 0, STEPS, options))])
+    tight = session.inspect(session.plan(config.model, 1, 0, 8, config.options + options + ("--host-memory", str(before // 2))))["memory"]
+    expect(tight["spaces"]["host"]["peak_bytes"] <= before // 2 if "host" in tight["spaces"] else True, f"{tight}")
+    expect("file" in tight["spaces"], f"host memory is full and nothing is in files: {tight['spaces']}")
+
+
 def resumed(session):
     """A state may be resumed with and without offload, saved by a run with or without."""
     config, half = CONFIGS["gpt2-tiny"], STEPS // 2
@@ -273,5 +297,5 @@ def busy(session):
 def refused(session):
     config = CONFIGS["gpt2-tiny"]
     compile_it = ("compile", session.graph(config.model), "--batch", 8, "-o", os.devnull, *config.options)
-    for wrong in ("optimizer", "optimizer=disk", "weights=host", "optimizer=host,optimizer=file", "", "optimizer=host,"):
+    for wrong in ("auto,optimizer=host", "optimizer", "optimizer=disk", "weights=host", "optimizer=host,optimizer=file", "", "optimizer=host,"):
         expect_short_error(session.call("sheaf", *compile_it, "--offload", wrong), ["--offload"], code=2)
