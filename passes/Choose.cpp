@@ -12,6 +12,7 @@
 #include "passes/zero/Passes.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf {
@@ -79,7 +80,7 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     for (const plan::Bucket& bucket : plan->buckets())
       candidate.wholeBytes += bucket.elements() * plan::elementBytes(bucket.type());
     for (const plan::Buffer& buffer : plan->buffers())
-      if (buffer.persistent()) candidate.stateBytes += buffer.bytes();
+      if (buffer.persistent() && buffer.space() == plan::Buffer::DEVICE) candidate.stateBytes += buffer.bytes();
     if (choices.wholeMemory) {
       // As sheaf-run starts ranks by default: a process for each GPU, one for all ranks of a CPU.
       const plan::RankMemory memory =
@@ -87,8 +88,20 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
                              : plan::cpuRankMemory(*plan);
       candidate.besides = memory.total() - candidate.bytes;
     }
+    candidate.hostBytes = plan::peakBytes(*plan, plan::Buffer::HOST);
+    candidate.fileBytes = plan::peakBytes(*plan, plan::Buffer::FILE);
     const uint64_t needed = candidate.bytes + candidate.besides;
     candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
+    if (!candidate.fits) {
+      const plan::MostBytes most = plan::mostBytes(*plan);
+      if (most.instruction)
+        candidate.neediest = cat(plan::describe(*plan, *most.instruction), " needs ", bytesText(most.bytes));
+    }
+    if ((choices.hostLimit > 0 && candidate.hostBytes > choices.hostLimit) ||
+        (choices.fileLimit > 0 && candidate.fileBytes > choices.fileLimit)) {
+      candidate.fits = false;
+      break;
+    }
     const uint64_t excess = candidate.fits ? 0 : needed - memoryLimit;
     if (candidate.fits || excess > memoryLimit / 20 + candidate.besides || excess >= candidate.options.memoryLimit)
       break;
@@ -295,6 +308,107 @@ class Chooser {
 
 }  // namespace
 
+namespace {
+
+// Moves kinds of buffers to host memory, or to files where that is full, until the plan fits: at each turn the kind
+// that makes it fit in the least time, or else the one that saves most bytes a second; of the last kind no more than it
+// takes.
+class Offloader {
+ public:
+  Offloader(mlir::ModuleOp trained, const ChooseOptions& choices, const profile::Profile& machine)
+      : trained_(trained), choices_(choices), machine_(machine) {}
+
+  // From a plan with these options; it may not fit in the end.
+  FailureOr<Candidate> run(const PipelineOptions& options) {
+    FailureOr<Candidate> current = compileCandidate(trained_, options, choices_, machine_);
+    if (failed(current)) return failure();
+    std::vector<Kind> left{{"optimizer", &OffloadSpaces::optimizer},
+                           {"gradients", &OffloadSpaces::gradients},
+                           {"activations", &OffloadSpaces::activations},
+                           {"parameters", &OffloadSpaces::parameters}};
+    while (!current->fits && !left.empty()) {
+      std::optional<Candidate> best;
+      size_t chosen = 0;
+      for (size_t k = 0; k < left.size(); ++k) {
+        FailureOr<Candidate> moved = with(*current, left[k]);
+        if (failed(moved)) return failure();
+        if (moved->bytes >= current->bytes || (best && !preferred(*moved, *best, *current))) continue;
+        best = std::move(*moved), chosen = k;
+      }
+      if (!best) break;
+      current = std::move(*best);
+      if (current->fits && failed(leastPart(*current, left[chosen]))) return failure();
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+    return current;
+  }
+
+ private:
+  struct Kind {
+    const char* name;
+    std::string OffloadSpaces::*space;
+  };
+
+  FailureOr<Candidate> with(const Candidate& current, const Kind& kind) {
+    PipelineOptions options = current.options;
+    options.offload.*kind.space = "host";
+    FailureOr<Candidate> moved = compileCandidate(trained_, options, choices_, machine_);
+    if (failed(moved) || choices_.hostLimit == 0 || moved->hostBytes <= choices_.hostLimit) return moved;
+    options.offload.*kind.space = "file";
+    return compileCandidate(trained_, options, choices_, machine_);
+  }
+
+  static bool preferred(const Candidate& a, const Candidate& b, const Candidate& before) {
+    if (a.fits != b.fits) return a.fits;
+    if (a.fits) return better(a, b);
+    auto rate = [&](const Candidate& c) {
+      constexpr double kNoTime = 1e-9;
+      return double(before.bytes - c.bytes) / std::max(c.seconds - before.seconds, kNoTime);
+    };
+    return rate(a) > rate(b);
+  }
+
+  // By halves, the smallest part of the kind that fits.
+  mlir::LogicalResult leastPart(Candidate& current, const Kind& kind) {
+    double enough = 1, few = 0;
+    for (int tries = 0; tries < kRetentions; ++tries) {
+      PipelineOptions options = current.options;
+      options.offload.partOf = kind.name;
+      options.offload.part = (enough + few) / 2;
+      FailureOr<Candidate> some = compileCandidate(trained_, options, choices_, machine_);
+      if (failed(some)) return failure();
+      (some->fits ? enough : few) = options.offload.part;
+      if (some->fits && some->seconds <= current.seconds) current = std::move(*some);
+    }
+    return mlir::success();
+  }
+
+  mlir::ModuleOp trained_;
+  const ChooseOptions& choices_;
+  const profile::Profile& machine_;
+};
+
+// The better one of what was chosen and of plans that offload, at the stage that is given, or at 1 and 3.
+mlir::LogicalResult chooseOffload(mlir::ModuleOp trained, const PipelineOptions& base, const ChooseOptions& choices,
+                                  const profile::Profile& machine, Candidate& chosen) {
+  const int64_t ranks = zero::ranksOf(trained);
+  std::vector<Stages> stages{{0, 0}};
+  if (ranks > 1) stages = {{1, 1}, {3, 3}};
+  if (choices.stage) stages = {*choices.stage};
+  for (const Stages& stage : stages) {
+    PipelineOptions options = base;
+    options.stage = stage.within;
+    if (options.ranksPerNode > 0) options.networkStage = stage.between;
+    options.recompute = choices.recompute.value_or(train::Recomputation::none);
+    FailureOr<Candidate> offloaded = Offloader(trained, choices, machine).run(options);
+    if (failed(offloaded)) return failure();
+    if (better(*offloaded, chosen)) chosen = std::move(*offloaded);
+  }
+  return mlir::success();
+}
+
+}  // namespace
+
 bool better(const Candidate& a, const Candidate& b) {
   if (a.fits != b.fits) return a.fits;
   if (!a.fits) return a.bytes + a.besides < b.bytes + b.besides;
@@ -313,6 +427,16 @@ std::string Candidate::text() const {
   if (options.bucketBytes > 0) text += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
     text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
+  const OffloadSpaces& offload = options.offload;
+  for (const auto& [kind, space] : {std::pair("optimizer state", &offload.optimizer),
+                                    {"parameters", &offload.parameters},
+                                    {"gradients", &offload.gradients},
+                                    {"activations", &offload.activations}})
+    if (*space != "device") {
+      const bool some = !offload.partOf.empty() && std::string_view(kind).starts_with(offload.partOf);
+      text += cat(", ", some ? cat(std::llround(100 * offload.part), " % of ") : "", kind, " in ",
+                  *space == "host" ? "host memory" : "files");
+    }
   if (options.secondaryPart > 0 && options.keepPart < 1)
     text += cat(", secondary shards of ", std::llround(100 * options.secondaryPart), " % of the other buckets");
   return text;
@@ -329,7 +453,13 @@ FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& optio
   PipelineOptions base = options;
   base.leastBucketBytes = leastBucketBytes(spread.ok() ? *spread : *scaled);
   FailureOr<Candidate> chosen = Chooser(trained, base, choices, *scaled).run();
-  if (failed(chosen) || chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
+  if (failed(chosen)) return failure();
+  if (choices.offload && choices.memoryLimit > 0 &&
+      (!chosen->fits || chosen->options.recompute != train::Recomputation::none)) {
+    if (failed(chooseOffload(trained, base, choices, *scaled, *chosen))) return failure();
+    if (chosen->options.offload.any()) return chosen;
+  }
+  if (chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
   FailureOr<Candidate> smaller = Chooser(trained, options, choices, *scaled).run();
   return failed(smaller) || smaller->fits ? std::move(smaller) : std::move(chosen);
 }

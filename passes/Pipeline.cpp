@@ -124,6 +124,17 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(plan_ir::createLowerToPlan(lower));
   // Before anything is decided about order and memory: the proof will say that the plan still computes this.
   passes.addPass(plan_ir::createDigestDataflow());
+  if (options.offload.any()) {
+    plan_ir::OffloadOptions offload;
+    offload.optimizer = options.offload.optimizer;
+    offload.parameters = options.offload.parameters;
+    offload.gradients = options.offload.gradients;
+    offload.activations = options.offload.activations;
+    offload.partOf = options.offload.partOf;
+    offload.part = options.offload.part;
+    offload.profileName = options.profile;
+    passes.addPass(plan_ir::createOffload(offload));
+  }
   plan_ir::ScheduleOptions schedule;
   schedule.profileName = options.profile;
   schedule.memoryLimit = options.memoryLimit;

@@ -11,6 +11,16 @@
 
 namespace sheaf {
 
+// In which space each kind of buffer lies: "device", "host" or "file"; see plan-offload.
+struct OffloadSpaces {
+  std::string optimizer = "device", parameters = "device", gradients = "device", activations = "device";
+  // Of one kind only so large a part of the bytes, the largest buffers first; empty: all of each.
+  std::string partOf;
+  double part = 1;
+  bool operator==(const OffloadSpaces&) const = default;
+  bool any() const { return *this != OffloadSpaces(); }
+};
+
 struct PipelineOptions {
   std::string optimizer;            // NAME[:key=value,...]; empty: the model's own, else adamw
   std::vector<std::string> groups;  // REGEX:key=value,... for the parameters whose names match
@@ -35,7 +45,8 @@ struct PipelineOptions {
   bool cpu = true, gpu = false;  // what the plan is to run on
   std::string profile = "cpu";   // the hardware that the step is scheduled for: a name or a file
   uint64_t memoryLimit = 0;      // most bytes of a rank's arena; 0: no limit
-  int64_t prefetch = -1;         // gathers under way beyond those in use; negative: what is best
+  OffloadSpaces offload;
+  int64_t prefetch = -1;  // gathers under way beyond those in use; negative: what is best
 };
 
 // Cleans up what the importer made: constants folded, sub-graphs lifted.

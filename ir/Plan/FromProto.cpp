@@ -44,6 +44,17 @@ struct Reader {
     return type ? ElementTypeAttr::get(builder.getContext(), type) : ElementTypeAttr();
   }
 
+  SpaceAttr spaceOrNone(const plan::Buffer& buffer) {
+    return buffer.space() == plan::Buffer::DEVICE ? SpaceAttr() : SpaceAttr::get(builder.getContext(), buffer.space());
+  }
+
+  DictionaryAttr kinds(const google::protobuf::RepeatedPtrField<plan::KindBytes>& list) {
+    SmallVector<NamedAttribute> kinds;
+    for (const plan::KindBytes& kind : list)
+      kinds.push_back(builder.getNamedAttr(plan::word(kind.kind()), builder.getI64IntegerAttr(kind.bytes())));
+    return builder.getDictionaryAttr(kinds);
+  }
+
   template <typename OpTy, typename Operands, typename... Args>
   OpTy instruction(const plan::Instruction& from, const Operands& operands, Args&&... args) {
     SmallVector<Value> values;
@@ -95,10 +106,16 @@ void Reader::header(ProgramOp program) {
   }
   program->setAttr("decisions", strings(plan.decisions()));
   if (plan.options_size() > 0) program->setAttr("options", strings(plan.options()));
-  SmallVector<NamedAttribute> kinds;
-  for (const plan::KindBytes& kind : plan.memory().by_kind())
-    kinds.push_back(builder.getNamedAttr(plan::word(kind.kind()), builder.getI64IntegerAttr(kind.bytes())));
-  program->setAttr("by_kind", builder.getDictionaryAttr(kinds));
+  program->setAttr("by_kind", kinds(plan.memory().by_kind()));
+  SmallVector<NamedAttribute> spaces;
+  for (const plan::SpaceMemory& memory : plan.memory().spaces())
+    spaces.push_back(
+        builder.getNamedAttr(plan::word(memory.space()),
+                             builder.getDictionaryAttr({
+                                 builder.getNamedAttr("by_kind", kinds(memory.by_kind())),
+                                 builder.getNamedAttr("peak_bytes", builder.getI64IntegerAttr(memory.peak_bytes())),
+                             })));
+  if (!spaces.empty()) program->setAttr("spaces", builder.getDictionaryAttr(spaces));
   if (plan.has_floor()) program->setAttr("floor", stepWorkAttribute(builder, plan.floor()));
   if (plan.has_training()) {
     const plan::Training& training = plan.training();
@@ -131,7 +148,7 @@ void Reader::header(ProgramOp program) {
 void Reader::declarations() {
   for (const plan::Buffer& b : plan.buffers())
     buffers.push_back(BufferOp::create(builder, loc, BufferType::get(builder.getContext()), b.name(), b.kind(),
-                                       int64_t(b.offset()), int64_t(b.bytes()), b.persistent()));
+                                       int64_t(b.offset()), int64_t(b.bytes()), b.persistent(), spaceOrNone(b)));
   for (const plan::File& f : plan.files()) FileOp::create(builder, loc, f.path(), int64_t(f.size()), int64_t(f.hash()));
   for (const plan::Bucket& b : plan.buckets()) {
     SmallVector<Value> states;
@@ -249,6 +266,10 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kOutput:
       operands = {&from.output().source()};
       instruction<WriteOutputOp>(from, operands, from.output().output(), int64_t(from.output().tensor()));
+      break;
+    case plan::Instruction::kTransfer:
+      operands = {&from.transfer().source(), &from.transfer().destination()};
+      instruction<TransferOp>(from, operands, from.transfer().kind());
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;

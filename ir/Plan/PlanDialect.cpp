@@ -170,6 +170,14 @@ int64_t sheaf::plan_ir::ranksOn(ProgramOp program, plan::Axis axis) {
   return axis == plan::NODE ? each : axis == plan::NETWORK ? ranks / each : ranks;
 }
 
+::sheaf::plan::Buffer::Space sheaf::plan_ir::spaceOf(BufferOp buffer) {
+  return buffer.getSpace().value_or(plan::Buffer::DEVICE);
+}
+
+::sheaf::plan::Buffer::Space sheaf::plan_ir::spaceOf(Value buffer) {
+  return spaceOf(buffer.getDefiningOp<BufferOp>());
+}
+
 int64_t sheaf::plan_ir::streamOf(Operation* instruction) {
   return instruction->getAttrOfType<IntegerAttr>("stream").getInt();
 }

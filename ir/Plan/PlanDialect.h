@@ -39,6 +39,10 @@ llvm::SmallVector<Operand> operandsOf(mlir::Operation* instruction);
 // The ranks on an axis of the program.
 int64_t ranksOn(ProgramOp program, plan::Axis axis);
 
+// Where a buffer lies.
+plan::Buffer::Space spaceOf(BufferOp buffer);
+plan::Buffer::Space spaceOf(mlir::Value buffer);
+
 // The stream of any instruction op.
 int64_t streamOf(mlir::Operation* instruction);
 

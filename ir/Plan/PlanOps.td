@@ -12,7 +12,7 @@ def PlanDialect : Dialect {
   let name = "plan";
   let cppNamespace = "::sheaf::plan_ir";
   let description = [{
-    What every rank executes: buffers of one arena, streams, events, and lists of instructions. The text is the
+    What every rank executes: buffers of one arena in each space, streams, events, and lists of instructions. The text is the
     executable: `sheaf inspect --format text` prints it and `sheaf assemble` reads it back to the same bytes.
 
     An operand of an instruction is `ACCESS %buffer[OFFSET : BYTES]`, in bytes from the start of the buffer, with access
@@ -41,6 +41,10 @@ class Plan_Word<string enumeration, string text, string name = enumeration> : At
 def Plan_ElementType : Plan_Word<"ElementType", "the type of elements in memory"> { let mnemonic = "element_type"; }
 def Plan_BufferKind : Plan_Word<"BufferKind", "what a buffer's bytes count as"> { let mnemonic = "buffer_kind"; }
 def Plan_Phase : Plan_Word<"Collective_Phase", "the part of the step", "Phase"> { let mnemonic = "phase"; }
+def Plan_Space : Plan_Word<"Buffer_Space", "where a buffer's bytes lie", "Space"> { let mnemonic = "space"; }
+def Plan_TransferKind : Plan_Word<"Transfer_Kind", "from which space to which", "TransferKind"> {
+  let mnemonic = "transfer_kind";
+}
 def Plan_OutputKind : Plan_Word<"OutputKind", "what is handed to the host"> { let mnemonic = "output_kind"; }
 def Plan_ScalarKind : Plan_Word<"StepScalar_Kind", "how a step scalar is computed", "ScalarKind"> {
   let mnemonic = "scalar_kind";
@@ -62,10 +66,11 @@ def Plan_ProgramOp : Plan_Op<"program", [NoTerminator, NoRegionArguments]> {
 }
 
 def Plan_BufferOp : Plan_Op<"buffer", [DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
-  let summary = "bytes [offset, offset + bytes) of the arena";
-  let arguments = (ins StrAttr:$name, Plan_BufferKind:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent);
+  let summary = "bytes [offset, offset + bytes) of the arena of its space, which is the device's if none is given";
+  let arguments = (ins StrAttr:$name, Plan_BufferKind:$kind, I64Attr:$offset, I64Attr:$bytes, UnitAttr:$persistent,
+      OptionalAttr<Plan_Space>:$space);
   let results = (outs Plan_BufferType:$result);
-  let assemblyFormat = "$name `` $kind `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
+  let assemblyFormat = "$name `` $kind (`in` `` $space^)? `offset` $offset `bytes` $bytes (`persistent` $persistent^)? attr-dict";
 }
 
 def Plan_FileOp : Plan_Op<"file"> {
@@ -214,6 +219,10 @@ class Plan_Collective<string mnemonic, string text> : Plan_Instruction<mnemonic,
 def Plan_AllGatherOp : Plan_Collective<"all_gather", "operand 0: count elements; operand 1: ranks * count">;
 def Plan_ReduceScatterOp : Plan_Collective<"reduce_scatter", "operand 0: ranks * count elements; operand 1: count">;
 def Plan_AllReduceOp : Plan_Collective<"all_reduce", "operands 0 and 1: count elements">;
+
+def Plan_TransferOp : Plan_Instruction<"transfer", (ins Plan_TransferKind:$kind), "`` $kind"> {
+  let summary = "moves bytes of operand 0 to the same place of operand 1, a buffer of the same size in another space";
+}
 
 def Plan_RecordOp : Plan_Op<"record"> {
   let summary = "marks the point its stream has reached";

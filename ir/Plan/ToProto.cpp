@@ -46,7 +46,9 @@ struct Writer {
 
   LogicalResult declaration(Operation* op);
   LogicalResult instruction(Operation* op, plan::Instruction* out);
-  LogicalResult memoryKinds(ProgramOp program, DictionaryAttr kinds);
+  using KindList = google::protobuf::RepeatedPtrField<plan::KindBytes>;
+  LogicalResult memoryKinds(ProgramOp program, DictionaryAttr kinds, KindList* list);
+  LogicalResult memorySpaces(ProgramOp program, DictionaryAttr spaces);
   LogicalResult header(ProgramOp program);
   LogicalResult section(Region& region, google::protobuf::RepeatedPtrField<plan::Instruction>* out) {
     for (Operation& op : region.front())
@@ -65,6 +67,7 @@ LogicalResult Writer::declaration(Operation* op) {
         out->set_offset(b.getOffset());
         out->set_bytes(b.getBytes());
         out->set_persistent(b.getPersistent());
+        out->set_space(spaceOf(b));
         return success();
       })
       .Case([&](FileOp f) {
@@ -303,20 +306,47 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         operand(operands[0], out->mutable_output()->mutable_source());
         return success();
       })
+      .Case([&](TransferOp t) -> LogicalResult {
+        if (failed(need(2))) return failure();
+        out->mutable_transfer()->set_kind(t.getKind());
+        operand(operands[0], out->mutable_transfer()->mutable_source());
+        operand(operands[1], out->mutable_transfer()->mutable_destination());
+        return success();
+      })
       .Default([](Operation* other) { return other->emitError("is not an instruction"); });
 }
 
 // In the kinds' order, whatever the order of the text.
-LogicalResult Writer::memoryKinds(ProgramOp program, DictionaryAttr kinds) {
+LogicalResult Writer::memoryKinds(ProgramOp program, DictionaryAttr kinds, KindList* list) {
   for (NamedAttribute kind : kinds)
     if (!plan::valueOf<plan::BufferKind>(kind.getName().strref()) || !isa<IntegerAttr>(kind.getValue()))
       return program.emitError() << "by_kind: '" << kind.getName()
                                  << "' is not a kind of buffer with a number of bytes";
   for (const std::string& word : plan::words<plan::BufferKind>())
     if (auto bytes = kinds.getAs<IntegerAttr>(word)) {
-      plan::KindBytes* to = plan.mutable_memory()->add_by_kind();
+      plan::KindBytes* to = list->Add();
       to->set_kind(*plan::valueOf<plan::BufferKind>(word));
       to->set_bytes(bytes.getInt());
+    }
+  return success();
+}
+
+// `spaces = {host = {peak_bytes = 4096 : i64, by_kind = {...}}}`
+LogicalResult Writer::memorySpaces(ProgramOp program, DictionaryAttr spaces) {
+  auto peak = [](DictionaryAttr of) { return of ? of.getAs<IntegerAttr>("peak_bytes") : IntegerAttr(); };
+  for (NamedAttribute space : spaces)
+    if (!plan::valueOf<plan::Buffer::Space>(space.getName().strref()) ||
+        !peak(dyn_cast<DictionaryAttr>(space.getValue())))
+      return program.emitError() << "spaces: '" << space.getName()
+                                 << "' is not a space with its peak_bytes; the spaces are "
+                                 << listText(plan::words<plan::Buffer::Space>(), SIZE_MAX);
+  for (const std::string& word : plan::words<plan::Buffer::Space>())
+    if (auto of = spaces.getAs<DictionaryAttr>(word)) {
+      plan::SpaceMemory* to = plan.mutable_memory()->add_spaces();
+      to->set_space(*plan::valueOf<plan::Buffer::Space>(word));
+      to->set_peak_bytes(peak(of).getInt());
+      if (auto kinds = of.getAs<DictionaryAttr>("by_kind"))
+        if (failed(memoryKinds(program, kinds, to->mutable_by_kind()))) return failure();
     }
   return success();
 }
@@ -382,7 +412,9 @@ LogicalResult Writer::header(ProgramOp program) {
   plan.mutable_memory()->set_peak_bytes(integer("peak_bytes"));
   plan.mutable_memory()->set_library_bytes(integer("library_bytes"));
   if (auto kinds = program->getAttrOfType<DictionaryAttr>("by_kind"))
-    if (failed(memoryKinds(program, kinds))) return failure();
+    if (failed(memoryKinds(program, kinds, plan.mutable_memory()->mutable_by_kind()))) return failure();
+  if (auto spaces = program->getAttrOfType<DictionaryAttr>("spaces"))
+    if (failed(memorySpaces(program, spaces))) return failure();
   if (auto floor = program->getAttrOfType<DictionaryAttr>("floor")) {
     FailureOr<plan::StepWork> work = stepWorkOf(program, floor);
     if (failed(work)) return failure();

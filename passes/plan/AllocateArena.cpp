@@ -1,8 +1,12 @@
-// Lays out the arena: buffers share bytes only where happens-before orders all their accesses, around the loop.
+// Lays out the arena of each space: buffers share bytes only where happens-before orders all their accesses, around the
+// loop.
+#include <array>
+
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_ALLOCATEARENA
@@ -16,6 +20,9 @@ namespace {
 
 using sheaf::plan::kAlignment;
 using sheaf::plan::kDeviceAlignment;
+using sheaf::plan::kFileAlignment;
+using Space = sheaf::plan::Buffer;
+constexpr int kSpaces = 3;
 
 // First and last access of a buffer on each stream, as positions in the first two steps; -1: none. A buffer is written
 // before it is read, so what comes before the first write of a step belongs to the life that began in the step before.
@@ -104,20 +111,33 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       return true;
     };
 
+    llvm::DenseMap<Value, uint64_t> alignments;  // of buffers that need more than others
     // The scratch of a call on a GPU is cuBLASLt's workspace, among others.
-    llvm::DenseSet<Value> deviceScratch;
     program.walk([&](CallOp call) {
-      if (call.getDeviceScratch() > 0 && !call.getBuffers().empty()) deviceScratch.insert(call.getBuffers().back());
+      if (call.getDeviceScratch() > 0 && !call.getBuffers().empty())
+        alignments[call.getBuffers().back()] = kDeviceAlignment;
     });
+    // Direct input and output takes whole blocks, in memory as in the file.
+    program.walk([&](TransferOp transfer) {
+      for (Value buffer : transfer.getBuffers())
+        if (llvm::is_contained({sheaf::plan::Transfer::READ_FILE, sheaf::plan::Transfer::WRITE_FILE},
+                               transfer.getKind()))
+          alignments[buffer] = kFileAlignment;
+    });
+    auto alignmentOf = [&](BufferOp buffer) -> uint64_t {
+      return std::max(alignments.lookup(buffer.getResult()),
+                      spaceOf(buffer) == Space::FILE ? kFileAlignment : kAlignment);
+    };
     auto aligned = [&](int64_t offset, BufferOp buffer) -> int64_t {
-      return llvm::alignTo(offset, deviceScratch.contains(buffer.getResult()) ? kDeviceAlignment : kAlignment);
+      return llvm::alignTo(offset, alignmentOf(buffer));
     };
 
     SmallVector<BufferOp> buffers(program.getBody().front().getOps<BufferOp>());
-    int64_t peak = 0;  // the last byte in use
+    int64_t peaks[kSpaces] = {};  // the last byte in use
     Builder builder(program.getContext());
     auto place = [&](BufferOp buffer, int64_t offset) {
       buffer.setOffset(offset);
+      int64_t& peak = peaks[spaceOf(buffer)];
       peak = std::max<int64_t>(peak, offset + buffer.getBytes());
     };
     // The evaluation runs where nothing of the step is alive, so its buffers lie where the step's do.
@@ -130,10 +150,10 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
       if (!buffer.getPersistent() && evaluated.contains(buffer.getResult()))
         ofEvaluation.push_back(buffer);
       else if (buffer.getPersistent() || !lifetimes.contains(buffer.getResult()))
-        place(buffer, aligned(peak, buffer));
+        place(buffer, aligned(peaks[spaceOf(buffer)], buffer));
       else
         shared.push_back(buffer);
-    const int64_t floor = peak;
+    const auto floors = std::to_array(peaks);
 
     struct Placed {
       int64_t begin, end;
@@ -141,10 +161,12 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     };
     auto placeAll = [&](SmallVector<BufferOp>& together) {
       llvm::stable_sort(together, [](BufferOp a, BufferOp b) { return a.getBytes() > b.getBytes(); });
-      SmallVector<Placed> placed;  // sorted by begin
+      SmallVector<Placed> ofSpace[kSpaces];  // sorted by begin
       for (BufferOp buffer : together) {
+        SmallVector<Placed>& placed = ofSpace[spaceOf(buffer)];
         const Lifetimes& lives = lifetimes[buffer.getResult()];
-        int64_t size = llvm::alignTo(buffer.getBytes(), kAlignment), at = aligned(floor, buffer);
+        int64_t size = llvm::alignTo(buffer.getBytes(), spaceOf(buffer) == Space::FILE ? kFileAlignment : kAlignment);
+        int64_t at = aligned(floors[spaceOf(buffer)], buffer);
         for (const Placed& other : placed) {
           if (other.begin >= at + size) break;
           if (other.end > at && !mayShare(lives, *other.lives)) at = aligned(other.end, buffer);
@@ -159,7 +181,14 @@ struct AllocateArena : sheaf::plan_ir::impl::AllocateArenaBase<AllocateArena> {
     noteRound(sequence.firstEvaluation, sequence.secondEvaluation);
     roundLength = sequence.secondEvaluation - sequence.firstEvaluation;
     placeAll(ofEvaluation);
-    program->setAttr("peak_bytes", builder.getI64IntegerAttr(peak));
+    program->setAttr("peak_bytes", builder.getI64IntegerAttr(peaks[Space::DEVICE]));
+    SmallVector<NamedAttribute> spaces;
+    for (Space::Space space : {Space::HOST, Space::FILE})
+      if (peaks[space] > 0)
+        spaces.push_back(builder.getNamedAttr(
+            sheaf::plan::word(space),
+            builder.getDictionaryAttr(builder.getNamedAttr("peak_bytes", builder.getI64IntegerAttr(peaks[space])))));
+    if (!spaces.empty()) program->setAttr("spaces", builder.getDictionaryAttr(spaces));
   }
 };
 

@@ -1,7 +1,11 @@
 // Orders conflicting accesses of different streams by events, around the loop.
+#include <map>
+#include <set>
+
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
 #include "runtime/plan/AccessHistory.h"
+#include "runtime/plan/Types.h"
 
 namespace sheaf::plan_ir {
 #define GEN_PASS_DEF_INSERTEVENTS
@@ -32,12 +36,13 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
     });
   }
 
-  // Where a buffer lies: at its offset, or before it has one, apart from all others.
+  // Where a buffer lies: at its offset in its space, or before it has one, apart from all others.
   llvm::DenseMap<Value, int64_t> basesOf(ProgramOp program) const {
     llvm::DenseMap<Value, int64_t> bases;
     int64_t top = 0;
     for (auto buffer : program.getBody().front().getOps<BufferOp>()) {
-      bases[buffer.getResult()] = placed ? buffer.getOffset() : top;
+      const int64_t space = static_cast<int64_t>(spaceOf(buffer)) << sheaf::plan::kSpaceShift;
+      bases[buffer.getResult()] = placed ? space + buffer.getOffset() : top;
       top += buffer.getBytes();
     }
     return bases;
@@ -62,6 +67,13 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
     };
     int64_t computed = -1;                         // the latest instruction of the first stream
     llvm::DenseMap<int64_t, size_t> communicated;  // the latest collective of each communicator
+    // Stores' bytes are free for what is issued after the next store of their stream: see schedule::loopOf. By stream,
+    // the latest store; by its stream and that of who is to wait, the one before.
+    std::map<uint32_t, size_t> stored;
+    std::map<std::pair<uint32_t, uint32_t>, size_t> freed;
+    std::set<uint32_t> waiting{0};
+    for (Operation* instruction : sequence.instructions)
+      if (instruction && isFetch(instruction)) waiting.insert(static_cast<uint32_t>(streamOf(instruction)));
     for (auto [i, instruction] : llvm::enumerate(sequence.instructions)) {
       if (!instruction) {
         for (auto buffer : program.getBody().front().getOps<BufferOp>())
@@ -71,12 +83,26 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
         history.forget();
         computed = -1;
         communicated.clear();
+        stored.clear(), freed.clear();
         continue;
       }
       // A gather must not run further ahead than it was scheduled, or all gathered buckets would be alive at once. Once
       // memory is laid out, what shares bytes with the bucket holds it back.
-      if (!placed && computed >= 0 && isa<AllGatherOp>(instruction) && !writesPersistent(instruction))
+      if (!placed && computed >= 0 && (isa<AllGatherOp>(instruction) || isFetch(instruction)) &&
+          !writesPersistent(instruction))
         order(computed, i);
+      if (!placed && (streamAt(i) == 0 || isFetch(instruction)) && !isa<RecordOp, WaitOp>(instruction))
+        std::erase_if(freed, [&, i = i](const auto& entry) {
+          const bool waits = entry.first.second == streamAt(i);
+          if (waits) order(entry.second, i);
+          return waits;
+        });
+      if (isStore(instruction)) {
+        auto [latest, first] = stored.try_emplace(streamAt(i), i);
+        if (!first)
+          for (uint32_t stream : waiting) freed[{streamAt(i), stream}] = latest->second;
+        latest->second = i;
+      }
       if (streamAt(i) == 0) computed = i;
       // Ranks must meet in one order.
       if (auto communicator = instruction->getAttrOfType<IntegerAttr>("communicator")) {
@@ -118,6 +144,16 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
 
   static bool writesPersistent(Operation* gather) {
     return operandsOf(gather).back().buffer.getDefiningOp<BufferOp>().getPersistent();
+  }
+
+  // Transfers to the device, and from it.
+  static bool isFetch(Operation* instruction) {
+    auto transfer = dyn_cast<TransferOp>(instruction);
+    return transfer && spaceOf(transfer.getBuffers()[1]) == sheaf::plan::Buffer::DEVICE;
+  }
+  static bool isStore(Operation* instruction) {
+    auto transfer = dyn_cast<TransferOp>(instruction);
+    return transfer && spaceOf(transfer.getBuffers()[0]) == sheaf::plan::Buffer::DEVICE;
   }
 
   static StringRef labelOf(Operation* instruction) {

@@ -49,7 +49,7 @@ Value Lowering::buffer(StringRef name, plan::BufferKind kind, int64_t bytes, boo
   int64_t repeat = names[name]++;
   std::string unique = repeat ? (name + "." + Twine(repeat)).str() : name.str();
   return BufferOp::create(head, module.getLoc(), BufferType::get(head.getContext()), unique, kind, int64_t(0), bytes,
-                          persistent);
+                          persistent, SpaceAttr());
 }
 
 Location Lowering::placeResult(Value value, int64_t rowElements) {

@@ -39,6 +39,23 @@ def DigestDataflow : PlanPass<"digest-dataflow"> {
     checks that they did.
   }];
 }
+def Offload : PlanPass<"offload"> {
+  let summary = "moves optimizer state, parameters, gradients and activations to host memory or files";
+  let description = [{
+    What persists gets its home in another space. Each use on the device is one of an image there, a buffer of the same
+    size that lives from a transfer before the use to one after it. Uses share an image unless moving it away and back
+    takes less than half of the computation between them. What lives within a step is moved between such uses if all of
+    it has been written. No value is changed: `dataflow` stays as it is.
+  }];
+  let options = [
+    Option<"optimizer", "optimizer", "std::string", "\"device\"", "Space of optimizer state and master weights">,
+    Option<"parameters", "parameters", "std::string", "\"device\"", "Space of parameters">,
+    Option<"gradients", "gradients", "std::string", "\"device\"", "Space of gradients until their update">,
+    Option<"activations", "activations", "std::string", "\"device\"", "Space of activations until the backward pass">,
+    Option<"partOf", "part-of", "std::string", "\"\"", "A kind of which only a part is moved">,
+    Option<"part", "part", "double", "1", "That part of its bytes, the largest buffers first">,
+    Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">];
+}
 def Schedule : PlanPass<"schedule"> {
   let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";
   let description = [{
@@ -69,7 +86,7 @@ def ElideEvents : PlanPass<"elide-events"> {
   }];
 }
 def AllocateArena : PlanPass<"allocate-arena"> {
-  let summary = "gives every buffer its offset";
+  let summary = "gives every buffer its offset in the arena of its space";
   let description = [{
     Two buffers share bytes only if every access to one happens before every access to the other, in this step and into
     the next. Largest first, at the lowest offset that is free. The evaluation's buffers are laid out by themselves, over

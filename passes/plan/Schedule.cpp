@@ -2,6 +2,7 @@
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
 #include "passes/plan/Sequence.h"
+#include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/Scheduler.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/plan/Types.h"
@@ -36,6 +37,7 @@ struct Schedule : plan_ir::impl::ScheduleBase<Schedule> {
     if (failed(plan)) return failure();
     Expected<profile::Profile> scaled = profile.withRanks(plan->ranks());
     if (!scaled.ok()) return program.emitError(scaled.status().message());
+    if (Status known = schedule::checkCosts(*plan, *scaled); !known.ok()) return program.emitError(known.message());
     Sequence sequence(program);
     // Each list is ordered as if it alone were the step.
     const plan::InstructionList body = plan->body();

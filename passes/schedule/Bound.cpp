@@ -40,6 +40,34 @@ std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependen
   return order;
 }
 
+// Of transfers between spaces. Returns the seconds that they take from computation at least.
+double spaceTerms(const Loop& loop, std::span<const Dependence> order, const OverlapBound::Excluded& excluded,
+                  Bound& bound) {
+  double units[kUnits] = {};
+  for (const Op& op : loop.ops) {
+    units[size_t(op.unit)] += op.seconds;
+    if (joinsSpaces(op.unit)) bound.hostMemory += op.seconds * op.hostLoad;
+  }
+  auto term = [&](Unit unit, bool (*counts)(Unit), double slowdown) {
+    const double seconds = units[size_t(unit)];
+    if (seconds == 0) return 0.0;
+    return std::max(seconds, OverlapBound(loop, order, excluded, counts, slowdown).serialSeconds());
+  };
+  bound.toDevice = term(
+      Unit::kToDevice, [](Unit unit) { return unit == Unit::kToDevice; }, loop.copySlowdown);
+  bound.toHost = term(
+      Unit::kToHost, [](Unit unit) { return unit == Unit::kToHost; }, loop.copySlowdown);
+  bound.fileIn = term(
+      Unit::kFileIn, [](Unit unit) { return unit == Unit::kFileIn; }, loop.fileSlowdown);
+  bound.fileOut = term(
+      Unit::kFileOut, [](Unit unit) { return unit == Unit::kFileOut; }, loop.fileSlowdown);
+  // While any of them runs, computation is slowed down once.
+  auto lost = [](double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); };
+  return std::max(
+      {lost(units[size_t(Unit::kToDevice)], loop.copySlowdown), lost(units[size_t(Unit::kToHost)], loop.copySlowdown),
+       lost(units[size_t(Unit::kFileIn)], loop.fileSlowdown), lost(units[size_t(Unit::kFileOut)], loop.fileSlowdown)});
+}
+
 // The terms that hold without a limit.
 Bound termsOf(const Loop& loop, std::span<const Dependence> order, const OverlapBound::Excluded& excluded) {
   Bound bound;
@@ -52,7 +80,7 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
     apart |= op.unit == Unit::kNodeLink || op.unit == Unit::kNetwork;
   }
   // Transfers on different links may run at the same time, and then slow computation down once.
-  bound.compute += loop.lostTo(onNodeLink, onNetwork);
+  bound.compute += std::max(loop.lostTo(onNodeLink, onNetwork), spaceTerms(loop, order, excluded, bound));
   bound.nodeLink =
       std::max(onNodeLink, OverlapBound(loop, order, excluded, usesNodeLink, loop.slowdown).serialSeconds());
   bound.network = bound.nodeLink;
@@ -70,6 +98,13 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
     bound.seconds = bound.communication, bound.by = !apart                           ? BoundBy::kCommunication
                                                     : bound.network > bound.nodeLink ? BoundBy::kNetwork
                                                                                      : BoundBy::kNodeLink;
+  const std::pair<double, BoundBy> ofSpaces[] = {{bound.toDevice, BoundBy::kToDevice},
+                                                 {bound.toHost, BoundBy::kToHost},
+                                                 {bound.fileIn, BoundBy::kFileIn},
+                                                 {bound.fileOut, BoundBy::kFileOut},
+                                                 {bound.hostMemory, BoundBy::kHostMemory}};
+  for (const auto& [seconds, by] : ofSpaces)
+    if (seconds > bound.seconds * kMore) bound.seconds = seconds, bound.by = by;
   // Of equal terms the cycle is the more telling one.
   bool cyclic =
       bound.by != BoundBy::kCompute ? bound.cycle * kMore >= bound.seconds : bound.cycle > bound.seconds * kMore;
@@ -80,7 +115,8 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
 }  // namespace
 
 const char* boundByName(BoundBy by) {
-  static const char* const kNames[] = {"compute", "communication", "node link", "network", "cycle", "memory"};
+  static const char* const kNames[] = {"compute",   "communication", "node link", "network",  "cycle",      "memory",
+                                       "to_device", "to_host",       "file_in",   "file_out", "host memory"};
   return kNames[static_cast<int>(by)];
 }
 

@@ -10,8 +10,21 @@ namespace sheaf::schedule {
 
 // kCommunication where there is one link; where some transfers are within nodes only or between them only, kNodeLink or
 // kNetwork.
-enum class BoundBy { kCompute, kCommunication, kNodeLink, kNetwork, kCycle, kMemory };
-// "compute", "communication", "node link", "network", "cycle", "memory".
+// kToDevice to kFileOut: transfers of that kind; kHostMemory: what all of them move there.
+enum class BoundBy {
+  kCompute,
+  kCommunication,
+  kNodeLink,
+  kNetwork,
+  kCycle,
+  kMemory,
+  kToDevice,
+  kToHost,
+  kFileIn,
+  kFileOut,
+  kHostMemory
+};
+// "compute", "communication", "node link", "network", "cycle", "memory", "to_device", ..., "host memory".
 const char* boundByName(BoundBy by);
 
 // Seconds of a round.
@@ -23,7 +36,9 @@ struct Bound {
   // OverlapBound.
   double nodeLink = 0, network = 0;
   double communication = 0;  // the larger one
-  double cycle = 0;          // the longest cycle through the step boundary, per round that it spans
+  // Of transfers between spaces: for each kind's unit the same as for a link, and what they take of the host's memory.
+  double toDevice = 0, toHost = 0, fileIn = 0, fileOut = 0, hostMemory = 0;
+  double cycle = 0;  // the longest cycle through the step boundary, per round that it spans
   // The largest of these terms under a memory limit; the ones above are without it. 0: no limit.
   double memory = 0;
   double seconds = 0;  // the largest of all

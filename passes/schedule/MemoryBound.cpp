@@ -84,6 +84,7 @@ class Lifetimes {
         if (isLink(node.unit)) moved[access.buffer] = true;
     alive_.resize(model.buffers.size());
     for (uint32_t b = 0; b < model.buffers.size(); ++b) {
+      if (!model.buffers[b].onDevice) continue;
       if (model.buffers[b].persistent) {
         for (uint64_t& bytes : bytes_) bytes += model.buffers[b].bytes;
       } else if (!uses_[b].empty()) {
@@ -224,7 +225,8 @@ MemoryBound memoryBoundOf(const StepModel& model, std::span<const Dependence> da
     if (!isLink(model.nodes[transfer].unit)) continue;
     std::vector<uint32_t> own;
     for (const Access& access : model.nodes[transfer].accesses)
-      if (!model.buffers[access.buffer].persistent) own.push_back(access.buffer);
+      if (!model.buffers[access.buffer].persistent && model.buffers[access.buffer].onDevice)
+        own.push_back(access.buffer);
     std::sort(own.begin(), own.end());
     own.erase(std::unique(own.begin(), own.end()), own.end());
     for (uint32_t node = 0; node < count; ++node) {

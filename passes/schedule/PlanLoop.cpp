@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/Text.h"
 #include "runtime/plan/ByteMap.h"
+#include "runtime/plan/Images.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::schedule {
 namespace {
@@ -26,6 +29,10 @@ std::vector<bool> shardedBuffers(const plan::Plan& plan) {
         plan.buffers(static_cast<int>(own.buffer())).bytes() == own.bytes())
       sharded[own.buffer()] = true;
   }
+  const std::vector<uint32_t> images = plan::imageGroups(plan);
+  for (size_t b = 0; b < sharded.size(); ++b)
+    if (sharded[b]) sharded[images[b]] = true;
+  for (size_t b = 0; b < sharded.size(); ++b) sharded[b] = sharded[images[b]];
   return sharded;
 }
 
@@ -63,6 +70,19 @@ profile::Transfer transferOf(const plan::Collective& collective, const plan::Pla
       return {collective.op(), bytes, std::max<int64_t>(ranks / node, 1), node};
     default:
       return {collective.op(), bytes, ranks, 1};
+  }
+}
+
+Unit unitOf(plan::Transfer::Kind kind) {
+  switch (kind) {
+    case plan::Transfer::TO_DEVICE:
+      return Unit::kToDevice;
+    case plan::Transfer::TO_HOST:
+      return Unit::kToHost;
+    case plan::Transfer::READ_FILE:
+      return Unit::kFileIn;
+    default:
+      return Unit::kFileOut;
   }
 }
 
@@ -122,6 +142,7 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   PlanLoop result;
   result.loop.slowdown = profile.slowdown();
   result.loop.networkSlowdown = profile.networkSlowdown();
+  result.loop.copySlowdown = profile.copySlowdown(), result.loop.fileSlowdown = profile.fileSlowdown();
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   std::vector<int64_t> opOf(step.size(), -1);
   for (size_t i = 0; i < step.size(); ++i) {
@@ -133,6 +154,16 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       const profile::Transfer transfer = transferOf(instruction.collective(), plan, profile.ranks());
       op.unit = linkOf(transfer, profile.ranks(), profile.ranksPerNode());
       op.seconds = profile.seconds(transfer);
+      // Ranks that share a machine copy what they exchange.
+      op.hostLoad = profile.isOfGpus() ? 0 : 1;
+    } else if (instruction.has_transfer()) {
+      const plan::Transfer& transfer = instruction.transfer();
+      uint64_t bytes = transfer.source().bytes();
+      if (sharded[transfer.source().buffer()] || transfer.source().shard_stride() > 0)
+        bytes = static_cast<uint64_t>(std::llround(static_cast<double>(bytes) * scale));
+      op.unit = unitOf(transfer.kind());
+      op.seconds = profile.seconds(transfer.kind(), bytes);
+      op.hostLoad = profile.hostLoad(transfer.kind(), bytes);
     } else {
       op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
       op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));
@@ -196,13 +227,25 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
   return dependences;
 }
 
+Status checkCosts(const plan::Plan& plan, const profile::Profile& profile) {
+  Status status;
+  plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
+    if (!status.ok() || !instruction.has_transfer() || profile.knows(instruction.transfer().kind())) return;
+    const std::string& kind = plan::word(instruction.transfer().kind());
+    status = Status::error(cat("profile ", profile.name(), " does not say what the plan's transfers of kind ", kind,
+                               " cost; give it an entry \"", kind, "\" in its list \"transfers\""));
+  });
+  return status;
+}
+
 uint64_t peakBytes(const plan::Plan& plan, int64_t ranks) {
   const uint64_t peak = plan.memory().peak_bytes();
   if (ranks == plan.ranks()) return peak;
   const std::vector<bool> sharded = shardedBuffers(plan);
   uint64_t state = 0;
   for (int i = 0; i < plan.buffers_size(); ++i)
-    if (plan.buffers(i).persistent() && sharded[static_cast<size_t>(i)]) state += plan.buffers(i).bytes();
+    if (const plan::Buffer& buffer = plan.buffers(i); buffer.persistent() && buffer.space() == plan::Buffer::DEVICE)
+      if (sharded[static_cast<size_t>(i)]) state += buffer.bytes();
   state = std::min(state, peak);
   return peak - state + static_cast<uint64_t>(static_cast<double>(state) * shareScale(plan, ranks));
 }

@@ -20,6 +20,9 @@ struct PlanLoop {
 // The plan must have passed verifyPlan.
 PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile);
 
+// Whether the profile has the costs of all transfers between spaces; the error names the profile and what it lacks.
+Status checkCosts(const plan::Plan& plan, const profile::Profile& profile);
+
 // What a collective occupies where `ranks` ranks are `ranksPerNode` a node.
 Unit linkOf(const profile::Transfer& transfer, int64_t ranks, int64_t ranksPerNode);
 

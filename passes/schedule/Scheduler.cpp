@@ -24,9 +24,10 @@ constexpr int64_t kSearchedNodes = 64, kTries = 6000;
 class Search {
  public:
   Search(const StepModel& model, const SchedulerOptions& options) : model_(model), options_(options) {
-    for (const Node& node : model.nodes) loop_.ops.push_back({node.unit, node.stream, node.seconds});
-    loop_.slowdown = model.slowdown;
-    loop_.networkSlowdown = model.networkSlowdown;
+    loop_ = model.costs();
+    const bool stores = std::any_of(model.nodes.begin(), model.nodes.end(),
+                                    [](const Node& node) { return node.kind == Node::Kind::kStore; });
+    frugal_ = stores && options.memoryLimit == 0;
     findRoom();
     findBound();
   }
@@ -135,13 +136,16 @@ class Search {
 
   // The full bound for small steps, whose search it ends; for others the sums of computation and transfers.
   void findBound() {
-    double compute = 0, onNodeLink = 0, onNetwork = 0;
+    double compute = 0, onNodeLink = 0, onNetwork = 0, units[kUnits] = {};
     for (const Op& op : loop_.ops) {
+      units[size_t(op.unit)] += op.seconds;
       if (op.unit == Unit::kCompute) compute += op.seconds;
       if (usesNodeLink(op.unit)) onNodeLink += op.seconds;
       if (usesNetwork(op.unit)) onNetwork += op.seconds;
     }
     bound_ = std::max({compute + loop_.lostTo(onNodeLink, onNetwork), onNodeLink, onNetwork});
+    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut})
+      bound_ = std::max(bound_, units[size_t(unit)]);
     if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
     const bool limited = options_.memoryLimit > 0;
     const MemoryBound memory =
@@ -150,6 +154,7 @@ class Search {
   }
 
   bool done(const Scheduled& scheduled) const {
+    if (frugal_) return false;
     bool fits = options_.memoryLimit == 0 || scheduled.bytes <= options_.memoryLimit;
     return fits && scheduled.timeline.period <= bound_ * (1 + same());
   }
@@ -195,6 +200,8 @@ class Search {
     if (fitsA != fitsB) return fitsA;
     if (!fitsA && a.bytes != b.bytes) return a.bytes < b.bytes;
     double x = a.timeline.period, y = b.timeline.period;
+    // Who moves buffers off the device has few bytes there, and has not said how many.
+    if (frugal_) return x * double(a.bytes) < y * double(b.bytes);
     if (x < y * (1 - same())) return true;
     return x <= y * (1 + same()) && a.bytes < b.bytes;
   }
@@ -223,6 +230,7 @@ class Search {
   Loop loop_;  // without dependences
   uint64_t room_ = 0;
   double bound_ = 0;
+  bool frugal_ = false;  // the product of seconds and bytes decides
   std::vector<std::vector<bool>> before_;
 };
 

@@ -20,8 +20,9 @@ struct Scheduled {
   uint64_t bytes = 0;  // liveBytes() of the order; above the limit if no order within it was found
 };
 
-// The order with the shortest period that was found, and of equal ones (see docs/schedule.md) that with the fewest live
-// bytes. Deterministic.
+// The order with the shortest period that was found (of steps with stores, without a limit, that with the smallest
+// product of period and live bytes), and of equal ones (see docs/schedule.md) that with the fewest live bytes.
+// Deterministic.
 Scheduled schedule(const StepModel& model, const SchedulerOptions& options);
 
 }  // namespace sheaf::schedule

@@ -112,14 +112,63 @@ class TurnStorage {
   int turn_ = 0;
 };
 
+// A node waits for a store that `distance` rounds before issued.
+struct Guard {
+  uint32_t store, node, distance;
+};
+
+// What keeps the bytes of stores from being in use for ever; see loopOf.
+std::vector<Guard> guardsOf(const StepModel& model, const Order& order) {
+  struct Issued {
+    uint32_t store = kNone;
+    uint32_t round = 0;
+  };
+  constexpr uint32_t kRounds = 3;
+  std::vector<Guard> guards;
+  std::map<uint32_t, Issued> latest;                    // by stream of stores
+  std::map<std::pair<uint32_t, uint32_t>, Issued> due;  // by stream of stores and of who is to wait
+  std::set<uint32_t> waiting;                           // streams of these
+  for (const Node& node : model.nodes)
+    if (node.stream == 0 || (node.kind == Node::Kind::kGather && joinsSpaces(node.unit))) waiting.insert(node.stream);
+  for (uint32_t round = 0; round < kRounds; ++round)
+    for (uint32_t i : order.nodes) {
+      const Node& node = model.nodes[i];
+      if (node.kind == Node::Kind::kStore) {
+        Issued& before = latest[node.stream];
+        if (before.store != kNone)
+          for (uint32_t stream : waiting) due[{node.stream, stream}] = before;
+        before = {i, round};
+        continue;
+      }
+      if (latest.empty() || !waiting.contains(node.stream)) continue;
+      for (auto& [streams, issued] : due) {
+        if (streams.second != node.stream || issued.store == kNone) continue;
+        if (round + 1 == kRounds) guards.push_back({issued.store, i, round - issued.round});
+        issued.store = kNone;
+      }
+    }
+  return guards;
+}
+
 }  // namespace
+
+Loop StepModel::costs() const {
+  Loop loop;
+  loop.slowdown = slowdown;
+  loop.networkSlowdown = networkSlowdown;
+  loop.copySlowdown = copySlowdown, loop.fileSlowdown = fileSlowdown;
+  for (const Node& node : nodes) loop.ops.push_back({node.unit, node.stream, node.seconds, node.hostLoad});
+  return loop;
+}
 
 StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
   StepModel model;
   PlanLoop priced = loopOf(plan, profile);
   model.slowdown = priced.loop.slowdown;
   model.networkSlowdown = priced.loop.networkSlowdown;
-  for (const plan::Buffer& buffer : plan.buffers()) model.buffers.push_back({buffer.bytes(), buffer.persistent()});
+  model.copySlowdown = priced.loop.copySlowdown, model.fileSlowdown = priced.loop.fileSlowdown;
+  for (const plan::Buffer& buffer : plan.buffers())
+    model.buffers.push_back({buffer.bytes(), buffer.persistent(), buffer.space() == plan::Buffer::DEVICE});
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   TurnStorage storage(plan, model);
   for (size_t i = 0; i < priced.instructions.size(); ++i) {
@@ -129,6 +178,12 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
     node.stream = instruction.stream();
     node.unit = priced.loop.ops[i].unit;
     node.seconds = priced.loop.ops[i].seconds;
+    node.hostLoad = priced.loop.ops[i].hostLoad;
+    if (instruction.has_transfer()) {
+      const plan::Buffer& destination = plan.buffers(static_cast<int>(instruction.transfer().destination().buffer()));
+      const bool toDevice = destination.space() == plan::Buffer::DEVICE;
+      node.kind = !toDevice ? Node::Kind::kStore : destination.persistent() ? Node::Kind::kOther : Node::Kind::kGather;
+    }
     if (instruction.has_collective()) {
       const plan::Collective& collective = instruction.collective();
       bool passing = !plan.buffers(collective.destination().buffer()).persistent();
@@ -158,9 +213,8 @@ Order orderOf(const StepModel& model) {
 }
 
 Loop loopOf(const StepModel& model, const Order& order) {
-  Loop loop;
-  loop.slowdown = model.slowdown;
-  loop.networkSlowdown = model.networkSlowdown;
+  Loop loop = model.costs();
+  loop.ops.clear();
   std::vector<uint32_t> place(model.nodes.size());
   uint32_t lastComputation = kNone;
   for (uint32_t i = 0; i < order.nodes.size(); ++i)
@@ -169,11 +223,13 @@ Loop loopOf(const StepModel& model, const Order& order) {
   for (uint32_t i = 0; i < order.nodes.size(); ++i) {
     const Node& node = model.nodes[order.nodes[i]];
     place[order.nodes[i]] = i;
-    loop.ops.push_back({node.unit, node.stream, node.seconds});
+    loop.ops.push_back({node.unit, node.stream, node.seconds, node.hostLoad});
     if (node.kind == Node::Kind::kGather && computation != kNone)
       loop.dependences.push_back({computation, i, distance});
     if (node.stream == 0) computation = i, distance = 0;
   }
+  for (const Guard& guard : guardsOf(model, order))
+    loop.dependences.push_back({place[guard.store], place[guard.node], guard.distance});
   for (const Dependence& d : model.dependences) {
     const int64_t shifted = int64_t(d.distance) + order.carried[d.from] - order.carried[d.to];
     loop.dependences.push_back({place[d.from], place[d.to], static_cast<uint32_t>(std::max<int64_t>(shifted, 0))});
@@ -209,6 +265,19 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
     int64_t at = position(d.to) + int64_t(d.distance) * length;
     if (known[d.from] < position(d.from) || at < known[d.from]) known[d.from] = at;
   }
+  for (const Guard& guard : guardsOf(model, order)) {
+    if (model.nodes[guard.node].stream != 0) continue;
+    const int64_t at = place[guard.node] + int64_t(guard.distance) * length;
+    if (known[guard.store] < place[guard.store] || at < known[guard.store]) known[guard.store] = at;
+  }
+  // What waits for a transfer to the device may be a collective: then computation is past both.
+  for (const Dependence& d : model.dependences) {
+    const Node &from = model.nodes[d.from], &to = model.nodes[d.to];
+    if (!joinsSpaces(from.unit) || from.kind != Node::Kind::kGather || to.stream == 0 || joinsSpaces(to.unit)) continue;
+    if (known[d.to] < position(d.to)) continue;
+    const int64_t at = known[d.to] + int64_t(d.distance) * length;
+    if (known[d.from] < position(d.from) || at < known[d.from]) known[d.from] = at;
+  }
   struct Life {
     int64_t first = INT64_MAX, last = INT64_MIN;
   };
@@ -233,6 +302,7 @@ uint64_t liveBytes(const StepModel& model, const Order& order) {
   uint64_t always = 0;
   std::vector<int64_t> change(length + 1, 0);
   for (size_t b = 0; b < lives.size(); ++b) {
+    if (!model.buffers[b].onDevice) continue;
     uint64_t bytes = plan::aligned(model.buffers[b].bytes);
     if (model.buffers[b].persistent || lives[b].last - lives[b].first + 1 >= length) {
       always += bytes;

@@ -27,21 +27,25 @@ struct Node {
   enum class Kind : uint8_t {
     kCompute,         // computation; also the host's inputs and outputs
     kGather,          // all-gather of parameters into a buffer that is not persistent
+                      // or a transfer to the device into one
     kReduce,          // reduction of a gradient
     kOther,           // any other collective: of updated parameters, the norm, the loss
     kAfterReduction,  // computation that depends on a reduction of the same round: norms, updates
+    kStore,           // transfer from the device
   };
   Kind kind = Kind::kCompute;
   Unit unit = Unit::kCompute;
   uint32_t stream = 0;
   uint32_t instruction = 0;  // in plan::stepInstructions()
   double seconds = 0;
+  double hostLoad = 0;  // see Op
   std::vector<Access> accesses;
 };
 
 struct Storage {
   uint64_t bytes = 0;
   bool persistent = false;
+  bool onDevice = true;  // counts under the memory limit
 };
 
 struct StepModel {
@@ -50,6 +54,10 @@ struct StepModel {
   std::vector<Storage> buffers;
   double slowdown = 0;  // see Loop
   std::optional<double> networkSlowdown;
+  double copySlowdown = 0, fileSlowdown = 0;
+
+  // What its nodes cost, without dependences.
+  Loop costs() const;
 };
 
 // An order in which the body issues its instructions.
@@ -67,7 +75,8 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile);
 Order orderOf(const StepModel& model);
 
 // The loop of a body that is issued in that order. Each gather waits for the computation that is issued before it, so
-// that it does not start earlier than scheduled.
+// that it does not start earlier than scheduled. Once a second store of a stream has been issued, computation and
+// transfers to the device that are issued next wait for the first one: then its bytes are free.
 Loop loopOf(const StepModel& model, const Order& order);
 
 // Whether the order has every node once and respects the dependences.

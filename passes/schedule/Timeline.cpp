@@ -31,6 +31,7 @@ class Player {
   Timeline run() {
     Timeline timeline;
     for (const Op& op : loop_.ops) {
+      timeline.unitSeconds[size_t(op.unit)] += op.seconds;
       if (op.unit == Unit::kCompute) timeline.computeSeconds += op.seconds;
       if (usesNodeLink(op.unit)) timeline.nodeLinkSeconds += op.seconds;
       if (usesNetwork(op.unit)) timeline.networkSeconds += op.seconds;
@@ -108,20 +109,35 @@ class Player {
   }
 
   bool advance() {
-    int computing = 0, onNodeLink = 0, onNetwork = 0;
+    int computing = 0, onNodeLink = 0, onNetwork = 0, units[kUnits] = {};
+    double hostLoad = 0, linkLoad = 0;
     for (const Stream& stream : streams_) {
       if (!stream.running) continue;
+      ++units[size_t(unitOf(stream))];
+      double& load = joinsSpaces(unitOf(stream)) ? hostLoad : linkLoad;
+      const double own = loop_.ops[stream.ops[stream.next]].hostLoad;
+      load = joinsSpaces(unitOf(stream)) ? load + own : std::max(load, own);
       computing += unitOf(stream) == Unit::kCompute;
       onNodeLink += usesNodeLink(unitOf(stream));
       onNetwork += usesNetwork(unitOf(stream));
     }
-    const double slowdown = 1 + (onNodeLink > 0 ? loop_.slowdown : onNetwork > 0 ? loop_.onNetwork() : 0);
-    double rate[5];
+    const bool copying = units[size_t(Unit::kToDevice)] + units[size_t(Unit::kToHost)] > 0;
+    const bool onFiles = units[size_t(Unit::kFileIn)] + units[size_t(Unit::kFileOut)] > 0;
+    const double slowdown = 1 + std::max({onNodeLink > 0  ? loop_.slowdown
+                                          : onNetwork > 0 ? loop_.onNetwork()
+                                                          : 0,
+                                          copying ? loop_.copySlowdown : 0, onFiles ? loop_.fileSlowdown : 0});
+    double rate[kUnits];
     rate[int(Unit::kCompute)] = 1 / (std::max(computing, 1) * slowdown);
     rate[int(Unit::kHost)] = 1;
     rate[int(Unit::kLink)] = 1.0 / std::max({onNodeLink, onNetwork, 1});
     rate[int(Unit::kNodeLink)] = 1.0 / std::max(onNodeLink, 1);
     rate[int(Unit::kNetwork)] = 1.0 / std::max(onNetwork, 1);
+    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut})
+      rate[size_t(unit)] = 1 / (std::max(units[size_t(unit)], 1) * std::max(hostLoad + linkLoad, 1.0));
+    if (hostLoad > 0)
+      for (Unit unit : {Unit::kLink, Unit::kNodeLink, Unit::kNetwork})
+        rate[size_t(unit)] /= std::max(hostLoad + linkLoad, 1.0);
     double step = std::numeric_limits<double>::infinity();
     for (const Stream& stream : streams_)
       if (stream.running) step = std::min(step, stream.left / rate[int(unitOf(stream))]);

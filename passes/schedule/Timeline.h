@@ -8,12 +8,34 @@
 
 namespace sheaf::schedule {
 
-// The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly. Transfers occupy the
-// link within nodes, the network between them, or both: a transfer on both shares whichever is more in use.
-enum class Unit : uint8_t { kCompute, kHost, kLink, kNodeLink, kNetwork };  // kLink: both
+// The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly. Collectives occupy
+// the link within nodes, the network between them, or both: one on both shares whichever is more in use. Transfers
+// between spaces occupy the unit of their kind, and share the host's memory.
+enum class Unit : uint8_t {
+  kCompute,
+  kHost,
+  kLink,  // both of the next
+  kNodeLink,
+  kNetwork,
+  kToDevice,
+  kToHost,
+  kFileIn,
+  kFileOut
+};
+inline constexpr size_t kUnits = 9;
 
 constexpr bool isLink(Unit unit) {
   return unit >= Unit::kLink;
+}
+// Whether it is that of a transfer between spaces, of one between memories, of one from or to files.
+constexpr bool joinsSpaces(Unit unit) {
+  return unit >= Unit::kToDevice;
+}
+constexpr bool isCopy(Unit unit) {
+  return unit == Unit::kToDevice || unit == Unit::kToHost;
+}
+constexpr bool isFile(Unit unit) {
+  return unit == Unit::kFileIn || unit == Unit::kFileOut;
 }
 constexpr bool usesNodeLink(Unit unit) {
   return unit == Unit::kLink || unit == Unit::kNodeLink;
@@ -25,7 +47,8 @@ constexpr bool usesNetwork(Unit unit) {
 struct Op {
   Unit unit = Unit::kCompute;
   uint32_t stream = 0;
-  double seconds = 0;  // alone on its unit
+  double seconds = 0;   // alone on its unit
+  double hostLoad = 0;  // part of the host memory's bandwidth that it then uses; collectives count once, next to transfers
 };
 
 // Op `to` of a round starts after the end of op `from` of the round that is `distance` rounds earlier, if there is one.
@@ -41,6 +64,7 @@ struct Loop {
   // The same while the network alone is in use; at most the slowdown, which it is if there is none.
   std::optional<double> networkSlowdown;
   double onNetwork() const { return networkSlowdown.value_or(slowdown); }
+  double copySlowdown = 0, fileSlowdown = 0;  // the same while transfers between memories, or of files, run
   // What transfers that occupy the links for so many seconds take from computation at least, in seconds.
   double lostTo(double onLink, double onNet) const {
     return std::max(onLink * slowdown / (1 + slowdown), onNet * onNetwork() / (1 + onNetwork()));
@@ -51,6 +75,7 @@ struct Timeline {
   double period = 0;                               // seconds of a round in the steady state
   double computeSeconds = 0;                       // sum of the ops' seconds, at full rate
   double nodeLinkSeconds = 0, networkSeconds = 0;  // the same; ops that occupy both count in both
+  double unitSeconds[kUnits] = {};                 // of each unit by itself
   double exposed = 0;                              // period - computeSeconds: not hidden under computation
   std::vector<double> begin, end;                  // of the last simulated round, relative to its first begin
 };

@@ -62,6 +62,13 @@ class RankContext {
   // Copies between host memory and the arena, at an offset in bytes. Only after synchronize().
   virtual Status read(uint64_t offset, std::span<std::byte> host) = 0;
   virtual Status write(uint64_t offset, std::span<const std::byte> host) = 0;
+  // The same with the arena of any space.
+  virtual Status readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) {
+    return space == plan::Buffer::DEVICE ? read(offset, host) : noSuchSpace(space);
+  }
+  virtual Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) {
+    return space == plan::Buffer::DEVICE ? write(offset, host) : noSuchSpace(space);
+  }
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
   virtual uint64_t highestTouchedByte() = 0;
   // For measurements: the instructions, which are run once, ready to be run as a step runs its body. Null if that is
@@ -71,6 +78,11 @@ class RankContext {
   }
   // Makes every rank's waits and rendezvous fail with `why`, because this rank cannot go on.
   virtual void abort(const std::string& why) = 0;
+
+ private:
+  static Status noSuchSpace(plan::Buffer::Space space) {
+    return Status::error("the device has no arena in space " + std::to_string(static_cast<int>(space)));
+  }
 };
 
 struct DeviceOptions {
@@ -85,6 +97,8 @@ struct DeviceOptions {
   std::shared_ptr<comm::Traffic> traffic = nullptr;  // the same
   int threadsPerRank = 1;                            // at most Plan.max_threads
   bool poison = false;                               // fill arenas with a pattern before use
+  // Where files of ranks lie, if the plan has buffers in files: their bytes are divided among the folders.
+  std::vector<std::string> offloadFolders;
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;

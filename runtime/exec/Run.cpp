@@ -118,6 +118,12 @@ class Run {
     target_ = options_.device;
     if (target_.empty()) target_ = plan_->images_size() > 0 ? plan::deviceOf(plan_->images(0)) : "cpu";
     SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, target_));
+    const uint64_t files = plan::peakBytes(*plan_, plan::Buffer::FILE);
+    if (files > 0 && options_.offloadFolders.empty())
+      return Status::error(cat("the plan keeps ", bytesText(files),
+                               " of each rank in files: say in which folder with --offload-dir DIR"));
+    if (files == 0 && !options_.offloadFolders.empty())
+      return Status::error("--offload-dir: the plan keeps nothing in files; compile it with --offload KIND=file");
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
@@ -249,6 +255,7 @@ class Run {
         cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
         cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
+        cat("--offload-dir ", options_.offloadFolders.empty() ? "not given" : "given"),
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
         cat("--device ", target_), cat("--transport ", options_.transport), cat("SHEAF_NETWORK_RATE ", sendRate_),
         cat("--reduce-order ", plan::word(reduceOrder())), cat("--tuned ", given(options_.tuned)),
@@ -300,6 +307,7 @@ class Run {
                  .traffic = traffic_,
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
+                 .offloadFolders = options_.offloadFolders,
                  .graphs = options_.graphs,
                  .reduceOrder = reduceOrder(),
                  .products = options_.tuned,

@@ -28,6 +28,7 @@ struct RunOptions {
   std::optional<plan::Schedule> schedule;
   int64_t threadsPerRank = 0;  // 0: the machine's cores shared out
   bool poison = false;
+  std::vector<std::string> offloadFolders;                 // of the plan's buffers in files
   bool unproved = false;                                   // run a plan that lacks digests, too
   std::string device;                                      // cpu or cuda; empty: that of the plan's first image
   std::string transport = "sockets";                       // between nodes of CPUs; or mpi

@@ -46,20 +46,28 @@ Status forEachPart(uint64_t partBytes, uint64_t begin, uint64_t end, Visit visit
 
 }  // namespace
 
+Status StateAccess::readAt(size_t rank, uint32_t buffer, uint64_t at, std::span<std::byte> host) const {
+  const plan::Buffer& from = plan_.buffers(static_cast<int>(buffer));
+  return ranks_[rank]->readSpace(from.space(), from.offset() + at, host);
+}
+
+Status StateAccess::writeAt(size_t rank, uint32_t buffer, uint64_t at, std::span<const std::byte> host) const {
+  const plan::Buffer& to = plan_.buffers(static_cast<int>(buffer));
+  return ranks_[rank]->writeSpace(to.space(), to.offset() + at, host);
+}
+
 Status StateAccess::readOf(int64_t rank, int bucket, int slot, uint64_t begin, std::span<std::byte> host) const {
   Place at = place(bucket, slot);
   uint64_t size = elementBytes(bucket, slot), part = plan_.buckets(bucket).elements() / at.parts;
   uint64_t first = plan::partOf(plan_, rank, at.parts) * part;
-  uint64_t offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
-  return ranks_[static_cast<uint64_t>(rank) - firstRank_]->read(offset + (begin - first) * size, host);
+  return readAt(static_cast<uint64_t>(rank) - firstRank_, at.buffer, (begin - first) * size, host);
 }
 
 Status StateAccess::readLocal(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const {
-  uint64_t offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
   return forEachPart(partBytes, begin, end, [&](uint64_t part, uint64_t within, uint64_t bytes) {
     const uint64_t rank = readerOf(at, part);
     if (!isHere(rank)) return Status();
-    Status status = ranks_[rank - firstRank_]->read(offset + within, {to, bytes});
+    Status status = readAt(rank - firstRank_, at.buffer, within, {to, bytes});
     to += bytes;
     return status;
   });
@@ -95,8 +103,7 @@ Status StateAccess::gatherPiece(const Place& at, uint64_t partBytes, uint64_t be
 Status StateAccess::collect(int bucket, int slot, uint64_t begin, uint64_t count, std::span<std::byte> host) const {
   Place at = place(bucket, slot);
   uint64_t size = elementBytes(bucket, slot), from = begin * size, end = from + count * size;
-  if (at.parts == 1)
-    return first() ? ranks_[0]->read(plan_.buffers(static_cast<int>(at.buffer)).offset() + from, host) : Status();
+  if (at.parts == 1) return first() ? readAt(0, at.buffer, from, host) : Status();
   uint64_t partBytes = plan_.buckets(bucket).elements() / at.parts * size;
   bool allFirst = true;  // all of it is read from the first process
   SHEAF_RETURN_IF_ERROR(forEachPart(partBytes, from, end, [&](uint64_t part, uint64_t, uint64_t) {
@@ -112,11 +119,11 @@ Status StateAccess::collect(int bucket, int slot, uint64_t begin, uint64_t count
 
 Status StateAccess::write(int bucket, int slot, uint64_t begin, std::span<const std::byte> host) const {
   Place at = place(bucket, slot);
-  uint64_t size = elementBytes(bucket, slot), offset = plan_.buffers(static_cast<int>(at.buffer)).offset();
+  uint64_t size = elementBytes(bucket, slot);
   uint64_t partBytes = plan_.buckets(bucket).elements() / at.parts * size, from = begin * size;
   return forEachPart(partBytes, from, from + host.size(), [&](uint64_t part, uint64_t within, uint64_t bytes) {
     for (size_t i = 0; i < ranks_.size(); ++i)
-      if (partOf(at, i) == part) SHEAF_RETURN_IF_ERROR(ranks_[i]->write(offset + within, host.first(bytes)));
+      if (partOf(at, i) == part) SHEAF_RETURN_IF_ERROR(writeAt(i, at.buffer, within, host.first(bytes)));
     host = host.subspan(bytes);
     return Status();
   });
@@ -166,13 +173,12 @@ Status StateAccess::writeZeros(int bucket, int slot, uint64_t begin, uint64_t en
 }
 
 Status StateAccess::writeBuffer(uint32_t buffer, std::span<const std::byte> host) const {
-  for (const auto& rank : ranks_)
-    SHEAF_RETURN_IF_ERROR(rank->write(plan_.buffers(static_cast<int>(buffer)).offset(), host));
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) SHEAF_RETURN_IF_ERROR(writeAt(rank, buffer, 0, host));
   return {};
 }
 
 Status StateAccess::readBuffer(uint32_t buffer, std::span<std::byte> host) const {
-  return ranks_[0]->read(plan_.buffers(static_cast<int>(buffer)).offset(), host);
+  return readAt(0, buffer, 0, host);
 }
 
 }  // namespace sheaf::exec

@@ -70,6 +70,9 @@ class StateAccess {
     return plan::partOf(plan_, static_cast<int64_t>(firstRank_ + i), at.parts);
   }
   uint64_t readerOf(const Place& at, uint64_t part) const;
+  // Bytes of a buffer of the i-th rank of this process, wherever it lies.
+  Status readAt(size_t rank, uint32_t buffer, uint64_t at, std::span<std::byte> host) const;
+  Status writeAt(size_t rank, uint32_t buffer, uint64_t at, std::span<const std::byte> host) const;
   // The bytes of [begin, end) of a divided array that are read from this process, in order.
   Status readLocal(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;
   Status gatherPiece(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;

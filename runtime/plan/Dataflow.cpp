@@ -312,7 +312,27 @@ class Interpreter {
       if (!instruction.has_record() && !instruction.has_wait()) execute(instruction, step);
   }
 
+  // The destination holds what the source holds: a plan computes the same with its values in any space.
+  void move(const Instruction& instruction) {
+    const std::vector<Place>& places = places_.of(instruction);
+    const Place &from = places[0], &to = places[1];
+    const Places::Spaces sources = places_.spacesOf(from), destinations = places_.spacesOf(to);
+    reads(sources, from.accessed, &instruction);
+    writes(to);
+    std::vector<std::pair<Block, Value>> moved;
+    for (size_t k = 0; k < sources.end - sources.begin; ++k) {
+      moved.clear();
+      for (const Block& block : from.accessed)
+        values_[sources.begin + k].visit(
+            block, [&](const Block& piece, const Value& value) { moved.emplace_back(piece, value); });
+      for (const auto& [piece, value] : moved)
+        values_[destinations.begin + k].visit(piece,
+                                              [&, &value = value](const Block&, Value& bytes) { bytes = value; });
+    }
+  }
+
   void execute(const Instruction& instruction, uint64_t step) {
+    if (instruction.has_transfer()) return move(instruction);
     Term term = operation(instruction, step);
     const std::vector<Place>& places = places_.of(instruction);
     for (const Place& place : places) {

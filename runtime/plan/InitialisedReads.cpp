@@ -44,7 +44,7 @@ class InitialisedReads {
   // Parameters, states, the loss scale and constants are there before the first step.
   void state() {
     auto fill = [&](uint32_t index) {
-      const uint64_t begin = buffer(index).offset(), bytes = buffer(index).bytes();
+      const uint64_t begin = addressOf(buffer(index)), bytes = buffer(index).bytes();
       arena_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Owner& owner) {
         owner = {static_cast<int>(index), kNone};
       });
@@ -71,7 +71,7 @@ class InitialisedReads {
     arena_.visit(range.begin, range.end, [&](uint64_t begin, uint64_t end, const Owner& owner) {
       if (!status.ok() || owner.buffer == index) return;
       status =
-          wrong(place, begin - buffer(place.buffer).offset(), end - buffer(place.buffer).offset(),
+          wrong(place, begin - addressOf(buffer(place.buffer)), end - addressOf(buffer(place.buffer)),
                 owner.writer == kNone ? "nothing has written" : cat(sequence_.name(owner.writer), " has overwritten"));
     });
     const Places::Spaces spaces = places_.spacesOf(place);
@@ -79,7 +79,7 @@ class InitialisedReads {
       for (const Block& block : place.accessed)
         written_[space].visit(block, [&](const Block& piece, bool written) {
           if (!status.ok() || written) return;
-          const uint64_t base = buffer(place.buffer).offset(), first = base + places_.firstByte(place.buffer, piece);
+          const uint64_t base = addressOf(buffer(place.buffer)), first = base + places_.firstByte(place.buffer, piece);
           arena_.visit(first, first + piece.width, [&](uint64_t begin, uint64_t end, const Owner& owner) {
             if (!status.ok()) return;
             status = wrong(place, begin - base, end - base,
@@ -91,16 +91,17 @@ class InitialisedReads {
   }
 
   Status wrong(const Place& place, uint64_t begin, uint64_t end, const std::string& why) const {
-    const uint64_t base = buffer(place.buffer).offset();
+    const uint64_t base = addressOf(buffer(place.buffer));
     const Instruction& reader = *sequence_[current_].instruction;
     const size_t operand = static_cast<size_t>(&place - places_.of(reader).data());
     return Status::error(cat("the plan reads what was not written: ", sequence_.name(current_), " reads bytes [", begin,
-                             ", ", end, ") of buffer '", shortName(buffer(place.buffer).name()), "' ([", base + begin,
-                             ", ", base + end, ") of the arena) as ", Places::name(reader, operand), ", which ", why));
+                             ", ", end, ") of buffer '", shortName(buffer(place.buffer).name()), "' (",
+                             arenaText(base + begin, base + end), ") as ", Places::name(reader, operand), ", which ",
+                             why));
   }
 
   void write(const Place& place) {
-    const uint64_t base = buffer(place.buffer).offset();
+    const uint64_t base = addressOf(buffer(place.buffer));
     // Scratch has no defined contents after the call.
     const int index = place.scratch ? kNone : static_cast<int>(place.buffer);
     ArenaRange range = arenaRange(plan_, *place.operand);

@@ -68,8 +68,8 @@ class OperandOverlap {
     if (begin >= end || (a.buffer == b.buffer && apart(a, b))) return {};
     const bool secondWrites = b.writes;
     return wrong(cat("it writes ", name(secondWrites ? second : first), " in ", bufferName(secondWrites ? b : a),
-                     " on bytes [", begin, ", ", end, ") of the arena, where its ", name(secondWrites ? first : second),
-                     " in ", bufferName(secondWrites ? a : b), " lies"));
+                     " on ", arenaText(begin, end), ", where its ", name(secondWrites ? first : second), " in ",
+                     bufferName(secondWrites ? a : b), " lies"));
   }
 
   // Whether two operands in one buffer may meet there as they do, one of them written.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Images.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
@@ -99,23 +100,25 @@ Places::Written Places::writtenBy(const Instruction& instruction) const {
 }
 
 // The stride of the ranks' parts, or else the step that most runs have in common. Shards divide pieces.
+// Images are divided alike, so that a transfer takes each part to the same part.
 void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written>>& all) {
+  const std::vector<uint32_t> images = imageGroups(plan_);
   std::vector<std::map<int64_t, int64_t>> repeats(buffers_.size());  // by buffer and step
   std::vector<std::map<Axis, uint64_t>> divisions(buffers_.size());  // the largest stride, by buffer and axis
   for (const auto& [instruction, written] : all) {
     size_t i = 0;
     forEachOperand(*instruction, [&, &written = written](const Operand& operand) {
-      BufferSpaces& buffer = buffers_[operand.buffer()];
+      const uint32_t image = images[operand.buffer()];
+      BufferSpaces& buffer = buffers_[image];
       if (isMoving(operand)) {
         if (buffer.rankParts && operand.axis() != buffer.axis) buffer.pieces = true;
         if (!buffer.rankParts || operand.axis() == WORLD) buffer.axis = operand.axis();
         buffer.rankParts = true;
-        divisions[operand.buffer()][operand.axis()] =
-            std::max(divisions[operand.buffer()][operand.axis()], operand.shard_stride());
+        divisions[image][operand.axis()] = std::max(divisions[image][operand.axis()], operand.shard_stride());
       }
       if (i < written.size() && operand.access() != READ)
         for (const Runs::Dimension& d : written[i].dimensions) {
-          int64_t& sum = repeats[operand.buffer()][d.step];
+          int64_t& sum = repeats[image][d.step];
           sum = saturatingAdd(sum, d.count);
         }
       ++i;
@@ -130,6 +133,7 @@ void Places::findPeriods(const std::vector<std::pair<const Instruction*, Written
         buffers_[b].period = static_cast<uint64_t>(step);
       }
   }
+  for (size_t b = 0; b < buffers_.size(); ++b) buffers_[b] = buffers_[images[b]];
 }
 
 std::vector<Place> Places::placesOf(const Instruction& instruction, const Written& written) const {
@@ -260,7 +264,7 @@ std::string Places::name(const Instruction& instruction, size_t operand) {
       const std::vector<OperandNeed> needs = operandsOf(*call);
       role = operand < needs.size() ? needs[operand].name : "scratch";
     }
-  } else if (instruction.has_collective()) {
+  } else if (instruction.has_collective() || instruction.has_transfer()) {
     role = operand == 0 ? "source" : "destination";
   }
   return role.empty() ? cat("operand ", operand) : cat("operand ", operand, " (", role, ")");

@@ -9,6 +9,7 @@
 #include "runtime/plan/AccessHistory.h"
 #include "runtime/plan/Dataflow.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/Images.h"
 #include "runtime/plan/InitialisedReads.h"
 #include "runtime/plan/OperandOverlap.h"
 #include "runtime/plan/Places.h"
@@ -60,13 +61,14 @@ class Proof {
     for (const Buffer& buffer : plan_.buffers())
       if (plan_.zero_stage() >= 2 && buffer.persistent() && buffer.kind() == GRADIENTS)
         return Status::error(cat(breaks, "buffer '", buffer.name(), "' keeps gradients from step to step"));
+    const std::vector<uint32_t> images = imageGroups(plan_);
     for (int i = 0; i < plan_.body_size(); ++i) {
       const Instruction& update = plan_.body(i);
       if (update.updates_bucket() == 0) continue;
       const Bucket& bucket = plan_.buckets(static_cast<int>(update.updates_bucket() - 1));
       RankStrides part;
       for (const Operand& operand : update.kernel().operands())
-        if (operand.buffer() == bucket.parameter_buffer() && operand.shard_stride() != 0)
+        if (images[operand.buffer()] == images[bucket.parameter_buffer()] && operand.shard_stride() != 0)
           part = stridesOf(plan_, operand);
       const RankStrides gradient = stridesOf(plan_, update.kernel().operands(1));
       const int64_t parts = parameterParts(plan_, bucket);
@@ -136,7 +138,7 @@ class Proof {
         // It saves, and may load, what lives from step to step.
         for (int b = 0; b < plan_.buffers_size(); ++b)
           if (const Buffer& buffer = plan_.buffers(b); buffer.persistent())
-            access(i, static_cast<uint32_t>(b), {buffer.offset(), buffer.offset() + buffer.bytes()}, true);
+            access(i, static_cast<uint32_t>(b), {addressOf(buffer), addressOf(buffer) + buffer.bytes()}, true);
         history.forget();
         continue;
       }
@@ -149,9 +151,8 @@ class Proof {
 
   Status race(size_t earlier, size_t later, uint32_t buffer, uint64_t begin, uint64_t end, bool write) const {
     return Status::error(cat("the plan may race: nothing orders ", both(earlier, later), ": the second ",
-                             write ? "writes" : "reads", " bytes [", begin, ", ", end, ") of the arena as buffer '",
-                             bufferName(buffer), "', the first ", accessOf(earlier, buffer, begin, end), "; ",
-                             missing(earlier, later)));
+                             write ? "writes " : "reads ", arenaText(begin, end), " as buffer '", bufferName(buffer),
+                             "', the first ", accessOf(earlier, buffer, begin, end), "; ", missing(earlier, later)));
   }
 
   std::string bufferName(uint32_t buffer) const { return shortName(plan_.buffers(static_cast<int>(buffer)).name()); }
@@ -187,10 +188,18 @@ class Proof {
 
   // What is declared of the kinds of memory; the peak, and that no kind is missing, is a matter of the tables.
   Status memory() const {
-    std::map<BufferKind, uint64_t> kinds = memoryByKind(plan_);
-    for (const KindBytes& declared : plan_.memory().by_kind())
+    SHEAF_RETURN_IF_ERROR(memory(Buffer::DEVICE, plan_.memory().by_kind()));
+    for (const SpaceMemory& space : plan_.memory().spaces())
+      SHEAF_RETURN_IF_ERROR(memory(space.space(), space.by_kind()));
+    return {};
+  }
+
+  Status memory(Buffer::Space space, const google::protobuf::RepeatedPtrField<KindBytes>& list) const {
+    std::map<BufferKind, uint64_t> kinds = memoryByKind(plan_, space);
+    for (const KindBytes& declared : list)
       if (uint64_t held = kinds[declared.kind()]; held != declared.bytes())
         return Status::error(cat("the plan declares ", declared.bytes(), " bytes of ", word(declared.kind()),
+                                 space == Buffer::DEVICE ? "" : cat(" in space ", word(space)),
                                  ", its instructions hold ", held));
     return {};
   }

@@ -37,7 +37,8 @@ uint64_t channelsBetween(uint64_t ranks, bool severalNodes) {
 }  // namespace
 
 RankMemory cpuRankMemory(const Plan& plan, uint64_t exchange) {
-  return {plan.memory().peak_bytes(), std::max(plan.memory().library_bytes(), libraryBytes(plan)), exchange};
+  return {plan.memory().peak_bytes(), std::max(plan.memory().library_bytes(), libraryBytes(plan)), exchange,
+          peakBytes(plan, Buffer::HOST)};
 }
 
 uint64_t cudaLibraryBytes() {

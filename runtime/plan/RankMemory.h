@@ -11,7 +11,8 @@ struct RankMemory {
   uint64_t arena = 0;
   uint64_t libraries = 0;  // what libraries allocate themselves
   uint64_t exchange = 0;   // to exchange sums with ranks of other processes
-  uint64_t total() const { return arena + libraries + exchange; }
+  uint64_t host = 0;       // the arena in host memory, of a rank whose device is the host's memory, too
+  uint64_t total() const { return arena + libraries + exchange + host; }
 };
 
 // On a CPU: what oneDNN packs. `exchange`: see comm::exchangeBytes; 0 where all ranks are in one process.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
@@ -46,11 +47,14 @@ class LiveRanges {
 // as rank 0's: all ranks' buffers live equally long.
 class Liveness {
  public:
-  explicit Liveness(const Plan& plan) : plan_(plan), live_(static_cast<size_t>(plan.buffers_size())) {
+  Liveness(const Plan& plan, Buffer::Space space)
+      : plan_(plan), space_(space), live_(static_cast<size_t>(plan.buffers_size())) {
     for (const Buffer& buffer : plan.buffers())
-      if (buffer.persistent()) now_[buffer.kind()] += buffer.bytes();
+      if (buffer.persistent() && buffer.space() == space) now_[buffer.kind()] += buffer.bytes();
     std::copy(std::begin(now_), std::end(now_), std::begin(most_));
   }
+
+  const MostBytes& together() const { return together_; }
 
   std::map<BufferKind, uint64_t> run() {
     walk(plan_.evaluation());
@@ -73,13 +77,19 @@ class Liveness {
   void instruction(const Instruction& instruction) {
     std::vector<uint32_t> touched;
     forEachOperand(instruction, [&](const Operand& operand) {
-      if (plan_.buffers(static_cast<int>(operand.buffer())).persistent()) return;
+      const Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
+      if (buffer.persistent() || buffer.space() != space_) return;
       if (live_[operand.buffer()].empty() &&
           std::find(touched.begin(), touched.end(), operand.buffer()) == touched.end())
         count(operand.buffer(), true);
       touched.push_back(operand.buffer());
     });
-    for (int kind = 0; kind <= CONSTANTS; ++kind) most_[kind] = std::max(most_[kind], now_[kind]);
+    uint64_t all = 0;
+    for (int kind = 0; kind <= CONSTANTS; ++kind) {
+      most_[kind] = std::max(most_[kind], now_[kind]);
+      all += now_[kind];
+    }
+    if (all > together_.bytes) together_ = {&instruction, all};
     forEachOperand(instruction, [&](const Operand& operand) {
       if (operand.access() == WRITE)
         live_[operand.buffer()].remove(operand.offset(), operand.offset() + operand.bytes());
@@ -104,7 +114,9 @@ class Liveness {
   }
 
   const Plan& plan_;
+  const Buffer::Space space_;
   std::vector<LiveRanges> live_;
+  MostBytes together_;
   uint64_t now_[CONSTANTS + 1] = {}, most_[CONSTANTS + 1] = {};
 };
 
@@ -125,17 +137,32 @@ StageNeeds stageNeeds(const Plan& plan, int32_t within, int32_t between) {
 
 }  // namespace
 
-std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan) {
-  return Liveness(plan).run();
+std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan, Buffer::Space space) {
+  return Liveness(plan, space).run();
+}
+
+MostBytes mostBytes(const Plan& plan, Buffer::Space space) {
+  Liveness liveness(plan, space);
+  liveness.run();
+  return liveness.together();
 }
 
 void declareMemoryByKind(Plan& plan) {
-  plan.mutable_memory()->clear_by_kind();
-  for (const auto& [kind, bytes] : memoryByKind(plan)) {
-    KindBytes* held = plan.mutable_memory()->add_by_kind();
-    held->set_kind(kind);
-    held->set_bytes(bytes);
-  }
+  auto declare = [&](Buffer::Space space, google::protobuf::RepeatedPtrField<KindBytes>& list) {
+    std::set<BufferKind> kinds;
+    for (const Buffer& buffer : plan.buffers())
+      if (buffer.space() == space) kinds.insert(buffer.kind());
+    list.Clear();
+    for (const auto& [kind, bytes] : memoryByKind(plan, space)) {
+      if (space != Buffer::DEVICE && !kinds.contains(kind)) continue;
+      KindBytes* held = list.Add();
+      held->set_kind(kind);
+      held->set_bytes(bytes);
+    }
+  };
+  declare(Buffer::DEVICE, *plan.mutable_memory()->mutable_by_kind());
+  for (SpaceMemory& memory : *plan.mutable_memory()->mutable_spaces())
+    declare(memory.space(), *memory.mutable_by_kind());
 }
 
 Summary summarize(const Plan& plan) {
@@ -146,6 +173,17 @@ Summary summarize(const Plan& plan) {
   summary.peakBytes = plan.memory().peak_bytes();
   summary.libraryBytes = plan.memory().library_bytes();
   summary.byKind = memoryByKind(plan);
+  for (const SpaceMemory& memory : plan.memory().spaces()) {
+    SpaceSummary& space = summary.spaces[memory.space()];
+    space.peakBytes = memory.peak_bytes();
+    for (const KindBytes& kind : memory.by_kind()) space.byKind[kind.kind()] = kind.bytes();
+  }
+  for (const Instruction* instruction : stepInstructions(plan))
+    if (instruction->has_transfer()) {
+      Moved& moved = summary.transfers[instruction->transfer().kind()];
+      ++moved.count;
+      moved.bytes += instruction->transfer().source().bytes();
+    }
   for (const Instruction* instruction : stepInstructions(plan))
     if (instruction->has_collective()) {
       const Collective& collective = instruction->collective();

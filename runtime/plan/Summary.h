@@ -32,11 +32,24 @@ struct StageNeeds {
   uint64_t total() const { return parameters + gradients + optimizer; }
 };
 
+// Transfers of one kind in a step, of one rank.
+struct Moved {
+  uint64_t count = 0, bytes = 0;
+};
+
+// A space other than the device's.
+struct SpaceSummary {
+  uint64_t peakBytes = 0;
+  std::map<BufferKind, uint64_t> byKind;  // of kinds that have bytes there
+};
+
 struct Summary {
   uint64_t parameters = 0;        // trainable elements: no padding, a tied parameter once
   uint64_t frozenParameters = 0;  // frozen elements
   uint64_t peakBytes = 0, libraryBytes = 0;
   std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
+  std::map<Buffer::Space, SpaceSummary> spaces;
+  std::map<Transfer::Kind, Moved> transfers;
   std::vector<Communication> communication;
   std::array<StageNeeds, 4> stages;
   StageNeeds own;                 // at the plan's own stages, within nodes and between them
@@ -47,9 +60,17 @@ struct Summary {
 // The largest number of bytes that buffers of each kind hold at the same time on one rank, in issue order, over
 // prologue, body, body, epilogue. A buffer counts whole from its first write to the last read of what was written;
 // a persistent one always. All seven kinds are present. The plan must be verified.
-std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan);
-// Writes them into the plan's table.
+std::map<BufferKind, uint64_t> memoryByKind(const Plan& plan, Buffer::Space space = Buffer::DEVICE);
+// Writes them into the plan's tables, for every space that has buffers.
 void declareMemoryByKind(Plan& plan);
+
+// The instruction during which the buffers of a space hold the most bytes, and these; null where there are none. In the
+// order and with the lifetimes of memoryByKind.
+struct MostBytes {
+  const Instruction* instruction = nullptr;
+  uint64_t bytes = 0;
+};
+MostBytes mostBytes(const Plan& plan, Buffer::Space space = Buffer::DEVICE);
 
 Summary summarize(const Plan& plan);
 

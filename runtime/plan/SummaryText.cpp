@@ -100,6 +100,32 @@ uint64_t networkOf(const std::vector<Communication>& list) {
   return bytes;
 }
 
+std::string transfersText(const Summary& summary) {
+  if (summary.transfers.empty()) return "";
+  std::string out = "\ntransfers of a rank in a step\n";
+  for (const auto& [kind, moved] : summary.transfers)
+    out += cat("  ", padded(std::to_string(moved.count), 4, true), " ", padded(word(kind), 15),
+               padded(bytesText(moved.bytes), 10, true), "\n");
+  return out;
+}
+
+json::Value spacesJson(const Summary& summary) {
+  json::Object spaces;
+  for (const auto& [space, memory] : summary.spaces) {
+    json::Object byKind;
+    for (const auto& [kind, bytes] : memory.byKind) byKind.set(word(kind), bytes);
+    spaces.set(word(space), json::Object{{"peak_bytes", memory.peakBytes}, {"by_kind", std::move(byKind)}});
+  }
+  return spaces;
+}
+
+json::Value transfersJson(const Summary& summary) {
+  json::Object transfers;
+  for (const auto& [kind, moved] : summary.transfers)
+    transfers.set(word(kind), json::Object{{"count", moved.count}, {"bytes", moved.bytes}});
+  return transfers;
+}
+
 std::string nodesText(const Plan& plan) {
   if (plan.ranks_per_node() == 0) return "";
   return cat(" on ", nodesOf(plan), nodesOf(plan) == 1 ? " node of " : " nodes of ", plan.ranks_per_node());
@@ -249,7 +275,9 @@ json::Value summaryJson(const Plan& plan) {
                     {"outputs", std::move(outputs)},
                     {"memory", json::Object{{"peak_bytes", summary.peakBytes},
                                             {"library_bytes", summary.libraryBytes},
-                                            {"by_kind", std::move(byKind)}}},
+                                            {"by_kind", std::move(byKind)},
+                                            {"spaces", spacesJson(summary)}}},
+                    {"transfers", transfersJson(summary)},
                     {"communication", std::move(communication)},
                     {"buckets", std::move(buckets)},
                     {"stages", std::move(stages)},
@@ -298,8 +326,15 @@ std::string summaryText(const Plan& plan) {
   for (const auto& [kind, bytes] : summary.byKind)
     out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
 
+  for (const auto& [space, memory] : summary.spaces) {
+    out += cat("in space ", word(space), ": ", bytesText(memory.peakBytes), "\n");
+    for (const auto& [kind, bytes] : memory.byKind)
+      out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
+  }
+
   if (!evaluatesOnly(plan)) out += stagesText(plan, summary);
 
+  out += transfersText(summary);
   out += "\ncommunication in a step";
   std::vector<CommunicationLine> lines = merged(summary.communication);
   out += lines.empty() ? ": none\n" : "\n";

@@ -43,6 +43,41 @@ std::optional<uint64_t> elementCount(std::span<const int64_t> shape) {
   return empty ? 0 : count;
 }
 
+std::string arenaText(uint64_t begin, uint64_t end) {
+  const auto space = static_cast<Buffer::Space>(begin >> kSpaceShift);
+  return cat("bytes [", offsetInArena(begin), ", ", offsetInArena(end), ") of the arena",
+             space == Buffer::DEVICE ? "" : cat(" in space ", word(space)));
+}
+
+uint64_t arenaTop(const Plan& plan, Buffer::Space space) {
+  uint64_t top = 0;
+  for (const Buffer& buffer : plan.buffers())
+    if (buffer.space() == space) top = std::max(top, buffer.offset() + buffer.bytes());
+  return top;
+}
+
+uint64_t peakBytes(const Plan& plan, Buffer::Space space) {
+  if (space == Buffer::DEVICE) return plan.memory().peak_bytes();
+  for (const SpaceMemory& memory : plan.memory().spaces())
+    if (memory.space() == space) return memory.peak_bytes();
+  return 0;
+}
+
+bool joins(Transfer::Kind kind, Buffer::Space source, Buffer::Space destination) {
+  switch (kind) {
+    case Transfer::TO_DEVICE:
+      return source == Buffer::HOST && destination == Buffer::DEVICE;
+    case Transfer::TO_HOST:
+      return source == Buffer::DEVICE && destination == Buffer::HOST;
+    case Transfer::READ_FILE:
+      return source == Buffer::FILE && destination != Buffer::FILE;
+    case Transfer::WRITE_FILE:
+      return source != Buffer::FILE && destination == Buffer::FILE;
+    default:
+      return false;
+  }
+}
+
 std::string deviceOf(const KernelImage& image) {
   const std::string& target = image.target();
   if (target == "cpu") return target;
@@ -116,6 +151,8 @@ std::string instructionKind(const Instruction& instruction) {
       return "read_scalars";
     case Instruction::kOutput:
       return "write_output";
+    case Instruction::kTransfer:
+      return word(instruction.transfer().kind());
     case Instruction::KIND_NOT_SET:
       break;
   }

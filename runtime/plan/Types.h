@@ -17,6 +17,8 @@ inline constexpr uint32_t kPlanVersion = 3;  // of the plan's format, in the fil
 // Why a plan of another version is refused, and the remedy.
 std::string otherVersion(uint32_t version);
 inline constexpr uint64_t kAlignment = 128;  // of buffers in the arena, parameters and shards
+inline constexpr uint64_t kFileAlignment =
+    4096;  // of buffers in files, and of what is read from files or written to them
 // The next multiple of it.
 constexpr uint64_t aligned(uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -24,6 +26,25 @@ constexpr uint64_t aligned(uint64_t bytes) {
 // More ranks than any machine has; what keeps products of sizes far from overflow.
 inline constexpr int64_t kMaxRanks = 65536;
 inline constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
+
+// One address for a byte of any of a rank's arenas, so that analyses tell bytes of different spaces apart.
+constexpr uint64_t kSpaceShift = 56;
+inline uint64_t addressOf(const Buffer& buffer) {
+  return (static_cast<uint64_t>(buffer.space()) << kSpaceShift) + buffer.offset();
+}
+// The byte's offset in its arena.
+constexpr uint64_t offsetInArena(uint64_t address) {
+  return address & ((uint64_t{1} << kSpaceShift) - 1);
+}
+// "bytes [0, 128) of the arena", "bytes [0, 128) of the arena in space host"
+std::string arenaText(uint64_t begin, uint64_t end);
+
+// The largest offset after a buffer of the space.
+uint64_t arenaTop(const Plan& plan, Buffer::Space space);
+// What the plan declares of it.
+uint64_t peakBytes(const Plan& plan, Buffer::Space space);
+// What the kind of a transfer says of its operands' spaces.
+bool joins(Transfer::Kind kind, Buffer::Space source, Buffer::Space destination);
 
 // Bytes of one element; 0 for a type that is not one.
 uint64_t elementBytes(ElementType type);
@@ -205,6 +226,10 @@ void forEachOperand(const Instruction& instruction, Visit visit) {
       break;
     case Instruction::kOutput:
       visit(instruction.output().source());
+      break;
+    case Instruction::kTransfer:
+      visit(instruction.transfer().source());
+      visit(instruction.transfer().destination());
       break;
     case Instruction::kRecord:
     case Instruction::kWait:

@@ -43,13 +43,13 @@ class Unrolled {
   std::vector<IssuedInstruction> issued_;
 };
 
-// Bytes of the arena that an operand may touch, all ranks' places together: what is ordered for the union is ordered
-// for each rank.
+// Bytes of its arena that an operand may touch, by addressOf(), all ranks' places together: what is ordered for the
+// union is ordered for each rank.
 struct ArenaRange {
   uint64_t begin, end;
 };
 inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
-  uint64_t begin = plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset();
+  uint64_t begin = addressOf(plan.buffers(static_cast<int>(operand.buffer()))) + operand.offset();
   return {begin, begin + operand.bytes() + mostRankOffset(plan, operand)};
 }
 

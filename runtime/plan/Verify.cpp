@@ -140,45 +140,63 @@ class TableVerifier {
   }
 
   Status buffers() {
-    uint64_t top = 0;
     for (int i = 0; i < plan_.buffers_size(); ++i) {
       const Buffer& buffer = plan_.buffers(i);
       std::string what = named("buffer", i, buffer.name());
       if (buffer.kind() < PARAMETERS || buffer.kind() > CONSTANTS) return wrong(what, "its kind is not known");
-      if (buffer.offset() % kAlignment != 0)
-        return wrong(what, cat("offset ", buffer.offset(), " is not a multiple of ", kAlignment));
+      if (!isKnown(buffer.space())) return wrong(what, cat("its space ", unknown(buffer.space())));
+      const uint64_t alignment = buffer.space() == Buffer::FILE ? kFileAlignment : kAlignment;
+      if (buffer.offset() % alignment != 0)
+        return wrong(what, cat("offset ", buffer.offset(), " is not a multiple of ", alignment));
       if (buffer.bytes() == 0 || buffer.bytes() > kMaxBytes || buffer.offset() > kMaxBytes)
         return wrong(what, cat("its size ", buffer.bytes(), " or offset ", buffer.offset(), " is out of range"));
-      top = std::max(top, buffer.offset() + buffer.bytes());
     }
-    if (plan_.memory().peak_bytes() != top)
-      return wrong("memory.peak_bytes",
-                   cat("declared are ", plan_.memory().peak_bytes(), " bytes, the topmost buffer ends at ", top));
-    std::set<int> declared;
-    for (const KindBytes& kind : plan_.memory().by_kind())
-      if (!declared.insert(kind.kind()).second)
-        return wrong("memory.by_kind", cat("the bytes of ", word(kind.kind()), " are declared twice"));
+    SHEAF_RETURN_IF_ERROR(peak("memory", Buffer::DEVICE, plan_.memory().peak_bytes(), plan_.memory().by_kind()));
+    int before = Buffer::DEVICE;
+    for (const SpaceMemory& memory : plan_.memory().spaces()) {
+      if (!isKnown(memory.space()) || memory.space() <= before)
+        return wrong("memory.spaces", "its spaces are not known, not in order, or the device's is among them");
+      before = memory.space();
+      SHEAF_RETURN_IF_ERROR(
+          peak(cat("memory in space ", word(memory.space())), memory.space(), memory.peak_bytes(), memory.by_kind()));
+    }
     for (const Buffer& buffer : plan_.buffers())
-      if (!declared.contains(buffer.kind()))
-        return wrong("memory.by_kind", cat("no bytes of ", word(buffer.kind()), " are declared, and buffer '",
-                                           shortName(buffer.name()), "' has some"));
+      if (buffer.space() != Buffer::DEVICE && peakBytes(plan_, buffer.space()) == 0)
+        return wrong("memory.spaces", cat("nothing is declared of space ", word(buffer.space()), ", and buffer '",
+                                          shortName(buffer.name()), "' lies there"));
 
     std::vector<int> order(static_cast<size_t>(plan_.buffers_size()));
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(),
-              [&](int a, int b) { return plan_.buffers(a).offset() < plan_.buffers(b).offset(); });
+              [&](int a, int b) { return addressOf(plan_.buffers(a)) < addressOf(plan_.buffers(b)); });
     int highest = -1, highestPersistent = -1;  // those among the buffers before that end last
-    auto end = [&](int i) { return i < 0 ? 0 : plan_.buffers(i).offset() + plan_.buffers(i).bytes(); };
+    auto end = [&](int i) { return i < 0 ? 0 : addressOf(plan_.buffers(i)) + plan_.buffers(i).bytes(); };
     for (int i : order) {
       const Buffer& buffer = plan_.buffers(i);
       int other = buffer.persistent() ? highest : highestPersistent;
-      if (other >= 0 && buffer.offset() < end(other))
+      if (other >= 0 && addressOf(buffer) < end(other))
         return wrong(named("buffer", i, buffer.name()),
                      cat("it shares bytes with ", named("buffer", other, plan_.buffers(other).name()),
                          ", and one of them is persistent"));
       if (end(i) > end(highest)) highest = i;
       if (buffer.persistent() && end(i) > end(highestPersistent)) highestPersistent = i;
     }
+    return {};
+  }
+
+  // What is declared of a space's arena.
+  Status peak(const std::string& what, Buffer::Space space, uint64_t bytes,
+              const google::protobuf::RepeatedPtrField<KindBytes>& kinds) {
+    if (const uint64_t top = arenaTop(plan_, space); bytes != top)
+      return wrong(cat(what, ".peak_bytes"), cat("declared are ", bytes, " bytes, the topmost buffer ends at ", top));
+    std::set<int> declared;
+    for (const KindBytes& kind : kinds)
+      if (!declared.insert(kind.kind()).second)
+        return wrong(cat(what, ".by_kind"), cat("the bytes of ", word(kind.kind()), " are declared twice"));
+    for (const Buffer& buffer : plan_.buffers())
+      if (buffer.space() == space && !declared.contains(buffer.kind()))
+        return wrong(cat(what, ".by_kind"), cat("no bytes of ", word(buffer.kind()), " are declared, and buffer '",
+                                                shortName(buffer.name()), "' has some"));
     return {};
   }
 
@@ -332,8 +350,8 @@ class TableVerifier {
       if (constant.buffer() >= static_cast<uint32_t>(plan_.buffers_size()))
         return wrong(what, indexError("its buffer", constant.buffer(), plan_.buffers_size()));
       const Buffer& buffer = plan_.buffers(static_cast<int>(constant.buffer()));
-      if (!buffer.persistent() || buffer.kind() != CONSTANTS)
-        return wrong(what, cat("buffer '", buffer.name(), "' is not a persistent buffer of constants"));
+      if (!buffer.persistent() || buffer.kind() != CONSTANTS || buffer.space() != Buffer::DEVICE)
+        return wrong(what, cat("buffer '", buffer.name(), "' is not a persistent buffer of constants on the device"));
       SHEAF_RETURN_IF_ERROR(source(what, constant.source()));
       if (constant.source().length() > buffer.bytes())
         return wrong(what, cat("its ", constant.source().length(), " bytes do not fit buffer '", buffer.name(), "' of ",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Images.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/Tiles.h"
@@ -33,17 +34,21 @@ Devices devicesOf(const Plan& plan) {
 class InstructionVerifier {
  public:
   explicit InstructionVerifier(const Plan& plan)
-      : plan_(plan), ranks_(static_cast<uint64_t>(plan.ranks())), devices_(devicesOf(plan)) {
+      : plan_(plan),
+        ranks_(static_cast<uint64_t>(plan.ranks())),
+        devices_(devicesOf(plan)),
+        images_(imageGroups(plan)) {
     for (uint32_t update = 1; const Bucket& bucket : plan.buckets()) {
       buckets_.insert(bucket.name());
-      updateOf_[bucket.parameter_buffer()] = update;
-      if (bucket.master()) updateOf_[bucket.states(0).buffer()] = update;
+      declareUpdate(bucket.parameter_buffer(), update);
+      if (bucket.master()) declareUpdate(bucket.states(0).buffer(), update);
       ++update;
     }
     updated_.resize(static_cast<size_t>(plan.buckets_size()));
   }
 
   Status run() {
+    if (!imagesOfTwo_.empty()) return Status::error(imagesOfTwo_);
     SHEAF_RETURN_IF_ERROR(
         checkInstructions(plan_, [this](std::string_view section, int index, const Instruction& instruction) {
           section_ = section, index_ = index, instruction_ = &instruction;
@@ -60,6 +65,15 @@ class InstructionVerifier {
   }
 
  private:
+  // What transfers take to a bucket's parameters belongs to its update, too.
+  void declareUpdate(uint32_t buffer, uint32_t update) {
+    const uint32_t owner = updateOf_.try_emplace(images_[buffer], update).first->second;
+    if (owner == update) return;
+    imagesOfTwo_ = cat("the plan is wrong: transfers join the parameters of buckets '",
+                       shortName(plan_.buckets(static_cast<int>(owner - 1)).name()), "' and '",
+                       shortName(plan_.buckets(static_cast<int>(update - 1)).name()), "'");
+  }
+
   Status wrong(const std::string& why) const {
     return Status::error(cat("the plan is wrong: ", describe(plan_, section_, index_, *instruction_), ": ", why));
   }
@@ -81,6 +95,9 @@ class InstructionVerifier {
         operand.offset() + operand.bytes() + mostRankOffset(plan_, operand) > buffer.bytes())
       return wrong(cat(what, ", ", placeText(operand), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
+    if (buffer.space() != Buffer::DEVICE && !instruction_->has_transfer())
+      return wrong(cat(what, " is buffer '", shortName(buffer.name()), "' in space ", word(buffer.space()),
+                       ", which only transfers reach"));
     return {};
   }
 
@@ -118,6 +135,8 @@ class InstructionVerifier {
                      static_cast<uint64_t>(plan_.scalars_size()) * sizeof(float), sizeof(float), WRITE);
       case Instruction::kOutput:
         return output(instruction.output());
+      case Instruction::kTransfer:
+        return transfer(instruction.transfer());
       case Instruction::KIND_NOT_SET:
         break;
     }
@@ -172,7 +191,7 @@ class InstructionVerifier {
   Status updatesDeclared(const KernelLaunch& launch) const {
     for (const Operand& operand : launch.operands()) {
       if (operand.access() == READ) continue;
-      auto updates = updateOf_.find(operand.buffer());
+      auto updates = updateOf_.find(images_[operand.buffer()]);
       if (updates != updateOf_.end() && updates->second != instruction_->updates_bucket())
         return wrong(cat("it writes the parameters of bucket '",
                          plan_.buckets(static_cast<int>(updates->second - 1)).name(),
@@ -269,6 +288,33 @@ class InstructionVerifier {
     return {};
   }
 
+  Status transfer(const Transfer& transfer) const {
+    if (!isKnown(transfer.kind())) return wrong("its kind is not known");
+    const Operand &from = transfer.source(), &to = transfer.destination();
+    SHEAF_RETURN_IF_ERROR(operand("its source", -1, from));
+    SHEAF_RETURN_IF_ERROR(operand("its destination", -1, to));
+    if (from.access() != READ || to.access() != WRITE)
+      return wrong("it must read its source and write its destination, and nothing else");
+    const Buffer& source = plan_.buffers(static_cast<int>(from.buffer()));
+    const Buffer& destination = plan_.buffers(static_cast<int>(to.buffer()));
+    if (!joins(transfer.kind(), source.space(), destination.space()))
+      return wrong(cat("it moves bytes from space ", word(source.space()), " to ", word(destination.space()),
+                       ", which is not what ", word(transfer.kind()), " does"));
+    if (source.bytes() != destination.bytes() || from.offset() != to.offset() || from.bytes() != to.bytes() ||
+        from.shard_stride() != to.shard_stride() || from.axis() != to.axis())
+      return wrong(cat("its source, ", placeText(from), " in buffer '", shortName(source.name()), "' of ",
+                       source.bytes(), ", is not at the same place as its destination, ", placeText(to), " in buffer '",
+                       shortName(destination.name()), "' of ", destination.bytes()));
+    if (from.bytes() == 0) return wrong("it moves nothing");
+    // Files are read and written in blocks, which two transfers must not share.
+    const bool ofFile = source.space() == Buffer::FILE || destination.space() == Buffer::FILE;
+    const bool ends = from.bytes() % kFileAlignment == 0 || from.offset() + from.bytes() == source.bytes();
+    if (ofFile && ((from.offset() | from.shard_stride()) % kFileAlignment != 0 || !ends))
+      return wrong(cat("its place in the file, ", placeText(from), ", is not one of whole blocks of ", kFileAlignment,
+                       " bytes"));
+    return {};
+  }
+
   Status input(const ReadInput& read) const {
     if (read.input() >= static_cast<uint32_t>(plan_.inputs_size()))
       return wrong(indexError("its input", read.input(), plan_.inputs_size()));
@@ -323,7 +369,10 @@ class InstructionVerifier {
   const uint64_t ranks_;
   const Devices devices_;
   std::set<std::string> buckets_;
-  std::map<uint32_t, uint32_t> updateOf_;  // from a buffer of parameters to `updates_bucket` of who writes it
+  const std::vector<uint32_t> images_;
+  std::map<uint32_t, uint32_t>
+      updateOf_;             // from the images of a buffer of parameters to `updates_bucket` of who writes
+  std::string imagesOfTwo_;  // why they are not one bucket's; empty: they are
   std::set<std::tuple<bool, int, uint32_t>> outputs_;  // of the evaluation or not, kind, tensor
   std::vector<bool> updated_;
   bool advancesLossScale_ = false;

@@ -40,5 +40,7 @@ SHEAF_WORDS(Training_OnNan)
 SHEAF_WORDS(Training_ReduceOrder)
 SHEAF_WORDS(Dealing)
 SHEAF_WORDS(Axis)
+SHEAF_WORDS(Buffer_Space)
+SHEAF_WORDS(Transfer_Kind)
 
 }  // namespace sheaf::plan

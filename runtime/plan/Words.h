@@ -40,6 +40,10 @@ template <>
 std::span<const std::string> wordTable<Dealing>();
 template <>
 std::span<const std::string> wordTable<Axis>();
+template <>
+std::span<const std::string> wordTable<Buffer::Space>();
+template <>
+std::span<const std::string> wordTable<Transfer::Kind>();
 
 // Whether a value is one of the enumeration's and says something.
 template <ProtoEnum Enum>

@@ -150,6 +150,49 @@ double Profile::slowdown() const {
   return (1 + data_.slowdown) * computing / remaining - 1;
 }
 
+bool Profile::knows(plan::Transfer::Kind kind) const {
+  const bool copies = kind == plan::Transfer::TO_DEVICE || kind == plan::Transfer::TO_HOST;
+  return (copies && !isOfGpus()) || costOf(kind);
+}
+
+const TransferCost* Profile::costOf(plan::Transfer::Kind kind) const {
+  for (const TransferCost& cost : data_.transfers)
+    if (cost.kind == kind) return &cost;
+  return nullptr;
+}
+
+double Profile::seconds(plan::Transfer::Kind kind, uint64_t bytes) const {
+  const double size = static_cast<double>(bytes);
+  const TransferCost* cost = costOf(kind);
+  if (!cost) {
+    if (!knows(kind)) return 0;
+    // A copy reads the bytes and writes them.
+    return (compute().overhead + 2 * size / compute().moves.at(2 * size)) * share();
+  }
+  const bool ofFiles = kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE;
+  const double sharing = ofFiles ? static_cast<double>(std::min(data_.ranks, data_.ranksPerNode)) : 1;
+  return cost->latency + size / cost->bandwidth.at(size) * sharing;
+}
+
+double Profile::hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const {
+  const double time = seconds(kind, bytes), ranks = static_cast<double>(std::min(data_.ranks, data_.ranksPerNode));
+  // Where the device is the host's memory, too, bytes are read and written there.
+  // Copies by the ranks of a machine are measured while all of them copy.
+  if (!isOfGpus() && !costOf(kind)) return 1;
+  if (data_.hostBandwidth == 0 || time == 0) return 0;
+  return static_cast<double>(bytes) / time * ranks / data_.hostBandwidth;
+}
+
+double Profile::fileSlowdown() const {
+  // Direct input and output take 10 to 25 % of a core for each rank's two streams.
+  constexpr double kCore = 0.25;
+  if (isOfGpus()) return 0;
+  const double taken = std::min(0.9, kCore * static_cast<double>(data_.ranks) / static_cast<double>(data_.cores));
+  const double computing = static_cast<double>(std::min(data_.cores, data_.ranks * compute().threads));
+  const bool spare = computing < static_cast<double>(data_.cores);
+  return spare ? 0 : taken / (1 - taken);
+}
+
 double Profile::seconds(const Work& work) const {
   return profile::seconds(compute(), work) * share();
 }

@@ -98,6 +98,15 @@ struct LinkCost {
   std::string source;
 };
 
+// Time of a transfer between spaces: latency + bytes / bandwidth. Those of a device are a rank's own, files are shared
+// by the ranks of a node.
+struct TransferCost {
+  plan::Transfer::Kind kind = plan::Transfer::KIND_UNSPECIFIED;
+  double latency = 0;  // seconds
+  Curve bandwidth;     // bytes per second, by the bytes that are moved
+  std::string source;
+};
+
 // Seconds of an instruction on a rank that has its cores for itself.
 double seconds(const ComputeCost& costs, const Work& work);
 
@@ -114,6 +123,9 @@ struct ProfileData {
   double slowdown = 0;                    // where every thread has a core of its own
   std::optional<double> networkSlowdown;  // at most the slowdown, which it is if there is none
   std::string slowdownSource;
+  std::vector<TransferCost> transfers;  // each kind at most once
+  double hostBandwidth = 0;             // bytes per second of a node's host memory; 0: not known
+  std::string hostSource;
 };
 
 class Profile {
@@ -153,6 +165,17 @@ class Profile {
   // Seconds of a collective from the arrival of the last rank. With one rank, the overhead of an instruction.
   double seconds(const Transfer& transfer) const;
 
+  // Whether the profile says what a transfer between spaces costs. One between memories of ranks that share cores is a
+  // copy, by their moves.
+  bool knows(plan::Transfer::Kind kind) const;
+  // Seconds of one on a rank while all ranks move as much, of a kind that the profile knows; else 0.
+  double seconds(plan::Transfer::Kind kind, uint64_t bytes) const;
+  // The part of the host memory's bandwidth that it uses meanwhile; 0 where that is not known.
+  double hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const;
+  // What transfers between memories, and what those of files, divide the rate of computation by, less 1.
+  double copySlowdown() const { return isOfGpus() ? 0 : slowdown(); }
+  double fileSlowdown() const;
+
   // The best rates of a rank while all ranks compute: seconds() never says that work takes less. 0: the profile has
   // none.
   double bestProductRate(plan::ElementType type, bool tf32) const;  // flop/s of products, attention, convolutions
@@ -163,6 +186,8 @@ class Profile {
  private:
   // The entry whose number of threads is nearest to that of a rank.
   const ComputeCost& compute() const;
+  // Null if there is none.
+  const TransferCost* costOf(plan::Transfer::Kind kind) const;
   // Threads of all ranks per core; at least 1.
   double share() const;
   // Calls visit(entry, scale) for the entries that fit best; their bandwidth is to be multiplied by `scale`.

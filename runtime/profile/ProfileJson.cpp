@@ -184,7 +184,7 @@ class ProfileReader {
   void readRoot(const json::Object& root, ProfileData& p) {
     onlyKeys(root, "",
              {"sheaf_profile", "name", "description", "ranks", "ranks_per_node", "cores", "memory", "compute",
-              "collectives", "slowdown"});
+              "collectives", "slowdown", "transfers", "host_memory"});
     if (integer(root, "", "sheaf_profile", 0, INT64_MAX) != kFormat)
       fail("sheaf_profile", cat("this version reads profiles of format ", kFormat, "; `sheaf profile` makes one"));
     p.name = text(root, "", "name");
@@ -217,6 +217,29 @@ class ProfileReader {
       if (slowdown->find("network")) p.networkSlowdown = number(*slowdown, "slowdown", "network", 0, 1e6);
       p.slowdownSource = text(*slowdown, "slowdown", "source");
     }
+    if (root.find("transfers"))
+      list(root, "", "transfers", [&](const json::Object& entry, const std::string& key) {
+        p.transfers.push_back(transferCost(entry, key));
+        for (size_t i = 0; i + 1 < p.transfers.size(); ++i)
+          if (p.transfers[i].kind == p.transfers.back().kind) fail(key + ".kind", "there are two entries of this kind");
+      });
+    if (root.find("host_memory"))
+      if (const json::Object* host = member(root, "", "host_memory")) {
+        onlyKeys(*host, "host_memory", {"bandwidth", "source"});
+        p.hostBandwidth = number(*host, "host_memory", "bandwidth", kLeastRate, kMostRate);
+        p.hostSource = text(*host, "host_memory", "source");
+      }
+  }
+
+  TransferCost transferCost(const json::Object& entry, const std::string& key) {
+    onlyKeys(entry, key, {"kind", "latency", "bandwidth", "source"});
+    TransferCost cost;
+    const std::vector<std::string> kinds = plan::words<plan::Transfer::Kind>();
+    cost.kind = *plan::valueOf<plan::Transfer::Kind>(kinds[choice(entry, key, "kind", kinds)]);
+    cost.latency = number(entry, key, "latency", 0, kMaxSeconds);
+    cost.bandwidth = curve(entry, key, "bandwidth");
+    cost.source = text(entry, key, "source");
+    return cost;
   }
 
   ComputeCost computeCost(const json::Object& entry, const std::string& key) {
@@ -408,6 +431,15 @@ json::Value Profile::toJson() const {
   json::Object slowdown{{"value", data_.slowdown}, {"source", data_.slowdownSource}};
   if (data_.networkSlowdown) slowdown.set("network", *data_.networkSlowdown);
   root.set("slowdown", std::move(slowdown));
+  json::Array transfers;
+  for (const TransferCost& cost : data_.transfers)
+    transfers.push_back(json::Object{{"kind", plan::word(cost.kind)},
+                                     {"latency", cost.latency},
+                                     {"bandwidth", pairsOf(cost.bandwidth)},
+                                     {"source", cost.source}});
+  if (!transfers.empty()) root.set("transfers", std::move(transfers));
+  if (data_.hostBandwidth > 0)
+    root.set("host_memory", json::Object{{"bandwidth", data_.hostBandwidth}, {"source", data_.hostSource}});
   return root;
 }
 

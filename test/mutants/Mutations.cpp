@@ -122,12 +122,17 @@ std::vector<Mutation> otherStreams(const Plan& plan) {
   return list;
 }
 
+// So that a mutant is not refused for what it declares.
+void restatePeaks(Plan& p) {
+  p.mutable_memory()->set_peak_bytes(plan::arenaTop(p, Buffer::DEVICE));
+  for (plan::SpaceMemory& memory : *p.mutable_memory()->mutable_spaces())
+    memory.set_peak_bytes(plan::arenaTop(p, memory.space()));
+}
+
 Mutation placedAt(const Plan& plan, int b, uint64_t offset, const std::string& where) {
   return {cat("buffer '", plan.buffers(b).name(), "' ", where), [b, offset](Plan& p) {
             p.mutable_buffers(b)->set_offset(offset);
-            uint64_t top = 0;
-            for (const Buffer& buffer : p.buffers()) top = std::max(top, buffer.offset() + buffer.bytes());
-            p.mutable_memory()->set_peak_bytes(top);
+            restatePeaks(p);
           }};
 }
 
@@ -135,8 +140,9 @@ std::vector<Mutation> movedBuffers(const Plan& plan) {
   std::vector<Mutation> list;
   for (int b = 0; b < plan.buffers_size(); ++b) {
     uint64_t at = plan.buffers(b).offset();
-    list.push_back(placedAt(plan, b, at + kAlignment, "moved up"));
-    if (at >= kAlignment) list.push_back(placedAt(plan, b, at - kAlignment, "moved down"));
+    const uint64_t alignment = plan.buffers(b).space() == Buffer::FILE ? plan::kFileAlignment : kAlignment;
+    list.push_back(placedAt(plan, b, at + alignment, "moved up"));
+    if (at >= alignment) list.push_back(placedAt(plan, b, at - alignment, "moved down"));
   }
   return list;
 }
@@ -173,6 +179,7 @@ std::vector<Mutation> sharedBytes(const Plan& plan) {
     for (int other = 0; other < plan.buffers_size(); ++other) {
       if (b == other || life[b].first > life[other].last || life[other].first > life[b].last) continue;
       const Buffer& onto = plan.buffers(other);
+      if (onto.space() != buffer.space()) continue;
       std::string where = cat("of '", onto.name(), "', whose life overlaps its own");
       if (tried.insert(onto.offset()).second) list.push_back(placedAt(plan, b, onto.offset(), "on the bytes " + where));
       if (onto.offset() >= before && tried.insert(onto.offset() - before).second)
@@ -197,7 +204,7 @@ std::vector<Mutation> swappedCollectives(const Plan& plan) {
 bool conflict(const Plan& plan, const Instruction& a, const Instruction& b) {
   bool found = false;
   auto range = [&](const Operand& o) {
-    uint64_t begin = plan.buffers(static_cast<int>(o.buffer())).offset() + o.offset();
+    uint64_t begin = plan::addressOf(plan.buffers(static_cast<int>(o.buffer()))) + o.offset();
     return std::pair(begin, begin + o.bytes() + plan::mostRankOffset(plan, o));
   };
   plan::forEachOperand(a, [&](const Operand& x) {
@@ -384,6 +391,49 @@ std::vector<Mutation> otherOutputs(const Plan& plan) {
   return list;
 }
 
+// A transfer before what it must come after, or after what must come after it, whatever their streams.
+std::vector<Mutation> movedTransfers(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_transfer()) return;
+    const List& all = section(plan, s);
+    for (int direction : {-1, 1})
+      for (int j = i + direction; j >= 0 && j < all.size(); j += direction)
+        if (!isEvent(all[j]) && conflict(plan, all[j], instruction)) {
+          list.push_back(moved(plan, s, i, j));
+          break;
+        }
+  });
+  return list;
+}
+
+// A transfer of another kind or to itself, and buffers in other spaces.
+std::vector<Mutation> otherSpaces(const Plan& plan) {
+  std::vector<Mutation> list;
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (!instruction.has_transfer()) return;
+    for (int kind = plan::Transfer::KIND_UNSPECIFIED; kind <= plan::Transfer::WRITE_FILE; ++kind)
+      if (kind != instruction.transfer().kind())
+        list.push_back({cat(name(plan, s, i), " of kind ", kind), [s, i, kind](Plan& p) {
+                          section(p, s)[i].mutable_transfer()->set_kind(static_cast<plan::Transfer::Kind>(kind));
+                        }});
+    list.push_back({cat(name(plan, s, i), " the other way round"), [s, i](Plan& p) {
+                      plan::Transfer& transfer = *section(p, s)[i].mutable_transfer();
+                      transfer.mutable_source()->Swap(transfer.mutable_destination());
+                      transfer.mutable_source()->set_access(plan::READ);
+                      transfer.mutable_destination()->set_access(plan::WRITE);
+                    }});
+  });
+  for (int b = 0; b < plan.buffers_size(); ++b)
+    for (Buffer::Space space : {Buffer::DEVICE, Buffer::HOST, Buffer::FILE})
+      if (space != plan.buffers(b).space())
+        list.push_back({cat("buffer '", plan.buffers(b).name(), "' in space ", plan::word(space)), [b, space](Plan& p) {
+                          p.mutable_buffers(b)->set_space(space);
+                          restatePeaks(p);
+                        }});
+  return list;
+}
+
 // A collective of another count, alone and with operands that fit it.
 std::vector<Mutation> otherCounts(const Plan& plan) {
   std::vector<Mutation> list;
@@ -484,6 +534,8 @@ const std::vector<MutationKind> kMutationKinds{
     {"shard stride changed", otherStrides, true},
     {"collective's count changed", otherCounts, true},
     {"strided write inserted", stridedWrites, true},
+    {"transfer moved", movedTransfers, true},
+    {"another space", otherSpaces, true},
     {"another stage declared", otherStages, false},
     {"axis of an operand changed", otherAxes, true},
     {"another communicator", otherCommunicators, true},

@@ -144,8 +144,24 @@ class Unfolding {
       Access a = wholeBuffer(state.buffer);
       cuts.insert(cuts.end(), {a.begin, a.end});
     }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    auto settle = [&] {
+      std::sort(cuts.begin(), cuts.end());
+      cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+      return cuts.size();
+    };
+    // What is moved is cut at its destination as at its source.
+    for (size_t before = 0; before != settle();) {
+      before = cuts.size();
+      std::vector<uint64_t> mirrored;
+      for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (!moves(i)) continue;
+        const std::vector<Access> list = accesses(i, rank);
+        for (const auto& [from, to] : {std::pair(list[0], list[1]), std::pair(list[1], list[0])})
+          for (auto c = std::lower_bound(cuts.begin(), cuts.end(), from.begin); c != cuts.end() && *c < from.end; ++c)
+            mirrored.push_back(*c - from.begin + to.begin);
+      }
+      cuts.insert(cuts.end(), mirrored.begin(), mirrored.end());
+    }
     std::vector<Cell> cells(cuts.size());
     auto places = [&](uint64_t begin, uint64_t end) {
       auto at = [&](uint64_t address) {
@@ -197,6 +213,15 @@ class Unfolding {
         continue;
       }
       if (list.empty()) continue;
+      if (moves(i)) {
+        Oracle::Term ignored;
+        if (!contents(list[0], ignored)) return name(i) + " reads what was not written";
+        const auto [first, last] = range(list[0]);
+        const size_t to = range(list[1]).first;
+        for (size_t c = first; c < last; ++c)
+          cells[to + c - first] = {cells[c].value, cells[c].origin - list[0].begin + list[1].begin, list[1].buffer};
+        continue;
+      }
       Oracle::Term term{node.operation};
       for (const Access& a : list) {
         if (a.scratch) continue;
@@ -252,9 +277,16 @@ class Unfolding {
     return instruction && instruction->has_collective() ? int64_t{instruction->collective().communicator()} : -1;
   }
 
+  bool moves(size_t node) const { return nodes_[node].instruction && nodes_[node].instruction->has_transfer(); }
+
+  // The spaces lie far apart.
+  static uint64_t addressOf(const plan::Buffer& b) {
+    return b.offset() + static_cast<uint64_t>(b.space()) * (1ULL << 60);
+  }
+
   Access wholeBuffer(uint32_t index) const {
     const plan::Buffer& b = plan_.buffers(static_cast<int>(index));
-    return {b.offset(), b.offset() + b.bytes(), index, false, true, false, {}};
+    return {addressOf(b), addressOf(b) + b.bytes(), index, false, true, false, {}};
   }
 
   struct State {
@@ -284,7 +316,7 @@ class Unfolding {
     }
     std::vector<const Operand*> operands = operandsOf(*instruction);
     for (const Operand* o : operands) {
-      uint64_t begin = plan_.buffers(static_cast<int>(o->buffer())).offset() + o->offset() +
+      uint64_t begin = addressOf(plan_.buffers(static_cast<int>(o->buffer()))) + o->offset() +
                        o->shard_stride() * static_cast<uint64_t>(indexOf(*o, rank));
       const plan::LibraryCall& call = instruction->call();
       bool scratch = (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && o == operands.back();

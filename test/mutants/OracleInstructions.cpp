@@ -26,6 +26,8 @@ std::vector<const Operand*> operandsOf(const Instruction& instruction) {
   if (instruction.has_input()) list.push_back(&instruction.input().destination());
   if (instruction.has_scalars()) list.push_back(&instruction.scalars().destination());
   if (instruction.has_output()) list.push_back(&instruction.output().source());
+  if (instruction.has_transfer())
+    list.insert(list.end(), {&instruction.transfer().source(), &instruction.transfer().destination()});
   return list;
 }
 

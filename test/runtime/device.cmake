@@ -16,6 +16,8 @@ sheaf_add_gtest(device_test
   SOURCES device_test.cpp ${SHEAF_LIBRARY_CALL_TESTS}
   LIBS SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(device_test)
+sheaf_add_gtest(device_transfer_test SOURCES device_transfer_test.cpp LIBS SheafPlan)
+sheaf_device_test_options(device_transfer_test)
 # Convolutions again as on a processor with AVX2 alone, and as on one that oneDNN has no fitting primitives for.
 foreach(isa AVX2 SSE41)
   add_test(NAME device_test_${isa} COMMAND device_test --gtest_filter=*Convolution*

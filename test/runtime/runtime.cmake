@@ -20,6 +20,7 @@ sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_micro_batches_test SOURCES proof_micro_batches_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_nodes_test SOURCES proof_nodes_test.cpp LIBS SheafPlan)
+sheaf_add_gtest(proof_transfers_test SOURCES proof_transfers_test.cpp LIBS SheafPlan)
 
 # The proof against runs of many steps.
 sheaf_add_gtest(proof_random_test

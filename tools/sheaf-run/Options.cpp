@@ -103,6 +103,11 @@ options::Table makeTable() {
             "--transport", {"sockets", "mpi"},
             "What carries bytes between nodes of CPUs: TCP sockets, or the MPI whose mpirun has started the "
             "processes. The results are the same bits."),
+        Row::text<&O::offloadFolders>(
+            "--offload-dir", "DIR",
+            "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. What is there "
+            "is "
+            "of use during the run only. May be repeated: bytes are then divided among the folders."),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(
             "--tuned", "FILE",
@@ -132,8 +137,8 @@ options::Table makeTable() {
   table.modes = {
       {"--eval",
        {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-dir", "--resume", "--log", "--log-dir",
-        "--metrics-file", "--device", "--reduce-order", "--transport", "--no-graphs", "--tuned", "--threads-per-rank",
-        "--unproved", "--poison"}},
+        "--metrics-file", "--device", "--offload-dir", "--reduce-order", "--transport", "--no-graphs", "--tuned",
+        "--threads-per-rank", "--unproved", "--poison"}},
       {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }

@@ -28,6 +28,7 @@
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
 #include "tools/sheaf/Nodes.h"
+#include "tools/sheaf/Offload.h"
 #include "tools/sheaf/Trained.h"
 #include "tools/sheaf/UsualProfile.h"
 
@@ -43,6 +44,7 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
+  OffloadChoice offload;
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false;
   std::string deepSpeed;  // path of a configuration
@@ -218,6 +220,23 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("that of --profile"),
+        Row::parsed<&O::offload>(
+            "--offload", "auto|none|KIND=SPACE,...",
+            "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
+            "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
+            "parameters, "
+            "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
+            "SPACE: "
+            "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what --memory-limit asks for, where "
+            "that is quicker than to "
+            "recompute; files where --host-memory is full. The same bits.",
+            parseOffload)
+            .defaultsTo("none"),
+        Row::bytes<&O::choose, &ChooseOptions::hostLimit>("--host-memory",
+                                                          "Most bytes of a rank's arena in host memory.")
+            .defaultsTo("no limit"),
+        Row::bytes<&O::choose, &ChooseOptions::fileLimit>("--file-space", "Most bytes of a rank's files.")
+            .defaultsTo("no limit"),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
             "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
@@ -270,6 +289,11 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
+  o.pipeline.offload = o.offload.spaces;
+  o.choose.offload = o.offload.automatic;
+  if (o.pipeline.gpu && (o.pipeline.offload.any() || o.choose.offload))
+    return Status::error(
+        "--offload is for CPU ranks: GPUs cannot run transfers between spaces yet; compile with --target cpu alone");
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
@@ -293,12 +317,23 @@ bool runPhase(mlir::ModuleOp module, const CompileOptions& o, const std::string&
 
 // Why no candidate is good enough, and what would be.
 std::string tooLarge(const Candidate& least, const CompileOptions& o) {
+  auto above = [](uint64_t bytes, uint64_t limit) { return limit > 0 && bytes > limit; };
+  const bool host = above(least.hostBytes, o.choose.hostLimit);
+  if (host || above(least.fileBytes, o.choose.fileLimit)) {
+    const uint64_t bytes = host ? least.hostBytes : least.fileBytes;
+    return cat("what --offload moves to ", host ? "host memory" : "files", " does not fit ",
+               host ? "--host-memory " : "--file-space ", bytesText(host ? o.choose.hostLimit : o.choose.fileLimit),
+               " a rank: ", least.text(), " takes ", bytesText(bytes), "; move less, or use more --ranks");
+  }
   return cat("the plan does not fit ", bytesText(o.choose.memoryLimit), " a rank: ", least.text(), " takes ",
              bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",
-             least.bytes - o.choose.memoryLimit, " bytes) too much; use more --ranks, ",
+             least.bytes - o.choose.memoryLimit, " bytes) too much",
+             least.neediest.empty() ? "" : cat(" (", least.neediest, ")"), "; use more --ranks, ",
              o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
              o.choose.stage && o.choose.stage->between < 3 ? ", --zero auto" : "",
-             o.choose.recompute ? ", --recompute auto" : "", ", or see `sheaf fit`");
+             o.choose.recompute ? ", --recompute auto" : "",
+             o.pipeline.offload.any() || o.choose.offload || o.pipeline.gpu ? "" : ", --offload auto",
+             ", or see `sheaf fit`");
 }
 
 // Imports the model and chooses what the user left open. Of micro-batches to be chosen as many as the fastest plan that

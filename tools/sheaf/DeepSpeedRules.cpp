@@ -10,7 +10,7 @@ constexpr std::string_view kBuckets =
 constexpr std::string_view kSchedule = "the scheduler chooses by the machine's profile and --memory-limit";
 constexpr std::string_view kLogging = "sheaf-run --log, --trace, and sheaf inspect";
 constexpr std::string_view kOffload =
-    "all state stays in the memory of the device: the results are the same, the memory is not; see sheaf fit";
+    "all state stays on the device unless --offload says otherwise: the results are the same, the memory is not";
 constexpr std::string_view kInput = "the runtime has no such buffers";
 constexpr std::string_view kFeature = "Sheaf does not have it";
 

@@ -79,6 +79,9 @@ Facts settingFacts(const plan::Plan& plan) {
 Facts memoryFacts(const plan::Summary& summary) {
   Facts facts{{"arena", bytesText(summary.peakBytes)}, {"libraries", bytesText(summary.libraryBytes)}};
   for (const auto& [kind, bytes] : summary.byKind) facts.emplace_back(plan::word(kind), bytesText(bytes));
+  for (const auto& [space, memory] : summary.spaces)
+    for (const auto& [kind, bytes] : memory.byKind)
+      facts.emplace_back(cat(plan::word(kind), " in ", plan::word(space)), bytesText(bytes));
   return facts;
 }
 
@@ -103,6 +106,8 @@ Facts communicationFacts(const plan::Plan& plan, const plan::Summary& summary) {
   }
   Facts facts;
   for (const auto& [what, sum] : sums) facts.emplace_back(what, cat(sum.first, " of ", bytesText(sum.second)));
+  for (const auto& [kind, moved] : summary.transfers)
+    facts.emplace_back(plan::word(kind), cat(moved.count, " of ", bytesText(moved.bytes)));
   return facts;
 }
 

@@ -33,6 +33,8 @@ BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& ma
                               uint64_t limit) {
   BaselineResults results;
   if (machine.ranks() == 1 || plan::microBatches(plan) > 1) return results;
+  for (const plan::Buffer& buffer : plan.buffers())
+    if (buffer.space() != plan::Buffer::DEVICE) return results;
   const BaselineStep step = baselineStepOf(plan, machine, model);
   if (step.compute.empty()) return results;
   for (Baseline baseline : baselinesFor(step))

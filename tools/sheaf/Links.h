@@ -23,8 +23,8 @@ json::Value linksJson(const Links& links);
 
 // By name, with their best knobs.
 using BaselineResults = std::vector<std::pair<std::string, schedule::BaselineResult>>;
-// On machine.ranks() ranks under the limit, in bytes of a rank; empty on one rank and for several micro-batches, for
-// which they are not modelled. `model` is modelOf() the two.
+// On machine.ranks() ranks under the limit, in bytes of a rank; empty on one rank, for several micro-batches and for
+// plans with buffers in other spaces, for which they are not modelled. `model` is modelOf() the two.
 BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const schedule::StepModel& model,
                               uint64_t limit);
 void printBaselines(const BaselineResults& baselines, double stepSeconds);

@@ -36,6 +36,7 @@ struct Simulation {
 
 Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
   Simulation result;
+  SHEAF_RETURN_IF_ERROR(checkCosts(plan, machine));
   result.loop = loopOf(plan, machine);
   const PlanLoop& loop = result.loop;
   result.timeline = play(loop.loop);
@@ -110,7 +111,12 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                     {"bounds", json::Object{{"compute", s.bound.compute},
                                             {"communication", s.bound.communication},
                                             {"cycle", s.bound.cycle},
-                                            {"memory", s.bound.memory}}},
+                                            {"memory", s.bound.memory},
+                                            {"to_device", s.bound.toDevice},
+                                            {"to_host", s.bound.toHost},
+                                            {"file_in", s.bound.fileIn},
+                                            {"file_out", s.bound.fileOut},
+                                            {"host_memory", s.bound.hostMemory}}},
                     {"floor_seconds", s.floor ? json::Value(s.floor->seconds) : json::Value()},
                     {"floor_by", s.floor ? json::Value(floorByName(s.floor->by)) : json::Value()},
                     {"floors", s.floor ? json::Value(json::Object{{"products", s.floor->products},

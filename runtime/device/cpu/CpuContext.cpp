@@ -30,6 +30,8 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
     : world_(std::move(world)),
       rank_(rank),
       arena_(*world_->arenas[world_->local(rank)]),
+      host_(world_->hostArenas.empty() ? nullptr : world_->hostArenas[world_->local(rank)].get()),
+      file_(world_->fileArenas.empty() ? nullptr : world_->fileArenas[world_->local(rank)].get()),
       computeStream_(findComputeStream(*world_->plan)),
       pool_(world_->options.threadsPerRank, world_->spins),
       single_(1, 0),
@@ -51,26 +53,49 @@ void CpuContext::abort(const std::string& why) {
   world_->abort.raise(Status::error("rank " + std::to_string(rank_) + ": " + why));
 }
 
-std::byte* CpuContext::address(const plan::Operand& operand) const {
-  return arena_.data() + world_->plan->buffers(operand.buffer()).offset() + operand.offset() +
+plan::Buffer::Space CpuContext::spaceOf(const plan::Operand& operand) const {
+  return world_->plan->buffers(operand.buffer()).space();
+}
+
+uint64_t CpuContext::offsetOf(const plan::Operand& operand) const {
+  return world_->plan->buffers(operand.buffer()).offset() + operand.offset() +
          plan::rankOffset(*world_->plan, operand, rank_);
 }
 
-Status CpuContext::checkRange(uint64_t offset, uint64_t bytes) const {
-  if (offset <= arena_.size() && bytes <= arena_.size() - offset) return Status();
+std::byte* CpuContext::address(const plan::Operand& operand) const {
+  return (spaceOf(operand) == plan::Buffer::HOST ? *host_ : arena_).data() + offsetOf(operand);
+}
+
+const Arena* CpuContext::memoryOf(plan::Buffer::Space space) const {
+  return space == plan::Buffer::DEVICE ? &arena_ : space == plan::Buffer::HOST ? host_ : nullptr;
+}
+
+Status CpuContext::checkRange(plan::Buffer::Space space, uint64_t offset, uint64_t bytes) const {
+  const uint64_t size = memoryOf(space) ? memoryOf(space)->size() : 0;
+  if (offset <= size && bytes <= size - offset) return Status();
   return Status::error("rank " + std::to_string(rank_) + ": bytes [" + std::to_string(offset) + ", +" +
-                       std::to_string(bytes) + ") lie outside the arena of " + std::to_string(arena_.size()));
+                       std::to_string(bytes) + ") lie outside the arena of " + std::to_string(size));
 }
 
 Status CpuContext::read(uint64_t offset, std::span<std::byte> host) {
-  SHEAF_RETURN_IF_ERROR(checkRange(offset, host.size()));
-  if (!host.empty()) std::memcpy(host.data(), arena_.data() + offset, host.size());
-  return Status();
+  return readSpace(plan::Buffer::DEVICE, offset, host);
 }
 
 Status CpuContext::write(uint64_t offset, std::span<const std::byte> host) {
-  SHEAF_RETURN_IF_ERROR(checkRange(offset, host.size()));
-  if (!host.empty()) std::memcpy(arena_.data() + offset, host.data(), host.size());
+  return writeSpace(plan::Buffer::DEVICE, offset, host);
+}
+
+Status CpuContext::readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) {
+  if (space == plan::Buffer::FILE && file_) return file_->read(offset, host);
+  SHEAF_RETURN_IF_ERROR(checkRange(space, offset, host.size()));
+  if (!host.empty()) std::memcpy(host.data(), memoryOf(space)->data() + offset, host.size());
+  return Status();
+}
+
+Status CpuContext::writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) {
+  if (space == plan::Buffer::FILE && file_) return file_->write(offset, host);
+  SHEAF_RETURN_IF_ERROR(checkRange(space, offset, host.size()));
+  if (!host.empty()) std::memcpy(memoryOf(space)->data() + offset, host.data(), host.size());
   return Status();
 }
 
@@ -160,6 +185,8 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
     }
     case plan::Instruction::kOutput:
       return writeOutput(work);
+    case plan::Instruction::kTransfer:
+      return transfer(instruction.transfer());
     case plan::Instruction::KIND_NOT_SET:
       break;
   }
@@ -209,6 +236,14 @@ Status CpuContext::collective(const plan::Collective& collective) {
                             {collective.op(), collective.type(), collective.count(), address(collective.source()),
                              address(collective.destination())},
                             peerReadListener());
+}
+
+Status CpuContext::transfer(const plan::Transfer& transfer) {
+  const plan::Operand &from = transfer.source(), &to = transfer.destination();
+  if (spaceOf(from) == plan::Buffer::FILE) return file_->read(offsetOf(from), {address(to), to.bytes()});
+  if (spaceOf(to) == plan::Buffer::FILE) return file_->write(offsetOf(to), {address(from), from.bytes()});
+  std::memcpy(address(to), address(from), from.bytes());
+  return Status();
 }
 
 Status CpuContext::writeOutput(const Work& work) {

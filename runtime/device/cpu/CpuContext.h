@@ -17,6 +17,7 @@
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
 #include "runtime/device/cpu/Events.h"
+#include "runtime/device/cpu/FileArena.h"
 #include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/Stream.h"
@@ -33,6 +34,9 @@ struct World {
   std::unique_ptr<comm::SharedMemory> shared;
   // All of this process's ranks', because a peer may still read from the arena of a rank that is being closed.
   std::vector<std::unique_ptr<Arena>> arenas;
+  // Of the other spaces, by rank of this process; empty where the plan has no buffers there.
+  std::vector<std::unique_ptr<Arena>> hostArenas;
+  std::vector<std::unique_ptr<FileArena>> fileArenas;
   // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
   std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
   // The processes of this node, and the one of each node that has this process's place in its own.
@@ -61,23 +65,34 @@ class CpuContext : public RankContext {
   Status synchronize() override;
   Status read(uint64_t offset, std::span<std::byte> host) override;
   Status write(uint64_t offset, std::span<const std::byte> host) override;
+  Status readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) override;
+  Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) override;
   uint64_t highestTouchedByte() override { return arena_.highestTouchedByte(); }
   void abort(const std::string& why) override;
 
  private:
+  // Of an operand in memory.
   std::byte* address(const plan::Operand& operand) const;
-  Status checkRange(uint64_t offset, uint64_t bytes) const;
+  // In the arena of its space.
+  uint64_t offsetOf(const plan::Operand& operand) const;
+  plan::Buffer::Space spaceOf(const plan::Operand& operand) const;
+  // The arena of a space in memory; null if there is none.
+  const Arena* memoryOf(plan::Buffer::Space space) const;
+  Status checkRange(plan::Buffer::Space space, uint64_t offset, uint64_t bytes) const;
   // On the stream's thread. After an abort work is dropped, so that queues drain.
   void perform(const Work& work, uint32_t stream);
   Status execute(const Work& work, ComputePool& pool);
   Status launch(const plan::KernelLaunch& launch, ComputePool& pool);
   Status call(const Work& work, ComputePool& pool);
   Status collective(const plan::Collective& collective);
+  Status transfer(const plan::Transfer& transfer);
   Status writeOutput(const Work& work);
 
   const std::shared_ptr<World> world_;
   const int64_t rank_;
   const Arena& arena_;
+  const Arena* const host_;  // null: there is none
+  FileArena* const file_;    // the same
   const uint32_t computeStream_;
   ComputePool pool_;    // of the compute stream
   ComputePool single_;  // of the other streams: their own thread

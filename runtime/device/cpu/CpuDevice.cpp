@@ -24,9 +24,29 @@ constexpr int kPatientSpins = 400;
 constexpr int kBriefSpins = 8;
 
 uint64_t arenaBytes(const plan::Plan& plan) {
-  uint64_t bytes = plan.memory().peak_bytes();
-  for (const plan::Buffer& buffer : plan.buffers()) bytes = std::max(bytes, buffer.offset() + buffer.bytes());
-  return bytes;
+  return std::max(plan.memory().peak_bytes(), plan::arenaTop(plan, plan::Buffer::DEVICE));
+}
+
+// Of the spaces besides the device's; no other process has anything there.
+Status makeOwnArenas(const plan::Plan& plan, World& world) {
+  const DeviceOptions& options = world.options;
+  const uint64_t host = plan::arenaTop(plan, plan::Buffer::HOST), file = plan::arenaTop(plan, plan::Buffer::FILE);
+  for (int64_t i = 0; i < options.localRanks; ++i) {
+    const int64_t rank = options.firstRank + i;
+    if (host > 0) {
+      Expected<std::unique_ptr<Arena>> arena = Arena::create(host, options.poison);
+      if (!arena.ok()) return Status::error(cat("rank ", rank, ": host memory: ", arena.status().message()));
+      world.hostArenas.push_back(std::move(*arena));
+    }
+    if (file > 0) {
+      Expected<std::unique_ptr<FileArena>> arena = FileArena::create(options.offloadFolders, rank, file);
+      if (!arena.ok()) return arena.status();
+      world.fileArenas.push_back(std::move(*arena));
+    }
+  }
+  if (!world.fileArenas.empty() && options.note)
+    options.note("file_input_output", world.fileArenas.front()->isDirect() ? "direct" : "through the page cache");
+  return {};
 }
 
 Status makeFunctions(const plan::Plan& plan, World& world) {
@@ -230,6 +250,7 @@ class CpuDevice : public Device {
       });
     }
     SHEAF_RETURN_IF_ERROR(makeArenas(plan, *world));
+    SHEAF_RETURN_IF_ERROR(makeOwnArenas(plan, *world));
     SHEAF_RETURN_IF_ERROR(makeCommunicators(plan, *world));
     std::vector<std::unique_ptr<RankContext>> contexts;
     for (int64_t rank = options.firstRank; rank < options.firstRank + localRanks; ++rank)

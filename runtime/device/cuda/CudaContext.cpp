@@ -315,6 +315,8 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
     }
     case plan::Instruction::kOutput:
       return output(entry, step, stream);
+    case plan::Instruction::kTransfer:
+      return Status::error("transfers between spaces are not implemented on GPUs");
     case plan::Instruction::KIND_NOT_SET:
       break;
   }

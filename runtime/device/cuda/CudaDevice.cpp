@@ -13,6 +13,8 @@
 #include "runtime/device/cuda/kernels/Reduce.h"
 #include "runtime/device/cuda/nccl/NcclCommunicators.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::cuda {
 namespace {
@@ -161,6 +163,11 @@ class CudaDevice : public Device {
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {
+    for (const plan::Buffer& buffer : plan.buffers())
+      if (buffer.space() != plan::Buffer::DEVICE)
+        return Status::error(cat("the plan keeps buffer '", plan::shortName(buffer.name()), "' in space ",
+                                 plan::word(buffer.space()),
+                                 ", and GPUs cannot run transfers between spaces yet: compile without --offload"));
     auto world = std::make_shared<World>();
     world->plan = &plan;
     world->options = options;

@@ -163,7 +163,15 @@ void Machine::step(const Instruction& instruction) {
         written_[static_cast<size_t>(rank)].push_back({&instruction.output(), read(rank, source, 0, source.bytes())});
         break;
       }
-      default:
+      case Instruction::kTransfer: {
+        const Operand& source = instruction.transfer().source();
+        write(rank, instruction.transfer().destination(), 0, read(rank, source, 0, source.bytes()));
+        break;
+      }
+      case Instruction::kCollective:
+      case Instruction::kRecord:
+      case Instruction::kWait:
+      case Instruction::KIND_NOT_SET:
         break;
     }
 }

@@ -12,6 +12,9 @@ def cases(session):
     for name in CONFIGS:
         for zero in (0, 1, 2, 3):
             yield Case(f"proof/mutants/{name}/zero-{zero}", lambda n=name, z=zero: mutants(session, n, z))
+    for space in ("host", "file"):
+        for zero in (0, 1, 2, 3):
+            yield Case(f"proof/mutants/offload-{space}/zero-{zero}", lambda s=space, z=zero: offloaded_mutants(session, s, z))
     yield Case("proof/run-refuses", lambda: run_refuses(session))
     yield Case("proof/attacks", lambda: attacks(session))
     yield Case("proof/attacks/results-on-operands", lambda: results_on_operands(session))
@@ -45,12 +48,25 @@ def assemble(session, where, lines):
 def mutants(session, name, zero):
     """What changes an order or a byte is refused, and no wait could be spared: see sheaf-mutants. Samples, unless all
     mutants are asked for."""
-    if not (session.tools / "../test/bin/sheaf-mutants").exists():
-        raise Skip("sheaf-mutants is not built")
     config = CONFIGS[name]
     clip, evaluation = ("--clip-norm", "1"), ("--eval",)
     jobs = [(2, clip), (4, evaluation)] + ([(2, ()), (4, clip)] if session.every_mutant else [])
     plans = [session.plan(config.model, ranks, zero, 8, config.options + options) for ranks, options in jobs]
+    return judge_mutants(session, plans)
+
+
+def offloaded_mutants(session, space, zero):
+    """The same of plans whose buffers lie elsewhere: transfers are proved like all instructions."""
+    offload = ("--offload", ",".join(f"{kind}={space}" for kind in ("optimizer", "parameters", "gradients", "activations")))
+    config = CONFIGS["mlp-adamw"]
+    plans = [session.plan(config.model, ranks, zero, 8, config.options + offload + options)
+             for ranks, options in ((2, ("--eval",)), (4, ("--clip-norm", "1")))]
+    return judge_mutants(session, plans)
+
+
+def judge_mutants(session, plans):
+    if not (session.tools / "../test/bin/sheaf-mutants").exists():
+        raise Skip("sheaf-mutants is not built")
     every = [] if session.every_mutant else ["--sample", 6]
     done = session.call("../test/bin/sheaf-mutants", *plans, *every, timeout=7200 if session.every_mutant else 300)
     expect(done.code == 0, "\n".join(l for l in (done.out + done.err).split("\n") if ": survivor: " not in l))

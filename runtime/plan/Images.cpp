@@ -1,0 +1,28 @@
+#include "runtime/plan/Images.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/plan/Types.h"
+
+namespace sheaf::plan {
+
+std::vector<uint32_t> imageGroups(const Plan& plan) {
+  std::vector<uint32_t> least(static_cast<size_t>(plan.buffers_size()));
+  std::iota(least.begin(), least.end(), 0);
+  auto find = [&](uint32_t buffer) {
+    while (least[buffer] != buffer) buffer = least[buffer] = least[least[buffer]];
+    return buffer;
+  };
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_transfer()) return;
+    const uint32_t a = instruction.transfer().source().buffer(), b = instruction.transfer().destination().buffer();
+    if (std::max(a, b) >= least.size()) return;
+    const uint32_t x = find(a), y = find(b);
+    least[std::max(x, y)] = std::min(x, y);
+  });
+  for (uint32_t buffer = 0; buffer < least.size(); ++buffer) least[buffer] = find(buffer);
+  return least;
+}
+
+}  // namespace sheaf::plan

@@ -1,0 +1,156 @@
+// Transfers between spaces in the simulator, the bound and the scheduler.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "passes/schedule/Bound.h"
+#include "passes/schedule/PlanLoop.h"
+#include "passes/schedule/Scheduler.h"
+#include "passes/schedule/ShippedProfiles.h"
+
+namespace sheaf::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+
+Loop loopFor(std::initializer_list<Op> ops) {
+  Loop loop;
+  loop.ops = ops;
+  return loop;
+}
+
+TEST(Transfers, EachKindIsAResource) {
+  const Loop loop = loopFor({{Unit::kCompute, 0, 1},
+                             {Unit::kToDevice, 1, 2},
+                             {Unit::kToHost, 2, 3},
+                             {Unit::kFileIn, 3, 4},
+                             {Unit::kFileOut, 4, 5},
+                             {Unit::kLink, 5, 1}});
+  EXPECT_DOUBLE_EQ(play(loop).period, 5);
+  const Bound bound = boundOf(loop, {});
+  EXPECT_DOUBLE_EQ(bound.toDevice, 2);
+  EXPECT_DOUBLE_EQ(bound.toHost, 3);
+  EXPECT_DOUBLE_EQ(bound.fileIn, 4);
+  EXPECT_DOUBLE_EQ(bound.fileOut, 5);
+  EXPECT_DOUBLE_EQ(bound.seconds, 5);
+  EXPECT_STREQ(boundByName(bound.by), "file_out");
+  EXPECT_DOUBLE_EQ(play(loop).unitSeconds[size_t(Unit::kFileIn)], 4);
+  // Two streams of one kind share it.
+  EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kToHost, 1, 2}, {Unit::kToHost, 2, 2}})).period, 4);
+}
+
+TEST(Transfers, ShareTheHostsMemory) {
+  // Each uses two thirds of it alone: together they need four thirds.
+  Loop loop = loopFor({{Unit::kToDevice, 1, 3, 2.0 / 3}, {Unit::kToHost, 2, 3, 2.0 / 3}, {Unit::kCompute, 0, 1}});
+  EXPECT_DOUBLE_EQ(play(loop).period, 4);
+  const Bound bound = boundOf(loop, {});
+  EXPECT_DOUBLE_EQ(bound.hostMemory, 4);
+  EXPECT_STREQ(boundByName(bound.by), "host memory");
+  loop.ops[1].hostLoad = 1.0 / 3;
+  EXPECT_DOUBLE_EQ(play(loop).period, 3);
+}
+
+TEST(Transfers, SlowComputationDownByTheirKind) {
+  Loop loop = loopFor({{Unit::kCompute, 0, 4}, {Unit::kToHost, 1, 2}});
+  EXPECT_DOUBLE_EQ(play(loop).period, 4);
+  loop.copySlowdown = 1;
+  EXPECT_DOUBLE_EQ(play(loop).period, 5);
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).compute, 5);
+  loop.ops[1].unit = Unit::kFileOut;
+  EXPECT_DOUBLE_EQ(play(loop).period, 4);
+  loop.fileSlowdown = 1;
+  EXPECT_DOUBLE_EQ(play(loop).period, 5);
+}
+
+// Buckets, each fetched, updated and stored; 100 bytes on the device while it is there.
+StepModel updates(int count) {
+  StepModel model;
+  auto add = [&](Node::Kind kind, Unit unit, uint32_t stream, double seconds, std::vector<Access> accesses) {
+    Node node;
+    node.kind = kind, node.unit = unit, node.stream = stream, node.seconds = seconds;
+    node.instruction = static_cast<uint32_t>(model.nodes.size());
+    node.accesses = std::move(accesses);
+    model.nodes.push_back(std::move(node));
+    return static_cast<uint32_t>(model.nodes.size() - 1);
+  };
+  for (int i = 0; i < count; ++i) {
+    const uint32_t home = static_cast<uint32_t>(model.buffers.size()), image = home + 1;
+    model.buffers.push_back({1280, true, false});
+    model.buffers.push_back({1280, false, true});
+    const uint32_t fetch =
+        add(Node::Kind::kGather, Unit::kToDevice, 1, 1, {{home, 0, 1280, {}, 0, false}, {image, 0, 1280, {}, 0, true}});
+    const uint32_t update = add(Node::Kind::kCompute, Unit::kCompute, 0, 2, {{image, 0, 1280, {}, 0, true}});
+    const uint32_t store =
+        add(Node::Kind::kStore, Unit::kToHost, 2, 1, {{image, 0, 1280, {}, 0, false}, {home, 0, 1280, {}, 0, true}});
+    model.dependences.push_back({store, fetch, 1});   // what was stored
+    model.dependences.push_back({update, fetch, 1});  // the image's bytes
+    model.dependences.push_back({fetch, update, 0});
+    model.dependences.push_back({store, update, 1});
+    model.dependences.push_back({update, store, 0});
+  }
+  return model;
+}
+
+// Computation waits for a store once the next one has been issued, and then its bytes are free.
+TEST(Transfers, StoresFreeTheirBytes) {
+  const StepModel model = updates(6);
+  const Scheduled scheduled = schedule(model, {});
+  EXPECT_TRUE(respects(model, scheduled.order));
+  // Hidden under computation, but for what nothing can hide.
+  EXPECT_NEAR(scheduled.timeline.period, 12, 1e-6);
+  // One is in use, one or two come, one or two go; homes do not count.
+  EXPECT_LE(scheduled.bytes, 5 * 1280u);
+  EXPECT_GE(scheduled.bytes, 2 * 1280u);
+  // Under a limit no more than it allows are there.
+  const Scheduled tight = schedule(model, {.memoryLimit = 3 * 1280});
+  EXPECT_LE(tight.bytes, 3 * 1280u);
+  // Without the stores' guards the image of every bucket would be in use until the end.
+  StepModel unguarded = model;
+  for (Node& node : unguarded.nodes)
+    if (node.kind == Node::Kind::kStore) node.kind = Node::Kind::kOther;
+  EXPECT_GT(liveBytes(unguarded, scheduled.order), scheduled.bytes);
+  const Loop loop = loopOf(model, scheduled.order);
+  EXPECT_GT(loop.dependences.size(), loopOf(unguarded, scheduled.order).dependences.size());
+}
+
+TEST(Transfers, CostsAreKnownOrRefused) {
+  auto cpu = loadProfile("cpu");
+  ASSERT_TRUE(cpu.ok());
+  using plan::Transfer;
+  for (Transfer::Kind kind : {Transfer::TO_DEVICE, Transfer::TO_HOST, Transfer::READ_FILE, Transfer::WRITE_FILE}) {
+    ASSERT_TRUE(cpu->knows(kind));
+    EXPECT_GT(cpu->seconds(kind, 1 << 20), 0);
+    EXPECT_GT(cpu->seconds(kind, 2 << 20), cpu->seconds(kind, 1 << 20));
+    EXPECT_GT(cpu->hostLoad(kind, 1 << 20), 0);
+  }
+  // The ranks of a machine share its disk.
+  auto one = cpu->withRanks(1);
+  ASSERT_TRUE(one.ok());
+  EXPECT_GT(cpu->seconds(Transfer::READ_FILE, 1 << 24), 3 * one->seconds(Transfer::READ_FILE, 1 << 24));
+  auto unknown = loadProfile("gb200");
+  ASSERT_TRUE(unknown.ok());
+  plan::Plan plan;
+  plan.set_ranks(1);
+  plan.add_streams("compute");
+  for (plan::Buffer::Space space : {plan::Buffer::DEVICE, plan::Buffer::HOST}) {
+    plan.add_buffers()->set_space(space);
+    plan.mutable_buffers()->rbegin()->set_bytes(128);
+  }
+  EXPECT_TRUE(checkCosts(plan, *unknown).ok());
+  Transfer& transfer = *plan.add_body()->mutable_transfer();
+  transfer.set_kind(Transfer::TO_DEVICE);
+  transfer.mutable_source()->set_buffer(1);
+  transfer.mutable_source()->set_bytes(128);
+  transfer.mutable_destination()->set_bytes(128);
+  EXPECT_TRUE(checkCosts(plan, *cpu).ok());
+  EXPECT_THAT(checkCosts(plan, *unknown).message(),
+              HasSubstr("profile gb200 does not say what the plan's transfers of kind to_device cost"));
+  // What it is in the model: fetched like a gather; the home does not count.
+  const StepModel model = modelOf(plan, *one);
+  ASSERT_EQ(model.nodes.size(), 1u);
+  EXPECT_EQ(model.nodes[0].kind, Node::Kind::kGather);
+  EXPECT_EQ(model.nodes[0].unit, Unit::kToDevice);
+  EXPECT_EQ(liveBytes(model, orderOf(model)), 128u);
+}
+
+}  // namespace
+}  // namespace sheaf::schedule
