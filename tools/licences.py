@@ -1,0 +1,43 @@
+"""The licences of what the wheel and the Debian package contain besides Sheaf itself."""
+import pathlib
+import re
+import subprocess
+
+# What is compiled or linked into our programs: what it is, and the Debian package whose copyright file has its licence.
+BUILT_IN = {
+    "LLVM and MLIR": "libmlir-22-dev",
+    "Protocol Buffers": "libprotobuf-dev",
+    "xxHash": "libxxhash-dev",
+    "zlib": "zlib1g",
+    "Zstandard": "libzstd1",
+    "FlatBuffers": "libflatbuffers-dev",
+}
+
+
+def copyright_of(package):
+    """The text, with the licences to which it refers as files of every Debian system."""
+    text = pathlib.Path("/usr/share/doc", package, "copyright").read_text(errors="replace")
+    for name in sorted(set(re.findall(r"/usr/share/common-licenses/([\w.-]*\w)", text))):
+        common = pathlib.Path("/usr/share/common-licenses", name)
+        if common.exists():
+            text += f"\n\n{'=' * 78}\n{common}\n\n{common.read_text(errors='replace')}"
+    return text
+
+
+def package_of(library):
+    """The Debian package that has a library of this file name."""
+    found = subprocess.run(["dpkg", "-S", f"*/{library}"], capture_output=True, text=True).stdout
+    packages = sorted({line.split(":", 1)[0] for line in found.splitlines()})
+    if len(packages) != 1:
+        raise LookupError(f"{library} is of the Debian packages {packages}, not of one: whose licence is it under?")
+    return packages[0]
+
+
+def texts(libraries, onnx):
+    """{what it is: its licence} of the libraries, by file name, and of what is built in. onnx: the folder of its package."""
+    found = {name: copyright_of(package) for name, package in BUILT_IN.items()}
+    licence = next(iter(sorted(onnx.glob("onnx-*.dist-info/**/LICENSE*"))))
+    found["ONNX's schema"] = licence.read_text()
+    for library in libraries:
+        found[library] = copyright_of(package_of(library))
+    return found
