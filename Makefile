@@ -28,7 +28,7 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
-	@echo "           PYTORCH=/path/to/venv/bin/python (bench; test: the wheel, with torch, numpy, mypy and auditwheel), BENCH='options of test/bench/bench.py',"
+	@echo "           PYTORCH=/path/to/venv/bin/python (bench; test: the wheel; docs/testing.md has what that Python needs), BENCH='options of test/bench/bench.py',"
 	@echo "           CUDA12=DIR (kit: also for drivers before 580, by the toolkit 12.8 or 12.9 in DIR)"
 
 setup: ## install what is missing (apt; root or sudo)

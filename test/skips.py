@@ -50,7 +50,7 @@ ALLOWED = (
     # The readers of other projects are not installed.
     Allowed("end to end", r"watching/readers", lambda m: not os.environ.get("SHEAF_READERS"), "SHEAF_READERS names no Python"),
     # No Python with torch is named, or it was named without the wheel's tools.
-    Allowed("end to end", r"wheel/.*|tutorial/(export|python)", lambda m: not os.environ.get("SHEAF_PYTORCH"), "SHEAF_PYTORCH names no Python"),
+    Allowed("end to end", r"wheel/.*|tutorial/(export|python)|pipes/documented", lambda m: not os.environ.get("SHEAF_PYTORCH"), "SHEAF_PYTORCH names no Python"),
     # There is no toolkit to compile for GPUs with.
     Allowed("GoogleTest", r"codegen_gpu_kernel_test/GpuKernel\.ImagesDoNotDependOnThreads", lambda m: not m.has_ptxas()),
     Allowed("end to end", r".*", lambda m: not m.has_ptxas(), "no ptxas of a CUDA toolkit"),

@@ -1,10 +1,12 @@
 """Rows through a pipe: the same weights as from files, and an error for what a pipe should not carry."""
 import os
+import re
+import shutil
 import subprocess
 import threading
 
 from formats import read_log, write_npy
-from harness import MODELS, Case, digest, expect, expect_short_error
+from harness import MODELS, ROOT, Case, Skip, digest, expect, expect_short_error
 from jobs import Job
 from training import CONFIGS, data_arguments, train
 
@@ -21,6 +23,7 @@ def cases(session):
     yield Case("pipes/refused", lambda: refused(session))
     yield Case("pipes/wrong-rows", lambda: wrong_rows(session))
     yield Case("pipes/several-processes", lambda: several_processes(session))
+    yield Case("pipes/documented", lambda: documented(session))
 
 
 def rows(where, name, first, count, descr=None, shape=None):
@@ -152,3 +155,21 @@ def several_processes(session):
         codes = job.wait()
         said = "\n".join(process.error_text() for process in job.processes)
     expect(codes == [1, 1] and "a pipe is read by one process" in said, f"exits {codes}:\n{said}")
+
+
+def documented(session):
+    """The example of docs/training.md, whose program writes for ever: the run takes what it needs, and learns."""
+    named = os.environ.get("SHEAF_PYTORCH")
+    if not named:
+        raise Skip("SHEAF_PYTORCH names no Python with numpy")
+    section = (ROOT / "docs" / "training.md").read_text().partition("### Rows through a pipe")[2]
+    command = re.search(r"^```\n(sheaf-run .*\n)```$", section, re.MULTILINE)[1]
+    where = session.folder()
+    (where / "rows.py").write_text(re.search(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[1])
+    shutil.copy(session.plan(CONFIG.model, 2, 3, BATCH, ("--optimizer", "adamw:lr=3e-3")), where / "model.plan")
+    script = command.replace("1000", "200").replace("python3", named).rstrip() + " --log log"
+    done = subprocess.run(["bash", "-c", script], cwd=where, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PATH": f"{session.tools}:{os.environ['PATH']}"})
+    expect(done.returncode == 0, done.stderr)
+    losses = [s["loss"] for s in read_log(where / "log")[0]]
+    expect(len(losses) == 200 and sum(losses[-20:]) < 0.6 * sum(losses[:20]), f"losses from {losses[:3]} to {losses[-3:]}")

