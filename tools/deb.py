@@ -75,7 +75,8 @@ def pack(build, out):
     optional = [path for path in binaries if path.name in OPTIONAL]
     depends = shared_libraries(needed, scratch)
     suggests = shared_libraries(optional, scratch) if optional else ""
-    others = [name for name in suggests.split(", ") if name and name not in depends.split(", ")]
+    needed_names = {one.split(" ")[0] for one in depends.split(", ")}
+    others = [one for one in suggests.split(", ") if one and one.split(" ")[0] not in needed_names]
     files = sorted(path for path in root.rglob("*") if path.is_file())
     control = root / "DEBIAN"
     control.mkdir()
