@@ -58,8 +58,8 @@ def without_links(folder):
             path.rename(folder / name[1])
 
 
-def beside_each_other(libraries):
-    """Each finds the others in its own folder, whoever loads it."""
+def by_folder(libraries):
+    """Each finds the others in its own folder, whatever loads it."""
     for path in libraries:
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", path], check=True)
 
@@ -82,7 +82,7 @@ def stage(build, folder):
     subprocess.run(["cmake", "--install", build, "--component", "wheel", "--strip", "--prefix", native], check=True,
                    stdout=subprocess.DEVNULL)
     without_links(native / "lib")
-    beside_each_other(path for path in sorted((native / "lib").iterdir()) if not path.name.startswith("libsheaf_"))
+    by_folder(path for path in sorted((native / "lib").iterdir()) if not path.name.startswith("libsheaf_"))
     check_versions([*(native / "bin").iterdir(), *(native / "lib").iterdir()])
     manual.write_all(build / "bin", folder / f"sheaf-{version}.data" / "data" / "share")
 

@@ -48,7 +48,7 @@ PipeRows::~PipeRows() {
 
 Expected<std::unique_ptr<PipeRows>> PipeRows::open(const std::string& path, std::vector<Column> columns,
                                                    const std::atomic<bool>* failed) {
-  // A pipe without a name is not opened anew: Linux would then not say that its writer has gone already. Opening a
+  // A pipe without a name is not opened a second time: Linux would then not say that its writer has gone already. Opening a
   // named one must not wait for its writer, as it would without O_NONBLOCK.
   const std::optional<int> given = descriptorOf(path);
   const int descriptor =

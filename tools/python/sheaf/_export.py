@@ -15,7 +15,7 @@ Inputs = Union[Sequence[Any], Mapping[str, Any]]
 
 
 def is_module(model: object) -> bool:
-    """Whether it is a torch.nn.Module, without importing torch where nobody has."""
+    """Whether it is a torch.nn.Module, without importing torch where that has not been done."""
     return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.nn.modules.module.Module" for kind in type(model).__mro__)
 
 
