@@ -1,4 +1,5 @@
 """Rows from files, arrays and generators give the same bytes; and every error is an exception with the tool's text."""
+import os
 import pathlib
 import sys
 import tempfile
@@ -61,6 +62,18 @@ assert predicted["step_seconds"] >= predicted["bound_seconds"] > 0 and predicted
 assert plan.simulate("h100", ranks=8)["ranks"] == 8
 page = plan._repr_html_()
 assert page.startswith(("<pre>", "<iframe")) and "mlp" in page
+# Where `sheaf` has a report, a notebook shows that: with a program in its place.
+(folder / "tools").mkdir()
+(folder / "tools" / "sheaf").write_text("""#!/bin/sh
+case "$1" in
+  --help) printf 'Commands\\n  report        Writes a page.\\n' ;;
+  report) [ "$3" = -o ] && printf '<p title="a & b">%s</p>' "$2" > "$4" ;;
+esac
+""")
+(folder / "tools" / "sheaf").chmod(0o755)
+os.environ["SHEAF_TOOLS"] = str(folder / "tools")
+assert f"srcdoc=\"&lt;p title=&quot;a &amp; b&quot;&gt;{plan.path}&lt;/p&gt;\"" in plan._repr_html_(), plan._repr_html_()
+del os.environ["SHEAF_TOOLS"]
 assert "2 ranks, ZeRO stage 3, batch 8" in repr(plan)
 plan.verify()
 

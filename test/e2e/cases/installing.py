@@ -138,12 +138,18 @@ def zsh(session):
     drive(Terminal(session, ["zsh", "-f", "-i"], setup), COMPLETED, LISTED)
 
 
+def build_folder(session):
+    cache = session.tools.parent / "CMakeCache.txt"
+    if not cache.exists():
+        raise Skip("the tools do not lie in a build folder")
+    if re.search(r"^SHEAF_SANITIZE:\w+=.+$", cache.read_text(), re.MULTILINE):
+        raise Skip("instrumented tools need their sanitizer's library")
+    return cache.parent
+
+
 def prefix(session):
     """`cmake --install` into a folder: the tools run from there, and everything is where systems look for it."""
-    build = session.tools.parent
-    if not (build / "CMakeCache.txt").exists():
-        raise Skip("the tools do not lie in a build folder")
-    where = session.folder()
+    build, where = build_folder(session), session.folder()
     done = subprocess.run(["cmake", "--install", build, "--prefix", where / "usr"], capture_output=True, text=True)
     expect(done.returncode == 0, done.stdout + done.stderr)
     files = {str(p.relative_to(where / "usr")) for p in (where / "usr").rglob("*") if p.is_file()}
@@ -166,12 +172,7 @@ def trains(tools, where):
 
 def debian(session):
     """The package: its files, its declared dependencies, and that the tools in it run."""
-    build = session.tools.parent
-    if not (build / "CMakeCache.txt").exists():
-        raise Skip("the tools do not lie in a build folder")
-    if re.search(r"^SHEAF_SANITIZE:\w+=.+$", (build / "CMakeCache.txt").read_text(), re.MULTILINE):
-        raise Skip("instrumented tools need their sanitizer's library")
-    where = session.folder()
+    build, where = build_folder(session), session.folder()
     done = subprocess.run([sys.executable, ROOT / "tools" / "deb.py", "--build", build, "--out", where], capture_output=True, text=True)
     expect(done.returncode == 0, done.stdout + done.stderr)
     package = next(where.glob("*.deb"))
