@@ -33,11 +33,25 @@ def package_of(library):
     return packages[0]
 
 
-def texts(libraries, onnx):
-    """{what it is: its licence} of the libraries, by file name, and of what is built in. onnx: the folder of its package."""
+def of_cuda(archive):
+    """The licence of the CUDA toolkit that an archive of it comes from: the toolkit's own file, or its package's."""
+    for folder in archive.parents:
+        for pattern in ("EULA.txt", "dist-info/nvidia_cuda_runtime*/**/License.txt", "nvidia_cuda_runtime*/**/License.txt"):
+            found = sorted(folder.glob(pattern)) if len(folder.parts) > 3 else []
+            if found:
+                return found[0].read_text(errors="replace")
+    raise LookupError(f"no folder above {archive} has a licence of CUDA, whose runtime is linked into libsheaf_cuda.so; configure with "
+                      "-DSHEAF_CUDA=OFF to leave that out")
+
+
+def texts(libraries, onnx, cudart=None):
+    """{what it is: its licence} of the libraries, by file name, and of what is built in. onnx: the folder of its package; cudart: the
+    archive of CUDA's runtime, if that is built in."""
     found = {name: copyright_of(package) for name, package in BUILT_IN.items()}
     licence = next(iter(sorted(onnx.glob("onnx-*.dist-info/**/LICENSE*"))))
     found["ONNX's schema"] = licence.read_text()
+    if cudart:
+        found["the CUDA runtime"] = of_cuda(cudart)
     for library in libraries:
         found[library] = copyright_of(package_of(library))
     return found

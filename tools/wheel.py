@@ -88,7 +88,9 @@ def stage(build, folder):
 
     info = folder / f"sheaf-{version}.dist-info"
     bundled = [path.name for path in sorted((native / "lib").iterdir()) if not path.name.startswith("libsheaf_")]
-    texts = licences.texts(bundled, pathlib.Path(cache_entry(build, "SHEAF_ONNX_DIR")))
+    gpu = (native / "lib" / "libsheaf_cuda.so").exists()
+    texts = licences.texts(bundled, pathlib.Path(cache_entry(build, "SHEAF_ONNX_DIR")),
+                           pathlib.Path(cache_entry(build, "SHEAF_CUDART_LIBRARY")) if gpu else None)
     names = {what: f"third-party/{re.sub(r'[^A-Za-z0-9.+-]+', '-', what)}.txt" for what in texts}
     (info / "licenses" / "third-party").mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", info / "licenses" / "LICENSE")

@@ -45,7 +45,7 @@ def stream(where, counts, first=0, names=("x", "labels")):
     return b"".join(parts)
 
 
-def fed(session, plan, content, *options, names="x,labels", steps=STEPS):
+def fed(session, plan, content, *options, names="x,labels", steps=STEPS, env=None):
     """A run that reads `content` through a named pipe: how it ended, and its folder."""
     where = session.folder()
     os.mkfifo(where / "rows")
@@ -60,7 +60,7 @@ def fed(session, plan, content, *options, names="x,labels", steps=STEPS):
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     done = session.call("sheaf-run", plan, "--data", f"{names}={where / 'rows'}", "--steps", steps, "--log", where / "log",
-                        "--save", where / "w", *options)
+                        "--save", where / "w", *options, env=env)
     if writer.is_alive():  # it was refused before it opened the pipe
         os.close(os.open(where / "rows", os.O_RDONLY | os.O_NONBLOCK))
     writer.join(10)

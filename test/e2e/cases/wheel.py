@@ -92,7 +92,8 @@ def contents(session):
     expect(all(f"{info}/licenses/{name}" in names for name in listed), f"{listed}")
     bundled = [n.rsplit("/", 1)[1] for n in names if n.startswith("sheaf/native/lib/") and "libsheaf_" not in n]
     expect("libdnnl.so.2" in bundled, f"{bundled}")
-    for part in (*bundled, "LLVM-and-MLIR", "Protocol-Buffers", "ONNX-s-schema"):
+    gpu = ("the-CUDA-runtime",) if "sheaf/native/lib/libsheaf_cuda.so" in names else ()
+    for part in (*bundled, *gpu, "LLVM-and-MLIR", "Protocol-Buffers", "ONNX-s-schema"):
         expect(f"third-party/{part}.txt" in listed, f"no licence of {part}; there are {listed}")
     return f"{path.stat().st_size / 2**20:.1f} MiB"
 
