@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 
+import licences
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONTROL = """Package: sheaf
 Version: {version}
@@ -31,8 +33,8 @@ Upstream-Name: sheaf
 
 Files: *
 Copyright: the authors of Sheaf
+Comment: the licences of what is compiled or linked into it are in /usr/share/doc/sheaf/third-party
 License: Apache-2.0 with LLVM exception
-
 """
 # Dependencies of what is loaded only if it is asked for.
 OPTIONAL = ("libsheaf_mpi_openmpi.so", "libsheaf_mpi_mpich.so")
@@ -70,6 +72,7 @@ def pack(build, out):
     doc.mkdir(parents=True, exist_ok=True)
     (doc / "copyright").write_text(COPYRIGHT + "".join(f" {line}".rstrip() + "\n" if line.strip() else " .\n" for line in
                                                        (ROOT / "LICENSE").read_text().splitlines()))
+    licences.write(doc / "third-party", build, [], (root / "usr" / "lib" / "libsheaf_cuda.so").exists())
     binaries = [*sorted((root / "usr" / "bin").iterdir()), *sorted((root / "usr" / "lib").glob("*.so"))]
     needed = [path for path in binaries if path.name not in OPTIONAL + FOREIGN]
     optional = [path for path in binaries if path.name in OPTIONAL]

@@ -44,14 +44,28 @@ def of_cuda(archive):
                       "-DSHEAF_CUDA=OFF to leave that out")
 
 
-def texts(libraries, onnx, cudart=None):
-    """{what it is: its licence} of the libraries, by file name, and of what is built in. onnx: the folder of its package; cudart: the
-    archive of CUDA's runtime, if that is built in."""
+def texts(build, libraries, gpu):
+    """{what it is: its licence} of the libraries, by file name, and of what is built in; with CUDA's runtime if `gpu`."""
+    cache = (build / "CMakeCache.txt").read_text()
+
+    def entry(name):
+        return pathlib.Path(re.search(rf"^{name}:\w+=(.*)$", cache, re.MULTILINE).group(1))
+
     found = {name: copyright_of(package) for name, package in BUILT_IN.items()}
-    licence = next(iter(sorted(onnx.glob("onnx-*.dist-info/**/LICENSE*"))))
+    licence = next(iter(sorted(entry("SHEAF_ONNX_DIR").glob("onnx-*.dist-info/**/LICENSE*"))))
     found["ONNX's schema"] = licence.read_text()
-    if cudart:
-        found["the CUDA runtime"] = of_cuda(cudart)
+    if gpu:
+        found["the CUDA runtime"] = of_cuda(entry("SHEAF_CUDART_LIBRARY"))
     for library in libraries:
         found[library] = copyright_of(package_of(library))
     return found
+
+
+def write(folder, build, libraries, gpu):
+    """Writes them as files of a new folder; their names."""
+    folder.mkdir(parents=True)
+    names = []
+    for what, text in texts(build, libraries, gpu).items():
+        names.append(re.sub(r"[^A-Za-z0-9.+-]+", "-", what) + ".txt")
+        (folder / names[-1]).write_text(text)
+    return names

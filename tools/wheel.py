@@ -88,15 +88,9 @@ def stage(build, folder):
 
     info = folder / f"sheaf-{version}.dist-info"
     bundled = [path.name for path in sorted((native / "lib").iterdir()) if not path.name.startswith("libsheaf_")]
-    gpu = (native / "lib" / "libsheaf_cuda.so").exists()
-    texts = licences.texts(bundled, pathlib.Path(cache_entry(build, "SHEAF_ONNX_DIR")),
-                           pathlib.Path(cache_entry(build, "SHEAF_CUDART_LIBRARY")) if gpu else None)
-    names = {what: f"third-party/{re.sub(r'[^A-Za-z0-9.+-]+', '-', what)}.txt" for what in texts}
-    (info / "licenses" / "third-party").mkdir(parents=True)
+    names = licences.write(info / "licenses" / "third-party", build, bundled, (native / "lib" / "libsheaf_cuda.so").exists())
     shutil.copy(ROOT / "LICENSE", info / "licenses" / "LICENSE")
-    for what, text in texts.items():
-        (info / "licenses" / names[what]).write_text(text)
-    files = "\n".join(f"License-File: {name}" for name in ["LICENSE", *names.values()])
+    files = "\n".join(f"License-File: {name}" for name in ["LICENSE", *(f"third-party/{name}" for name in names)])
     (info / "METADATA").write_text(METADATA.format(version=version, licence_files=files, description=(ROOT / "docs" / "python.md").read_text()))
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: sheaf\nRoot-Is-Purelib: false\nTag: {TAG}\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)

@@ -1,6 +1,5 @@
 """A module is compiled for ranks, trained, and loaded back: losses, weights and running statistics are torch's."""
 import copy
-import sys
 
 import torch
 from module import BATCH, STEPS, Model, rows, train_by_torch
@@ -41,4 +40,35 @@ for ranks, zero in ((1, 0), (4, 3)):
         a, b = model(tokens, labels).item(), expected(tokens, labels).item()
     assert abs(a - b) < 1e-4, f"the trained modules' losses are {a} and {b}"
     print(f"{ranks} ranks, stage {zero}: losses within {worst:.1e}, evaluated {a:.5f} and {b:.5f}")
-sys.exit(0)
+
+# One tensor for two inputs, as in labels=input_ids, stays two inputs.
+plan = sheaf.compile(Model(), {"tokens": tokens[:BATCH], "labels": labels[:BATCH]}, batch=32)
+assert plan.inspect()["batch"] == 32
+
+
+class Same(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(32, 32)
+
+    def forward(self, input_ids, labels):
+        return torch.nn.functional.cross_entropy(self.table(input_ids), labels)
+
+
+names = [entry["name"] for entry in sheaf.compile(Same(), (labels, labels)).inspect()["inputs"]]
+assert names == ["input_ids", "labels"], names
+
+
+class Broken(Same):
+    def forward(self, input_ids, labels):
+        raise ValueError("of the module")
+
+
+for broken, inputs, words in ((Broken(), (labels, labels), ["cannot export Broken", "of the module"]),
+                              (Same(), (labels,), ["forward(input_ids, labels)", "'labels'"]), (Same(), None, ["examples"])):
+    try:
+        sheaf.compile(broken, inputs)
+    except sheaf.Error as error:
+        assert all(word in str(error) and "\x1b" not in str(error) for word in words), error
+    else:
+        raise AssertionError(f"no error: {words}")

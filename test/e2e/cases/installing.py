@@ -181,6 +181,7 @@ def debian(session):
         expect(re.search(rf"(?m)^Depends: .*\b{re.escape(dependency)}\b", fields), f"{dependency} is not declared:\n{fields}")
     expect("libopenmpi" not in re.search(r"(?m)^Depends: .*$", fields)[0], f"MPI is loaded on demand, not needed:\n{fields}")
     subprocess.run(["dpkg-deb", "--extract", package, where / "root"], check=True)
-    for name in ("share/man/man1/sheaf-compile.1.gz", "share/doc/sheaf/copyright", "share/zsh/vendor-completions/_sheaf"):
+    for name in ("share/man/man1/sheaf-compile.1.gz", "share/doc/sheaf/copyright", "share/zsh/vendor-completions/_sheaf",
+                 "share/doc/sheaf/third-party/LLVM-and-MLIR.txt"):
         expect((where / "root" / "usr" / name).exists(), f"the package has no {name}")
     trains(where / "root" / "usr" / "bin", where)

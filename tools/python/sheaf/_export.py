@@ -4,6 +4,8 @@ from __future__ import annotations
 import inspect
 import os
 import pathlib
+import re
+import warnings
 from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 
 from ._tools import Error
@@ -46,23 +48,37 @@ def batch_of(inputs: Mapping[str, Any]) -> int:
     raise Error("no input has rows: the first dimension of an input is that of the batch")
 
 
+def _apart(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The exporter takes one tensor that is given as two inputs, such as labels=input_ids, for one input."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        again = isinstance(value, torch.Tensor) and any(value is other for other in found.values())
+        found[name] = value.clone() if again else value
+    return found
+
+
 def export(module: torch.nn.Module, inputs: Inputs, path: Union[str, os.PathLike[str]], *, train: bool = True,
            output_names: Sequence[str] | None = None) -> pathlib.Path:
     """Writes the module as `path`, in training mode unless `train` is false, with a symbolic batch. The module stays as it is."""
     import torch
 
-    named = named_inputs(module, inputs)
+    named = _apart(named_inputs(module, inputs))
     batch = torch.export.Dim.DYNAMIC
     shapes = {name: {0: batch} if isinstance(value, torch.Tensor) and value.ndim > 0 else None for name, value in named.items()}
     modes = [(part, part.training) for part in module.modules()]
     module.train(train)
     try:
-        # Without `optimize` parameters keep their names, and a tied weight stays one.
-        torch.onnx.export(module, (), os.fspath(path), kwargs=named, dynamo=True, optimize=False, verbose=False,
-                          input_names=[name for name, value in named.items() if isinstance(value, torch.Tensor)],
-                          output_names=output_names, dynamic_shapes=shapes)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Exporting a model while it is in training mode")
+            # Without `optimize` parameters keep their names, and a tied weight stays one.
+            torch.onnx.export(module, (), os.fspath(path), kwargs=named, dynamo=True, optimize=False, verbose=False,
+                              input_names=[name for name, value in named.items() if isinstance(value, torch.Tensor)],
+                              output_names=output_names, dynamic_shapes=shapes)
     except Exception as error:
-        raise Error(f"torch.onnx.export cannot export {type(module).__name__}: {error}") from error
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # without colours
+        raise Error(f"torch.onnx.export cannot export {type(module).__name__}: {text}") from error
     finally:
         for part, mode in modes:
             part.training = mode
