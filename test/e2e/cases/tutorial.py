@@ -96,3 +96,11 @@ def from_fsdp(session):
     shutil.copy(ROOT / "LICENSE", where / "train.u8")
     run_blocks(session, where, "from-fsdp.md", {})
     expect((where / "trained.safetensors").exists() and (where / "state" / "step-00000020").exists(), "nothing is saved")
+    # The options of the table, with numbers for the letters.
+    page = (PAGES / "from-fsdp.md").read_text()
+    for options in ("--zero 3 --keep none", "--zero 3 --keep '.*'", "--ranks-per-node K --zero 3 --secondary-shards all",
+                    "--ranks-per-node L --zero node=3,world=0", "--micro-batches M --reduce last", "--micro-batches M --reduce each",
+                    "--precision f16 --loss-scale dynamic:init=...,interval=..."):
+        expect(f"`{options}`" in page, f"the page does not have `{options}`")
+        given = re.sub(r"\b[KLM]\b", "2", options).replace("init=...", "init=1024").replace("interval=...", "interval=10").replace("'", "")
+        session.succeed("sheaf", "compile", where / "model.onnx", "-o", where / "p", "--ranks", 4, "--batch", 16, *given.split())
