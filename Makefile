@@ -22,13 +22,13 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bits breaks bench predict docs dist kit install clean
+.PHONY: help setup configured build demo test format fuzz mutants bits breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
-	@echo "           PYTORCH=/path/to/venv/bin/python (bench), BENCH='options of test/bench/bench.py',"
+	@echo "           PYTORCH=/path/to/venv/bin/python (bench; test: the wheel; docs/testing.md has what that Python needs), BENCH='options of test/bench/bench.py',"
 	@echo "           CUDA12=DIR (kit: also for drivers before 580, by the toolkit 12.8 or 12.9 in DIR)"
 
 setup: ## install what is missing (apt; root or sudo)
@@ -46,7 +46,8 @@ demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its m
 
 test: build ## format check, lit, GoogleTest, end to end
 	@cmake --build $(folder) --parallel $(JOBS)
-	@$(if $(READERS),SHEAF_READERS=$(READERS)) python3 test/check.py --build $(folder) --jobs $(JOBS)
+	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
+	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) python3 test/check.py --build $(folder) --jobs $(JOBS)
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
@@ -77,7 +78,16 @@ docs: build ## build/release/pages: dialects, passes and operators, generated fr
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-docs
 
 dist: build ## build/sheaf-runtime-VERSION-linux-x86_64.tar.xz: sheaf-run and its devices, for machines without MLIR and ONNX
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices
 	@python3 tools/dist.py --build $(folder) --out build
+
+wheel: build ## build/sheaf-VERSION-py3-none-manylinux_2_36_x86_64.whl: the tools, the runtime and the Python package
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices sheaf_portable
+	@python3 tools/wheel.py --build $(folder) --out build
+
+deb: build ## build/sheaf_VERSION_amd64.deb: what `make install` installs, for Debian 12
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices
+	@python3 tools/deb.py --build $(folder) --out build
 
 kit: build ## build/gpu-kit: tests and benchmarks for a machine with a GPU, to be carried there (needs a CUDA toolkit here)
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test
@@ -86,7 +96,8 @@ kit: build ## build/gpu-kit: tests and benchmarks for a machine with a GPU, to b
 	  cmake --build build/cuda12 --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test; fi
 	@python3 test/gpu/kit.py --build $(folder) $(if $(CUDA12),--cuda12 build/cuda12 --toolkit $(CUDA12)) --out build/gpu-kit
 
-install: build ## into PREFIX
+install: build ## into PREFIX: tools, device libraries, man pages, completion for bash and zsh
+	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices
 	@cmake --install $(folder) --prefix $(PREFIX)
 
 clean: ## remove build/

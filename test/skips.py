@@ -49,6 +49,8 @@ ALLOWED = (
             lambda m: True),
     # The readers of other projects are not installed.
     Allowed("end to end", r"watching/readers", lambda m: not os.environ.get("SHEAF_READERS"), "SHEAF_READERS names no Python"),
+    # No Python with torch is named, or it was named without the wheel's tools.
+    Allowed("end to end", r"wheel/.*|tutorial/(export|python)|pipes/documented", lambda m: not os.environ.get("SHEAF_PYTORCH"), "SHEAF_PYTORCH names no Python"),
     # There is no toolkit to compile for GPUs with.
     Allowed("GoogleTest", r"codegen_gpu_kernel_test/GpuKernel\.ImagesDoNotDependOnThreads", lambda m: not m.has_ptxas()),
     Allowed("end to end", r".*", lambda m: not m.has_ptxas(), "no ptxas of a CUDA toolkit"),
@@ -57,7 +59,7 @@ ALLOWED = (
     # Instrumented tools are slow, keep shadow memory of their own and need their sanitizer's library.
     Allowed("end to end", r"(kernels|precision|kit)/.*", lambda m: m.sanitized, "instrumented (tools|devices) would take long|a large model"),
     Allowed("end to end", r"memory/.*", lambda m: m.sanitized, "shadow memory"),
-    Allowed("end to end", r"dist/.*", lambda m: m.sanitized, "their sanitizer's library"),
+    Allowed("end to end", r"(dist|installing)/.*", lambda m: m.sanitized, "their sanitizer's library"),
 )
 
 

@@ -153,9 +153,14 @@ class Run {
     }
     if (options_.shuffleSeed) position_.shuffleSeed = options_.shuffleSeed;
     if (!options_.evaluate) {
-      Expected<io::DataSource> data = io::DataSource::open(*plan_, options_.data, position_.shuffleSeed);
+      Expected<io::DataSource> data =
+          io::DataSource::open(*plan_, options_.data, position_.shuffleSeed, io::DataReader::kTraining,
+                               {.firstSample = position_.samples, .failed = &control_.aborting});
       if (!data.ok()) return data.status();
       data_ = std::move(*data);
+      if (data_->isPiped() && job_.processes() > 1)
+        return Status::error(
+            "--data: a pipe is read by one process, and there are several: give files, or run all ranks in one");
       SHEAF_RETURN_IF_ERROR(settleLength());
     }
     if (evaluates()) {
@@ -205,6 +210,8 @@ class Run {
   // How many steps the run has, and with that the length of a schedule that states none.
   Status settleLength() {
     steps_ = options_.steps;
+    if (options_.epochs > 0 && data_->isPiped())
+      return Status::error("--epochs: a pipe does not say how many rows it has; give --steps");
     if (options_.epochs > 0) {
       const uint64_t batch = static_cast<uint64_t>(plan_->batch()), epochs = static_cast<uint64_t>(options_.epochs);
       uint64_t samples = 0;
@@ -329,7 +336,7 @@ class Run {
                          {"threads_per_rank", threads},
                          {"batch", plan_->batch()},
                          {"micro_batches", plan::microBatches(*plan_)},
-                         {"rows", (data_ ? *data_ : *evaluationData_).rows()},
+                         {"rows", rowsOfData()},
                          {"schedule", plan::scheduleText(training_.schedule())},
                          {"step", position_.step},
                          {"steps", steps_}});
@@ -337,6 +344,12 @@ class Run {
     progress_.emplace(*plan_, position_.step, steps_, job_.first());
     for (const std::string& warning : warnings_) warn(warning);
     return {};
+  }
+
+  // Null where they come through a pipe.
+  json::Value rowsOfData() const {
+    const io::DataSource& data = data_ ? *data_ : *evaluationData_;
+    return data.isPiped() ? json::Value() : json::Value(data.rows());
   }
 
   // From another thread, while this one waits for the device.

@@ -42,10 +42,11 @@ Expected<DataArgument> parseDataArgument(const std::string& text) {
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
     return Status::error("expected NAME=FILE.npy or NAME,LABELS=TOKENS.bin");
   DataArgument argument;
-  std::string names = text.substr(0, equals);
-  size_t comma = names.find(',');
-  argument.inputs.push_back(names.substr(0, comma));
-  if (comma != std::string::npos) argument.inputs.push_back(names.substr(comma + 1));
+  for (size_t begin = 0; begin <= equals;) {
+    const size_t end = std::min(text.find(',', begin), equals);
+    argument.inputs.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
   argument.file = text.substr(equals + 1);
   size_t colon = argument.file.rfind(':');
   if (colon != std::string::npos && colon + 1 < argument.file.size() &&
@@ -54,8 +55,7 @@ Expected<DataArgument> parseDataArgument(const std::string& text) {
     argument.file.resize(colon);
   }
   for (const std::string& name : argument.inputs)
-    if (name.empty() || name.find(',') != std::string::npos)
-      return Status::error("expected one input, or tokens and labels, before '='");
+    if (name.empty()) return Status::error("expected one input, or tokens and labels, before '='");
   return argument;
 }
 
@@ -70,6 +70,8 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
                                                                     const MappedFile& file) const {
   std::span<const int64_t> shape = plan::shapeOf(input);
   Piece piece;
+  if (argument.inputs.size() > 2)
+    return Status::error("one file has the rows of one input, or of tokens and labels; more come through a pipe");
   const bool raw = !argument.type.empty() || looksLikeTokens(file.path());
   if (raw && input.whole())
     return Status::error(cat("it is the same for all rows; give a .npy file of shape ", shapeText(shape)));
@@ -108,8 +110,7 @@ Expected<std::pair<DataSource::Piece, DataType>> DataSource::rowsIn(const plan::
   return std::pair(piece, array->type);
 }
 
-Status DataSource::addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
-                            size_t firstFile) {
+Expected<size_t> DataSource::unfilled(const plan::Plan& plan, const std::string& name) const {
   int index = 0;
   while (index < plan.inputs_size() && plan.inputs(index).name() != name) ++index;
   if (index == plan.inputs_size() || !inputs_[static_cast<size_t>(index)].wanted) {
@@ -120,9 +121,53 @@ Status DataSource::addInput(const plan::Plan& plan, const std::string& name, con
     return Status::error(cat(option(), ": the model has no input '", name, "'; its inputs are ", listText(wanted),
                              near.empty() ? "" : cat("; did you mean '", near, "'?")));
   }
-  const plan::Input& input = plan.inputs(index);
-  InputRows& rows = inputs_[static_cast<size_t>(index)];
-  if (!rows.pieces.empty()) return Status::error(cat(option(), ": input '", name, "' is given twice"));
+  const InputRows& rows = inputs_[static_cast<size_t>(index)];
+  if (rows.isFilled()) return Status::error(cat(option(), ": input '", name, "' is given twice"));
+  return static_cast<size_t>(index);
+}
+
+Status DataSource::addPipe(const plan::Plan& plan, const DataArgument& argument, const PipeOptions& options) {
+  auto wrong = [&](const std::string& why) { return Status::error(cat(option(), ": ", argument.file, ": ", why)); };
+  if (reader_ == DataReader::kEvaluation)
+    return wrong("an evaluation reads files, which it can read again; not a pipe");
+  if (shuffleSeed_) return wrong("the rows of a pipe come in their own order: leave out --shuffle, or give files");
+  if (pipe_) return wrong("the rows of all inputs come through one pipe, as in --data x,labels=PIPE");
+  if (!argument.type.empty()) return wrong("a pipe carries .npy arrays, not raw tokens");
+  std::vector<PipeRows::Column> columns;
+  for (const std::string& name : argument.inputs) {
+    Expected<size_t> index = unfilled(plan, name);
+    if (!index.ok()) return index.status();
+    const plan::Input& input = plan.inputs(static_cast<int>(*index));
+    if (input.whole())
+      return Status::error(cat(option(), ": input '", name, "' is the same for all rows; give one .npy file of shape ",
+                               shapeText(plan::shapeOf(input))));
+    std::span<const int64_t> row = plan::shapeOf(input).subspan(1);
+    InputRows& rows = inputs_[*index];
+    rows.column = columns.size();
+    rows.target = dataTypeOf(input.type());
+    rows.rowElements = *plan::elementCount(row);
+    rows.rowsPerPiece = static_cast<uint64_t>(input.shape(0));
+    rows.classes = input.classes();
+    if (input.has_ignored_label()) rows.ignored = input.ignored_label();
+    PipeRows::Column& column =
+        columns.emplace_back(PipeRows::Column{name, std::vector<int64_t>(row.begin(), row.end()), rows.target, 0});
+    for (const plan::Instruction* instruction : plan::stepInstructions(plan))
+      column.reads += instruction->has_input() && instruction->input().input() == *index;
+    column.reads /= plan::microBatches(plan);
+  }
+  Expected<std::unique_ptr<PipeRows>> pipe = PipeRows::open(argument.file, std::move(columns), options.failed);
+  if (!pipe.ok()) return Status::error(cat(option(), ": ", pipe.status().message()));
+  pipe_ = std::move(*pipe);
+  firstSample_ = options.firstSample;
+  return {};
+}
+
+Status DataSource::addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
+                            size_t firstFile) {
+  Expected<size_t> index = unfilled(plan, name);
+  if (!index.ok()) return index.status();
+  const plan::Input& input = plan.inputs(static_cast<int>(*index));
+  InputRows& rows = inputs_[*index];
 
   auto wrong = [&](const std::string& file, const std::string& why) {
     return Status::error(cat(option(), ": input '", name, "': ", file, ": ", why));
@@ -179,7 +224,7 @@ void DataSource::findWanted(const plan::Plan& plan) {
 }
 
 Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
-                                      std::optional<int64_t> shuffleSeed, DataReader reader) {
+                                      std::optional<int64_t> shuffleSeed, DataReader reader, const PipeOptions& pipe) {
   DataSource source;
   source.reader_ = reader;
   const char* option = source.option();
@@ -189,6 +234,10 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
   source.findWanted(plan);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const DataArgument& argument = arguments[i];
+    if (PipeRows::isPipe(argument.file)) {
+      SHEAF_RETURN_IF_ERROR(source.addPipe(plan, argument, pipe));
+      continue;
+    }
     bool raw = !argument.type.empty() || looksLikeTokens(argument.file);
     for (size_t j = 0; raw && j < i; ++j)
       if (arguments[j].file == argument.file)
@@ -207,12 +256,16 @@ Expected<DataSource> DataSource::open(const plan::Plan& plan, const std::vector<
       SHEAF_RETURN_IF_ERROR(source.addInput(plan, argument.inputs[j], argument, j == 1, firstFile));
   }
   for (size_t i = 0; i < source.inputs_.size(); ++i)
-    if (source.inputs_[i].wanted && source.inputs_[i].pieces.empty())
+    if (source.inputs_[i].wanted && !source.inputs_[i].isFilled())
       return Status::error(cat("input '", source.names_[i], "' ",
                                shapeText(plan::shapeOf(plan.inputs(static_cast<int>(i)))), " has no data; pass ",
                                option, " ", source.names_[i], "=FILE.npy"));
+  for (size_t i = 0; source.pipe_ && i < source.inputs_.size(); ++i)
+    if (!source.inputs_[i].pieces.empty() && !source.inputs_[i].whole)
+      return Status::error(cat(option, ": input '", source.names_[i],
+                               "' has rows in a file, others come through a pipe: give all rows by one of them"));
   // Where no input has rows there is one batch to evaluate.
-  if (source.rows_ == 0) source.rows_ = static_cast<uint64_t>(plan::rowsAtOnce(plan));
+  if (source.rows_ == 0 && !source.pipe_) source.rows_ = static_cast<uint64_t>(plan::rowsAtOnce(plan));
   return source;
 }
 
@@ -235,6 +288,15 @@ std::vector<std::string> DataSource::describe() const {
   return lines;
 }
 
+Status DataSource::take(const InputRows& rows, DataType type, const std::byte* from, std::byte* to) const {
+  SHEAF_RETURN_IF_ERROR(convert(type, from, rows.target, to, rows.rowElements));
+  if (rows.classes == 0) return {};
+  const auto label = labelOutOfRange(rows.target, to, rows.rowElements, rows.classes, rows.ignored);
+  if (!label) return {};
+  return Status::error(cat("label ", *label, " is not in [0, ", rows.classes, ")",
+                           rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
+}
+
 Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {
   const InputRows& rows = inputs_[input];
   size_t targetBytes = rows.rowElements * bytesOf(rows.target);
@@ -242,6 +304,15 @@ Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::spa
     return Status::error(cat("input '", names_[input], "': ", destination.size(), " bytes to fill, its rows are ",
                              targetBytes * rows.rowsPerPiece));
   uint64_t first = sample + static_cast<uint64_t>(piece) * rows.rowsPerPiece;
+  if (rows.column) {
+    const uint64_t row = first - firstSample_;
+    return pipe_->read(*rows.column, row, rows.rowsPerPiece, [&](DataType type, const std::byte* from, uint64_t i) {
+      Status status = take(rows, type, from, destination.data() + i * targetBytes);
+      return status.ok()
+                 ? status
+                 : Status::error(cat("input '", names_[input], "': row ", row + i, " of the pipe: ", status.message()));
+    });
+  }
   std::optional<Permutation> permutation;
   uint64_t epoch = 0;
   for (uint64_t i = 0; i < rows.rowsPerPiece; ++i) {
@@ -258,11 +329,7 @@ Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::spa
     const Piece& piece = rows.pieceOf(row);
     const std::byte* from = piece.data + (row - piece.firstRow) * rows.rowElements * bytesOf(rows.type);
     std::byte* to = destination.data() + i * targetBytes;
-    Status status = convert(rows.type, from, rows.target, to, rows.rowElements);
-    if (status.ok() && rows.classes > 0)
-      if (auto label = labelOutOfRange(rows.target, to, rows.rowElements, rows.classes, rows.ignored))
-        status = Status::error(cat("label ", *label, " is not in [0, ", rows.classes, ")",
-                                   rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
+    Status status = take(rows, rows.type, from, to);
     if (!status.ok())
       return Status::error(cat("input '", names_[input], "': ", files_[piece.file].path(), ", row ",
                                row - piece.firstRow, ": ", status.message()));

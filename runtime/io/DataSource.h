@@ -7,9 +7,14 @@
 //
 // Several files of one input are read as one: their rows follow each other in the order of the files' names. No row
 // spans two files: what a file of tokens has beyond whole rows is not read.
+//
+// Rows may come through a pipe instead (PipeRows.h), whose first row is the run's first sample: they have no number and
+// no other order, and one process reads them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,14 +24,16 @@
 #include "runtime/base/MappedFile.h"
 #include "runtime/base/Status.h"
 #include "runtime/io/DataType.h"
+#include "runtime/io/PipeRows.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::io {
 
 // "NAME=FILE.npy"; "NAME=TOKENS[:u16]": row i of input NAME is tokens [i*S, (i+1)*S), S the input's length;
 // "NAME,LABELS=TOKENS[:u16]": and row i of LABELS is tokens [i*S+1, (i+1)*S+1).
+// "NAME,NAME,...=PIPE": arrays of these inputs in turns.
 struct DataArgument {
-  std::vector<std::string> inputs;  // one or two
+  std::vector<std::string> inputs;  // at least one; of a file at most two
   std::string file;                 // or a pattern with *, ? or [...], of which all files that match are taken
   std::string type;                 // of raw tokens; empty: as the file's name says
 };
@@ -36,14 +43,22 @@ Expected<DataArgument> parseDataArgument(const std::string& text);
 // last one again.
 enum class DataReader { kTraining, kEvaluation };
 
+// What a pipe needs to know of the run.
+struct PipeOptions {
+  uint64_t firstSample = 0;                   // the first one of the run
+  const std::atomic<bool>* failed = nullptr;  // the run has failed, and no thread waits for rows any longer
+};
+
 class DataSource {
  public:
   // Every input that the reader has is given exactly once, and all inputs have the same number of rows. An input that
   // is whole has a file of its own shape.
   static Expected<DataSource> open(const plan::Plan& plan, const std::vector<DataArgument>& arguments,
-                                   std::optional<int64_t> shuffleSeed, DataReader reader = DataReader::kTraining);
+                                   std::optional<int64_t> shuffleSeed, DataReader reader = DataReader::kTraining,
+                                   const PipeOptions& pipe = {});
 
-  uint64_t rows() const { return rows_; }
+  uint64_t rows() const { return rows_; }  // 0: they come through a pipe
+  bool isPiped() const { return pipe_ != nullptr; }
   // All that it reads.
   const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
@@ -69,7 +84,9 @@ class DataSource {
     bool whole = false;   // the same for all rows
     int64_t classes = 0;  // of labels; 0: any numbers
     std::optional<int64_t> ignored;
+    std::optional<size_t> column;  // of the pipe, which has these rows
 
+    bool isFilled() const { return !pieces.empty() || column; }
     const Piece& pieceOf(uint64_t row) const;
   };
   Status addInput(const plan::Plan& plan, const std::string& name, const DataArgument& argument, bool shifted,
@@ -78,6 +95,11 @@ class DataSource {
   // is one row.
   Expected<std::pair<Piece, DataType>> rowsIn(const plan::Input& input, const DataArgument& argument, bool shifted,
                                               const MappedFile& file) const;
+  // The input of a name, which the reader must have and which has no data yet.
+  Expected<size_t> unfilled(const plan::Plan& plan, const std::string& name) const;
+  Status addPipe(const plan::Plan& plan, const DataArgument& argument, const PipeOptions& options);
+  // Converts a row's elements to the plan's type. Errors do not name the row.
+  Status take(const InputRows& rows, DataType type, const std::byte* from, std::byte* to) const;
   void findWanted(const plan::Plan& plan);
   // "--data" or "--eval-data".
   const char* option() const { return reader_ == DataReader::kTraining ? "--data" : "--eval-data"; }
@@ -85,6 +107,8 @@ class DataSource {
   std::vector<MappedFile> files_;
   std::vector<InputRows> inputs_;
   std::vector<std::string> names_;
+  std::unique_ptr<PipeRows> pipe_;
+  uint64_t firstSample_ = 0;  // that the pipe has
   uint64_t rows_ = 0;
   std::optional<int64_t> shuffleSeed_;
   DataReader reader_ = DataReader::kTraining;

@@ -105,9 +105,8 @@ std::optional<DataType> typeOf(std::string_view descr) {
 
 }  // namespace
 
-Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
-  const char* text = reinterpret_cast<const char*>(file.data());
-  if (file.size() < 10 || std::memcmp(text, "\x93NUMPY", 6) != 0)
+Expected<size_t> npyHeaderBytes(std::span<const std::byte> file) {
+  if (file.size() < 10 || std::memcmp(file.data(), "\x93NUMPY", 6) != 0)
     return Status::error("not a .npy file; save arrays with numpy.save");
   unsigned version = static_cast<unsigned>(file[6]);
   if (version < 1 || version > 3) return Status::error(cat("format version ", version, " of .npy is not known"));
@@ -115,8 +114,15 @@ Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
   if (file.size() < begin) return Status::error("the .npy header is truncated");
   for (size_t i = begin; i > 8; --i) length = length << 8 | static_cast<size_t>(file[i - 1]);
   if (length > kMaxHeaderBytes) return Status::error(cat("the .npy header claims ", length, " bytes"));
-  if (length > file.size() - begin) return Status::error("the .npy header is truncated");
-  HeaderParser header(std::string_view(text + begin, length));
+  return begin + length;
+}
+
+Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> file) {
+  Expected<size_t> bytes = npyHeaderBytes(file);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes > file.size()) return Status::error("the .npy header is truncated");
+  const size_t begin = static_cast<unsigned>(file[6]) == 1 ? 10 : 12;
+  HeaderParser header(std::string_view(reinterpret_cast<const char*>(file.data()) + begin, *bytes - begin));
   if (!header.run())
     return Status::error("the .npy header is not a plain array's (structured and object arrays are not supported)");
   std::optional<DataType> type = typeOf(header.type());
@@ -125,12 +131,18 @@ Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
                              "' is not supported; save little-endian f2, f4, f8, bool or integers"));
   if (header.fortran() && header.shape().size() > 1)
     return Status::error("the array is in Fortran order; save numpy.ascontiguousarray of it");
-  std::optional<uint64_t> count = plan::elementCount(header.shape());
-  size_t available = file.size() - begin - length;
-  if (!count || *count * bytesOf(*type) != available)
-    return Status::error(cat("shape ", shapeText(header.shape()), " of ", nameOf(*type), " does not match the ",
+  return NpyHeader{*type, header.shape(), *bytes};
+}
+
+Expected<NpyArray> parseNpy(std::span<const std::byte> file) {
+  Expected<NpyHeader> header = parseNpyHeader(file);
+  if (!header.ok()) return header.status();
+  std::optional<uint64_t> count = plan::elementCount(header->shape);
+  size_t available = file.size() - header->bytes;
+  if (!count || *count * bytesOf(header->type) != available)
+    return Status::error(cat("shape ", shapeText(header->shape), " of ", nameOf(header->type), " does not match the ",
                              available, " bytes that follow the header; the file is truncated or damaged"));
-  return NpyArray{*type, header.shape(), file.subspan(begin + length)};
+  return NpyArray{header->type, header->shape, file.subspan(header->bytes)};
 }
 
 Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape) {

@@ -22,6 +22,16 @@ struct NpyArray {
 // Little-endian plain types in C order; anything else is an error that says what to save instead.
 Expected<NpyArray> parseNpy(std::span<const std::byte> file);
 
+// The same in two steps, for what is not there as a whole yet.
+struct NpyHeader {
+  DataType type = DataType::F32;
+  std::vector<int64_t> shape;
+  size_t bytes = 0;  // of the header, before the elements
+};
+constexpr size_t kNpyPreamble = 12;  // bytes from which the header's size is known
+Expected<size_t> npyHeaderBytes(std::span<const std::byte> file);
+Expected<NpyHeader> parseNpyHeader(std::span<const std::byte> file);
+
 // What precedes the elements, in C order. A type that NumPy lacks (bf16) is an error.
 Expected<std::string> npyHeader(DataType type, std::span<const int64_t> shape);
 

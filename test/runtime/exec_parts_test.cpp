@@ -326,7 +326,7 @@ TEST(CommandLine, Errors) {
   EXPECT_THAT(refused({"a", "--steps", "3", "--reduce-order", "any"}), HasSubstr("expected one of tree, ring"));
   EXPECT_THAT(refused({"a", "--measure", "p.json", "--steps", "3"}),
               HasSubstr("--steps cannot be combined with --measure"));
-  EXPECT_TRUE(parseCommandLine({"--help"})->given.help);
+  EXPECT_EQ(parseCommandLine({"--help"})->given.help, options::HelpForm::kText);
   EXPECT_TRUE(parseCommandLine({"--version"})->given.version);
 }
 

@@ -21,6 +21,7 @@ OTHERS = {
     "tools of the kit for GPU machines": ("--out", "--gpus", "--dry-run"),
     "tensorboard": ("--logdir",),
     "node exporter": ("--collector",),
+    "mypy": ("--strict",),
     "sha256sum": ("--check",),
     "lit": ("--filter",),
     "GoogleTest": ("--gtest_filter",),

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/options/Completion.h"
+#include "tools/options/Manual.h"
 #include "tools/options/Rows.h"
 
 namespace sheaf::options {
@@ -130,9 +132,17 @@ TEST(Options, RequiredOnesAreAskedFor) {
 
 TEST(Options, HelpIsNotParsedFurther) {
   Settings settings;
-  EXPECT_TRUE(table().parse({"--help", "--nonsense"}, &settings)->help);
-  EXPECT_TRUE(table().parse({"in", "-h"}, &settings)->help);
-  EXPECT_TRUE(table().parse({"--help=markdown"}, &settings)->markdown);
+  EXPECT_EQ(table().parse({"--help", "--nonsense"}, &settings)->help, HelpForm::kText);
+  EXPECT_EQ(table().parse({"in", "-h"}, &settings)->help, HelpForm::kText);
+  EXPECT_EQ(table().parse({"--help=markdown"}, &settings)->help, HelpForm::kMarkdown);
+  EXPECT_EQ(table().parse({"--help=man"}, &settings)->help, HelpForm::kManual);
+  EXPECT_THAT(refusal({"--help=html"}), HasSubstr("markdown, man, bash, zsh"));
+  // Completion is that of a program, not of one of its commands.
+  EXPECT_EQ(refusal({"--help=bash"}), "--help=bash is an option of tool itself");
+  Table program = table();
+  program.versioned = true;
+  EXPECT_EQ(program.parse({"--help=bash"}, &settings)->help, HelpForm::kBash);
+  EXPECT_EQ(program.parse({"--help=zsh"}, &settings)->help, HelpForm::kZsh);
   EXPECT_THAT(refusal({"in", "--version"}), HasSubstr("unknown option --version"));
 }
 
@@ -147,6 +157,40 @@ TEST(Options, HelpHasSyntaxRangeAndDefault) {
   EXPECT_THAT(help, HasSubstr("  --unsafe                Take risks.\n"));
   EXPECT_THAT(help, Not(HasSubstr("--version")));
   EXPECT_THAT(table().markdown(), HasSubstr("| `--color red\\|green` | Which. | default: green |\n"));
+}
+
+TEST(Options, ManualHasEveryOptionEscaped) {
+  Table dotted = table();
+  dotted.notes = ".5 is a `half`.\n\nC:\\ is a path.";
+  const std::string page = dotted.manual("1.2", {"other", "more"});
+  EXPECT_THAT(page, HasSubstr(".TH TOOL 1 \"\" \"Sheaf 1.2\"\n.SH NAME\ntool \\- does something\n"));
+  EXPECT_THAT(page, HasSubstr(".TP\n\\fB\\-\\-count\\fR \\fIN\\fR\nHow many. (1 to 9; default: 4)\n"));
+  EXPECT_THAT(page, HasSubstr(".SH NOTES\n\\&.5 is a \\fBhalf\\fR.\n.PP\nC:\\e is a path.\n"));
+  EXPECT_THAT(page, HasSubstr(".SH SEE ALSO\n.BR other (1),\n.BR more (1)\n"));
+  for (const Option& option : dotted.all()) EXPECT_THAT(page, HasSubstr("\\fB" + roff(option.name) + "\\fR"));
+}
+
+TEST(Options, CompletionOffersWordsAndFiles) {
+  Table made = table();
+  made.sections[1].options.push_back(Row::text<&Settings::name>("--from", "NAME|FILE", "From where. Or not."));
+  made.sections[1].options.push_back(Row::text<&Settings::name>("--to", "OUT.plan", "Where 'to'."));
+  made.sections[1].options.push_back(Row::text<&Settings::name>("--in", "DIR", "In [where]."));
+  made.sections[1].options.push_back(Row::text<&Settings::labels>("--rows", "NAME=FILE", "Rows."));
+  const std::string bash = bashCompletion("tool", {&made});
+  EXPECT_THAT(bash, HasSubstr("' --color') words='red green' ;;\n"));
+  EXPECT_THAT(bash, HasSubstr("' --count') ;;\n"));
+  EXPECT_THAT(bash, HasSubstr("' --from') files='*' ;;\n"));
+  EXPECT_THAT(bash, HasSubstr("' --to') files='*.plan' ;;\n"));
+  EXPECT_THAT(bash, HasSubstr("' --in') folders=1 ;;\n"));
+  EXPECT_THAT(bash, Not(HasSubstr("--loud')")));  // a flag takes nothing
+  const std::string zsh = zshCompletion("tool", {&made});
+  EXPECT_THAT(zsh, HasSubstr("'--color=[Which]:red|green:(red green)'"));
+  EXPECT_THAT(zsh, HasSubstr("'*--label=[A label]:TEXT: '"));
+  EXPECT_THAT(zsh, HasSubstr("'--from=[From where]:NAME|FILE:_files'"));
+  EXPECT_THAT(zsh, HasSubstr("'--to=[Where '\\''to'\\'']:OUT.plan:_files -g \"*.plan(-.)\"'"));
+  EXPECT_THAT(bash, HasSubstr("' --rows') files='*' ;;\n"));
+  EXPECT_THAT(zsh, HasSubstr("'*--rows=[Rows]:NAME=FILE:_sheaf_named_file'"));
+  EXPECT_THAT(zsh, HasSubstr("'--in=[In \\[where\\]]:DIR:_files -/'"));
 }
 
 }  // namespace

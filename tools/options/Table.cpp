@@ -16,23 +16,6 @@ const Option* find(const std::vector<Option>& options, const std::string& name) 
   return found == options.end() ? nullptr : &*found;
 }
 
-// "--ranks N"
-std::string synopsis(const Option& option) {
-  return option.syntax.empty() ? option.name : cat(option.name, " ", option.syntax);
-}
-
-// What help adds to an option's sentence: "1 to 65536; default: 1".
-std::string facts(const Table& table, const Option& option) {
-  std::string text = option.range;
-  auto add = [&](const std::string& fact) { text += (text.empty() ? "" : "; ") + fact; };
-  if (!option.whenMissing.empty()) add("required");
-  if (!option.fallback.empty()) add("default: " + option.fallback);
-  if (option.repeats) add("may be given several times");
-  if (auto mode = table.modes.find(option.name); mode != table.modes.end())
-    add("can be combined only with " + listText(mode->second, mode->second.size()));
-  return text;
-}
-
 // Appends `text` to `out`, whose last line has `column` characters, in lines of at most kWidth that begin at `indent`.
 void wrap(std::string& out, const std::string& text, size_t column, size_t indent) {
   size_t at = 0;
@@ -63,7 +46,7 @@ void addOption(std::string& out, const Table& table, const Option& option) {
     name.clear();
   }
   out += std::string(kColumn - name.size(), ' ');
-  const std::string more = facts(table, option);
+  const std::string more = table.facts(option);
   wrap(out, more.empty() ? option.help : cat(option.help, " (", more, ")"), kColumn, kColumn);
 }
 
@@ -78,7 +61,8 @@ std::string cell(const std::string& text) {
 std::vector<Option> common(const Table& table) {
   std::vector<Option> rows(1);
   rows[0].name = "--help";
-  rows[0].help = "Print this text; --help=markdown prints it as Markdown.";
+  rows[0].help = "Print this text; --help=markdown prints it as Markdown, --help=man as a man page.";
+  if (table.versioned) rows[0].help += " --help=bash and --help=zsh print completion for these shells.";
   if (table.versioned) {
     rows.emplace_back();
     rows[1].name = "--version";
@@ -88,6 +72,40 @@ std::vector<Option> common(const Table& table) {
 }
 
 }  // namespace
+
+std::string synopsis(const Option& option) {
+  return option.syntax.empty() ? option.name : cat(option.name, " ", option.syntax);
+}
+
+std::string Table::facts(const Option& option) const {
+  std::string text = option.range;
+  auto add = [&](const std::string& fact) { text += (text.empty() ? "" : "; ") + fact; };
+  if (!option.whenMissing.empty()) add("required");
+  if (!option.fallback.empty()) add("default: " + option.fallback);
+  if (option.repeats) add("may be given several times");
+  if (auto mode = modes.find(option.name); mode != modes.end())
+    add("can be combined only with " + listText(mode->second, mode->second.size()));
+  return text;
+}
+
+std::vector<Section> Table::shown() const {
+  std::vector<Section> parts = sections;
+  parts.push_back({sections.empty() ? "Options" : "Help", common(*this)});
+  return parts;
+}
+
+Expected<std::optional<HelpForm>> helpFormOf(const std::string& argument) {
+  const std::string prefix = "--help=";
+  if (argument == "--help" || argument == "-h") return std::optional(HelpForm::kText);
+  if (!argument.starts_with(prefix)) return std::optional<HelpForm>();
+  const std::pair<const char*, HelpForm> forms[] = {{"markdown", HelpForm::kMarkdown},
+                                                    {"man", HelpForm::kManual},
+                                                    {"bash", HelpForm::kBash},
+                                                    {"zsh", HelpForm::kZsh}};
+  for (const auto& [name, form] : forms)
+    if (argument == prefix + name) return std::optional(form);
+  return Status::error(cat(argument, ": expected --help, or --help= with one of markdown, man, bash, zsh"));
+}
 
 std::vector<Option> Table::all() const {
   std::vector<Option> rows;
@@ -101,9 +119,13 @@ Expected<Given> Table::parse(const Arguments& arguments, void* target) const {
   auto known = [&](const std::string& name) { return find(rows, name) || find(common(*this), name); };
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::string name = arguments[i];
-    if (name == "--help" || name == "-h" || name == "--help=markdown") {
-      given.help = true;
-      given.markdown = name == "--help=markdown";
+    Expected<std::optional<HelpForm>> help = helpFormOf(name);
+    if (!help.ok()) return help.status();
+    if (*help) {
+      // Completion is that of a whole program.
+      if (!versioned && (**help == HelpForm::kBash || **help == HelpForm::kZsh))
+        return Status::error(cat(name, " is an option of ", command.substr(0, command.find(' ')), " itself"));
+      given.help = *help;
       return given;
     }
     if (versioned && name == "--version") {
@@ -182,9 +204,7 @@ std::string Table::help() const {
   wrap(out, summary, 0, 0);
   out += '\n';
   for (size_t i = 0; i < usage.size(); ++i) out += cat(i ? "       " : "usage: ", usage[i], "\n");
-  std::vector<Section> parts = sections;
-  parts.push_back({sections.empty() ? "Options" : "Help", common(*this)});
-  for (const Section& part : parts) {
+  for (const Section& part : shown()) {
     out += cat("\n", part.title, "\n");
     for (const Option& option : part.options) addOption(out, *this, option);
   }
@@ -201,12 +221,10 @@ std::string Table::markdown() const {
   std::string out = cat("## ", command, "\n\n", summary, "\n\n```\n");
   for (const std::string& line : usage) out += line + "\n";
   out += "```\n";
-  std::vector<Section> parts = sections;
-  parts.push_back({sections.empty() ? "Options" : "Help", common(*this)});
-  for (const Section& part : parts) {
+  for (const Section& part : shown()) {
     out += cat("\n**", part.title, "**\n\n| option | meaning | values |\n|---|---|---|\n");
     for (const Option& option : part.options)
-      out += cat("| `", cell(synopsis(option)), "` | ", cell(option.help), " | ", cell(facts(*this, option)), " |\n");
+      out += cat("| `", cell(synopsis(option)), "` | ", cell(option.help), " | ", cell(facts(option)), " |\n");
   }
   return notes.empty() ? out : cat(out, "\n", notes, "\n");
 }

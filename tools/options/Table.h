@@ -1,8 +1,10 @@
-// A command's options: one table, from which its parser, its help and its page of the documentation come.
+// A command's options: one table, from which its parser, its help, its man page, its page of the documentation and its
+// completion in shells come.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,9 +50,16 @@ struct Positional {
   std::function<std::vector<std::string>&(void* target)> list;  // where all go
 };
 
+// What --help prints: the text, or by --help=FORM the same as Markdown, as a man page, or completion for a shell.
+enum class HelpForm { kText, kMarkdown, kManual, kBash, kZsh };
+
+// The form of `--help`, `-h` or `--help=FORM`; none if it is another argument. An error if there is no such form.
+Expected<std::optional<HelpForm>> helpFormOf(const std::string& argument);
+
 // What a command line gave.
 struct Given {
-  bool help = false, markdown = false, version = false;    // --help, --help=markdown, --version: nothing else was read
+  std::optional<HelpForm> help;                            // --help: nothing else was read
+  bool version = false;                                    // --version: nothing else was read
   std::set<std::string> options;                           // names
   std::map<std::string, std::vector<std::string>> values;  // by name, in order; an empty text for a flag
   bool has(const std::string& name) const { return options.count(name) > 0; }
@@ -63,7 +72,7 @@ struct Table {
   Positional positional;
   std::vector<Section> sections;
   std::string notes;       // below the options; paragraphs are divided by empty lines
-  bool versioned = false;  // takes --version
+  bool versioned = false;  // is a whole program: takes --version
   // An option with which only some others may be given.
   std::map<std::string, std::vector<std::string>> modes = {};
   std::vector<Option> all() const;
@@ -76,6 +85,15 @@ struct Table {
 
   std::string help() const;      // for a terminal of 100 columns
   std::string markdown() const;  // a section of a page
+  // A man page in roff. `seeAlso`: names of other pages.
+  std::string manual(const std::string& version, const std::vector<std::string>& seeAlso) const;
+  // Sections with the rows that every table ends with, as help shows them.
+  std::vector<Section> shown() const;
+  // What help adds to an option's sentence: "1 to 65536; default: 1".
+  std::string facts(const Option& option) const;
 };
+
+// "--ranks N"
+std::string synopsis(const Option& option);
 
 }  // namespace sheaf::options

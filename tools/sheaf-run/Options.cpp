@@ -37,13 +37,12 @@ options::Table makeTable() {
   table.sections = {
       {"Data",
        {Row::parsed<&O::data>(
-            "--data", "NAME=FILE", "NAME=FILE.npy, NAME=TOKENS or NAME,LABELS=TOKENS",
+            "--data", "NAME=FILE", "NAME=FILE.npy, NAME=TOKENS, NAME,LABELS=TOKENS or NAME,NAME,...=PIPE",
             "Rows of an input: a .npy file, or raw tokens (u8, u16, u32, i32, i64, named by the file's ending or by "
             "FILE:u16; .bin is u16 or llm.c's format), of which a row is as long as the input. NAME,LABELS=TOKENS: the "
             "labels are the tokens shifted by one. A pattern such as 'train-*.bin' reads all files that match as one, "
-            "in "
-            "the order of their names. Step s reads rows s*B to s*B+B-1 of the global batch B, and starts "
-            "again at the end.",
+            "in the order of their names. Step s reads rows s*B to s*B+B-1 of the global batch B, and starts "
+            "again at the end. NAME,NAME,...=PIPE: rows of all these inputs through a pipe, as .npy arrays in turns.",
             io::parseDataArgument),
         Row::integer<&O::steps>("--steps", "K", 1, kMost, "Steps of this run.")
             .defaultsTo("none: it or --epochs is needed to train"),

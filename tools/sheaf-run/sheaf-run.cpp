@@ -7,6 +7,7 @@
 
 #include "runtime/exec/Measure.h"
 #include "runtime/exec/Run.h"
+#include "tools/options/Completion.h"
 #include "tools/sheaf-run/Options.h"
 
 namespace {
@@ -35,6 +36,23 @@ void printError(const std::string& message) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
+std::string help(sheaf::options::HelpForm form) {
+  const sheaf::options::Table& table = sheaf::runTable();
+  switch (form) {
+    case sheaf::options::HelpForm::kMarkdown:
+      return table.markdown();
+    case sheaf::options::HelpForm::kManual:
+      return table.manual(SHEAF_VERSION, {"sheaf", "sheaf-compile"});
+    case sheaf::options::HelpForm::kBash:
+      return sheaf::options::bashCompletion("sheaf-run", {&table});
+    case sheaf::options::HelpForm::kZsh:
+      return sheaf::options::zshCompletion("sheaf-run", {&table});
+    case sheaf::options::HelpForm::kText:
+      break;
+  }
+  return table.help();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,10 +62,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (line->given.version) return std::puts("sheaf-run " SHEAF_VERSION) < 0;
-  if (line->given.help) {
-    const sheaf::options::Table& table = sheaf::runTable();
-    return std::fputs((line->given.markdown ? table.markdown() : table.help()).c_str(), stdout) < 0;
-  }
+  if (line->given.help) return std::fputs(help(*line->given.help).c_str(), stdout) < 0;
   std::signal(SIGTERM, onSignal);
   std::signal(SIGINT, onSignal);
   // Writing into a closed pipe is an error of that write, not the end of the program.

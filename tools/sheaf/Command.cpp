@@ -30,8 +30,18 @@ bool parsed(const options::Table& table, const options::Arguments& arguments, vo
   Expected<options::Given> read = table.parse(arguments, target);
   if (read.ok()) given = std::move(*read);
   if (!read.ok()) status = misuse(read.status().message());
-  if (given.help) status = print(given.markdown ? table.markdown() : table.help());
-  return !read.ok() || given.help;
+  if (!given.help) return !read.ok();
+  switch (*given.help) {
+    case options::HelpForm::kMarkdown:
+      status = print(table.markdown());
+      break;
+    case options::HelpForm::kManual:
+      status = print(table.manual(SHEAF_VERSION, {"sheaf", "sheaf-run"}));
+      break;
+    default:
+      status = print(table.help());
+  }
+  return true;
 }
 
 }  // namespace sheaf::tool

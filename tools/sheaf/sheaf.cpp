@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "tools/options/Completion.h"
+#include "tools/options/Manual.h"
 #include "tools/sheaf/Command.h"
 
 using namespace sheaf;
@@ -20,8 +22,11 @@ std::string nameOf(const tool::Command& command) {
   return command.table.command.substr(command.table.command.find(' ') + 1);
 }
 
+constexpr const char* kSummary = "Sheaf compiles ONNX graphs into training plans that are sharded over ranks by ZeRO.";
+constexpr const char* kExit = "Exit status: 0 done, 1 refused or failed, 2 wrong usage.";
+
 std::string overview(const std::vector<tool::Command>& all) {
-  std::string text = "Sheaf compiles ONNX graphs into training plans that are sharded over ranks by ZeRO.\n\nusage: ";
+  std::string text = cat(kSummary, "\n\nusage: ");
   for (const tool::Command& command : all)
     text += (&command == &all.front() ? "" : "       ") + command.table.usage.front() + "\n";
   text += "\nCommands\n";
@@ -29,16 +34,47 @@ std::string overview(const std::vector<tool::Command>& all) {
     std::string name = "  " + nameOf(command);
     text += name + std::string(14 - name.size(), ' ') + command.table.summary + "\n";
   }
-  return text +
-         "\n`sheaf help COMMAND` or `sheaf COMMAND --help` prints the options of a command, `sheaf --version` the "
-         "version.\n"
-         "`sheaf-run` runs plans.\n\nExit status: 0 done, 1 refused or failed, 2 wrong usage.\n";
+  return cat(text,
+             "\n`sheaf help COMMAND` or `sheaf COMMAND --help` prints the options of a command, `sheaf --version` the "
+             "version.\n`sheaf-run` runs plans.\n\n",
+             kExit, "\n");
+}
+
+std::string manual(const std::vector<tool::Command>& all) {
+  std::vector<std::string> usage, pages;
+  std::string list = ".SH COMMANDS\n";
+  for (const tool::Command& command : all) {
+    usage.push_back(command.table.usage.front());
+    pages.push_back("sheaf-" + nameOf(command));
+    list += cat(".TP\n\\fB", nameOf(command), "\\fR\n", options::roff(command.table.summary), "\n");
+  }
+  pages.push_back("sheaf-run");
+  return cat(options::manualHead("sheaf", SHEAF_VERSION, kSummary, usage), list, ".SH EXIT STATUS\n",
+             options::roff(kExit), "\n", options::manualSeeAlso(pages));
 }
 
 std::string markdown(const std::vector<tool::Command>& all) {
   std::string text;
   for (const tool::Command& command : all) text += (text.empty() ? "" : "\n") + command.table.markdown();
   return text;
+}
+
+int help(options::HelpForm form, const std::vector<tool::Command>& all) {
+  std::vector<const options::Table*> tables;
+  for (const tool::Command& command : all) tables.push_back(&command.table);
+  switch (form) {
+    case options::HelpForm::kMarkdown:
+      return tool::print(markdown(all));
+    case options::HelpForm::kManual:
+      return tool::print(manual(all));
+    case options::HelpForm::kBash:
+      return tool::print(options::bashCompletion("sheaf", tables));
+    case options::HelpForm::kZsh:
+      return tool::print(options::zshCompletion("sheaf", tables));
+    case options::HelpForm::kText:
+      break;
+  }
+  return tool::print(overview(all));
 }
 
 int unknown(const std::string& name, const std::vector<tool::Command>& all) {
@@ -61,8 +97,10 @@ int main(int argc, char** argv) {
   std::string name = arguments.front();
   arguments.erase(arguments.begin());
   if (name == "--version") return tool::print("sheaf " SHEAF_VERSION "\n");
-  if (name == "--help=markdown") return tool::print(markdown(all));
-  if (name == "--help" || name == "-h" || (name == "help" && arguments.empty())) return tool::print(overview(all));
+  if (name == "help" && arguments.empty()) name = "--help";
+  Expected<std::optional<options::HelpForm>> form = options::helpFormOf(name);
+  if (!form.ok()) return tool::misuse(form.status().message());
+  if (*form) return help(**form, all);
   if (name == "help") {
     name = arguments.front();
     arguments = {"--help"};

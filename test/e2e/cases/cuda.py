@@ -4,6 +4,7 @@ CPU. So these runs are those of a fat plan."""
 import os
 
 from cases.micro_batches import dropping
+from cases.pipes import fed, stream
 from cases.precision import expect_near
 from formats import read_log
 from harness import Case, Skip, digest, expect, expect_short_error
@@ -27,6 +28,7 @@ def cases(session):
     yield Case("cuda/poison", lambda: poison(session))
     yield Case("cuda/processes", lambda: processes(session))
     yield Case("cuda/ring", lambda: ring(session))
+    yield Case("cuda/pipe", lambda: pipe(session))
     yield Case("cuda/errors", lambda: errors(session))
 
 
@@ -65,6 +67,15 @@ def reference(session, model, ranks, zero):
 def mlp(session):
     for ranks, zero in ((1, 1), (4, 2)):
         expect_reference(CONFIGS["mlp-momentum"], train(session, CONFIGS["mlp-momentum"], ranks, zero, steps=20).steps)
+
+
+def pipe(session):
+    """Rows through a pipe, with steps as graphs: the weights of a run from files."""
+    expected = train(session, CONFIGS["mlp-momentum"], 4, 3, steps=12)
+    plan = session.plan("mlp", 4, 3, 8, CONFIGS["mlp-momentum"].options + TARGETS)
+    done, where = fed(session, plan, stream(session.folder(), [3, 16, 29, 48]), "--device", "cuda", env=environment(session))
+    expect(done.code == 0, done.err)
+    expect(digest(where / "w") == digest(expected.weights), "other weights than from files")
 
 
 def results(run):

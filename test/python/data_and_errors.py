@@ -1,0 +1,121 @@
+"""Rows from files, arrays and generators give the same bytes; and every error is an exception with the tool's text."""
+import os
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+
+import sheaf
+
+models = pathlib.Path(sys.argv[1])
+folder = pathlib.Path(tempfile.mkdtemp(dir=sys.argv[2]))
+files = {"x": models / "mlp.x.npy", "labels": models / "mlp.labels.npy"}
+x, labels = np.load(files["x"]), np.load(files["labels"])
+plan = sheaf.compile(models / "mlp.onnx", ranks=2, batch=8, zero=3, optimizer="sgd:lr=0.1", eval=True, bucket_size="64KiB", output=folder / "mlp.plan")
+STEPS = 12
+
+
+def weights(data, steps=STEPS, **options):
+    run = sheaf.train(plan, data, steps, **options).wait()
+    return run.weights.read_bytes(), run
+
+
+def batches(sizes, error=None):
+    first = 0
+    for size in sizes:
+        yield {"x": x[first:first + size], "labels": labels[first:first + size]}
+        first += size
+    if error:
+        raise error
+
+
+expected, run = weights(files)
+assert len(run.losses) == STEPS and run.losses[-1] < run.losses[0]
+assert weights({"x": x, "labels": labels})[0] == expected
+assert weights({"x": x[::1].astype(np.float64), "labels": labels.astype(np.int32)})[0] == expected
+assert weights(batches([1, 3, 8, 0, 84]))[0] == expected, "another result through a pipe"
+
+
+def endless():
+    at = 0
+    while True:
+        index = np.arange(at, at + 5) % len(x)
+        at += 5
+        yield {"labels": labels[index], "x": np.asfortranarray(x[index])}
+
+
+assert weights(endless())[0] == expected
+assert sheaf.train(plan, files, STEPS, output=folder / "out").wait().weights == folder / "out" / "weights.safetensors"
+evaluated = [r for r in weights(files, eval_data=files, eval_every=6)[1].records if r.get("event") == "eval"]
+assert [r["step"] for r in evaluated] == [6, 12] and 0 <= evaluated[0]["accuracy"] <= 1
+
+arrays = run.read_weights()
+assert sum(a.size for a in arrays.values()) == plan.inspect()["parameters"]
+assert run.export(folder / "trained.onnx").stat().st_size > 0
+
+fits = plan.fit("24GiB")
+assert [s["stage"] for s in fits["stages"]] == [0, 1, 2, 3] and fits["batch"] == 8 and fits["stages"][3]["fits"]
+assert not plan.fit("64KiB", batch=800)["stages"][0]["fits"]
+predicted = plan.simulate("h100")
+assert predicted["step_seconds"] >= predicted["bound_seconds"] > 0 and predicted["ranks"] == 2
+assert plan.simulate("h100", ranks=8)["ranks"] == 8
+page = plan._repr_html_()
+assert page.startswith(("<pre>", "<iframe")) and "mlp" in page
+# Where `sheaf` has a report, a notebook shows that: with a program in its place.
+(folder / "tools").mkdir()
+(folder / "tools" / "sheaf").write_text("""#!/bin/sh
+case "$1" in
+  --help) printf 'Commands\\n  report        Writes a page.\\n' ;;
+  report) [ "$3" = -o ] && printf '<p title="a & b">%s</p>' "$2" > "$4" ;;
+esac
+""")
+(folder / "tools" / "sheaf").chmod(0o755)
+os.environ["SHEAF_TOOLS"] = str(folder / "tools")
+assert f"srcdoc=\"&lt;p title=&quot;a &amp; b&quot;&gt;{plan.path}&lt;/p&gt;\"" in plan._repr_html_(), plan._repr_html_()
+del os.environ["SHEAF_TOOLS"]
+assert "2 ranks, ZeRO stage 3, batch 8" in repr(plan)
+plan.verify()
+
+
+def refused(action, *words, kind=sheaf.Error):
+    try:
+        action()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error!s}"
+        assert not str(error).startswith("sheaf"), f"the error begins with the tool's name: {error}"
+        return
+    raise AssertionError(f"no {kind.__name__}: {words}")
+
+
+refused(lambda: sheaf.compile(models / "none.onnx", batch=8), "none.onnx")
+refused(lambda: sheaf.compile(models / "mlp.onnx", batch=8, optimiser="sgd"), "--optimiser", "--optimizer")
+refused(lambda: sheaf.compile(models / "mlp.onnx", batch=8, zero=4), "--zero 4")
+refused(lambda: sheaf.compile(models / "mlp.onnx", (x,)), "ONNX file")
+refused(lambda: sheaf.compile(3, batch=8), "not a int")
+refused(lambda: sheaf.Plan(folder / "none.plan"), "none.plan")
+refused(lambda: sheaf.Plan(plan.path).fit("1GiB"), "model=")
+refused(lambda: plan.fit("much"), "--memory much")
+refused(lambda: plan.simulate("none"), "none")
+refused(lambda: weights({"x": x}), "input 'labels'")
+refused(lambda: weights({"x": x[:, :3], "labels": labels}), "[800, 3]", "[rows, 64]")
+refused(lambda: weights({"x": x, "labels": labels[:7]}), "7 rows")
+refused(lambda: weights(files, log="x"), "log=")
+refused(lambda: weights(batches([8, 8])), "ended after 16 rows", "--steps")
+refused(lambda: weights(iter([])), "no batch")
+refused(lambda: weights(iter([x])), "mapping")
+refused(lambda: weights(batches([8, 8]), shuffle=1), "--shuffle")
+refused(lambda: weights({"x": x, "y": labels}.items()), "mapping")
+refused(lambda: weights([{"x": x[:8], "labels": labels[:8]}, {"x": x[:8]}]), "the first one has x, labels")
+refused(lambda: weights(batches([8, 8], KeyError("of the user's")), ), "of the user's", kind=KeyError)
+refused(lambda: weights(files, lr=1e30, steps=STEPS), "not finite")
+refused(lambda: sheaf.read_weights(models / "mlp.onnx"), "safetensors")
+with sheaf.train(plan, files, 10**9) as endless_run:
+    for record in endless_run:
+        if record.get("step") == 3 and "event" not in record:
+            break
+assert endless_run._process.poll() is not None, "leaving the block does not end the run"
+stopped = sheaf.train(plan, files, 10**9, callbacks=[lambda r: stopped.stop() if r.get("step") == 3 else None])
+assert "interrupted" in [r.get("event") for r in stopped.wait().records] and len(stopped.losses) < 10**6
+print("as expected")

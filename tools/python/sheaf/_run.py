@@ -1,0 +1,186 @@
+"""Training runs of a plan."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+import weakref
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union, overload
+
+import numpy.typing as npt
+
+from ._data import Data, Feeder, Rows, file_arguments
+from ._plan import Plan
+from ._tools import Error, Option, arguments_of, error_of, tool
+from ._weights import read_weights
+
+# A line of the log (docs/training.md): of a step with the keys step, loss, grad_norm, lr, seconds; others have "event".
+Record = dict[str, Any]
+Callback = Callable[[Record], object]
+
+
+class Run:
+    """A run under way, or at its end: an iterator over its log's records, as they come.
+
+    Iterating calls the callbacks. At the end the run's error, if it has one, is raised, or that of the data. wait() does all
+    this without a loop. As a context manager it ends the run when the block is left.
+    """
+
+    def __init__(self, plan: Plan, process: subprocess.Popen[str], log: int, folder: pathlib.Path, feeder: Feeder | None,
+                 callbacks: Sequence[Callback]) -> None:
+        self.plan = plan
+        self.records: list[Record] = []
+        self.weights = folder / "weights.safetensors"
+        self._process, self._feeder, self._callbacks = process, feeder, callbacks
+        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._stderr = ""
+        self._ended = False
+        self._threads = [threading.Thread(target=self._read_log, args=(log,), daemon=True),
+                         threading.Thread(target=self._read_messages, daemon=True)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_log(self, log: int) -> None:
+        with open(log, encoding="utf-8") as lines:
+            for line in lines:
+                self._queue.put(json.loads(line))
+        self._queue.put(None)
+
+    def _read_messages(self) -> None:
+        assert self._process.stderr
+        self._stderr = self._process.stderr.read()
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        record = None if self._ended else self._queue.get()
+        if record is None:
+            self._end()
+            raise StopIteration
+        self.records.append(record)
+        for callback in self._callbacks:
+            callback(record)
+        return record
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        code = self._process.wait()
+        for thread in self._threads:
+            thread.join()
+        if self._feeder:
+            self._feeder.join()
+            if self._feeder.error and code:
+                raise self._feeder.error
+        if code:
+            raise error_of(self._stderr, "sheaf-run", code)
+
+    def wait(self) -> Run:
+        """Runs to the end. Raises Error with the tool's text if the run has failed."""
+        for _ in self:
+            pass
+        return self
+
+    def stop(self) -> None:
+        """Asks for an orderly end after the step under way, as Ctrl-C does."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step so far."""
+        return [record["loss"] for record in self.records if "event" not in record]
+
+    def read_weights(self) -> dict[str, npt.NDArray[Any]]:
+        """The trained weights by name, after the end."""
+        self.wait()
+        return read_weights(self.weights)
+
+    def export(self, output: Union[str, os.PathLike[str]]) -> pathlib.Path:
+        """The model with the trained weights, as ONNX."""
+        self.wait()
+        return self.plan.export(self.weights, output)
+
+
+@overload
+def train(plan: Plan | str | os.PathLike[str], data: Mapping[str, Rows], steps: int | None = None, *, epochs: int | None = None,
+          callbacks: Sequence[Callback] = (), eval_data: Mapping[str, Rows] | None = None,
+          output: str | os.PathLike[str] | None = None, **options: Option) -> Run: ...
+
+
+@overload
+def train(plan: Plan | str | os.PathLike[str], data: Iterable[Mapping[str, npt.ArrayLike]], steps: int | None = None, *,
+          epochs: int | None = None, callbacks: Sequence[Callback] = (), eval_data: Mapping[str, Rows] | None = None,
+          output: str | os.PathLike[str] | None = None, **options: Option) -> Run: ...
+
+
+def train(plan: Plan | str | os.PathLike[str], data: Data, steps: int | None = None, *, epochs: int | None = None,
+          callbacks: Sequence[Callback] = (), eval_data: Mapping[str, Rows] | None = None,
+          output: str | os.PathLike[str] | None = None, **options: Option) -> Run:
+    """Trains a plan on this machine, all ranks in one process of `sheaf-run`. Returns at once; the run is iterated or waited for.
+
+    data: for each input a file (.npy, or "input_ids,labels": a file of tokens), or an array of all rows. Or an iterable of
+    batches, such as a generator or a torch DataLoader that gives dictionaries: arrays of rows by input, in any numbers. They
+    pass through a pipe in this order, without --shuffle, and a run reads steps times the plan's batch; the iterable is
+    advanced in a thread. callbacks: called with each record. eval_data: rows of the evaluation, with eval_every. output: a
+    folder for the trained weights, weights.safetensors; without it they last as long as the run object.
+
+    All other options of `sheaf-run` by name: shuffle=1, lr=1e-3, save_state="state", resume="state", threads_per_rank=2.
+    """
+    plan = plan if isinstance(plan, Plan) else Plan(plan)
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="sheaf-"))
+    try:
+        folder = scratch if output is None else pathlib.Path(output)
+        folder.mkdir(parents=True, exist_ok=True)
+        run = _start(plan, data, scratch, folder, callbacks, eval_data, {"steps": steps, "epochs": epochs, **options})
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    weakref.finalize(run, shutil.rmtree, scratch, ignore_errors=True)
+    return run
+
+
+def _start(plan: Plan, data: Data, scratch: pathlib.Path, folder: pathlib.Path, callbacks: Sequence[Callback],
+           eval_data: Mapping[str, Rows] | None, options: dict[str, Option]) -> Run:
+    for taken in ("log", "save", "data"):
+        if taken in options:
+            raise Error(f"{taken}= is not an option here: a run's records, weights and data are the object's own")
+    feeder: Feeder | None = None
+    if isinstance(data, Mapping):
+        arguments = file_arguments(data, scratch, "--data")
+    else:
+        feeder = Feeder(data)
+        arguments = feeder.arguments()
+    if eval_data is not None:
+        arguments += file_arguments(eval_data, scratch, "--eval-data")
+    log, log_writer = os.pipe()
+    command = [str(tool("sheaf-run")), str(plan.path), *arguments, *arguments_of(options), "--log", f"/dev/fd/{log_writer}",
+               "--save", str(folder / "weights.safetensors")]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   errors="replace", pass_fds=(log_writer, *((feeder.reader,) if feeder else ())))
+    except BaseException:
+        os.close(log)
+        if feeder:
+            feeder.cancel()
+        raise
+    finally:
+        os.close(log_writer)
+    if feeder:
+        feeder.start()
+    return Run(plan, process, log, folder, feeder, callbacks)

@@ -1,0 +1,84 @@
+"""The tools that the package contains, and how they are called."""
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import subprocess
+from typing import Mapping, Sequence, Union
+
+# What an option of a tool may be given as: True stands for a flag, False and None for none, a sequence for an option that
+# is given several times, and a mapping for one that takes NAME=VALUE several times.
+Scalar = Union[str, int, float, "os.PathLike[str]"]
+Option = Union[None, bool, Scalar, Sequence[Scalar], Mapping[str, Scalar]]
+
+
+class Error(RuntimeError):
+    """A tool has refused or failed; the text is its own."""
+
+
+def tool(name: str) -> pathlib.Path:
+    """The path of `sheaf` or `sheaf-run`: in the folder that SHEAF_TOOLS names, in the package, or on PATH."""
+    folder = os.environ.get("SHEAF_TOOLS")
+    inside = pathlib.Path(__file__).resolve().parent / "native" / "bin" / name
+    if folder:
+        path = pathlib.Path(folder) / name
+        if not path.exists():
+            raise Error(f"SHEAF_TOOLS is {folder}, which has no {name}")
+        return path
+    if inside.exists():
+        return inside
+    found = shutil.which(name)
+    if not found:
+        raise Error(f"{name} is neither in the package nor on PATH; install Sheaf's wheel, or set SHEAF_TOOLS to the folder of the tools")
+    return pathlib.Path(found)
+
+
+def error_of(text: str, name: str, code: int) -> Error:
+    """The error that a tool has printed, without the tool's name; what else it has printed before is left out."""
+    marker = f"{name}: error: "
+    if marker in text:
+        text = text[text.index(marker) + len(marker):]
+    return Error(text.strip() or f"{name} ended with status {code}")
+
+
+def call(name: str, *arguments: Union[str, "os.PathLike[str]"]) -> str:
+    """Runs a tool to its end and returns what it prints. Raises Error if it fails."""
+    command = [str(tool(name)), *(os.fspath(argument) for argument in arguments)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    if done.returncode:
+        raise error_of(done.stderr, name, done.returncode)
+    return done.stdout
+
+
+def arguments_of(options: Mapping[str, Option]) -> list[str]:
+    """Options of a tool from keyword arguments: lr_schedule="cosine" becomes --lr-schedule cosine."""
+    arguments: list[str] = []
+    for key, value in options.items():
+        name = "--" + key.rstrip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            arguments.append(name)
+        elif isinstance(value, Mapping):
+            for part, one in value.items():
+                arguments += [name, f"{part}={_text(one)}"]
+        elif isinstance(value, (str, int, float, os.PathLike)):
+            arguments += [name, _text(value)]
+        else:
+            for one in value:
+                arguments += [name, _text(one)]
+    return arguments
+
+
+def _text(value: Scalar) -> str:
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def version() -> str:
+    """The version of the package, which is that of the tools in it; "0" of a source tree."""
+    try:
+        return importlib.metadata.version("sheaf")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
