@@ -5,6 +5,7 @@
 #include <set>
 
 #include "codegen/emit/Emit.h"
+#include "frontend/onnx/ModuleScopes.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
@@ -27,6 +28,7 @@
 #include "tools/sheaf/DeepSpeed.h"
 #include "tools/sheaf/Diagnostics.h"
 #include "tools/sheaf/Like.h"
+#include "tools/sheaf/PlanGraph.h"
 #include "tools/sheaf/Trained.h"
 #include "tools/sheaf/UsualProfile.h"
 
@@ -43,7 +45,7 @@ struct CompileOptions : TrainedOptions {
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
   std::string like;  // path of a plan
-  bool verbose = false, noWeightHashes = false;
+  bool verbose = false, noWeightHashes = false, noGraph = false;
   std::string deepSpeed;  // path of a configuration
   std::vector<std::string> ignored;
 };
@@ -144,7 +146,9 @@ options::Table compileTable() {
             "--no-weight-hashes",
             "Do not read the files of initial weights, which takes as long as copying them. Of each the plan then "
             "states "
-            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage.")}},
+            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage."),
+        Row::flag<&O::noGraph>("--no-graph",
+                               "Leave the training graph out of the plan's file, which `sheaf report` shows.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
         Row::parsed<&O::pipeline, &Pipeline::groups>(
@@ -354,8 +358,18 @@ mlir::FailureOr<Candidate> chooseAll(mlir::MLIRContext& context, mlir::OwningOpR
   return best;
 }
 
-// Runs the phases after `train` up to the one asked for. False: an error has been printed.
-bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
+// The graph of a module that the phase `train` left, before and after sharding. False: an error has been printed.
+bool recordGraph(mlir::ModuleOp trained, const CompileOptions& o, PlanGraph& graph) {
+  graph.add(trained, "Before sharding");
+  mlir::OwningOpRef<mlir::ModuleOp> sharded = trained.clone();
+  if (!runPhase(*sharded, o, "zero")) return false;
+  graph.add(*sharded, "After sharding");
+  return true;
+}
+
+// Runs the phases after `train` up to the one asked for. `graph`: where the graph goes; null: nowhere. False: an error
+// has been printed.
+bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, PlanGraph* graph) {
   mlir::FailureOr<Candidate> chosen = chooseAll(*module->getContext(), module, o);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
@@ -372,6 +386,10 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
     holder->setAttr(name, b.getArrayAttr(all));
   };
   if (o.phase == "plan" || o.phase == "emit") {
+    if (graph) {
+      o.pipeline = chosen->options;
+      if (!recordGraph(*module, o, *graph)) return false;
+    }
     module = std::move(chosen->module);
     decide(*module->getOps<plan_ir::ProgramOp>().begin(), "decisions");
     return true;
@@ -403,9 +421,10 @@ std::vector<std::string> originOptions(mlir::ModuleOp module, const CompileOptio
   return decidingOptions(compileTable(), given, settled);
 }
 
-// `like`: the plan that must compute the same bits, if there is one.
+// `like`: the plan that must compute the same bits, if there is one. `graph`: what follows the plan in its file, if
+// anything.
 Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
-                bool& wroteData) {
+                const PlanGraph* graph, bool& wroteData) {
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
@@ -437,7 +456,9 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
       return Status::error(
           cat("the plan does not compute the same bits as ", o.like, " (the first): ", comparison->difference->text()));
   }
-  return plan::writePlan(o.output, *plan);
+  Expected<std::string> section = graph ? graph->bytes() : std::string();
+  if (!section.ok()) return section.status();
+  return plan::writePlan(o.output, *plan, *section);
 }
 
 int compile(CompileOptions& options, const options::Given& stated) {
@@ -483,7 +504,10 @@ int compile(CompileOptions& options, const options::Given& stated) {
   DiagnosticPrinter diagnostics(*context);
   mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
-  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options)) return 1;
+  std::unique_ptr<PlanGraph> graph;
+  if (options.phase == "emit" && !options.noGraph && !options.evaluationOnly)
+    graph = std::make_unique<PlanGraph>(frontend::moduleScopes(options.model));
+  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options, graph.get())) return 1;
   if (options.verbose) {
     mlir::Operation* holder = module->getOperation();
     for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;
@@ -500,7 +524,7 @@ int compile(CompileOptions& options, const options::Given& stated) {
     return 0;
   }
   bool wroteData = false;
-  if (Status written = writeOut(*module, options, given, like.get(), wroteData); !written.ok()) {
+  if (Status written = writeOut(*module, options, given, like.get(), graph.get(), wroteData); !written.ok()) {
     if (wroteData) fs::remove(options.output + ".data");
     return written.message().empty() ? 1 : fail(written.message());
   }
