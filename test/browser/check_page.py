@@ -34,8 +34,10 @@ def expect(condition, message):
 
 
 def chromium(width=WIDTH, height=HEIGHT):
+    """Without a GPU, and without a network but this machine's."""
     options = Options()
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars", f"window-size={width},{height}"):
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars", f"window-size={width},{height}",
+                     "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"):
         options.add_argument(f"--{argument}")
     options.binary_location = "/usr/bin/chromium"
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -6,6 +6,7 @@
 
 #include "codegen/emit/Emit.h"
 #include "frontend/onnx/ModuleScopes.h"
+#include "frontend/onnx/PhaseModel.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
@@ -39,7 +40,7 @@ namespace sheaf::tool {
 namespace {
 
 struct CompileOptions : TrainedOptions {
-  std::string output, phase = "emit";
+  std::string output, phase = "emit", format = "text";
   codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
@@ -252,6 +253,9 @@ options::Table compileTable() {
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
                              "Stop after a phase and write its text to -o."),
+        Row::word<&O::format>("--format", {"text", "onnx"},
+                              "With --compile-to: its text, or the graph of the step as an ONNX model to look at, in "
+                              "Netron for instance."),
         Row::flag<&O::verbose>(
             "--verbose",
             "Print what was decided: which parameters are trained, frozen or tied, and what was lifted.")}}};
@@ -470,6 +474,10 @@ int compile(CompileOptions& options, const options::Given& stated) {
             takeDeepSpeed(compileTable(), options.deepSpeed, options.import.ranks, options.ignored, given, &options);
         !taken.ok())
       return fail(cat(options.deepSpeed, ": ", taken.message()));
+  if (options.format == "onnx" && options.phase == "emit")
+    return misuse(
+        "--format onnx is for --compile-to import, train, zero, fuse or plan; of a plan's file `sheaf inspect --format "
+        "onnx` makes one");
   std::unique_ptr<plan::Plan> like;
   if (!options.like.empty()) {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options.like);
@@ -518,9 +526,14 @@ int compile(CompileOptions& options, const options::Given& stated) {
   }
   if (options.phase != "emit") {
     std::string text;
-    llvm::raw_string_ostream stream(text);
-    module->print(stream);
-    if (Status written = writeText(options.output, text + "\n"); !written.ok()) return fail(written.message());
+    if (options.format == "onnx") {
+      text = frontend::phaseModel(*module);
+    } else {
+      llvm::raw_string_ostream stream(text);
+      module->print(stream);
+      stream << "\n";
+    }
+    if (Status written = writeText(options.output, text); !written.ok()) return fail(written.message());
     return 0;
   }
   bool wroteData = false;

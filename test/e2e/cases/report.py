@@ -37,6 +37,9 @@ def cases(session):
     yield Case("report/measured", lambda: measured(session))
     yield Case("report/perfetto-schema", lambda: perfetto_schema(session))
     yield Case("report/refused", lambda: refused(session))
+    yield Case("report/onnx", lambda: onnx_graphs(session))
+    yield Case("report/onnx-checker", lambda: onnx_checker(session))
+    yield Case("report/netron", lambda: in_netron(session))
 
 
 def compiled(session, name):
@@ -385,5 +388,99 @@ def browser(session, name):
         more = ["--measured", folder / "trace.json"]
     session.succeed("sheaf", "report", plan, "-o", folder / "report.html", *more)
     done = subprocess.run([python, ROOT / "test" / "browser" / "check_page.py", folder / "report.html", "--screenshots", folder], capture_output=True, text=True)
+    expect(done.returncode == 0, f"{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+PHASES = ("import", "train", "zero", "fuse", "plan")
+
+
+def compile_onnx(session, name, phase):
+    """The graph of a phase as an ONNX model, and the options of the plan."""
+    def make():
+        out = session.folder() / f"{name}-{phase}.onnx"
+        options = [o for option in session.inspect(compiled(session, name))["options"] for o in option.split("=", 1)]
+        session.succeed("sheaf", "compile", session.graph(CONFIGS[PLANS[name][0]].model), "-o", out, "--compile-to", phase, "--format", "onnx", *options)
+        return out, options
+    return session.once(("onnx", name, phase), make)
+
+
+def messages(data, field):
+    """The fields of a protobuf message that have a number."""
+    return [value for number, value in protobuf_fields(data) if number == field]
+
+
+def onnx_nodes(path):
+    """(domain.op_type, inputs, outputs, name) of the graph's nodes, by the field numbers of ONNX's schema; and its functions."""
+    model = path.read_bytes()
+    graph, = messages(model, 7)
+    text = lambda data, field: [value.decode() for value in messages(data, field)]
+    nodes = [(text(n, 7)[0] + "." + text(n, 4)[0], text(n, 1), text(n, 2), "".join(text(n, 3))) for n in messages(graph, 1)]
+    return nodes, {text(f, 10)[0] + "." + text(f, 1)[0] for f in messages(model, 25)}
+
+
+def onnx_graphs(session):
+    """Nodes are the ops of the text, each name is given once and before it is taken, and each op has a function."""
+    for name in ("mlp", "gpt2-tiny"):
+        for phase in PHASES:
+            path, options = compile_onnx(session, name, phase)
+            nodes, functions = onnx_nodes(path)
+            expect({op for op, *_ in nodes} <= functions, f"{phase}: no function for {sorted({op for op, *_ in nodes} - functions)}")
+            given = set(text for value in messages(messages(path.read_bytes(), 7)[0], 11) for text in [messages(value, 1)[0].decode()])
+            for op, inputs, outputs, _ in nodes:
+                expect(set(inputs) <= given, f"{phase}: {op} takes {sorted(set(inputs) - given)}, which nothing gives")
+                expect(not given & set(outputs), f"{phase}: {op} gives {sorted(given & set(outputs))} again")
+                given |= set(outputs)
+            if phase == "plan":
+                continue
+            text = session.succeed("sheaf", "compile", session.graph(CONFIGS[PLANS[name][0]].model), "-o", "-", "--compile-to", phase, *options).out
+            step = re.search(r"^  func\.func @step\(.*?^  \}", text, re.MULTILINE | re.DOTALL)[0]
+            listed = re.findall(r"^    (?:%[\w:, %]+ = )?((?:train|zero)\.\w+)", step, re.MULTILINE)
+            expect([op.removeprefix("sheaf.") for op, *_ in nodes] == listed, f"{phase}: other nodes than the text's ops")
+        plan = compiled(session, name)
+        shown = session.folder() / "inspect.onnx"
+        shown.write_bytes(subprocess.run([session.tools / "sheaf", "inspect", plan, "--format", "onnx"], capture_output=True, check=True).stdout)
+        data = report(session, plan)
+        nodes, _ = onnx_nodes(shown)
+        kinds = [op.split(".")[-1] for op, *_ in nodes]
+        for kind in ("all_gather", "reduce_scatter", "gemm"):
+            expect(kinds.count(kind) >= sum(data["texts"][k] == kind for k in data["ops"]["kind"]) > 0, f"{kinds.count(kind)} of {kind}")
+        _, text = instructions(session, plan)
+        sections = re.search(r"plan\.prologue \{.*", text, re.DOTALL)[0]
+        expect(len(nodes) == len(re.findall(r"^ {6}plan\.", sections, re.MULTILINE)), f"{len(nodes)} nodes of a plan's run")
+    expect_short_error(session.call("sheaf", "compile", session.graph("mlp"), "-o", session.folder() / "x", "--batch", 8, "--format", "onnx"), ["--compile-to"], 2)
+
+
+CHECKER = """
+import sys, onnx
+for path in sys.argv[1:]:
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    declared = {(f.domain, f.name, f.overload): (len(f.input), len(f.output), set(f.attribute)) for f in model.functions}
+    def check(graph):
+        for node in graph.node:
+            inputs, outputs, attributes = declared[node.domain, node.op_type, node.overload]
+            assert (len(node.input), len(node.output)) == (inputs, outputs) and {a.name for a in node.attribute} <= attributes, node
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH: check(attribute.g)
+    check(model.graph)
+    types = {v.name for v in [*model.graph.value_info, *model.graph.input, *model.graph.output]}
+    assert sum(o in types for n in model.graph.node for o in n.output) > 0
+"""
+
+
+def onnx_checker(session):
+    """ONNX's own checker, with inference of shapes; and each node is as its function declares."""
+    python = viewers(session)
+    paths = [compile_onnx(session, name, phase)[0] for name in PLANS for phase in PHASES]
+    done = subprocess.run([python, "-c", CHECKER, *paths], capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr)
+
+
+def in_netron(session):
+    """Netron draws them: test/browser/check_netron.py."""
+    python = viewers(session)
+    paths = [compile_onnx(session, "mlp", phase)[0] for phase in PHASES] + [compile_onnx(session, "gpt2-tiny", "fuse")[0]]
+    done = subprocess.run([python, ROOT / "test" / "browser" / "check_netron.py", *paths], capture_output=True, text=True)
     expect(done.returncode == 0, f"{done.stdout}\n{done.stderr}")
     return done.stdout
