@@ -26,7 +26,7 @@ endif
 .PHONY: help setup configured build demo test test-browser format fuzz mutants bits breaks bench predict docs dist kit install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
 	@echo "           BROWSER=/path/to/venv/bin/python (test, test-browser), a Python for the tests in Chromium"

@@ -43,6 +43,8 @@ export class Plan {
       this.opEnd[op] = ops.begin[op] + ops.time[op];
       this.end = Math.max(this.end, this.opEnd[op]);
     }
+    // The end of all that is on the axis of time.
+    this.last = Math.max(this.end, this.period, ...(raw.measured ? [d3.max(raw.measured.begin, (begin, op) => begin + raw.measured.time[op])] : []));
     this.category = ops.kind.map((kind) => categoryOfKind(texts[kind]));
     this.opsOfStream = grouped(ops.stream, raw.streams.length);
     this.opsOfLabel = new Map();

@@ -94,7 +94,7 @@ class TimeView {
         element("button", { type: "button", class: "quiet push", onclick: () => this.axis.reset() }, "Whole step")),
       this.host,
       element("div", { class: "bar-row below" }, element("div", { class: "segmented", role: "group", "aria-label": "Memory shown as" }, this.modes), dots(kinds.map((kind) => [`mem-${kind}`, kind])), this.now));
-    this.axis = new TimeAxis(this.host, 0, Math.max(plan.end, plan.period));
+    this.axis = new TimeAxis(this.host, 0, plan.last);
     this.timeline = new Timeline(top, plan, selection, this.axis);
     this.memory = new Memory(bottom, plan, selection, this.axis);
     this.axis.onChange(() => this.redraw());

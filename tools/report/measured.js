@@ -15,7 +15,7 @@ function cells(predicted, measured, most) {
   const change = predicted > 0 ? measured / predicted - 1 : 0;
   return [element("td", { class: "figure" }, timeText(predicted)), element("td", { class: "figure" }, timeText(measured)),
     element("td", { class: "figure" }, `${measured >= predicted ? "+" : "−"}${timeText(Math.abs(measured - predicted))}`),
-    element("td", { class: "figure" }, predicted > 0 ? `${change > 0 ? "+" : ""}${percentText(change)}` : ""),
+    element("td", { class: "figure" }, predicted > 0 ? `${change > 0 ? "+" : "−"}${percentText(Math.abs(change))}` : ""),
     element("td", { class: "barcell wide" }, pair(predicted, measured, most))];
 }
 

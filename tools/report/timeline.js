@@ -86,7 +86,9 @@ export class Timeline {
     context.textAlign = "left";
     context.fillStyle = palette.get("muted");
     const { by } = this.plan.raw.prediction.bound;
-    context.fillText(fitted(context, `bound: ${by}`, GUTTER - 18), 12, this.boundY + BOUND / 2);
+    context.font = palette.fontSmall;
+    context.fillText(fitted(context, `bound: ${by}`, GUTTER - 16), 12, this.boundY + BOUND / 2);
+    context.font = palette.font;
     if (this.plan.raw.turns.length > 1) context.fillText("micro-batches", 12, this.turnsY + TURNS / 2);
     for (const stream of this.streams) {
       context.fillStyle = palette.get("ink");

@@ -1,6 +1,6 @@
 // What the timeline and the memory view share: the axis of time, zooming and panning, the pointer.
 
-export const GUTTER = 118;  // pixels left of the axis, for names
+export const GUTTER = 132;  // pixels left of the axis, for names
 
 // A canvas that is as sharp as the screen. draw(context, width, height) is called at most once a frame.
 export class Surface {
