@@ -5,6 +5,7 @@ JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 PYTORCH  ?=
 READERS  ?=
+BROWSER  ?= /opt/venv-browser/bin/python
 RUNS     ?= 200000
 BENCH    ?=
 # Folders of other versions' nccl.h (tools/nccl_headers.py), and a CUDA toolkit 12.8 or 12.9 for the kit.
@@ -22,12 +23,13 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test format fuzz mutants bits breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured build demo test test-browser format fuzz mutants bits breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
+	@echo "           BROWSER=/path/to/venv/bin/python (test, test-browser), a Python for the tests in Chromium"
 	@echo "           PYTORCH=/path/to/venv/bin/python (bench; test: the wheel; docs/testing.md has what that Python needs), BENCH='options of test/bench/bench.py',"
 	@echo "           CUDA12=DIR (kit: also for drivers before 580, by the toolkit 12.8 or 12.9 in DIR)"
 
@@ -47,7 +49,11 @@ demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its m
 test: build ## format check, lit, GoogleTest, end to end
 	@cmake --build $(folder) --parallel $(JOBS)
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
-	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) python3 test/check.py --build $(folder) --jobs $(JOBS)
+	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS)
+
+test-browser: build ## pages of `sheaf report` in Chromium, and graphs in Netron (installs Chromium and a virtual environment for BROWSER)
+	@test/browser/setup.sh $(BROWSER)
+	@SHEAF_BROWSER=$(BROWSER) python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/browser --jobs 1 --only '^report/' --verbose
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i

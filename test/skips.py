@@ -8,6 +8,21 @@ import subprocess
 from typing import Callable
 
 
+# Of the Python that SHEAF_BROWSER names.
+BROWSER_PACKAGES = ("selenium", "axe_core_python", "perfetto", "netron", "onnx")
+
+
+def browser_python():
+    return os.environ.get("SHEAF_BROWSER") or "/opt/venv-browser/bin/python"
+
+
+def importable_in_browser_python():
+    try:
+        return subprocess.run([browser_python(), "-c", f"import {', '.join(BROWSER_PACKAGES)}"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 @dataclasses.dataclass(frozen=True)
 class Machine:
     """What tests find here: `build` is the build folder, `sanitized` whether its tools are instrumented."""
@@ -27,6 +42,10 @@ class Machine:
         shown = subprocess.run([ptxas, "--version"], capture_output=True, text=True).stdout
         version = re.search(r"release (\d+)\.(\d+)", shown)
         return version is not None and (int(version[1]), int(version[2])) >= (12, 8)
+
+    def has_browser(self):
+        """Chromium, its driver, and a Python with what the tests in it need: what `make test-browser` installs."""
+        return importable_in_browser_python() and all(shutil.which(tool) for tool in ("chromium", "chromedriver"))
 
     def builds_emulated_device(self):
         return "libsheaf_cuda_emulated.so" in (self.build / "build.ninja").read_text()
@@ -51,6 +70,8 @@ ALLOWED = (
     Allowed("end to end", r"watching/readers", lambda m: not os.environ.get("SHEAF_READERS"), "SHEAF_READERS names no Python"),
     # No Python with torch is named, or it was named without the wheel's tools.
     Allowed("end to end", r"wheel/.*|tutorial/(export|python)|pipes/documented", lambda m: not os.environ.get("SHEAF_PYTORCH"), "SHEAF_PYTORCH names no Python"),
+    # There is no browser, or the Python for it lacks a package.
+    Allowed("end to end", r"report/(browser/.*|perfetto-schema|netron|onnx-checker)", lambda m: not m.has_browser(), "no browser"),
     # There is no toolkit to compile for GPUs with.
     Allowed("GoogleTest", r"codegen_gpu_kernel_test/GpuKernel\.ImagesDoNotDependOnThreads", lambda m: not m.has_ptxas()),
     Allowed("end to end", r".*", lambda m: not m.has_ptxas(), "no ptxas of a CUDA toolkit"),

@@ -12,6 +12,7 @@ packages=(
   libxxhash-dev                                           # hashes of files (header only)
   libflatbuffers-dev flatbuffers-compiler                 # checkpoints of ONNX Runtime's training artifacts
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
+  node-d3                                                 # d3, inlined in the page of `sheaf report`
   libonnx-testdata                                        # tests: ONNX's own node tests
   python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
   libzstd-dev zlib1g-dev lld patchelf                     # make wheel: linked with LLVM's archives

@@ -90,7 +90,8 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
   bound.communication = std::max(bound.nodeLink, bound.network);
   std::vector<Op> ops = loop.ops;
   ops.emplace_back();
-  bound.cycle = longestCycle(ops, order);
+  bound.cycle = longestCycle(ops, order, &bound.onCycle);
+  std::erase(bound.onCycle, loop.ops.size());  // the node between rounds
   bound.seconds = bound.compute;
   // Terms may be equal but for rounding.
   constexpr double kMore = 1 + 1e-9;
@@ -120,7 +121,7 @@ const char* boundByName(BoundBy by) {
   return kNames[static_cast<int>(by)];
 }
 
-double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences) {
+double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences, std::vector<uint32_t>* on) {
   // With edges sorted by the op they lead to, one pass relaxes any path within a round.
   std::vector<Dependence> edges(dependences.begin(), dependences.end());
   std::stable_sort(edges.begin(), edges.end(), [](const Dependence& a, const Dependence& b) { return a.to < b.to; });
@@ -144,11 +145,16 @@ double longestCycle(std::span<const Op> ops, std::span<const Dependence> depende
       }
       if (!changed) return ratio;
       double seconds = 0, distance = 0;
-      for (size_t e : parentCycle(edges, parent)) {
+      const std::vector<size_t> cycle = parentCycle(edges, parent);
+      for (size_t e : cycle) {
         seconds += ops[edges[e].from].seconds;
         distance += edges[e].distance;
       }
-      if (distance > 0 && seconds / distance > ratio) ratio = seconds / distance, raised = true;
+      if (distance <= 0 || seconds / distance <= ratio) continue;
+      ratio = seconds / distance, raised = true;
+      if (!on) continue;
+      on->clear();
+      for (size_t e : cycle) on->push_back(edges[e].from);
     }
     if (!raised) break;
   }

@@ -1,7 +1,9 @@
 // Lower bounds on the period of a loop, whatever the order of its ops.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "passes/schedule/MemoryBound.h"
 #include "passes/schedule/Timeline.h"
@@ -38,7 +40,8 @@ struct Bound {
   double communication = 0;  // the larger one
   // Of transfers between spaces: for each kind's unit the same as for a link, and what they take of the host's memory.
   double toDevice = 0, toHost = 0, fileIn = 0, fileOut = 0, hostMemory = 0;
-  double cycle = 0;  // the longest cycle through the step boundary, per round that it spans
+  double cycle = 0;               // the longest cycle through the step boundary, per round that it spans
+  std::vector<uint32_t> onCycle;  // its ops, by their places in Loop.ops
   // The largest of these terms under a memory limit; the ones above are without it. 0: no limit.
   double memory = 0;
   double seconds = 0;  // the largest of all
@@ -50,6 +53,8 @@ struct Bound {
 Bound boundOf(const Loop& loop, std::span<const Dependence> data, const MemoryBound* memory = nullptr);
 
 // The largest ratio of seconds to distance over the cycles of the dependences (maximum cycle ratio); 0 without a cycle.
-double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences);
+// `on`: receives the ops of such a cycle, in no order.
+double longestCycle(std::span<const Op> ops, std::span<const Dependence> dependences,
+                    std::vector<uint32_t>* on = nullptr);
 
 }  // namespace sheaf::schedule

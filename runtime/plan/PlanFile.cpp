@@ -25,6 +25,22 @@ struct Header {
 };
 static_assert(sizeof(Header) == kPlanHeaderBytes);
 
+constexpr char kGraphMagic[8] = {'S', 'H', 'E', 'A', 'F', 'G', 'R', 'F'};
+
+struct GraphHeader {
+  char magic[8];
+  uint64_t size;
+  uint64_t hash;
+};
+static_assert(sizeof(GraphHeader) == 24);
+
+// Whether a graph, and nothing else, is what follows a plan.
+bool isGraph(std::span<const std::byte> rest, GraphHeader& header) {
+  if (rest.size() < sizeof header) return false;
+  std::memcpy(&header, rest.data(), sizeof header);
+  return std::memcmp(header.magic, kGraphMagic, sizeof kGraphMagic) == 0 && header.size == rest.size() - sizeof header;
+}
+
 // Fills the first bytes of a file that otherwise holds the payload.
 void writeHeader(std::string& file) {
   Header header{};
@@ -45,6 +61,9 @@ Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
   if (header.version != kPlanVersion) return Status::error(otherVersion(header.version));
   if (header.reserved != 0) return Status::error("the plan is damaged: its header is not zero where it must be");
   std::span<const std::byte> payload = file.subspan(sizeof header);
+  GraphHeader graph;
+  if (header.size < payload.size() && isGraph(payload.subspan(header.size), graph))
+    payload = payload.first(header.size);
   if (header.size != payload.size())
     return Status::error(cat("the plan is ", header.size > payload.size() ? "truncated" : "followed by other bytes",
                              ": its header announces ", header.size, " bytes of payload, the file has ",
@@ -64,6 +83,23 @@ Expected<std::unique_ptr<Plan>> readPlan(const std::string& path) {
   Expected<std::unique_ptr<Plan>> plan = parsePlan(file->bytes());
   if (!plan.ok()) return Status::error(cat(path, ": ", plan.status().message()));
   return plan;
+}
+
+Expected<std::string> readGraph(const std::string& path) {
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  Header header{};
+  GraphHeader graph;
+  std::span<const std::byte> rest = file->bytes();
+  if (rest.size() >= sizeof header) std::memcpy(&header, rest.data(), sizeof header);
+  if (rest.size() < sizeof header || header.size > rest.size() - sizeof header) return std::string();
+  rest = rest.subspan(sizeof header + header.size);
+  if (!isGraph(rest, graph)) return std::string();
+  rest = rest.subspan(sizeof graph);
+  if (xxh64(rest) != graph.hash)
+    return Status::error(
+        cat(path, ": the plan's graph is damaged: its checksum does not match; compile the model again"));
+  return std::string(reinterpret_cast<const char*>(rest.data()), rest.size());
 }
 
 Expected<std::string> serializePlan(const Plan& plan) {
@@ -94,9 +130,17 @@ Expected<uint64_t> planHash(const Plan& plan) {
   return header.hash;
 }
 
-Status writePlan(const std::string& path, const Plan& plan) {
+Status writePlan(const std::string& path, const Plan& plan, std::string_view graph) {
   Expected<std::string> bytes = serializePlan(plan);
   if (!bytes.ok()) return bytes.status();
+  if (!graph.empty()) {
+    GraphHeader header{};
+    std::memcpy(header.magic, kGraphMagic, sizeof kGraphMagic);
+    header.size = graph.size();
+    header.hash = xxh64(graph);
+    bytes->append(reinterpret_cast<const char*>(&header), sizeof header);
+    bytes->append(graph);
+  }
   Expected<AtomicFile> file = AtomicFile::create(path);
   if (!file.ok()) return file.status();
   SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(*bytes))));

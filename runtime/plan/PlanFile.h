@@ -1,6 +1,8 @@
 // Plans on disk: "SHEAFPLN", version (u32), 0 (u32), the payload's size (u64) and its XXH64 (u64), then the payload, a
 // serialized plan.proto Plan; all little-endian. Serialization is deterministic: equal plans are
-// equal files.
+// equal files. The graph that the plan was made from may follow, for `sheaf report`: "SHEAFGRF", its size (u64) and
+// XXH64 (u64), then its bytes. It does not belong to the plan: nothing that runs reads it, and the plan's hash does not
+// cover it.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +22,8 @@ inline constexpr uint64_t kMaxPlanBytes = 0x7fff0000;  // protobuf's own limit i
 // Reads a plan. The result is parsed, not verified: see Verify.h.
 Expected<std::unique_ptr<Plan>> readPlan(const std::string& path);
 Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file);
+// The bytes of the graph that follows a plan in its file; empty: there is none.
+Expected<std::string> readGraph(const std::string& path);
 
 // The bytes of a plan's file.
 Expected<std::string> serializePlan(const Plan& plan);
@@ -27,7 +31,8 @@ Expected<std::string> serializePlan(const Plan& plan);
 std::string planFile(std::string_view payload);
 // The payload's hash, as in the header of the plan's file.
 Expected<uint64_t> planHash(const Plan& plan);
-// Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan.
-Status writePlan(const std::string& path, const Plan& plan);
+// Writes to a temporary file, syncs and renames, so that `path` is either what it was or the whole plan. `graph`: the
+// bytes of its graph; empty: none.
+Status writePlan(const std::string& path, const Plan& plan, std::string_view graph = {});
 
 }  // namespace sheaf::plan

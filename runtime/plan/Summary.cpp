@@ -4,44 +4,13 @@
 #include <iterator>
 #include <set>
 
+#include "runtime/plan/LiveRanges.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Unrolled.h"
 
 namespace sheaf::plan {
 namespace {
-
-// Disjoint byte ranges of one buffer whose contents are still to be read.
-class LiveRanges {
- public:
-  bool empty() const { return ranges_.empty(); }
-
-  void add(uint64_t begin, uint64_t end) {
-    if (begin == end) return;
-    auto at = ranges_.upper_bound(begin);
-    if (at != ranges_.begin() && std::prev(at)->second >= begin) --at;
-    while (at != ranges_.end() && at->first <= end) {
-      begin = std::min(begin, at->first);
-      end = std::max(end, at->second);
-      at = ranges_.erase(at);
-    }
-    ranges_[begin] = end;
-  }
-
-  void remove(uint64_t begin, uint64_t end) {
-    auto at = ranges_.upper_bound(begin);
-    if (at != ranges_.begin() && std::prev(at)->second > begin) --at;
-    while (at != ranges_.end() && at->first < end) {
-      auto [first, last] = *at;
-      at = ranges_.erase(at);
-      if (first < begin) ranges_[first] = begin;
-      if (last > end) ranges_[end] = last;
-    }
-  }
-
- private:
-  std::map<uint64_t, uint64_t> ranges_;
-};
 
 // Walks the step backwards and keeps for every kind how much of it is alive. An operand that differs by rank is taken
 // as rank 0's: all ranks' buffers live equally long.

@@ -89,7 +89,7 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def _fields(data):
+def protobuf_fields(data):
     """(number, value) of a protobuf message: varints, 8 and 4 bytes as they are, and bytes."""
     at = 0
 
@@ -126,9 +126,9 @@ def read_events(path):
             if found != ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF:
                 raise ValueError(f"{path}: a checksum at byte {at} is wrong")
         at += 16 + length
-        event, scalars = dict(_fields(body)), {}
-        for _, value in _fields(event.pop(5, b"")):
-            entry = dict(_fields(value))
+        event, scalars = dict(protobuf_fields(body)), {}
+        for _, value in protobuf_fields(event.pop(5, b"")):
+            entry = dict(protobuf_fields(value))
             scalars[entry[1].decode()] = struct.unpack("<f", entry[2])[0]
         records.append((event.get(2, 0), scalars, event))
     return records

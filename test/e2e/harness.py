@@ -196,6 +196,12 @@ def digest(path):
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
+def plan_bytes(path):
+    """A plan's file up to the plan's end: without the graph that may follow."""
+    data = pathlib.Path(path).read_bytes()
+    return data[:32 + int.from_bytes(data[16:24], "little")]
+
+
 def run_cases(cases, jobs, only, report):
     """Runs the cases whose name matches; report(case, outcome, text, seconds) after each. Returns the outcomes' counts."""
     chosen = [c for c in cases if not only or re.search(only, c.name)]

@@ -27,6 +27,7 @@ Command diffCommand();
 Command checkCommand();
 Command fitCommand();
 Command simulateCommand();
+Command reportCommand();
 Command profileCommand();
 Command initCommand();
 Command exportCommand();

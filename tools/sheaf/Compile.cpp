@@ -5,6 +5,8 @@
 #include <set>
 
 #include "codegen/emit/Emit.h"
+#include "frontend/onnx/ModuleScopes.h"
+#include "frontend/onnx/PhaseModel.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "passes/Choose.h"
@@ -29,6 +31,7 @@
 #include "tools/sheaf/Like.h"
 #include "tools/sheaf/Nodes.h"
 #include "tools/sheaf/Offload.h"
+#include "tools/sheaf/PlanGraph.h"
 #include "tools/sheaf/Trained.h"
 #include "tools/sheaf/UsualProfile.h"
 
@@ -39,14 +42,14 @@ namespace sheaf::tool {
 namespace {
 
 struct CompileOptions : TrainedOptions {
-  std::string output, phase = "emit";
+  std::string output, phase = "emit", format = "text";
   codegen::KernelTargets targets;
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
   OffloadChoice offload;
   std::string like;  // path of a plan
-  bool verbose = false, noWeightHashes = false;
+  bool verbose = false, noWeightHashes = false, noGraph = false;
   std::string deepSpeed;  // path of a configuration
   std::vector<std::string> ignored;
 };
@@ -140,7 +143,9 @@ options::Table compileTable() {
             "--no-weight-hashes",
             "Do not read the files of initial weights, which takes as long as copying them. Of each the plan then "
             "states "
-            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage.")}},
+            "size and hash of the first 64 KiB alone, and sheaf-run notices no other damage."),
+        Row::flag<&O::noGraph>("--no-graph",
+                               "Leave the training graph out of the plan's file, which `sheaf report` shows.")}},
       {"Training",
        {lossRow<O>(), optimizerRow<O>(),
         Row::parsed<&O::pipeline, &Pipeline::groups>(
@@ -261,6 +266,9 @@ options::Table compileTable() {
       {"Inspection",
        {Row::word<&O::phase>("--compile-to", {"import", "train", "zero", "fuse", "plan", "emit"},
                              "Stop after a phase and write its text to -o."),
+        Row::word<&O::format>("--format", {"text", "onnx"},
+                              "With --compile-to: its text, or the graph of the step as an ONNX model to look at, in "
+                              "Netron for instance."),
         Row::flag<&O::verbose>(
             "--verbose",
             "Print what was decided: which parameters are trained, frozen or tied, and what was lifted.")}}};
@@ -365,8 +373,18 @@ mlir::FailureOr<Candidate> chooseAll(mlir::MLIRContext& context, mlir::OwningOpR
   return best;
 }
 
-// Runs the phases after `train` up to the one asked for. False: an error has been printed.
-bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
+// The graph of a module that the phase `train` left, before and after sharding. False: an error has been printed.
+bool recordGraph(mlir::ModuleOp trained, const CompileOptions& o, PlanGraph& graph) {
+  graph.add(trained, "Before sharding");
+  mlir::OwningOpRef<mlir::ModuleOp> sharded = trained.clone();
+  if (!runPhase(*sharded, o, "zero")) return false;
+  graph.add(*sharded, "After sharding");
+  return true;
+}
+
+// Runs the phases after `train` up to the one asked for. `graph`: where the graph goes; null: nowhere. False: an error
+// has been printed.
+bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o, PlanGraph* graph) {
   mlir::FailureOr<Candidate> chosen = chooseAll(*module->getContext(), module, o);
   if (mlir::failed(chosen)) return false;
   if (!chosen->fits) return fail(tooLarge(*chosen, o)), false;
@@ -383,6 +401,10 @@ bool runPhases(mlir::OwningOpRef<mlir::ModuleOp>& module, CompileOptions& o) {
     holder->setAttr(name, b.getArrayAttr(all));
   };
   if (o.phase == "plan" || o.phase == "emit") {
+    if (graph) {
+      o.pipeline = chosen->options;
+      if (!recordGraph(*module, o, *graph)) return false;
+    }
     module = std::move(chosen->module);
     decide(*module->getOps<plan_ir::ProgramOp>().begin(), "decisions");
     return true;
@@ -414,9 +436,10 @@ std::vector<std::string> originOptions(mlir::ModuleOp module, const CompileOptio
   return decidingOptions(compileTable(), given, settled);
 }
 
-// `like`: the plan that must compute the same bits, if there is one.
+// `like`: the plan that must compute the same bits, if there is one. `graph`: what follows the plan in its file, if
+// anything.
 Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::Given& given, const plan::Plan* like,
-                bool& wroteData) {
+                const PlanGraph* graph, bool& wroteData) {
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   Status reported = Status::error("");  // a diagnostic has been printed
   std::vector<std::string> notes;
@@ -448,7 +471,9 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
       return Status::error(
           cat("the plan does not compute the same bits as ", o.like, " (the first): ", comparison->difference->text()));
   }
-  return plan::writePlan(o.output, *plan);
+  Expected<std::string> section = graph ? graph->bytes() : std::string();
+  if (!section.ok()) return section.status();
+  return plan::writePlan(o.output, *plan, *section);
 }
 
 int compile(CompileOptions& options, const options::Given& stated) {
@@ -460,6 +485,10 @@ int compile(CompileOptions& options, const options::Given& stated) {
             takeDeepSpeed(compileTable(), options.deepSpeed, options.import.ranks, options.ignored, given, &options);
         !taken.ok())
       return fail(cat(options.deepSpeed, ": ", taken.message()));
+  if (options.format == "onnx" && options.phase == "emit")
+    return misuse(
+        "--format onnx is for --compile-to import, train, zero, fuse or plan; of a plan's file `sheaf inspect --format "
+        "onnx` makes one");
   std::unique_ptr<plan::Plan> like;
   if (!options.like.empty()) {
     Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(options.like);
@@ -494,7 +523,10 @@ int compile(CompileOptions& options, const options::Given& stated) {
   DiagnosticPrinter diagnostics(*context);
   mlir::OwningOpRef<mlir::ModuleOp> module = importModel(*context, options, options.phase == "import");
   if (!module) return 1;
-  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options)) return 1;
+  std::unique_ptr<PlanGraph> graph;
+  if (options.phase == "emit" && !options.noGraph && !options.evaluationOnly)
+    graph = std::make_unique<PlanGraph>(frontend::moduleScopes(options.model));
+  if (options.phase != "import" && options.phase != "train" && !runPhases(module, options, graph.get())) return 1;
   if (options.verbose) {
     mlir::Operation* holder = module->getOperation();
     for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;
@@ -505,13 +537,18 @@ int compile(CompileOptions& options, const options::Given& stated) {
   }
   if (options.phase != "emit") {
     std::string text;
-    llvm::raw_string_ostream stream(text);
-    module->print(stream);
-    if (Status written = writeText(options.output, text + "\n"); !written.ok()) return fail(written.message());
+    if (options.format == "onnx") {
+      text = frontend::phaseModel(*module);
+    } else {
+      llvm::raw_string_ostream stream(text);
+      module->print(stream);
+      stream << "\n";
+    }
+    if (Status written = writeText(options.output, text); !written.ok()) return fail(written.message());
     return 0;
   }
   bool wroteData = false;
-  if (Status written = writeOut(*module, options, given, like.get(), wroteData); !written.ok()) {
+  if (Status written = writeOut(*module, options, given, like.get(), graph.get(), wroteData); !written.ok()) {
     if (wroteData) fs::remove(options.output + ".data");
     return written.message().empty() ? 1 : fail(written.message());
   }

@@ -1,6 +1,7 @@
 // sheaf inspect: what a plan is.
 #include <cstdio>
 
+#include "frontend/onnx/PhaseModel.h"
 #include "ir/Plan/PlanProto.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/plan/Summary.h"
@@ -18,13 +19,15 @@ int inspect(InspectOptions& o, const options::Given&) {
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readVerifiedPlan(o.plan);
   if (!plan.ok()) return fail(plan.status().message());
   std::string text;
-  if (o.format == "text") {
+  if (o.format == "text" || o.format == "onnx") {
     mlir::DialectRegistry registry;
     registry.insert<plan_ir::PlanDialect>();
     mlir::MLIRContext context(registry);
     context.loadAllAvailableDialects();
+    mlir::OwningOpRef<mlir::ModuleOp> module = plan_ir::fromProto(context, **plan);
+    if (o.format == "onnx") return print(frontend::phaseModel(*module));
     llvm::raw_string_ostream stream(text);
-    plan_ir::fromProto(context, **plan)->print(stream);
+    module->print(stream);
     stream << "\n";
   } else {
     text = o.format == "json" ? json::write(plan::summaryJson(**plan), 2) + "\n" : plan::summaryText(**plan);
@@ -39,16 +42,18 @@ Command inspectCommand() {
   using Row = options::Rows<O>;
   options::Table table{"sheaf inspect",
                        "Shows a plan: its memory and communication, or its whole text.",
-                       {"sheaf inspect OUT.plan [--format summary|text|json]"},
+                       {"sheaf inspect OUT.plan [--format summary|text|json|onnx]"},
                        Row::positional<&O::plan>("OUT.plan"),
                        {},
                        ""};
   table.sections = {
       {"Options",
-       {Row::word<&O::format>("--format", {"summary", "text", "json"},
-                              "summary: parameters, memory by kind and what every stage would keep, and "
-                              "communication; text: the whole plan, which `sheaf assemble` turns back into "
-                              "the same bytes; json: the summary for programs.")}}};
+       {Row::word<&O::format>(
+           "--format", {"summary", "text", "json", "onnx"},
+           "summary: parameters, memory by kind and what every stage would keep, and "
+           "communication; text: the whole plan, which `sheaf assemble` turns back into "
+           "the same plan; json: the summary for programs; onnx: the instructions of a run of one step as an "
+           "ONNX model to look at, in Netron for instance.")}}};
   return command(std::move(table), inspect);
 }
 

@@ -1,21 +1,19 @@
 // sheaf simulate: what a plan's step takes on a machine, without the machine.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <map>
-#include <optional>
 
-#include "passes/schedule/Bound.h"
-#include "passes/schedule/Floor.h"
-#include "passes/schedule/PlanLoop.h"
 #include "passes/schedule/ShippedProfiles.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/ChromeTrace.h"
+#include "runtime/io/PerfettoTrace.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 #include "tools/sheaf/Command.h"
+#include "tools/sheaf/Lifetimes.h"
 #include "tools/sheaf/Links.h"
+#include "tools/sheaf/Simulation.h"
 
 namespace sheaf::tool {
 
@@ -23,46 +21,23 @@ namespace {
 
 using namespace schedule;
 
-struct Simulation {
-  PlanLoop loop;
-  Timeline timeline;
-  Bound bound;
-  std::optional<Floor> floor;
-  uint64_t peak = 0, limit = 0, live = 0;
+// What is printed of a step besides.
+struct Result {
+  Simulation simulation;
   std::map<std::string, double> parts;  // seconds by kind of instruction
-  Links links;
   BaselineResults baselines;
 };
 
-Expected<Simulation> simulate(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
-  Simulation result;
-  SHEAF_RETURN_IF_ERROR(checkCosts(plan, machine));
-  result.loop = loopOf(plan, machine);
-  const PlanLoop& loop = result.loop;
-  result.timeline = play(loop.loop);
-  if (!std::isfinite(result.timeline.period))
-    return Status::error("the plan's instructions wait for each other and never end; `sheaf verify` says which");
-  result.peak = peakBytes(plan, machine.ranks());
-  result.limit = limit ? limit : machine.memoryBytes();
-  StepModel model = modelOf(plan, machine);
-  const std::vector<Dependence> data = dataDependences(plan, loop);
-  // What a limit forces is known of the plan's own number of ranks, whose bytes it has.
-  const bool limited = result.peak <= result.limit && machine.ranks() == plan.ranks();
-  const MemoryBound memory = limited ? memoryBoundOf(model, data, result.limit) : MemoryBound{};
-  result.bound = boundOf(loop.loop, data, limited ? &memory : nullptr);
-  result.floor = floorOf(plan, machine);
-  result.links = {linkUseOf(plan, loop, machine), result.timeline.nodeLinkSeconds, result.timeline.networkSeconds,
-                  result.bound};
-  result.live = liveBytes(model, orderOf(model));
+Expected<Result> resultOf(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
+  Expected<Simulation> simulation = simulate(plan, machine, limit);
+  if (!simulation.ok()) return simulation.status();
+  Result result{std::move(*simulation), {}, {}};
+  const PlanLoop& loop = result.simulation.loop;
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(*step[static_cast<size_t>(loop.instructions[op])])] += loop.loop.ops[op].seconds;
-  result.baselines = playBaselines(plan, machine, model, result.limit);
+  result.baselines = playBaselines(plan, machine, result.simulation.model, result.simulation.limit);
   return result;
-}
-
-double gap(const Simulation& s) {
-  return s.bound.seconds > 0 ? s.timeline.period / s.bound.seconds - 1 : 0;
 }
 
 // What any plan of the model at this stage takes at least, next to what these instructions do.
@@ -76,9 +51,10 @@ std::string floorText(const Simulation& s) {
   return text + times;
 }
 
-void printText(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
+void printText(const Result& result, const plan::Plan& plan, const profile::Profile& machine) {
+  const Simulation& s = result.simulation;
   std::printf("step %s, bound %s (%s), gap %.1f %%\n", secondsText(s.timeline.period).c_str(),
-              secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * gap(s));
+              secondsText(s.bound.seconds).c_str(), boundByName(s.bound.by), 100 * s.gap());
   std::printf("%s\n", floorText(s).c_str());
   std::printf(
       "%lld ranks of %s; exposed communication %s; peak %s a rank, %s\n", static_cast<long long>(machine.ranks()),
@@ -87,21 +63,22 @@ void printText(const Simulation& s, const plan::Plan& plan, const profile::Profi
                         : cat("which is ", bytesText(s.peak - s.limit), " too much for ", bytesText(s.limit)).c_str());
   std::printf("\n%-18s %10s   part of the step\n", "where it goes", "seconds");
   std::vector<std::pair<double, std::string>> parts;
-  for (const auto& [kind, seconds] : s.parts) parts.emplace_back(seconds, kind);
+  for (const auto& [kind, seconds] : result.parts) parts.emplace_back(seconds, kind);
   std::sort(parts.rbegin(), parts.rend());
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
   if (machine.nodes(machine.ranks()) > 1) printLinks(s.links, s.timeline.period);
-  printBaselines(s.baselines, s.timeline.period);
+  printBaselines(result.baselines, s.timeline.period);
   if (machine.ranks() != plan.ranks())
     std::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
                 static_cast<long long>(plan.ranks()));
 }
 
-void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profile& machine) {
+void printJson(const Result& result, const plan::Plan& plan, const profile::Profile& machine) {
+  const Simulation& s = result.simulation;
   json::Object parts;
-  for (const auto& [kind, seconds] : s.parts) parts.set(kind, seconds);
+  for (const auto& [kind, seconds] : result.parts) parts.set(kind, seconds);
   json::Object root{{"profile", machine.name()},
                     {"ranks", machine.ranks()},
                     {"zero", static_cast<int64_t>(plan.zero_stage())},
@@ -128,7 +105,7 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
                     {"communication_seconds", std::max(s.timeline.nodeLinkSeconds, s.timeline.networkSeconds)},
                     {"links", linksJson(s.links)},
                     {"seconds_by_kind", std::move(parts)},
-                    {"baselines", baselinesJson(s.baselines)},
+                    {"baselines", baselinesJson(result.baselines)},
                     {"peak_bytes", s.peak},
                     {"live_bytes", s.live},
                     {"memory_limit", s.limit},
@@ -136,9 +113,9 @@ void printJson(const Simulation& s, const plan::Plan& plan, const profile::Profi
   std::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 
-// The last simulated step.
-Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path) {
-  io::ChromeTrace trace;
+// The last simulated step, in the format of `Trace`.
+template <typename Trace>
+void addSlices(Trace& trace, const Simulation& s, const plan::Plan& plan) {
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < s.loop.instructions.size(); ++op) {
     const int index = s.loop.instructions[op];
@@ -153,31 +130,54 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
                {"bytes", work.bytes},
                {"type", work.tf32 ? "tf32" : plan::word(work.type)}});
   }
+}
+
+// With a thread for each stream, and a counter for each kind of buffer: the bytes of a rank that live.
+Status writePerfetto(const Simulation& s, const plan::Plan& plan, const std::string& path) {
+  io::PerfettoTrace trace;
+  trace.nameProcess(0, cat(plan.model(), ", predicted"));
+  for (int stream = 0; stream < plan.streams_size(); ++stream) trace.nameThread(0, stream, plan.streams(stream));
+  addSlices(trace, s, plan);
+  std::vector<uint64_t> last(plan::CONSTANTS + 1, 0);
+  for (const MemoryUse& use : memoryUseOf(plan, lifetimesOf(plan, s.loop, s.timeline)))
+    for (size_t kind = 0; kind < last.size(); ++kind)
+      if (use.bytes[kind] != last[kind])
+        trace.count(0, plan::word(static_cast<plan::BufferKind>(kind)), use.seconds * 1e6,
+                    last[kind] = use.bytes[kind]);
+  return std::move(trace).write(path);
+}
+
+Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string& path, const std::string& format) {
+  if (format == "perfetto") return writePerfetto(s, plan, path);
+  io::ChromeTrace trace;
+  addSlices(trace, s, plan);
   return std::move(trace).write(path);
 }
 
 struct SimulateOptions {
-  std::string plan, profile, trace;
+  std::string plan, profile, trace, format = "chrome";
   int64_t ranks = 0;
   uint64_t limit = 0;
   bool json = false;
 };
 
-int simulate(SimulateOptions& o, const options::Given&) {
+int simulate(SimulateOptions& o, const options::Given& given) {
+  if (given.has("--format") && o.trace.empty()) return misuse("--format is that of --trace FILE");
   Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan, plan::Undigested::kAccepted);
   if (!plan.ok()) return fail(plan.status().message());
   Expected<profile::Profile> machine = schedule::loadProfile(o.profile);
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());
-  Expected<Simulation> simulation = simulate(**plan, *machine, o.limit);
-  if (!simulation.ok()) return fail(o.plan + ": " + simulation.status().message());
+  Expected<Result> result = resultOf(**plan, *machine, o.limit);
+  if (!result.ok()) return fail(o.plan + ": " + result.status().message());
   if (!o.trace.empty())
-    if (Status written = writeTrace(*simulation, **plan, o.trace); !written.ok()) return fail(written.message());
+    if (Status written = writeTrace(result->simulation, **plan, o.trace, o.format); !written.ok())
+      return fail(written.message());
   if (o.json)
-    printJson(*simulation, **plan, *machine);
+    printJson(*result, **plan, *machine);
   else
-    printText(*simulation, **plan, *machine);
+    printText(*result, **plan, *machine);
   return 0;
 }
 
@@ -206,7 +206,10 @@ Command simulateCommand() {
         Row::text<&O::trace>(
             "--trace", "FILE",
             "Write when each instruction ran, for chrome://tracing or Perfetto, as `sheaf-run --trace` "
-            "does.")}}};
+            "does."),
+        Row::word<&O::format>("--format", {"chrome", "perfetto"},
+                              "Format of --trace: JSON as `sheaf-run` writes it, or Perfetto's protobuf, with counters "
+                              "of the memory that lives, by kind.")}}};
   return command(std::move(table), simulate);
 }
 

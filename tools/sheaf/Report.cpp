@@ -1,0 +1,147 @@
+// sheaf report: a plan as one HTML page that needs no network: its timeline, memory, buckets, links, stages and graph.
+#include <cstdio>
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Base64.h"
+#include "llvm/Support/Compression.h"
+#include "passes/schedule/ShippedProfiles.h"
+#include "runtime/base/AtomicFile.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/Types.h"
+#include "tools/report/ReportPage.h"
+#include "tools/sheaf/Command.h"
+#include "tools/sheaf/ReportData.h"
+#include "tools/sheaf/UsualProfile.h"
+
+namespace sheaf::tool {
+namespace {
+
+struct ReportOptions {
+  std::string plan, output, profile, measured;
+  int64_t ranks = 0;
+  uint64_t limit = 0;
+  bool json = false;
+};
+
+constexpr size_t kDifferences = 10;
+
+// A block of the page: zlib's format in base64, which browsers unpack.
+std::string block(const char* id, std::string_view base64) {
+  return cat("<script type=\"application/octet-stream\" id=\"", id, "\">", base64, "</script>\n");
+}
+
+std::string packed(std::string_view text) {
+  llvm::SmallVector<uint8_t> bytes;
+  llvm::compression::zlib::compress(llvm::arrayRefFromStringRef(text), bytes,
+                                    llvm::compression::zlib::BestSizeCompression);
+  return llvm::encodeBase64(bytes);
+}
+
+Status write(const std::string& path, const std::string& text) {
+  Expected<AtomicFile> file = AtomicFile::create(path);
+  if (!file.ok()) return file.status();
+  SHEAF_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
+  return file->commit();
+}
+
+// The machine that is asked for, else the one that the plan was scheduled for, if its profile is still there.
+Expected<profile::Profile> machineOf(const std::string& asked, const plan::Plan& plan) {
+  if (!asked.empty()) return schedule::loadProfile(asked);
+  constexpr std::string_view kOption = "--profile=";
+  for (const std::string& option : plan.options())
+    if (option.starts_with(kOption))
+      if (Expected<profile::Profile> own = schedule::loadProfile(option.substr(kOption.size())); own.ok()) return own;
+  return schedule::loadProfile(usualProfile(plan));
+}
+
+void printDifferences(const ReportInput& in) {
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(in.plan);
+  std::printf("step %s measured (rank %lld, median of %lld), %s predicted on %s\n",
+              secondsText(in.measured->period).c_str(), static_cast<long long>(in.measured->rank),
+              static_cast<long long>(in.measured->steps), secondsText(in.simulation.timeline.period).c_str(),
+              in.machine.name().c_str());
+  std::printf("%10s %10s   largest differences\n", "measured", "predicted");
+  for (const Difference& difference : in.differences) {
+    const int index = in.simulation.loop.instructions[difference.op];
+    const plan::Instruction& instruction = *step[static_cast<size_t>(index)];
+    std::printf("%10s %10s   %s '%s'\n", secondsText(difference.measured).c_str(),
+                secondsText(difference.predicted).c_str(), plan::instructionKind(instruction).c_str(),
+                plan::shortName(instruction.label()).c_str());
+  }
+}
+
+Expected<std::string> page(const ReportInput& in, const std::string& graph) {
+  if (!llvm::compression::zlib::isAvailable())
+    return Status::error("LLVM was built without zlib, which packs the data");
+  std::string text(report::page());
+  std::string blocks = block("report-data", packed(json::write(reportData(in))));
+  if (!graph.empty()) blocks += block("report-graph", llvm::encodeBase64(graph));
+  text.replace(text.find(report::kDataMarker), report::kDataMarker.size(), blocks);
+  return text;
+}
+
+int report(ReportOptions& o, const options::Given&) {
+  Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(o.plan, plan::Undigested::kAccepted);
+  if (!plan.ok()) return fail(plan.status().message());
+  if ((*plan)->body_size() == 0)
+    return fail(o.plan + ": the plan only evaluates (`sheaf compile --eval-only`): it has no step to report on");
+  Expected<profile::Profile> machine = machineOf(o.profile, **plan);
+  if (!machine.ok()) return fail(machine.status().message());
+  machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());
+  if (!machine.ok()) return fail(machine.status().message());
+  Expected<Simulation> simulation = simulate(**plan, *machine, o.limit);
+  if (!simulation.ok()) return fail(o.plan + ": " + simulation.status().message());
+  Expected<std::string> graph = plan::readGraph(o.plan);
+  if (!graph.ok()) return fail(graph.status().message());
+  ReportInput in{**plan, *machine, *simulation, std::nullopt, {}, !graph->empty()};
+  if (!o.measured.empty()) {
+    Expected<MeasuredStep> measured = readMeasuredStep(o.measured, **plan, simulation->loop);
+    if (!measured.ok()) return fail("--measured: " + measured.status().message());
+    in.measured = std::move(*measured);
+    in.differences = largestDifferences(*in.measured, simulation->timeline, kDifferences);
+  }
+  std::string text;
+  if (o.json) {
+    text = json::write(reportData(in)) + "\n";
+  } else {
+    Expected<std::string> made = page(in, *graph);
+    if (!made.ok()) return fail(made.status().message());
+    text = std::move(*made);
+  }
+  if (Status written = write(o.output, text); !written.ok()) return fail(written.message());
+  if (in.measured) printDifferences(in);
+  return kDone;
+}
+
+}  // namespace
+
+Command reportCommand() {
+  using O = ReportOptions;
+  using Row = options::Rows<O>;
+  options::Table table{"sheaf report",
+                       "Writes a plan as one HTML page: timeline, memory, buckets, links, stages, graph, decisions.",
+                       {"sheaf report OUT.plan -o report.html [--measured TRACE] [--profile NAME|FILE]"},
+                       Row::positional<&O::plan>("OUT.plan"),
+                       {},
+                       "The page needs no network, and a browser of 2023 or later."};
+  table.sections = {
+      {"Output",
+       {Row::text<&O::output>("-o", "REPORT.html", "File for the page.").required("where is the report to be written?"),
+        Row::flag<&O::json>("--json", "Write what the page shows as JSON instead.")}},
+      {"Contents",
+       {Row::text<&O::measured>("--measured", "TRACE",
+                                "A trace of `sheaf-run --trace` of this plan: it is shown over the predicted timeline, "
+                                "and the ten largest differences are listed."),
+        Row::text<&O::profile>("--profile", "NAME|FILE", "Machine that the step is predicted on.")
+            .defaultsTo("that of `sheaf compile`, else the shipped profile nearest to the plan's first target"),
+        Row::integer<&O::ranks>("--ranks", "N", 1, plan::kMaxRanks, "Number of ranks; every rank keeps its rows.")
+            .defaultsTo("the plan's"),
+        Row::bytes<&O::limit>("--memory-limit", "Memory of a rank's device.").defaultsTo("the profile's")}}};
+  return command(std::move(table), report);
+}
+
+}  // namespace sheaf::tool
