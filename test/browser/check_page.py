@@ -147,7 +147,7 @@ def check_time(page):
     page.press("0")
     buffer, x, y = page.run("""const {plan, time} = sheaf, {lives, buffers} = plan.raw, scale = time.memory.scaleY(document.querySelector("canvas.arena").clientHeight);
                                let best = 0;
-                               const area = (l) => (lives.end[l] - lives.begin[l]) * buffers.bytes[lives.buffer[l]] * (buffers.persistent[lives.buffer[l]] ? 0 : 1);
+                               const area = (l) => (lives.end[l] - lives.begin[l]) * buffers.bytes[lives.buffer[l]] * (buffers.persistent[lives.buffer[l]] || buffers.space[lives.buffer[l]] ? 0 : 1);
                                for (let l = 1; l < lives.buffer.length; ++l) if (area(l) > area(best)) best = l;
                                const b = lives.buffer[best];
                                return [b, time.axis.scale((lives.begin[best] + lives.end[best]) / 2), scale(buffers.offset[b] + buffers.bytes[b] / 2)]""")
@@ -160,6 +160,14 @@ def check_time(page):
     page.press("m")
     page.press(Keys.ESCAPE)
     expect(page.selection()["item"] is None, "Escape leaves a selection")
+    # A buffer of another space is shown there; a button leads back.
+    for space in page.run("return sheaf.plan.raw.memory.spaces.map((s) => s.space)")[1:]:
+        page.run("sheaf.selection.select({type: 'buffer', id: sheaf.plan.raw.buffers.space.indexOf(arguments[0])})", space)
+        page.settle()
+        expect(page.run("return sheaf.time.memory.space.space") == space and page.colours("canvas.arena") > 1, f"space {space} is not shown")
+        page.press(Keys.ESCAPE)
+        page.run("sheaf.time.spaces[0].click()")
+        expect(page.run("return sheaf.time.memory.space.space") == 0, "the device is not shown again")
     waits = page.run("""const {plan} = sheaf; let count = 0, text = null;
                         for (let op = 0; op < plan.size; ++op) { const w = plan.waitBefore(op); if (w) ++count, text = plan.waitText(w); }
                         return [count, text]""")

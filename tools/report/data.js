@@ -24,6 +24,7 @@ function grouped(keys, size) {
 const CATEGORY_OF_KIND = {
   kernel: "kernel", gemm: "product", attention: "attention", attention_gradient: "attention",
   all_gather: "gather", reduce_scatter: "reduce", all_reduce: "reduce",
+  to_device: "transfer", to_host: "transfer", read_file: "transfer", write_file: "transfer",
   input: "host", read_input: "host", scalars: "host", read_scalars: "host", output: "host", write_output: "host",
 };
 

@@ -76,6 +76,8 @@ class Tabs {
   }
 }
 
+const SPACES = { device: "Device", host: "Host memory", file: "Files" };
+
 // The view of streams and memory over the same time.
 class TimeView {
   constructor(panel, plan, selection) {
@@ -88,12 +90,16 @@ class TimeView {
     this.now = element("span", { class: "now muted" });
     const dots = (names) => element("span", { class: "legend" }, names.map(([name, text]) => element("span", {}, element("i", { class: `dot ${name}` }), text)));
     const used = new Set(plan.category);
-    const kinds = plan.raw.memory.kinds.filter((kind, k) => d3.max(plan.raw.memory.byKind[k]) > 0);
+    const { kinds: names, spaces } = plan.raw.memory;
+    const kinds = names.filter((kind, k) => d3.max(spaces, (space) => d3.max(space.byKind[k])) > 0);
+    // Where everything lies on the device there is nothing to choose.
+    this.spaces = spaces.length < 2 ? [] : spaces.map((space, i) => element("button", { type: "button", "aria-pressed": String(i === 0), onclick: () => this.setSpace(i) }, `${SPACES[space.name] || space.name}, ${bytesText(space.arena)}`));
     panel.append(
       element("div", { class: "bar-row" }, dots(CATEGORIES.filter(([name]) => used.has(name)).map(([name, text]) => [`op-${name}`, text])),
         element("button", { type: "button", class: "quiet push", onclick: () => this.axis.reset() }, "Whole step")),
       this.host,
-      element("div", { class: "bar-row below" }, element("div", { class: "segmented", role: "group", "aria-label": "Memory shown as" }, this.modes), dots(kinds.map((kind) => [`mem-${kind}`, kind])), this.now));
+      element("div", { class: "bar-row below" }, element("div", { class: "segmented", role: "group", "aria-label": "Memory shown as" }, this.modes),
+        this.spaces.length ? element("div", { class: "segmented", role: "group", "aria-label": "Memory of" }, this.spaces) : "", dots(kinds.map((kind) => [`mem-${kind}`, kind])), this.now));
     this.axis = new TimeAxis(this.host, 0, plan.last);
     this.timeline = new Timeline(top, plan, selection, this.axis);
     this.memory = new Memory(bottom, plan, selection, this.axis);
@@ -116,7 +122,21 @@ class TimeView {
     this.memory.setMode(mode);
   }
 
+  setSpace(i) {
+    this.spaces.forEach((button, k) => button.setAttribute("aria-pressed", String(k === i)));
+    this.memory.setSpace(this.plan.raw.memory.spaces[i]);
+  }
+
+  // A buffer that is selected elsewhere is shown in its own space.
+  #showSpaceOf(item) {
+    if (item?.type !== "buffer") return;
+    const { memory, buffers } = this.plan.raw;
+    const i = memory.spaces.findIndex((space) => space.space === buffers.space[item.id]);
+    if (i >= 0 && memory.spaces[i] !== this.memory.space) this.setSpace(i);
+  }
+
   #reveal(from) {
+    this.#showSpaceOf(this.selection.item);
     this.redraw();
     const { ops, item } = this.selection;
     if (from === "time" || !ops.size || !item) return;

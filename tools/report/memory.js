@@ -10,28 +10,36 @@ export class Memory {
     this.axis = axis;
     this.canvas = canvas;
     this.mode = "arena";
-    this.bytes = [0, Math.max(plan.raw.memory.arena, 1)];  // what is visible of the arena
     this.surface = new Surface(canvas, (context, width, height) => this.draw(context, width, height));
+    this.setSpace(plan.raw.memory.spaces[0]);
+  }
+
+  // Shows the arena of another space: the device's, host memory or files.
+  setSpace(space) {
+    this.space = space;
+    this.bytes = [0, Math.max(space.arena, 1)];  // what is visible of the arena
     this.#sortLives();
     this.sums = this.#sums();
+    this.surface.redraw();
   }
 
   // Lives by buffer kind, so that the colour rarely changes while drawing.
   #sortLives() {
     const { lives, buffers } = this.plan.raw;
-    this.order = d3.range(lives.buffer.length).sort((a, b) => buffers.kind[lives.buffer[a]] - buffers.kind[lives.buffer[b]] || lives.begin[a] - lives.begin[b]);
+    const here = d3.range(lives.buffer.length).filter((life) => buffers.space[lives.buffer[life]] === this.space.space);
+    this.order = here.sort((a, b) => buffers.kind[lives.buffer[a]] - buffers.kind[lives.buffer[b]] || lives.begin[a] - lives.begin[b]);
   }
 
   // Stacked sums of the kinds that there are, the largest first.
   #sums() {
-    const { memory } = this.plan.raw;
-    const kinds = d3.range(memory.kinds.length).filter((kind) => d3.max(memory.byKind[kind]) > 0);
-    kinds.sort((a, b) => d3.min(memory.byKind[b]) - d3.min(memory.byKind[a]));
-    const below = new Float64Array(memory.time.length);
+    const { space } = this, names = this.plan.raw.memory.kinds;
+    const kinds = d3.range(names.length).filter((kind) => d3.max(space.byKind[kind]) > 0);
+    kinds.sort((a, b) => d3.min(space.byKind[b]) - d3.min(space.byKind[a]));
+    const below = new Float64Array(space.time.length);
     const layers = kinds.map((kind) => {
       const low = Float64Array.from(below);
-      memory.byKind[kind].forEach((bytes, i) => { below[i] += bytes; });
-      return { kind: memory.kinds[kind], low, high: Float64Array.from(below) };
+      space.byKind[kind].forEach((bytes, i) => { below[i] += bytes; });
+      return { kind: names[kind], low, high: Float64Array.from(below) };
     });
     return { layers, total: below };
   }
@@ -50,7 +58,7 @@ export class Memory {
 
   // Zooms the arena around the pointer.
   zoomBytes(factor, y, height) {
-    const whole = this.plan.raw.memory.arena;
+    const whole = this.space.arena;
     const at = this.scaleY(height).invert(y);
     const span = Math.min(whole, Math.max(4096, (this.bytes[1] - this.bytes[0]) / factor));
     const part = (at - this.bytes[0]) / (this.bytes[1] - this.bytes[0]);
@@ -153,32 +161,32 @@ export class Memory {
 
   // Above the arena there is nothing.
   #drawUnused(context, height) {
-    const y = this.scaleY(height)(this.plan.raw.memory.arena);
+    const y = this.scaleY(height)(this.space.arena);
     if (y < 10) return;
     context.fillStyle = hatch(context, palette.get("line"));
     context.fillRect(GUTTER, 0, this.axis.pixels + 12, y);
   }
 
   #drawSums(context, height) {
-    const { memory } = this.plan.raw;
+    const { time } = this.space;
     const { scale } = this.axis;
     const y = this.scaleY(height);
     const [from, to] = this.axis.span;
-    const first = Math.max(0, d3.bisectRight(memory.time, from) - 1);
-    const last = Math.min(memory.time.length - 1, d3.bisectLeft(memory.time, to));
+    const first = Math.max(0, d3.bisectRight(time, from) - 1);
+    const last = Math.min(time.length - 1, d3.bisectLeft(time, to));
     for (const layer of this.sums.layers) {
       context.fillStyle = palette.memory(layer.kind);
       context.globalAlpha = 0.9;
       context.beginPath();
-      const end = (i) => (i + 1 < memory.time.length ? scale(memory.time[i + 1]) : scale(this.plan.end));
-      context.moveTo(scale(memory.time[first]), y(layer.low[first]));
+      const end = (i) => (i + 1 < time.length ? scale(time[i + 1]) : scale(this.plan.end));
+      context.moveTo(scale(time[first]), y(layer.low[first]));
       for (let i = first; i <= last; ++i) {
-        context.lineTo(scale(memory.time[i]), y(layer.high[i]));
+        context.lineTo(scale(time[i]), y(layer.high[i]));
         context.lineTo(end(i), y(layer.high[i]));
       }
       for (let i = last; i >= first; --i) {
         context.lineTo(end(i), y(layer.low[i]));
-        context.lineTo(scale(memory.time[i]), y(layer.low[i]));
+        context.lineTo(scale(time[i]), y(layer.low[i]));
       }
       context.closePath();
       context.fill();
@@ -193,7 +201,7 @@ export class Memory {
     const time = this.axis.scale.invert(x), bytes = this.scaleY(height).invert(y);
     const slackTime = this.axis.scale.invert(x + 1) - time, slackBytes = (this.bytes[1] - this.bytes[0]) / height;
     let best = null;
-    for (let life = 0; life < lives.buffer.length; ++life) {
+    for (const life of this.order) {
       if (lives.begin[life] > time + slackTime || lives.end[life] < time - slackTime) continue;
       const buffer = lives.buffer[life];
       if (buffers.offset[buffer] > bytes + slackBytes || buffers.offset[buffer] + buffers.bytes[buffer] < bytes - slackBytes) continue;
@@ -204,8 +212,8 @@ export class Memory {
 
   // Bytes that live at a time, by kind: [kind, bytes].
   liveAt(time) {
-    const { memory } = this.plan.raw;
-    const i = Math.max(0, d3.bisectRight(memory.time, time) - 1);
-    return memory.kinds.map((kind, k) => [kind, memory.byKind[k][i]]).filter(([, bytes]) => bytes > 0);
+    const { space } = this;
+    const i = Math.max(0, d3.bisectRight(space.time, time) - 1);
+    return this.plan.raw.memory.kinds.map((kind, k) => [kind, space.byKind[k][i]]).filter(([, bytes]) => bytes > 0);
   }
 }

@@ -2,7 +2,7 @@
 
 export const CATEGORIES = [
   ["product", "matrix product"], ["attention", "attention"], ["convolution", "convolution"], ["kernel", "fused kernel"],
-  ["call", "other call"], ["gather", "gather"], ["reduce", "reduction"], ["host", "host"],
+  ["call", "other call"], ["gather", "gather"], ["reduce", "reduction"], ["transfer", "host memory or file"], ["host", "host"],
 ];
 
 class Palette {

@@ -97,15 +97,17 @@ std::vector<Lifetime> lifetimesOf(const plan::Plan& plan, const schedule::PlanLo
   return Walk(plan, loop, timeline).run();
 }
 
-std::vector<MemoryUse> memoryUseOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes) {
+std::vector<MemoryUse> memoryUseOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes,
+                                   plan::Buffer::Space space) {
   std::map<double, std::map<plan::BufferKind, int64_t>> changes;
   double end = 0;
   for (const Lifetime& life : lifetimes) {
     const plan::Buffer& buffer = plan.buffers(static_cast<int>(life.buffer));
+    end = std::max(end, life.end);
+    if (buffer.space() != space) continue;
     const auto bytes = static_cast<int64_t>(buffer.bytes());
     changes[std::max(life.begin, 0.0)][buffer.kind()] += bytes;
     changes[std::max(life.end, 0.0)][buffer.kind()] -= bytes;
-    end = std::max(end, life.end);
   }
   std::vector<MemoryUse> uses;
   std::vector<uint64_t> now(plan::CONSTANTS + 1, 0);

@@ -22,12 +22,13 @@ struct Lifetime {
 std::vector<Lifetime> lifetimesOf(const plan::Plan& plan, const schedule::PlanLoop& loop,
                                   const schedule::Timeline& timeline);
 
-// The bytes of each kind of buffer that live at the same time, from `seconds` on.
+// The bytes of each kind of buffer in a space that live at the same time, from `seconds` on.
 struct MemoryUse {
   double seconds = 0;
   std::vector<uint64_t> bytes;  // by plan::BufferKind
 };
 // Where they change, in order of time, from 0 to the end of the last op.
-std::vector<MemoryUse> memoryUseOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes);
+std::vector<MemoryUse> memoryUseOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes,
+                                   plan::Buffer::Space space = plan::Buffer::DEVICE);
 
 }  // namespace sheaf::tool

@@ -88,7 +88,8 @@ Waits waitsOf(const PlanLoop& loop, const Timeline& timeline) {
 }
 
 // The machine's unit that an op occupies, as an index into this list.
-constexpr const char* kUnits[] = {"compute", "host", "links", "node link", "network"};
+constexpr const char* kUnitNames[schedule::kUnits] = {"compute",   "host",    "links",   "node link", "network",
+                                                      "to_device", "to_host", "file_in", "file_out"};
 
 json::Object opsOf(const ReportInput& in, Texts& texts) {
   const plan::Plan& plan = in.plan;
@@ -160,9 +161,10 @@ json::Array turnsOf(const plan::Plan& plan, const PlanLoop& loop) {
 }
 
 json::Object buffersOf(const plan::Plan& plan) {
-  json::Array name, kind, offset, bytes, persistent;
+  json::Array name, kind, space, offset, bytes, persistent;
   for (const plan::Buffer& buffer : plan.buffers()) {
     name.push_back(buffer.name());
+    space.push_back(static_cast<int64_t>(buffer.space()));
     kind.push_back(static_cast<int64_t>(buffer.kind()));
     offset.push_back(buffer.offset());
     bytes.push_back(buffer.bytes());
@@ -170,6 +172,7 @@ json::Object buffersOf(const plan::Plan& plan) {
   }
   return {{"name", std::move(name)},
           {"kind", std::move(kind)},
+          {"space", std::move(space)},
           {"offset", std::move(offset)},
           {"bytes", std::move(bytes)},
           {"persistent", std::move(persistent)}};
@@ -191,28 +194,37 @@ json::Object livesOf(const std::vector<Lifetime>& lifetimes, size_t ops) {
           {"end", std::move(end)}};
 }
 
-json::Object memoryOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes, const Simulation& simulation) {
-  json::Array time, kinds, byKind;
+// The arena of a space, and what lives in it: bytes of each kind from each time on.
+json::Object spaceOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes, plan::Buffer::Space space) {
+  json::Array time, byKind;
   std::vector<json::Array> bytes(plan::CONSTANTS + 1);
-  for (const MemoryUse& use : memoryUseOf(plan, lifetimes)) {
+  for (const MemoryUse& use : memoryUseOf(plan, lifetimes, space)) {
     time.push_back(nanoseconds(use.seconds));
     for (size_t kind = 0; kind < bytes.size(); ++kind) bytes[kind].push_back(use.bytes[kind]);
   }
-  for (size_t kind = 0; kind < bytes.size(); ++kind) {
-    kinds.push_back(plan::word(static_cast<plan::BufferKind>(kind)));
-    byKind.push_back(std::move(bytes[kind]));
-  }
-  json::Array declared;
+  for (json::Array& kind : bytes) byKind.push_back(std::move(kind));
+  return {{"space", static_cast<int64_t>(space)},
+          {"name", plan::word(space)},
+          {"arena", plan::peakBytes(plan, space)},
+          {"time", std::move(time)},
+          {"byKind", std::move(byKind)}};
+}
+
+json::Object memoryOf(const plan::Plan& plan, const std::vector<Lifetime>& lifetimes, const Simulation& simulation) {
+  json::Array kinds, declared, spaces;
+  for (int kind = 0; kind <= plan::CONSTANTS; ++kind) kinds.push_back(plan::word(static_cast<plan::BufferKind>(kind)));
   for (const plan::KindBytes& held : plan.memory().by_kind())
     declared.push_back(json::Object{{"kind", static_cast<int64_t>(held.kind())}, {"bytes", held.bytes()}});
+  spaces.push_back(spaceOf(plan, lifetimes, plan::Buffer::DEVICE));
+  for (const plan::SpaceMemory& memory : plan.memory().spaces())
+    spaces.push_back(spaceOf(plan, lifetimes, memory.space()));
   return {{"arena", plan.memory().peak_bytes()},
           {"libraries", plan.memory().library_bytes()},
           {"limit", simulation.limit},
           {"live", simulation.live},
           {"kinds", std::move(kinds)},
           {"largest", std::move(declared)},
-          {"time", std::move(time)},
-          {"byKind", std::move(byKind)}};
+          {"spaces", std::move(spaces)}};
 }
 
 json::Array bucketsOf(const plan::Plan& plan) {
@@ -395,7 +407,7 @@ json::Value reportData(const ReportInput& in) {
   Texts texts;
   json::Array targets, units;
   for (const plan::KernelImage& image : plan.images()) targets.push_back(image.target());
-  for (const char* unit : kUnits) units.push_back(unit);
+  for (const char* unit : kUnitNames) units.push_back(unit);
   uint64_t elements = 0;
   for (const plan::Parameter& parameter : plan.parameters())
     elements += plan::elementCount(plan::shapeOf(parameter)).value_or(0);

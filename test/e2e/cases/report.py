@@ -16,12 +16,14 @@ from training import CONFIGS, data_arguments
 sys.path.insert(0, str(ROOT / "test"))
 from skips import Machine, browser_python  # noqa: E402
 
-# Plans that views are tried on: all ranks in one node, a language model at stage 3, convolutions, nodes with micro-batches.
+# Plans that views are tried on: all ranks in one node, a language model at stage 3, convolutions, nodes with micro-batches,
+# state in host memory and files.
 PLANS = {
     "mlp": ("mlp-adamw", 2, 3, ()),
     "gpt2-tiny": ("gpt2-tiny", 4, 3, ()),
     "cnn": ("cnn-adamw", 2, 1, ()),
     "nodes": ("gpt2-tiny", 4, 3, ("--ranks-per-node", "2", "--micro-batches", "2", "--clip-norm", "1")),
+    "offload": ("gpt2-tiny", 2, 3, ("--offload", "optimizer=file,parameters=host")),
 }
 
 
@@ -97,10 +99,12 @@ def contents(session, name):
         operands = {n.strip('"') for n in re.findall(r"%([\w.$-]+)\[", lines[place])}
         uses = data["ops"]["usesBuffer"][ops["usesStart"][op]:ops["usesStart"][op + 1]]
         expect(len(uses) == len(operands), f"op {op} uses {[data['buffers']['name'][u] for u in uses]}: {lines[place]}")
-    declared = re.findall(r'plan\.buffer "([^"]+)" (\w+) offset (\d+) bytes (\d+)( persistent)?', text)
+    declared = re.findall(r'plan\.buffer "([^"]+)" (\w+)(?: in (\w+))? offset (\d+) bytes (\d+)( persistent)?', text)
     kinds = data["memory"]["kinds"]
-    buffers = zip(*(data["buffers"][c] for c in ("name", "kind", "offset", "bytes", "persistent")))
-    expect([(n, k, int(o), int(b), int(bool(p))) for n, k, o, b, p in declared] == [(n, kinds[k], o, b, p) for n, k, o, b, p in buffers], "other buffers")
+    spaces = {s["space"]: s["name"] for s in data["memory"]["spaces"]}
+    buffers = zip(*(data["buffers"][c] for c in ("name", "kind", "space", "offset", "bytes", "persistent")))
+    expect([(n, k, s or "device", int(o), int(b), int(bool(p))) for n, k, s, o, b, p in declared]
+           == [(n, kinds[k], spaces[s], o, b, p) for n, k, s, o, b, p in buffers], "other buffers")
     summary = session.inspect(plan)
     expect([{k: s[k] for k in ("parameters", "gradients", "optimizer", "total")} for s in data["stages"][:4]]
            == [{k: s[k] for k in ("parameters", "gradients", "optimizer", "total")} for s in summary["stages"]], f"stages {data['stages']}")
@@ -122,11 +126,12 @@ def lifetimes(session, name):
     lives, buffers, ops = data["lives"], data["buffers"], data["ops"]
     count = len(ops["label"])
     spans = [(b, f, count if l < 0 else l) for b, f, l in zip(lives["buffer"], lives["first"], lives["last"])]
-    by_place = sorted(spans, key=lambda s: buffers["offset"][s[0]])
+    place = lambda b: (buffers["space"][b], buffers["offset"][b])
+    by_place = sorted(spans, key=lambda s: place(s[0]))
     shared = 0
     for i, (a, first, last) in enumerate(by_place):
         for b, other_first, other_last in by_place[i + 1:]:
-            if buffers["offset"][b] >= buffers["offset"][a] + buffers["bytes"][a]:
+            if place(b) >= (buffers["space"][a], buffers["offset"][a] + buffers["bytes"][a]):
                 break
             if a == b:
                 expect(last < other_first or other_last < first, f"{buffers['name'][a]} lives twice at a time")
@@ -142,8 +147,9 @@ def lifetimes(session, name):
     # In the issue order: bytes that are alive together fit into the arena, because they are disjoint.
     memory = data["memory"]
     kept = [sum(b for b, k, p in zip(buffers["bytes"], buffers["kind"], buffers["persistent"]) if p and k == kind) for kind in range(len(memory["kinds"]))]
-    expect(all(min(memory["byKind"][k]) == kept[k] for k in (1, 3)), f"state lives from step to step: {kept}")
-    expect(shared > 0 and len(memory["time"]) == len(memory["byKind"][1]), "no two buffers share bytes")
+    device = memory["spaces"][0]
+    expect(all(min(device["byKind"][k]) == kept[k] for k in (1, 3)), f"state lives from step to step: {kept}")
+    expect(shared > 0 and len(device["time"]) == len(device["byKind"][1]), "no two buffers share bytes")
 
 
 def unpacked_graph(plan):
@@ -328,9 +334,10 @@ def expect_perfetto(data, slices, counts):
                f"stream {name}: {found[:3]}, not {expected[:3]}")
         expect([f[1] for f in found] == sorted(f[1] for f in found), f"stream {name} goes back in time")
     memory = data["memory"]
-    for kind, values in zip(memory["kinds"], memory["byKind"]):
+    device = memory["spaces"][0]
+    for kind, values in zip(memory["kinds"], device["byKind"]):
         expected, last = [], 0
-        for time, value in zip(memory["time"], values):
+        for time, value in zip(device["time"], values):
             if value != last:
                 expected.append((time, value))
                 last = value
