@@ -23,7 +23,7 @@
 // STATE-NOT: plan.transfer
 
 // The parameters are read by the first product and the last one, with computation between, and then updated.
-// FILE: streams = ["compute", "to_device", "to_host", "file_in", "file_out"]
+// FILE: streams = ["compute", "file_in", "file_out", "to_device", "to_host"]
 // FILE-DAG: "p" parameters in host offset 0 bytes 65536 persistent
 // FILE-DAG: "m" optimizer in file offset 0 bytes 65536 persistent
 // FILE: plan.transfer to_device(r %p[0 : 65536], w [[FIRST:%p.image[0-9a-z_.]*]][0 : 65536])
@@ -31,10 +31,10 @@
 // FILE-NOT: plan.transfer to_host
 // FILE: plan.transfer to_device(r %p[0 : 65536], w [[SECOND:%p.image[0-9a-z_.]*]][0 : 65536])
 // FILE-NEXT: "backward"
-// FILE: plan.transfer read_file(r %m[0 : 65536], w %m.image[0 : 65536]) stream 3 "m"
+// FILE: plan.transfer read_file(r %m[0 : 65536], w %m.image[0 : 65536]) stream 1 "m"
 // FILE: rw [[SECOND]][0 : 65536], {{.*}}rw %m.image[0 : 65536]{{.*}} "update"
 // FILE-DAG: plan.transfer to_host(r [[SECOND]][0 : 65536], w %p[0 : 65536])
-// FILE-DAG: plan.transfer write_file(r %m.image[0 : 65536], w %m[0 : 65536]) stream 4 "m"
+// FILE-DAG: plan.transfer write_file(r %m.image[0 : 65536], w %m[0 : 65536]) stream 2 "m"
 
 // Of the values, `x` is written whole and used far away; `half` is written in part.
 // VALUES: "x" activations offset 0 bytes 65536
