@@ -34,13 +34,6 @@ struct GraphHeader {
 };
 static_assert(sizeof(GraphHeader) == 24);
 
-// Whether a graph, and nothing else, is what follows a plan.
-bool isGraph(std::span<const std::byte> rest, GraphHeader& header) {
-  if (rest.size() < sizeof header) return false;
-  std::memcpy(&header, rest.data(), sizeof header);
-  return std::memcmp(header.magic, kGraphMagic, sizeof kGraphMagic) == 0 && header.size == rest.size() - sizeof header;
-}
-
 // Fills the first bytes of a file that otherwise holds the payload.
 void writeHeader(std::string& file) {
   Header header{};
@@ -51,28 +44,52 @@ void writeHeader(std::string& file) {
   std::memcpy(file.data(), &header, sizeof header);
 }
 
-}  // namespace
+// What a file holds; the graph is empty where there is none.
+struct Parts {
+  std::span<const std::byte> payload, graph;
+};
 
-Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
+Status sizeError(const char* what, const char* part, uint64_t announced, uint64_t found) {
+  return Status::error(
+      cat("the plan is ", what, ": its header announces ", announced, " bytes of ", part, ", the file has ", found));
+}
+
+Expected<Parts> partsOf(std::span<const std::byte> file) {
   Header header;
   if (file.size() < sizeof header || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
     return Status::error("not a plan: it does not begin with SHEAFPLN; `sheaf compile` makes plans");
   std::memcpy(&header, file.data(), sizeof header);
   if (header.version != kPlanVersion) return Status::error(otherVersion(header.version));
   if (header.reserved != 0) return Status::error("the plan is damaged: its header is not zero where it must be");
-  std::span<const std::byte> payload = file.subspan(sizeof header);
-  GraphHeader graph;
-  if (header.size < payload.size() && isGraph(payload.subspan(header.size), graph))
-    payload = payload.first(header.size);
-  if (header.size != payload.size())
-    return Status::error(cat("the plan is ", header.size > payload.size() ? "truncated" : "followed by other bytes",
-                             ": its header announces ", header.size, " bytes of payload, the file has ",
-                             payload.size()));
-  if (payload.size() > kMaxPlanBytes) return Status::error("the plan is larger than 2 GiB");
-  if (xxh64(payload) != header.hash)
+  std::span<const std::byte> rest = file.subspan(sizeof header);
+  if (header.size > rest.size()) return sizeError("truncated", "payload", header.size, rest.size());
+  Parts parts{rest.first(header.size), {}};
+  rest = rest.subspan(header.size);
+  if (!rest.empty()) {
+    GraphHeader graph;
+    if (rest.size() < sizeof graph || std::memcmp(rest.data(), kGraphMagic, sizeof kGraphMagic) != 0)
+      return sizeError("followed by other bytes", "payload", header.size, header.size + rest.size());
+    std::memcpy(&graph, rest.data(), sizeof graph);
+    parts.graph = rest.subspan(sizeof graph);
+    if (graph.size != parts.graph.size())
+      return sizeError(graph.size > parts.graph.size() ? "truncated" : "followed by other bytes", "graph", graph.size,
+                       parts.graph.size());
+    if (xxh64(parts.graph) != graph.hash)
+      return Status::error("the plan is damaged: the checksum of its graph does not match; compile the model again");
+  }
+  if (parts.payload.size() > kMaxPlanBytes) return Status::error("the plan is larger than 2 GiB");
+  if (xxh64(parts.payload) != header.hash)
     return Status::error("the plan is damaged: its checksum does not match; compile the model again");
+  return parts;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Plan>> parsePlan(std::span<const std::byte> file) {
+  Expected<Parts> parts = partsOf(file);
+  if (!parts.ok()) return parts.status();
   auto plan = std::make_unique<Plan>();
-  if (!plan->ParseFromArray(payload.data(), static_cast<int>(payload.size())))
+  if (!plan->ParseFromArray(parts->payload.data(), static_cast<int>(parts->payload.size())))
     return Status::error("the plan is damaged: its payload is not a plan's protobuf");
   return plan;
 }
@@ -88,18 +105,9 @@ Expected<std::unique_ptr<Plan>> readPlan(const std::string& path) {
 Expected<std::string> readGraph(const std::string& path) {
   Expected<MappedFile> file = MappedFile::open(path);
   if (!file.ok()) return file.status();
-  Header header{};
-  GraphHeader graph;
-  std::span<const std::byte> rest = file->bytes();
-  if (rest.size() >= sizeof header) std::memcpy(&header, rest.data(), sizeof header);
-  if (rest.size() < sizeof header || header.size > rest.size() - sizeof header) return std::string();
-  rest = rest.subspan(sizeof header + header.size);
-  if (!isGraph(rest, graph)) return std::string();
-  rest = rest.subspan(sizeof graph);
-  if (xxh64(rest) != graph.hash)
-    return Status::error(
-        cat(path, ": the plan's graph is damaged: its checksum does not match; compile the model again"));
-  return std::string(reinterpret_cast<const char*>(rest.data()), rest.size());
+  Expected<Parts> parts = partsOf(file->bytes());
+  if (!parts.ok()) return Status::error(cat(path, ": ", parts.status().message()));
+  return std::string(reinterpret_cast<const char*>(parts->graph.data()), parts->graph.size());
 }
 
 Expected<std::string> serializePlan(const Plan& plan) {

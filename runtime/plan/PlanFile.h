@@ -2,7 +2,7 @@
 // serialized plan.proto Plan; all little-endian. Serialization is deterministic: equal plans are
 // equal files. The graph that the plan was made from may follow, for `sheaf report`: "SHEAFGRF", its size (u64) and
 // XXH64 (u64), then its bytes. It does not belong to the plan: nothing that runs reads it, and the plan's hash does not
-// cover it.
+// cover it; but a file whose graph is damaged is refused.
 #pragma once
 
 #include <cstddef>

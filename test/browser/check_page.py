@@ -116,6 +116,7 @@ def check_time(page):
     # The longest op of the first stream, by a click into its middle.
     op, x, y = page.run("""const {plan, time} = sheaf, stream = time.timeline.streams[0], {ops} = plan.raw;
                            const op = stream.ops.reduce((a, b) => ops.time[b] > ops.time[a] ? b : a);
+                           time.axis.show(ops.begin[op], ops.begin[op] + ops.time[op], 2);
                            return [op, time.axis.scale(ops.begin[op] + ops.time[op] / 2), stream.y + 15]""")
     page.click_at("canvas.streams", x, y)
     found = page.selection()
@@ -129,7 +130,7 @@ def check_time(page):
         page.press(key)
         after = page.selection()["item"]["id"]
         expect(before != after and (after < before) == earlier, f"a key goes from op {before} to {after}")
-    page.press("f")
+    page.press("0", "f")
     near = page.run("return sheaf.time.axis.span")
     expect(near[1] - near[0] < whole[1] - whole[0], "F does not zoom to the selection")
     page.press("0")
@@ -150,10 +151,12 @@ def check_time(page):
                                const area = (l) => (lives.end[l] - lives.begin[l]) * buffers.bytes[lives.buffer[l]] * (buffers.persistent[lives.buffer[l]] || buffers.space[lives.buffer[l]] ? 0 : 1);
                                for (let l = 1; l < lives.buffer.length; ++l) if (area(l) > area(best)) best = l;
                                const b = lives.buffer[best];
+                               time.axis.show(lives.begin[best], lives.end[best], 1);
                                return [b, time.axis.scale((lives.begin[best] + lives.end[best]) / 2), scale(buffers.offset[b] + buffers.bytes[b] / 2)]""")
     page.click_at("canvas.arena", x, y)
     found = page.selection()
     expect(found["item"]["type"] == "buffer" and found["ops"] > 0, f"a click on buffer {buffer} selects {found}")
+    page.press("0")
     page.shot("memory")
     page.press("m")
     expect(page.run("return sheaf.time.memory.mode") == "kind" and page.colours("canvas.arena") > 3, "M does not show sums")
