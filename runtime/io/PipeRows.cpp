@@ -48,8 +48,8 @@ PipeRows::~PipeRows() {
 
 Expected<std::unique_ptr<PipeRows>> PipeRows::open(const std::string& path, std::vector<Column> columns,
                                                    const std::atomic<bool>* failed) {
-  // A pipe without a name is not opened a second time: Linux would then not say that its writer has gone already. Opening a
-  // named one must not wait for its writer, as it would without O_NONBLOCK.
+  // A pipe without a name is not opened a second time: Linux would then not say that its writer has gone already.
+  // Opening a named one must not wait for its writer, as it would without O_NONBLOCK.
   const std::optional<int> given = descriptorOf(path);
   const int descriptor =
       given ? fcntl(*given, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
