@@ -47,8 +47,9 @@ constexpr bool usesNetwork(Unit unit) {
 struct Op {
   Unit unit = Unit::kCompute;
   uint32_t stream = 0;
-  double seconds = 0;   // alone on its unit
-  double hostLoad = 0;  // part of the host memory's bandwidth that it then uses; collectives count once, next to transfers
+  double seconds = 0;  // alone on its unit
+  double hostLoad =
+      0;  // part of the host memory's bandwidth that it then uses; collectives count once, next to transfers
 };
 
 // Op `to` of a round starts after the end of op `from` of the round that is `distance` rounds earlier, if there is one.

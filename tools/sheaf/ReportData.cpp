@@ -170,12 +170,8 @@ json::Object buffersOf(const plan::Plan& plan) {
     bytes.push_back(buffer.bytes());
     persistent.push_back(buffer.persistent() ? 1 : 0);
   }
-  return {{"name", std::move(name)},
-          {"kind", std::move(kind)},
-          {"space", std::move(space)},
-          {"offset", std::move(offset)},
-          {"bytes", std::move(bytes)},
-          {"persistent", std::move(persistent)}};
+  return {{"name", std::move(name)},     {"kind", std::move(kind)},   {"space", std::move(space)},
+          {"offset", std::move(offset)}, {"bytes", std::move(bytes)}, {"persistent", std::move(persistent)}};
 }
 
 json::Object livesOf(const std::vector<Lifetime>& lifetimes, size_t ops) {
@@ -218,12 +214,9 @@ json::Object memoryOf(const plan::Plan& plan, const std::vector<Lifetime>& lifet
   spaces.push_back(spaceOf(plan, lifetimes, plan::Buffer::DEVICE));
   for (const plan::SpaceMemory& memory : plan.memory().spaces())
     spaces.push_back(spaceOf(plan, lifetimes, memory.space()));
-  return {{"arena", plan.memory().peak_bytes()},
-          {"libraries", plan.memory().library_bytes()},
-          {"limit", simulation.limit},
-          {"live", simulation.live},
-          {"kinds", std::move(kinds)},
-          {"largest", std::move(declared)},
+  return {{"arena", plan.memory().peak_bytes()}, {"libraries", plan.memory().library_bytes()},
+          {"limit", simulation.limit},           {"live", simulation.live},
+          {"kinds", std::move(kinds)},           {"largest", std::move(declared)},
           {"spaces", std::move(spaces)}};
 }
 
