@@ -320,7 +320,9 @@ class Interpreter {
     reads(sources, from.accessed, &instruction);
     writes(to);
     std::vector<std::pair<Block, Value>> moved;
-    for (size_t k = 0; k < sources.end - sources.begin; ++k) {
+    // As many as the destination's, in a verified plan.
+    const size_t count = std::min(sources.end - sources.begin, destinations.end - destinations.begin);
+    for (size_t k = 0; k < count; ++k) {
       moved.clear();
       for (const Block& block : from.accessed)
         values_[sources.begin + k].visit(

@@ -48,7 +48,7 @@ struct HostPlan : SmallPlan {
   }
   void move(Transfer::Kind kind, uint32_t from, uint32_t to, uint32_t stream = 0, uint64_t bytes = 256,
             uint64_t stride = 0) {
-    *body->Add() = transfer(kind, from, to, bytes, stride ? stream : stream, stride);
+    *body->Add() = transfer(kind, from, to, bytes, stream, stride);
   }
 };
 
@@ -125,6 +125,18 @@ TEST(ProofOfTransfers, AStoreAndAFetchOfOneHomeAreOrdered) {
   p.record(p.body, 1, 1);
   p.wait(p.body, 0, 1);
   EXPECT_EQ(p.proof(), "");
+}
+
+// `sheaf assemble --redigest` follows what is not verified: a rank's part that goes to the place of all.
+TEST(ProofOfTransfers, PartsThatDoNotFitEachOtherAreFollowed) {
+  HostPlan p;
+  p.move(Transfer::TO_DEVICE, 3, 2, 0, 128, 128);
+  p.body->Mutable(0)->mutable_transfer()->mutable_source()->set_shard_stride(0);
+  p.kernel(p.body, "update", {{2, READ_WRITE}});
+  EXPECT_FALSE(dataflow(p.plan).empty());
+  p.body->Mutable(0)->mutable_transfer()->mutable_source()->Swap(
+      p.body->Mutable(0)->mutable_transfer()->mutable_destination());
+  EXPECT_FALSE(dataflow(p.plan).empty());
 }
 
 // Bytes of one number in two spaces are two bytes.
