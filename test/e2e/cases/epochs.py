@@ -1,5 +1,6 @@
 """--epochs, schedules of the run's length, and files that are read as one."""
 import array
+import json
 import math
 
 from formats import read_log, write_npy
