@@ -111,14 +111,16 @@ def main():
                 f"--data input_ids,labels={shown(demo.tokens)} --steps 20   # go on at another stage"]
     chart = report.loss_chart(losses, "Training loss, nats a byte", f"{len(taken)} steps, {rate:,.0f} bytes a second on {RANKS} ranks")
     (demo.out / "loss.svg").write_text(chart)
-    (demo.out / "report.html").write_text(report.page(chart, stages, facts, commands))
+    (demo.out / "summary.html").write_text(report.page(chart, stages, facts, commands))
 
     print("\n4. What it took.\n")
     for name, value in facts:
         print(f"   {name:>12}  {value}")
     print("\nMemory of one rank at each stage:\n" + report.text_table(*report.memory_rows(stages)))
     print("\nCommunication of one step:\n" + report.text_table(*report.communication_rows(stages)))
-    print(f"\nThe chart of the loss: {shown(demo.out / 'loss.svg')}; all of this on a page: {shown(demo.out / 'report.html')}")
+    print(f"\nThe chart of the loss: {shown(demo.out / 'loss.svg')}; all of this on a page: {shown(demo.out / 'summary.html')}", flush=True)
+    demo.call("sheaf", "report", demo.plan(3), "-o", demo.out / "report.html")
+    print(f"The plan to look at, in a browser: {shown(demo.out / 'report.html')}")
     print("\nTo try next:\n  " + "\n  ".join(commands))
     return 0
 
