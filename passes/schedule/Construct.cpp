@@ -190,11 +190,14 @@ class Simulation {
     while (round_ <= kTakenRound + 1) {
       for (Lane& lane : lanes_) startTransfer(lane);
       startCompute();
+      if (startHeldBack()) continue;
       double next = computeEnd_;
       for (const Lane& lane : lanes_) {
         next = std::min(next, lane.end);
-        if (lane.end == kInfinity && !lane.gathers.empty() && gatherAllowed(*lane.gathers.begin()))
-          next = std::min(next, std::max(time_, earliestStartOf(*lane.gathers.begin())));
+        if (lane.end != kInfinity || lane.gathers.empty() || !gatherAllowed(*lane.gathers.begin())) continue;
+        // While computation is late, a gather that may wait waits longer: until something ends.
+        const double earliest = earliestStartOf(*lane.gathers.begin());
+        if (earliest <= time_ || lag() == 0) next = std::min(next, std::max(time_, earliest));
       }
       if (next == kInfinity) break;  // all is done
       time_ = std::max(time_, next);
@@ -276,7 +279,7 @@ class Simulation {
       if (!lane.gathers.empty() && gatherAllowed(*lane.gathers.begin())) gather = *lane.gathers.begin();
       if (!lane.others.empty() && roundOf(*lane.others.begin()) <= round_) other = *lane.others.begin();
       uint32_t chosen = other;
-      if (gather != kNone && earliestStartOf(gather) <= time_) {
+      if (gather != kNone && (stalled_ || earliestStartOf(gather) <= time_)) {
         // A reduction frees gradients: it goes first unless the gather would then miss its latest start.
         bool urgent = other != kNone && latestStartOf(gather) + lag() < time_ + nodeOf(other).seconds;
         if (other == kNone || urgent) chosen = gather;
@@ -289,6 +292,21 @@ class Simulation {
       lane.end = time_ + nodeOf(chosen).seconds;
       if (nodeOf(chosen).seconds == 0) lane.end = kInfinity, finish(chosen);
     }
+  }
+
+  // Where nothing is under way, what computation waits for comes after a gather that may still wait: starts it.
+  bool startHeldBack() {
+    bool started = false;
+    for (const Lane& lane : lanes_) started |= lane.end != kInfinity;
+    if (started || computeEnd_ != kInfinity) return false;
+    stalled_ = true;
+    for (Lane& lane : lanes_) {
+      const size_t before = lane.gathers.size();
+      startTransfer(lane);
+      started |= lane.gathers.size() != before;
+    }
+    stalled_ = false;
+    return started;
   }
 
   uint32_t pick() {
@@ -347,6 +365,7 @@ class Simulation {
   int64_t round_ = 0;                                             // of the computation that is issued next
   std::vector<int64_t> reduced_ = std::vector<int64_t>(kRounds);  // reductions done, by round
   double time_ = 0, computeEnd_ = kInfinity;
+  bool stalled_ = false;  // gathers start whether they may wait or not
   uint32_t computing_ = kNone;
 };
 

@@ -42,6 +42,7 @@ def cases(session):
                        lambda n=name, r=ranks, z=zero: memory(session, CONFIGS[n], r, z))
     yield Case("offload/touched", lambda: touched(session))
     yield Case("offload/limits", lambda: limits(session))
+    yield Case("offload/late", lambda: late(session))
     yield Case("offload/chosen", lambda: chosen(session))
     yield Case("offload/resumed", lambda: resumed(session))
     yield Case("offload/digests", lambda: digests(session))
@@ -50,6 +51,13 @@ def cases(session):
     yield Case("offload/folders", lambda: folders(session))
     yield Case("offload/busy-folder", lambda: busy(session))
     yield Case("offload/refused", lambda: refused(session))
+
+
+def late(session):
+    """Where computation is late because of files, compiling ends: fetches that may wait for as long as it is late once waited for ever."""
+    for zero in range(4):
+        session.succeed("sheaf", "compile", session.graph("tutorial"), "-o", session.folder() / "a.plan", "--ranks", 4, "--batch", 16, "--zero", zero,
+                        "--memory-limit", "2MiB", "--offload", "optimizer=file,parameters=file", timeout=100)
 
 
 def run_options(session, offload):
