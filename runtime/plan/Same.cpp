@@ -158,8 +158,8 @@ class Comparer {
   }
 
   bool buckets() {
-    if (differs("the number of buckets", cat(trainedBuckets(a)), cat(trainedBuckets(b)), kBucketRemedy)) return true;
-    for (int i = 0; i < trainedBuckets(a); ++i) {
+    if (differs("the number of buckets", cat(comparedBuckets(a)), cat(comparedBuckets(b)), kBucketRemedy)) return true;
+    for (int i = 0; i < comparedBuckets(a); ++i) {
       const Bucket &x = a.buckets(i), &y = b.buckets(i);
       const std::string name = cat("bucket '", shortName(x.name()), "'");
       if (differs(cat("the name of bucket ", i), x.name(), y.name(), kBucketRemedy) ||
@@ -175,12 +175,18 @@ class Comparer {
 
   static constexpr const char* kBucketRemedy = "compile both with the same --bucket-size";
 
-  // What only the evaluation reads is in buckets that follow the step's.
-  int trainedBuckets(const Plan& plan) const {
+  // Those that count: the ones that the step reads, frozen ones too. What only the evaluation reads is in buckets that
+  // follow them, and counts if both have an evaluation.
+  int comparedBuckets(const Plan& plan) const {
+    if (a.evaluation_size() > 0 && b.evaluation_size() > 0) return plan.buckets_size();
+    std::vector<bool> read(static_cast<size_t>(plan.buffers_size()));
+    for (const auto& [section, list] : sectionsOf(plan))
+      for (const Instruction& instruction : *list)
+        if (list != &plan.evaluation())
+          forEachOperand(instruction, [&](const Operand& operand) { read[operand.buffer()] = true; });
     int count = 0;
-    const bool both = a.evaluation_size() > 0 && b.evaluation_size() > 0;
     for (int i = 0; i < plan.buckets_size(); ++i)
-      if (both || plan.buckets(i).trainable()) count = i + 1;
+      if (plan.buckets(i).trainable() || read[plan.buckets(i).parameter_buffer()]) count = i + 1;
     return count;
   }
 
@@ -194,7 +200,7 @@ class Comparer {
     auto members = [&](const Plan& plan) {
       std::vector<const Parameter*> list;
       for (const Parameter& parameter : plan.parameters())
-        if (static_cast<int>(parameter.bucket()) < trainedBuckets(plan)) list.push_back(&parameter);
+        if (static_cast<int>(parameter.bucket()) < comparedBuckets(plan)) list.push_back(&parameter);
       return list;
     };
     const std::vector<const Parameter*> all = members(a), others = members(b);
@@ -228,12 +234,19 @@ class Comparer {
           return true;
       return differs(subject, cat(mine.hashes_size(), " hashes"), cat(theirs.hashes_size(), " hashes"));
     }
+    constexpr const char* kRemedy = "compile both without --no-weight-hashes";
+    auto hashed = [](const Source& source) { return source.hashes_size() > 0 ? "with hashes" : "without hashes"; };
+    if (differs(subject, hashed(mine), hashed(theirs), kRemedy)) return true;
+    constexpr const char* kNote =
+        "initial values were compared by the sizes of their files and the first 64 KiB alone; to compare all of them, "
+        "compile without --no-weight-hashes where the files are";
+    if (std::find(result.notes.begin(), result.notes.end(), kNote) == result.notes.end()) result.notes.push_back(kNote);
     auto text = [](const Plan& plan, const Source& source) {
       const File& file = plan.files(static_cast<int>(source.file()));
       return cat("byte ", source.offset(), " of ", std::filesystem::path(file.path()).filename().string(), " of ",
                  file.size(), " bytes with hash ", hexText(file.hash()));
     };
-    return differs(subject, text(a, mine), text(b, theirs), "compile both without --no-weight-hashes");
+    return differs(subject, text(a, mine), text(b, theirs), kRemedy);
   }
 
   bool evaluation() {

@@ -42,7 +42,8 @@ Expected<std::unique_ptr<FileArena>> FileArena::create(const std::vector<std::st
     if (!bounce->data) return Status::error("no memory for input and output");
   }
   const uint64_t stripes = (bytes + kStripe - 1) / kStripe;
-  const uint64_t each = (stripes + folders.size() - 1) / folders.size() * kStripe;
+  const uint64_t each = folders.size() == 1 ? (bytes + kBlock - 1) / kBlock * kBlock
+                                            : (stripes + folders.size() - 1) / folders.size() * kStripe;
   for (const std::string& folder : folders) SHEAF_RETURN_IF_ERROR(arena->open(folder, rank, each));
   return arena;
 }
@@ -61,14 +62,28 @@ Status FileArena::open(const std::string& folder, int64_t rank, uint64_t bytes) 
   const std::string option = "--offload-dir " + folder;
   if (::stat(folder.c_str(), &info) != 0) return failure(option, "no such folder", errno);
   if (!S_ISDIR(info.st_mode)) return Status::error(option + ": it is not a folder");
+  const std::pair<uint64_t, uint64_t> identity(info.st_dev, info.st_ino);
+  if (std::find(folders_.begin(), folders_.end(), identity) != folders_.end())
+    return Status::error(option + ": the folder is given twice");
+  folders_.push_back(identity);
   const std::string path = cat(folder, "/rank-", rank, ".arena");
   for (;;) {
-    int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (direct_ ? O_DIRECT : 0), 0600);
+    // Neither a link is followed nor a pipe waited for: others may write to the folder.
+    int descriptor =
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0), 0600);
     if (descriptor < 0 && errno == EINVAL && direct_) {
-      direct_ = false;
+      SHEAF_RETURN_IF_ERROR(giveUpDirect());
       continue;
     }
+    if (descriptor < 0 && errno == ELOOP)
+      return Status::error(cat(option, ": ", path, " is a symbolic link; remove it, or give another folder"));
     if (descriptor < 0) return failure(option, cat("cannot create ", path).c_str(), errno);
+    if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || info.st_nlink > 1) {
+      ::close(descriptor);
+      return Status::error(cat(option, ": ", path,
+                               " is not a file of this user's alone, as a run makes one; remove it, or give another "
+                               "folder"));
+    }
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
       ::close(descriptor);
@@ -97,6 +112,11 @@ Status FileArena::open(const std::string& folder, int64_t rank, uint64_t bytes) 
   std::memset(out_.data, 0, kBlock);
   if (::pwrite(file.descriptor, out_.data, kBlock, 0) == static_cast<ssize_t>(kBlock)) return {};
   if (errno != EINVAL) return failure(path, "cannot write", errno);
+  return giveUpDirect();
+}
+
+// Of all folders: memory that one of them takes must be good for the others.
+Status FileArena::giveUpDirect() {
   direct_ = false;
   for (const File& one : files_)
     if (::fcntl(one.descriptor, F_SETFL, ::fcntl(one.descriptor, F_GETFL) & ~O_DIRECT) != 0)

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/Status.h"
@@ -18,7 +19,8 @@ namespace sheaf::cpu {
 // are direct (O_DIRECT) where the file system allows that. One thread may read while another one writes other bytes.
 class FileArena {
  public:
-  // Errors name the folder: it is missing or not writable, another run uses it, there is no room.
+  // Errors name the folder: it is missing, given twice or not writable, another run uses it, there is no room, or what
+  // has the file's name is a link or not this user's.
   static Expected<std::unique_ptr<FileArena>> create(const std::vector<std::string>& folders, int64_t rank,
                                                      uint64_t bytes);
   ~FileArena();
@@ -44,6 +46,7 @@ class FileArena {
 
   FileArena() = default;
   Status open(const std::string& folder, int64_t rank, uint64_t bytes);
+  Status giveUpDirect();
   // Calls visit(file, offset in it, bytes) for the stripes of a range, in order.
   template <typename Visit>
   Status forEachStripe(uint64_t offset, uint64_t bytes, Visit visit);
@@ -53,6 +56,7 @@ class FileArena {
   static Status writeFully(const File& file, uint64_t offset, std::span<const std::byte> bytes);
 
   std::vector<File> files_;
+  std::vector<std::pair<uint64_t, uint64_t>> folders_;  // device and inode
   uint64_t size_ = 0;
   bool direct_ = true;
   Bounce in_, out_;

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 from formats import read_log
-from harness import Case, Failure, digest, expect, expect_short_error
+from harness import Case, Failure, digest, expect, expect_short_error, plan_bytes
 from training import CONFIGS, data_arguments, train
 
 STEPS = 10
@@ -237,7 +237,7 @@ def text(session):
         expect(line in printed, f"no {line!r}")
     (where / "a.mlir").write_text(printed)
     session.succeed("sheaf", "assemble", where / "a.mlir", "-o", where / "b.plan")
-    expect(digest(where / "b.plan") == digest(plan), "the text is assembled to another plan")
+    expect(plan_bytes(where / "b.plan") == plan_bytes(plan), "the text is assembled to another plan")
     lines = printed.splitlines()
     stores = [i for i, line in enumerate(lines) if "plan.transfer to_host" in line]
     (where / "c.mlir").write_text("\n".join(lines[:stores[0]] + lines[stores[0] + 1:]))
@@ -274,6 +274,17 @@ def folders(session):
     plain = session.plan(config.model, 2, 1, 8, config.options)
     expect_short_error(session.call("sheaf-run", plain, *data_arguments(config), "--steps", 2, "--offload-dir", where), ["--offload-dir", "--offload"])
     (where / "one").mkdir(), (where / "two").mkdir()
+    expect_short_error(session.call(*run, "--offload-dir", where / "one", "--offload-dir", where / "one" / "."), ["given twice"])
+    # What others have put there is neither written nor removed.
+    (where / "victim").write_text("precious")
+    for link in (os.symlink, os.link):
+        link(where / "victim", where / "one" / "rank-0.arena")
+        expect_short_error(session.call(*run, "--offload-dir", where / "one"), ["rank-0.arena", "remove it"])
+        expect((where / "victim").read_text() == "precious" and (where / "one" / "rank-0.arena").exists(), "a file that is not its own was changed")
+        (where / "one" / "rank-0.arena").unlink()
+    os.mkfifo(where / "one" / "rank-0.arena")
+    expect_short_error(session.call(*run, "--offload-dir", where / "one"), ["rank-0.arena", "remove it"])
+    (where / "one" / "rank-0.arena").unlink()
     session.succeed(*run, "--offload-dir", where / "one", "--offload-dir", where / "two", "--save", where / "striped.safetensors")
     session.succeed(*run, "--offload-dir", where / "one", "--save", where / "single.safetensors")
     expect(digest(where / "striped.safetensors") == digest(where / "single.safetensors"), "two folders change the weights")

@@ -197,6 +197,19 @@ def other_models(session):
     graph.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1:])
     session.succeed("sheaf", "compile", graph, "-o", where / "a.plan", "--ranks", 2, "--zero", 1, *words(BASE))
     expect_short_error(session.call("sheaf", "same", base, where / "a.plan"), ["the initial values of parameter 'fc2.weight'"], 1)
+    # Those of a frozen parameter as well, whether there is an evaluation or not.
+    for options in ((), ("--eval",)):
+        frozen = [where / "b.plan", where / "c.plan"]
+        for model, plan in zip((session.graph(MODEL), graph), frozen):
+            session.succeed("sheaf", "compile", model, "-o", plan, "--ranks", 2, "--zero", 1, *words(BASE), "--freeze", "fc2|fc3", *options)
+        expect_short_error(session.call("sheaf", "same", *frozen), ["the initial values of parameter 'fc2.weight'"], 1)
+    # Without hashes nothing is known of most of them.
+    plans = [where / "d.plan", where / "e.plan"]
+    for plan in plans:
+        session.succeed("sheaf", "compile", session.graph(MODEL), "-o", plan, "--ranks", 2, "--zero", 1, *words(BASE), "--no-weight-hashes")
+    expect_short_error(session.call("sheaf", "same", base, plans[0]), ["the initial values", "--no-weight-hashes"], 1)
+    done = session.succeed("sheaf", "same", *plans)
+    expect("first 64 KiB alone" in done.out + done.err, f"nothing is said of what was not compared: {done.out}")
 
 
 def edited(session):
