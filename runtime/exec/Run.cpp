@@ -122,8 +122,11 @@ class Run {
     if (files > 0 && options_.offloadFolders.empty())
       return Status::error(cat("the plan keeps ", bytesText(files),
                                " of each rank in files: say in which folder with --offload-dir DIR"));
-    if (files == 0 && !options_.offloadFolders.empty())
-      return Status::error("--offload-dir: the plan keeps nothing in files; compile it with --offload KIND=file");
+    // Of several plans another one may.
+    if (files == 0 && !options_.offloadFolders.empty() && options_.plans.size() <= 1)
+      return Status::error(
+          "--offload-dir: the plan keeps nothing in files; for that it is compiled with --offload KIND=file, of a kind "
+          "that the model's training has");
     training_ = plan_->training();
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;

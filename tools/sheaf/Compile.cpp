@@ -109,9 +109,9 @@ options::Table compileTable() {
             .defaultsTo("the model's, where it is fixed")
             .decidesBits(),
         Row::integer<&O::import, &Import::leaves>("--leaves", "V", 1, int64_t{1} << 20,
-                                                  "Pieces of the batch whose sums are added by one fixed tree: the "
-                                                  "same bits on any number of ranks that V is "
-                                                  "a power of two times.")
+                                                  "Cut the batch into V pieces and add their sums by one fixed tree. "
+                                                  "Plans with the same V compute the same bits on "
+                                                  "every number of ranks R for which V / R is a power of two.")
             .defaultsTo("as many as ranks times micro-batches")
             .decidesBits(),
         Row::text<&O::like>("--like", "A.plan",
@@ -224,7 +224,7 @@ options::Table compileTable() {
             "is the limit if --memory-limit is not given.")
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
-            .defaultsTo("that of --profile"),
+            .defaultsTo("no limit; with --profile, its machine's memory"),
         Row::parsed<&O::offload>(
             "--offload", "auto|none|KIND=SPACE,...",
             "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",

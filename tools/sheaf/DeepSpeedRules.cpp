@@ -10,7 +10,7 @@ constexpr std::string_view kBuckets =
 constexpr std::string_view kSchedule = "the scheduler chooses by the machine's profile and --memory-limit";
 constexpr std::string_view kLogging = "sheaf-run --log, --trace, and sheaf inspect";
 constexpr std::string_view kOffload =
-    "all state stays on the device unless --offload says otherwise: the results are the same, the memory is not";
+    "on CPU ranks --offload KIND=host or KIND=file; without it all state stays on the device, with the same results";
 constexpr std::string_view kInput = "the runtime has no such buffers";
 constexpr std::string_view kFeature = "Sheaf does not have it";
 
@@ -63,11 +63,11 @@ const std::vector<DeepSpeedRule>& deepSpeedRules() {
        "--ranks-per-node with --zero node=3,world=0; the results are the same"},
       {"zero_optimization.mics_hierarchical_params_gather", Key::kEquivalent,
        "--ranks-per-node gathers between nodes first, then within them"},
-      {"zero_optimization.offload_param.", Key::kNoEffect, kOffload},
-      {"zero_optimization.offload_optimizer.", Key::kNoEffect, kOffload},
-      {"zero_optimization.cpu_offload", Key::kNoEffect, kOffload},
-      {"zero_optimization.cpu_offload_params", Key::kNoEffect, kOffload},
-      {"zero_optimization.cpu_offload_use_pin_memory", Key::kNoEffect, kOffload},
+      {"zero_optimization.offload_param.", Key::kEquivalent, kOffload},
+      {"zero_optimization.offload_optimizer.", Key::kEquivalent, kOffload},
+      {"zero_optimization.cpu_offload", Key::kEquivalent, kOffload},
+      {"zero_optimization.cpu_offload_params", Key::kEquivalent, kOffload},
+      {"zero_optimization.cpu_offload_use_pin_memory", Key::kEquivalent, kOffload},
       {"zero_optimization.zero_quantized_weights",
        Key::kRefused,
        "gathered parameters are not quantized here",

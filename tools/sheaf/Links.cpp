@@ -43,7 +43,7 @@ BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& ma
 }
 
 void printBaselines(const BaselineResults& baselines, double stepSeconds) {
-  if (!baselines.empty()) std::printf("\n%-18s %10s   against ours   bytes\n", "baselines", "step");
+  if (!baselines.empty()) std::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
   for (const auto& [name, baseline] : baselines)
     std::printf("  %-16s %10s   %5.2f          %s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
                 baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(), baseline.fits ? "" : ", too many",

@@ -17,7 +17,7 @@ Expected<int64_t> parseRanksPerNode(const std::string& text) {
   if (text == "auto") return kProfilesNodes;
   int64_t each = 0;
   if (parseInteger(text, each) && each >= 1 && each <= 65536) return each;
-  return Status::error("expected an integer from 1 to 65536, or auto");
+  return Status::error("expected a power of two up to 65536, or auto");
 }
 
 Status settleNodes(TrainedOptions& o, const profile::Profile& machine, ChooseOptions& choices) {
@@ -28,9 +28,8 @@ Status settleNodes(TrainedOptions& o, const profile::Profile& machine, ChooseOpt
   if (each == kProfilesNodes) {
     const bool several = theirs > 1 && theirs < ranks && divides(theirs, ranks);
     if (!several && two)
-      return Status::error(cat("--zero: two stages need several nodes of several ranks; --ranks ", ranks,
-                               " do not fill such nodes of the profile ", machine.name(), ", which have ", theirs,
-                               ": give --ranks-per-node"));
+      return Status::error(cat("--ranks-per-node auto: --ranks ", ranks, " do not fill several nodes of the profile ",
+                               machine.name(), ", as two stages of --zero need: give a number of ranks"));
     each = two ? theirs : 0;
     choices.ranksPerNode = several && !two ? theirs : 0;
     return {};

@@ -20,8 +20,7 @@ Path = Union[str, os.PathLike[str]]
 Model = Union[Path, "torch.nn.Module"]
 
 # The options of `sheaf compile` that `sheaf fit` has, too.
-_OF_FIT = ("ranks", "batch", "micro_batches", "reduce", "bind", "const", "loss", "optimizer", "batch_norm", "precision", "loss_scale",
-           "profile")
+_OF_FIT = ("ranks", "batch", "micro_batches", "reduce", "bind", "const", "loss", "optimizer", "batch_norm", "precision", "profile", "ranks_per_node")
 
 
 class Plan:
