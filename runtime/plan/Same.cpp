@@ -158,8 +158,9 @@ class Comparer {
   }
 
   bool buckets() {
-    if (differs("the number of buckets", cat(comparedBuckets(a)), cat(comparedBuckets(b)), kBucketRemedy)) return true;
-    for (int i = 0; i < comparedBuckets(a); ++i) {
+    const int count = comparedBuckets(a);
+    if (differs("the number of buckets", cat(count), cat(comparedBuckets(b)), kBucketRemedy)) return true;
+    for (int i = 0; i < count; ++i) {
       const Bucket &x = a.buckets(i), &y = b.buckets(i);
       const std::string name = cat("bucket '", shortName(x.name()), "'");
       if (differs(cat("the name of bucket ", i), x.name(), y.name(), kBucketRemedy) ||
@@ -198,9 +199,10 @@ class Comparer {
 
   bool parameters() {
     auto members = [&](const Plan& plan) {
+      const int count = comparedBuckets(plan);
       std::vector<const Parameter*> list;
       for (const Parameter& parameter : plan.parameters())
-        if (static_cast<int>(parameter.bucket()) < comparedBuckets(plan)) list.push_back(&parameter);
+        if (static_cast<int>(parameter.bucket()) < count) list.push_back(&parameter);
       return list;
     };
     const std::vector<const Parameter*> all = members(a), others = members(b);
