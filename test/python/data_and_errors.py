@@ -62,11 +62,10 @@ assert predicted["step_seconds"] >= predicted["bound_seconds"] > 0 and predicted
 assert plan.simulate("h100", ranks=8)["ranks"] == 8
 page = plan._repr_html_()
 assert page.startswith("<iframe") and "report-data" in page
-# Where `sheaf` has a report, a notebook shows that: with a program in its place.
+# The page is escaped: with a program in the place of `sheaf`.
 (folder / "tools").mkdir()
 (folder / "tools" / "sheaf").write_text("""#!/bin/sh
 case "$1" in
-  --help) printf 'Commands\\n  report        Writes a page.\\n' ;;
   report) [ "$3" = -o ] && printf '<p title="a & b">%s</p>' "$2" > "$4" ;;
 esac
 """)

@@ -79,14 +79,12 @@ class Plan:
         return pathlib.Path(output)
 
     def report(self, output: Path) -> pathlib.Path:
-        """Writes the report as one HTML page, where `sheaf` has the command."""
+        """Writes the report as one HTML page."""
         call("sheaf", "report", self.path, "-o", output)
         return pathlib.Path(output)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the report, or where `sheaf` has none the summary."""
-        if "\n  report " not in call("sheaf", "--help"):
-            return f"<pre>{html.escape(self.summary())}</pre>"
+        """For notebooks: the report."""
         with tempfile.TemporaryDirectory(prefix="sheaf-") as folder:
             page = self.report(pathlib.Path(folder) / "report.html").read_text(encoding="utf-8")
         return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 48em; border: 0"></iframe>'
