@@ -322,10 +322,9 @@ class Offloader {
   FailureOr<Candidate> run(const PipelineOptions& options) {
     FailureOr<Candidate> current = compileCandidate(trained_, options, choices_, machine_);
     if (failed(current)) return failure();
-    std::vector<Kind> left{{"optimizer", &OffloadSpaces::optimizer},
-                           {"gradients", &OffloadSpaces::gradients},
-                           {"activations", &OffloadSpaces::activations},
-                           {"parameters", &OffloadSpaces::parameters}};
+    std::vector<OffloadKind> left(std::begin(kOffloadKinds), std::end(kOffloadKinds));
+    // Of two that save as much the first is taken: parameters come last, which are fetched for every gather.
+    std::rotate(left.begin() + 1, left.begin() + 2, left.end());
     while (!current->fits && !left.empty()) {
       std::optional<Candidate> best;
       size_t chosen = 0;
@@ -344,12 +343,7 @@ class Offloader {
   }
 
  private:
-  struct Kind {
-    const char* name;
-    std::string OffloadSpaces::*space;
-  };
-
-  FailureOr<Candidate> with(const Candidate& current, const Kind& kind) {
+  FailureOr<Candidate> with(const Candidate& current, const OffloadKind& kind) {
     PipelineOptions options = current.options;
     options.offload.*kind.space = "host";
     FailureOr<Candidate> moved = compileCandidate(trained_, options, choices_, machine_);
@@ -369,7 +363,7 @@ class Offloader {
   }
 
   // By halves, the smallest part of the kind that fits.
-  mlir::LogicalResult leastPart(Candidate& current, const Kind& kind) {
+  mlir::LogicalResult leastPart(Candidate& current, const OffloadKind& kind) {
     double enough = 1, few = 0;
     for (int tries = 0; tries < kRetentions; ++tries) {
       PipelineOptions options = current.options;
@@ -428,15 +422,12 @@ std::string Candidate::text() const {
   if (options.keepPart > 0)
     text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
   const OffloadSpaces& offload = options.offload;
-  for (const auto& [kind, space] : {std::pair("optimizer state", &offload.optimizer),
-                                    {"parameters", &offload.parameters},
-                                    {"gradients", &offload.gradients},
-                                    {"activations", &offload.activations}})
-    if (*space != "device") {
-      const bool some = !offload.partOf.empty() && std::string_view(kind).starts_with(offload.partOf);
-      text += cat(", ", some ? cat(std::llround(100 * offload.part), " % of ") : "", kind, " in ",
-                  *space == "host" ? "host memory" : "files");
-    }
+  for (const OffloadKind& kind : kOffloadKinds) {
+    const std::string& space = offload.*kind.space;
+    if (space == "device") continue;
+    text += cat(", ", offload.partOf == kind.name ? cat(std::llround(100 * offload.part), " % of ") : "", kind.name,
+                kind.name == "optimizer" ? " state" : "", " in ", space == "host" ? "host memory" : "files");
+  }
   if (options.secondaryPart > 0 && options.keepPart < 1)
     text += cat(", secondary shards of ", std::llround(100 * options.secondaryPart), " % of the other buckets");
   return text;

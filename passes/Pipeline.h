@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/Train/TrainDialect.h"
@@ -20,6 +21,16 @@ struct OffloadSpaces {
   bool operator==(const OffloadSpaces&) const = default;
   bool any() const { return *this != OffloadSpaces(); }
 };
+
+// The kinds, by the names that options and `partOf` use.
+struct OffloadKind {
+  std::string_view name;
+  std::string OffloadSpaces::*space;
+};
+inline constexpr OffloadKind kOffloadKinds[] = {{"optimizer", &OffloadSpaces::optimizer},
+                                                {"parameters", &OffloadSpaces::parameters},
+                                                {"gradients", &OffloadSpaces::gradients},
+                                                {"activations", &OffloadSpaces::activations}};
 
 struct PipelineOptions {
   std::string optimizer;            // NAME[:key=value,...]; empty: the model's own, else adamw
