@@ -49,6 +49,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::release(std::span<const std::byte> part) const {
+  if (part.empty() || part.data() < data_ || part.data() + part.size() > data_ + size_) return;
+  // Whole pages: neighbours that share a page with the part are read again at their next use.
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const size_t end = static_cast<size_t>(part.data() - data_) + part.size();
+  madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), size_);
 }

@@ -20,6 +20,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // Gives back the memory of a part of bytes(), which has been read. Reading it again reads the file again. So a file
+  // that is read once, in parts, is never in memory whole. Does nothing if `part` is not a part of this file.
+  void release(std::span<const std::byte> part) const;
 
  private:
   std::string path_;

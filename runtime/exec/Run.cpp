@@ -158,7 +158,8 @@ class Run {
     if (!options_.evaluate) {
       Expected<io::DataSource> data =
           io::DataSource::open(*plan_, options_.data, position_.shuffleSeed, io::DataReader::kTraining,
-                               {.firstSample = position_.samples, .failed = &control_.aborting});
+                               {.firstSample = position_.samples,
+                                .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted}});
       if (!data.ok()) return data.status();
       data_ = std::move(*data);
       if (data_->isPiped() && job_.processes() > 1)

@@ -234,6 +234,7 @@ Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {
         uint64_t begin = parameter.offset() + piece.begin;
         SHEAF_RETURN_IF_ERROR(slot == exactSlot(info) ? state.writeValues(bucket, begin, savedType(info), piece.data)
                                                       : state.write(bucket, slot, begin, piece.data));
+        checkpoint.release(piece);
       }
       return {};
     }));

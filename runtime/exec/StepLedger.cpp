@@ -45,6 +45,11 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
   auto decided = [&] { return !error_.ok() || index < taken_ || taken_ == limit() || mayStart(); };
   while (!changed_.wait_for(lock, kPollInterval, decided))
     if (Status status = poll ? poll() : Status(); !status.ok()) error_ = std::move(status);
+  if (error_.ok() && index == taken_ && taken_ < limit() && config_.awaitInput) {
+    lock.unlock();
+    config_.awaitInput(step);
+    lock.lock();
+  }
   if (!error_.ok()) return nullptr;
   if (index == taken_) {
     if (!config_.vote && taken_ < limit() && config_.interrupted && *config_.interrupted) {

@@ -43,6 +43,9 @@ class StepLedger {
     // Optional. Asks the other processes, without waiting, whether to begin a step; voted() receives the answer. Called
     // once per step, in order.
     std::function<void(int64_t step, bool stop)> vote;
+    // Optional. Waits for a step's input before the step begins, without which nothing can end it: until the input has
+    // come, or `interrupted` is set.
+    std::function<void(int64_t step)> awaitInput;
     // Computes a step's values, except writeOutput, and its learning rate.
     std::function<std::shared_ptr<StepValues>(int64_t step, int64_t update, double& learningRate)> makeValues;
   };

@@ -111,9 +111,9 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .interrupted = options_.interrupted,
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),
-                     .makeValues = [this](int64_t step, int64_t update, double& learningRate) {
-                       return makeValues(step, update, learningRate);
-                     }});
+                     .awaitInput = [this](int64_t step) { data_.await(samplesAt(step + 1)); },
+                     .makeValues = [this](int64_t step, int64_t update,
+                                          double& learningRate) { return makeValues(step, update, learningRate); }});
   if (options_.processes)
     vote.emplace(*options_.processes, [&ledger](int64_t step, const Expected<bool>& stop) {
       if (stop.ok())

@@ -160,6 +160,7 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
   for (const plan::Parameter& parameter : plan.parameters()) {
     if (const io::Tensor* tensor = replacement ? replacement->find(parameter.name()) : nullptr) {
       SHEAF_RETURN_IF_ERROR(loadNamed(state, parameter, *tensor));
+      replacement->release(tensor->data);
       continue;
     }
     const int bucket = static_cast<int>(parameter.bucket());
@@ -169,6 +170,7 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
     });
     if (!bytes.ok()) return Status::error(cat("parameter '", parameter.name(), "': ", bytes.status().message()));
     SHEAF_RETURN_IF_ERROR(state.writeValues(bucket, parameter.offset(), plan::sourceType(parameter), *bytes));
+    files.release(parameter.source(), *bytes);
   }
   return {};
 }

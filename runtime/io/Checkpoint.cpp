@@ -47,6 +47,18 @@ std::string latestOf(const std::string& folder) {
   return name.substr(0, name.find('\n'));
 }
 
+// In parts, so that a file larger than memory is never in memory whole.
+uint64_t checksum(const MappedFile& file) {
+  constexpr size_t kPart = 8 << 20;
+  Xxh64 hash;
+  for (std::span<const std::byte> rest = file.bytes(), part; !rest.empty(); rest = rest.subspan(part.size())) {
+    part = rest.first(std::min(rest.size(), kPart));
+    hash.update(part);
+    file.release(part);
+  }
+  return hash.digest();
+}
+
 }  // namespace
 
 std::string stepFolder(int64_t step) {
@@ -130,13 +142,17 @@ Status CheckpointWriter::commit(const Manifest& manifest) {
   return {};
 }
 
+void Checkpoint::release(const Piece& piece) const {
+  for (const Safetensors& file : files_) file.release(piece.data);
+}
+
 Status Checkpoint::openFile(const Manifest::File& file, bool verify) {
   std::string path = folder_ + "/" + file.name;
   Expected<MappedFile> mapped = MappedFile::open(path);
   if (!mapped.ok()) return mapped.status();
   if (mapped->bytes().size() != file.size)
     return Status::error(cat(path, " has ", mapped->bytes().size(), " bytes, its manifest says ", file.size));
-  if (verify && xxh64(mapped->bytes()) != file.checksum)
+  if (verify && checksum(*mapped) != file.checksum)
     return Status::error(cat(path, " is damaged: its checksum does not match"));
   Expected<Safetensors> tensors = Safetensors::open(path);
   if (!tensors.ok()) return tensors.status();

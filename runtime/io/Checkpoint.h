@@ -113,6 +113,8 @@ class Checkpoint {
   };
   // The pieces of a parameter's values (kParameterKind) or of one of its states, in order.
   const std::vector<Piece>& pieces(const std::string& kind, const std::string& parameter) const;
+  // Gives back the memory of a piece that has been read.
+  void release(const Piece& piece) const;
 
  private:
   static Expected<Checkpoint> openAlone(const std::string& folder, const SharedReading& shared);

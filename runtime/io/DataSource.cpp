@@ -155,7 +155,7 @@ Status DataSource::addPipe(const plan::Plan& plan, const DataArgument& argument,
       column.reads += instruction->has_input() && instruction->input().input() == *index;
     column.reads /= plan::microBatches(plan);
   }
-  Expected<std::unique_ptr<PipeRows>> pipe = PipeRows::open(argument.file, std::move(columns), options.failed);
+  Expected<std::unique_ptr<PipeRows>> pipe = PipeRows::open(argument.file, std::move(columns), options.ends);
   if (!pipe.ok()) return Status::error(cat(option(), ": ", pipe.status().message()));
   pipe_ = std::move(*pipe);
   firstSample_ = options.firstSample;
@@ -295,6 +295,10 @@ Status DataSource::take(const InputRows& rows, DataType type, const std::byte* f
   if (!label) return {};
   return Status::error(cat("label ", *label, " is not in [0, ", rows.classes, ")",
                            rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
+}
+
+void DataSource::await(uint64_t end) const {
+  if (pipe_) pipe_->await(end - firstSample_);
 }
 
 Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {

@@ -39,22 +39,22 @@ bool PipeRows::isPipe(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
-PipeRows::PipeRows(std::string path, std::vector<Column> columns, int descriptor, const std::atomic<bool>* failed)
-    : path_(std::move(path)), columns_(std::move(columns)), descriptor_(descriptor), failed_(failed) {}
+PipeRows::PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Ends& ends)
+    : path_(std::move(path)), columns_(std::move(columns)), descriptor_(descriptor), ends_(ends) {}
 
 PipeRows::~PipeRows() {
   close(descriptor_);
 }
 
 Expected<std::unique_ptr<PipeRows>> PipeRows::open(const std::string& path, std::vector<Column> columns,
-                                                   const std::atomic<bool>* failed) {
+                                                   const Ends& ends) {
   // A pipe without a name is not opened a second time: Linux would then not say that its writer has gone already.
   // Opening a named one must not wait for its writer, as it would without O_NONBLOCK.
   const std::optional<int> given = descriptorOf(path);
   const int descriptor =
       given ? fcntl(*given, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return Status::error(cat("cannot open ", path, ": ", std::strerror(errno)));
-  return std::unique_ptr<PipeRows>(new PipeRows(path, std::move(columns), descriptor, failed));
+  return std::unique_ptr<PipeRows>(new PipeRows(path, std::move(columns), descriptor, ends));
 }
 
 Status PipeRows::wrong(const Column& column, const std::string& why) const {
@@ -66,11 +66,13 @@ Expected<size_t> PipeRows::receive(std::span<std::byte> bytes) {
   while (count < bytes.size()) {
     pollfd waiting{descriptor_, POLLIN, 0};
     const int ready = poll(&waiting, 1, kPollMilliseconds);
-    if (failed_ && *failed_) return Status::error(cat("--data: waiting for rows of ", path_, ", but the run failed"));
+    const bool failed = ends_.failed && *ends_.failed;
+    if (failed || (ends_.interrupted && *ends_.interrupted))
+      return Status::error(cat("waiting for rows, but the run ", failed ? "failed" : "was interrupted"));
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t got = ready < 0 ? -1 : ::read(descriptor_, bytes.data() + count, bytes.size() - count);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got < 0) return Status::error(cat("--data: cannot read ", path_, ": ", std::strerror(errno)));
+    if (got < 0) return Status::error(cat("cannot read: ", std::strerror(errno)));
     if (got == 0) break;
     count += static_cast<size_t>(got);
   }
@@ -128,43 +130,52 @@ Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::receiveChunk() {
       const size_t piece = std::min(missing, kPieceBytes), at = data.size();
       data.resize(at + piece);
       Expected<size_t> got = receive(std::span(data).subspan(at));
-      if (!got.ok()) return got.status();
+      if (!got.ok()) return wrong(column, got.status().message());
       if (*got < piece)
         return wrong(column, cat("the pipe ended within an array of shape ", shapeText(shape), ", ", missing - *got,
                                  " bytes before its end"));
       missing -= piece;
     }
   }
-  received_ += chunk->rows;
   return chunk;
 }
 
-Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::chunkOf(uint64_t row) {
-  while (error_.ok() && received_ <= row) {
+void PipeRows::await(uint64_t rows) {
+  auto known = [&] {
+    std::lock_guard lock(mutex_);
+    return !error_.ok() || received_ >= rows;
+  };
+  if (known()) return;
+  std::lock_guard receiving(receiving_);
+  while (!known()) {
     Expected<std::shared_ptr<Chunk>> chunk = receiveChunk();
-    if (!chunk.ok())
+    std::lock_guard lock(mutex_);
+    if (!chunk.ok()) {
       error_ = chunk.status();
-    else if (!*chunk)
+    } else if (!*chunk) {
       error_ = Status::error(cat("--data: ", path_, " ended after ", received_, received_ == 1 ? " row" : " rows",
                                  ", and the run needs more: its steps times the global batch; write as many, or give "
                                  "fewer --steps"));
-    else if ((*chunk)->rows > 0)
+    } else if ((*chunk)->rows > 0) {
+      received_ += (*chunk)->rows;
       chunks_.push_back(std::move(*chunk));
+    }
   }
+}
+
+Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::chunkOf(uint64_t row) {
+  await(row + 1);
+  std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Chunk>& chunk : chunks_)
     if (row >= chunk->first && row < chunk->first + chunk->rows) return chunk;
-  return error_.ok() ? Status::error(cat("--data: row ", row, " of ", path_, " has been read already")) : error_;
+  return row < received_ ? Status::error(cat("--data: row ", row, " of ", path_, " has been read already")) : error_;
 }
 
 Status PipeRows::read(size_t column, uint64_t row, uint64_t count, const Use& use) {
   for (uint64_t done = 0; done < count;) {
-    std::shared_ptr<Chunk> chunk;
-    {
-      std::lock_guard lock(mutex_);
-      Expected<std::shared_ptr<Chunk>> found = chunkOf(row + done);
-      if (!found.ok()) return found.status();
-      chunk = *found;
-    }
+    Expected<std::shared_ptr<Chunk>> found = chunkOf(row + done);
+    if (!found.ok()) return found.status();
+    std::shared_ptr<Chunk> chunk = std::move(*found);
     const uint64_t size = chunk->data[column].size() / chunk->rows;
     const uint64_t begin = row + done - chunk->first, end = std::min(chunk->rows, begin + count - done);
     for (uint64_t i = begin; i < end; ++i)

@@ -35,10 +35,19 @@ class PipeRows {
 
   // Whether `path` is a pipe: a named one, /dev/fd/N (which is what a shell's <(command) stands for) or /dev/stdin.
   static bool isPipe(const std::string& path);
-  // Does not wait for a writer. `failed`, if given, ends waiting for rows: the run has failed elsewhere.
+  // What ends waiting for rows.
+  struct Ends {
+    const std::atomic<bool>* failed = nullptr;       // the run has failed elsewhere
+    const std::atomic<bool>* interrupted = nullptr;  // the run begins no further step
+  };
+  // Does not wait for a writer.
   static Expected<std::unique_ptr<PipeRows>> open(const std::string& path, std::vector<Column> columns,
-                                                  const std::atomic<bool>* failed);
+                                                  const Ends& ends);
   ~PipeRows();
+
+  // Waits until the rows below `rows` have come, or no more come: read() says why. Meanwhile other threads can read
+  // rows that have come.
+  void await(uint64_t rows);
 
   // Calls use(type, elements, i) for row `row + i` of a column, for each i below `count`, after having waited for it.
   // Errors name the pipe and the row: of what the pipe carries, or that it ended before the row.
@@ -54,7 +63,7 @@ class PipeRows {
     int64_t left = 0;                          // reads of rows to come; under the mutex
   };
 
-  PipeRows(std::string path, std::vector<Column> columns, int descriptor, const std::atomic<bool>* failed);
+  PipeRows(std::string path, std::vector<Column> columns, int descriptor, const Ends& ends);
   Expected<std::shared_ptr<Chunk>> chunkOf(uint64_t row);
   Expected<std::shared_ptr<Chunk>> receiveChunk();
   // The next array's header; of no bytes where the pipe has ended before it.
@@ -66,8 +75,9 @@ class PipeRows {
   const std::string path_;
   const std::vector<Column> columns_;
   const int descriptor_;
-  const std::atomic<bool>* const failed_;
-  std::mutex mutex_;
+  const Ends ends_;
+  std::mutex receiving_;  // held while waiting for bytes; taken before the other one
+  std::mutex mutex_;      // of what follows
   std::deque<std::shared_ptr<Chunk>> chunks_;
   uint64_t received_ = 0;  // rows
   Status error_;           // what ended the reading, for all threads

@@ -33,6 +33,8 @@ class Safetensors {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const Tensor* find(const std::string& name) const;
   std::span<const std::byte> bytes() const { return file_.bytes(); }
+  // Gives back the memory of a tensor that has been read.
+  void release(std::span<const std::byte> tensor) const { file_.release(tensor); }
 
  private:
   MappedFile file_;

@@ -198,6 +198,39 @@ std::string trainingText(const Plan& plan) {
   return out + cat("  not finite  the update is skipped and the scale reduced; at ", scale.floor(), " ", after);
 }
 
+// What was decided of many names alike is one line; of the rest so many lines. The schedule, with the predicted step,
+// its bound and floor, is shown in any case.
+std::string decisionsText(const Plan& plan) {
+  constexpr size_t kAlike = 3, kLines = 24;
+  auto whatOf = [](const std::string& decision) {
+    return decision.substr(std::min(decision.find(": "), decision.size()));
+  };
+  std::map<std::string, size_t> alike;
+  for (const std::string& decision : plan.decisions()) ++alike[whatOf(decision)];
+  alike.erase("");
+  std::string out;
+  size_t lines = 0, hidden = 0;
+  for (const std::string& decision : plan.decisions()) {
+    const std::string what = whatOf(decision);
+    const auto others = alike.find(what);
+    if (others != alike.end() && others->second == 0) continue;  // said with the first one
+    if (lines >= kLines && !decision.starts_with("schedule: ")) {
+      ++hidden;
+      continue;
+    }
+    ++lines;
+    out += cat("  ", decision.substr(0, decision.size() - what.size()));
+    if (others != alike.end() && others->second > kAlike) {
+      out += cat(" and ", others->second - 1, " more");
+      others->second = 0;
+    }
+    out += cat(what, "\n");
+  }
+  if (hidden > 0) out += cat("  and ", hidden, " more lines\n");
+  if (!out.empty()) out = cat("\ndecisions; --format json has all\n", out);
+  return out;
+}
+
 }  // namespace
 
 std::string flopsText(uint64_t flops) {
@@ -352,16 +385,7 @@ std::string summaryText(const Plan& plan) {
     out += cat("; together they send ", bytesText(networkOf(summary.communication)), " over the network\n");
   }
   out += floorText(plan, summary);
-  if (plan.decisions_size() > 0) out += "\ndecisions\n";
-  constexpr int kShown = 12;
-  int hidden = 0;
-  for (int i = 0; i < plan.decisions_size(); ++i) {
-    // The predicted step with its bound and floor is shown in any case.
-    const bool shown = i < kShown || plan.decisions(i).starts_with("schedule: ");
-    if (shown) out += cat("  ", plan.decisions(i), "\n");
-    hidden += shown ? 0 : 1;
-  }
-  if (hidden > 0) out += cat("  and ", hidden, " more; all of them are in --format json\n");
+  out += decisionsText(plan);
   return out;
 }
 

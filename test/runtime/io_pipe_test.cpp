@@ -230,13 +230,33 @@ TEST_F(Pipe, IsRefusedWhereRowsAreReadAgainOrInAnotherOrder) {
 
 TEST_F(Pipe, AFailedRunEndsTheWait) {
   std::atomic<bool> failed = false;
-  auto data = open("x,t", {.failed = &failed});  // its writer says nothing
+  auto data = open("x,t", {.ends = {.failed = &failed}});  // its writer says nothing
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     failed = true;
   });
   std::vector<float> x(6);
   EXPECT_THAT(data->read(0, 0, 0, std::as_writable_bytes(std::span(x))).message(), HasSubstr("the run failed"));
+  other.join();
+}
+
+TEST_F(Pipe, RowsThatHaveComeAreReadWhileOthersAreAwaited) {
+  std::atomic<bool> interrupted = false;
+  auto data = open("x,t", {.ends = {.interrupted = &interrupted}});
+  const std::string bytes = rowsOfX(0, 4) + rowsOfT(0, 4);
+  ASSERT_EQ(::write(ends_[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  data->await(4);
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    data->await(8);  // which do not come
+    over = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::vector<float> x(6);
+  for (int64_t rank : {0, 1}) EXPECT_TRUE(data->read(rank, 0, 0, std::as_writable_bytes(std::span(x))).ok());
+  EXPECT_THAT(x, ElementsAre(20, 21, 22, 30, 31, 32));
+  EXPECT_FALSE(over);
+  interrupted = true;
   other.join();
 }
 

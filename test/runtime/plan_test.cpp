@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "runtime/base/Hash.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Summary.h"
@@ -425,6 +426,17 @@ TEST(Summary, JsonAndTextSayTheSame) {
   EXPECT_EQ(parsed->object()->find("communication")->array()->size(), 4u);
   EXPECT_THAT(plan::summaryText(made.plan), AllOf(HasSubstr("58 trainable"), HasSubstr("ZeRO stage 3"),
                                                   HasSubstr("<- this plan"), HasSubstr("all_gather")));
+}
+
+TEST(Summary, DecisionsThatAreAlikeAreOneLine) {
+  TrainingPlan made(4, 3, 8);
+  for (const char* name : {"a", "b", "c", "d"}) made.plan.add_decisions(cat(name, ": trainable"));
+  made.plan.add_decisions("e: frozen");
+  for (int i = 0; i < 30; ++i) made.plan.add_decisions(cat("lifted number ", i));
+  made.plan.add_decisions("schedule: ZeRO-3");
+  EXPECT_THAT(plan::summaryText(made.plan),
+              AllOf(HasSubstr("  a and 3 more: trainable\n  e: frozen\n  lifted number 0\n"),
+                    HasSubstr("  lifted number 21\n  schedule: ZeRO-3\n  and 8 more lines\n")));
 }
 
 }  // namespace

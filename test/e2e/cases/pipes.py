@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 
 from formats import read_log, write_npy
 from harness import MODELS, ROOT, Case, Skip, digest, expect, expect_short_error
@@ -19,6 +20,7 @@ def cases(session):
     for ranks, zero, micro in ((1, 0, 1), (4, 3, 1), (2, 3, 2)):
         yield Case(f"pipes/weights/{ranks}-{zero}-{micro}", lambda r=ranks, z=zero, m=micro: weights(session, r, z, m))
     yield Case("pipes/resumed", lambda: resumed(session))
+    yield Case("pipes/silent", lambda: silent(session))
     yield Case("pipes/of-a-shell", lambda: of_a_shell(session))
     yield Case("pipes/refused", lambda: refused(session))
     yield Case("pipes/wrong-rows", lambda: wrong_rows(session))
@@ -88,6 +90,33 @@ def resumed(session):
     rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=7)
     expect(first.code == 0 and rest.code == 0, first.err + rest.err)
     expect(digest(made / "w") == digest(train(session, CONFIG, 2, 3, steps=STEPS).weights), "other weights than of one run")
+
+
+def silent(session):
+    """SIGTERM while a pipe has no rows ends the run, which saves its state; the steps whose rows have come are done."""
+    plan = session.plan(CONFIG.model, 4, 3, BATCH, CONFIG.options)
+    where = session.folder()
+    os.mkfifo(where / "rows")
+    # Some bytes of the next rows, too.
+    content = stream(where, [40]) + rows(where, "x", 40, 8)[:300]
+    process = subprocess.Popen([session.tools / "sheaf-run", plan, "--data", f"x,labels={where / 'rows'}", "--steps", str(STEPS),
+                                "--save-state", where / "state", "--log", where / "log"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with open(where / "rows", "wb") as pipe:
+        pipe.write(content)
+        pipe.flush()
+        deadline = time.monotonic() + 60 * session.slowdown
+        while time.monotonic() < deadline and (not (where / "log").exists() or (where / "log").read_text().count('"loss"') < 5):
+            time.sleep(0.05)
+        process.terminate()
+        try:
+            output, _ = process.communicate(timeout=60 * session.slowdown)
+        finally:
+            process.kill()
+    steps, events = read_log(where / "log")
+    expect(len(steps) == 5 and any(e["event"] == "interrupted" and e["step"] == 5 for e in events), f"{output}{events}")
+    rest, made = fed(session, plan, stream(where, [56], first=40), "--resume", where / "state", steps=7)
+    expect(rest.code == 0, rest.err)
+    expect(digest(made / "w") == digest(train(session, CONFIG, 4, 3, steps=STEPS).weights), "other weights than of one run")
 
 
 def of_a_shell(session):
