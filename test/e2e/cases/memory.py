@@ -1,8 +1,9 @@
 """Memory is known to the byte: what each stage holds of parameters, gradients and optimizer state, and what a run takes."""
+import array
 import json
 import re
 
-from formats import read_log
+from formats import read_log, write_npy
 from harness import Case, Skip, digest, expect
 from training import CONFIGS, data_arguments
 
@@ -16,6 +17,7 @@ def cases(session):
             yield Case(f"memory/shares/{name}/zero-{zero}", lambda n=name, z=zero: shares(session, n, z))
     yield Case("memory/parameters-counted-once", lambda: counted_once(session))
     yield Case("memory/communication", lambda: communication(session))
+    yield Case("memory/files", lambda: files(session))
     for name, ranks, zero in (("mlp-momentum", 2, 1), ("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 2)):
         yield Case(f"memory/touched/{name}/ranks-{ranks}/zero-{zero}", lambda n=name, r=ranks, z=zero: touched(session, n, r, z))
     for name, ranks, zero in (("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 3), ("llama-tiny", 2, 1)):
@@ -114,3 +116,25 @@ def resident(session, name, ranks, zero):
     session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 20, watch=watch)
     allowed = ranks * (memory["peak_bytes"] + memory["library_bytes"]) + (64 << 20)
     expect(0 < peak <= allowed, f"{peak} bytes resident, allowed are {allowed}: {json.dumps(memory)}")
+
+
+def files(session):
+    """Weights and states that are read once are not kept in memory: of 41 MiB of weights and 124 MiB of state, little is mapped at any time."""
+    where, plan = session.folder(), session.plan("gpt2-mini", 1, 0, 1, ())
+    session.succeed("sheaf", "init", plan, "--seed", 1, "-o", where / "w")
+    for name in ("input_ids", "labels"):
+        write_npy(where / f"{name}.npy", "<i8", (2, 256), array.array("q", range(256)).tobytes() * 2)
+    data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={where / name}.npy")]
+    for options in (("--weights", where / "w", "--save-state", where / "state"), ("--resume", where / "state")):
+        mapped = 0
+
+        def watch(process):
+            nonlocal mapped
+            try:
+                with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as status:
+                    mapped = max([mapped, *(int(line.split()[1]) * 1024 for line in status if line.startswith("RssFile:"))])
+            except OSError:
+                pass
+
+        session.succeed("sheaf-run", plan, *data, "--steps", 1, *options, watch=watch)
+        expect(0 < mapped < 30 << 20, f"{options}: {mapped} bytes of files in memory")
