@@ -7,7 +7,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-# Compiler rooms are bound by MLIR's own code, not ours: -O1 builds them a third faster. The runtime sets -O3 itself.
+# The compiler components are bound by MLIR's own code, not ours: -O1 builds them a third faster. The runtime sets -O3 itself.
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 
 # Installed tools find Debian's LLVM, which is not on the loader's path.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Every include between rooms is one that docs/architecture.md allows.
+"""Every include between components is one that docs/architecture.md allows.
 
     python3 test/structure/includes.py [FOLDER]
 
-The table "Which room may include which" has a row for each room: the room, what it is for, the rooms it may include. A file
-belongs to the room with the longest name that its path begins with. Tests may include anything.
+The table "Which component may include which" has a row for each component: the component, what it is for, the components it may include. A file
+belongs to the component with the longest name that its path begins with. Tests may include anything.
 """
 import pathlib
 import re
@@ -18,7 +18,7 @@ SOURCES = ("*.cpp", "*.h", "*.cu", "*.td", "*.in")
 
 
 def allowed():
-    """The table: room -> rooms that it may include."""
+    """The table: component -> components that it may include."""
     table = {}
     for line in (ROOT / PAGE).read_text().splitlines():
         cells = [c.strip() for c in line.strip().strip("|").split("|")]
@@ -27,44 +27,44 @@ def allowed():
     return table
 
 
-def room_of(path, rooms):
-    return max((r for r in rooms if path.startswith(r + "/")), key=len, default=None)
+def component_of(path, components):
+    return max((c for c in components if path.startswith(c + "/")), key=len, default=None)
 
 
 def main():
     table = allowed()
     if not table:
-        sys.exit(f"{PAGE} has no table of rooms")
-    wrong = [f"{PAGE}: room '{room}' may include '{other}', which is not a room of the table"
-             for room, others in table.items() for other in others if other not in table]
+        sys.exit(f"{PAGE} has no table of components")
+    wrong = [f"{PAGE}: component '{component}' may include '{other}', which is not a component of the table"
+             for component, others in table.items() for other in others if other not in table]
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", *SOURCES], capture_output=True, text=True, check=True).stdout
     count = 0
     for name in filter(None, listed.split("\0")):
         if name.startswith("test/") or not (ROOT / name).exists():
             continue
-        room = room_of(name, table)
-        if room is None:
-            wrong.append(f"{name}: no room of {PAGE} has this file")
+        component = component_of(name, table)
+        if component is None:
+            wrong.append(f"{name}: no component of {PAGE} has this file")
             continue
         for included in INCLUDE.findall((ROOT / name).read_text()):
             if not (ROOT / included).exists() and "/" not in included:
                 continue  # a generated or a library's header
-            other = room_of(included, table)
+            other = component_of(included, table)
             if other is None and not (ROOT / included).exists():
                 continue  # a library's header, such as llvm/...
             count += 1
-            if other != room and other not in table[room]:
-                wrong.append(f"{name}: includes {included}, but {PAGE} does not allow {room} to include {other}")
-    # Two rooms that include each other, directly or not, cannot be understood one at a time.
-    for room in table:
-        seen, todo = set(), list(table[room])
+            if other != component and other not in table[component]:
+                wrong.append(f"{name}: includes {included}, but {PAGE} does not allow {component} to include {other}")
+    # Two components that include each other, directly or not, cannot be understood one at a time.
+    for component in table:
+        seen, todo = set(), list(table[component])
         while todo:
             other = todo.pop()
             if other not in seen:
                 seen.add(other)
                 todo += table.get(other, ())
-        if room in seen:
-            wrong.append(f"{PAGE}: room '{room}' may include itself through others")
+        if component in seen:
+            wrong.append(f"{PAGE}: component '{component}' may include itself through others")
     if not count:
         wrong.append("no include was found; is this the project's folder?")
     print("\n".join(wrong) or f"{count} includes, all allowed")
