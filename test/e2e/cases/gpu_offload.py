@@ -1,8 +1,12 @@
 """Buffers in host memory and in files while GPUs compute, on the emulated CUDA device: the same bits as without, in graphs and one
 by one, in one process and in several."""
+import signal
+
 from cases.cuda import TARGETS, environment, event, in_processes, results, train
+from cases.gpu_processes import emulated
 from cases.offload import everything
 from harness import Case, digest, expect, expect_short_error
+from jobs import MODEL, RANKS, STAGE, lost
 from training import CONFIGS, data_arguments
 from training import train as on_cpu
 
@@ -23,6 +27,7 @@ def cases(session):
     for ranks in (2, 4):
         for zero in (0, 1, 2, 3) if ranks == 2 else (3,):
             yield Case(f"gpu-offload/processes/ranks-{ranks}/zero-{zero}", lambda r=ranks, z=zero: processes(session, r, z))
+    yield Case("gpu-offload/killed", lambda: killed(session))
     yield Case("gpu-offload/one-by-one", lambda: one_by_one(session))
     yield Case("gpu-offload/poison", lambda: poisoned(session))
     yield Case("gpu-offload/micro-batches", lambda: micro_batches(session))
@@ -54,12 +59,23 @@ def bits(session, name, precision, ranks, zero):
 
 def processes(session, ranks, zero):
     """A GPU each, over (an emulated) NCCL, where every step from the third on is a graph."""
-    for options in ((), BF16):
+    # At each stage one of the two ways in bf16, the other one in f32; both in f32 where most is moved.
+    runs = [(WAYS[0], ()), (WAYS[1], BF16)] if zero % 2 else [(WAYS[1], ()), (WAYS[0], BF16)]
+    for way, options in runs + ([(WAYS[1], ())] if zero == 3 else []):
         expected = results(train(session, CONFIGS["gpt2-tiny"], ranks, zero, compiled=options))
-        for way in WAYS[:2] if not session.quick else WAYS[1:2]:
-            apart = in_processes(session, ranks, zero, *folder_for(session, way), compiled=compiled_with(way, *options))
-            expect(event(apart, "device")["graphs"] == "on", "steps are no graphs")
-            expect(results(apart) == expected, f"{way} {options}: other losses or weights")
+        apart = in_processes(session, ranks, zero, *folder_for(session, way), compiled=compiled_with(way, *options))
+        expect(event(apart, "device")["graphs"] == "on", "steps are no graphs")
+        expect(results(apart) == expected, f"{way} {options}: other losses or weights")
+
+
+def killed(session):
+    """A process is killed while the others wait for files and for it: each ends with an error, none waits for ever."""
+    outcome = []
+    for way in WAYS[:2]:
+        plan = session.plan(MODEL.model, RANKS, STAGE, 8, (*MODEL.options, *TARGETS, "--offload", way))
+        outcome.append(lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"], emulated(session), plan, "--device", "cuda",
+                            *folder_for(session, way)))
+    return outcome[-1]
 
 
 def one_by_one(session):
