@@ -64,17 +64,14 @@ void FileStream::work() {
       request = requests_.front();
       requests_.pop_front();
     }
-    if (Status status = perform(request); !status.ok()) {
-      stop();
-      fail_(*request.instruction, status.message());
-    }
+    if (Status status = perform(request); !status.ok()) fail_(*request.instruction, status.message());
   }
 }
 
 bool FileStream::await() {
   ++awaited_;
   std::chrono::microseconds pause(0);
-  while (__atomic_load_n(&words().told, __ATOMIC_ACQUIRE) < awaited_) {
+  while (__atomic_load_n(&words().reported, __ATOMIC_ACQUIRE) < awaited_) {
     if (__atomic_load_n(&words().stop, __ATOMIC_ACQUIRE) != 0) return false;
     if (pause.count() == 0)
       std::this_thread::yield();
@@ -85,7 +82,7 @@ bool FileStream::await() {
   return __atomic_load_n(&words().stop, __ATOMIC_ACQUIRE) == 0;
 }
 
-void FileStream::tell() {
+void FileStream::report() {
   __atomic_store_n(&words().done, ++done_, __ATOMIC_RELEASE);
 }
 
@@ -93,12 +90,12 @@ Status FileStream::move(const Request& request, uint64_t begin, std::span<std::b
   return request.read ? files_.read(request.offset + begin, memory) : files_.write(request.offset + begin, memory);
 }
 
-// The other side of enqueue(): as often as one tells, the other awaits.
+// The other side of enqueue(): as often as one reports, the other awaits.
 Status FileStream::perform(const Request& request) {
   if (!request.onDevice) {
     if (!await()) return {};
     SHEAF_RETURN_IF_ERROR(move(request, 0, {request.memory, request.bytes}));
-    tell();
+    report();
     return {};
   }
   const uint64_t chunks = chunksOf(request);
@@ -109,14 +106,14 @@ Status FileStream::perform(const Request& request) {
       if (!await()) return {};
     const uint64_t begin = i * staging_.chunk;
     SHEAF_RETURN_IF_ERROR(move(request, begin, {slot(i), bytesAt(begin, request.bytes, staging_.chunk)}));
-    tell();
+    report();
   }
   return {};
 }
 
 Status FileStream::enqueue(const Request& request, cudaStream_t stream) {
-  auto turn = [&](uint32_t tell, uint32_t await) {
-    return tell + await == 0 ? Status() : check(handOver(&words(), tell, await, stream), "cannot wait for a file");
+  auto turn = [&](uint32_t report, uint32_t await) {
+    return report + await == 0 ? Status() : check(handOver(&words(), report, await, stream), "cannot wait for a file");
   };
   if (!request.onDevice) return turn(1, 1);
   const uint64_t chunks = chunksOf(request), slots = staging_.slots;

@@ -29,7 +29,7 @@ class FileStream {
     std::byte* memory = nullptr;  // of the device or the host
     bool onDevice = false;
   };
-  // Receives the first error of input or output, on the thread; nothing more is read or written after it.
+  // Receives an error of input or output, on the thread. It aborts the run, which calls stop().
   using Fail = std::function<void(const plan::Instruction&, const std::string& why)>;
 
   // What is between files and the device passes through `staging`, on NUMA node `node` as in HostArena. `files` outlive
@@ -59,9 +59,9 @@ class FileStream {
   void work();
   Status perform(const Request& request);
   Status move(const Request& request, uint64_t begin, std::span<std::byte> memory);
-  // Until the stream has told once more; false after stop().
+  // Until the stream has reported once more; false after stop().
   bool await();
-  void tell();
+  void report();
   HandOver& words() const { return *reinterpret_cast<HandOver*>(words_.get()); }
 
   cpu::FileArena& files_;

@@ -64,7 +64,7 @@ def processes(session, ranks, zero):
     for way, options in runs + ([(WAYS[1], ())] if zero == 3 else []):
         expected = results(train(session, CONFIGS["gpt2-tiny"], ranks, zero, compiled=options))
         apart = in_processes(session, ranks, zero, *folder_for(session, way), compiled=compiled_with(way, *options))
-        expect(event(apart, "device")["graphs"] == "on", "steps are no graphs")
+        expect(event(apart, "device")["graphs"] == "on", "the steps are not run as graphs")
         expect(results(apart) == expected, f"{way} {options}: other losses or weights")
 
 

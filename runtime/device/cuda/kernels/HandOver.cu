@@ -35,8 +35,8 @@ __device__ void rest() {
 }
 #endif
 
-__global__ void handOverKernel(HandOver* words, uint32_t tell, uint32_t await) {
-  if (tell > 0) publish(&words->told, observe(&words->told) + tell);
+__global__ void handOverKernel(HandOver* words, uint32_t report, uint32_t await) {
+  if (report > 0) publish(&words->reported, observe(&words->reported) + report);
   if (await == 0) return;
   const uint64_t expected = observe(&words->expected) + await;
   publish(&words->expected, expected);
@@ -45,8 +45,8 @@ __global__ void handOverKernel(HandOver* words, uint32_t tell, uint32_t await) {
 
 }  // namespace
 
-cudaError_t handOver(HandOver* words, uint32_t tell, uint32_t await, cudaStream_t stream) {
-  return launch(handOverKernel, {dim3(1), dim3(1)}, stream, words, tell, await);
+cudaError_t handOver(HandOver* words, uint32_t report, uint32_t await, cudaStream_t stream) {
+  return launch(handOverKernel, {dim3(1), dim3(1)}, stream, words, report, await);
 }
 
 }  // namespace sheaf::cuda
