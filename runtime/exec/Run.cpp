@@ -70,6 +70,16 @@ Status checkMemory(const plan::Plan& plan, const Job& job) {
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
 }
 
+// Of what ranks on GPUs keep in host memory, which is pinned: beyond what there is the system would end some process.
+Status checkPinnedMemory(const plan::Plan& plan, const Job& job) {
+  const uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
+  const uint64_t rank = plan::pinnedBytes(plan);
+  if (rank <= machine / ranks) return {};
+  return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank),
+                           " of pinned host memory for --offload, this ", "machine has ", bytesText(machine),
+                           "; compile for more ranks on more machines, or move ", "less to the host (--host-memory)"));
+}
+
 class Run {
  public:
   Run(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {}
@@ -290,7 +300,7 @@ class Run {
   }
 
   Status openDevice() {
-    if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
+    SHEAF_RETURN_IF_ERROR(target_ == "cpu" ? checkMemory(*plan_, job_) : checkPinnedMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)

@@ -24,6 +24,10 @@ constexpr uint64_t kPage = 4096;
 // Parts of a sum are multiples of this many elements.
 constexpr uint64_t kPartMultiple = 64;
 
+// A GPU copies a chunk in less than half the time that a disk takes for it, so two slots keep the disk busy.
+constexpr uint64_t kStagingChunk = 4 << 20;
+constexpr uint32_t kStagingSlots = 2;
+
 // Channels between every two GPUs of a job: the fewest that any two take (src/graph/paths.cc, ncclTopoGetNchannels and
 // ncclTopoComputeP2pChannels, of 2.21 to 2.28 and with a NIC for each GPU). From 2.29 on there are up to 4 between
 // nodes if a NIC has 400 Gb/s. Every GPU is counted with buffers of its own, though those of other nodes share theirs
@@ -59,6 +63,33 @@ uint64_t collectedBytes(const Collective& collective, uint64_t ranks) {
   if (collective.op() == ALL_GATHER) return 0;
   if (collective.op() == REDUCE_SCATTER || count * width <= kUndividedSumBytes) return ranks * aligned(count * width);
   return ranks * aligned(largestSumPart(count, ranks) * width);
+}
+
+std::map<uint32_t, FileStaging> fileStagings(const Plan& plan) {
+  std::map<uint32_t, uint64_t> largest;
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (!instruction.has_transfer()) return;
+    const Transfer& transfer = instruction.transfer();
+    auto spaceOf = [&](const Operand& operand) { return plan.buffers(static_cast<int>(operand.buffer())).space(); };
+    const Buffer::Space from = spaceOf(transfer.source()), to = spaceOf(transfer.destination());
+    if (from != Buffer::FILE && to != Buffer::FILE) return;
+    uint64_t& bytes = largest[instruction.stream()];
+    if (from == Buffer::DEVICE || to == Buffer::DEVICE) bytes = std::max(bytes, transfer.source().bytes());
+  });
+  std::map<uint32_t, FileStaging> stagings;
+  for (const auto& [stream, bytes] : largest) {
+    FileStaging& staging = stagings[stream];
+    if (bytes == 0) continue;
+    staging.chunk = bytes >= kStagingChunk ? kStagingChunk : (bytes + kPage - 1) / kPage * kPage;
+    staging.slots = bytes > staging.chunk ? kStagingSlots : 1;
+  }
+  return stagings;
+}
+
+uint64_t pinnedBytes(const Plan& plan) {
+  uint64_t bytes = arenaTop(plan, Buffer::HOST);
+  for (const auto& [stream, staging] : fileStagings(plan)) bytes += staging.bytes();
+  return bytes;
 }
 
 RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, bool severalNodes) {

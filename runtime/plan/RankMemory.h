@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "runtime/plan/plan.pb.h"
 
@@ -34,6 +35,18 @@ uint64_t ncclLibraryBytes(const NcclUse& use, uint64_t ranks, bool severalNodes)
 // On a GPU. `processes`: each rank is a process with a GPU of its own; else all share one process. `inTreeOrder`: sums
 // over ranks are added in the tree's order, for which each rank collects the others' terms.
 RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, bool severalNodes);
+
+// Pinned host memory through which bytes pass between a GPU and files: `slots` chunks, of which one is copied while the
+// next one is read or written. No larger than the largest transfer needs; nothing where all are of host memory.
+struct FileStaging {
+  uint64_t chunk = 0;  // bytes, a multiple of 4,096
+  uint32_t slots = 0;
+  uint64_t bytes() const { return chunk * slots; }
+};
+// Of each stream that has transfers of files.
+std::map<uint32_t, FileStaging> fileStagings(const Plan& plan);
+// Pinned host memory of a rank on a GPU: its arena in host memory and what its file transfers pass through.
+uint64_t pinnedBytes(const Plan& plan);
 
 // Bytes in which a rank collects the terms of a sum over `ranks` ranks; 0 for an all-gather.
 uint64_t collectedBytes(const Collective& collective, uint64_t ranks);

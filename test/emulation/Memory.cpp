@@ -1,4 +1,5 @@
-// The emulated CUDA runtime: device and pinned memory, both of the host. An asynchronous copy must be
+// The emulated CUDA runtime: device and pinned memory, both of the host. Memory is pinned by allocating it so, or by
+// registering the caller's; there is a limit to what can be. An asynchronous copy must be
 // between device memory and pinned memory, or within device memory: what a real runtime would stage, or wait for, is
 // an error here. New memory is full of garbage.
 #include <cuda_runtime_api.h>
@@ -20,8 +21,9 @@ constexpr size_t kAlignment = 4096;
 
 struct Memory {
   std::mutex mutex;
-  std::map<const std::byte*, size_t> device, shareable, pinned;  // address and bytes
-  size_t used = 0;                                               // on the device
+  std::map<const std::byte*, size_t> device, shareable, pinned, registered;  // address and bytes
+  size_t used = 0;                                                           // on the device
+  size_t locked = 0;                                                         // of the host
   // Released memory that other GPUs may still have mapped: whether they have not, and its bytes.
   std::vector<std::pair<std::function<bool()>, size_t>> mapped;
 
@@ -47,7 +49,13 @@ struct Memory {
   }
   bool isPinned(const void* address, size_t bytes) {
     std::lock_guard lock(mutex);
-    return has(pinned, address, bytes);
+    return has(pinned, address, bytes) || has(registered, address, bytes);
+  }
+  // Any of these bytes.
+  static bool touches(const std::map<const std::byte*, size_t>& ranges, const void* address, size_t bytes) {
+    const std::byte* begin = static_cast<const std::byte*>(address);
+    auto after = ranges.lower_bound(begin + bytes);
+    return after != ranges.begin() && std::prev(after)->first + std::prev(after)->second > begin;
   }
 };
 
@@ -93,9 +101,21 @@ bool rightPlaces(const void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 }  // namespace
 
+static size_t fromEnvironment(const char* name, size_t otherwise) {
+  const char* bytes = std::getenv(name);
+  return bytes ? std::strtoull(bytes, nullptr, 10) : otherwise;
+}
+
 size_t deviceMemory() {
-  const char* bytes = std::getenv("SHEAF_EMULATED_MEMORY");
-  return bytes ? std::strtoull(bytes, nullptr, 10) : size_t{16} << 30;
+  return fromEnvironment("SHEAF_EMULATED_MEMORY", size_t{16} << 30);
+}
+
+// What the host lets be pinned, and what can be registered in one call.
+static size_t pinnableMemory() {
+  return fromEnvironment("SHEAF_EMULATED_PINNABLE", size_t{64} << 30);
+}
+static size_t registrableMemory() {
+  return fromEnvironment("SHEAF_EMULATED_REGISTRABLE", (size_t{512} << 30) - 1);
 }
 
 bool takeDeviceMemory(size_t bytes) {
@@ -165,12 +185,41 @@ cudaError_t cudaFree(void* address) {
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (restricted()) return cudaErrorNotPermitted;
   std::lock_guard lock(memory().mutex);
+  if (bytes > pinnableMemory() - std::min(pinnableMemory(), memory().locked)) return cudaErrorMemoryAllocation;
+  memory().locked += bytes;
   return allocate(memory().pinned, address, bytes);
 }
 
 cudaError_t cudaFreeHost(void* address) {
   std::lock_guard lock(memory().mutex);
-  return release(memory().pinned, address, nullptr);
+  size_t bytes = 0;
+  const cudaError_t result = release(memory().pinned, address, &bytes);
+  memory().locked -= bytes;
+  return result;
+}
+
+cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned int flags) {
+  if (restricted()) return cudaErrorNotPermitted;
+  if (!address || bytes == 0 || flags != cudaHostRegisterDefault) return cudaErrorInvalidValue;
+  std::lock_guard lock(memory().mutex);
+  Memory& known = memory();
+  if (Memory::touches(known.registered, address, bytes) || Memory::touches(known.pinned, address, bytes))
+    return cudaErrorHostMemoryAlreadyRegistered;
+  if (bytes > registrableMemory() || bytes > pinnableMemory() - std::min(pinnableMemory(), known.locked))
+    return cudaErrorMemoryAllocation;
+  known.locked += bytes;
+  known.registered[static_cast<std::byte*>(address)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* address) {
+  if (restricted()) return cudaErrorNotPermitted;
+  std::lock_guard lock(memory().mutex);
+  auto found = memory().registered.find(static_cast<std::byte*>(address));
+  if (found == memory().registered.end()) return cudaErrorHostMemoryNotRegistered;
+  memory().locked -= found->second;
+  memory().registered.erase(found);
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {

@@ -196,6 +196,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(properties.sharedMemPerBlockOptin);
       return cudaSuccess;
+    case cudaDevAttrHostNumaId:
+      *value = fromEnvironment("SHEAF_EMULATED_NODE", -1);
+      return cudaSuccess;
     default:
       return cudaErrorInvalidValue;
   }
@@ -219,6 +222,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "no CUDA-capable device is detected";
     case cudaErrorMemoryAllocation:
       return "out of memory";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "part or all of the requested memory range is already mapped";
+    case cudaErrorHostMemoryNotRegistered:
+      return "pointer does not correspond to a registered memory region";
     case cudaErrorInvalidValue:
       return "invalid argument";
     default:

@@ -53,6 +53,12 @@ def own_gpu_only(runner, count):
     return [{"LOCAL_RANK": str(rank), runner.visible: runner.gpus[rank]} for rank in range(count)]
 
 
+def folder_in(runner, name):
+    folder = runner.out / f"{name}.files"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def process_runs(runner, jobs):
     """What `processes` starts: on one GPU small models whose ranks pass for hosts, on several large messages, a GPU a rank."""
     small = {job["ranks"]: job for job in jobs["training"] if job["name"] in ("gpt2-tiny-f32-2-zero3", "gpt2-tiny-f32-4-zero3")}
@@ -70,6 +76,9 @@ def process_runs(runner, jobs):
         yield Run(f"{name}-sharing", job, [{}], same=name)
         yield Run(f"{name}-windows", job, a_gpu_each(count), same=name)
         yield Run(f"{name}-no-windows", job, a_gpu_each(count, SHEAF_NCCL_WINDOWS="0"), same=name)
+        for space, plan in job.get("offloaded", {}).items():
+            files = ("--offload-dir", folder_in(runner, f"{name}-{space}")) if space == "file" else ()
+            yield Run(f"{name}-offload-{space}", {**job, "plan": plan}, a_gpu_each(count), options=files, same=name)
         if job["stage"] == 3:
             yield Run(f"{name}-own-gpu", job, own_gpu_only(runner, count), same=name)
         if job["stage"] in (0, 3):
@@ -132,7 +141,7 @@ def train_processes(runner, run):
     saved.unlink()
     seconds = [e["seconds"] for e in lines if "loss" in e][5:]
     facts = next((e for e in lines if e.get("event") == "device"), {})
-    facts = {key: facts[key] for key in ("nccl", "windows", "copy_engine_gathers", "graphs") if key in facts}
+    facts = {key: facts[key] for key in ("nccl", "windows", "copy_engine_gathers", "graphs", "pinned_bytes") if key in facts}
     return [e["loss"] for e in lines if "loss" in e], digest, {**facts, "step_seconds": statistics.median(seconds)}, ""
 
 

@@ -110,14 +110,17 @@ def native_jobs(tools, kit, targets=TARGET, ranks=NATIVE_RANKS, chosen=tuple(NAT
     for count in ranks:
         for model, precision, stage in chosen:
             label = f"native-{model}-{precision}-{count}-zero{stage}"
-            plan = compile_plan(tools, kit, label, model, "--batch", 8, "--ranks", count, "--zero", stage, "--precision", precision,
-                                "--target", targets, "--bucket-size", BUCKETS[model], "--optimizer", OPTIMIZER)
+            options = ("--batch", 8, "--ranks", count, "--zero", stage, "--precision", precision, "--target", targets, "--bucket-size",
+                       BUCKETS[model], "--optimizer", OPTIMIZER)
+            plan = compile_plan(tools, kit, label, model, *options)
             report = json.loads(subprocess.run([tools / "sheaf", "inspect", kit / plan, "--format", "json"], check=True,
                                                capture_output=True, text=True).stdout)
             least = min(bucket["elements"] * WIDTHS[bucket["type"]] for bucket in report["buckets"])
             if least < LEAST_BUCKET:
                 raise RuntimeError(f"a bucket of {plan} has {least} bytes, not {LEAST_BUCKET}")
-            yield {"name": label, "model": model, "precision": precision, "ranks": count, "stage": stage, "plan": plan,
+            offloaded = {space: compile_plan(tools, kit, f"{label}-{space}", model, *options, "--offload", f"optimizer={space},parameters={space}")
+                         for space in ("host", "file")} if stage == 3 else {}
+            yield {"name": label, "model": model, "precision": precision, "ranks": count, "stage": stage, "plan": plan, "offloaded": offloaded,
                    "data": data[model], "weights": weights_of(tools, kit / plan), "least_bucket_bytes": least}
 
 
@@ -134,6 +137,31 @@ def weights_of(tools, plan):
     if not weights:
         raise RuntimeError(f"the text of {plan} names no weights")
     return weights
+
+
+def offload_plan(tools, kit, name, model, *options):
+    """A plan, and what the simulator says of it on an H100."""
+    path = compile_plan(tools, kit, name, model, *options)
+    report = json.loads(subprocess.run([tools / "sheaf", "simulate", kit / path, "--profile", "h100", "--json"], check=True,
+                                       capture_output=True, text=True).stdout)
+    return {"path": path, "files": any("=file" in str(o) for o in options), "predicted_seconds": report["step_seconds"]}
+
+
+def offload_jobs(tools, kit, targets=TARGET, models=("gpt2-tiny-f32-1", "gpt2-tiny-bf16-2", "gpt2-124m"), data=None):
+    """Plans without and with offload, whose bits and times are compared. One rank runs in graphs, two that share a GPU do not."""
+    everything = {space: ",".join(f"{kind}={space}" for kind in ("optimizer", "parameters", "gradients", "activations")) for space in ("host", "file")}
+    for model in models:
+        if model == "gpt2-124m":
+            graph, ways = model, {"optimizer-host": "optimizer=host", "optimizer-file": "optimizer=file", "all-host": everything["host"]}
+            options = ("--batch", 16, "--zero", 0, "--precision", "bf16", "--optimizer", OPTIMIZER, "--target", "cuda:sm_90", "--profile", "h100")
+        else:
+            graph, precision, ranks = model.rsplit("-", 2)
+            ways = {"all-host": everything["host"], "all-file": everything["file"], "mixed": "optimizer=file,parameters=host,activations=file"}
+            options = ("--batch", 8, "--ranks", ranks, "--zero", 3 if int(ranks) > 1 else 0, "--precision", precision, "--target", targets,
+                       *CONFIGS[graph].options)
+        yield {"name": model, "model": graph, "data": data or [],
+               "plain": offload_plan(tools, kit, f"offload-{model}-without", graph, *options),
+               "ways": {way: offload_plan(tools, kit, f"offload-{model}-{way}", graph, *options, "--offload", offload) for way, offload in ways.items()}}
 
 
 def bench_job(tools, kit, name, rows, layers, width, parameters):
@@ -189,10 +217,11 @@ def main():
     (kit / "jobs.json").write_text(json.dumps({
         "training": jobs,
         "native": native,
+        "offload": list(offload_jobs(tools, kit, data=next(job["data"] for job in jobs if job["config"] == "gpt2-tiny"))),
         "bench": {"gpt2-124m": bench_job(tools, kit, "gpt2-124m", 16, 12, 768, 124_439_808),
                   "gpt2-1.5b": bench_job(tools, kit, "gpt2-1.5b", 8, 48, 1600, 1_557_611_200)},
         "probe": probe(tools, kit)}))
-    for script in ("run.py", "job_runs.py", "weights.py"):
+    for script in ("run.py", "job_runs.py", "offload_runs.py", "weights.py"):
         shutil.copy(pathlib.Path(__file__).with_name(script), kit)
     for script in ("pytorch_baseline.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)

@@ -2,7 +2,7 @@
 """Runs all `gpu` tests and benchmarks from a kit (test/gpu/kit.py), in some ten minutes; the figures go to results.json,
 and card.json is the profile of the card: `test/bench/predict.py --kit FOLDER` says how near the simulator is with it.
 
-    python3 run.py [--only tests,training,sanitizer,processes,predict,bench,large] [--out FOLDER] [--device-library FILE]
+    python3 run.py [--only tests,training,sanitizer,processes,offload,predict,bench,large] [--out FOLDER] [--device-library FILE]
                    [--gpus N] [--dry-run]
 
 `large` is GPT-2 1.5B against PyTorch and is not among the parts that run if none are named.
@@ -31,9 +31,10 @@ import time
 
 import roofline
 from job_runs import KIT, LOSS_WITHIN, off_by, print_runs, processes  # noqa: F401, a part of PARTS
+from offload_runs import compare_offload
 from weights import write_tokens, write_weights
 
-PARTS = ("tests", "training", "sanitizer", "processes", "predict", "bench")  # and "large", which takes longer
+PARTS = ("tests", "training", "sanitizer", "processes", "offload", "predict", "bench")  # and "large", which takes longer
 REPEATS = 10
 PREDICTED_STEPS = 30  # after five that warm up
 
@@ -205,6 +206,13 @@ def gpt2_data(runner, job):
         write_weights(weights, job["weights"])
         write_tokens(text, job["rows"] * 60, job["tokens"], job["vocabulary"])
     return ["--weights", weights, "--data", f"input_ids,labels={text}"]
+
+
+def offload(runner, jobs):
+    """Host memory and files: the same bits as without, and the time of a step with each."""
+    for job in jobs["offload"]:
+        whole = jobs["bench"].get(job["model"])
+        compare_offload(runner, job, gpt2_data(runner, whole) if whole else job["data"])
 
 
 def predict(runner, jobs):

@@ -10,6 +10,8 @@
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/CudaProcesses.h"
+#include "test/runtime/TrainingPlan.h"
+#include "test/runtime/Transfers.h"
 
 namespace sheaf::testing {
 namespace {
@@ -68,6 +70,104 @@ TEST(EmulatedGpu, GraphsOrderOnlyWhatTheirEdgesOrder) {
   }
   EXPECT_GT(old, 5) << "the order of the capture is kept";
   EXPECT_LT(old, 35);
+}
+
+// A plan that keeps so many bytes in host memory, and takes them there and back.
+struct HostPlan {
+  explicit HostPlan(uint64_t bytes) : bytes(bytes) {
+    from = builder.buffer(bytes), to = builder.buffer(bytes);
+    host = bufferIn(builder, plan::Buffer::HOST, bytes);
+    transfer(builder, plan::Transfer::TO_HOST, from, host);
+    transfer(builder, plan::Transfer::TO_DEVICE, host, to);
+  }
+
+  uint64_t bytes;
+  PlanBuilder builder;
+  uint32_t from, to, host;
+};
+
+TEST(EmulatedGpu, MemoryThatCannotBePinned) {
+  const HostPlan plan(10 << 20);
+  Variable little("SHEAF_EMULATED_PINNABLE", "9000000");
+  EXPECT_THAT(cudaOpenError(plan.builder.plan),
+              AllOf(HasSubstr("rank 0: cannot pin 10.0 MiB (10485760 bytes) of host memory for what --offload keeps "
+                              "there: out of memory (CUDA error 2); this process may lock "),
+                    HasSubstr("(ulimit -l"), HasSubstr("move less with --offload or --host-memory")));
+  // Of two ranks, the second one finds too little.
+  Variable half("SHEAF_EMULATED_PINNABLE", "15000000");
+  DeviceOptions two;
+  two.ranks = 2;
+  EXPECT_THAT(cudaOpenError(plan.builder.plan, two), HasSubstr("rank 1: cannot pin 10.0 MiB"));
+  // Nothing of it stays pinned.
+  EXPECT_EQ(cudaOpenError(plan.builder.plan), "");
+}
+
+// Drivers from 580 on do not register 512 GiB in one call. Copies do not cross from one registration to the next.
+TEST(EmulatedGpu, LargeMemoryIsRegisteredInPieces) {
+  const HostPlan plan((256 << 20) + (40 << 20));
+  Variable pieces("SHEAF_EMULATED_REGISTRABLE", "268435456");
+  const std::vector<std::byte> values = numbers(plan.bytes, 1);
+  {
+    Contexts contexts = openCuda(plan.builder.plan);
+    ASSERT_EQ(contexts.size(), 1u);
+    writeBuffer(*contexts[0], plan.builder.plan, plan.from, values);
+    expectOk(runBodies(plan.builder.plan, contexts, 3));  // the last one as a graph
+    EXPECT_TRUE(readBuffer<std::byte>(*contexts[0], plan.builder.plan, plan.to) == values);
+    std::vector<std::byte> found(1 << 20);
+    const uint64_t middle = (256 << 20) - (1 << 19);
+    ASSERT_TRUE(contexts[0]->readSpace(plan::Buffer::HOST, middle, found).ok());
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), values.begin() + static_cast<std::ptrdiff_t>(middle)));
+  }
+  // One piece is too large for the driver all the same.
+  Variable none("SHEAF_EMULATED_REGISTRABLE", "268435455");
+  EXPECT_THAT(cudaOpenError(plan.builder.plan), HasSubstr("rank 0: cannot pin 296 MiB"));
+}
+
+TEST(EmulatedGpu, MemoryLiesOnTheNodeOfTheGpu) {
+  const HostPlan plan(1 << 20);
+  for (const char* node : {"-1", "0", "700", "100000"}) {  // unknown, there, and two that the machine lacks
+    Variable nearest("SHEAF_EMULATED_NODE", node);
+    std::string found;
+    DeviceOptions options;
+    options.note = [&](const std::string& name, const std::string& value) {
+      if (name == "pinned_on_node") found = value;
+    };
+    ASSERT_EQ(openCuda(plan.builder.plan, options).size(), 1u);
+    EXPECT_THAT(found, ::testing::AnyOf("unknown", ::testing::MatchesRegex("[0-9]+"))) << node;
+  }
+}
+
+// One of the ranks cannot read its file: the others, which wait for it in a collective, end with its error.
+TEST(EmulatedNccl, AnErrorOfAFileEndsAllProcesses) {
+  TemporaryFolder folder;
+  PlanBuilder builder;
+  builder.plan.set_ranks(2);
+  const uint32_t sum = builder.buffer(8192), file = bufferIn(builder, plan::Buffer::FILE, 8192);
+  transfer(builder, plan::Transfer::READ_FILE, file, sum);
+  builder.record(0, 2);
+  builder.wait(0, 1);
+  builder.collective(plan::ALL_REDUCE, plan::F32, 2048, builder.operand(sum, plan::READ_WRITE),
+                     builder.operand(sum, plan::READ_WRITE));
+  builder.record(1, 1);
+  builder.wait(1, 2);
+  DeviceOptions options;
+  options.offloadFolders = {folder.path()};
+  for (const int damaged : {0, 5}) {  // one by one, and in a graph
+    Processes processes(builder.plan, 2, options, std::chrono::seconds(60));
+    processes.onEach([&](size_t rank) { expectOk(runBodies(builder.plan, processes.contexts[rank], damaged)); });
+    std::filesystem::resize_file(folder / "rank-1.arena", 0);
+    std::string errors[2];
+    processes.onEach([&](size_t rank) {
+      // The other one may have what this one sent before it ended, and finds out a step later.
+      for (int step = 0; step < 1000 && errors[rank].empty(); ++step)
+        errors[rank] = runBodies(builder.plan, processes.contexts[rank])[0].message();
+      // What a launcher does: the process ends, and the others get to know it.
+      if (rank == 1) processes.rank(0).abort("process 1 has ended");
+    });
+    EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 1: body instruction 0 (read_file 'move'"),
+                                 HasSubstr("rank-1.arena: it ends at byte 0")));
+    EXPECT_THAT(errors[0], HasSubstr("rank 0: process 1 has ended"));
+  }
 }
 
 TEST(EmulatedNccl, EveryOperationInTheTreesOrder) {

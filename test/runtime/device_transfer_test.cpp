@@ -7,6 +7,7 @@
 
 #include "test/runtime/DeviceTesting.h"
 #include "test/runtime/TrainingPlan.h"
+#include "test/runtime/Transfers.h"
 
 namespace sheaf::testing {
 namespace {
@@ -15,33 +16,6 @@ using plan::Buffer, plan::Transfer;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Contexts = std::vector<std::unique_ptr<RankContext>>;
-
-std::vector<std::byte> numbers(size_t count, unsigned first) {
-  std::vector<std::byte> bytes(count);
-  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(first + i * 7 + i / 251);
-  return bytes;
-}
-
-// A buffer of a space, at its beginning.
-uint32_t bufferIn(PlanBuilder& builder, Buffer::Space space, uint64_t bytes, uint64_t offset = 0) {
-  Buffer& buffer = *builder.plan.add_buffers();
-  buffer.set_space(space);
-  buffer.set_offset(offset);
-  buffer.set_bytes(bytes);
-  return static_cast<uint32_t>(builder.plan.buffers_size() - 1);
-}
-
-void transfer(PlanBuilder& builder, Transfer::Kind kind, uint32_t from, uint32_t to, uint64_t begin = 0,
-              uint64_t bytes = 0) {
-  Transfer& transfer = *builder.instruction("move", 2).mutable_transfer();
-  transfer.set_kind(kind);
-  *transfer.mutable_source() = builder.operand(from, plan::READ);
-  *transfer.mutable_destination() = builder.operand(to, plan::WRITE);
-  for (plan::Operand* operand : {transfer.mutable_source(), transfer.mutable_destination()}) {
-    operand->set_offset(begin);
-    if (bytes > 0) operand->set_bytes(bytes);
-  }
-}
 
 Status runAll(const plan::Plan& plan, RankContext& context, int from = 0) {
   for (int i = from; i < plan.body_size(); ++i) SHEAF_RETURN_IF_ERROR(context.issue(plan.body(i), nullptr));

@@ -299,9 +299,6 @@ Status complete(CompileOptions& o) {
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.offload = o.offload.spaces;
   o.choose.offload = o.offload.automatic;
-  if (o.pipeline.gpu && (o.pipeline.offload.any() || o.choose.offload))
-    return Status::error(
-        "--offload is for CPU ranks: GPUs cannot run transfers between spaces yet; compile with --target cpu alone");
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
@@ -340,7 +337,7 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
              o.choose.stage && o.choose.stage->between < 3 ? ", --zero auto" : "",
              o.choose.recompute ? ", --recompute auto" : "",
-             o.pipeline.offload.any() || o.choose.offload || o.pipeline.gpu ? "" : ", --offload auto",
+             o.pipeline.offload.any() || o.choose.offload ? "" : ", --offload auto",
              ", or see `sheaf fit`");
 }
 

@@ -10,7 +10,7 @@ constexpr std::string_view kBuckets =
 constexpr std::string_view kSchedule = "the scheduler chooses by the machine's profile and --memory-limit";
 constexpr std::string_view kLogging = "sheaf-run --log, --trace, and sheaf inspect";
 constexpr std::string_view kOffload =
-    "on CPU ranks --offload KIND=host or KIND=file; without it all state stays on the device, with the same results";
+    "--offload KIND=host or KIND=file; without it all state stays on the device, with the same results";
 constexpr std::string_view kInput = "the runtime has no such buffers";
 constexpr std::string_view kFeature = "Sheaf does not have it";
 

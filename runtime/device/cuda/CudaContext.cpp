@@ -29,6 +29,7 @@ CudaContext::CudaContext(std::shared_ptr<World> world, int64_t local)
     : world_(std::move(world)),
       local_(local),
       arena_(*world_->arenas[local]),
+      spaces_(world_->spaces[static_cast<size_t>(local)]),
       progress_(*world_->progress[local]),
       clock_(rank()) {}
 
@@ -52,7 +53,7 @@ Status CudaContext::open() {
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
   if (!blas.ok()) return blas.status();
   blas_ = std::move(*blas);
-  auto table = InstructionTable::create(plan, rank(), arena_, *blas_);
+  auto table = InstructionTable::create(plan, rank(), arena_, spaces_.host.get(), *blas_);
   if (!table.ok()) return table.status();
   table_ = std::move(*table);
   if (choices.measure) SHEAF_RETURN_IF_ERROR(arena_.clear());
@@ -152,6 +153,18 @@ Status CudaContext::write(uint64_t offset, std::span<const std::byte> host) {
   SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   Status status = arena_.write(offset, host);
   return status.ok() ? status : Status::error(cat("rank ", rank(), ": ", status.message()));
+}
+
+Status CudaContext::readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) {
+  if (space == plan::Buffer::HOST && spaces_.host) return spaces_.host->read(offset, host);
+  if (space == plan::Buffer::FILE && spaces_.files) return spaces_.files->read(offset, host);
+  return RankContext::readSpace(space, offset, host);
+}
+
+Status CudaContext::writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) {
+  if (space == plan::Buffer::HOST && spaces_.host) return spaces_.host->write(offset, host);
+  if (space == plan::Buffer::FILE && spaces_.files) return spaces_.files->write(offset, host);
+  return RankContext::writeSpace(space, offset, host);
 }
 
 uint64_t CudaContext::highestTouchedByte() {
@@ -257,6 +270,7 @@ Status CudaContext::end(size_t number, const Values& step) {
 
 Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
   const plan::Instruction& instruction = *entry.instruction;
+  if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file);
   if (!instruction.has_input() && !instruction.has_scalars()) return {};
   if (!entry.slots) return {};  // nothing to read
   Expected<std::byte*> slot = entry.slots->acquire(slotOf(entry));
@@ -316,11 +330,27 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
     case plan::Instruction::kOutput:
       return output(entry, step, stream);
     case plan::Instruction::kTransfer:
-      return Status::error("transfers between spaces are not implemented on GPUs");
+      return transfer(entry, stream);
     case plan::Instruction::KIND_NOT_SET:
       break;
   }
   return Status::error("the instruction is empty");
+}
+
+// Host memory is registered, so that the copy is done by the GPU, in the stream's order, and can be captured.
+Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
+  if (entry.file) return spaces_.fileStreams.at(entry.instruction->stream())->enqueue(*entry.file, stream);
+  const plan::Transfer& transfer = entry.instruction->transfer();
+  const bool toDevice = transfer.kind() == plan::Transfer::TO_DEVICE;
+  std::byte *from = entry.operands[0], *to = entry.operands[1];
+  for (uint64_t left = transfer.source().bytes(); left > 0;) {
+    const uint64_t bytes = std::min(left, spaces_.host->copiable(toDevice ? from : to));
+    SHEAF_RETURN_IF_ERROR(
+        check(cudaMemcpyAsync(to, from, bytes, toDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+              toDevice ? "cannot copy to the GPU" : "cannot copy from the GPU"));
+    from += bytes, to += bytes, left -= bytes;
+  }
+  return {};
 }
 
 Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// A rank on a GPU: an arena, a CUDA stream for each stream of the plan, and events. The issuing thread enqueues
+// A rank on a GPU: its arenas, a CUDA stream for each stream of the plan, and events. The issuing thread enqueues
 // everything in the plan's order. What a step takes from the host is read by that thread when it is issued, up to a
 // step before the GPU needs it.
 #pragma once
@@ -25,6 +25,8 @@ class CudaContext : public RankContext {
   Status synchronize() override;
   Status read(uint64_t offset, std::span<std::byte> host) override;
   Status write(uint64_t offset, std::span<const std::byte> host) override;
+  Status readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) override;
+  Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) override;
   uint64_t highestTouchedByte() override;
   Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) override;
   void abort(const std::string& why) override;
@@ -53,12 +55,13 @@ class CudaContext : public RankContext {
   Status perform(Entry& entry, const Values& step);
   // Appends instructions to their streams, or to the graph that is being captured, as no part of a list.
   Status enqueueAll(std::span<const plan::Instruction* const> instructions);
-  // The host's part of an instruction: fills the slot that the device reads.
+  // The host's part of an instruction: fills the slot that the device reads, or asks for what the stream will wait for.
   Status fillSlot(Entry& entry, const StepValues* step);
   // The device's part.
   Status enqueue(Entry& entry, const Values& step);
   Status launch(const Entry& entry, const Values& step, cudaStream_t stream);
   Status call(const Entry& entry, const Values& step, cudaStream_t stream);
+  Status transfer(const Entry& entry, cudaStream_t stream);
   Status output(Entry& entry, const Values& step, cudaStream_t stream);
   Status deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream);
   Status setStepNumber(uint32_t stream, const StepValues* step);
@@ -71,6 +74,7 @@ class CudaContext : public RankContext {
   const std::shared_ptr<World> world_;
   const int64_t local_;
   Arena& arena_;
+  OtherSpaces& spaces_;
   Progress& progress_;
   std::shared_ptr<Blas> blas_;  // shared: Blas is not known here
   std::vector<Stream> streams_;

@@ -20,9 +20,7 @@ namespace sheaf::cuda {
 namespace {
 
 uint64_t arenaBytes(const plan::Plan& plan) {
-  uint64_t bytes = plan.memory().peak_bytes();
-  for (const plan::Buffer& buffer : plan.buffers()) bytes = std::max(bytes, buffer.offset() + buffer.bytes());
-  return bytes;
+  return std::max(plan.memory().peak_bytes(), plan::arenaTop(plan, plan::Buffer::DEVICE));
 }
 
 Status checkOptions(const DeviceOptions& options, int64_t localRanks) {
@@ -82,6 +80,7 @@ Status openWorld(World& world) {
     world.communicators = std::move(*communicators);
   }
   SHEAF_RETURN_IF_ERROR(checkMemory(world));
+  SHEAF_RETURN_IF_ERROR(openSpaces(world));
   for (int64_t i = 0; i < world.localRanks; ++i) {
     auto arena = Arena::create(world.communicators->memory(), arenaBytes(*world.plan), world.options.poison);
     if (!arena.ok()) return Status::error(cat("rank ", world.options.firstRank + i, ": ", arena.status().message()));
@@ -163,11 +162,6 @@ class CudaDevice : public Device {
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {
-    for (const plan::Buffer& buffer : plan.buffers())
-      if (buffer.space() != plan::Buffer::DEVICE)
-        return Status::error(cat("the plan keeps buffer '", plan::shortName(buffer.name()), "' in space ",
-                                 plan::word(buffer.space()),
-                                 ", and GPUs cannot run transfers between spaces yet: compile without --offload"));
     auto world = std::make_shared<World>();
     world->plan = &plan;
     world->options = options;
@@ -200,6 +194,7 @@ class CudaDevice : public Device {
       if (!world->kernels->target().empty()) options.note("kernels", world->kernels->target());
       options.note("graphs", options.graphs && world->communicators->capturable() ? "on" : "off");
       world->communicators->describe(options.note);
+      describeSpaces(*world, options.note);
     }
     return contexts;
   }

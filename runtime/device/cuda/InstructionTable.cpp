@@ -12,11 +12,24 @@ namespace {
 // others.
 constexpr int kMarkInterval = 64;
 
-Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& blas, Entry& entry) {
+// Of a rank's arenas in memory, which files have none of.
+struct Memories {
+  std::byte *device, *host;
+};
+
+Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, Blas& blas, Entry& entry) {
   const plan::Instruction& instruction = *entry.instruction;
+  auto spaceOf = [&](const plan::Operand& operand) { return plan.buffers(static_cast<int>(operand.buffer())).space(); };
+  auto offsetOf = [&](const plan::Operand& operand) {
+    return plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset() +
+           plan::rankOffset(plan, operand, rank);
+  };
   plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
-    entry.operands.push_back(arena.data() + plan.buffers(static_cast<int>(operand.buffer())).offset() +
-                             operand.offset() + plan::rankOffset(plan, operand, rank));
+    const plan::Buffer::Space space = spaceOf(operand);
+    std::byte* const memory = space == plan::Buffer::DEVICE ? memories.device
+                              : space == plan::Buffer::HOST ? memories.host
+                                                            : nullptr;
+    entry.operands.push_back(memory ? memory + offsetOf(operand) : nullptr);
   });
   for (std::byte*& operand : entry.operands) entry.arguments.push_back(&operand);
   size_t hostBytes = 0;
@@ -39,6 +52,21 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Arena& arena, Blas& b
         return Status::error(norm ? "the gradient norm must be one f64" : "the loss must be one f32");
       // Its value, and the first error that kernels have found so far.
       hostBytes = findingOffset(instruction.output()) + sizeof(uint64_t);
+      break;
+    }
+    case plan::Instruction::kTransfer: {
+      const plan::Operand &from = instruction.transfer().source(), &to = instruction.transfer().destination();
+      if (!plan::joins(instruction.transfer().kind(), spaceOf(from), spaceOf(to)))
+        return Status::error("its operands lie in other spaces than its kind says");
+      const bool read = spaceOf(from) == plan::Buffer::FILE;
+      if (!read && spaceOf(to) != plan::Buffer::FILE) break;
+      const plan::Operand& other = read ? to : from;
+      entry.file = FileStream::Request{.instruction = &instruction,
+                                       .read = read,
+                                       .offset = offsetOf(read ? from : to),
+                                       .bytes = other.bytes(),
+                                       .memory = entry.operands[read ? 1 : 0],
+                                       .onDevice = spaceOf(other) == plan::Buffer::DEVICE};
       break;
     }
     case plan::Instruction::kRecord:
@@ -77,7 +105,9 @@ bool runsAsAWhole(const plan::Plan& plan, const plan::InstructionList& list) {
 }  // namespace
 
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
-                                                                     const Arena& arena, Blas& blas) {
+                                                                     const Arena& arena, const HostArena* host,
+                                                                     Blas& blas) {
+  const Memories memories{arena.data(), host ? host->data() : nullptr};
   auto table = std::make_unique<InstructionTable>();
   const std::vector<plan::Section> sections = plan::sectionsOf(plan);
   size_t size = 0;
@@ -107,7 +137,7 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
         entry.marked = true;
         unmarked[instruction.stream()] = 0;
       }
-      if (Status status = prepare(plan, rank, arena, blas, entry); !status.ok()) return fail(status.message());
+      if (Status status = prepare(plan, rank, memories, blas, entry); !status.ok()) return fail(status.message());
       if (list >= 0 && instruction.has_record()) recorded.insert(instruction.record().event());
       entry.waitsOutside = list >= 0 && instruction.has_wait() && !recorded.count(instruction.wait().event());
       table->numbers_.emplace(&instruction, number++);

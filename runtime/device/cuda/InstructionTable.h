@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/device/cuda/Arena.h"
+#include "runtime/device/cuda/FileStream.h"
 #include "runtime/device/cuda/HostSlots.h"
 #include "runtime/device/cuda/LibraryFunction.h"
 #include "runtime/plan/plan.pb.h"
@@ -20,10 +21,11 @@ struct Entry {
   int list = -1;                     // of InstructionTable::lists()
   bool marked = false;               // its beginning is noted where a watchdog sees it
   bool waitsOutside = false;         // a wait in a list for a record before the list
-  std::vector<std::byte*> operands;  // their addresses
+  std::vector<std::byte*> operands;  // their addresses; null in files
   std::vector<void*> arguments;      // a kernel's: pointers to the above
   std::unique_ptr<const LibraryFunction> function;
-  std::optional<HostSlots> slots;  // of an input, of scalars, of an output
+  std::optional<HostSlots> slots;           // of an input, of scalars, of an output
+  std::optional<FileStream::Request> file;  // of a transfer from or to a file
 };
 
 // What the host receives of an output, and where in the output's slot the first error follows that kernels have found.
@@ -37,8 +39,9 @@ inline size_t findingOffset(const plan::WriteOutput& output) {
 
 class InstructionTable {
  public:
+  // `host`: the rank's arena in host memory; null if the plan has no buffers there.
   static Expected<std::unique_ptr<InstructionTable>> create(const plan::Plan& plan, int64_t rank, const Arena& arena,
-                                                            Blas& blas);
+                                                            const HostArena* host, Blas& blas);
   // Null if the instruction is not the plan's.
   Entry* find(const plan::Instruction& instruction) {
     auto found = numbers_.find(&instruction);

@@ -9,6 +9,7 @@
 #include "runtime/device/cuda/Communicators.h"
 #include "runtime/device/cuda/FusedKernels.h"
 #include "runtime/device/cuda/Gpu.h"
+#include "runtime/device/cuda/OtherSpaces.h"
 #include "runtime/device/cuda/Progress.h"
 
 namespace sheaf::cuda {
@@ -20,6 +21,7 @@ struct World {
   Gpu gpu;
   // Its listeners, the communicators, go before it.
   comm::AbortSignal abort;
+  std::vector<OtherSpaces> spaces;  // of this process's ranks; an abort ends their waits
   std::unique_ptr<FusedKernels> kernels;
   std::vector<std::unique_ptr<Progress>> progress;  // of this process's ranks
   // With DeviceOptions.products: the text of the table to choose by, or whether rank 0 is to measure one.

@@ -1,18 +1,20 @@
 # What libsheaf_cuda.so is made of; its double for the tests is made of the same sources, compiled for the CPU.
 include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTION_SOURCES, SHEAF_CUDA_FUNCTION_KERNELS
 set(SHEAF_CUDA_SOURCES
-  Arena.cpp CudaContext.cpp CudaDevice.cpp GraphBurst.cpp Gpu.cpp InstructionClock.cpp InstructionTable.cpp
+  Arena.cpp CudaContext.cpp CudaDevice.cpp FileStream.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp InstructionClock.cpp
+  InstructionTable.cpp OtherSpaces.cpp
   PeerCommunicators.cpp Progress.cpp StepGraphs.cpp
   nccl/Communicator.cpp nccl/ExchangedSums.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
   ${SHEAF_CUDA_FUNCTION_SOURCES})
 # Only in the real library: the double has others in test/emulation.
 set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp nccl/NcclApi.cpp)
 set(SHEAF_CUDA_KERNELS
-  kernels/Mark.cu kernels/Reduce.cu
+  kernels/HandOver.cu kernels/Mark.cu kernels/Reduce.cu
   ${SHEAF_CUDA_FUNCTION_KERNELS})
 # What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
 set(SHEAF_CUDA_SHARED_SOURCES
-  ../../comm/AbortSignal.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp)
+  ../../comm/AbortSignal.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp
+  ../cpu/FileArena.cpp)
 foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 endforeach()

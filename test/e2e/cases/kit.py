@@ -12,6 +12,7 @@ from training import CONFIGS, data_arguments, reference_run
 
 TARGETS = "cpu,cuda:sm_90"
 WINDOWS = "SHEAF_NCCL_WINDOWS"
+SCRIPTS = (*(ROOT / "test" / "gpu" / name for name in ("run.py", "job_runs.py", "offload_runs.py", "weights.py")), ROOT / "test" / "bench" / "roofline.py")
 
 
 def cases(session):
@@ -20,6 +21,7 @@ def cases(session):
         yield Case(f"kit/{count}-gpus-start", lambda n=count: starts_on_several(session, n))
     yield Case("kit/messages", lambda: messages(session))
     yield Case("kit/one-gpu", lambda: runs(session, 1))
+    yield Case("kit/offload", lambda: offloaded(session))
     yield Case("kit/two-gpus", lambda: runs(session, 2))
 
 
@@ -39,7 +41,7 @@ def kit(session):
             (folder / name).mkdir()
         for name in ("bin", "lib"):
             (folder / "runtime" / name).symlink_to(session.tools.parent / name)
-        for script in (*(ROOT / "test" / "gpu" / name for name in ("run.py", "job_runs.py", "weights.py")), ROOT / "test" / "bench" / "roofline.py"):
+        for script in SCRIPTS:
             shutil.copy(script, folder)
         config = CONFIGS["gpt2-tiny"]
         small = pack.compile_plan(session.tools, folder, "gpt2-tiny-f32-2-zero3", config.model, "--batch", 8, "--ranks", 2, "--zero", 3,
@@ -47,7 +49,8 @@ def kit(session):
         training = [{"name": "gpt2-tiny-f32-2-zero3", "precision": "f32", "ranks": 2, "stage": 3, "plan": small, "steps": 8,
                      "data": data_arguments(config), "losses": reference_run(config)["loss"]}]
         native = [{**job, "steps": 8} for job in pack.native_jobs(session.tools, folder, TARGETS, (2,), [("mlp-wide", "f32", 3)])]
-        (folder / "jobs.json").write_text(json.dumps({"training": training, "native": native, "bench": {}}))
+        offload = list(pack.offload_jobs(session.tools, folder, TARGETS, ("gpt2-tiny-f32-1",), data_arguments(config)))
+        (folder / "jobs.json").write_text(json.dumps({"training": training, "native": native, "offload": offload, "bench": {}}))
         return folder
 
     return session.once("kit", make)
@@ -56,7 +59,7 @@ def kit(session):
 def dry_run(session, gpus, jobs):
     """What `processes` starts on so many GPUs, if the kit has these jobs."""
     folder = session.folder()
-    for script in (*(ROOT / "test" / "gpu" / name for name in ("run.py", "job_runs.py", "weights.py")), ROOT / "test" / "bench" / "roofline.py"):
+    for script in SCRIPTS:
         shutil.copy(script, folder)
     (folder / "jobs.json").write_text(json.dumps(jobs))
     done = subprocess.run([sys.executable, folder / "run.py", "--dry-run", "--gpus", str(gpus), "--out", folder / "out"],
@@ -127,19 +130,37 @@ def messages(session):
         expect(sums and min(c["bytes"] for c in sums) // 8 > 512 << 10, f"{job['name']}: {sums}")
 
 
-def runs(session, gpus):
-    """What the script does on so many emulated GPUs."""
+def start(session, gpus, part):
+    """A part of the script on so many emulated GPUs: what it printed, and its results."""
     if session.quick:
         raise Skip("instrumented devices would take long")
     folder, out = kit(session), session.folder()
-    done = subprocess.run([sys.executable, folder / "run.py", "--only", "processes", "--out", out, "--device-library", library(session)],
+    done = subprocess.run([sys.executable, folder / "run.py", "--only", part, "--out", out, "--device-library", library(session)],
                           capture_output=True, text=True, timeout=600 * session.slowdown, env={**os.environ, "SHEAF_EMULATED_DEVICES": str(gpus)})
     expect(done.returncode == 0, done.stdout + done.stderr)
-    found = json.loads((out / "results.json").read_text())["processes"]
+    return done.stdout, json.loads((out / "results.json").read_text())[part]
+
+
+def offloaded(session):
+    """Plans with offload are compared with the one without, in graphs and one by one."""
+    printed, found = start(session, 1, "offload")
+    ways = {"all-host", "all-file", "mixed"}
+    runs = found["gpt2-tiny-f32-1"]
+    expect(set(runs) == {"without"} | ways | {f"{way}--no-graphs" for way in ways}, f"{sorted(runs)}\n{printed}")
+    for name, run in runs.items():
+        expect(run["device"]["graphs"] == ("off" if "--no-graphs" in name else "on"), f"{name}: {run}")
+        expect(("pinned_bytes" in run["device"]) == (name != "without"), f"{name}: {run}")
+        expect(("file_input_output" in run["device"]) == ("file" in name or "mixed" in name), f"{name}: {run}")
+
+
+def runs(session, gpus):
+    """Jobs of several processes."""
+    printed, found = start(session, gpus, "processes")
     if gpus == 1:
-        expect(set(found) == {"gpt2-tiny-2"} and "processes/killed" in done.stdout, f"{sorted(found)}\n{done.stdout}")
+        expect(set(found) == {"gpt2-tiny-2"} and "processes/killed" in printed, f"{sorted(found)}\n{printed}")
         return
-    for name in ("windows", "no-windows", "own-gpu", "ring", "ring-no-windows"):
+    for name in ("windows", "no-windows", "own-gpu", "ring", "ring-no-windows", "offload-host", "offload-file"):
         facts = found[f"native-mlp-wide-f32-2-zero3-{name}"]
         expect(facts["windows"] == ("off" if name.endswith("no-windows") else "on"), f"{name}: {facts}")
-    expect("processes/killed-no-windows" in done.stdout, done.stdout)
+        expect(("pinned_bytes" in facts) == ("offload" in name), f"{name}: {facts}")
+    expect("processes/killed-no-windows" in printed, printed)

@@ -1,0 +1,53 @@
+#include "runtime/device/cuda/OtherSpaces.h"
+
+#include "runtime/device/cuda/World.h"
+#include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::cuda {
+
+Status openSpaces(World& world) {
+  const plan::Plan& plan = *world.plan;
+  const uint64_t host = plan::arenaTop(plan, plan::Buffer::HOST), files = plan::arenaTop(plan, plan::Buffer::FILE);
+  const int node = nodeOf(world.gpu.index);
+  world.spaces.resize(static_cast<size_t>(world.localRanks));
+  for (int64_t i = 0; i < world.localRanks; ++i) {
+    const int64_t rank = world.options.firstRank + i;
+    OtherSpaces& spaces = world.spaces[static_cast<size_t>(i)];
+    if (host > 0) {
+      auto arena = HostArena::create(host, node, world.options.poison, "what --offload keeps there");
+      if (!arena.ok()) return Status::error(cat("rank ", rank, ": ", arena.status().message()));
+      spaces.host = std::move(*arena);
+    }
+    if (files == 0) continue;
+    auto arena = cpu::FileArena::create(world.options.offloadFolders, rank, files);
+    if (!arena.ok()) return arena.status();
+    spaces.files = std::move(*arena);
+    for (const auto& [index, staging] : plan::fileStagings(plan)) {
+      auto stream = FileStream::create(
+          *spaces.files, staging, node, [&world, rank](const plan::Instruction& instruction, const std::string& why) {
+            world.abort.raise(
+                Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction), ": ", why)));
+          });
+      if (!stream.ok()) return Status::error(cat("rank ", rank, ": ", stream.status().message()));
+      spaces.fileStreams.emplace(index, std::move(*stream));
+    }
+  }
+  world.abort.listen([&world] {
+    for (const OtherSpaces& spaces : world.spaces)
+      for (const auto& [index, stream] : spaces.fileStreams) stream->stop();
+  });
+  return {};
+}
+
+void describeSpaces(const World& world, const std::function<void(const std::string&, const std::string&)>& note) {
+  const OtherSpaces& spaces = world.spaces.front();
+  if (const uint64_t bytes = plan::pinnedBytes(*world.plan)) note("pinned_bytes", std::to_string(bytes));
+  if (spaces.host) {
+    const int node = spaces.host->node();
+    note("pinned_on_node", node < 0 ? "unknown" : std::to_string(node));
+  }
+  if (spaces.files) note("file_input_output", spaces.files->isDirect() ? "direct" : "through the page cache");
+}
+
+}  // namespace sheaf::cuda
