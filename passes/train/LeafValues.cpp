@@ -76,6 +76,17 @@ Operation* LeafValues::cloneWith(Operation* op, ValueRange operands, TypeRange r
   return builder.create(state);
 }
 
+Value LeafValues::inside(Operation* user, Value v, int64_t group) {
+  Operation* op = v.getDefiningOp();
+  if (!groupAttr(op) || groupAttr(op) != groupAttr(user) || isa<ConstantOp>(op)) return wholes.lookup(v);
+  if (Value known = insides.lookup({v, group})) return known;
+  SmallVector<Value> operands;
+  for (Value operand : op->getOperands()) operands.push_back(inside(user, operand, group));
+  Operation* own = cloneWith(op, operands, op->getResultTypes());
+  setGroup(own, group);
+  return insides[{v, group}] = own->getResult(0);
+}
+
 //===--- Side by side ---===//
 
 Value LeafValues::withRows(Operation* user, Value v, LeafRows rows) {
@@ -113,11 +124,11 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
   const RankedTensorType type = widened(typeOf(v), rows);
   Operation* op = v.getDefiningOp();
   Attribute group = groupAttr(user);
-  const bool inside = group && groupAttr(op) == group;
+  const bool isInside = group && groupAttr(op) == group;
   if (auto constant = dyn_cast_or_null<ConstantOp>(op))
     if (auto splat = dyn_cast<SplatElementsAttr>(constant.getValue())) {
       auto wide = ConstantOp::create(builder, v.getLoc(), splat.resizeSplat(type));
-      if (inside) wide->setAttr(kGroupAttr, group);
+      if (isInside) wide->setAttr(kGroupAttr, group);
       markRows(wide, {}, rows);
       return wide;
     }
@@ -133,17 +144,19 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
     markRows(wide, SmallVector<MaybeRows>(operands.size(), byRow ? MaybeRows(rows) : std::nullopt), rows);
     return wide->getResult(0);
   };
+  auto own = [&](Value small) {
+    return group ? inside(user, small, cast<IntegerAttr>(group).getInt()) : wholes.lookup(small);
+  };
   if (auto broadcast = dyn_cast_or_null<BroadcastOp>(op);
       broadcast && typeOf(broadcast.getOperand()).getDimSize(rows.dimension) == 1)
-    if (of(broadcast.getOperand()).kind == LeafState::Replicated)
-      return clone(wholes.lookup(broadcast.getOperand()), false);
+    if (of(broadcast.getOperand()).kind == LeafState::Replicated) return clone(own(broadcast.getOperand()), false);
   if (auto iota = dyn_cast_or_null<IotaOp>(op); iota && int64_t(iota.getAxis()) != rows.dimension)
     return clone({}, false);
   // Within a kernel nothing can be copied: what makes the value is computed for all leaves.
   auto reduce = dyn_cast_or_null<ReduceOp>(op);
   const bool byRow = isElementOp(op) || isa_and_nonnull<BroadcastOp>(op) ||
                      (reduce && !llvm::is_contained(reduce.getAxes(), rows.dimension));
-  if (inside && byRow) {
+  if (isInside && byRow) {
     SmallVector<Value> operands;
     for (Value operand : op->getOperands())
       if (typeOf(operand).getDimSize(rows.dimension) % rows.own == 0)
@@ -151,7 +164,7 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
     if (operands.size() == op->getNumOperands()) return clone(operands, true);
   }
   if (group && typeOf(v).getDimSize(rows.dimension) == 1) {
-    auto broadcast = BroadcastOp::create(builder, v.getLoc(), type, wholes.lookup(v));
+    auto broadcast = BroadcastOp::create(builder, v.getLoc(), type, own(v));
     broadcast->setAttr(kGroupAttr, group);
     markRows(broadcast, {std::nullopt}, rows);
     return broadcast;

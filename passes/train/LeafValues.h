@@ -49,6 +49,9 @@ class LeafValues {
   void addPart(mlir::Value v, mlir::Value made) { parts[v].push_back(made); }
 
   mlir::Value whole(mlir::Value v) const { return wholes.lookup(v); }
+  // One that is the same for every leaf, for an op of the user's group that is made in `group`: what the user's kernel
+  // computes of it is computed there.
+  mlir::Value inside(mlir::Operation* user, mlir::Value v, int64_t group);
   // The leaf's value, outside of kernels.
   mlir::Value part(mlir::Value v, int64_t leaf);
   // All leaves' values side by side as `rows` says, for a `user` in the leaf's program: copies of what is replicated.
@@ -85,6 +88,7 @@ class LeafValues {
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> parts;
   llvm::DenseMap<mlir::Value, mlir::Value> sums;
   llvm::DenseMap<std::pair<std::pair<mlir::Value, mlir::Attribute>, Place>, mlir::Value> placed;  // by user's group
+  llvm::DenseMap<std::pair<mlir::Value, int64_t>, mlir::Value> insides;                           // by group
   llvm::DenseMap<std::pair<int64_t, int64_t>, int64_t> groups;
 };
 

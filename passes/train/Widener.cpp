@@ -112,28 +112,17 @@ void Widener::enterGroup(Operation* first) {
 void Widener::leaveGroup() {
   for (int64_t leaf = 0; leaf < leaves; ++leaf)
     for (Operation* op : deferred) {
+      const int64_t group = values.groupOf(op->getAttrOfType<IntegerAttr>(kGroupAttr).getInt(), leaf);
       SmallVector<Value> operands;
-      for (Value operand : op->getOperands()) operands.push_back(leafOperand(op, operand, leaf));
+      for (Value v : op->getOperands())
+        operands.push_back(values.of(v).kind == LeafState::Replicated ? values.inside(op, v, group)
+                                                                      : values.part(v, leaf));
       Operation* own = values.cloneWith(op, operands, op->getResultTypes());
-      values.setGroup(own, values.groupOf(op->getAttrOfType<IntegerAttr>(kGroupAttr).getInt(), leaf));
+      values.setGroup(own, group);
       for (auto [result, made] : llvm::zip(op->getResults(), own->getResults())) values.addPart(result, made);
     }
   deferred.clear();
   done.clear();
-}
-
-// What costs a kernel nothing is not kept for it.
-Value Widener::leafOperand(Operation* op, Value v, int64_t leaf) {
-  Operation* made = v.getDefiningOp();
-  auto group = op->getAttrOfType<IntegerAttr>(kGroupAttr);
-  const bool free = made && made->getAttr(kGroupAttr) == group && isFree(made) && !isa<ConstantOp>(made) &&
-                    values.of(v).kind == LeafState::Replicated;
-  if (!free) return values.part(v, leaf);
-  SmallVector<Value> operands;
-  for (Value operand : made->getOperands()) operands.push_back(leafOperand(op, operand, leaf));
-  Operation* own = values.cloneWith(made, operands, made->getResultTypes());
-  values.setGroup(own, values.groupOf(group.getInt(), leaf));
-  return own->getResult(0);
 }
 
 LogicalResult Widener::visit(Operation* op) {

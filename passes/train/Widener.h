@@ -31,7 +31,6 @@ class Widener {
   // The op once for each leaf; of a kernel's op, in a kernel of the leaf's own after the one that has all leaves.
   void eachLeaf(mlir::Operation* op);
   void perLeaf(mlir::Operation* op, mlir::ArrayRef<MaybeRows> resultRows);
-  mlir::Value leafOperand(mlir::Operation* op, mlir::Value v, int64_t leaf);
 
   // The op once, on the rows of all leaves. False: it is to be computed leaf by leaf.
   bool tryWiden(mlir::Operation* op);

@@ -197,9 +197,9 @@ void CallMachine::operator()(const ScatterAddCall& c) {
 }
 void CallMachine::operator()(const ScatterCall& c) {
   if (c.indexOuter)
-    units(c, c.outer, {}, {"outer"});
+    units(c, c.outer, {}, {"outer", "index_outer"});
   else
-    units(c, c.outer, {kOperand<ScatterCall, "indices">}, {"outer"});
+    units(c, c.outer, {kOperand<ScatterCall, "indices">}, {"outer", "index_outer"});
 }
 void CallMachine::operator()(const TopKCall& c) {
   units(c, c.outer, {}, {"outer"});

@@ -47,10 +47,10 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
 
 // A leaf's rows follow a dimension of size 1, which is not summed with them: the sums of leaves stay apart all the same.
 
-// CHECK-LABEL: func.func @beside_one
+// CHECK-LABEL: func.func @after_one
 // CHECK: train.reduce sum %{{.*}} [0, 1] {leaves = 2 : i64, train.group = 0 : i64, train.leaf_rows = array<i64: 2, 0, 1, -1, 0>} : tensor<2x4x3xf32> -> tensor<2x1x1x3xf32>
 module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 8 : i64} {
-  func.func @beside_one(%x: tensor<4x3xf32> {train.name = "x"}) {
+  func.func @after_one(%x: tensor<4x3xf32> {train.name = "x"}) {
     %rows = train.reshape %x : tensor<4x3xf32> -> tensor<1x4x3xf32>
     %sum = train.reduce sum %rows [1] {train.group = 0 : i64} : tensor<1x4x3xf32> -> tensor<1x1x3xf32>
     train.update @b by @o, %sum : tensor<1x1x3xf32>
@@ -162,6 +162,28 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
     %rows = train.gather %x[%which] axis 0 : tensor<2x3xf32>, tensor<2xi64> -> tensor<2x3xf32>
     %gradient = train.matmul %columns, %rows {transpose_a} : tensor<2x2xf32>, tensor<2x3xf32> -> tensor<2x3xf32>
     train.update @w by @o, %gradient : tensor<2x3xf32>
+    return
+  }
+}
+
+// -----
+
+// What a kernel computes of a parameter before it broadcasts it stays inside.
+
+// CHECK-LABEL: func.func @narrow_bias
+// CHECK: %[[SMALL:.*]] = train.cast %{{.*}} {train.group = 0 : i64} : tensor<1x3xbf16> -> tensor<1x3xf32>
+// CHECK: %[[WIDE:.*]] = train.broadcast %[[SMALL]] {train.group = 0 : i64, {{.*}}} : tensor<1x3xf32> -> tensor<4x3xf32>
+// CHECK: train.add %arg0, %[[WIDE]] {train.group = 0 : i64, {{.*}}} : tensor<4x3xf32>
+module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 4 : i64} {
+  func.func @narrow_bias(%x: tensor<2x3xf32> {train.name = "x"}) {
+    %b = train.read @b : tensor<1x3xbf16>
+    %w = train.read @w : tensor<4x3xf32>
+    %single = train.cast %b {train.group = 0 : i64} : tensor<1x3xbf16> -> tensor<1x3xf32>
+    %row = train.broadcast %single {train.group = 0 : i64} : tensor<1x3xf32> -> tensor<2x3xf32>
+    %y = train.add %x, %row {train.group = 0 : i64} : tensor<2x3xf32>
+    %product = train.matmul %y, %w {transpose_b} : tensor<2x3xf32>, tensor<4x3xf32> -> tensor<2x4xf32>
+    %gradient = train.matmul %product, %y {transpose_a} : tensor<2x4xf32>, tensor<2x3xf32> -> tensor<4x3xf32>
+    train.update @w by @o, %gradient : tensor<4x3xf32>
     return
   }
 }
