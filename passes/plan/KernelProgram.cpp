@@ -102,13 +102,16 @@ class ProgramWriter {
     const bool marked = op->hasAttr(train::kLeafRowsAttr);
     if (!marked && llvm::any_of(op->getOperands(), [&](Value v) { return rows.contains(v); })) return false;
     const bool elementwise = op->hasTrait<OpTrait::Elementwise>() || isa<train::FusableElementwise>(op);
+    // What is repeated for each leaf alone is the same in one.
+    const bool same = isa<train::ReshapeOp>(op) ||
+                      (isa<train::BroadcastOp>(op) && leafShape(op->getOperand(0)) == leafShape(op->getResult(0)));
     const ProgramLine::Kind kind = elementwise                   ? ProgramLine::kMap
+                                   : same                        ? ProgramLine::kSame
                                    : isa<train::BroadcastOp>(op) ? ProgramLine::kSpread
-                                   : isa<train::ReshapeOp>(op)   ? ProgramLine::kSame
                                    : isa<train::ConstantOp>(op)  ? ProgramLine::kSplat
                                                                  : ProgramLine::kWhole;
     ProgramLine line = lineOf(kind, op->getResult(0));
-    line.name = op->getName().stripDialect().str();
+    line.name = same ? "reshape" : op->getName().stripDialect().str();
     line.attributes = attributesOf(op);
     for (Value v : op->getOperands()) line.of.push_back(numbers.lookup(v));
     add(std::move(line), op->getResult(0));

@@ -127,13 +127,18 @@ LogicalResult Globalizer::unsupported(Operation* op, const Twine& what) {
 }
 
 LogicalResult Globalizer::crossesRows(Operation* op) {
+  auto one = [&](Value v) { return of(v).isSplit() && of(v).rows == 1; };
+  if (llvm::any_of(op->getOperands(), one))
+    return op->emitOpError(
+        "mixes rows of the batch that lie on different ranks, or seems to, since a leaf, or a rank, has one row of it: "
+        "give each at least two, by a larger --batch or fewer --leaves or --ranks");
   return unsupported(op, "mixes rows of the batch that lie on different ranks");
 }
 
 LogicalResult Globalizer::unknownBatch(Operation* op) {
   return op->emitOpError(
-      "acts on one of several dimensions, any of which may be the batch, since a rank has one row "
-      "of it: give every rank at least two, by a larger --batch");
+      "acts on one of several dimensions, any of which may be the batch, since a leaf, or a rank, has one row of it: "
+      "give each at least two, by a larger --batch or fewer --leaves or --ranks");
 }
 
 LogicalResult Globalizer::mixes(Operation* op) {

@@ -11,7 +11,11 @@ namespace {
 
 // A copy is followed piece by piece if it takes each entry of its outermost dimension into at most so many, and all of
 // them into at most so many. Of another an entry becomes a value of its own.
-constexpr int64_t kMostOfEntry = 4096, kMostOfCopy = 1 << 22;
+constexpr int64_t kMostOfEntry = 1 << 16, kMostOfCopy = 1 << 22;
+
+// What selects among so many rows, or adds up so many, is followed by the element of a row, which may be one of another
+// leaf.
+constexpr int64_t kMostRows = 256;
 
 using Dimension = Strided::Dimension;
 
@@ -174,13 +178,28 @@ void CallMachine::operator()(const MaxPoolGradCall& c) {
   units(c, c.n, {}, {"n"});
 }
 void CallMachine::operator()(const ScatterAddCall& c) {
-  units(c, c.outer, {kOperand<ScatterAddCall, "indices">}, {"outer"});
+  if (c.count > kMostRows || c.rows > kMostRows)
+    return units(c, c.outer, {kOperand<ScatterAddCall, "indices">}, {"outer"});
+  const uint64_t width = elementBytes(c.type), entry = static_cast<uint64_t>(c.inner) * width;
+  const uint64_t function = operation({"outer", "inner"});
+  const Part indices[] = {{1, dense(0, static_cast<uint64_t>(c.count * c.indexBytes))}};
+  const Inputs added = inputs(function, indices);
+  for (int64_t i = 0; i < c.outer && machine_.status().ok(); ++i) {
+    const Contents columns = columnsOf(0, static_cast<uint64_t>(i * c.count) * entry, c.count, c.inner, width);
+    for (int64_t row = 0; row < c.rows && machine_.status().ok(); ++row) {
+      Contents which;
+      which.add({static_cast<uint64_t>(c.inner), result(added, 3), static_cast<uint64_t>(row), true});
+      const Contents* const both[] = {&columns, &which};
+      machine_.write(rank_, operand(2), static_cast<uint64_t>(i * c.rows + row) * entry,
+                     Machine::toBytes(machine_.map("scatter_add", function, c.type, both), width));
+    }
+  }
 }
 void CallMachine::operator()(const ScatterCall& c) {
   if (c.indexOuter)
-    units(c, c.outer, {}, {"outer"});
+    units(c, c.outer, {}, {"outer", "index_outer"});
   else
-    units(c, c.outer, {kOperand<ScatterCall, "indices">}, {"outer"});
+    units(c, c.outer, {kOperand<ScatterCall, "indices">}, {"outer", "index_outer"});
 }
 void CallMachine::operator()(const TopKCall& c) {
   units(c, c.outer, {}, {"outer"});
@@ -200,16 +219,28 @@ void CallMachine::operator()(const SumPartialsCall& c) {
 
 //===--- Moves ---===//
 
+// A row of the result is a function of the data and one index, or an element of a column and one.
 void CallMachine::operator()(const GatherCall& c) {
-  const uint64_t indexWidth = static_cast<uint64_t>(c.indexBytes);
-  if (c.outer > 1 && c.indexOuter) return units(c, c.outer, {}, {"outer"});
-  if (c.outer > 1 || c.indexInner) return units(c, c.outer, {kOperand<GatherCall, "indices">}, {"outer"});
-  // A row of the result is a function of the data and one index.
+  const bool byRow = c.rows > kMostRows;
+  if (byRow && c.indexInner)
+    return c.indexOuter ? units(c, c.outer, {}, {"outer", "index_outer"})
+                        : units(c, c.outer, {kOperand<GatherCall, "indices">}, {"outer", "index_outer"});
+  const uint64_t indexWidth = static_cast<uint64_t>(c.indexBytes), width = static_cast<uint64_t>(c.elementBytes);
+  const uint64_t entry = static_cast<uint64_t>(c.inner) * width;
+  const uint64_t count = static_cast<uint64_t>(c.indexInner ? c.count * c.inner : c.count);
+  for (uint64_t i = 0; i < static_cast<uint64_t>(c.outer) && machine_.status().ok(); ++i) {
+    const uint64_t begin = i * static_cast<uint64_t>(c.rows) * entry, end = i * static_cast<uint64_t>(c.count) * entry;
+    const Contents indices = machine_.toElements(
+        machine_.read(rank_, operand(1), c.indexOuter ? i * count * indexWidth : 0, count * indexWidth), indexWidth);
+    machine_.write(rank_, operand(2), end, byRow ? gatherRows(c, begin, indices) : gatherElements(c, begin, indices));
+  }
+}
+
+// Each row is a value of its own.
+Contents CallMachine::gatherRows(const GatherCall& c, uint64_t begin, const Contents& indices) {
   const uint64_t row = static_cast<uint64_t>(c.inner * c.elementBytes);
-  const Part whole[] = {{0, dense(0, static_cast<uint64_t>(c.rows) * row)}};
-  const Inputs data = inputs(operation({"count"}), whole);
-  const Contents indices =
-      machine_.toElements(machine_.read(rank_, operand(1), 0, static_cast<uint64_t>(c.count) * indexWidth), indexWidth);
+  const Part whole[] = {{0, dense(begin, static_cast<uint64_t>(c.rows) * row)}};
+  const Inputs data = inputs(operation({"outer", "count", "index_outer"}), whole);
   Contents rows;
   for (const Run& run : indices.runs) {
     Inputs both = data;
@@ -225,7 +256,42 @@ void CallMachine::operator()(const GatherCall& c) {
       rows.add({row, value, 0, false});
     }
   }
-  machine_.write(rank_, operand(2), 0, rows);
+  return rows;
+}
+
+Contents CallMachine::gatherElements(const GatherCall& c, uint64_t begin, const Contents& indices) {
+  const uint64_t inner = static_cast<uint64_t>(c.inner), width = static_cast<uint64_t>(c.elementBytes);
+  const uint64_t function = operation({"outer", "count", "inner", "index_outer", "index_inner"});
+  const Contents columns = columnsOf(0, begin, c.rows, c.inner, width);
+  Contents rows, row;
+  auto add = [&](const Run& index) {
+    row.add(index);
+    if (row.length() < inner) return;
+    const Contents* const both[] = {&columns, &row};
+    for (const Run& piece : machine_.map("gather", function, F32, both).runs) rows.add(piece);
+    row.runs.clear();
+  };
+  for (const Run& run : indices.runs)
+    for (uint64_t i = 0; i < run.length && machine_.status().ok();) {
+      // Of its own, or one for all of a row.
+      const uint64_t next = c.indexInner ? std::min(run.length - i, inner - row.length()) : 1;
+      const Run index = run.part(i, next);
+      add(c.indexInner ? index : Run{inner, index.value, index.index, true});
+      i += next;
+    }
+  return Machine::toBytes(rows, width);
+}
+
+// Rows of `inner` elements as one row: an element stands for those of all rows.
+Contents CallMachine::columnsOf(int index, uint64_t begin, int64_t count, int64_t inner, uint64_t width) {
+  const uint64_t row = static_cast<uint64_t>(inner) * width;
+  std::vector<Contents> rows;
+  for (int64_t i = 0; i < count; ++i)
+    rows.push_back(
+        machine_.toElements(machine_.read(rank_, operand(index), begin + static_cast<uint64_t>(i) * row, row), width));
+  std::vector<const Contents*> all;
+  for (const Contents& one : rows) all.push_back(&one);
+  return machine_.map("column", 0, F32, all);
 }
 
 void CallMachine::operator()(const CopyCall& c) {

@@ -45,6 +45,10 @@ class CallMachine {
     units(call, 1, {}, {});
   }
 
+  Contents gatherRows(const GatherCall& call, uint64_t begin, const Contents& indices);
+  Contents gatherElements(const GatherCall& call, uint64_t begin, const Contents& indices);
+  Contents columnsOf(int operand, uint64_t begin, int64_t count, int64_t inner, uint64_t width);
+
   // A function of dense operands that each are `count` equal parts, but for those that all units share. Attributes that
   // count units are left out.
   void units(const AnyCall& call, int64_t count, std::initializer_list<int> shared,

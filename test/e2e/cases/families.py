@@ -1,12 +1,21 @@
-"""Families of models, as two exporters write them, train as in PyTorch's f64 runs (test/models/families)."""
+"""Families of models, as two exporters write them, train as in PyTorch's f64 runs (test/models/families), and to the same bits
+on any number of ranks.
+"""
 import json
 import tarfile
 
 from formats import read_log
-from harness import MODELS, Case, expect
+from harness import MODELS, Case, digest, expect, expect_short_error
 
 FOLDER = MODELS / "families"
 EXPORTERS = ("raw", "optimized", "torchscript")
+LEAVES = 8
+# Ranks, micro-batches and stage; the first has a leaf for each rank.
+DIVISIONS = ((8, 1, 1), (1, 1, 0), (2, 2, 2), (4, 1, 3), (2, 1, 1), (1, 8, 0))
+# They need a sum over the batch of what the model computes, those with batch norm only while all leaves share its moments.
+NO_MICRO_BATCHES = {"efficientnet", "experts", "mobilenet", "pointnet", "resnet"}
+# With one row the batch is not to be told from another dimension of size 1.
+NOT_ONE_ROW = {"conformer", "dit", "dlrm", "experts", "gru", "lstm", "rnn", "state-space", "swin", "torch-transformer", "video"}
 
 
 def cases(session):
@@ -20,6 +29,8 @@ def cases(session):
         for i, exporter in enumerate(sorted(exporters, key=EXPORTERS.index)):
             configurations = everything[-1:] if session.quick else [everything[0], everything[-1]] if i else everything
             yield case(session, archive, family, exporter, configurations)
+        exporter = min(exporters, key=EXPORTERS.index)
+        yield Case(f"families/{family}/leaves", lambda a=archive, f=family, e=exporter: leaves(session, a, f, e))
 
 
 def case(session, archive, family, exporter, configurations):
@@ -54,3 +65,52 @@ def run(session, archive, exporter, ranks, zero):
     for entry, expected in zip(log, reference["loss"]):
         expect(abs(entry["loss"] - expected) <= reference["tolerance"],
                f"{ranks} ranks, stage {zero}, step {entry['step']}: loss {entry['loss']}, PyTorch's is {expected}")
+
+
+def leaves(session, archive, family, exporter):
+    """Eight leaves of two rows and of one, divided in several ways: proved to compute the same, and they do."""
+    divisions, some = DIVISIONS[:3] if session.quick else DIVISIONS, DIVISIONS[:3]
+    if family in NO_MICRO_BATCHES:
+        divisions, some = ([d for d in listed if d[1] == 1] for listed in (divisions, some))
+    options = tuple(json.loads((unpacked(session, archive) / "run.json").read_text())["options"])
+    same_bits(session, archive, exporter, 2, options, divisions)
+    if family in NOT_ONE_ROW:
+        refused(session, archive, exporter, 1, options, some[-1], "since a leaf, or a rank, has one row of it")
+    else:
+        same_bits(session, archive, exporter, 1, options, some)
+    if family in NO_MICRO_BATCHES:
+        refused(session, archive, exporter, 2, options, (2, 2, 2), "needs a sum over the global batch of what the model computes")
+    if "sync" in options:
+        local = tuple("local" if o == "sync" else o for o in options)
+        same_bits(session, archive, exporter, 2, local, DIVISIONS[:3])
+
+
+def compilation(session, archive, exporter, rows, options, ranks, micro, zero):
+    return ("sheaf", "compile", unpacked(session, archive) / f"{exporter}.onnx", "-o", session.folder() / "plan", "--batch", rows * LEAVES,
+            "--ranks", ranks, "--zero", zero, "--bucket-size", 16384, *(("--leaves", LEAVES) if ranks * micro < LEAVES else ()),
+            *(("--micro-batches", micro) if micro > 1 else ()), *options)
+
+
+def refused(session, archive, exporter, rows, options, division, words):
+    expect_short_error(session.call(*compilation(session, archive, exporter, rows, options, *division)), [words], 1)
+
+
+def same_bits(session, archive, exporter, rows, options, divisions):
+    plans = []
+    for division in divisions:
+        command = compilation(session, archive, exporter, rows, options, *division)
+        session.succeed(*command)
+        plans.append(command[command.index("-o") + 1])
+    out = session.succeed("sheaf", "same", *plans).out
+    expect(f"the same bits, with {LEAVES} leaves of {rows} row" in out, out)
+    weights = [trained(session, archive, plan) for plan in plans]
+    for division, found in zip(divisions, weights):
+        expect(found == weights[0], f"leaves of {rows} rows: {division} leave other weights than {divisions[0]}")
+
+
+def trained(session, archive, plan):
+    """What three steps leave of the weights."""
+    model, weights = unpacked(session, archive), session.folder() / "weights"
+    data = [a for path in sorted(model.glob("*.npy")) for a in ("--data", f"{path.stem}={path}")]
+    session.succeed("sheaf-run", plan, *data, "--steps", 3, "--save", weights)
+    return digest(weights)

@@ -51,12 +51,14 @@ LAYOUTS = [(1, 0, ()), (1, 0, ("--micro-batches", 4)), (1, 0, ("--micro-batches"
            (4, 3, ("--ranks-per-node", 2)), (4, "node=3,world=0", ("--ranks-per-node", 2))] + [
                (2, z, ("--micro-batches", 2, "--reduce", r)) for z, r in ((0, "last"), (1, "each"), (2, "last"), (3, "each"))]
 
-# The same with eight leaves and with six: leaves of two rows of the batch, and of four.
+# The same with eight leaves, with six and with twelve: leaves of two rows of the batch, and of four.
 DIVISIONS = {8: [(8, 1, ()), (8, 0, ("--ranks-per-node", 2)), (8, "node=3,world=1", ("--ranks-per-node", 4)), (4, 3, ()),
                  (4, 2, ("--micro-batches", 2, "--reduce", "each")), (4, 3, ("--ranks-per-node", 2, "--micro-batches", 2)),
                  (2, 3, ("--micro-batches", 4, "--reduce", "last")), (2, 1, ("--micro-batches", 2)), (2, 2, ()), (1, 0, ()),
                  (1, 0, ("--micro-batches", 8))],
-             6: [(6, 1, ()), (6, "node=3,world=0", ("--ranks-per-node", 2)), (3, 3, ()), (3, 0, ("--micro-batches", 2))]}
+             6: [(6, 1, ()), (6, "node=3,world=0", ("--ranks-per-node", 2)), (3, 3, ()), (3, 0, ("--micro-batches", 2))],
+             12: [(12, 1, ()), (12, "node=3,world=0", ("--ranks-per-node", 4)), (6, 2, ("--micro-batches", 2, "--reduce", "last")),
+                  (3, 0, ("--micro-batches", 4)), (3, 3, ()), (6, "node=3,world=1", ("--ranks-per-node", 2))]}
 # Plans whose mutants are distinguished: options, ranks, stage and division.
 MUTATED = [({}, 2, 1, ()), ({}, 2, 2, ("--micro-batches", 2, "--reduce", "each")), ({}, 2, 0, ("--micro-batches", 2, "--reduce", "last")),
            ({}, 1, 0, ()), (HALF, 2, 3, ()), ({"--precision": "f16", "--clip-norm": 0.1}, 4, "node=3,world=1", ("--ranks-per-node", 2))]

@@ -17,7 +17,7 @@
 // CHECK: %[[SUMS:.*]] = train.reduce {{ *}}sum %[[WIDE]] [0] {leaves = 2 : i64, train.group = 0 : i64, train.leaf_rows = array<i64: 2, 0, 1, -1, 0>} : {{.*}} -> tensor<2x1x2xf32>
 // CHECK: train.slice %[[SUMS]] starts [0, 0, 0]
 // CHECK: train.slice %[[SUMS]] starts [1, 0, 0]
-// CHECK: %[[BIAS:.*]] = train.add {{.*}} {train.group = 1 : i64} : tensor<2xf32>
+// CHECK: %[[BIAS:.*]] = train.add {{.*}} {train.group = 2 : i64} : tensor<2xf32>
 // CHECK: train.update @b by @o, %[[BIAS]]
 // CHECK: %[[C:.*]] = train.matmul {{.*}} {transpose_a}
 // CHECK: %[[D:.*]] = train.matmul {{.*}} {transpose_a}
