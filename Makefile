@@ -23,7 +23,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test test-browser format fuzz mutants bits breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured build demo test test-browser format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 
 bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/' --every-division --verbose
+
+kills: build ## 200 kills of runs with all state in files: each goes on with the same bits, at most two steps back
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^durable/kills/' --kills 100 --verbose
 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)

@@ -140,6 +140,11 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   schedule.memoryLimit = options.memoryLimit;
   schedule.prefetch = options.prefetch;
   passes.addPass(plan_ir::createSchedule(schedule));
+  if (options.offload.any()) {
+    plan_ir::GenerationsOptions generations;
+    generations.generations = options.fileGenerations;
+    passes.addPass(plan_ir::createGenerations(generations));
+  }
   passes.addPass(plan_ir::createInsertEvents());
   passes.addPass(plan_ir::createElideEvents());
   // After the streams' order is known: buffers share bytes only where it keeps their accesses apart.

@@ -57,7 +57,8 @@ struct PipelineOptions {
   std::string profile = "cpu";   // the hardware that the step is scheduled for: a name or a file
   uint64_t memoryLimit = 0;      // most bytes of a rank's arena; 0: no limit
   OffloadSpaces offload;
-  int64_t prefetch = -1;  // gathers under way beyond those in use; negative: what is best
+  int64_t fileGenerations = 2;  // of state in files, if it is all there: see plan-generations
+  int64_t prefetch = -1;        // gathers under way beyond those in use; negative: what is best
 };
 
 // Cleans up what the importer made: constants folded, sub-graphs lifted.

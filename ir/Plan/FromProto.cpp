@@ -166,6 +166,8 @@ void Reader::declarations() {
                         int64_t(p.bucket()), int64_t(p.offset()), source(p), typeOrNone(p.source_type()));
   for (const plan::Constant& c : plan.constants())
     ConstantOp::create(builder, loc, buffers[c.buffer()], source(c), ElementsAttr());
+  for (const plan::Generation& g : plan.generations())
+    GenerationOp::create(builder, loc, buffers[g.current()], buffers[g.next()]);
   for (const plan::Input& i : plan.inputs())
     InputOp::create(builder, loc, i.name(), i.type(), list(i.shape()), i.whole(), i.row_mask(),
                     i.classes() ? builder.getI64IntegerAttr(i.classes()) : IntegerAttr(),
@@ -270,6 +272,10 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kTransfer:
       operands = {&from.transfer().source(), &from.transfer().destination()};
       instruction<TransferOp>(from, operands, from.transfer().kind());
+      break;
+    case plan::Instruction::kPersist:
+      for (const plan::Operand& o : from.persist().operands()) operands.push_back(&o);
+      instruction<PersistOp>(from, operands, int64_t(from.persist().communicator()));
       break;
     case plan::Instruction::KIND_NOT_SET:
       break;

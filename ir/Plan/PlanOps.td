@@ -105,6 +105,13 @@ def Plan_ConstantOp : Plan_Op<"constant"> {
   let assemblyFormat = "$buffer `source` $source attr-dict";
 }
 
+def Plan_GenerationOp : Plan_Op<"generation"> {
+  let summary = "two places in files for one state: a step reads the current one and writes the next one";
+  let description = [{ They change roles with every `plan.persist`. }];
+  let arguments = (ins Plan_BufferType:$current, Plan_BufferType:$next);
+  let assemblyFormat = "$current `next` $next attr-dict";
+}
+
 def Plan_InputOp : Plan_Op<"input"> {
   let summary = "a data input: one rank's rows of one step";
   let description = [{
@@ -222,6 +229,11 @@ def Plan_AllReduceOp : Plan_Collective<"all_reduce", "operands 0 and 1: count el
 
 def Plan_TransferOp : Plan_Instruction<"transfer", (ins Plan_TransferKind:$kind), "`` $kind"> {
   let summary = "moves bytes of operand 0 to the same place of operand 1, a buffer of the same size in another space";
+}
+
+def Plan_PersistOp : Plan_Instruction<"persist", (ins DefaultValuedAttr<I64Attr, "0">:$communicator),
+    "(`communicator` $communicator^)?"> {
+  let summary = "makes what was written to files durable, on all ranks; then the next generations are the current ones";
 }
 
 def Plan_RecordOp : Plan_Op<"record"> {

@@ -115,6 +115,12 @@ LogicalResult Writer::declaration(Operation* op) {
         source(c.getSource(), out);
         return success();
       })
+      .Case([&](GenerationOp g) {
+        plan::Generation* out = plan.add_generations();
+        out->set_current(buffers.lookup(g.getCurrent()));
+        out->set_next(buffers.lookup(g.getNext()));
+        return success();
+      })
       .Case([&](InputOp i) {
         plan::Input* out = plan.add_inputs();
         out->set_name(i.getName().str());
@@ -311,6 +317,11 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         out->mutable_transfer()->set_kind(t.getKind());
         operand(operands[0], out->mutable_transfer()->mutable_source());
         operand(operands[1], out->mutable_transfer()->mutable_destination());
+        return success();
+      })
+      .Case([&](PersistOp p) -> LogicalResult {
+        out->mutable_persist()->set_communicator(p.getCommunicator());
+        for (const Operand& o : operands) operand(o, out->mutable_persist()->add_operands());
         return success();
       })
       .Default([](Operation* other) { return other->emitError("is not an instruction"); });

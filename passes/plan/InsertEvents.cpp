@@ -45,6 +45,10 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
       bases[buffer.getResult()] = placed ? space + buffer.getOffset() : top;
       top += buffer.getBytes();
     }
+    // As if there were one: whatever writes either is ordered with all other accesses to both, in this step and the
+    // next, and so it does not matter which of the two is where.
+    for (auto generation : program.getBody().front().getOps<GenerationOp>())
+      bases[generation.getNext()] = bases[generation.getCurrent()];
     return bases;
   }
 

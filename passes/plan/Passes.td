@@ -68,6 +68,16 @@ def Schedule : PlanPass<"schedule"> {
     Option<"memoryLimit", "memory-limit", "uint64_t", "0", "Most bytes of a rank's arena; 0: no limit">,
     Option<"prefetch", "prefetch", "int64_t", "-1", "Gathers under way beyond those in use; negative: what is best">];
 }
+def Generations : PlanPass<"generations"> {
+  let summary = "gives state in files two places that take turns, and persists every step";
+  let description = [{
+    A step reads the current generation of what it stores and writes the next one; at its end `plan.persist` makes that
+    durable and the two change roles. So the files are a state to go on from after every step. Only where files hold all
+    state: otherwise, and with one generation, nothing is changed and the program's `decisions` say why. Runs after the
+    schedule, which is the same for one place and for two.
+  }];
+  let options = [Option<"generations", "generations", "int64_t", "2", "Places of each state, 1 or 2">];
+}
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";
   let description = [{

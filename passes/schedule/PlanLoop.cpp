@@ -223,6 +223,9 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
       found.erase(std::unique(found.begin(), found.end(), same), found.end());
       for (const Reached& writer : found)
         dependences.push_back({writer.op, op, static_cast<uint32_t>(round - writer.round)});
+      if (instruction.has_persist())
+        for (const plan::Generation& generation : plan.generations())
+          std::swap(writers[generation.current()], writers[generation.next()]);
     }
   return dependences;
 }

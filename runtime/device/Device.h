@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,15 @@
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf {
+
+class FileLayer;
+
+// What a rank's files hold: the state after so many steps of a run, and what the host wrote with it.
+struct Committed {
+  int64_t step = 0;
+  uint64_t run = 0;  // a number that all ranks of a run and of those that resume it have
+  std::string position;
+};
 
 // What changes from step to step, and in a step from one micro-batch to the next; shared by the ranks of one process
 // and immutable while the step is in flight.
@@ -35,6 +45,15 @@ struct StepValues {
       onInstruction;
   // If set: called before each kernel that updates a bucket, with the reduced gradient that it reads.
   std::function<void(int64_t rank, uint32_t bucket, std::span<const std::byte> gradient)> onGradient;
+
+  // If set: called by Persist on its stream's thread, when what files hold of the state after this step is durable,
+  // with the loss scale's state, if there is one. What it returns is written with the files. Nothing: the step is not
+  // to be gone on from, and files stay as they are from then on, whatever is written. It may wait for other
+  // instructions of the step and then asks `poll` from time to time, whose error it returns.
+  using Poll = std::function<Status()>;
+  std::function<Expected<std::optional<Committed>>(int64_t rank, std::span<const std::byte> lossScale,
+                                                   const Poll& poll)>
+      commit;
 
   int64_t pieceOf(int64_t rank) const { return firstPiece + rank * pieceStride; }
 };
@@ -69,6 +88,11 @@ class RankContext {
   virtual Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) {
     return space == plan::Buffer::DEVICE ? write(offset, host) : noSuchSpace(space);
   }
+  // Which of the places of two generations has the current one: that of the plan's buffer of the next one, if an odd
+  // number of steps has been persisted.
+  virtual bool oddGeneration() const { return false; }
+  // Makes what files hold durable as a state to go on from. Only after synchronize(), and where files outlive the run.
+  virtual Status commit(const Committed& state) { return Status::error("the device has no files"); }
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
   virtual uint64_t highestTouchedByte() = 0;
   // For measurements: the instructions, which are run once, ready to be run as a step runs its body. Null if that is
@@ -85,6 +109,13 @@ class RankContext {
   }
 };
 
+// Files that a run can go on from after its end or a crash.
+struct FileState {
+  uint64_t plan = 0;            // the plan's hash
+  uint64_t run = 0;             // see Committed
+  std::optional<int64_t> step;  // what the files hold: the state after so many steps; nothing: the run begins
+};
+
 struct DeviceOptions {
   int64_t ranks = 1;                        // of the job
   int64_t firstRank = 0;                    // of those that are in this process
@@ -99,6 +130,9 @@ struct DeviceOptions {
   bool poison = false;                               // fill arenas with a pattern before use
   // Where files of ranks lie, if the plan has buffers in files: their bytes are divided among the folders.
   std::vector<std::string> offloadFolders;
+  // If set, the files outlive the run, and the plan has two generations of its state in them.
+  std::optional<FileState> fileState;
+  FileLayer* files = nullptr;  // null: the system's own
   // On GPUs:
   bool graphs = true;  // run steps as CUDA graphs where that is possible
   plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
@@ -125,6 +159,13 @@ struct DeviceFacts {
 class Device {
  public:
   virtual ~Device() = default;
+  // The states that a rank's files hold, at most two, of which a run with this plan can go on from any that all ranks
+  // have. Errors say why the folders hold none of this plan and rank. `files`: as in DeviceOptions.
+  virtual Expected<std::vector<Committed>> committed(const plan::Plan& plan, uint64_t planHash,
+                                                     const std::vector<std::string>& folders, int64_t rank,
+                                                     FileLayer* files) {
+    return Status::error("the device has no files");
+  }
   // For profiles. `processes`: as in DeviceOptions. `severalNodes`: they are not all on one machine.
   virtual Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) { return DeviceFacts(); }
   // One context for each rank of this process, arenas zeroed (or poisoned) and kernels loaded. The plan must outlive

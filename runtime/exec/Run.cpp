@@ -19,6 +19,7 @@
 #include "runtime/exec/ChoosePlan.h"
 #include "runtime/exec/DeviceLibrary.h"
 #include "runtime/exec/EvaluationRunner.h"
+#include "runtime/exec/FileResume.h"
 #include "runtime/exec/Gradients.h"
 #include "runtime/exec/Job.h"
 #include "runtime/exec/Machine.h"
@@ -31,6 +32,7 @@
 #include "runtime/exec/TransportLibrary.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/RankMemory.h"
@@ -90,6 +92,7 @@ class Run {
     SHEAF_RETURN_IF_ERROR(openDevice());
     StateAccess state(*plan_, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(initialise(state));
+    SHEAF_RETURN_IF_ERROR(commitFirstState());
     noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
@@ -141,7 +144,9 @@ class Run {
     if (options_.learningRate) training_.set_learning_rate(*options_.learningRate);
     if (options_.schedule) *training_.mutable_schedule() = *options_.schedule;
 
-    if (!options_.resume.empty()) {
+    if (!options_.resume.empty() && isOneOf(options_.resume, options_.offloadFolders)) {
+      SHEAF_RETURN_IF_ERROR(resumeFiles());
+    } else if (!options_.resume.empty()) {
       io::SharedReading shared{
           static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
           [&](const std::string& state, const Status& mine) { return job_.together(state, mine); }};
@@ -200,6 +205,34 @@ class Run {
     Expected<RunLog> log = RunLog::open({options_.log, options_.logFolder, options_.metrics}, !options_.resume.empty());
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
+    return {};
+  }
+
+  // Where all ranks' files can go on: after the step that the slowest one had made durable.
+  Status resumeFiles() {
+    auto wrong = [&](const std::string& why) { return Status::error(cat("--resume ", options_.resume, ": ", why)); };
+    if (const std::string why = plan::whyNotRestartable(*plan_); !why.empty())
+      return wrong(cat("it is the plan's --offload-dir, which cannot be resumed: ", why));
+    Expected<Device*> device = loadDevice(target_);
+    if (!device.ok()) return device.status();
+    Expected<uint64_t> hash = plan::planHash(*plan_);
+    if (!hash.ok()) return hash.status();
+    Expected<FileResume> found = findFileState(**device, *plan_, *hash, options_.offloadFolders, job_, control_.files);
+    if (!found.ok()) return wrong(found.status().message());
+    position_ = found->position;
+    fileState_ = FileState{.plan = *hash, .run = found->run, .step = position_.step};
+    lastSaved_ = options_.resume;
+    return {};
+  }
+
+  // Of a run that trains a plan whose files outlive it, from its beginning.
+  Status newFileState() {
+    if (plan_->generations_size() == 0 || options_.evaluate || fileState_) return {};
+    Expected<uint64_t> hash = plan::planHash(*plan_);
+    if (!hash.ok()) return hash.status();
+    Expected<uint64_t> run = newRun(job_);
+    if (!run.ok()) return run.status();
+    fileState_ = FileState{.plan = *hash, .run = *run, .step = {}};
     return {};
   }
 
@@ -300,6 +333,7 @@ class Run {
   }
 
   Status openDevice() {
+    SHEAF_RETURN_IF_ERROR(newFileState());
     SHEAF_RETURN_IF_ERROR(target_ == "cpu" ? checkMemory(*plan_, job_) : checkPinnedMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
@@ -329,6 +363,8 @@ class Run {
                  .threadsPerRank = static_cast<int>(threads),
                  .poison = options_.poison,
                  .offloadFolders = options_.offloadFolders,
+                 .fileState = fileState_,
+                 .files = control_.files,
                  .graphs = options_.graphs,
                  .reduceOrder = reduceOrder(),
                  .products = options_.tuned,
@@ -380,6 +416,11 @@ class Run {
   Status initialise(const StateAccess& state) {
     SHEAF_RETURN_IF_ERROR(writeLossScale(state, position_));
     WeightFiles files(*plan_, folderOf(planPath_), options_.weightsFolder);
+    if (fileState_ && fileState_->step) {
+      if (weights_) warn("--weights has no effect: the weights are those of --resume");
+      log_.event("resumed", {{"state", options_.resume}, {"step", position_.step}});
+      return loadConstants(state, files);
+    }
     if (!checkpoint_)
       return loadWeights(state, files, weights_ ? &*weights_ : nullptr, [&](const std::string& text) { warn(text); });
     if (weights_) warn("--weights has no effect: the weights are those of --resume");
@@ -392,6 +433,14 @@ class Run {
     SHEAF_RETURN_IF_ERROR(loadState(state, *checkpoint_));
     log_.event("resumed", {{"state", checkpoint_->folder()}, {"step", position_.step}});
     checkpoint_.reset();
+    return {};
+  }
+
+  // From here on files hold a state at any time.
+  Status commitFirstState() {
+    if (!fileState_ || fileState_->step) return {};
+    for (const auto& rank : ranks_) SHEAF_RETURN_IF_ERROR(rank->commit(committedAt(position_, fileState_->run)));
+    lastSaved_ = options_.offloadFolders.front();
     return {};
   }
 
@@ -461,6 +510,8 @@ class Run {
                      .gradients = gradients_ ? &*gradients_ : nullptr,
                      .trace = trace_ ? &*trace_ : nullptr,
                      .interrupted = &control_.interrupted,
+                     .fileRun = fileState_ ? std::optional(fileState_->run) : std::nullopt,
+                     .shuffleSeed = position_.shuffleSeed,
                      .firstRank = job_.firstRank(),
                      .processes = job_.group()});
     firstStep_ = position_.step;
@@ -488,7 +539,9 @@ class Run {
     if (!trained_) {
       log_.event("interrupted", {{"step", position_.step}});
       progress_->note(cat("interrupted: ", position_.step, " steps are done",
-                          options_.saveState.empty() ? ", nothing is saved as a state" : "; saving the state"));
+                          !options_.saveState.empty() ? "; saving the state"
+                          : fileState_                ? cat("; go on with --resume ", options_.offloadFolders.front())
+                                                      : ", nothing is saved as a state"));
     }
     return {};
   }
@@ -605,6 +658,7 @@ class Run {
   int64_t steps_ = 0;     // of this run
   bool trained_ = false;  // all of them
   RunPosition position_;
+  std::optional<FileState> fileState_;  // of files that outlive the run
   std::optional<io::Checkpoint> checkpoint_;
   bool initialValues_ = false;  // of parameters that the checkpoint lacks
   std::optional<io::DataSource> data_, evaluationData_;

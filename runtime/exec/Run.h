@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/Status.h"
+#include "runtime/device/FileLayer.h"
 #include "runtime/io/DataSource.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/plan.pb.h"
@@ -62,6 +63,8 @@ struct RunControl {
   // Called at most once, from any thread, when another process is lost or fails: to report `why` at once, because a
   // launcher may kill this process before it can end (that of MPICH does within some 20 ms).
   std::function<void(const std::string& why)> lost;
+  // What a run's files of --offload-dir lie on; null: the system's own.
+  FileLayer* files = nullptr;
   // Called at most once, from any thread, if a run that has failed cannot end because the device does not let go: to
   // report `why` and end the process.
   std::function<void(const std::string& why)> abandon;

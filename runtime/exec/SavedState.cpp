@@ -203,9 +203,15 @@ Status readLossScale(const StateAccess& state, RunPosition& position) {
   if (!plan.has_loss_scale_buffer()) return {};
   double values[plan::kLossScaleState];
   SHEAF_RETURN_IF_ERROR(state.readBuffer(plan.loss_scale_buffer(), std::as_writable_bytes(std::span(values))));
+  setLossScale(position, std::as_bytes(std::span(values)));
+  return {};
+}
+
+void setLossScale(RunPosition& position, std::span<const std::byte> state) {
+  double values[plan::kLossScaleState] = {};
+  std::memcpy(values, state.data(), std::min(state.size(), sizeof values));
   position.lossScale = {.scale = values[0], .goodSteps = static_cast<int64_t>(values[1])};
   position.updates = static_cast<int64_t>(values[2]);
-  return {};
 }
 
 Status writeLossScale(const StateAccess& state, RunPosition& position) {

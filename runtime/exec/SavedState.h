@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runtime/base/Status.h"
@@ -32,6 +33,8 @@ Expected<std::vector<std::string>> checkState(const plan::Plan& plan, const io::
 // position lacks, or a plan fixes, is as at the start of a run. All ranks hold the same.
 Status readLossScale(const StateAccess& state, RunPosition& position);
 Status writeLossScale(const StateAccess& state, RunPosition& position);
+// The same from the bytes of the buffer of its state.
+void setLossScale(RunPosition& position, std::span<const std::byte> state);
 // Loads parameters and optimizer states, saved by any number of ranks, into the ranks' storage.
 Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint);
 

@@ -47,12 +47,12 @@ Status forEachPart(uint64_t partBytes, uint64_t begin, uint64_t end, Visit visit
 }  // namespace
 
 Status StateAccess::readAt(size_t rank, uint32_t buffer, uint64_t at, std::span<std::byte> host) const {
-  const plan::Buffer& from = plan_.buffers(static_cast<int>(buffer));
+  const plan::Buffer& from = bufferOf(rank, buffer);
   return ranks_[rank]->readSpace(from.space(), from.offset() + at, host);
 }
 
 Status StateAccess::writeAt(size_t rank, uint32_t buffer, uint64_t at, std::span<const std::byte> host) const {
-  const plan::Buffer& to = plan_.buffers(static_cast<int>(buffer));
+  const plan::Buffer& to = bufferOf(rank, buffer);
   return ranks_[rank]->writeSpace(to.space(), to.offset() + at, host);
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/base/Status.h"
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -29,7 +30,11 @@ class StateAccess {
   // process, the first of them `firstRank`. `processes` is null in a job of one process.
   StateAccess(const plan::Plan& plan, const std::vector<std::unique_ptr<RankContext>>& ranks, int64_t firstRank = 0,
               comm::ProcessGroup* processes = nullptr)
-      : plan_(plan), ranks_(ranks), firstRank_(static_cast<uint64_t>(firstRank)), processes_(processes) {}
+      : plan_(plan),
+        generations_(plan),
+        ranks_(ranks),
+        firstRank_(static_cast<uint64_t>(firstRank)),
+        processes_(processes) {}
 
   // Collects elements [begin, begin + count) of a bucket, from the ranks that own them, into `host` on process 0. Every
   // process calls it with the same range. Messages between processes have bounded size.
@@ -78,7 +83,13 @@ class StateAccess {
   Status gatherPiece(const Place& at, uint64_t partBytes, uint64_t begin, uint64_t end, std::byte* to) const;
   bool isHere(uint64_t rank) const { return rank >= firstRank_ && rank - firstRank_ < ranks_.size(); }
 
+  // Where it lies: of two generations, the current one.
+  const plan::Buffer& bufferOf(size_t rank, uint32_t buffer) const {
+    return plan_.buffers(static_cast<int>(generations_.placeOf(buffer, ranks_[rank]->oddGeneration())));
+  }
+
   const plan::Plan& plan_;
+  const plan::Generations generations_;
   const std::vector<std::unique_ptr<RankContext>>& ranks_;
   const uint64_t firstRank_;
   comm::ProcessGroup* const processes_;

@@ -8,6 +8,9 @@ namespace {
 // Two steps in flight keep the ranks busy while a result is processed, and still report results soon.
 constexpr int64_t kInFlight = 2;
 constexpr std::chrono::milliseconds kPollInterval(50);
+// Ranks ask for that of a step before they end it, and those of one process are at most as far apart as steps are in
+// flight.
+constexpr size_t kOutcomes = 4 * kInFlight;
 }  // namespace
 
 StepLedger::StepLedger(Config config)
@@ -63,6 +66,7 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
     Step& next = steps_.emplace_back();
     next.result.step = step;
     next.result.hasNorm = config_.hasNorm;
+    next.update = updates_ + 1;
     next.values = config_.makeValues(step, updates_ + 1, next.result.learningRate);
     next.values->writeOutput = [this, step](int64_t rank, plan::OutputKind kind, double value) {
       if (rank == config_.reporter) output(step, kind, value);
@@ -76,6 +80,14 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
   if (++handed.takers == config_.ranks) handed.values.reset();
   changed_.notify_all();
   return values;
+}
+
+Expected<StepLedger::Outcome> StepLedger::outcome(int64_t step, const std::function<Status()>& poll) {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kPollInterval, [&] { return !error_.ok() || outcomes_.contains(step); }))
+    SHEAF_RETURN_IF_ERROR(poll());
+  if (auto known = outcomes_.find(step); known != outcomes_.end()) return known->second;
+  return error_;
 }
 
 void StepLedger::output(int64_t step, plan::OutputKind kind, double value) {
@@ -117,6 +129,8 @@ void StepLedger::complete(Step& step) {
     badStep_ = step.result.step;
     stopAt_ = std::min(stopAt_, badStep_ - firstStep_ + kInFlight);
   }
+  outcomes_[step.result.step] = {step.update - step.result.skipped, finite || step.result.skipped};
+  if (outcomes_.size() > kOutcomes) outcomes_.erase(outcomes_.begin());
   ready_.push_back(step.result);
   // Records are kept until every rank has taken the step; others may still ask for it.
   while (!steps_.empty() && !steps_.front().values && dropped_ < completed_) {

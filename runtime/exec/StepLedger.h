@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,13 @@ class StepLedger {
   // ranks of all processes end after the same step: by a vote, or two steps after a loss or norm that is not finite,
   // when every process has seen it.
   std::shared_ptr<const StepValues> take(int64_t step, const std::function<Status()>& poll = {});
+  // What became of a step, which a rank of this process has taken. Waits until its outputs are known, and calls `poll`
+  // from time to time to detect failures. Only the latest steps are known.
+  struct Outcome {
+    int64_t updates = 0;  // applied up to and with it, as far as the host counts them
+    bool finite = true;   // or skipped: it has not spoiled the state
+  };
+  Expected<Outcome> outcome(int64_t step, const std::function<Status()>& poll);
   // Receives the result of a vote: whether all processes end before this step.
   void voted(int64_t step, bool stop);
   // Reports that a rank has failed. Keeps the first error.
@@ -79,6 +87,7 @@ class StepLedger {
   struct Step {
     std::shared_ptr<StepValues> values;
     int64_t takers = 0;
+    int64_t update = 0;  // its number, if it is one
     bool lossKnown = false, normKnown = false, scaleKnown = false;
     StepResult result;
   };
@@ -106,6 +115,7 @@ class StepLedger {
   bool interrupted_ = false;
   Status error_;
   std::deque<StepResult> ready_;
+  std::map<int64_t, Outcome> outcomes_;  // of the latest steps
   std::chrono::steady_clock::time_point lastResult_;
 };
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "runtime/base/Text.h"
+#include "runtime/exec/FileResume.h"
 #include "runtime/exec/StepScalars.h"
 #include "runtime/exec/StopVote.h"
 #include "runtime/plan/LossScale.h"
@@ -62,6 +63,21 @@ std::shared_ptr<StepValues> Trainer::makeValues(int64_t step, int64_t update, do
   return values;
 }
 
+Expected<std::optional<Committed>> Trainer::stateAfter(StepLedger& ledger, int64_t step,
+                                                       std::span<const std::byte> lossScale,
+                                                       const StepValues::Poll& poll) const {
+  Expected<StepLedger::Outcome> outcome = ledger.outcome(step, poll);
+  if (!outcome.ok()) return outcome.status();
+  if (!outcome->finite) return std::optional<Committed>();
+  RunPosition position{.step = step + 1,
+                       .updates = outcome->updates,
+                       .samples = samplesAt(step + 1),
+                       .shuffleSeed = options_.shuffleSeed,
+                       .lossScale = {}};
+  if (!lossScale.empty()) setLossScale(position, lossScale);
+  return std::optional(committedAt(position, *options_.fileRun));
+}
+
 std::shared_ptr<const StepValues> Trainer::ofMicroBatch(const StepValues& step, int64_t microBatch) const {
   auto values = std::make_shared<StepValues>(step);
   const bool byRank = plan_.dealing() == plan::BY_RANK;
@@ -112,8 +128,15 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),
                      .awaitInput = [this](int64_t step) { data_.await(samplesAt(step + 1)); },
-                     .makeValues = [this](int64_t step, int64_t update,
-                                          double& learningRate) { return makeValues(step, update, learningRate); }});
+                     .makeValues = [this, &ledger](int64_t step, int64_t update, double& learningRate) {
+                       std::shared_ptr<StepValues> values = makeValues(step, update, learningRate);
+                       if (options_.fileRun)
+                         values->commit = [this, &ledger, step](int64_t, std::span<const std::byte> lossScale,
+                                                                const StepValues::Poll& poll) {
+                           return stateAfter(ledger, step, lossScale, poll);
+                         };
+                       return values;
+                     }});
   if (options_.processes)
     vote.emplace(*options_.processes, [&ledger](int64_t step, const Expected<bool>& stop) {
       if (stop.ok())

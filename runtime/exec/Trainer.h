@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/base/Status.h"
@@ -26,6 +28,8 @@ struct TrainerOptions {
   GradientCapture* gradients = nullptr;  // captures the first step's gradients; may be null
   Trace* trace = nullptr;                // records every instruction's times; may be null
   const std::atomic<bool>* interrupted = nullptr;
+  std::optional<uint64_t> fileRun;          // see Committed; set: files outlive the run
+  std::optional<int64_t> shuffleSeed;       // for those who go on from them
   int64_t firstRank = 0;                    // of this process
   comm::ProcessGroup* processes = nullptr;  // if there are others
 };
@@ -51,6 +55,9 @@ class Trainer {
  private:
   Status runRank(StepLedger& ledger, size_t rank, int64_t firstStep) const;
   std::shared_ptr<StepValues> makeValues(int64_t step, int64_t update, double& learningRate) const;
+  // The state after a step, for its files.
+  Expected<std::optional<Committed>> stateAfter(StepLedger& ledger, int64_t step, std::span<const std::byte> lossScale,
+                                                const StepValues::Poll& poll) const;
   // The values of a step with the rows of one of its micro-batches.
   std::shared_ptr<const StepValues> ofMicroBatch(const StepValues& step, int64_t microBatch) const;
   uint64_t samplesAt(int64_t step) const;

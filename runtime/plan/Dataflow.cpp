@@ -333,8 +333,30 @@ class Interpreter {
     }
   }
 
+  // It computes nothing: the next generations become the current ones, and of what these held nothing is left.
+  void persist(const Instruction& instruction) {
+    for (const Place& place : places_.of(instruction)) {
+      if (place.reads) reads(places_.spacesOf(place), place.accessed, &instruction);
+      if (!place.writes) continue;
+      writes(place);
+      fill(places_.spacesOf(place), place.written, {Term("votes").hash(), 0, place.part, &instruction});
+    }
+    for (const Generation& generation : plan_.generations()) {
+      // Images of each other have as many spaces.
+      const Places::Spaces current = places_.spacesOf(generation.current()), next = places_.spacesOf(generation.next());
+      for (size_t k = 0; k < current.end - current.begin; ++k) {
+        std::swap(values_[current.begin + k], values_[next.begin + k]);
+        values_[next.begin + k] = {};
+        if (!findLive_) continue;
+        std::swap(written_[current.begin + k], written_[next.begin + k]);
+        written_[next.begin + k] = {};
+      }
+    }
+  }
+
   void execute(const Instruction& instruction, uint64_t step) {
     if (instruction.has_transfer()) return move(instruction);
+    if (instruction.has_persist()) return persist(instruction);
     Term term = operation(instruction, step);
     const std::vector<Place>& places = places_.of(instruction);
     for (const Place& place : places) {

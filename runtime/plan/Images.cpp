@@ -14,13 +14,16 @@ std::vector<uint32_t> imageGroups(const Plan& plan) {
     while (least[buffer] != buffer) buffer = least[buffer] = least[least[buffer]];
     return buffer;
   };
-  forEachInstruction(plan, [&](const Instruction& instruction) {
-    if (!instruction.has_transfer()) return;
-    const uint32_t a = instruction.transfer().source().buffer(), b = instruction.transfer().destination().buffer();
+  auto join = [&](uint32_t a, uint32_t b) {
     if (std::max(a, b) >= least.size()) return;
     const uint32_t x = find(a), y = find(b);
     least[std::max(x, y)] = std::min(x, y);
+  };
+  forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (instruction.has_transfer())
+      join(instruction.transfer().source().buffer(), instruction.transfer().destination().buffer());
   });
+  for (const Generation& generation : plan.generations()) join(generation.current(), generation.next());
   for (uint32_t buffer = 0; buffer < least.size(); ++buffer) least[buffer] = find(buffer);
   return least;
 }

@@ -27,6 +27,7 @@ class InitialisedReads {
         if (place.reads && !place.scratch) SHEAF_RETURN_IF_ERROR(read(place));
       for (const Place& place : list)
         if (place.writes) write(place);
+      if (sequence_[current_].instruction->has_persist()) exchange();
     }
     return {};
   }
@@ -88,6 +89,23 @@ class InitialisedReads {
           });
         });
     return status;
+  }
+
+  // The current generation has what was written as the next one, of which nothing is left. Both have been found to be
+  // written as a whole. Buffers stand for their places here: what a place holds moves to where its new role's buffer
+  // is.
+  void exchange() {
+    for (const Generation& generation : plan_.generations()) {
+      auto own = [&](uint32_t index, int owner, bool written) {
+        const uint64_t begin = addressOf(buffer(index)), bytes = buffer(index).bytes();
+        arena_.visit(begin, begin + bytes, [&](uint64_t, uint64_t, Owner& piece) {
+          piece = {owner, static_cast<int>(current_)};
+        });
+        mark(places_.spacesOf(index), places_.blocks(index, 0, bytes), written);
+      };
+      own(generation.current(), static_cast<int>(generation.current()), true);
+      own(generation.next(), kNone, false);
+    }
   }
 
   Status wrong(const Place& place, uint64_t begin, uint64_t end, const std::string& why) const {

@@ -1,6 +1,7 @@
 #include "runtime/plan/Proof.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -108,8 +109,10 @@ class Proof {
   Status communicators() const {
     std::map<uint32_t, size_t> latest;
     for (size_t i = 0; i < sequence_.size(); ++i) {
-      if (sequence_.isHost(i) || !sequence_[i].instruction->has_collective()) continue;
-      auto [entry, first] = latest.try_emplace(sequence_[i].instruction->collective().communicator(), i);
+      if (sequence_.isHost(i)) continue;
+      const std::optional<uint32_t> communicator = communicatorOf(plan_, *sequence_[i].instruction);
+      if (!communicator) continue;
+      auto [entry, first] = latest.try_emplace(*communicator, i);
       if (first) continue;
       if (!order_.ordered(entry->second, i))
         return Status::error(cat("the plan may deadlock: ranks may meet in ", both(entry->second, i),
@@ -143,7 +146,7 @@ class Proof {
         continue;
       }
       forEachOperand(*sequence_[i].instruction, [&](const Operand& operand) {
-        access(i, operand.buffer(), arenaRange(plan_, operand), operand.access() != READ);
+        access(i, operand.buffer(), sequence_.rangeAt(i, operand), operand.access() != READ);
       });
     }
     return status;
@@ -162,7 +165,7 @@ class Proof {
     bool writes = false;
     std::string other;
     forEachOperand(*sequence_[earlier].instruction, [&](const Operand& operand) {
-      ArenaRange range = arenaRange(plan_, operand);
+      ArenaRange range = sequence_.rangeAt(earlier, operand);
       if (range.begin >= end || begin >= range.end) return;
       writes |= operand.access() != READ;
       if (operand.buffer() != buffer) other = cat(" as buffer '", bufferName(operand.buffer()), "'");

@@ -153,6 +153,8 @@ std::string instructionKind(const Instruction& instruction) {
       return "write_output";
     case Instruction::kTransfer:
       return word(instruction.transfer().kind());
+    case Instruction::kPersist:
+      return "persist";
     case Instruction::KIND_NOT_SET:
       break;
   }

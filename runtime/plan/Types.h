@@ -231,11 +231,21 @@ void forEachOperand(const Instruction& instruction, Visit visit) {
       visit(instruction.transfer().source());
       visit(instruction.transfer().destination());
       break;
+    case Instruction::kPersist:
+      for (const Operand& operand : instruction.persist().operands()) visit(operand);
+      break;
     case Instruction::kRecord:
     case Instruction::kWait:
     case Instruction::KIND_NOT_SET:
       break;
   }
+}
+
+// The communicator on which ranks meet in an instruction; nothing if they do not.
+inline std::optional<uint32_t> communicatorOf(const Plan& plan, const Instruction& instruction) {
+  if (instruction.has_collective()) return instruction.collective().communicator();
+  if (instruction.has_persist() && plan.ranks() > 1) return instruction.persist().communicator();
+  return std::nullopt;
 }
 
 // Whether the last operand of a call is its scratch.

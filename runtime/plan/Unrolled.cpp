@@ -27,7 +27,7 @@ const char* sectionName(Part part) {
 
 }  // namespace
 
-Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
+Unrolled::Unrolled(const Plan& plan) : plan_(plan), generations_(plan) {
   int step = 0;
   for (Part part : kUnrolled) append(part, step);
   if (plan.evaluation_size() > 0)
@@ -36,15 +36,16 @@ Unrolled::Unrolled(const Plan& plan) : plan_(plan) {
 
 void Unrolled::append(Part part, int& step) {
   if (part == Part::kHost) {
-    sequence_.push_back({nullptr, part, 0, step, {}});
+    sequence_.push_back({nullptr, part, 0, step, {}, odd_});
     issued_.push_back({0, IssuedInstruction::kHost, 0});
     return;
   }
   step += part == Part::kBody || part == Part::kEvaluation;
   auto add = [&](std::string_view name, const InstructionList& list) {
     for (int i = 0; i < list.size(); ++i) {
-      sequence_.push_back({&list.Get(i), part, i, step, name});
+      sequence_.push_back({&list.Get(i), part, i, step, name, odd_});
       issued_.push_back(issue(list.Get(i)));
+      odd_ ^= list.Get(i).has_persist();
     }
   };
   if (part == Part::kPrologue) add(sectionName(part), plan_.prologue());

@@ -6,11 +6,22 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/HappensBefore.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::plan {
+
+// Bytes of its arena that an operand may touch, by addressOf(), all ranks' places together: what is ordered for the
+// union is ordered for each rank.
+struct ArenaRange {
+  uint64_t begin, end;
+};
+inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
+  uint64_t begin = addressOf(plan.buffers(static_cast<int>(operand.buffer()))) + operand.offset();
+  return {begin, begin + operand.bytes() + mostRankOffset(plan, operand)};
+}
 
 class Unrolled {
  public:
@@ -23,6 +34,7 @@ class Unrolled {
     int index;              // in its list
     int step;               // how many steps or batches of the evaluation have begun
     std::string_view list;  // the name of the list that it is in
+    bool odd;               // whether the generations of files have changed roles an odd number of times before it
   };
 
   const Plan& plan() const { return plan_; }
@@ -34,24 +46,25 @@ class Unrolled {
   // "body instruction 12 (gemm 'h.0.mlp' on stream compute)"
   std::string name(size_t entry) const;
   std::string streamName(size_t entry) const;
+  // Where the buffer lies when the entry is issued: generations in files change places.
+  uint64_t addressAt(size_t entry, uint32_t buffer) const {
+    return addressOf(plan_.buffers(static_cast<int>(generations_.placeOf(buffer, sequence_[entry].odd))));
+  }
+  // The operand's arenaRange() then.
+  ArenaRange rangeAt(size_t entry, const Operand& operand) const {
+    const uint64_t begin = addressAt(entry, operand.buffer()) + operand.offset();
+    return {begin, begin + operand.bytes() + mostRankOffset(plan_, operand)};
+  }
 
  private:
   void append(Part part, int& step);
 
   const Plan& plan_;
+  const Generations generations_;
+  bool odd_ = false;
   std::vector<Entry> sequence_;
   std::vector<IssuedInstruction> issued_;
 };
-
-// Bytes of its arena that an operand may touch, by addressOf(), all ranks' places together: what is ordered for the
-// union is ordered for each rank.
-struct ArenaRange {
-  uint64_t begin, end;
-};
-inline ArenaRange arenaRange(const Plan& plan, const Operand& operand) {
-  uint64_t begin = addressOf(plan.buffers(static_cast<int>(operand.buffer()))) + operand.offset();
-  return {begin, begin + operand.bytes() + mostRankOffset(plan, operand)};
-}
 
 // Whether an operand is the scratch of its library call. What is in it is the business of the call alone.
 inline bool isScratch(const Instruction& instruction, const Operand& operand) {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
 #include "runtime/plan/PlanFile.h"
@@ -57,6 +58,7 @@ class TableVerifier {
     SHEAF_RETURN_IF_ERROR(buckets());
     SHEAF_RETURN_IF_ERROR(parameters());
     SHEAF_RETURN_IF_ERROR(constants());
+    SHEAF_RETURN_IF_ERROR(generations());
     SHEAF_RETURN_IF_ERROR(inputs());
     SHEAF_RETURN_IF_ERROR(outputs());
     SHEAF_RETURN_IF_ERROR(training());
@@ -284,6 +286,32 @@ class TableVerifier {
             storage(whatState, state.buffer(), OPTIMIZER, bucket.elements(), sizeof(float), stateParts(plan_, bucket)));
       }
     }
+    return {};
+  }
+
+  // Two places in files for each. Without any the files do not outlive the run; with some they hold all state.
+  Status generations() {
+    std::set<uint32_t> taken;
+    for (int i = 0; i < plan_.generations_size(); ++i) {
+      const Generation& generation = plan_.generations(i);
+      const std::string what = cat("generation ", i);
+      for (uint32_t buffer : {generation.current(), generation.next()}) {
+        if (buffer >= static_cast<uint32_t>(plan_.buffers_size()))
+          return wrong(what, indexError("its buffer", buffer, plan_.buffers_size()));
+        if (!taken.insert(buffer).second) return wrong(what, "a buffer of it is another generation as well");
+      }
+      const Buffer& current = plan_.buffers(static_cast<int>(generation.current()));
+      const Buffer& next = plan_.buffers(static_cast<int>(generation.next()));
+      if (!storage_.contains(generation.current()) || storage_.contains(generation.next()))
+        return wrong(what, "its current buffer is that of no state, or its next one is");
+      if (current.space() != Buffer::FILE || next.space() != Buffer::FILE || !next.persistent() ||
+          current.kind() != next.kind() || current.bytes() != next.bytes())
+        return wrong(what, cat("buffers '", shortName(current.name()), "' and '", shortName(next.name()),
+                               "' are not persistent buffers in files of one kind and size"));
+    }
+    if (plan_.generations_size() == 0) return {};
+    if (const std::vector<std::string> outside = stateOutsideFiles(plan_); !outside.empty())
+      return wrong("generations", cat("files are to hold all state, and lack ", listText(outside, 3)));
     return {};
   }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/Text.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Images.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/LossScale.h"
@@ -37,11 +38,16 @@ class InstructionVerifier {
       : plan_(plan),
         ranks_(static_cast<uint64_t>(plan.ranks())),
         devices_(devicesOf(plan)),
-        images_(imageGroups(plan)) {
+        images_(imageGroups(plan)),
+        generations_(plan) {
     for (uint32_t update = 1; const Bucket& bucket : plan.buckets()) {
       buckets_.insert(bucket.name());
       declareUpdate(bucket.parameter_buffer(), update);
       if (bucket.master()) declareUpdate(bucket.states(0).buffer(), update);
+      if (plan.generations_size() > 0) {
+        stored_.insert(bucket.parameter_buffer());
+        for (const State& state : bucket.states()) stored_.insert(state.buffer());
+      }
       ++update;
     }
     updated_.resize(static_cast<size_t>(plan.buckets_size()));
@@ -59,6 +65,9 @@ class InstructionVerifier {
       if (!outputs_.count({true, TENSOR, static_cast<uint32_t>(i)}))
         return Status::error(cat("the plan is wrong: output ", i, " '", shortName(plan_.outputs(i).name()),
                                  "': the evaluation does not write it"));
+    if (plan_.generations_size() > 0 && !persists_)
+      return Status::error(
+          "the plan is wrong: it has two generations of its state in files, and its body does not persist them");
     if (plan_.has_loss_scale_buffer() && (!advancesLossScale_ || !outputs_.count({false, LOSS_SCALE, 0})))
       return Status::error("the plan is wrong: its body does not advance the loss scale and write it as an output");
     return {};
@@ -95,9 +104,15 @@ class InstructionVerifier {
         operand.offset() + operand.bytes() + mostRankOffset(plan_, operand) > buffer.bytes())
       return wrong(cat(what, ", ", placeText(operand), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
-    if (buffer.space() != Buffer::DEVICE && !instruction_->has_transfer())
+    if (buffer.space() != Buffer::DEVICE && !instruction_->has_transfer() && !instruction_->has_persist())
       return wrong(cat(what, " is buffer '", shortName(buffer.name()), "' in space ", word(buffer.space()),
                        ", which only transfers reach"));
+    if (generations_.isNext(operand.buffer()) && (section_ != "body" || (persists_ && !instruction_->has_persist())))
+      return wrong(cat(what, " is buffer '", shortName(buffer.name()),
+                       "', a next generation: there is one in the body only, until it is persisted"));
+    if (operand.access() != READ && stored_.contains(operand.buffer()))
+      return wrong(cat(what, " is buffer '", shortName(buffer.name()),
+                       "', which is written: it is what a run goes on from after a crash"));
     return {};
   }
 
@@ -137,6 +152,8 @@ class InstructionVerifier {
         return output(instruction.output());
       case Instruction::kTransfer:
         return transfer(instruction.transfer());
+      case Instruction::kPersist:
+        return persist(instruction.persist());
       case Instruction::KIND_NOT_SET:
         break;
     }
@@ -315,6 +332,39 @@ class InstructionVerifier {
     return {};
   }
 
+  // Once in the body. Its operands are all that is to be durable before it is complete, and all that must not be
+  // overwritten before: so the order of accesses says what may be written when.
+  Status persist(const Persist& persist) {
+    if (plan_.generations().empty()) return wrong("the plan has no generations in files that it could persist");
+    if (section_ != "body" || persists_) return wrong("files are persisted twice, or outside the body");
+    persists_ = true;
+    const int votes = plan_.ranks() > 1, scale = plan_.has_loss_scale_buffer();
+    const int needed = votes + scale + 2 * plan_.generations_size();
+    if (persist.operands_size() != needed)
+      return wrong(cat("it has ", persist.operands_size(), " operands, it needs ", needed));
+    for (int i = 0; i < needed; ++i) SHEAF_RETURN_IF_ERROR(operand("operand", i, persist.operands(i)));
+    if (votes) {
+      if (persist.communicator() >= plan_.communicators() ||
+          axisOf(plan_, static_cast<int>(persist.communicator())) != WORLD)
+        return wrong("its communicator is not one of all ranks");
+      const Operand& vote = persist.operands(0);
+      SHEAF_RETURN_IF_ERROR(typed("its vote", vote, sizeof(float), sizeof(float), WRITE));
+      if (plan_.buffers(static_cast<int>(vote.buffer())).space() != Buffer::DEVICE || vote.shard_stride() != 0)
+        return wrong("its vote is not on the device, or depends on the rank");
+    }
+    auto whole = [&](int i, uint32_t buffer) {
+      const Operand& at = persist.operands(i);
+      return at.buffer() == buffer && at.access() == READ && at.offset() == 0 && at.shard_stride() == 0 &&
+             at.bytes() == plan_.buffers(static_cast<int>(buffer)).bytes();
+    };
+    if (scale && !whole(votes, plan_.loss_scale_buffer())) return wrong("it does not read the loss scale");
+    for (int i = 0; i < plan_.generations_size(); ++i)
+      if (const int at = votes + scale + 2 * i;
+          !whole(at, plan_.generations(i).current()) || !whole(at + 1, plan_.generations(i).next()))
+        return wrong(cat("operands ", at, " and ", at + 1, " are not all of generation ", i, ", current and next"));
+    return {};
+  }
+
   Status input(const ReadInput& read) const {
     if (read.input() >= static_cast<uint32_t>(plan_.inputs_size()))
       return wrong(indexError("its input", read.input(), plan_.inputs_size()));
@@ -375,7 +425,9 @@ class InstructionVerifier {
   std::string imagesOfTwo_;  // why they are not one bucket's; empty: they are
   std::set<std::tuple<bool, int, uint32_t>> outputs_;  // of the evaluation or not, kind, tensor
   std::vector<bool> updated_;
-  bool advancesLossScale_ = false;
+  const Generations generations_;
+  std::set<uint32_t> stored_;  // buffers of all state, if that outlives a crash
+  bool advancesLossScale_ = false, persists_ = false;
   std::string_view section_;
   int index_ = 0;
   const Instruction* instruction_ = nullptr;

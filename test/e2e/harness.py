@@ -95,13 +95,13 @@ class Session:
 
     tools: folder of `sheaf` and `sheaf-run`. scratch: emptied first. quick: fewer steps and configurations, for
     instrumented builds. slowdown: factor on every timeout. every_mutant: not samples of the proof's mutants, but all.
-    every_division: not a set with every pair of settings, but all.
+    every_division: not a set with every pair of settings, but all. kills: of runs with state in files.
     """
 
-    def __init__(self, tools, scratch, quick=False, slowdown=1, every_mutant=False, every_division=False):
+    def __init__(self, tools, scratch, quick=False, slowdown=1, every_mutant=False, every_division=False, kills=6):
         self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch).resolve()
         self.quick, self.slowdown = quick, slowdown
-        self.every_mutant, self.every_division = every_mutant, every_division
+        self.every_mutant, self.every_division, self.kills = every_mutant, every_division, kills
         self.steps = 10 if quick else 100
         for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
             if not (self.tools / tool).exists():

@@ -27,13 +27,14 @@ def main():
     parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
     parser.add_argument("--every-division", action="store_true", help="all divisions of a batch, not a covering set: an hour")
+    parser.add_argument("--kills", type=int, default=6, help="of runs with state in files, for each number of processes (default: %(default)s)")
     parser.add_argument("--json", help="write the counts, the failures and the skips there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
 
     try:
-        session = Session(args.tools, args.scratch, args.quick, args.slowdown, args.every_mutant, args.every_division)
+        session = Session(args.tools, args.scratch, args.quick, args.slowdown, args.every_mutant, args.every_division, args.kills)
     except OSError as e:
         print(f"end to end: {e}", file=sys.stderr)
         return 1

@@ -434,6 +434,45 @@ std::vector<Mutation> otherSpaces(const Plan& plan) {
   return list;
 }
 
+// Files that do not keep what a crash needs: a step that is not persisted, or in part, or earlier; the current
+// generation where the next one is meant, and the other way round; state that has one generation.
+std::vector<Mutation> otherGenerations(const Plan& plan) {
+  std::vector<Mutation> list;
+  for (int g = 0; g < plan.generations_size(); ++g) {
+    const std::string of = cat("generation ", g);
+    list.push_back({of + " missing", [g](Plan& p) { p.mutable_generations()->DeleteSubrange(g, 1); }});
+    list.push_back({of + " exchanged", [g](Plan& p) {
+                      plan::Generation& generation = *p.mutable_generations(g);
+                      const uint32_t current = generation.current();
+                      generation.set_current(generation.next()), generation.set_next(current);
+                    }});
+  }
+  forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (instruction.has_persist()) {
+      list.push_back(drop(plan, s, i));
+      for (int o = 0; o < instruction.persist().operands_size(); ++o)
+        list.push_back({cat(name(plan, s, i), " without operand ", o), [s, i, o](Plan& p) {
+                          section(p, s)[i].mutable_persist()->mutable_operands()->DeleteSubrange(o, 1);
+                        }});
+      for (int j = 0; j < i; ++j)
+        if (section(plan, s)[j].transfer().kind() == plan::Transfer::WRITE_FILE) list.push_back(moved(plan, s, i, j));
+    }
+    if (!instruction.has_transfer()) return;
+    for (const plan::Generation& generation : plan.generations())
+      for (bool source : {true, false}) {
+        const plan::Transfer& transfer = instruction.transfer();
+        const uint32_t buffer = (source ? transfer.source() : transfer.destination()).buffer();
+        if (buffer != generation.current() && buffer != generation.next()) continue;
+        const uint32_t other = generation.current() + generation.next() - buffer;
+        list.push_back({cat(name(plan, s, i), " with the other generation"), [s, i, source, other](Plan& p) {
+                          plan::Transfer& changed = *section(p, s)[i].mutable_transfer();
+                          (source ? changed.mutable_source() : changed.mutable_destination())->set_buffer(other);
+                        }});
+      }
+  });
+  return list;
+}
+
 // A collective of another count, alone and with operands that fit it.
 std::vector<Mutation> otherCounts(const Plan& plan) {
   std::vector<Mutation> list;
@@ -536,6 +575,7 @@ const std::vector<MutationKind> kMutationKinds{
     {"strided write inserted", stridedWrites, true},
     {"transfer moved", movedTransfers, true},
     {"another space", otherSpaces, true},
+    {"other generations", otherGenerations, false},
     {"another stage declared", otherStages, false},
     {"axis of an operand changed", otherAxes, true},
     {"another communicator", otherCommunicators, true},

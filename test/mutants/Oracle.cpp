@@ -70,9 +70,10 @@ class Unfolding {
  public:
   Unfolding(Oracle& oracle, const Plan& plan, const char* parts) : oracle_(oracle), plan_(plan) {
     int64_t round = 0;
+    bool exchanged = false;
     for (const char* part = parts; *part; ++part) {
       if (*part == 'H') {
-        nodes_.push_back({nullptr, 0, round, 0, 'H', 0});
+        nodes_.push_back({nullptr, 0, round, 0, 'H', 0, exchanged});
         continue;
       }
       round += *part == 'B' || *part == 'V';
@@ -87,7 +88,9 @@ class Unfolding {
           // A prologue gets what the step after it gets.
           if (dependsOnStep(instruction))
             operation += " in step " + std::to_string(round + (*part == 'P')) + " of " + std::to_string(microBatch);
-          nodes_.push_back({&instruction, instruction.stream(), round, oracle.intern(operation), *part, index++});
+          nodes_.push_back(
+              {&instruction, instruction.stream(), round, oracle.intern(operation), *part, index++, exchanged});
+          exchanged ^= instruction.has_persist();
         }
       };
       if (*part == 'P') add(plan.prologue(), 0);
@@ -141,8 +144,10 @@ class Unfolding {
       }
     const std::vector<State> all = states();
     for (const State& state : all) {
-      Access a = wholeBuffer(state.buffer);
-      cuts.insert(cuts.end(), {a.begin, a.end});
+      for (bool exchanged : {false, true}) {
+        Access a = wholeBuffer(state.buffer, exchanged);
+        cuts.insert(cuts.end(), {a.begin, a.end});
+      }
     }
     auto settle = [&] {
       std::sort(cuts.begin(), cuts.end());
@@ -194,7 +199,7 @@ class Unfolding {
       if (a.runs.empty()) write(a.begin, a.end);
       for (auto [begin, end] : a.runs) write(begin, end);
     };
-    for (const State& state : all) fill(wholeBuffer(state.buffer), oracle_.intern(state.name));
+    for (const State& state : all) fill(wholeBuffer(state.buffer, false), oracle_.intern(state.name));
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       std::vector<Access> list = accesses(i, rank);
@@ -202,7 +207,7 @@ class Unfolding {
         std::vector<Cell> kept(cells.size());
         observed.states.emplace_back();
         for (const State& state : all) {
-          Access whole = wholeBuffer(state.buffer);
+          Access whole = wholeBuffer(state.buffer, node.exchanged);
           Oracle::Term term{oracle_.intern("the host sees " + state.name)};
           contents(whole, term);
           observed.states.back().push_back(oracle_.intern(std::move(term)));
@@ -229,9 +234,14 @@ class Unfolding {
         if (a.reads && !contents(a, term)) return name(i) + " reads what was not written";
       }
       int64_t value = oracle_.intern(term);
-      if (node.instruction->has_output()) observed.outputs.push_back(value);
+      if (node.instruction->has_output() || node.instruction->has_persist()) observed.outputs.push_back(value);
       for (size_t k = 0; k < list.size(); ++k)
         if (list[k].writes) fill(list[k], list[k].scratch ? 0 : oracle_.intern(Oracle::Term{-2, value, int64_t(k)}));
+      if (node.instruction->has_persist())
+        exchange(node.exchanged, [&](const Access& place, uint32_t now, bool kept) {
+          const auto [first, last] = range(place);
+          for (size_t c = first; c < last; ++c) cells[c] = kept ? Cell{cells[c].value, cells[c].origin, now} : Cell();
+        });
     }
     std::sort(observed.outputs.begin(), observed.outputs.end());
     return "";
@@ -244,6 +254,7 @@ class Unfolding {
     int64_t round, operation;
     char part;
     int index;
+    bool exchanged;  // the generations of files, before it
   };
   struct Cell {
     int64_t value = 0;
@@ -274,6 +285,7 @@ class Unfolding {
 
   int64_t communicator(size_t i) const {
     const Instruction* instruction = nodes_[i].instruction;
+    if (instruction && instruction->has_persist() && plan_.ranks() > 1) return instruction->persist().communicator();
     return instruction && instruction->has_collective() ? int64_t{instruction->collective().communicator()} : -1;
   }
 
@@ -284,8 +296,24 @@ class Unfolding {
     return b.offset() + static_cast<uint64_t>(b.space()) * (1ULL << 60);
   }
 
-  Access wholeBuffer(uint32_t index) const {
-    const plan::Buffer& b = plan_.buffers(static_cast<int>(index));
+  // Where a buffer lies: two generations take turns.
+  uint32_t placeOf(uint32_t index, bool exchanged) const {
+    for (const plan::Generation& g : plan_.generations())
+      if (exchanged && (g.current() == index || g.next() == index)) return g.current() + g.next() - index;
+    return index;
+  }
+
+  // Calls visit(place, whose it is from now on, whether it keeps what it has) for both places of each.
+  template <typename Visit>
+  void exchange(bool exchanged, Visit visit) const {
+    for (const plan::Generation& g : plan_.generations()) {
+      visit(wholeBuffer(g.next(), exchanged), g.current(), true);
+      visit(wholeBuffer(g.current(), exchanged), g.next(), false);
+    }
+  }
+
+  Access wholeBuffer(uint32_t index, bool exchanged) const {
+    const plan::Buffer& b = plan_.buffers(static_cast<int>(placeOf(index, exchanged)));
     return {addressOf(b), addressOf(b) + b.bytes(), index, false, true, false, {}};
   }
 
@@ -311,12 +339,14 @@ class Unfolding {
     const Instruction* instruction = nodes_[node].instruction;
     if (!instruction) {
       for (int b = 0; b < plan_.buffers_size(); ++b)
-        if (plan_.buffers(b).persistent()) list.push_back(wholeBuffer(static_cast<uint32_t>(b)));
+        if (plan_.buffers(b).persistent())
+          list.push_back(wholeBuffer(static_cast<uint32_t>(b), nodes_[node].exchanged));
       return list;
     }
     std::vector<const Operand*> operands = operandsOf(*instruction);
     for (const Operand* o : operands) {
-      uint64_t begin = addressOf(plan_.buffers(static_cast<int>(o->buffer()))) + o->offset() +
+      const uint32_t place = placeOf(o->buffer(), nodes_[node].exchanged);
+      uint64_t begin = addressOf(plan_.buffers(static_cast<int>(place))) + o->offset() +
                        o->shard_stride() * static_cast<uint64_t>(indexOf(*o, rank));
       const plan::LibraryCall& call = instruction->call();
       bool scratch = (call.scratch_per_thread() > 0 || call.device_scratch() > 0) && o == operands.back();

@@ -28,6 +28,7 @@ std::vector<const Operand*> operandsOf(const Instruction& instruction) {
   if (instruction.has_output()) list.push_back(&instruction.output().source());
   if (instruction.has_transfer())
     list.insert(list.end(), {&instruction.transfer().source(), &instruction.transfer().destination()});
+  for (const Operand& o : instruction.persist().operands()) list.push_back(&o);
   return list;
 }
 
@@ -48,6 +49,10 @@ std::string operationOf(Instruction instruction) {
     instruction.mutable_collective()->clear_communicator();
     strip(*instruction.mutable_collective()->mutable_source());
     strip(*instruction.mutable_collective()->mutable_destination());
+  }
+  if (instruction.has_persist()) {
+    instruction.mutable_persist()->clear_communicator();
+    for (Operand& o : *instruction.mutable_persist()->mutable_operands()) strip(o);
   }
   if (instruction.has_input()) strip(*instruction.mutable_input()->mutable_destination());
   if (instruction.has_scalars()) strip(*instruction.mutable_scalars()->mutable_destination());

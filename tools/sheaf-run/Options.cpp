@@ -80,7 +80,8 @@ options::Table makeTable() {
             .defaultsTo("the last step only"),
         Row::text<&O::resume>(
             "--resume", "DIR",
-            "Continue from the newest valid state in DIR, whatever its number of ranks and its stage.")}},
+            "Continue from the newest valid state in DIR, whatever its number of ranks and its stage. If DIR is the "
+            "--offload-dir, from what a run of the same plan has left there, also one that was killed.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
                                     "Learning rate, also of the parameter groups that have none of their own.")
@@ -104,9 +105,10 @@ options::Table makeTable() {
             "processes. The results are the same bits."),
         Row::text<&O::offloadFolders>(
             "--offload-dir", "DIR",
-            "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. What is there "
+            "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. If all state "
             "is "
-            "of use during the run only. May be repeated: bytes are then divided among the folders."),
+            "there, --resume DIR goes on from it after the run or a crash; else the files go with the run. May be "
+            "repeated: bytes are then divided among the folders."),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(
             "--tuned", "FILE",

@@ -16,6 +16,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Digests.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -242,6 +243,10 @@ options::Table compileTable() {
             .defaultsTo("no limit"),
         Row::bytes<&O::choose, &ChooseOptions::fileLimit>("--file-space", "Most bytes of a rank's files.")
             .defaultsTo("no limit"),
+        Row::integer<&O::pipeline, &Pipeline::fileGenerations>(
+            "--file-generations", "1|2", 1, 2,
+            "Places in files for each state, where --offload puts all state there. 2: every step can be resumed from "
+            "the files, also after a crash; 1: half the space, and nothing is left of the files after the run."),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
             "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
@@ -297,6 +302,7 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
+  if (o.pipeline.gpu) o.pipeline.fileGenerations = 1;  // as long as GPUs do not run plan.persist
   o.pipeline.offload = o.offload.spaces;
   o.choose.offload = o.offload.automatic;
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
@@ -524,13 +530,15 @@ int compile(CompileOptions& options, const options::Given& stated) {
   if (options.phase == "emit" && !options.noGraph && !options.evaluationOnly)
     graph = std::make_unique<PlanGraph>(frontend::moduleScopes(options.model));
   if (options.phase != "import" && options.phase != "train" && !runPhases(module, options, graph.get())) return 1;
-  if (options.verbose) {
+  // What becomes of files after the run is nothing to find out then.
+  if (options.verbose || options.pipeline.offload.any() || options.choose.offload) {
     mlir::Operation* holder = module->getOperation();
     for (auto program : module->getOps<plan_ir::ProgramOp>()) holder = program;
     for (const char* name : {"train.decisions", "decisions"})
       if (auto decisions = holder->getAttrOfType<mlir::ArrayAttr>(name))
         for (auto decision : decisions.getAsRange<mlir::StringAttr>())
-          std::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
+          if (options.verbose || decision.getValue().starts_with(plan::kFilesDecision))
+            std::fprintf(stderr, "sheaf: %s\n", decision.getValue().str().c_str());
   }
   if (options.phase != "emit") {
     std::string text;

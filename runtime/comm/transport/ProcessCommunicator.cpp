@@ -41,6 +41,8 @@ uint64_t slotBytesFor(const plan::Plan& plan, uint32_t communicator, const Membe
   uint64_t need = 0;
   plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
     const plan::Collective& collective = instruction.collective();
+    if (instruction.has_persist() && instruction.persist().communicator() == communicator && ranks > 1)
+      need = std::max<uint64_t>(need, sizeof(float));
     if (!instruction.has_collective() || collective.communicator() != communicator) return;
     uint64_t bytes = collective.count() * comm::elementBytes(collective.type());
     if (collective.op() == plan::REDUCE_SCATTER) need = std::max(need, bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/Text.h"
 #include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/plan/Types.h"
 
@@ -32,6 +33,7 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
       arena_(*world_->arenas[world_->local(rank)]),
       host_(world_->hostArenas.empty() ? nullptr : world_->hostArenas[world_->local(rank)].get()),
       file_(world_->fileArenas.empty() ? nullptr : world_->fileArenas[world_->local(rank)].get()),
+      odd_(file_ && file_->generation() == 1),
       computeStream_(findComputeStream(*world_->plan)),
       pool_(world_->options.threadsPerRank, world_->spins),
       single_(1, 0),
@@ -57,8 +59,9 @@ plan::Buffer::Space CpuContext::spaceOf(const plan::Operand& operand) const {
   return world_->plan->buffers(operand.buffer()).space();
 }
 
-uint64_t CpuContext::offsetOf(const plan::Operand& operand) const {
-  return world_->plan->buffers(operand.buffer()).offset() + operand.offset() +
+uint64_t CpuContext::offsetOf(const plan::Operand& operand, bool odd) const {
+  const uint32_t buffer = world_->generations->placeOf(operand.buffer(), odd);
+  return world_->plan->buffers(static_cast<int>(buffer)).offset() + operand.offset() +
          plan::rankOffset(*world_->plan, operand, rank_);
 }
 
@@ -107,7 +110,7 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
                          status.message());
   };
   if (instruction.stream() >= streams_.size()) return fail(missing("stream", instruction.stream()));
-  Work work{&instruction, nullptr, std::move(step), {}};
+  Work work{&instruction, nullptr, std::move(step), {}, odd_};
   switch (instruction.kind_case()) {
     case plan::Instruction::kRecord:
       if (instruction.record().event() >= plan.events()) return fail(missing("event", instruction.record().event()));
@@ -128,6 +131,9 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
       work.function = std::move(*function);
       break;
     }
+    case plan::Instruction::kPersist:
+      odd_ = !odd_;
+      break;
     default:
       break;
   }
@@ -154,6 +160,7 @@ void CpuContext::perform(const Work& work, uint32_t stream) {
 
 Status CpuContext::execute(const Work& work, ComputePool& pool) {
   const plan::Instruction& instruction = *work.instruction;
+  if (instruction.has_persist()) return persist(work);
   declareAccesses(instruction, [this](const plan::Operand& operand) { return address(operand); });
   switch (instruction.kind_case()) {
     case plan::Instruction::kKernel:
@@ -186,7 +193,8 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
     case plan::Instruction::kOutput:
       return writeOutput(work);
     case plan::Instruction::kTransfer:
-      return transfer(instruction.transfer());
+      return transfer(instruction.transfer(), work.odd);
+    case plan::Instruction::kPersist:
     case plan::Instruction::KIND_NOT_SET:
       break;
   }
@@ -238,12 +246,55 @@ Status CpuContext::collective(const plan::Collective& collective) {
                             peerReadListener());
 }
 
-Status CpuContext::transfer(const plan::Transfer& transfer) {
+Status CpuContext::transfer(const plan::Transfer& transfer, bool odd) {
   const plan::Operand &from = transfer.source(), &to = transfer.destination();
-  if (spaceOf(from) == plan::Buffer::FILE) return file_->read(offsetOf(from), {address(to), to.bytes()});
-  if (spaceOf(to) == plan::Buffer::FILE) return file_->write(offsetOf(to), {address(from), from.bytes()});
+  if (spaceOf(from) == plan::Buffer::FILE) return file_->read(offsetOf(from, odd), {address(to), to.bytes()});
+  if (spaceOf(to) == plan::Buffer::FILE) return file_->write(offsetOf(to, odd), {address(from), from.bytes()});
   std::memcpy(address(to), address(from), from.bytes());
   return Status();
+}
+
+// The order is what a crash needs: what was written, then the record that says what it is, then the word of all ranks
+// that they have got so far, before which nothing that follows may overwrite the generation before.
+Status CpuContext::persist(const Work& work) {
+  const plan::Persist& persist = work.instruction->persist();
+  if (file_->outlivesRun() && work.step && work.step->commit) {
+    SHEAF_RETURN_IF_ERROR(file_->persist());
+    std::span<const std::byte> lossScale;
+    for (const plan::Operand& operand : persist.operands())
+      if (world_->plan->has_loss_scale_buffer() && operand.buffer() == world_->plan->loss_scale_buffer())
+        lossScale = {address(operand), operand.bytes()};
+    Expected<std::optional<Committed>> state =
+        work.step->commit(rank_, lossScale, [this] { return world_->abort.status(); });
+    if (!state.ok()) return state.status();
+    if (!*state) file_->freeze();
+    if (*state) SHEAF_RETURN_IF_ERROR(file_->commit(work.odd ? 0 : 1, **state, false));
+  }
+  return world_->plan->ranks() > 1 ? vote(persist) : Status();
+}
+
+Status CpuContext::vote(const plan::Persist& persist) {
+  if (persist.operands_size() == 0) return Status::error("it has no vote");
+  std::byte* const memory = address(persist.operands(0));
+  const float one = 1;
+  std::memcpy(memory, &one, sizeof one);
+  plan::Collective sum;
+  sum.set_op(plan::ALL_REDUCE);
+  sum.set_communicator(persist.communicator());
+  sum.set_type(plan::F32);
+  sum.set_count(1);
+  *sum.mutable_source() = *sum.mutable_destination() = persist.operands(0);
+  SHEAF_RETURN_IF_ERROR(collective(sum));
+  float votes;
+  std::memcpy(&votes, memory, sizeof votes);
+  if (votes == static_cast<float>(world_->plan->ranks())) return {};
+  return Status::error(cat(votes, " of ", world_->plan->ranks(), " ranks say that their files are durable"));
+}
+
+Status CpuContext::commit(const Committed& state) {
+  if (!file_) return Status::error("the plan keeps nothing in files");
+  SHEAF_RETURN_IF_ERROR(file_->persist());
+  return file_->commit(odd_ ? 1 : 0, state, true);
 }
 
 Status CpuContext::writeOutput(const Work& work) {

@@ -21,6 +21,7 @@
 #include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cpu/LibraryFunction.h"
 #include "runtime/device/cpu/Stream.h"
+#include "runtime/plan/Generations.h"
 
 namespace sheaf::cpu {
 
@@ -37,6 +38,7 @@ struct World {
   // Of the other spaces, by rank of this process; empty where the plan has no buffers there.
   std::vector<std::unique_ptr<Arena>> hostArenas;
   std::vector<std::unique_ptr<FileArena>> fileArenas;
+  std::optional<plan::Generations> generations;
   // Made for the plan's own library calls when it is opened, so that a step parses no attributes.
   std::unordered_map<const plan::Instruction*, std::shared_ptr<const LibraryFunction>> functions;
   // The processes of this node, and the one of each node that has this process's place in its own.
@@ -67,14 +69,16 @@ class CpuContext : public RankContext {
   Status write(uint64_t offset, std::span<const std::byte> host) override;
   Status readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) override;
   Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) override;
+  bool oddGeneration() const override { return odd_; }
+  Status commit(const Committed& state) override;
   uint64_t highestTouchedByte() override { return arena_.highestTouchedByte(); }
   void abort(const std::string& why) override;
 
  private:
   // Of an operand in memory.
   std::byte* address(const plan::Operand& operand) const;
-  // In the arena of its space.
-  uint64_t offsetOf(const plan::Operand& operand) const;
+  // In the arena of its space; there, if it has generations, where they have changed places an odd number of times.
+  uint64_t offsetOf(const plan::Operand& operand, bool odd = false) const;
   plan::Buffer::Space spaceOf(const plan::Operand& operand) const;
   // The arena of a space in memory; null if there is none.
   const Arena* memoryOf(plan::Buffer::Space space) const;
@@ -85,7 +89,10 @@ class CpuContext : public RankContext {
   Status launch(const plan::KernelLaunch& launch, ComputePool& pool);
   Status call(const Work& work, ComputePool& pool);
   Status collective(const plan::Collective& collective);
-  Status transfer(const plan::Transfer& transfer);
+  Status transfer(const plan::Transfer& transfer, bool odd);
+  Status persist(const Work& work);
+  // All ranks have come here.
+  Status vote(const plan::Persist& persist);
   Status writeOutput(const Work& work);
 
   const std::shared_ptr<World> world_;
@@ -93,6 +100,7 @@ class CpuContext : public RankContext {
   const Arena& arena_;
   const Arena* const host_;  // null: there is none
   FileArena* const file_;    // the same
+  bool odd_ = false;         // of what is issued next
   const uint32_t computeStream_;
   ComputePool pool_;    // of the compute stream
   ComputePool single_;  // of the other streams: their own thread

@@ -39,7 +39,12 @@ Status makeOwnArenas(const plan::Plan& plan, World& world) {
       world.hostArenas.push_back(std::move(*arena));
     }
     if (file > 0) {
-      Expected<std::unique_ptr<FileArena>> arena = FileArena::create(options.offloadFolders, rank, file);
+      Expected<std::unique_ptr<FileArena>> arena = FileArena::create({.folders = options.offloadFolders,
+                                                                      .rank = rank,
+                                                                      .ranks = options.ranks,
+                                                                      .bytes = file,
+                                                                      .state = options.fileState,
+                                                                      .files = options.files});
       if (!arena.ok()) return arena.status();
       world.fileArenas.push_back(std::move(*arena));
     }
@@ -215,6 +220,17 @@ Status makeCommunicators(const plan::Plan& plan, World& world) {
 
 class CpuDevice : public Device {
  public:
+  Expected<std::vector<Committed>> committed(const plan::Plan& plan, uint64_t planHash,
+                                             const std::vector<std::string>& folders, int64_t rank,
+                                             FileLayer* files) override {
+    return FileArena::committed({.folders = folders,
+                                 .rank = rank,
+                                 .ranks = plan.ranks(),
+                                 .bytes = plan::arenaTop(plan, plan::Buffer::FILE),
+                                 .state = FileState{.plan = planHash, .run = 0, .step = {}},
+                                 .files = files});
+  }
+
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
                                                            const DeviceOptions& options) override {
     if (options.ranks < 1) return Status::error("a run needs at least one rank");
@@ -233,6 +249,7 @@ class CpuDevice : public Device {
     world->plan = &plan;
     world->options = options;
     world->options.localRanks = localRanks;
+    world->generations.emplace(plan);
     if (options.aborted) world->abort.listen(options.aborted);
     bool ownCores = options.ranks * options.threadsPerRank <= std::thread::hardware_concurrency();
     world->spins = ownCores ? kPatientSpins : kBriefSpins;

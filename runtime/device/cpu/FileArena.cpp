@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 
 namespace sheaf::cpu {
@@ -28,91 +30,268 @@ bool isAligned(const void* memory, uint64_t offset, uint64_t bytes) {
   return (reinterpret_cast<uintptr_t>(memory) | offset | bytes) % kBlock == 0;
 }
 
+constexpr char kMagic[8] = {'s', 'h', 'e', 'a', 'f', 'f', 'a', '1'};
+
 }  // namespace
 
-Expected<std::unique_ptr<FileArena>> FileArena::create(const std::vector<std::string>& folders, int64_t rank,
-                                                       uint64_t bytes) {
-  if (folders.empty())
-    return Status::error("the plan keeps " + bytesText(bytes) +
+// After the bytes of a file that holds a state, or a part of one.
+struct FileArena::Label {
+  char magic[8];
+  uint64_t plan, run;
+  int64_t rank;
+  uint64_t folder, folders, bytes;
+  uint64_t hash;  // of what stands before
+
+  uint64_t ownHash() const { return xxh64(std::as_bytes(std::span(this, 1)).first(offsetof(Label, hash))); }
+};
+
+FileArena::FileArena(const FileArenaOptions& options)
+    : layer_(options.files ? *options.files : system_),
+      folders_(options.folders),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      size_(options.bytes),
+      state_(options.state) {
+  const uint64_t stripes = (size_ + kStripe - 1) / kStripe;
+  each_ = folders_.size() <= 1 ? (size_ + kBlock - 1) / kBlock * kBlock
+                               : (stripes + folders_.size() - 1) / folders_.size() * kStripe;
+}
+
+Expected<std::unique_ptr<FileArena>> FileArena::create(const FileArenaOptions& options) {
+  if (options.folders.empty())
+    return Status::error("the plan keeps " + bytesText(options.bytes) +
                          " of each rank in files: say in which folder with --offload-dir DIR");
-  std::unique_ptr<FileArena> arena(new FileArena);
-  arena->size_ = bytes;
+  std::unique_ptr<FileArena> arena(new FileArena(options));
   for (Bounce* bounce : {&arena->in_, &arena->out_}) {
     bounce->data = static_cast<std::byte*>(std::aligned_alloc(kBlock, kBounce));
     if (!bounce->data) return Status::error("no memory for input and output");
   }
-  const uint64_t stripes = (bytes + kStripe - 1) / kStripe;
-  const uint64_t each = folders.size() == 1 ? (bytes + kBlock - 1) / kBlock * kBlock
-                                            : (stripes + folders.size() - 1) / folders.size() * kStripe;
-  for (const std::string& folder : folders) SHEAF_RETURN_IF_ERROR(arena->open(folder, rank, each));
+  // All are looked at before any is changed.
+  for (const std::string& folder : options.folders) SHEAF_RETURN_IF_ERROR(arena->open(folder));
+  if (options.state && options.state->step) {
+    for (uint64_t i = 0; File & file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->checkLabel(file, i++));
+  } else {
+    for (File& file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->checkNoState(file, "--offload-dir " + file.folder));
+    for (File& file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->empty(file, "--offload-dir " + file.folder));
+  }
+  if (options.state) SHEAF_RETURN_IF_ERROR(arena->openLog());
   return arena;
 }
 
 FileArena::~FileArena() {
   for (const File& file : files_) {
-    ::unlink(file.path.c_str());
-    ::close(file.descriptor);
+    struct stat info;
+    const bool isEmpty = ::fstat(file.descriptor, &info) == 0 && info.st_size == 0;
+    if (!committed_ && (file.own || isEmpty)) layer_.unlink(file.path);
+    layer_.close(file.descriptor);
   }
+  if (log_ && !committed_) layer_.unlink(log_->path());
   std::free(in_.data);
   std::free(out_.data);
 }
 
-Status FileArena::open(const std::string& folder, int64_t rank, uint64_t bytes) {
+// Opens and locks, and changes nothing.
+Status FileArena::open(const std::string& folder) {
   struct stat info;
   const std::string option = "--offload-dir " + folder;
   if (::stat(folder.c_str(), &info) != 0) return failure(option, "no such folder", errno);
   if (!S_ISDIR(info.st_mode)) return Status::error(option + ": it is not a folder");
   const std::pair<uint64_t, uint64_t> identity(info.st_dev, info.st_ino);
-  if (std::find(folders_.begin(), folders_.end(), identity) != folders_.end())
+  if (std::find(identities_.begin(), identities_.end(), identity) != identities_.end())
     return Status::error(option + ": the folder is given twice");
-  folders_.push_back(identity);
-  const std::string path = cat(folder, "/rank-", rank, ".arena");
+  identities_.push_back(identity);
+  const std::string path = cat(folder, "/rank-", rank_, ".arena");
+  const bool resumes = state_ && state_->step;
   for (;;) {
     // Neither a link is followed nor a pipe waited for: others may write to the folder.
-    int descriptor =
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0), 0600);
+    int descriptor = layer_.open(
+        path, O_RDWR | (resumes ? 0 : O_CREAT) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0), 0600);
     if (descriptor < 0 && errno == EINVAL && direct_) {
       SHEAF_RETURN_IF_ERROR(giveUpDirect());
       continue;
     }
     if (descriptor < 0 && errno == ELOOP)
       return Status::error(cat(option, ": ", path, " is a symbolic link; remove it, or give another folder"));
+    if (descriptor < 0 && resumes)
+      return failure(option, cat("cannot open ", path, ", which has a part of the state").c_str(), errno);
     if (descriptor < 0) return failure(option, cat("cannot create ", path).c_str(), errno);
     if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid() || info.st_nlink > 1) {
-      ::close(descriptor);
+      layer_.close(descriptor);
       return Status::error(cat(option, ": ", path,
                                " is not a file of this user's alone, as a run makes one; remove it, or give another "
                                "folder"));
     }
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
-      ::close(descriptor);
+      layer_.close(descriptor);
       if (error == EWOULDBLOCK)
         return Status::error(cat(option, ": another run uses ", path, "; give each run a folder of its own"));
       return failure(option, cat("cannot lock ", path).c_str(), error);
     }
     // The run that had the lock may have removed the file since it was opened.
     if (::fstat(descriptor, &info) == 0 && info.st_nlink > 0) {
-      files_.push_back({descriptor, path});
-      break;
+      files_.push_back({descriptor, path, folder, false});
+      return {};
     }
-    ::close(descriptor);
+    layer_.close(descriptor);
   }
-  File& file = files_.back();
-  if (::ftruncate(file.descriptor, 0) != 0) return failure(path, "cannot empty it", errno);
-  int error = ::posix_fallocate(file.descriptor, 0, static_cast<off_t>(bytes));
+}
+
+// A run that begins does not overwrite what another one may go on from.
+Status FileArena::checkNoState(File& file, const std::string& option) {
+  struct stat info;
+  if (::fstat(file.descriptor, &info) != 0) return failure(file.path, "cannot ask for its size", errno);
+  const uint64_t bytes = static_cast<uint64_t>(info.st_size);
+  if (bytes < kBlock || bytes % kBlock != 0) return {};
+  Expected<std::optional<Label>> read = readLabel(file, bytes - kBlock);
+  if (!read.ok()) return read.status();
+  const std::optional<Label>& label = *read;
+  if (!label) return {};
+  // The records are in the first folder. A run that ended before it said that there is a state has left none, and one
+  // that ended before its first step nothing that is not where it was before.
+  const bool complete = label->folders == files_.size();
+  const std::string& first = complete ? files_.front().folder : file.folder;
+  if (complete || label->folder == 0) {
+    if (::access(cat(first, "/rank-", rank_, ".commit").c_str(), F_OK) != 0 && errno == ENOENT) return {};
+    Expected<CommitLog::Slots> slots = CommitLog::read(layer_, first, rank_);
+    if (!slots.ok()) return slots.status();
+    if (std::all_of(slots->begin(), slots->end(), [](const auto& slot) { return !slot || slot->isFirst; })) return {};
+  }
+  return Status::error(cat(option, ": ", file.path, " holds a state: go on from it with --resume ", file.folder,
+                           ", give another folder, or remove rank-*.arena and rank-*.commit there"));
+}
+
+Status FileArena::empty(File& file, const std::string& option) {
+  const uint64_t bytes = each_ + (state_ ? kBlock : 0);
+  file.own = true;
+  if (layer_.ftruncate(file.descriptor, 0) != 0) return failure(file.path, "cannot empty it", errno);
+  int error = layer_.fallocate(file.descriptor, bytes);
   // A file system that cannot keep room tells only when it is full.
-  if (error == EOPNOTSUPP || error == EINVAL)
-    error = ::ftruncate(file.descriptor, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  if (error == EOPNOTSUPP || error == EINVAL) error = layer_.ftruncate(file.descriptor, bytes) == 0 ? 0 : errno;
   if (error == ENOSPC || error == EFBIG || error == EDQUOT)
-    return failure(option, cat("no room for ", bytesText(bytes), " of rank ", rank).c_str(), error);
-  if (error != 0) return failure(path, cat("cannot make it ", bytes, " bytes long").c_str(), error);
+    return failure(option, cat("no room for ", bytesText(bytes), " of rank ", rank_).c_str(), error);
+  if (error != 0) return failure(file.path, cat("cannot make it ", bytes, " bytes long").c_str(), error);
   if (!direct_) return {};
   // Some file systems accept direct files and refuse to use them.
   std::memset(out_.data, 0, kBlock);
-  if (::pwrite(file.descriptor, out_.data, kBlock, 0) == static_cast<ssize_t>(kBlock)) return {};
-  if (errno != EINVAL) return failure(path, "cannot write", errno);
+  if (layer_.pwrite(file.descriptor, out_.data, kBlock, 0) == static_cast<ssize_t>(kBlock)) return {};
+  if (errno != EINVAL) return failure(file.path, "cannot write", errno);
   return giveUpDirect();
+}
+
+// Nothing: there is none.
+Expected<std::optional<FileArena::Label>> FileArena::readLabel(File& file, uint64_t offset) {
+  // Some file systems accept direct files and refuse to use them.
+  if (direct_ && layer_.pread(file.descriptor, in_.data, kBlock, offset) < 0 && errno == EINVAL)
+    SHEAF_RETURN_IF_ERROR(giveUpDirect());
+  Label label;
+  SHEAF_RETURN_IF_ERROR(readFile(file, offset, std::as_writable_bytes(std::span(&label, 1))));
+  if (std::memcmp(label.magic, kMagic, sizeof kMagic) != 0 || label.hash != label.ownHash())
+    return std::optional<Label>();
+  return std::optional(label);
+}
+
+// That the file is the one of this place which the run has left, and whole.
+Status FileArena::checkLabel(File& file, uint64_t index) {
+  struct stat info;
+  if (::fstat(file.descriptor, &info) != 0) return failure(file.path, "cannot ask for its size", errno);
+  if (static_cast<uint64_t>(info.st_size) != each_ + kBlock)
+    return Status::error(cat(file.path, " has ", info.st_size, " bytes, and the plan's state takes ", each_ + kBlock,
+                             " there: something has changed it"));
+  Expected<std::optional<Label>> read = readLabel(file, each_);
+  if (!read.ok()) return read.status();
+  const std::optional<Label>& label = *read;
+  if (!label) return Status::error(cat(file.path, " has no label of a run's: something has changed it"));
+  auto differs = [&](const std::string& what) {
+    return Status::error(cat(file.path, " does not belong to the state: it is ", what));
+  };
+  if (label->plan != state_->plan) return differs("another plan's");
+  if (label->run != state_->run) return differs("another run's");
+  if (label->rank != rank_) return differs(cat("that of rank ", label->rank, ", not ", rank_));
+  if (label->folder != index || label->folders != folders_.size() || label->bytes != size_)
+    return differs(cat("folder ", label->folder + 1, " of ", label->folders, ", and is given as ", index + 1, " of ",
+                       folders_.size(), ": give all folders, in the same order"));
+  return {};
+}
+
+FileOwner FileArena::owner() const {
+  return {state_->plan, state_->run, rank_, ranks_, size_, folders_.size()};
+}
+
+Expected<std::vector<Committed>> FileArena::committed(const FileArenaOptions& options) {
+  FileArena arena(options);
+  struct stat info;
+  const std::string& folder = options.folders.front();
+  if (::stat(folder.c_str(), &info) != 0) return failure(folder, "no such folder", errno);
+  Expected<CommitLog::Slots> slots = CommitLog::read(arena.layer_, folder, options.rank);
+  if (!slots.ok()) return slots.status();
+  std::vector<Committed> states;
+  for (const std::optional<CommitRecord>& slot : *slots) {
+    if (!slot) continue;
+    auto differs = [&](const std::string& what) {
+      return Status::error(cat(folder, "/rank-", options.rank, ".commit is ", what));
+    };
+    const FileOwner &found = slot->owner, mine = arena.owner();
+    if (found.plan != mine.plan)
+      return differs(cat("of another plan, with hash ", hexText(found.plan), "; this one's is ", hexText(mine.plan)));
+    if (found.rank != mine.rank || found.ranks != mine.ranks)
+      return differs(cat("that of rank ", found.rank, " of ", found.ranks, ", not ", mine.rank, " of ", mine.ranks));
+    if (found.folders != mine.folders || found.bytes != mine.bytes)
+      return differs(cat("of a state in ", found.folders, " folders, and ", mine.folders,
+                         " are given: give all of them with --offload-dir, in the same order"));
+    states.push_back(slot->state);
+  }
+  if (states.empty())
+    return Status::error(cat(folder, " holds no state of rank ", options.rank, ": none was complete"));
+  return states;
+}
+
+// Which generation is the one to go on from. A later one, which other ranks do not have, will be overwritten, and must
+// not be taken for a state in the meantime.
+Status FileArena::openLog() {
+  Expected<std::unique_ptr<CommitLog>> log = CommitLog::open(layer_, folders_.front(), rank_);
+  if (!log.ok()) return log.status();
+  log_ = std::move(*log);
+  if (!state_->step) {
+    for (size_t generation : {0, 1}) SHEAF_RETURN_IF_ERROR(log_->write(generation, std::nullopt));
+    return {};
+  }
+  committed_ = true;
+  Expected<CommitLog::Slots> slots = log_->read();
+  if (!slots.ok()) return slots.status();
+  for (size_t generation : {0, 1})
+    if (const std::optional<CommitRecord>& slot = (*slots)[generation];
+        slot && slot->state.step == *state_->step && slot->owner.run == state_->run) {
+      generation_ = generation;
+      return (*slots)[1 - generation] ? log_->write(1 - generation, std::nullopt) : Status();
+    }
+  return Status::error(cat(log_->path(), " no longer has the state after step ", *state_->step));
+}
+
+Status FileArena::persist() {
+  for (const File& file : files_)
+    if (layer_.fdatasync(file.descriptor) != 0) return failure(file.path, "cannot make it durable", errno);
+  return {};
+}
+
+Status FileArena::commit(size_t generation, const Committed& state, bool isFirst) {
+  if (!state_) return Status::error("the files are not to outlive the run");
+  if (!committed_) {
+    for (uint64_t i = 0; File & file : files_) {
+      Label label{{}, state_->plan, state_->run, rank_, i++, folders_.size(), size_, 0};
+      std::memcpy(label.magic, kMagic, sizeof kMagic);
+      label.hash = label.ownHash();
+      SHEAF_RETURN_IF_ERROR(writeFile(file, each_, std::as_bytes(std::span(&label, 1))));
+    }
+    SHEAF_RETURN_IF_ERROR(persist());
+    // The files are new: their names must last as well. Some file systems cannot sync folders, and promise no more.
+    for (const File& file : files_)
+      if (layer_.fsync(file.folder) != 0 && errno != EINVAL)
+        return failure(file.folder, "cannot make the names in it durable", errno);
+  }
+  SHEAF_RETURN_IF_ERROR(log_->write(generation, CommitRecord{owner(), state, isFirst}));
+  committed_ = true;
+  return {};
 }
 
 // Of all folders: memory that one of them takes must be good for the others.
@@ -147,6 +326,7 @@ Status FileArena::read(uint64_t offset, std::span<std::byte> bytes) {
 }
 
 Status FileArena::write(uint64_t offset, std::span<const std::byte> bytes) {
+  if (frozen_) return {};
   return forEachStripe(offset, bytes.size(), [&](File& file, uint64_t at, uint64_t count) {
     Status status = writeFile(file, at, bytes.first(count));
     bytes = bytes.subspan(count);
@@ -156,8 +336,7 @@ Status FileArena::write(uint64_t offset, std::span<const std::byte> bytes) {
 
 Status FileArena::readFully(const File& file, uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t got =
-        ::pread(file.descriptor, bytes.data(), std::min<uint64_t>(bytes.size(), kRequest), static_cast<off_t>(offset));
+    const ssize_t got = layer_.pread(file.descriptor, bytes.data(), std::min<uint64_t>(bytes.size(), kRequest), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failure(file.path, cat("cannot read ", bytes.size(), " bytes at ", offset).c_str(), errno);
     if (got == 0)
@@ -172,7 +351,7 @@ Status FileArena::readFully(const File& file, uint64_t offset, std::span<std::by
 Status FileArena::writeFully(const File& file, uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t put =
-        ::pwrite(file.descriptor, bytes.data(), std::min<uint64_t>(bytes.size(), kRequest), static_cast<off_t>(offset));
+        layer_.pwrite(file.descriptor, bytes.data(), std::min<uint64_t>(bytes.size(), kRequest), offset);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0)
       return failure(file.path, cat("cannot write ", bytes.size(), " bytes at ", offset).c_str(),

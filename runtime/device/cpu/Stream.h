@@ -23,6 +23,7 @@ struct Work {
   std::shared_ptr<const LibraryFunction> function;  // of a library call
   std::shared_ptr<const StepValues> step;
   Events::Record record;  // of a record or wait
+  bool odd = false;       // which places generations in files had when it was issued: RankContext::oddGeneration
 };
 
 class Stream {

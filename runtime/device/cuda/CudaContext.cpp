@@ -331,6 +331,8 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
       return output(entry, step, stream);
     case plan::Instruction::kTransfer:
       return transfer(entry, stream);
+    case plan::Instruction::kPersist:
+      return Status::error("files that outlive a crash are not implemented on GPUs");
     case plan::Instruction::KIND_NOT_SET:
       break;
   }

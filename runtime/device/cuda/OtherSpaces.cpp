@@ -20,7 +20,8 @@ Status openSpaces(World& world) {
       spaces.host = std::move(*arena);
     }
     if (files == 0) continue;
-    auto arena = cpu::FileArena::create(world.options.offloadFolders, rank, files);
+    auto arena = cpu::FileArena::create(
+        {.folders = world.options.offloadFolders, .rank = rank, .ranks = plan.ranks(), .bytes = files});
     if (!arena.ok()) return arena.status();
     spaces.files = std::move(*arena);
     for (const auto& [index, staging] : plan::fileStagings(plan)) {

@@ -14,7 +14,7 @@ set(SHEAF_CUDA_KERNELS
 # What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
 set(SHEAF_CUDA_SHARED_SOURCES
   ../../comm/AbortSignal.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp
-  ../cpu/FileArena.cpp)
+  ../cpu/CommitLog.cpp ../cpu/FileArena.cpp)
 foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 endforeach()

@@ -168,6 +168,11 @@ void Machine::step(const Instruction& instruction) {
         write(rank, instruction.transfer().destination(), 0, read(rank, source, 0, source.bytes()));
         break;
       }
+      case Instruction::kPersist:
+        for (const Generation& generation : plan_.generations())
+          std::swap(memory_[static_cast<size_t>(rank)][generation.current()],
+                    memory_[static_cast<size_t>(rank)][generation.next()]);
+        break;
       case Instruction::kCollective:
       case Instruction::kRecord:
       case Instruction::kWait:

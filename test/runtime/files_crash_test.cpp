@@ -1,0 +1,283 @@
+// State in files across crashes: at every call on the files of every rank, with whatever a machine may find afterwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include "runtime/base/Json.h"
+#include "runtime/exec/Run.h"
+#include "runtime/plan/PlanFile.h"
+#include "test/runtime/DurablePlan.h"
+#include "test/runtime/VolatileFiles.h"
+
+namespace sheaf {
+namespace {
+
+using ::testing::AllOf;
+using testing::DurablePlan;
+using ::testing::HasSubstr;
+using testing::kElements;
+using testing::npy;
+using testing::readFile;
+using testing::TemporaryFolder;
+using testing::TrainingPlan;
+using testing::trainingRows;
+using testing::VolatileFiles;
+using testing::writeFile;
+
+constexpr int64_t kSteps = 4, kRows = 24, kBatch = 8;
+
+class FilesCrash : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
+    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
+    writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
+    writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+    writePlan(DurablePlan(2, 3, kBatch).plan, "plan");
+    files_ = folder_ / "files";
+  }
+
+  void writePlan(const plan::Plan& plan, const std::string& name) {
+    ASSERT_TRUE(plan::writePlan(folder_ / name, plan).ok());
+  }
+
+  exec::RunOptions options(int64_t steps, bool resumes) {
+    exec::RunOptions options;
+    options.plan = folder_ / "plan";
+    options.steps = steps;
+    options.data = {*io::parseDataArgument("x=" + (folder_ / "x.npy"))};
+    options.log = folder_ / "log";
+    options.save = folder_ / "saved";
+    options.offloadFolders = {files_};
+    if (resumes) options.resume = files_;
+    return options;
+  }
+
+  Status run(const exec::RunOptions& options, FileLayer* files = nullptr) {
+    exec::RunControl control;
+    control.files = files;
+    std::filesystem::remove(folder_ / "log");
+    ::testing::internal::CaptureStderr();
+    Status status = exec::run(options, control);
+    ::testing::internal::GetCapturedStderr();
+    return status;
+  }
+
+  void empty() {
+    std::filesystem::remove_all(files_);
+    std::filesystem::create_directory(files_);
+  }
+
+  // Of the log: how many steps it reports, and after which one it began.
+  struct Told {
+    int64_t reported = 0, begun = 0;
+  };
+  Told told() {
+    Told told;
+    std::istringstream text(readFile(folder_ / "log"));
+    for (std::string line; std::getline(text, line);) {
+      auto value = json::parse(line);
+      if (!value.ok()) continue;
+      double step = 0;
+      if (const json::Value* member = value->object()->find("step")) (void)member->number(step);
+      const json::Value* event = value->object()->find("event");
+      if (!event) told.reported = static_cast<int64_t>(step) + 1;
+      if (event && event->string() && *event->string() == "resumed") told.begun = static_cast<int64_t>(step);
+    }
+    return told;
+  }
+
+  // The weights after kSteps steps that nothing disturbs.
+  std::string undisturbed() {
+    empty();
+    Status status = run(options(kSteps, false));
+    EXPECT_TRUE(status.ok()) << status.message();
+    return readFile(folder_ / "saved");
+  }
+
+  // How many calls on files of the rank a run makes that begins, or resumes.
+  int64_t callsOf(const std::string& rank, bool resumes) {
+    VolatileFiles files(rank, -1);
+    Status status = run(options(kSteps, resumes), &files);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return files.calls();
+  }
+
+  // Goes on after a crash of a run that had begun after step `begun`, and has the same weights in the end.
+  void expectResumes(const std::string& what, int64_t begun, const std::string& weights) {
+    const Told before = told();
+    Status status = run(options(1, true));
+    if (!status.ok() && begun < 0 && before.reported == 0) {
+      // It had not come to its first step: there may be no state yet, and it begins anew.
+      EXPECT_THAT(status.message(), HasSubstr("--resume")) << what;
+      status = run(options(kSteps, false));
+      ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+      EXPECT_EQ(readFile(folder_ / "saved"), weights) << what;
+      return;
+    }
+    ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+    const Told after = told();
+    EXPECT_GE(after.begun, std::max(before.reported - 2, begun)) << what;
+    const int64_t left = kSteps - after.begun - 1;
+    if (left > 0) {
+      status = run(options(left, true));
+      ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+    }
+    if (left >= 0) {
+      EXPECT_EQ(readFile(folder_ / "saved"), weights) << what;
+    }
+  }
+
+  TemporaryFolder folder_;
+  std::string files_;
+};
+
+TEST_F(FilesCrash, AtEveryCallOfEveryRank) {
+  const std::string weights = undisturbed();
+  for (const std::string rank : {"rank-0.", "rank-1."}) {
+    empty();
+    const int64_t calls = callsOf(rank, false);
+    ASSERT_GT(calls, 30);
+    for (int64_t call = 0; call < calls; ++call)
+      for (uint64_t seed : {1, 2}) {
+        empty();
+        VolatileFiles files(rank, call);
+        Status status = run(options(kSteps, false), &files);
+        EXPECT_TRUE(!status.ok() || call + 4 >= calls);  // closing is no failure
+        files.afterCrash(seed * 1000 + static_cast<uint64_t>(call));
+        expectResumes(rank + " at call " + std::to_string(call) + ", seed " + std::to_string(seed), -1, weights);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+// A run that goes on from a crash crashes again, where ranks were a step apart, too.
+TEST_F(FilesCrash, AgainAndAgain) {
+  const std::string weights = undisturbed();
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 60; ++round) {
+    empty();
+    int64_t begun = -1;
+    std::string what = "round " + std::to_string(round);
+    for (int crashes = 0; crashes < 3; ++crashes) {
+      const std::string rank = random() % 2 ? "rank-0." : "rank-1.";
+      const int64_t call = 18 + static_cast<int64_t>(random() % 40);
+      VolatileFiles files(rank, call);
+      Status status = run(options(kSteps, begun >= 0), &files);
+      const Told before = told();
+      if (status.ok() || (begun < 0 && before.reported == 0)) break;
+      files.afterCrash(random());
+      what += ", " + rank + std::to_string(call);
+      begun = std::max(before.begun, std::max<int64_t>(before.reported - 2, 0));
+    }
+    if (begun < 0) continue;
+    expectResumes(what, 0, weights);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(FilesCrash, StateStaysAfterTheRun) {
+  const std::string weights = undisturbed();
+  empty();
+  ASSERT_TRUE(run(options(1, false)).ok());
+  ASSERT_TRUE(run(options(2, true)).ok());
+  EXPECT_EQ(told().begun, 1);
+  ASSERT_TRUE(run(options(1, true)).ok());
+  EXPECT_EQ(readFile(folder_ / "saved"), weights);
+  // A run that begins does not overwrite it.
+  EXPECT_THAT(run(options(1, false)).message(), AllOf(HasSubstr("rank-0.arena holds a state"), HasSubstr("--resume")));
+  ASSERT_TRUE(run(options(1, true)).ok());
+}
+
+TEST_F(FilesCrash, WhatIsNotThisStateIsRefused) {
+  empty();
+  EXPECT_THAT(run(options(1, true)).message(), AllOf(HasSubstr("--resume"), HasSubstr("no state of rank 0")));
+  ASSERT_TRUE(run(options(2, false)).ok());
+  auto refused = [&](auto... parts) {
+    EXPECT_THAT(run(options(1, true)).message(), AllOf(HasSubstr(files_), HasSubstr(parts)...));
+  };
+  const std::string one = files_ + "/rank-0.arena", two = files_ + "/rank-1.arena", log = files_ + "/rank-0.commit",
+                    other = files_ + "/rank-1.commit";
+  const std::string first = readFile(one), second = readFile(two), record = readFile(log), records = readFile(other);
+  writeFile(one, first.substr(0, first.size() - 4096));
+  refused("rank-0.arena has", "something has changed it");
+  writeFile(one, first.substr(0, first.size() - 4096) + std::string(4096, 'x'));
+  refused("rank-0.arena has no label");
+  writeFile(one, second);
+  refused("rank-0.arena", "that of rank 1, not 0");
+  std::filesystem::remove(one);
+  refused("cannot open", "rank-0.arena", "a part of the state");
+  writeFile(one, first);
+  writeFile(log, records);
+  refused("rank-0.commit is that of rank 1 of 2, not 0 of 2");
+  writeFile(log, std::string(8192, '\1'));
+  refused("no state of rank 0: none was complete");
+  std::filesystem::remove(log);
+  refused("no state of rank 0");
+  writeFile(log, record);
+  // A record alone that is damaged is not the state: the one before it may be overwritten on other ranks.
+  ASSERT_TRUE(run(options(1, true)).ok());
+  writePlan(DurablePlan(2, 1, kBatch).plan, "plan");
+  refused("another plan");
+  // Other folders than the state's.
+  writePlan(DurablePlan(2, 3, kBatch).plan, "plan");
+  exec::RunOptions both = options(1, true);
+  std::filesystem::create_directory(folder_ / "second");
+  both.offloadFolders.push_back(folder_ / "second");
+  EXPECT_THAT(run(both).message(), HasSubstr("give all of them with --offload-dir"));
+  // The state is what it was.
+  ASSERT_TRUE(run(options(1, true)).ok());
+  EXPECT_EQ(told().begun, 3);
+}
+
+// What goes wrong while it runs is one error, and the state is there.
+TEST_F(FilesCrash, ErrorsOfTheSystem) {
+  const std::string weights = undisturbed();
+  struct Case {
+    const char* what;
+    void (*arm)(VolatileFiles&);
+    std::vector<std::string> texts;
+  };
+  const Case cases[] = {
+      {"full disk", [](VolatileFiles& f) { f.failWrites(1, ENOSPC); }, {"cannot write", "No space left"}},
+      {"read error", [](VolatileFiles& f) { f.failReads(1, EIO); }, {"cannot read", "Input/output error"}},
+      {"not durable", [](VolatileFiles& f) { f.failSyncs(EIO); }, {"cannot make it durable", "Input/output error"}}};
+  for (const Case& c : cases) {
+    empty();
+    ASSERT_TRUE(run(options(2, false)).ok());
+    VolatileFiles files("rank-", -1);
+    c.arm(files);
+    const Status status = run(options(2, true), &files);
+    EXPECT_FALSE(status.ok()) << c.what;
+    for (const std::string& text : c.texts) EXPECT_THAT(status.message(), HasSubstr(text)) << c.what;
+    EXPECT_THAT(status.message(), HasSubstr("rank-")) << c.what;
+    ASSERT_TRUE(run(options(2, true)).ok()) << c.what;
+    EXPECT_EQ(told().begun, 2) << c.what;
+    EXPECT_EQ(readFile(folder_ / "saved"), weights) << c.what;
+  }
+  // Writes that are short go on where they ended.
+  empty();
+  VolatileFiles files("rank-", -1);
+  files.failWrites(4097, 0);
+  ASSERT_TRUE(run(options(kSteps, false), &files).ok());
+  EXPECT_EQ(readFile(folder_ / "saved"), weights);
+}
+
+// A step whose loss is not finite is no state to go on from.
+TEST_F(FilesCrash, NotAfterALossThatIsNotFinite) {
+  undisturbed();
+  empty();
+  ASSERT_TRUE(run(options(2, false)).ok());
+  exec::RunOptions spoiled = options(6, true);
+  spoiled.learningRate = INFINITY;
+  // Its first step has a loss, and leaves weights that have none.
+  EXPECT_THAT(run(spoiled).message(), AllOf(HasSubstr("step 3: the loss"), HasSubstr("not finite"), HasSubstr(files_)));
+  EXPECT_THAT(run(options(1, true)).message(), HasSubstr("not finite"));
+  EXPECT_EQ(told().begun, 3);
+}
+
+}  // namespace
+}  // namespace sheaf
