@@ -30,6 +30,7 @@
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/TransportLibrary.h"
 #include "runtime/exec/Weights.h"
+#include "runtime/io/KeptStates.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -183,6 +184,7 @@ class Run {
       tracePath_ = job_.first() ? options_.trace : cat(options_.trace, ".process-", job_.process());
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", tracePath_));
     if (!job_.first()) return {};
+    SHEAF_RETURN_IF_ERROR(openStateFolder());
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkMetricsFile());
@@ -190,6 +192,18 @@ class Run {
     if (!log.ok()) return log.status();
     log_ = std::move(*log);
     return {};
+  }
+
+  // Better to know before the training than at its first save.
+  Status openStateFolder() {
+    if (options_.saveState.empty()) return {};
+    if (options_.keepSaves > 0) {
+      Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
+      if (!kept.ok()) return Status::error(cat("--save-state: ", kept.status().message()));
+      kept_ = std::move(*kept);
+    }
+    Expected<io::CheckpointWriter> probe = io::CheckpointWriter::create(options_.saveState, position_.step);
+    return probe.ok() ? Status() : Status::error(cat("--save-state: ", probe.status().message()));
   }
 
   // The metrics replace their file every second: it must not be one that the run reads or writes.
@@ -263,7 +277,8 @@ class Run {
         cat("--resume ", given(options_.resume)),
         cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
         cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
-        cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
+        cat("--save-every ", options_.saveEvery), cat("--keep-saves ", options_.keepSaves),
+        cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--offload-dir ", options_.offloadFolders.empty() ? "not given" : "given"),
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
@@ -380,6 +395,7 @@ class Run {
     SHEAF_RETURN_IF_ERROR(clearPadding(state, true));
     SHEAF_RETURN_IF_ERROR(loadState(state, *checkpoint_));
     log_.event("resumed", {{"state", checkpoint_->folder()}, {"step", position_.step}});
+    progress_->note(cat("resumed from ", checkpoint_->folder(), ", step ", position_.step));
     checkpoint_.reset();
     return {};
   }
@@ -510,6 +526,9 @@ class Run {
     SHEAF_RETURN_IF_ERROR(saveState(state, options_.saveState, position_));
     lastSaved_ = options_.saveState + "/" + io::stepFolder(position_.step);
     log_.event("saved_state", {{"state", lastSaved_}, {"step", position_.step}});
+    // The new state is safe; that older ones cannot be removed does not end a training.
+    if (kept_)
+      if (Status status = kept_->prune(position_.step); !status.ok()) warn(cat("--keep-saves: ", status.message()));
     return {};
   }
 
@@ -595,6 +614,7 @@ class Run {
   bool trained_ = false;  // all of them
   RunPosition position_;
   std::optional<io::Checkpoint> checkpoint_;
+  std::optional<io::KeptStates> kept_;
   bool initialValues_ = false;  // of parameters that the checkpoint lacks
   std::optional<io::DataSource> data_, evaluationData_;
   std::optional<io::Safetensors> weights_;

@@ -44,6 +44,7 @@ struct RunOptions {
   std::string log, logFolder, metrics, save, saveState, resume, gradients, trace;
   std::string measure;    // instead of training: where the profile is written
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
+  int64_t keepSaves = 0;  // newest saved states that are kept; 0: all
 };
 
 inline plan::Undigested undigested(const RunOptions& options) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <sstream>
 
 #include "runtime/base/Json.h"
@@ -20,6 +21,7 @@ namespace sheaf {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kBiasOffset;
 using testing::kElements;
@@ -204,6 +206,32 @@ TEST_F(RunTest, SavesEveryFewStepsWithoutChangingAnything) {
   EXPECT_EQ(readFile(plain.save), readFile(saving.save));
   for (const char* name : {"step-00000003", "step-00000006", "step-00000007"})
     EXPECT_TRUE(std::filesystem::exists(saving.saveState + "/" + name)) << name;
+}
+
+TEST_F(RunTest, KeepsTheNewestStates) {
+  exec::RunOptions saving = options(plan(2, 2), 7);
+  saving.saveState = folder_ / "state";
+  saving.saveEvery = 1;
+  saving.keepSaves = 2;
+  ASSERT_TRUE(run(saving).ok());
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(saving.saveState)) names.insert(entry.path().filename());
+  EXPECT_THAT(names, ElementsAre("latest", "step-00000006", "step-00000007"));
+  exec::RunOptions resuming = options(plan(2, 2), 1);
+  resuming.resume = saving.saveState;
+  ASSERT_TRUE(run(resuming).ok());
+  EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
+}
+
+TEST_F(RunTest, AFolderForStatesThatCannotBeIsFoundBeforeTheTraining) {
+  writeFile(folder_ / "file", "");
+  for (int64_t keep : {0, 1}) {
+    exec::RunOptions saving = options(plan(1, 0), 3);
+    saving.saveState = folder_ / "file/state";
+    saving.keepSaves = keep;
+    EXPECT_THAT(run(saving).message(), AllOf(HasSubstr("--save-state"), HasSubstr("file/state")));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "log"));
+  }
 }
 
 TEST_F(RunTest, AStateOfAnotherModelIsRefused) {

@@ -78,9 +78,14 @@ options::Table makeTable() {
             "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
         Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "And every K steps.")
             .defaultsTo("the last step only"),
+        Row::integer<&O::keepSaves>("--keep-saves", "K", 1, kMost,
+                                    "Keep the newest K states in the folder of --save-state: older ones are removed "
+                                    "when a newer one is whole and on the disk. One run at a time may use the folder.")
+            .defaultsTo("all states"),
         Row::text<&O::resume>(
             "--resume", "DIR",
-            "Continue from the newest valid state in DIR, whatever its number of ranks and its stage.")}},
+            "Continue from the newest state in DIR, or from the state DIR itself, whatever its number of ranks and its "
+            "stage.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
                                     "Learning rate, also of the parameter groups that have none of their own.")
@@ -170,6 +175,8 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   SHEAF_RETURN_IF_ERROR(exec::checkDeviceOptions(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");
+  if (line.run.keepSaves > 0 && line.run.saveState.empty())
+    return Status::error("--keep-saves needs --save-state DIR: whose states are to be kept?");
   return line;
 }
 
