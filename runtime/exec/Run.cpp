@@ -29,8 +29,10 @@
 #include "runtime/exec/SavedState.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/TransportLibrary.h"
+#include "runtime/exec/WeightShards.h"
 #include "runtime/exec/Weights.h"
 #include "runtime/io/KeptStates.h"
+#include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
@@ -50,9 +52,17 @@ Status checkWritable(const char* option, const std::string& path) {
 }
 
 // The head of a file of weights holds names and shapes, its end values.
-std::string weightsText(std::span<const std::byte> file) {
-  uint64_t end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
-  return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
+std::string weightsText(const io::Safetensors& weights) {
+  uint64_t bytes = 0;
+  Xxh64 heads, ends;
+  for (const MappedFile& mapped : weights.files()) {
+    const std::span<const std::byte> file = mapped.bytes();
+    const uint64_t head = fileHash(file), end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
+    heads.update(std::as_bytes(std::span(&head, 1)));
+    ends.update(std::as_bytes(std::span(&end, 1)));
+    bytes += file.size();
+  }
+  return cat("of ", bytes, " bytes with hashes ", hexText(heads.digest()), " and ", hexText(ends.digest()));
 }
 
 // What a process takes for collectives with other nodes; GPUs count theirs themselves.
@@ -176,7 +186,7 @@ class Run {
       SHEAF_RETURN_IF_ERROR(checkOutputs());
     }
     if (!options_.weights.empty()) {
-      Expected<io::Safetensors> weights = io::Safetensors::open(options_.weights);
+      Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
       weights_ = std::move(*weights);
     }
@@ -265,7 +275,7 @@ class Run {
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
-    auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
+    auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
     std::vector<std::string> facts{
         cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", steps_),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
@@ -274,11 +284,11 @@ class Run {
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples,
             position_.lossScale ? cat(", loss scale ", position_.lossScale->scale) : ""),
-        cat("--resume ", given(options_.resume)),
-        cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
-        cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
-        cat("--save-every ", options_.saveEvery), cat("--keep-saves ", options_.keepSaves),
-        cat("--dump-gradients ", given(options_.gradients)),
+        cat("--resume ", given(options_.resume)), cat("--weights ", weights_ ? weightsText(*weights_) : "not given"),
+        cat("--save ",
+            io::isShardIndex(options_.save) ? cat("in files of ", options_.shardBytes) : given(options_.save)),
+        cat("--save-state ", given(options_.saveState)), cat("--save-every ", options_.saveEvery),
+        cat("--keep-saves ", options_.keepSaves), cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--offload-dir ", options_.offloadFolders.empty() ? "not given" : "given"),
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
@@ -536,7 +546,9 @@ class Run {
     if (!options_.saveState.empty())
       if (Status status = saveNow(state); !status.ok()) return Status::error(cat("--save-state: ", status.message()));
     if (!options_.save.empty())
-      if (Status status = saveWeights(state, options_.save); !status.ok())
+      if (Status status = io::isShardIndex(options_.save) ? saveWeightShards(state, options_.save, options_.shardBytes)
+                                                          : saveWeights(state, options_.save);
+          !status.ok())
         return Status::error(cat("--save: ", status.message()));
     if (gradients_ && job_.group()) SHEAF_RETURN_IF_ERROR(gradients_->gather(*job_.group()));
     if (gradients_ && job_.first()) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));

@@ -42,7 +42,9 @@ struct RunOptions {
   std::string outputs;        // folder of the evaluation's tensors
 
   std::string log, logFolder, metrics, save, saveState, resume, gradients, trace;
-  std::string measure;    // instead of training: where the profile is written
+  std::string measure;  // instead of training: where the profile is written
+  // Most bytes of a file of `save`, if that is an index. transformers 4 has the same default.
+  uint64_t shardBytes = 5'000'000'000;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
   int64_t keepSaves = 0;  // newest saved states that are kept; 0: all
 };

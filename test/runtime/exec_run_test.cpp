@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -256,6 +257,31 @@ TEST_F(RunTest, WeightsByNameInTheirOwnLayout) {
   zeroRate.save = folder_ / "again";
   ASSERT_TRUE(run(zeroRate).ok());
   EXPECT_EQ(readFile(zeroRate.save), readFile(first.save));
+}
+
+TEST_F(RunTest, WeightsInSeveralFiles) {
+  for (auto [ranks, stage] : {std::pair<int64_t, int>(1, 0), {4, 0}, {2, 1}, {4, 3}}) {
+    exec::RunOptions saving = options(plan(ranks, stage), 3), whole = saving;
+    saving.save = folder_ / "w.safetensors.index.json";
+    saving.shardBytes = 100;
+    whole.save = folder_ / "whole";
+    ASSERT_TRUE(run(saving).ok());
+    ASSERT_TRUE(run(whole).ok());
+    auto ours = io::Safetensors::openWeights(saving.save), expected = io::Safetensors::open(whole.save);
+    ASSERT_TRUE(ours.ok()) << ours.status().message();
+    EXPECT_EQ(ours->files().size(), 2u);
+    for (const auto& [name, tensor] : expected->tensors()) {
+      ASSERT_NE(ours->find(name), nullptr);
+      EXPECT_EQ(ours->find(name)->shape, tensor.shape);
+      EXPECT_TRUE(std::ranges::equal(ours->find(name)->data, tensor.data)) << name << " of " << ranks;
+    }
+    exec::RunOptions again = options(plan(2, 1), 1);
+    again.weights = saving.save;
+    again.learningRate = 0;
+    again.save = folder_ / "again";
+    ASSERT_TRUE(run(again).ok());
+    EXPECT_EQ(readFile(again.save), readFile(whole.save));
+  }
 }
 
 TEST_F(RunTest, WeightErrors) {

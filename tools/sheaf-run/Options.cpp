@@ -1,5 +1,6 @@
 #include "tools/sheaf-run/Options.h"
 
+#include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 #include "tools/options/Rows.h"
@@ -69,10 +70,19 @@ options::Table makeTable() {
                                "Write each output of the graph except the loss, for all rows, as DIR/NAME.npy; with "
                                "--eval-every as DIR/step-NNNNNNNN/NAME.npy.")}},
       {"Weights and state",
-       {Row::text<&O::weights>("--weights", "W.safetensors",
-                               "Initial weights by name, instead of those that the plan names."),
+       {Row::text<&O::weights>(
+            "--weights", "W.safetensors",
+            "Initial weights by name, instead of those that the plan names. Also an index of several "
+            "files (W.safetensors.index.json), or a folder with model.safetensors.index.json or "
+            "model.safetensors."),
         Row::text<&O::weightsFolder>("--weights-dir", "DIR", "Where the weight files that the plan names are now."),
-        Row::text<&O::save>("--save", "W.safetensors", "Write the whole weights after the last step."),
+        Row::text<&O::save>("--save", "W.safetensors",
+                            "Write the whole weights after the last step. W.safetensors.index.json: as files "
+                            "W-00001-of-0000N.safetensors and this index, as Hugging Face's libraries read them; every "
+                            "process writes its ranks' part, and all must see the folder."),
+        Row::bytes<&O::shardBytes>("--shard-size",
+                                   "Most bytes of tensors in a file of --save W.safetensors.index.json.")
+            .defaultsTo("5GB"),
         Row::text<&O::saveState>(
             "--save-state", "DIR",
             "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
@@ -175,6 +185,8 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   SHEAF_RETURN_IF_ERROR(exec::checkDeviceOptions(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");
+  if (given->has("--shard-size") && !io::isShardIndex(line.run.save))
+    return Status::error("--shard-size is for --save W.safetensors.index.json, which writes several files");
   if (line.run.keepSaves > 0 && line.run.saveState.empty())
     return Status::error("--keep-saves needs --save-state DIR: whose states are to be kept?");
   return line;

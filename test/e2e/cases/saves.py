@@ -1,10 +1,14 @@
 """States saved while a run goes on: what stays of them when the run is killed, and what a damaged one says."""
+import json
+import os
 import random
 import signal
 import subprocess
 import time
 
-from harness import Case, Failure, digest, expect, expect_short_error
+from formats import read_safetensors
+from harness import Case, Failure, Skip, digest, expect, expect_short_error
+from jobs import Job
 from training import CONFIGS, data_arguments, train
 
 CONFIG = CONFIGS["mlp-adamw"]
@@ -14,6 +18,12 @@ STEPS = 24
 def cases(session):
     yield Case("saves/kept", lambda: kept(session))
     yield Case("saves/latest-is-damaged", lambda: latest_is_damaged(session))
+    for name in ("gpt2-tiny", "llama-tiny-optimized"):
+        for ranks, zero in ((1, 0), (4, 3)):
+            yield Case(f"saves/shards/{name}/ranks-{ranks}", lambda c=CONFIGS[name], r=ranks, z=zero: shards(session, c, r, z))
+    yield Case("saves/shards/processes", lambda: shards_of_processes(session))
+    yield Case("saves/shards/refused", lambda: refused_shards(session))
+    yield Case("saves/shards/readers", lambda: read_by_others(session))
     for ranks, zero in ((1, 0), (2, 3)):
         yield Case(f"saves/killed/ranks-{ranks}", lambda r=ranks, z=zero: killed(session, r, z))
 
@@ -89,3 +99,101 @@ def killed(session, ranks, zero):
     for path in (ours / f"step-{STEPS:08}").iterdir():
         expect(digest(path) == digest(state / f"step-{STEPS:08}" / path.name), f"{path.name} is another one after {kills} kills")
     return f"{kills} kills"
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def expect_shards(folder, whole, most):
+    """The folder has an index of files of at most `most` bytes of tensors each, with the same tensors as a file."""
+    index, expected = json.loads((folder / INDEX).read_text()), read_safetensors(whole)
+    names = sorted(set(index["weight_map"].values()))
+    expect(len(names) > 2, f"only {names}")
+    expect(names == [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))], f"{names}")
+    expect(sorted(p.name for p in folder.iterdir()) == [*names, INDEX], f"{sorted(p.name for p in folder.iterdir())}")
+    files = {name: read_safetensors(folder / name) for name in names}
+    expect(sorted(t for f in files.values() for t in f) == sorted(expected) == sorted(index["weight_map"]), "other tensors")
+    for tensor, name in index["weight_map"].items():
+        ours, theirs = files[name][tensor], expected[tensor]
+        expect((ours.shape, ours.dtype, ours.values) == (theirs.shape, theirs.dtype, theirs.values), f"{tensor} differs in {name}")
+    size = whole.stat().st_size
+    for name in names:
+        expect((folder / name).stat().st_size < most + 16384 or len(files[name]) == 1, f"{name} of {(folder / name).stat().st_size} bytes")
+    expect(0 <= size - index["metadata"]["total_size"] < 65536, f"{index['metadata']} of {size}")
+
+
+def shards(session, config, ranks, zero):
+    """Weights in several files are those of one file, and are read back by index and by folder."""
+    where = session.folder()
+    whole = train(session, config, ranks, zero, 5)
+    train_to = ("--save", where / INDEX, "--shard-size", "100KB")
+    plan = session.plan(config.model, ranks, zero, 8, config.options)
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 5, *train_to)
+    expect_shards(where, whole.weights, 100_000)
+    for given in (where, where / INDEX):
+        again = session.folder() / "w.safetensors"
+        session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--lr", 0, "--weights", given, "--save", again)
+        expect(digest(again) == digest(whole.weights), f"other weights are read from {given.name}")
+    exported = session.folder() / "e.safetensors"
+    session.succeed("sheaf", "export", plan, "--weights", where, "--model", session.graph(config.model), "-o", exported)
+
+
+def shards_of_processes(session):
+    """Every process writes what its ranks own; none holds the whole model for it."""
+    config, where = CONFIGS["gpt2-tiny"], session.folder()
+    plan = session.plan(config.model, 4, 3, 8, config.options)
+    whole = train(session, config, 4, 3, 5)
+    with Job(session, 4, plan, *data_arguments(config), "--steps", 5, "--save", where / INDEX, "--shard-size", "100KB") as job:
+        job.succeed()
+    expect_shards(where, whole.weights, 100_000)
+
+
+def refused_shards(session):
+    """One clear error before the training; what was there stays."""
+    plan, data = session.plan(CONFIG.model, 1, 0, 8, CONFIG.options), data_arguments(CONFIG)
+    where = session.folder()
+    session.succeed("sheaf-run", plan, *data, "--steps", 1, "--save", where / INDEX)
+    before = {p.name: digest(p) for p in where.iterdir()}
+    for arguments, words, code in ((("--save", where / "none" / INDEX), ["--save", "none"], 1),
+                                   (("--save", where / "w.safetensors", "--shard-size", "1MB"), ["--shard-size", "index.json"], 2),
+                                   (("--weights", session.folder()), ["--weights", INDEX], 1)):
+        expect_short_error(session.call("sheaf-run", plan, *data, "--steps", 1, *arguments), words, code=code)
+    # Of another model: the first file is there, the second is not.
+    (where / "model-00001-of-00001.safetensors").rename(where / "elsewhere")
+    expect_short_error(session.call("sheaf-run", plan, *data, "--steps", 1, "--weights", where), [INDEX, "model-00001-of-00001.safetensors"])
+    (where / "elsewhere").rename(where / "model-00001-of-00001.safetensors")
+    expect({p.name: digest(p) for p in where.iterdir()} == before, "an error changes what was there")
+
+
+READ = """
+import json, sys
+from safetensors import safe_open
+from transformers.utils.hub import get_checkpoint_shard_files
+files, metadata = get_checkpoint_shard_files(sys.argv[1], sys.argv[1] + "/model.safetensors.index.json", local_files_only=True)
+tensors = {}
+for path in files:
+    with safe_open(path, framework="np") as file:
+        assert file.metadata() == {"format": "pt"}, file.metadata()
+        for name in file.keys():
+            tensors[name] = [list(file.get_tensor(name).shape), float(file.get_tensor(name).astype("float64").sum())]
+assert sorted(metadata["all_checkpoint_keys"]) == sorted(tensors), metadata
+json.dump(tensors, sys.stdout)
+"""
+
+
+def read_by_others(session):
+    """Hugging Face's own code finds the files by the index and reads the tensors."""
+    python = os.environ.get("SHEAF_PYTORCH")
+    if not python:
+        raise Skip("SHEAF_PYTORCH names no Python")
+    config, where = CONFIGS["gpt2-tiny"], session.folder()
+    plan = session.plan(config.model, 2, 3, 8, config.options)
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 2, "--save", where / INDEX, "--shard-size", "100KB")
+    done = subprocess.run([python, "-c", READ, where], capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr)
+    theirs = json.loads(done.stdout)
+    ours = {name: t for path in where.glob("*.safetensors") for name, t in read_safetensors(path).items()}
+    expect(set(theirs) == set(ours), f"{sorted(theirs)}")
+    for name, (shape, total) in theirs.items():
+        expect(list(ours[name].shape) == shape, f"{name} has shape {shape}")
+        expect(abs(sum(ours[name].values) - total) <= 1e-9 * max(1, abs(total)), f"{name} has other values")
