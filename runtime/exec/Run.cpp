@@ -27,6 +27,7 @@
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunLog.h"
 #include "runtime/exec/SavedState.h"
+#include "runtime/exec/StateSaver.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/TransportLibrary.h"
 #include "runtime/exec/WeightShards.h"
@@ -37,6 +38,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
@@ -71,11 +73,11 @@ uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string
   return comm::exchangeBytes(plan, job.nodes()) * static_cast<uint64_t>(job.localRanks());
 }
 
-// Of all processes on this machine, each with as many ranks.
-Status checkMemory(const plan::Plan& plan, const Job& job) {
+// Of all processes on this machine, each with as many ranks. `staging`: bytes of a rank's saves.
+Status checkMemory(const plan::Plan& plan, const Job& job, uint64_t staging) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
   const uint64_t exchange = exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
-  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total();
+  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total() + staging;
   if (rank <= machine / ranks) return {};
   return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
@@ -91,6 +93,24 @@ class Run {
     SHEAF_RETURN_IF_ERROR(openDevice());
     StateAccess state(*plan_, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(initialise(state));
+    if (!options_.saveState.empty())
+      saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
+                                                  return kept_ ? kept_->prune(step) : Status();
+                                                }});
+    Status status = trainAndSave(state);
+    // What was copied before the run failed is whole, if no other process is needed for it.
+    if (!status.ok() && saver_ && !job_.group()) (void)finishSaves();
+    saver_.reset();
+    return status;
+  }
+
+  // Once: a run that is abandoned may have logged its error before.
+  void logError(const Status& status) {
+    if (!errorLogged_.exchange(true)) log_.event("error", {{"message", status.message()}});
+  }
+
+ private:
+  Status trainAndSave(const StateAccess& state) {
     noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
@@ -102,12 +122,6 @@ class Run {
     return status;
   }
 
-  // Once: a run that is abandoned may have logged its error before.
-  void logError(const Status& status) {
-    if (!errorLogged_.exchange(true)) log_.event("error", {{"message", status.message()}});
-  }
-
- private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
     if (options_.plans.size() > 1 || options_.ranks > 0) {
@@ -313,8 +327,12 @@ class Run {
     return job_.nodes() == 1 ? "memory" : options_.transport;
   }
 
+  uint64_t stagingOfARank() const {
+    return options_.saveStaging > 0 ? plan::mostStagingBytes(*plan_, options_.saveStaging) : 0;
+  }
+
   Status openDevice() {
-    if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_));
+    if (target_ == "cpu") SHEAF_RETURN_IF_ERROR(checkMemory(*plan_, job_, stagingOfARank()));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
@@ -362,6 +380,7 @@ class Run {
                          {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
+                         {"save_staging_bytes", stagingOfARank()},
                          {"batch", plan_->batch()},
                          {"micro_batches", plan::microBatches(*plan_)},
                          {"rows", rowsOfData()},
@@ -486,6 +505,7 @@ class Run {
       if (options_.evaluateEvery > 0)
         steps = std::min(steps, options_.evaluateEvery - trainer.step() % options_.evaluateEvery);
       SHEAF_RETURN_IF_ERROR(trainer.run(steps, [&](const StepResult& result) { report(result); }));
+      if (saver_ && !saver_->status().ok()) return ofSaves(saver_->status());
       if (trainer.badStep() >= 0) return notFinite(trainer.badStep());
       position_.step = trainer.step();
       position_.updates = trainer.updates();
@@ -494,7 +514,7 @@ class Run {
       noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && position_.step < end && position_.step % options_.saveEvery == 0)
-        SHEAF_RETURN_IF_ERROR(saveNow(state));
+        SHEAF_RETURN_IF_ERROR(saveNow());
       if (options_.evaluateEvery > 0 && position_.step < end && position_.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
@@ -513,6 +533,11 @@ class Run {
     noteSeconds(result.seconds);
     log_.step(result, noteMemory());
     progress_->step(result);
+    if (saver_) {
+      noteSaves();
+      // The error is the run's, after the step under way.
+      if (!saver_->status().ok()) control_.interrupted = true;
+    }
     bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step + 1, ": the gradients are not finite at the loss scale ",
@@ -524,6 +549,8 @@ class Run {
 
   Status notFinite(int64_t step) {
     progress_->finish();
+    // A state under way is of a step before.
+    if (Status status = finishSaves(); !status.ok()) warn(status.message());
     return Status::error(cat("step ", step,
                              ": the loss or the gradient norm is not finite; the run stops and saves nothing. ",
                              lastSaved_.empty() ? "There is no saved state (--save-state, --save-every)"
@@ -532,19 +559,40 @@ class Run {
                              "; a lower learning rate, --clip-norm or --on-nan skip may help"));
   }
 
-  Status saveNow(const StateAccess& state) {
-    SHEAF_RETURN_IF_ERROR(saveState(state, options_.saveState, position_));
-    lastSaved_ = options_.saveState + "/" + io::stepFolder(position_.step);
-    log_.event("saved_state", {{"state", lastSaved_}, {"step", position_.step}});
-    // The new state is safe; that older ones cannot be removed does not end a training.
-    if (kept_)
-      if (Status status = kept_->prune(position_.step); !status.ok()) warn(cat("--keep-saves: ", status.message()));
-    return {};
+  static Status ofSaves(const Status& status) {
+    return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
+  }
+
+  Status saveNow() {
+    Status status = saver_->save(position_);
+    noteSaves();
+    return ofSaves(status);
+  }
+
+  Status finishSaves() {
+    if (!saver_) return {};
+    Status status = saver_->finish();
+    noteSaves();
+    return ofSaves(status);
+  }
+
+  void noteSaves() {
+    while (std::optional<CompleteSave> save = saver_->takeComplete()) {
+      lastSaved_ = save->folder;
+      log_.event("saved_state", {{"state", lastSaved_},
+                                 {"step", save->step},
+                                 {"stalled_seconds", save->stalled},
+                                 {"seconds", save->seconds}});
+      // The new state is safe; that older ones cannot be removed does not end a training.
+      if (!save->afterwards.ok()) warn(cat("--keep-saves: ", save->afterwards.message()));
+    }
   }
 
   Status saveOutputs(const StateAccess& state) {
-    if (!options_.saveState.empty())
-      if (Status status = saveNow(state); !status.ok()) return Status::error(cat("--save-state: ", status.message()));
+    if (saver_) {
+      SHEAF_RETURN_IF_ERROR(saveNow());
+      SHEAF_RETURN_IF_ERROR(finishSaves());
+    }
     if (!options_.save.empty())
       if (Status status = io::isShardIndex(options_.save) ? saveWeightShards(state, options_.save, options_.shardBytes)
                                                           : saveWeights(state, options_.save);
@@ -635,6 +683,7 @@ class Run {
   std::optional<Progress> progress_;
   std::vector<std::string> warnings_;
   std::vector<std::unique_ptr<RankContext>> ranks_;
+  std::optional<StateSaver> saver_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
   std::string target_, lastSaved_, tracePath_;  // target: the device

@@ -40,19 +40,10 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
 
 Status saveRank(const StateAccess& state, int64_t rank, const std::string& path, io::Manifest::File& file) {
   const plan::Plan& plan = state.plan();
-  const std::vector<plan::SavedPart> parts = plan::savedParts(plan, rank);
-  std::vector<io::SafetensorsWriter::Entry> entries;
-  for (const plan::SavedPart& part : parts) {
-    const plan::Parameter& parameter = plan.parameters(part.parameter);
-    const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
-    entries.push_back({cat(kindOf(bucket, part.slot), "/", part.begin, "/", parameter.name()),
-                       io::dataTypeOf(plan::slotType(bucket, part.slot)),
-                       {static_cast<int64_t>(part.end - part.begin)}});
-  }
-  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries);
+  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, rankEntries(plan, rank));
   if (!writer.ok()) return writer.status();
   std::vector<std::byte> values;
-  for (const plan::SavedPart& part : parts) {
+  for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
     const plan::Parameter& parameter = plan.parameters(part.parameter);
     const int bucket = static_cast<int>(parameter.bucket());
     for (uint64_t begin = part.begin; begin < part.end; begin += kChunkElements) {
@@ -65,26 +56,6 @@ Status saveRank(const StateAccess& state, int64_t rank, const std::string& path,
   file.size = writer->size();
   file.checksum = writer->checksum();
   return {};
-}
-
-std::string fileName(int64_t rank) {
-  char name[40];
-  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
-  return name;
-}
-
-// Process 0 creates the folder; the others write into it.
-Expected<io::CheckpointWriter> openWriter(const StateAccess& state, const std::string& folder, int64_t step) {
-  comm::ProcessGroup* processes = state.processes();
-  if (!processes) return io::CheckpointWriter::create(folder, step);
-  const std::string what = cat("the state's folder of step ", step);
-  if (!state.first()) {
-    Expected<std::vector<std::string>> names = processes->allGather("", what);
-    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
-  }
-  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
-  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
-  return writer;
 }
 
 // Gathers the list of all ranks' files on process 0.
@@ -101,7 +72,7 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
     std::memcpy(numbers.data(), message.data(), message.size());
     for (size_t i = 0; i < numbers.size(); i += 2) {
       io::Manifest::File& file = files.emplace_back();
-      file.name = fileName(static_cast<int64_t>(files.size()) - 1);
+      file.name = rankFile(static_cast<int64_t>(files.size()) - 1);
       file.size = numbers[i];
       file.checksum = numbers[i + 1];
     }
@@ -111,10 +82,38 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
 
 }  // namespace
 
-Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
-  const plan::Plan& plan = state.plan();
-  Expected<io::CheckpointWriter> writer = openWriter(state, folder, position.step);
-  if (!writer.ok()) return writer.status();
+std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, int64_t rank) {
+  std::vector<io::SafetensorsWriter::Entry> entries;
+  for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
+    const plan::Parameter& parameter = plan.parameters(part.parameter);
+    const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
+    entries.push_back({cat(kindOf(bucket, part.slot), "/", part.begin, "/", parameter.name()),
+                       io::dataTypeOf(plan::slotType(bucket, part.slot)),
+                       {static_cast<int64_t>(part.end - part.begin)}});
+  }
+  return entries;
+}
+
+std::string rankFile(int64_t rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
+}
+
+Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::string& folder, int64_t step) {
+  comm::ProcessGroup* processes = state.processes();
+  if (!processes) return io::CheckpointWriter::create(folder, step);
+  const std::string what = cat("the state's folder of step ", step);
+  if (!state.first()) {
+    Expected<std::vector<std::string>> names = processes->allGather("", what);
+    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
+  }
+  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
+  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
+  return writer;
+}
+
+io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position) {
   io::Manifest manifest{.step = position.step,
                         .samples = static_cast<int64_t>(position.samples),
                         .updates = position.updates,
@@ -128,9 +127,16 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
                         .parameters = {},
                         .files = {}};
   for (const plan::Parameter& parameter : plan.parameters()) manifest.parameters.push_back(describe(plan, parameter));
+  return manifest;
+}
+
+Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
+  Expected<io::CheckpointWriter> writer = openState(state, folder, position.step);
+  if (!writer.ok()) return writer.status();
+  io::Manifest manifest = manifestOf(state.plan(), position);
   for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank) {
     io::Manifest::File& file = manifest.files.emplace_back();
-    file.name = fileName(rank);
+    file.name = rankFile(rank);
     SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(file.name), file));
   }
   if (!state.processes()) return writer->commit(manifest);

@@ -57,6 +57,8 @@ class SafetensorsWriter {
   Status write(std::span<const std::byte> bytes);
   // An error if fewer or more bytes were written than announced.
   Status commit();
+  // Bytes that have been announced and not yet written.
+  uint64_t remaining() const { return remaining_; }
   // Of everything written, header included.
   uint64_t checksum() const { return hash_.digest(); }
   uint64_t size() const { return file_.size(); }

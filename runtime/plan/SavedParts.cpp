@@ -28,16 +28,17 @@ uint64_t bytesOf(const Plan& plan, const SavedPart& part) {
   return (part.end - part.begin) * elementBytes(slotType(bucket, part.slot));
 }
 
-uint64_t stagedBytes(const Plan& plan, int64_t rank) {
+uint64_t stagingBytes(const Plan& plan, int64_t rank, uint64_t limit) {
   uint64_t total = 0;
   for (const SavedPart& part : savedParts(plan, rank))
     total += (bytesOf(plan, part) + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
-  return total;
+  // A rank without any parts has a ring, too.
+  return std::max(std::min(total, limit / kStagingAlignment * kStagingAlignment), kStagingAlignment);
 }
 
-uint64_t mostStagedBytes(const Plan& plan) {
+uint64_t mostStagingBytes(const Plan& plan, uint64_t limit) {
   uint64_t most = 0;
-  for (int64_t rank = 0; rank < plan.ranks(); ++rank) most = std::max(most, stagedBytes(plan, rank));
+  for (int64_t rank = 0; rank < plan.ranks(); ++rank) most = std::max(most, stagingBytes(plan, rank, limit));
   return most;
 }
 

@@ -30,12 +30,14 @@ struct SavedPart {
 // In the order of the rank's file: the parameters', and of each the exact values first, then the states.
 std::vector<SavedPart> savedParts(const Plan& plan, int64_t rank);
 
-// Bytes of a part, and of all parts of a rank with each rounded up to the staging's alignment: what a snapshot of the
-// rank's state takes in host memory.
+// Bytes of a part.
 uint64_t bytesOf(const Plan& plan, const SavedPart& part);
+
+// Host memory that a snapshot of a rank's state takes if it is to wait for no file: its parts, each from a multiple of
+// the alignment on. And what `sheaf-run --save-staging SIZE` takes of that.
 inline constexpr uint64_t kStagingAlignment = 64;
-uint64_t stagedBytes(const Plan& plan, int64_t rank);
+uint64_t stagingBytes(const Plan& plan, int64_t rank, uint64_t limit = UINT64_MAX);
 // Of the rank that has most.
-uint64_t mostStagedBytes(const Plan& plan);
+uint64_t mostStagingBytes(const Plan& plan, uint64_t limit = UINT64_MAX);
 
 }  // namespace sheaf::plan

@@ -224,6 +224,36 @@ TEST_F(RunTest, KeepsTheNewestStates) {
   EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
 }
 
+TEST_F(RunTest, SavesWhileItGoesOnWithTheSameBytes) {
+  for (auto [ranks, stage] : {std::pair<int64_t, int>(1, 0), {2, 2}, {4, 3}})
+    for (uint64_t staging : {uint64_t{64}, UINT64_MAX}) {
+      exec::RunOptions waiting = options(plan(ranks, stage), 9);
+      waiting.saveEvery = 2;
+      waiting.saveState = folder_ / "waiting";
+      exec::RunOptions staged = waiting;
+      staged.saveState = folder_ / "staged";
+      staged.saveStaging = staging;
+      ASSERT_TRUE(run(waiting).ok());
+      Status status = run(staged);
+      ASSERT_TRUE(status.ok()) << status.message();
+      std::vector<double> saved;
+      for (const LogLine& line : log(true))
+        if (*line.value.object()->find("event")->string() == "saved_state") {
+          saved.push_back(line.number("step"));
+          EXPECT_GE(line.number("seconds"), line.number("stalled_seconds"));
+        }
+      EXPECT_THAT(saved, ElementsAre(2, 4, 6, 8, 9));
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(waiting.saveState))
+        if (entry.is_regular_file()) {
+          const std::string name = std::filesystem::relative(entry.path(), waiting.saveState);
+          EXPECT_EQ(readFile(staged.saveState + "/" + name), readFile(entry.path()))
+              << name << " of " << ranks << " ranks with staging " << staging;
+        }
+      std::filesystem::remove_all(waiting.saveState);
+      std::filesystem::remove_all(staged.saveState);
+    }
+}
+
 TEST_F(RunTest, AFolderForStatesThatCannotBeIsFoundBeforeTheTraining) {
   writeFile(folder_ / "file", "");
   for (int64_t keep : {0, 1}) {
@@ -309,11 +339,16 @@ TEST_F(RunTest, NotFiniteStopsAndSavesNothing) {
   stop.save = folder_ / "w";
   stop.saveState = folder_ / "state";
   stop.saveEvery = 2;
-  std::string message = run(stop).message();
-  EXPECT_THAT(message, AllOf(HasSubstr("step 2:"), HasSubstr("step-00000002")));
-  EXPECT_FALSE(std::filesystem::exists(stop.save));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "state/step-00000004"));
-  EXPECT_EQ(log(false).size(), 3u);
+  for (uint64_t staging : {uint64_t{0}, UINT64_MAX}) {
+    stop.saveStaging = staging;
+    std::string message = run(stop).message();
+    EXPECT_THAT(message, AllOf(HasSubstr("step 2:"), HasSubstr("step-00000002")));
+    EXPECT_FALSE(std::filesystem::exists(stop.save));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "state/step-00000004"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "state/step-00000002/manifest.json"));
+    EXPECT_EQ(log(false).size(), 3u);
+    std::filesystem::remove_all(folder_ / "state");
+  }
 }
 
 TEST_F(RunTest, AnErrorOfARankEndsTheRunWithItsPlace) {

@@ -17,6 +17,14 @@ options::Words<plan::Training::ReduceOrder> reduceOrders() {
   return words;
 }
 
+Expected<uint64_t> parseStaging(const std::string& text) {
+  constexpr uint64_t kLeast = 64 << 10;
+  uint64_t bytes = 0;
+  if (text == "auto") return UINT64_MAX;
+  if (parseBytes(text, bytes) && bytes >= kLeast) return bytes;
+  return Status::error("expected auto or a size in bytes of at least 64KiB, such as 2GiB");
+}
+
 options::Table makeTable() {
   using O = exec::RunOptions;
   using Row = options::Rows<O>;
@@ -88,6 +96,14 @@ options::Table makeTable() {
             "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
         Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "And every K steps.")
             .defaultsTo("the last step only"),
+        Row::parsed<&O::saveStaging>(
+            "--save-staging", "auto|SIZE", "auto or a size in bytes of at least 64KiB, such as 2GiB",
+            "Save the states of --save-every while the run goes on: it waits only until each rank's state is copied "
+            "into "
+            "so much host memory of the rank, from which it is written to the file. With less than the state takes, "
+            "the copy waits for the disk. auto: as much as it takes, which `sheaf inspect` prints.",
+            parseStaging)
+            .defaultsTo("none: the run waits until a state is on the disk"),
         Row::integer<&O::keepSaves>("--keep-saves", "K", 1, kMost,
                                     "Keep the newest K states in the folder of --save-state: older ones are removed "
                                     "when a newer one is whole and on the disk. One run at a time may use the folder.")
@@ -185,6 +201,8 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   SHEAF_RETURN_IF_ERROR(exec::checkDeviceOptions(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");
+  if (line.run.saveStaging > 0 && line.run.saveEvery == 0)
+    return Status::error("--save-staging needs --save-every K: the run ends with the last save, and waits for it");
   if (given->has("--shard-size") && !io::isShardIndex(line.run.save))
     return Status::error("--shard-size is for --save W.safetensors.index.json, which writes several files");
   if (line.run.keepSaves > 0 && line.run.saveState.empty())
