@@ -28,14 +28,19 @@
 #include "runtime/exec/Progress.h"
 #include "runtime/exec/RunLog.h"
 #include "runtime/exec/SavedState.h"
+#include "runtime/exec/StateSaver.h"
 #include "runtime/exec/Trainer.h"
 #include "runtime/exec/TransportLibrary.h"
+#include "runtime/exec/WeightShards.h"
 #include "runtime/exec/Weights.h"
+#include "runtime/io/KeptStates.h"
+#include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/Generations.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/RankMemory.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
@@ -51,9 +56,17 @@ Status checkWritable(const char* option, const std::string& path) {
 }
 
 // The head of a file of weights holds names and shapes, its end values.
-std::string weightsText(std::span<const std::byte> file) {
-  uint64_t end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
-  return cat("of ", file.size(), " bytes with hashes ", hexText(fileHash(file)), " and ", hexText(end));
+std::string weightsText(const io::Safetensors& weights) {
+  uint64_t bytes = 0;
+  Xxh64 heads, ends;
+  for (const MappedFile& mapped : weights.files()) {
+    const std::span<const std::byte> file = mapped.bytes();
+    const uint64_t head = fileHash(file), end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
+    heads.update(std::as_bytes(std::span(&head, 1)));
+    ends.update(std::as_bytes(std::span(&end, 1)));
+    bytes += file.size();
+  }
+  return cat("of ", bytes, " bytes with hashes ", hexText(heads.digest()), " and ", hexText(ends.digest()));
 }
 
 // What a process takes for collectives with other nodes; GPUs count theirs themselves.
@@ -62,11 +75,11 @@ uint64_t exchangeBytes(const plan::Plan& plan, const Job& job, const std::string
   return comm::exchangeBytes(plan, job.nodes()) * static_cast<uint64_t>(job.localRanks());
 }
 
-// Of all processes on this machine, each with as many ranks.
-Status checkMemory(const plan::Plan& plan, const Job& job) {
+// Of all processes on this machine, each with as many ranks. `staging`: bytes of a rank's saves.
+Status checkMemory(const plan::Plan& plan, const Job& job, uint64_t staging) {
   uint64_t ranks = static_cast<uint64_t>(job.localRanks() * job.processesOnMachine()), machine = machineMemory();
   const uint64_t exchange = exchangeBytes(plan, job, "cpu") / static_cast<uint64_t>(job.localRanks());
-  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total();
+  const uint64_t rank = plan::cpuRankMemory(plan, exchange).total() + staging;
   if (rank <= machine / ranks) return {};
   return Status::error(cat("the run needs ", ranks, " x ", bytesText(rank), ", this machine has ", bytesText(machine),
                            "; compile for more ranks on more machines, a higher ZeRO stage or a smaller batch"));
@@ -93,6 +106,24 @@ class Run {
     StateAccess state(*plan_, ranks_, job_.firstRank(), job_.group());
     SHEAF_RETURN_IF_ERROR(initialise(state));
     SHEAF_RETURN_IF_ERROR(commitFirstState());
+    if (!options_.saveState.empty())
+      saver_.emplace(state, StateSaver::Options{options_.saveState, options_.saveStaging, [this](int64_t step) {
+                                                  return kept_ ? kept_->prune(step) : Status();
+                                                }});
+    Status status = trainAndSave(state);
+    // What was copied before the run failed is whole, if no other process is needed for it.
+    if (!status.ok() && saver_ && !job_.group()) (void)finishSaves();
+    saver_.reset();
+    return status;
+  }
+
+  // Once: a run that is abandoned may have logged its error before.
+  void logError(const Status& status) {
+    if (!errorLogged_.exchange(true)) log_.event("error", {{"message", status.message()}});
+  }
+
+ private:
+  Status trainAndSave(const StateAccess& state) {
     noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
@@ -104,12 +135,6 @@ class Run {
     return status;
   }
 
-  // Once: a run that is abandoned may have logged its error before.
-  void logError(const Status& status) {
-    if (!errorLogged_.exchange(true)) log_.event("error", {{"message", status.message()}});
-  }
-
- private:
   // Everything that can be wrong with files and options is found before memory is taken.
   Status readFiles() {
     if (options_.plans.size() > 1 || options_.ranks > 0) {
@@ -191,7 +216,7 @@ class Run {
       SHEAF_RETURN_IF_ERROR(checkOutputs());
     }
     if (!options_.weights.empty()) {
-      Expected<io::Safetensors> weights = io::Safetensors::open(options_.weights);
+      Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);
       if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
       weights_ = std::move(*weights);
     }
@@ -199,6 +224,7 @@ class Run {
       tracePath_ = job_.first() ? options_.trace : cat(options_.trace, ".process-", job_.process());
     SHEAF_RETURN_IF_ERROR(checkWritable("--trace", tracePath_));
     if (!job_.first()) return {};
+    SHEAF_RETURN_IF_ERROR(openStateFolder());
     SHEAF_RETURN_IF_ERROR(checkWritable("--save", options_.save));
     SHEAF_RETURN_IF_ERROR(checkWritable("--dump-gradients", options_.gradients));
     SHEAF_RETURN_IF_ERROR(checkMetricsFile());
@@ -234,6 +260,18 @@ class Run {
     if (!run.ok()) return run.status();
     fileState_ = FileState{.plan = *hash, .run = *run, .step = {}};
     return {};
+  }
+
+  // Better to know before the training than at its first save.
+  Status openStateFolder() {
+    if (options_.saveState.empty()) return {};
+    if (options_.keepSaves > 0) {
+      Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
+      if (!kept.ok()) return Status::error(cat("--save-state: ", kept.status().message()));
+      kept_ = std::move(*kept);
+    }
+    Expected<io::CheckpointWriter> probe = io::CheckpointWriter::create(options_.saveState, position_.step);
+    return probe.ok() ? Status() : Status::error(cat("--save-state: ", probe.status().message()));
   }
 
   // The metrics replace their file every second: it must not be one that the run reads or writes.
@@ -295,7 +333,7 @@ class Run {
     if (job_.processes() == 1) return job_.share(plan_->ranks());
     Expected<uint64_t> hash = plan::planHash(*plan_);
     if (!hash.ok()) return hash.status();
-    auto given = [](const std::string& path) { return path.empty() ? "not given" : "given"; };
+    auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
     std::vector<std::string> facts{
         cat("a plan for ", plan_->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", steps_),
         cat("--lr ", training_.learning_rate(), " (bits ", hexText(std::bit_cast<uint64_t>(training_.learning_rate())),
@@ -304,10 +342,11 @@ class Run {
         cat("--shuffle ", position_.shuffleSeed ? std::to_string(*position_.shuffleSeed) : "not given"),
         cat("a start at step ", position_.step, ", update ", position_.updates, ", sample ", position_.samples,
             position_.lossScale ? cat(", loss scale ", position_.lossScale->scale) : ""),
-        cat("--resume ", given(options_.resume)),
-        cat("--weights ", weights_ ? weightsText(weights_->bytes()) : "not given"),
-        cat("--save ", given(options_.save)), cat("--save-state ", given(options_.saveState)),
-        cat("--save-every ", options_.saveEvery), cat("--dump-gradients ", given(options_.gradients)),
+        cat("--resume ", given(options_.resume)), cat("--weights ", weights_ ? weightsText(*weights_) : "not given"),
+        cat("--save ",
+            io::isShardIndex(options_.save) ? cat("in files of ", options_.shardBytes) : given(options_.save)),
+        cat("--save-state ", given(options_.saveState)), cat("--save-every ", options_.saveEvery),
+        cat("--keep-saves ", options_.keepSaves), cat("--dump-gradients ", given(options_.gradients)),
         // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
         cat("--offload-dir ", options_.offloadFolders.empty() ? "not given" : "given"),
         cat("--trace ", given(options_.trace)), cat("--poison ", options_.poison ? "given" : "not given"),
@@ -332,9 +371,14 @@ class Run {
     return job_.nodes() == 1 ? "memory" : options_.transport;
   }
 
+  uint64_t stagingOfARank() const {
+    return options_.saveStaging > 0 ? plan::mostStagingBytes(*plan_, options_.saveStaging) : 0;
+  }
+
   Status openDevice() {
     SHEAF_RETURN_IF_ERROR(newFileState());
-    SHEAF_RETURN_IF_ERROR(target_ == "cpu" ? checkMemory(*plan_, job_) : checkPinnedMemory(*plan_, job_));
+    SHEAF_RETURN_IF_ERROR(target_ == "cpu" ? checkMemory(*plan_, job_, stagingOfARank())
+                                           : checkPinnedMemory(*plan_, job_));
     int64_t limit = plan_->max_threads();
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
@@ -384,6 +428,7 @@ class Run {
                          {"exchange_bytes", exchangeBytes(*plan_, job_, target_)},
                          {"zero", static_cast<int64_t>(plan_->zero_stage())},
                          {"threads_per_rank", threads},
+                         {"save_staging_bytes", stagingOfARank()},
                          {"batch", plan_->batch()},
                          {"micro_batches", plan::microBatches(*plan_)},
                          {"rows", rowsOfData()},
@@ -432,6 +477,7 @@ class Run {
     SHEAF_RETURN_IF_ERROR(clearPadding(state, true));
     SHEAF_RETURN_IF_ERROR(loadState(state, *checkpoint_));
     log_.event("resumed", {{"state", checkpoint_->folder()}, {"step", position_.step}});
+    progress_->note(cat("resumed from ", checkpoint_->folder(), ", step ", position_.step));
     checkpoint_.reset();
     return {};
   }
@@ -522,6 +568,7 @@ class Run {
       if (options_.evaluateEvery > 0)
         steps = std::min(steps, options_.evaluateEvery - trainer.step() % options_.evaluateEvery);
       SHEAF_RETURN_IF_ERROR(trainer.run(steps, [&](const StepResult& result) { report(result); }));
+      if (saver_ && !saver_->status().ok()) return ofSaves(saver_->status());
       if (trainer.badStep() >= 0) return notFinite(trainer.badStep());
       position_.step = trainer.step();
       position_.updates = trainer.updates();
@@ -530,7 +577,7 @@ class Run {
       noteMemory();
       if (trainer.interrupted()) continue;
       if (options_.saveEvery > 0 && position_.step < end && position_.step % options_.saveEvery == 0)
-        SHEAF_RETURN_IF_ERROR(saveNow(state));
+        SHEAF_RETURN_IF_ERROR(saveNow());
       if (options_.evaluateEvery > 0 && position_.step < end && position_.step % options_.evaluateEvery == 0)
         SHEAF_RETURN_IF_ERROR(evaluate());
     }
@@ -551,6 +598,11 @@ class Run {
     noteSeconds(result.seconds);
     log_.step(result, noteMemory());
     progress_->step(result);
+    if (saver_) {
+      noteSaves();
+      // The error is the run's, after the step under way.
+      if (!saver_->status().ok()) control_.interrupted = true;
+    }
     bool finite = std::isfinite(result.loss) && (!result.hasNorm || std::isfinite(result.gradientNorm));
     if (result.skipped && result.lossScale)
       progress_->note(cat("step ", result.step + 1, ": the gradients are not finite at the loss scale ",
@@ -562,6 +614,8 @@ class Run {
 
   Status notFinite(int64_t step) {
     progress_->finish();
+    // A state under way is of a step before.
+    if (Status status = finishSaves(); !status.ok()) warn(status.message());
     return Status::error(cat("step ", step,
                              ": the loss or the gradient norm is not finite; the run stops and saves nothing. ",
                              lastSaved_.empty() ? "There is no saved state (--save-state, --save-every)"
@@ -570,18 +624,44 @@ class Run {
                              "; a lower learning rate, --clip-norm or --on-nan skip may help"));
   }
 
-  Status saveNow(const StateAccess& state) {
-    SHEAF_RETURN_IF_ERROR(saveState(state, options_.saveState, position_));
-    lastSaved_ = options_.saveState + "/" + io::stepFolder(position_.step);
-    log_.event("saved_state", {{"state", lastSaved_}, {"step", position_.step}});
-    return {};
+  static Status ofSaves(const Status& status) {
+    return status.ok() ? status : Status::error(cat("--save-state: ", status.message()));
+  }
+
+  Status saveNow() {
+    Status status = saver_->save(position_);
+    noteSaves();
+    return ofSaves(status);
+  }
+
+  Status finishSaves() {
+    if (!saver_) return {};
+    Status status = saver_->finish();
+    noteSaves();
+    return ofSaves(status);
+  }
+
+  void noteSaves() {
+    while (std::optional<CompleteSave> save = saver_->takeComplete()) {
+      lastSaved_ = save->folder;
+      log_.event("saved_state", {{"state", lastSaved_},
+                                 {"step", save->step},
+                                 {"stalled_seconds", save->stalled},
+                                 {"seconds", save->seconds}});
+      // The new state is safe; that older ones cannot be removed does not end a training.
+      if (!save->afterwards.ok()) warn(cat("--keep-saves: ", save->afterwards.message()));
+    }
   }
 
   Status saveOutputs(const StateAccess& state) {
-    if (!options_.saveState.empty())
-      if (Status status = saveNow(state); !status.ok()) return Status::error(cat("--save-state: ", status.message()));
+    if (saver_) {
+      SHEAF_RETURN_IF_ERROR(saveNow());
+      SHEAF_RETURN_IF_ERROR(finishSaves());
+    }
     if (!options_.save.empty())
-      if (Status status = saveWeights(state, options_.save); !status.ok())
+      if (Status status = io::isShardIndex(options_.save) ? saveWeightShards(state, options_.save, options_.shardBytes)
+                                                          : saveWeights(state, options_.save);
+          !status.ok())
         return Status::error(cat("--save: ", status.message()));
     if (gradients_ && job_.group()) SHEAF_RETURN_IF_ERROR(gradients_->gather(*job_.group()));
     if (gradients_ && job_.first()) SHEAF_RETURN_IF_ERROR(gradients_->save(options_.gradients));
@@ -660,6 +740,7 @@ class Run {
   RunPosition position_;
   std::optional<FileState> fileState_;  // of files that outlive the run
   std::optional<io::Checkpoint> checkpoint_;
+  std::optional<io::KeptStates> kept_;
   bool initialValues_ = false;  // of parameters that the checkpoint lacks
   std::optional<io::DataSource> data_, evaluationData_;
   std::optional<io::Safetensors> weights_;
@@ -668,6 +749,7 @@ class Run {
   std::optional<Progress> progress_;
   std::vector<std::string> warnings_;
   std::vector<std::unique_ptr<RankContext>> ranks_;
+  std::optional<StateSaver> saver_;
   std::optional<GradientCapture> gradients_;
   std::optional<Trace> trace_;
   std::string target_, lastSaved_, tracePath_;  // target: the device

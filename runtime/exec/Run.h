@@ -43,8 +43,14 @@ struct RunOptions {
   std::string outputs;        // folder of the evaluation's tensors
 
   std::string log, logFolder, metrics, save, saveState, resume, gradients, trace;
-  std::string measure;    // instead of training: where the profile is written
+  std::string measure;  // instead of training: where the profile is written
+  // Most bytes of a file of `save`, if that is an index. transformers 4 has the same default.
+  uint64_t shardBytes = 5'000'000'000;
   int64_t saveEvery = 0;  // steps between saved states; 0: at the end only
+  // Host memory of each rank through which states are saved while the run goes on, at most what its state takes; 0: the
+  // run waits for saves.
+  uint64_t saveStaging = 0;
+  int64_t keepSaves = 0;  // newest saved states that are kept; 0: all
 };
 
 inline plan::Undigested undigested(const RunOptions& options) {

@@ -6,6 +6,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::exec {
@@ -19,13 +20,8 @@ plan::ElementType savedType(const plan::Bucket& bucket) {
   return bucket.master() ? plan::F32 : bucket.type();
 }
 
-// Calls visit(kind, slot) for the parameters and for each state except master weights, until a call fails.
-template <typename Visit>
-Status forEachKind(const plan::Bucket& bucket, Visit visit) {
-  SHEAF_RETURN_IF_ERROR(visit(std::string(io::kParameterKind), exactSlot(bucket)));
-  for (int slot = bucket.master() ? 1 : 0; slot < bucket.states_size(); ++slot)
-    SHEAF_RETURN_IF_ERROR(visit(bucket.states(slot).name(), slot));
-  return {};
+std::string kindOf(const plan::Bucket& bucket, int slot) {
+  return slot == exactSlot(bucket) ? io::kParameterKind : bucket.states(slot).name();
 }
 
 io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& parameter) {
@@ -42,50 +38,17 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
   return saved;
 }
 
-// A range of a parameter's elements, counted within the parameter and within its bucket.
-struct Part {
-  const plan::Parameter* parameter;
-  std::string kind;
-  int slot;
-  uint64_t begin, end;
-};
-
-// What a rank saves: its N-th part of every bucket, even if it holds more, so that all ranks write equally much.
-std::vector<Part> partsOf(const plan::Plan& plan, int64_t rank) {
-  const uint64_t index = static_cast<uint64_t>(plan::shardIndex(plan, rank));
-  std::vector<Part> parts;
-  for (const plan::Parameter& parameter : plan.parameters()) {
-    const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
-    uint64_t shard = bucket.elements() / static_cast<uint64_t>(plan.ranks()), offset = parameter.offset();
-    uint64_t begin = std::max(offset, index * shard);
-    uint64_t end = std::min(offset + *plan::elementCount(plan::shapeOf(parameter)), (index + 1) * shard);
-    if (begin >= end) continue;
-    (void)forEachKind(bucket, [&](const std::string& kind, int slot) {
-      parts.push_back({&parameter, kind, slot, begin - offset, end - offset});
-      return Status();
-    });
-  }
-  return parts;
-}
-
 Status saveRank(const StateAccess& state, int64_t rank, const std::string& path, io::Manifest::File& file) {
   const plan::Plan& plan = state.plan();
-  std::vector<Part> parts = partsOf(plan, rank);
-  std::vector<io::SafetensorsWriter::Entry> entries;
-  for (const Part& part : parts) {
-    io::DataType type = io::dataTypeOf(state.elementType(static_cast<int>(part.parameter->bucket()), part.slot));
-    entries.push_back({cat(part.kind, "/", part.begin, "/", part.parameter->name()),
-                       type,
-                       {static_cast<int64_t>(part.end - part.begin)}});
-  }
-  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, entries);
+  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, rankEntries(plan, rank));
   if (!writer.ok()) return writer.status();
   std::vector<std::byte> values;
-  for (const Part& part : parts) {
-    int bucket = static_cast<int>(part.parameter->bucket());
+  for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
+    const plan::Parameter& parameter = plan.parameters(part.parameter);
+    const int bucket = static_cast<int>(parameter.bucket());
     for (uint64_t begin = part.begin; begin < part.end; begin += kChunkElements) {
       values.resize(std::min(part.end - begin, kChunkElements) * state.elementBytes(bucket, part.slot));
-      SHEAF_RETURN_IF_ERROR(state.readOf(rank, bucket, part.slot, part.parameter->offset() + begin, values));
+      SHEAF_RETURN_IF_ERROR(state.readOf(rank, bucket, part.slot, parameter.offset() + begin, values));
       SHEAF_RETURN_IF_ERROR(writer->write(values));
     }
   }
@@ -93,26 +56,6 @@ Status saveRank(const StateAccess& state, int64_t rank, const std::string& path,
   file.size = writer->size();
   file.checksum = writer->checksum();
   return {};
-}
-
-std::string fileName(int64_t rank) {
-  char name[40];
-  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
-  return name;
-}
-
-// Process 0 creates the folder; the others write into it.
-Expected<io::CheckpointWriter> openWriter(const StateAccess& state, const std::string& folder, int64_t step) {
-  comm::ProcessGroup* processes = state.processes();
-  if (!processes) return io::CheckpointWriter::create(folder, step);
-  const std::string what = cat("the state's folder of step ", step);
-  if (!state.first()) {
-    Expected<std::vector<std::string>> names = processes->allGather("", what);
-    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
-  }
-  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
-  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
-  return writer;
 }
 
 // Gathers the list of all ranks' files on process 0.
@@ -129,7 +72,7 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
     std::memcpy(numbers.data(), message.data(), message.size());
     for (size_t i = 0; i < numbers.size(); i += 2) {
       io::Manifest::File& file = files.emplace_back();
-      file.name = fileName(static_cast<int64_t>(files.size()) - 1);
+      file.name = rankFile(static_cast<int64_t>(files.size()) - 1);
       file.size = numbers[i];
       file.checksum = numbers[i + 1];
     }
@@ -139,10 +82,38 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
 
 }  // namespace
 
-Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
-  const plan::Plan& plan = state.plan();
-  Expected<io::CheckpointWriter> writer = openWriter(state, folder, position.step);
-  if (!writer.ok()) return writer.status();
+std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, int64_t rank) {
+  std::vector<io::SafetensorsWriter::Entry> entries;
+  for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
+    const plan::Parameter& parameter = plan.parameters(part.parameter);
+    const plan::Bucket& bucket = plan.buckets(static_cast<int>(parameter.bucket()));
+    entries.push_back({cat(kindOf(bucket, part.slot), "/", part.begin, "/", parameter.name()),
+                       io::dataTypeOf(plan::slotType(bucket, part.slot)),
+                       {static_cast<int64_t>(part.end - part.begin)}});
+  }
+  return entries;
+}
+
+std::string rankFile(int64_t rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
+}
+
+Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::string& folder, int64_t step) {
+  comm::ProcessGroup* processes = state.processes();
+  if (!processes) return io::CheckpointWriter::create(folder, step);
+  const std::string what = cat("the state's folder of step ", step);
+  if (!state.first()) {
+    Expected<std::vector<std::string>> names = processes->allGather("", what);
+    return names.ok() ? io::CheckpointWriter::join(folder, (*names)[0]) : names.status();
+  }
+  Expected<io::CheckpointWriter> writer = io::CheckpointWriter::create(folder, step);
+  if (writer.ok()) SHEAF_RETURN_IF_ERROR(processes->allGather(writer->name(), what).status());
+  return writer;
+}
+
+io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position) {
   io::Manifest manifest{.step = position.step,
                         .samples = static_cast<int64_t>(position.samples),
                         .updates = position.updates,
@@ -156,9 +127,16 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
                         .parameters = {},
                         .files = {}};
   for (const plan::Parameter& parameter : plan.parameters()) manifest.parameters.push_back(describe(plan, parameter));
+  return manifest;
+}
+
+Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position) {
+  Expected<io::CheckpointWriter> writer = openState(state, folder, position.step);
+  if (!writer.ok()) return writer.status();
+  io::Manifest manifest = manifestOf(state.plan(), position);
   for (int64_t rank = state.firstRank(); rank < state.firstRank() + state.localRanks(); ++rank) {
     io::Manifest::File& file = manifest.files.emplace_back();
-    file.name = fileName(rank);
+    file.name = rankFile(rank);
     SHEAF_RETURN_IF_ERROR(saveRank(state, rank, writer->path(file.name), file));
   }
   if (!state.processes()) return writer->commit(manifest);
@@ -235,15 +213,17 @@ Status loadState(const StateAccess& state, const io::Checkpoint& checkpoint) {
   for (const plan::Parameter& parameter : plan.parameters()) {
     int bucket = static_cast<int>(parameter.bucket());
     const plan::Bucket& info = plan.buckets(bucket);
-    SHEAF_RETURN_IF_ERROR(forEachKind(info, [&](const std::string& kind, int slot) -> Status {
-      for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kind, parameter.name())) {
+    auto load = [&](int slot) -> Status {
+      for (const io::Checkpoint::Piece& piece : checkpoint.pieces(kindOf(info, slot), parameter.name())) {
         uint64_t begin = parameter.offset() + piece.begin;
         SHEAF_RETURN_IF_ERROR(slot == exactSlot(info) ? state.writeValues(bucket, begin, savedType(info), piece.data)
                                                       : state.write(bucket, slot, begin, piece.data));
         checkpoint.release(piece);
       }
       return {};
-    }));
+    };
+    SHEAF_RETURN_IF_ERROR(load(exactSlot(info)));
+    for (int slot = info.master() ? 1 : 0; slot < info.states_size(); ++slot) SHEAF_RETURN_IF_ERROR(load(slot));
   }
   return {};
 }

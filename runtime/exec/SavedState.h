@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/Status.h"
 #include "runtime/exec/StateAccess.h"
@@ -24,6 +25,13 @@ struct RunPosition {
 // Writes FOLDER/step-N with one file per rank, which holds its part of every bucket, and updates FOLDER/latest. Every
 // process calls it and writes the files of its ranks; process 0 renames the folder when all are written.
 Status saveState(const StateAccess& state, const std::string& folder, const RunPosition& position);
+
+// The parts of saveState(), for saves that go on while the run does (StateSaver.h). Process 0 creates the folder and
+// tells the others its name, so that every process calls openState().
+Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::string& folder, int64_t step);
+io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position);  // without files
+std::string rankFile(int64_t rank);
+std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, int64_t rank);  // in savedParts()' order
 
 // An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout. But what is
 // frozen may be in one of them alone, as what only an evaluation reads: returns the plan's that the state lacks, which

@@ -20,7 +20,7 @@ uint64_t StateAccess::readerOf(const Place& at, uint64_t part) const {
 }
 
 plan::ElementType StateAccess::elementType(int bucket, int slot) const {
-  return slot == kParameters ? plan_.buckets(bucket).type() : plan::F32;
+  return plan::slotType(plan_.buckets(bucket), slot);
 }
 
 uint64_t StateAccess::elementBytes(int bucket, int slot) const {

@@ -11,18 +11,14 @@
 #include "runtime/comm/process/ProcessGroup.h"
 #include "runtime/device/Device.h"
 #include "runtime/plan/Generations.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace sheaf::exec {
 
-// Selects an array of a bucket: its parameters as the step reads them, or one of its states.
-inline constexpr int kParameters = -1;
-
-// The array that has the parameters' exact values: the master weights if there are any, else the parameters.
-inline int exactSlot(const plan::Bucket& bucket) {
-  return bucket.master() ? 0 : kParameters;
-}
+using plan::exactSlot;
+using plan::kParameters;
 
 class StateAccess {
  public:

@@ -175,16 +175,19 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
   return {};
 }
 
+std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state) {
+  std::vector<io::SafetensorsWriter::Entry> entries;
+  for (const plan::Parameter& parameter : state.plan().parameters()) {
+    const plan::Bucket& bucket = state.plan().buckets(static_cast<int>(parameter.bucket()));
+    entries.push_back(
+        {parameter.name(), io::dataTypeOf(plan::slotType(bucket, exactSlot(bucket))), namedShape(parameter)});
+  }
+  return entries;
+}
+
 Status saveWeights(const StateAccess& state, const std::string& path) {
   const plan::Plan& plan = state.plan();
-  std::vector<io::SafetensorsWriter::Entry> entries;
-  auto slotOf = [&](const plan::Parameter& parameter) {
-    return exactSlot(plan.buckets(static_cast<int>(parameter.bucket())));
-  };
-  for (const plan::Parameter& parameter : plan.parameters()) {
-    plan::ElementType type = state.elementType(static_cast<int>(parameter.bucket()), slotOf(parameter));
-    entries.push_back({parameter.name(), io::dataTypeOf(type), namedShape(parameter)});
-  }
+  const std::vector<io::SafetensorsWriter::Entry> entries = weightEntries(state);
   std::optional<io::SafetensorsWriter> writer;
   if (state.first()) {
     Expected<io::SafetensorsWriter> made = io::SafetensorsWriter::create(path, entries, {{"format", "pt"}});
@@ -193,7 +196,7 @@ Status saveWeights(const StateAccess& state, const std::string& path) {
   }
   std::vector<std::byte> values, named;
   for (const plan::Parameter& parameter : plan.parameters()) {
-    int bucket = static_cast<int>(parameter.bucket()), slot = slotOf(parameter);
+    int bucket = static_cast<int>(parameter.bucket()), slot = exactSlot(plan.buckets(bucket));
     uint64_t size = state.elementBytes(bucket, slot), count = *plan::elementCount(plan::shapeOf(parameter));
     // A permuted parameter is read into memory whole; the others pass through in pieces.
     uint64_t piece = parameter.permutation_size() ? count : std::min(count, kChunkElements);

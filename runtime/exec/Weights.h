@@ -27,6 +27,9 @@ Status loadWeights(const StateAccess& state, WeightFiles& files, const io::Safet
                    const std::function<void(const std::string&)>& note);
 Status loadConstants(const StateAccess& state, WeightFiles& files);
 
+// The tensors of saveWeights(), one for each parameter, in order.
+std::vector<io::SafetensorsWriter::Entry> weightEntries(const StateAccess& state);
+
 // All parameters in the named layout: their exact values, in f32 where there are master weights. Every process calls
 // it; process 0 writes.
 Status saveWeights(const StateAccess& state, const std::string& path);

@@ -1,5 +1,6 @@
 #include "runtime/io/Checkpoint.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,12 +32,15 @@ Status writeText(const std::string& path, const std::string& text) {
   return file->commit();
 }
 
-// The number in "step-123", or nothing.
-std::optional<int64_t> stepOf(const std::string& name) {
-  int64_t step = 0;
-  if (name.rfind("step-", 0) != 0 || !parseInteger(std::string_view(name).substr(5), step) || step < 0)
-    return std::nullopt;
-  return step;
+Expected<Manifest> readManifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifest;
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
+  Expected<Manifest> manifest =
+      parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
+  return manifest;
 }
 
 // What DIR/latest names, or nothing.
@@ -65,6 +69,27 @@ std::string stepFolder(int64_t step) {
   char name[40];
   std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
   return name;
+}
+
+std::optional<int64_t> stepOfFolder(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with("step-") || !parseInteger(std::string_view(name).substr(5), step) || step < 0)
+    return std::nullopt;
+  return step;
+}
+
+bool isUnfinished(const std::string& name) {
+  // The latter is the new file `latest` before it has that name (AtomicFile.h).
+  return name.starts_with(kSaving) || name.starts_with(std::string(kLatest) + ".");
+}
+
+bool hasAllFiles(const std::string& folder) {
+  Expected<Manifest> manifest = readManifest(folder);
+  return manifest.ok() && std::all_of(manifest->files.begin(), manifest->files.end(), [&](const Manifest::File& file) {
+           std::error_code error;
+           const uint64_t size = fs::file_size(folder + "/" + file.name, error);
+           return !error && size == file.size;
+         });
 }
 
 Expected<CheckpointWriter> CheckpointWriter::create(const std::string& folder, int64_t step) {
@@ -122,23 +147,30 @@ CheckpointWriter::~CheckpointWriter() {
 Status CheckpointWriter::commit(const Manifest& manifest) {
   SHEAF_RETURN_IF_ERROR(writeText(path(kManifest), manifestText(manifest)));
   SHEAF_RETURN_IF_ERROR(syncFolder(temporary_));
-  std::string target = folder_ + "/" + name_, aside;
-  // A state of the same step (of an earlier run, say) is replaced; it is moved aside whole until ours is in place.
+  const std::string target = folder_ + "/" + name_;
   std::error_code error;
+  // A state of the same step (of an earlier run, say) is replaced in one step, so that at no time there is none.
+  std::string old;
   if (fs::exists(target, error)) {
-    aside = temporary_ + ".old";
-    if (rename(target.c_str(), aside.c_str()) != 0)
-      return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
+    old = temporary_;
+    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+      if (errno != EINVAL && errno != ENOSYS)
+        return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
+      // The file system cannot exchange names: the old one is moved aside whole until ours is in place.
+      old += ".old";
+      if (rename(target.c_str(), old.c_str()) != 0)
+        return Status::error(cat("cannot replace ", target, ": ", std::strerror(errno)));
+    }
   }
-  if (rename(temporary_.c_str(), target.c_str()) != 0) {
+  if (old != temporary_ && rename(temporary_.c_str(), target.c_str()) != 0) {
     Status failure = Status::error(cat("cannot name ", target, ": ", std::strerror(errno)));
-    if (!aside.empty()) fs::rename(aside, target, error);
+    if (!old.empty()) fs::rename(old, target, error);
     return failure;
   }
   temporary_.clear();
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   SHEAF_RETURN_IF_ERROR(writeText(folder_ + "/" + kLatest, name_ + "\n"));
-  if (!aside.empty()) fs::remove_all(aside, error);
+  if (!old.empty()) fs::remove_all(old, error);
   return {};
 }
 
@@ -200,13 +232,8 @@ Expected<Checkpoint> Checkpoint::open(const std::string& folder, const SharedRea
 Expected<Checkpoint> Checkpoint::openAlone(const std::string& folder, const SharedReading& shared) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  std::string path = folder + "/" + kManifest;
-  Expected<MappedFile> file = MappedFile::open(path);
-  if (!file.ok()) return file.status();
-  if (file->bytes().size() > kMaxManifestBytes) return Status::error(cat(path, ": it is too large for a manifest"));
-  Expected<Manifest> manifest =
-      parseManifest({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
-  if (!manifest.ok()) return Status::error(cat(path, ": ", manifest.status().message()));
+  Expected<Manifest> manifest = readManifest(folder);
+  if (!manifest.ok()) return manifest.status();
   checkpoint.manifest_ = std::move(*manifest);
   for (size_t i = 0; i < checkpoint.manifest_.files.size(); ++i)
     SHEAF_RETURN_IF_ERROR(checkpoint.openFile(checkpoint.manifest_.files[i], i % shared.count == shared.index));
@@ -227,7 +254,13 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
   std::vector<std::pair<int64_t, std::string>> states;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string name = entry->path().filename();
-    if (std::optional<int64_t> step = stepOf(name)) states.emplace_back(*step, name);
+    std::optional<int64_t> step = stepOfFolder(name);
+    if (!step) continue;
+    std::error_code ignored;
+    if (fs::exists(entry->path() / kManifest, ignored))
+      states.emplace_back(*step, name);
+    else
+      warn(cat(entry->path().string(), " is passed over: it has no ", kManifest, ", so it is not a whole state"));
   }
   if (error) return Status::error(cat("cannot read folder ", folder, ": ", error.message()));
   if (states.empty()) return Status::error(cat("there is no saved state in ", folder));
@@ -235,14 +268,16 @@ Expected<Checkpoint> Checkpoint::openNewest(const std::string& folder,
   // The one saved last comes first, even where an earlier run went further.
   std::string latest = latestOf(folder);
   std::stable_partition(states.begin(), states.end(), [&](const auto& state) { return state.second == latest; });
-  Status first;
-  for (const auto& [step, name] : states) {
-    Expected<Checkpoint> checkpoint = open(folder + "/" + name, shared);
-    if (checkpoint.ok()) return checkpoint;
-    if (first.ok()) first = checkpoint.status();
-    if (states.size() > 1) warn(cat("saved state ", name, " is not usable: ", checkpoint.status().message()));
-  }
-  return Status::error(cat("no saved state in ", folder, " is usable; the newest: ", first.message()));
+  Expected<Checkpoint> newest = open(folder + "/" + states[0].second, shared);
+  if (newest.ok()) return newest;
+  // How much training is lost is for the user to know and decide.
+  for (size_t i = 1; i < states.size(); ++i)
+    if (const std::string before = folder + "/" + states[i].second; open(before, shared).ok())
+      return Status::error(cat("the latest saved state, ", folder, "/", states[0].second,
+                               ", is not usable: ", newest.status().message(), "; the one before it, ", before,
+                               ", is: give that folder to go on from there"));
+  return Status::error(
+      cat("no saved state in ", folder, " is usable; the newest, ", states[0].second, ": ", newest.status().message()));
 }
 
 const std::vector<Checkpoint::Piece>& Checkpoint::pieces(const std::string& kind, const std::string& parameter) const {

@@ -62,8 +62,13 @@ struct Manifest {
 std::string manifestText(const Manifest& manifest);
 Expected<Manifest> parseManifest(std::string_view text);
 
-// The folder's name for a step.
+// The folder's name for a step, and the step of such a name.
 std::string stepFolder(int64_t step);
+std::optional<int64_t> stepOfFolder(const std::string& name);
+// Whether a name in a folder of states is that of one which is being written, or was when its run was killed.
+bool isUnfinished(const std::string& name);
+// Whether a state's folder has a manifest and every file that it names, with its size. What is in them is not read.
+bool hasAllFiles(const std::string& folder);
 
 class CheckpointWriter {
  public:
@@ -99,8 +104,9 @@ struct SharedReading {
 class Checkpoint {
  public:
   static Expected<Checkpoint> open(const std::string& folder, const SharedReading& shared = {});
-  // The newest valid state in a folder of states (or that folder itself, if it is one state's): the one that `latest`
-  // names, else the one with most steps. What is newer but damaged is passed over with a warning.
+  // The newest state in a folder of states (or that folder itself, if it is one state's): the one that `latest` names,
+  // else the one with most steps. If it is damaged, the error names it and the newest of the others that is not. A
+  // folder without a manifest is passed over with a warning.
   static Expected<Checkpoint> openNewest(const std::string& folder, const std::function<void(const std::string&)>& warn,
                                          const SharedReading& shared = {});
 

@@ -108,7 +108,7 @@ Expected<Safetensors> Safetensors::open(const std::string& path) {
   if (!file.ok()) return file.status();
   Expected<Safetensors> result = parse(file->bytes());
   if (!result.ok()) return Status::error(cat(path, ": ", result.status().message()));
-  result->file_ = std::move(*file);
+  result->files_.push_back(std::move(*file));
   return result;
 }
 

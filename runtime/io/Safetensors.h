@@ -22,22 +22,28 @@ struct Tensor {
   std::span<const std::byte> data;
 };
 
-// A mapped file. Opening checks everything that the header says: types, that each tensor has the bytes its shape needs,
+// Mapped files. Opening checks everything that the header says: types, that each tensor has the bytes its shape needs,
 // and that the tensors cover the data without gap or overlap.
 class Safetensors {
  public:
   static Expected<Safetensors> open(const std::string& path);
+  // A file; or the tensors of several, which an index names (SafetensorsShards.h); or a folder that has such an index,
+  // or one file, under the names that Hugging Face's libraries give them.
+  static Expected<Safetensors> openWeights(const std::string& path);
   // For tests: parses bytes that outlive the result.
   static Expected<Safetensors> parse(std::span<const std::byte> file);
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const Tensor* find(const std::string& name) const;
-  std::span<const std::byte> bytes() const { return file_.bytes(); }
+  const std::vector<MappedFile>& files() const { return files_; }
   // Gives back the memory of a tensor that has been read.
-  void release(std::span<const std::byte> tensor) const { file_.release(tensor); }
+  void release(std::span<const std::byte> tensor) const {
+    for (const MappedFile& file : files_) file.release(tensor);
+  }
 
  private:
-  MappedFile file_;
+  static Expected<Safetensors> openIndex(const std::string& path);
+  std::vector<MappedFile> files_;
   std::map<std::string, Tensor> tensors_;
 };
 
@@ -55,6 +61,8 @@ class SafetensorsWriter {
   Status write(std::span<const std::byte> bytes);
   // An error if fewer or more bytes were written than announced.
   Status commit();
+  // Bytes that have been announced and not yet written.
+  uint64_t remaining() const { return remaining_; }
   // Of everything written, header included.
   uint64_t checksum() const { return hash_.digest(); }
   uint64_t size() const { return file_.size(); }
@@ -65,5 +73,14 @@ class SafetensorsWriter {
   Xxh64 hash_;
   uint64_t remaining_ = 0;
 };
+
+// The beginning of a file: the header and its length.
+struct SafetensorsHead {
+  std::string bytes;
+  std::vector<uint64_t> begins;  // where each entry's bytes begin in the file
+  uint64_t fileBytes = 0;
+};
+Expected<SafetensorsHead> safetensorsHead(std::span<const SafetensorsWriter::Entry> entries,
+                                          const std::map<std::string, std::string>& metadata);
 
 }  // namespace sheaf::io

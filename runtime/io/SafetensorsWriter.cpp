@@ -14,16 +14,17 @@ const char* headerName(DataType type) {
 
 }  // namespace
 
-Expected<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, const std::vector<Entry>& entries,
-                                                      const std::map<std::string, std::string>& metadata) {
+Expected<SafetensorsHead> safetensorsHead(std::span<const SafetensorsWriter::Entry> entries,
+                                          const std::map<std::string, std::string>& metadata) {
   json::Object header;
   if (!metadata.empty()) {
     json::Object values;
     for (const auto& [name, value] : metadata) values.set(name, value);
     header.set("__metadata__", std::move(values));
   }
+  SafetensorsHead head;
   uint64_t at = 0;
-  for (const Entry& entry : entries) {
+  for (const SafetensorsWriter::Entry& entry : entries) {
     std::optional<uint64_t> count = plan::elementCount(entry.shape);
     if (!count) return Status::error(cat("tensor '", entry.name, "': shape ", shapeText(entry.shape), " is too large"));
     json::Array shape(entry.shape.begin(), entry.shape.end());
@@ -31,19 +32,28 @@ Expected<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, c
     header.set(entry.name, json::Object{{"dtype", headerName(entry.type)},
                                         {"shape", std::move(shape)},
                                         {"data_offsets", json::Array{at, end}}});
+    head.begins.push_back(at);
     at = end;
   }
   std::string text = json::write(std::move(header));
   // Readers map the data and want it aligned.
   text.resize((text.size() + 63) / 64 * 64, ' ');
-  uint64_t length = text.size();
+  const uint64_t length = text.size();
+  head.bytes = std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+  for (uint64_t& begin : head.begins) begin += head.bytes.size();
+  head.fileBytes = head.bytes.size() + at;
+  return head;
+}
 
+Expected<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, const std::vector<Entry>& entries,
+                                                      const std::map<std::string, std::string>& metadata) {
+  Expected<SafetensorsHead> head = safetensorsHead(entries, metadata);
+  if (!head.ok()) return head.status();
   Expected<AtomicFile> file = AtomicFile::create(path);
   if (!file.ok()) return file.status();
   SafetensorsWriter writer(std::move(*file));
-  writer.remaining_ = sizeof length + length + at;
-  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(&length, 1))));
-  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(text))));
+  writer.remaining_ = head->fileBytes;
+  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(head->bytes))));
   return writer;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/plan/LossScale.h"
+#include "runtime/plan/SavedParts.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/StepWork.h"
 #include "runtime/plan/Summary.h"
@@ -309,7 +310,8 @@ json::Value summaryJson(const Plan& plan) {
                     {"memory", json::Object{{"peak_bytes", summary.peakBytes},
                                             {"library_bytes", summary.libraryBytes},
                                             {"by_kind", std::move(byKind)},
-                                            {"spaces", spacesJson(summary)}}},
+                                            {"spaces", spacesJson(summary)},
+                                            {"save_staging_bytes", mostStagingBytes(plan)}}},
                     {"transfers", transfersJson(summary)},
                     {"communication", std::move(communication)},
                     {"buckets", std::move(buckets)},
@@ -364,6 +366,10 @@ std::string summaryText(const Plan& plan) {
     for (const auto& [kind, bytes] : memory.byKind)
       out += cat("  ", padded(word(kind), 12), padded(bytesText(bytes), 10, true), "\n");
   }
+
+  if (!evaluatesOnly(plan))
+    out += cat("staging of a saved state, if the run is not to wait: ", bytesText(mostStagingBytes(plan)),
+               " of host memory a rank\n");
 
   if (!evaluatesOnly(plan)) out += stagesText(plan, summary);
 

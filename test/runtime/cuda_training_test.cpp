@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
 
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
@@ -81,6 +84,23 @@ TEST_F(CudaTrainingTest, SameBitsHoweverStepsAreIssued) {
                 options.saveState = folder_ / "state";
                 options.saveEvery = 2;
               }) == expected);
+}
+
+TEST_F(CudaTrainingTest, SavesWhileItGoesOnWithTheSameBytes) {
+  std::map<std::string, std::string> states[2];
+  for (bool staged : {false, true}) {
+    const std::string folder = folder_ / (staged ? "staged" : "waited");
+    run(2, 3, "cuda", [&](exec::RunOptions& options) {
+      options.saveState = folder;
+      options.saveEvery = 2;
+      if (staged) options.saveStaging = 64;
+    });
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+      if (entry.is_regular_file())
+        states[staged][std::filesystem::relative(entry.path(), folder)] = readFile(entry.path());
+  }
+  EXPECT_GT(states[0].size(), 6u);
+  EXPECT_TRUE(states[0] == states[1]);
 }
 
 TEST_F(CudaTrainingTest, GradientsAreThoseOfTheCpu) {

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <sstream>
 
 #include "runtime/base/Json.h"
@@ -20,6 +22,7 @@ namespace sheaf {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kBiasOffset;
 using testing::kElements;
@@ -206,6 +209,62 @@ TEST_F(RunTest, SavesEveryFewStepsWithoutChangingAnything) {
     EXPECT_TRUE(std::filesystem::exists(saving.saveState + "/" + name)) << name;
 }
 
+TEST_F(RunTest, KeepsTheNewestStates) {
+  exec::RunOptions saving = options(plan(2, 2), 7);
+  saving.saveState = folder_ / "state";
+  saving.saveEvery = 1;
+  saving.keepSaves = 2;
+  ASSERT_TRUE(run(saving).ok());
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(saving.saveState)) names.insert(entry.path().filename());
+  EXPECT_THAT(names, ElementsAre("latest", "step-00000006", "step-00000007"));
+  exec::RunOptions resuming = options(plan(2, 2), 1);
+  resuming.resume = saving.saveState;
+  ASSERT_TRUE(run(resuming).ok());
+  EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
+}
+
+TEST_F(RunTest, SavesWhileItGoesOnWithTheSameBytes) {
+  for (auto [ranks, stage] : {std::pair<int64_t, int>(1, 0), {2, 2}, {4, 3}})
+    for (uint64_t staging : {uint64_t{64}, UINT64_MAX}) {
+      exec::RunOptions waiting = options(plan(ranks, stage), 9);
+      waiting.saveEvery = 2;
+      waiting.saveState = folder_ / "waiting";
+      exec::RunOptions staged = waiting;
+      staged.saveState = folder_ / "staged";
+      staged.saveStaging = staging;
+      ASSERT_TRUE(run(waiting).ok());
+      Status status = run(staged);
+      ASSERT_TRUE(status.ok()) << status.message();
+      std::vector<double> saved;
+      for (const LogLine& line : log(true))
+        if (*line.value.object()->find("event")->string() == "saved_state") {
+          saved.push_back(line.number("step"));
+          EXPECT_GE(line.number("seconds"), line.number("stalled_seconds"));
+        }
+      EXPECT_THAT(saved, ElementsAre(2, 4, 6, 8, 9));
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(waiting.saveState))
+        if (entry.is_regular_file()) {
+          const std::string name = std::filesystem::relative(entry.path(), waiting.saveState);
+          EXPECT_EQ(readFile(staged.saveState + "/" + name), readFile(entry.path()))
+              << name << " of " << ranks << " ranks with staging " << staging;
+        }
+      std::filesystem::remove_all(waiting.saveState);
+      std::filesystem::remove_all(staged.saveState);
+    }
+}
+
+TEST_F(RunTest, AFolderForStatesThatCannotBeIsFoundBeforeTheTraining) {
+  writeFile(folder_ / "file", "");
+  for (int64_t keep : {0, 1}) {
+    exec::RunOptions saving = options(plan(1, 0), 3);
+    saving.saveState = folder_ / "file/state";
+    saving.keepSaves = keep;
+    EXPECT_THAT(run(saving).message(), AllOf(HasSubstr("--save-state"), HasSubstr("file/state")));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "log"));
+  }
+}
+
 TEST_F(RunTest, AStateOfAnotherModelIsRefused) {
   exec::RunOptions first = options(plan(2, 2), 1);
   first.saveState = folder_ / "state";
@@ -228,6 +287,31 @@ TEST_F(RunTest, WeightsByNameInTheirOwnLayout) {
   zeroRate.save = folder_ / "again";
   ASSERT_TRUE(run(zeroRate).ok());
   EXPECT_EQ(readFile(zeroRate.save), readFile(first.save));
+}
+
+TEST_F(RunTest, WeightsInSeveralFiles) {
+  for (auto [ranks, stage] : {std::pair<int64_t, int>(1, 0), {4, 0}, {2, 1}, {4, 3}}) {
+    exec::RunOptions saving = options(plan(ranks, stage), 3), whole = saving;
+    saving.save = folder_ / "w.safetensors.index.json";
+    saving.shardBytes = 100;
+    whole.save = folder_ / "whole";
+    ASSERT_TRUE(run(saving).ok());
+    ASSERT_TRUE(run(whole).ok());
+    auto ours = io::Safetensors::openWeights(saving.save), expected = io::Safetensors::open(whole.save);
+    ASSERT_TRUE(ours.ok()) << ours.status().message();
+    EXPECT_EQ(ours->files().size(), 2u);
+    for (const auto& [name, tensor] : expected->tensors()) {
+      ASSERT_NE(ours->find(name), nullptr);
+      EXPECT_EQ(ours->find(name)->shape, tensor.shape);
+      EXPECT_TRUE(std::ranges::equal(ours->find(name)->data, tensor.data)) << name << " of " << ranks;
+    }
+    exec::RunOptions again = options(plan(2, 1), 1);
+    again.weights = saving.save;
+    again.learningRate = 0;
+    again.save = folder_ / "again";
+    ASSERT_TRUE(run(again).ok());
+    EXPECT_EQ(readFile(again.save), readFile(whole.save));
+  }
 }
 
 TEST_F(RunTest, WeightErrors) {
@@ -255,11 +339,16 @@ TEST_F(RunTest, NotFiniteStopsAndSavesNothing) {
   stop.save = folder_ / "w";
   stop.saveState = folder_ / "state";
   stop.saveEvery = 2;
-  std::string message = run(stop).message();
-  EXPECT_THAT(message, AllOf(HasSubstr("step 2:"), HasSubstr("step-00000002")));
-  EXPECT_FALSE(std::filesystem::exists(stop.save));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "state/step-00000004"));
-  EXPECT_EQ(log(false).size(), 3u);
+  for (uint64_t staging : {uint64_t{0}, UINT64_MAX}) {
+    stop.saveStaging = staging;
+    std::string message = run(stop).message();
+    EXPECT_THAT(message, AllOf(HasSubstr("step 2:"), HasSubstr("step-00000002")));
+    EXPECT_FALSE(std::filesystem::exists(stop.save));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "state/step-00000004"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "state/step-00000002/manifest.json"));
+    EXPECT_EQ(log(false).size(), 3u);
+    std::filesystem::remove_all(folder_ / "state");
+  }
 }
 
 TEST_F(RunTest, AnErrorOfARankEndsTheRunWithItsPlace) {

@@ -10,6 +10,7 @@
 namespace sheaf {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
@@ -116,7 +117,7 @@ TEST(Checkpoint, NothingRemainsWithoutCommit) {
   EXPECT_TRUE(std::filesystem::is_empty(folder / "deep/states"));
 }
 
-TEST(Checkpoint, TheNewestValidOneIsTaken) {
+TEST(Checkpoint, TheNewestOneIsTaken) {
   TemporaryFolder folder;
   std::vector<std::string> warnings;
   auto newest = [&] {
@@ -130,15 +131,21 @@ TEST(Checkpoint, TheNewestValidOneIsTaken) {
   EXPECT_EQ(newest()->manifest().step, 9);
   testing::writeFile(folder / "latest", "../elsewhere");
   EXPECT_EQ(newest()->manifest().step, 200);
+  std::filesystem::create_directory(folder / "step-00000300");
+  EXPECT_EQ(newest()->manifest().step, 200);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr("step-00000300"), HasSubstr("manifest.json")));
   std::string file = folder / "step-00000200/rank-3.safetensors", content = testing::readFile(file);
   content.back() ^= 1;
   testing::writeFile(file, content);
-  EXPECT_EQ(newest()->manifest().step, 10);
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("checksum"));
+  // The user decides whether to lose steps.
+  EXPECT_THAT(newest().status().message(), AllOf(HasSubstr("step-00000200"), HasSubstr("checksum"),
+                                                 HasSubstr("the one before it, " + (folder / "step-00000010"))));
   std::filesystem::resize_file(folder / "step-00000010/rank-0.safetensors", 20);
-  std::filesystem::remove(folder / "step-00000009/manifest.json");
-  EXPECT_THAT(newest().status().message(), HasSubstr("the newest: "));
+  EXPECT_THAT(newest().status().message(), HasSubstr("the one before it, " + (folder / "step-00000009")));
+  EXPECT_EQ(io::Checkpoint::openNewest(folder / "step-00000009", [](const std::string&) {})->manifest().step, 9);
+  std::filesystem::resize_file(folder / "step-00000009/rank-0.safetensors", 20);
+  EXPECT_THAT(newest().status().message(), HasSubstr("the newest, step-00000200: "));
   EXPECT_EQ(io::Checkpoint::openNewest(folder / "none", [](const std::string&) {}).ok(), false);
 }
 

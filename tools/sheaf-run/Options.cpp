@@ -1,5 +1,6 @@
 #include "tools/sheaf-run/Options.h"
 
+#include "runtime/io/SafetensorsShards.h"
 #include "runtime/plan/Schedules.h"
 #include "runtime/plan/Words.h"
 #include "tools/options/Rows.h"
@@ -14,6 +15,14 @@ options::Words<plan::Training::ReduceOrder> reduceOrders() {
   for (const std::string& word : plan::words<plan::Training::ReduceOrder>())
     words.emplace_back(word, *plan::valueOf<plan::Training::ReduceOrder>(word));
   return words;
+}
+
+Expected<uint64_t> parseStaging(const std::string& text) {
+  constexpr uint64_t kLeast = 64 << 10;
+  uint64_t bytes = 0;
+  if (text == "auto") return UINT64_MAX;
+  if (parseBytes(text, bytes) && bytes >= kLeast) return bytes;
+  return Status::error("expected auto or a size in bytes of at least 64KiB, such as 2GiB");
 }
 
 options::Table makeTable() {
@@ -69,19 +78,41 @@ options::Table makeTable() {
                                "Write each output of the graph except the loss, for all rows, as DIR/NAME.npy; with "
                                "--eval-every as DIR/step-NNNNNNNN/NAME.npy.")}},
       {"Weights and state",
-       {Row::text<&O::weights>("--weights", "W.safetensors",
-                               "Initial weights by name, instead of those that the plan names."),
+       {Row::text<&O::weights>(
+            "--weights", "W.safetensors",
+            "Initial weights by name, instead of those that the plan names. Also an index of several "
+            "files (W.safetensors.index.json), or a folder with model.safetensors.index.json or "
+            "model.safetensors."),
         Row::text<&O::weightsFolder>("--weights-dir", "DIR", "Where the weight files that the plan names are now."),
-        Row::text<&O::save>("--save", "W.safetensors", "Write the whole weights after the last step."),
+        Row::text<&O::save>("--save", "W.safetensors",
+                            "Write the whole weights after the last step. W.safetensors.index.json: as files "
+                            "W-00001-of-0000N.safetensors and this index, as Hugging Face's libraries read them; every "
+                            "process writes its ranks' part, and all must see the folder."),
+        Row::bytes<&O::shardBytes>("--shard-size",
+                                   "Most bytes of tensors in a file of --save W.safetensors.index.json.")
+            .defaultsTo("5GB"),
         Row::text<&O::saveState>(
             "--save-state", "DIR",
             "Write weights, optimizer state and position into DIR/step-NNNNNNNN after the last step."),
         Row::integer<&O::saveEvery>("--save-every", "K", 1, kMost, "And every K steps.")
             .defaultsTo("the last step only"),
+        Row::parsed<&O::saveStaging>(
+            "--save-staging", "auto|SIZE", "auto or a size in bytes of at least 64KiB, such as 2GiB",
+            "Save the states of --save-every while the run goes on: it waits only until each rank's state is copied "
+            "into "
+            "so much host memory of the rank, from which it is written to the file. With less than the state takes, "
+            "the copy waits for the disk. auto: as much as it takes, which `sheaf inspect` prints.",
+            parseStaging)
+            .defaultsTo("none: the run waits until a state is on the disk"),
+        Row::integer<&O::keepSaves>("--keep-saves", "K", 1, kMost,
+                                    "Keep the newest K states in the folder of --save-state: older ones are removed "
+                                    "when a newer one is whole and on the disk. One run at a time may use the folder.")
+            .defaultsTo("all states"),
         Row::text<&O::resume>(
             "--resume", "DIR",
-            "Continue from the newest valid state in DIR, whatever its number of ranks and its stage. If DIR is the "
-            "--offload-dir, from what a run of the same plan has left there, also one that was killed.")}},
+            "Continue from the newest state in DIR, or from the state DIR itself, whatever its number of ranks and its "
+            "stage. If DIR is the --offload-dir, from what a run of the same plan has left there, also one that was "
+            "killed.")}},
       {"Training",
        {Row::real<&O::learningRate>("--lr", "RATE", 0, false,
                                     "Learning rate, also of the parameter groups that have none of their own.")
@@ -172,6 +203,12 @@ Expected<CommandLine> parseCommandLine(const std::vector<std::string>& arguments
   SHEAF_RETURN_IF_ERROR(exec::checkDeviceOptions(line.run, line.run.device));
   if (line.run.saveEvery > 0 && line.run.saveState.empty())
     return Status::error("--save-every needs --save-state DIR: where are the states to be written?");
+  if (line.run.saveStaging > 0 && line.run.saveEvery == 0)
+    return Status::error("--save-staging needs --save-every K: the run ends with the last save, and waits for it");
+  if (given->has("--shard-size") && !io::isShardIndex(line.run.save))
+    return Status::error("--shard-size is for --save W.safetensors.index.json, which writes several files");
+  if (line.run.keepSaves > 0 && line.run.saveState.empty())
+    return Status::error("--keep-saves needs --save-state DIR: whose states are to be kept?");
   return line;
 }
 

@@ -36,7 +36,7 @@ class TrainedWeights {
     result.plan_ = std::move(*plan);
     for (const plan::Parameter& parameter : result.plan_->parameters()) result.byName_[parameter.name()] = &parameter;
     if (o.state.empty()) {
-      Expected<io::Safetensors> file = io::Safetensors::open(o.weights);
+      Expected<io::Safetensors> file = io::Safetensors::openWeights(o.weights);
       if (!file.ok()) return file.status();
       result.file_ = std::move(*file);
       SHEAF_RETURN_IF_ERROR(result.checkFile(o.weights));
@@ -216,7 +216,9 @@ Command exportCommand() {
             "--model", "MODEL.onnx",
             "The model that the plan was compiled from, or another export of the same module: for inference, "
             "say, without the loss."),
-        Row::text<&O::weights>("--weights", "W.safetensors", "Trained weights, as `sheaf-run --save` writes them."),
+        Row::text<&O::weights>(
+            "--weights", "W.safetensors",
+            "Trained weights, as `sheaf-run --save` writes them: a file, an index of files, or a folder."),
         Row::text<&O::state>("--state", "DIR", "Trained weights of a saved state: the newest in this folder."),
         Row::text<&O::import, &frontend::ImportOptions::loss>(
             "--loss", "LOSS",

@@ -69,7 +69,7 @@ def resumed(session, before, after):
 
 
 def damaged_state(session):
-    """Each process verifies some of the files; a damaged one is passed over by all of them."""
+    """Each process verifies some of the files; a damaged one is refused by all of them, and the state before it named."""
     where, expected = session.folder(), whole(session)
     session.succeed("sheaf-run", plan(session), *common(4), "--save-state", where / "state", "--save-every", 2)
     for rank in range(RANKS):
@@ -77,10 +77,14 @@ def damaged_state(session):
         right = path.read_bytes()
         path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
         with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state", "--save", where / "w") as job:
-            job.succeed()
-            expect("step-00000004 is not usable" in job.processes[0].error_text(), job.processes[0].error_text())
-        expect(digest(where / "w") == digest(expected.weights), "other weights")
+            expect(job.wait() == [1, 1], f"a damaged file of rank {rank} is not noticed")
+            for process in job.processes:
+                for word in (str(path), str(where / "state" / "step-00000002")):
+                    expect(word in process.error_text(), f"`{word}` is not in\n{process.error_text()}")
         path.write_bytes(right)
+    with Job(session, 2, plan(session), *common(STEPS - 2), "--resume", where / "state" / "step-00000002", "--save", where / "w") as job:
+        job.succeed()
+    expect(digest(where / "w") == digest(expected.weights), "other weights")
 
 
 def interrupted(session):

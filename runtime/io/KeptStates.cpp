@@ -1,0 +1,91 @@
+#include "runtime/io/KeptStates.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/Text.h"
+#include "runtime/io/Checkpoint.h"
+
+namespace sheaf::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRemoved = ".removed-";
+
+}  // namespace
+
+Expected<KeptStates> KeptStates::open(const std::string& folder, int64_t keep) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
+  KeptStates states;
+  states.folder_ = folder;
+  states.keep_ = keep;
+  states.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (states.descriptor_ < 0) return Status::error(cat("cannot open folder ", folder, ": ", std::strerror(errno)));
+  states.locked_ = flock(states.descriptor_, LOCK_EX | LOCK_NB) == 0;
+  if (!states.locked_ && errno == EWOULDBLOCK)
+    return Status::error(cat("another run keeps its states in ", folder,
+                             "; what one saves the other would remove: give another folder"));
+  return states;
+}
+
+KeptStates::KeptStates(KeptStates&& other) noexcept {
+  *this = std::move(other);
+}
+
+KeptStates& KeptStates::operator=(KeptStates&& other) noexcept {
+  std::swap(folder_, other.folder_);
+  std::swap(keep_, other.keep_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(locked_, other.locked_);
+  return *this;
+}
+
+KeptStates::~KeptStates() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Status KeptStates::prune(int64_t step) const {
+  std::error_code error;
+  std::vector<std::pair<int64_t, fs::path>> states;
+  std::vector<fs::path> remove;
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (std::optional<int64_t> of = stepOfFolder(name); of && *of <= step)
+      states.emplace_back(*of, entry->path());
+    else if (name.starts_with(kRemoved) || (locked_ && isUnfinished(name)))
+      remove.push_back(entry->path());
+  }
+  if (error) return Status::error(cat("cannot read folder ", folder_, ": ", error.message()));
+  std::sort(states.rbegin(), states.rend());
+  int64_t whole = 0;
+  for (const auto& [of, path] : states) {
+    if (whole < keep_) {
+      whole += hasAllFiles(path.string());
+      continue;
+    }
+    const fs::path nameless = path.parent_path() / (kRemoved + path.filename().string());
+    fs::remove_all(nameless, error);  // of a run that was killed in removing it
+    if (rename(path.c_str(), nameless.c_str()) != 0)
+      return Status::error(cat("cannot remove the saved state ", path.string(), ": ", std::strerror(errno)));
+    remove.push_back(nameless);
+  }
+  for (const fs::path& path : remove) {
+    fs::remove_all(path, error);
+    if (error) return Status::error(cat("cannot remove ", path.string(), ": ", error.message()));
+  }
+  return {};
+}
+
+}  // namespace sheaf::io

@@ -1,0 +1,233 @@
+#include "runtime/io/SafetensorsShards.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "runtime/base/AtomicFile.h"
+#include "runtime/base/Json.h"
+#include "runtime/base/Text.h"
+#include "runtime/plan/Types.h"
+
+namespace sheaf::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIndexEnding = ".safetensors.index.json";
+constexpr const char* kIndexOfFolder = "model.safetensors.index.json";
+constexpr const char* kFileOfFolder = "model.safetensors";
+constexpr uint64_t kMaxIndexBytes = 1 << 28;
+
+Status cannot(const char* what, const std::string& path) {
+  return Status::error(cat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+}
+
+Status writeAll(int descriptor, std::span<const std::byte> bytes, uint64_t at, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return cannot("write", path);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    at += static_cast<uint64_t>(written);
+  }
+  return {};
+}
+
+std::string shardName(const std::string& prefix, size_t number, size_t count) {
+  char text[64];
+  std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", number, count);
+  return prefix + text;
+}
+
+}  // namespace
+
+bool isShardIndex(const std::string& path) {
+  return path.ends_with(kIndexEnding) && fs::path(path).filename() != kIndexEnding;
+}
+
+Expected<ShardWriter> ShardWriter::create(const std::string& index,
+                                          const std::vector<SafetensorsWriter::Entry>& entries, uint64_t shardBytes,
+                                          Part part) {
+  ShardWriter writer;
+  writer.index_ = index;
+  writer.folder_ = folderOf(index);
+  uint64_t total = 0, inShard = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::optional<uint64_t> count = plan::elementCount(entries[i].shape);
+    const uint64_t size = bytesOf(entries[i].type);
+    if (!count || *count > INT64_MAX / size)
+      return Status::error(cat("tensor '", entries[i].name, "': shape ", shapeText(entries[i].shape), " is too large"));
+    const uint64_t bytes = *count * size;
+    if (writer.shards_.empty() || (inShard > 0 && (bytes > shardBytes || inShard > shardBytes - bytes))) {
+      writer.shards_.emplace_back().firstTensor = i;
+      inShard = 0;
+    }
+    inShard += bytes;
+    total += bytes;
+    ++writer.shards_.back().tensors;
+  }
+  const std::string name = fs::path(index).filename().string();
+  const std::string prefix = name.substr(0, name.size() - kIndexEnding.size());
+  std::map<std::string, std::string> files;  // sorted, as Hugging Face's libraries write them
+  for (size_t s = 0; s < writer.shards_.size(); ++s) {
+    Shard& shard = writer.shards_[s];
+    shard.name = shardName(prefix, s + 1, writer.shards_.size());
+    Expected<SafetensorsHead> head =
+        safetensorsHead(std::span(entries).subspan(shard.firstTensor, shard.tensors), {{"format", "pt"}});
+    if (!head.ok()) return head.status();
+    shard.head = std::move(*head);
+    for (size_t t = 0; t < shard.tensors; ++t) {
+      const uint64_t begin = shard.head.begins[t];
+      const uint64_t end = t + 1 < shard.tensors ? shard.head.begins[t + 1] : shard.head.fileBytes;
+      writer.places_.push_back({s, begin, end - begin});
+      files[entries[shard.firstTensor + t].name] = shard.name;
+    }
+  }
+  json::Object map;
+  for (auto& [tensor, file] : files) map.set(tensor, file);
+  writer.indexText_ =
+      json::write(json::Object{{"metadata", json::Object{{"total_size", total}}}, {"weight_map", std::move(map)}}, 2) +
+      "\n";
+  if (part == Part::kMake) SHEAF_RETURN_IF_ERROR(writer.make());
+  return writer;
+}
+
+std::string ShardWriter::temporary(size_t shard) const {
+  return cat(folder_, "/", shards_[shard].name, ".partial");
+}
+
+// With room for all of it: a full disk is noticed before anything is computed for it.
+Status ShardWriter::make() {
+  ours_ = true;
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    const std::string path = temporary(s);
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file < 0) return cannot("write", path);
+    const off_t bytes = static_cast<off_t>(shards_[s].head.fileBytes);
+    Status status;
+    if (fallocate(file, 0, 0, bytes) != 0 && (errno != EOPNOTSUPP || ftruncate(file, bytes) != 0))
+      status = cannot("make room for", path);
+    if (status.ok()) status = writeAll(file, std::as_bytes(std::span(shards_[s].head.bytes)), 0, path);
+    if (status.ok() && fsync(file) != 0) status = cannot("sync", path);
+    close(file);
+    SHEAF_RETURN_IF_ERROR(status);
+  }
+  return {};
+}
+
+ShardWriter::ShardWriter(ShardWriter&& other) noexcept {
+  *this = std::move(other);
+}
+
+ShardWriter& ShardWriter::operator=(ShardWriter&& other) noexcept {
+  std::swap(index_, other.index_);
+  std::swap(folder_, other.folder_);
+  std::swap(indexText_, other.indexText_);
+  std::swap(shards_, other.shards_);
+  std::swap(places_, other.places_);
+  std::swap(open_, other.open_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(ours_, other.ours_);
+  return *this;
+}
+
+ShardWriter::~ShardWriter() {
+  if (descriptor_ >= 0) close(descriptor_);
+  for (size_t s = 0; ours_ && s < shards_.size(); ++s) unlink(temporary(s).c_str());
+}
+
+Status ShardWriter::open(size_t shard) {
+  if (descriptor_ >= 0 && open_ == shard) return {};
+  SHEAF_RETURN_IF_ERROR(sync());
+  const std::string path = temporary(shard);
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor_ < 0 && errno == ENOENT)
+    return Status::error(cat(path, " is not there, though process 0 has made it: the folder must be on a file system ",
+                             "that all processes share"));
+  if (descriptor_ < 0) return cannot("write", path);
+  open_ = shard;
+  return {};
+}
+
+Status ShardWriter::write(size_t tensor, uint64_t at, std::span<const std::byte> bytes) {
+  const Place& place = places_[tensor];
+  if (at > place.bytes || bytes.size() > place.bytes - at)
+    return Status::error("more bytes of a tensor are written than it has");
+  SHEAF_RETURN_IF_ERROR(open(place.shard));
+  return writeAll(descriptor_, bytes, place.begin + at, temporary(place.shard));
+}
+
+Status ShardWriter::sync() {
+  if (descriptor_ < 0) return {};
+  const int file = std::exchange(descriptor_, -1);
+  Status status;
+  if (fsync(file) != 0) status = cannot("sync", temporary(open_));
+  if (close(file) != 0 && status.ok()) status = cannot("close", temporary(open_));
+  return status;
+}
+
+Status ShardWriter::commit() {
+  SHEAF_RETURN_IF_ERROR(sync());
+  if (unlink(index_.c_str()) != 0 && errno != ENOENT) return cannot("replace", index_);
+  SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
+  for (size_t s = 0; s < shards_.size(); ++s)
+    if (const std::string path = cat(folder_, "/", shards_[s].name); rename(temporary(s).c_str(), path.c_str()) != 0)
+      return cannot("name", path);
+  ours_ = false;
+  SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
+  Expected<AtomicFile> index = AtomicFile::create(index_);
+  if (!index.ok()) return index.status();
+  SHEAF_RETURN_IF_ERROR(index->write(std::as_bytes(std::span(indexText_))));
+  return index->commit();
+}
+
+Expected<Safetensors> Safetensors::openWeights(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return isShardIndex(path) ? openIndex(path) : open(path);
+  const fs::path index = fs::path(path) / kIndexOfFolder, file = fs::path(path) / kFileOfFolder;
+  if (fs::exists(index, error)) return openIndex(index.string());
+  if (fs::exists(file, error)) return open(file.string());
+  return Status::error(cat(path, " is a folder with neither ", kIndexOfFolder, " nor ", kFileOfFolder));
+}
+
+Expected<Safetensors> Safetensors::openIndex(const std::string& path) {
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  auto wrong = [&](const std::string& why) { return Status::error(cat(path, ": ", why)); };
+  if (file->bytes().size() > kMaxIndexBytes) return wrong("it is too large for an index");
+  Expected<json::Value> index =
+      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (!index.ok()) return wrong(index.status().message());
+  const json::Value* map = index->object() ? index->object()->find("weight_map") : nullptr;
+  if (!map || !map->object()) return wrong("it has no object 'weight_map', so it is not an index of safetensors files");
+  Safetensors result;
+  std::map<std::string, Safetensors> shards;
+  for (const auto& [name, value] : map->object()->members()) {
+    const std::string* shard = value.string();
+    // It is joined to the folder's path: it must be a name, not a path.
+    if (!shard || shard->empty() || shard->front() == '.' || shard->find('/') != std::string::npos ||
+        shard->find('\0') != std::string::npos)
+      return wrong(cat("tensor '", name.substr(0, 200), "' is not in a file of this folder"));
+    auto found = shards.find(*shard);
+    if (found == shards.end()) {
+      Expected<Safetensors> opened = open(cat(folderOf(path), "/", *shard));
+      if (!opened.ok()) return wrong(cat("of the files that it names: ", opened.status().message()));
+      found = shards.emplace(*shard, std::move(*opened)).first;
+    }
+    const Tensor* tensor = found->second.find(name);
+    if (!tensor) return wrong(cat("tensor '", name.substr(0, 200), "' is not in ", *shard, ", where it is said to be"));
+    result.tensors_.emplace(name, *tensor);
+  }
+  for (auto& [name, shard] : shards)
+    for (MappedFile& mapped : shard.files_) result.files_.push_back(std::move(mapped));
+  return result;
+}
+
+}  // namespace sheaf::io
