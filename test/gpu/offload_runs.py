@@ -2,7 +2,7 @@
 import json
 import statistics
 
-STEPS = 20  # after five that warm up
+STEPS = 25  # of which the first fifth warms up
 
 
 def compare_offload(runner, job, data):
@@ -27,11 +27,12 @@ def measured(runner, job, plan, name, *options):
         folder = runner.out / f"{name}.files"
         folder.mkdir(exist_ok=True)
         options = (*options, "--offload-dir", folder)
-    _, digest, why = runner.train({**job, "plan": plan["path"]}, STEPS + 5, name, *options)
+    steps = job.get("steps", STEPS)
+    _, digest, why = runner.train({**job, "plan": plan["path"]}, steps, name, *options)
     if why:
         return {"why": why, "digest": None}
     entries = [json.loads(line) for line in (runner.out / f"{name}.jsonl").read_text().splitlines()]
-    seconds = [e["seconds"] for e in entries if "loss" in e][5:]
+    seconds = [e["seconds"] for e in entries if "loss" in e][steps // 5:]
     device = next((e for e in entries if e.get("event") == "device"), {})
     kept = ("graphs", "pinned_bytes", "pinned_on_node", "file_input_output")
     return {"why": "", "digest": digest, "step_seconds": statistics.median(seconds), "predicted_seconds": plan["predicted_seconds"],

@@ -49,7 +49,7 @@ def kit(session):
         training = [{"name": "gpt2-tiny-f32-2-zero3", "precision": "f32", "ranks": 2, "stage": 3, "plan": small, "steps": 8,
                      "data": data_arguments(config), "losses": reference_run(config)["loss"]}]
         native = [{**job, "steps": 8} for job in pack.native_jobs(session.tools, folder, TARGETS, (2,), [("mlp-wide", "f32", 3)])]
-        offload = list(pack.offload_jobs(session.tools, folder, TARGETS, ("gpt2-tiny-f32-1",), data_arguments(config)))
+        offload = [{**job, "steps": 4} for job in pack.offload_jobs(session.tools, folder, TARGETS, ("gpt2-tiny-f32-1",), data_arguments(config))]
         (folder / "jobs.json").write_text(json.dumps({"training": training, "native": native, "offload": offload, "bench": {}}))
         return folder
 
