@@ -42,10 +42,10 @@ Expected<json::Object> networkUse(comm::Traffic& mine, comm::ProcessGroup& group
     for (uint64_t& sum : communicators)
       if (in >> value) sum += value, ofProcess += value;
     if (in >> value) allHeaders += value;
-    byProcess.push_back(ofProcess);
+    byProcess.emplace_back(ofProcess);
     bytes += ofProcess;
   }
-  for (uint64_t sum : communicators) byCommunicator.push_back(sum);
+  for (uint64_t sum : communicators) byCommunicator.emplace_back(sum);
   return json::Object{{"bytes", bytes},
                       {"bytes_per_step", static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(steps, 1))},
                       {"header_bytes", allHeaders},

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/base/Text.h"
+#include "runtime/base/WriteAt.h"
 #include "runtime/io/DataType.h"
 #include "runtime/io/Npy.h"
 #include "runtime/plan/Types.h"
@@ -31,15 +32,8 @@ Status cannot(const char* what, const std::string& path) {
   return Status::error(cat("--outputs: cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
 
-Status writeAt(int descriptor, std::span<const std::byte> bytes, uint64_t offset, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return cannot("write", path);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    offset += static_cast<uint64_t>(written);
-  }
-  return {};
+Status writeTo(int descriptor, std::span<const std::byte> bytes, uint64_t offset, const std::string& path) {
+  return writeAt(descriptor, bytes, offset) ? Status() : cannot("write", path);
 }
 
 }  // namespace
@@ -120,7 +114,7 @@ Status OutputFiles::open(File& file, const std::string& header, uint64_t bytes) 
   file.made = true;
   if (ftruncate(file.descriptor, static_cast<off_t>(header.size() + bytes)) != 0)
     return cannot("write", file.temporary);
-  return writeAt(file.descriptor, std::as_bytes(std::span(header)), 0, file.temporary);
+  return writeTo(file.descriptor, std::as_bytes(std::span(header)), 0, file.temporary);
 }
 
 OutputFiles::~OutputFiles() {
@@ -134,7 +128,7 @@ Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::spa
   const File& file = files_[output];
   if (!file.hasRows) {
     if (rank != 0) return {};
-    return writeAt(file.descriptor, tensor, file.begin + static_cast<uint64_t>(batch) * file.inner, file.path);
+    return writeTo(file.descriptor, tensor, file.begin + static_cast<uint64_t>(batch) * file.inner, file.path);
   }
   const uint64_t rowsOfRank = static_cast<uint64_t>(plan::rowsAtOnce(plan_) / plan_.ranks());
   const uint64_t first =
@@ -142,7 +136,7 @@ Status OutputFiles::write(int64_t rank, uint32_t output, int64_t batch, std::spa
   if (first >= rows_) return {};
   const uint64_t count = std::min(rowsOfRank, rows_ - first);
   for (uint64_t block = 0; block < file.outer; ++block)
-    SHEAF_RETURN_IF_ERROR(writeAt(file.descriptor, tensor.subspan(block * rowsOfRank * file.inner, count * file.inner),
+    SHEAF_RETURN_IF_ERROR(writeTo(file.descriptor, tensor.subspan(block * rowsOfRank * file.inner, count * file.inner),
                                   file.begin + (block * rows_ + first) * file.inner, file.path));
   return {};
 }

@@ -262,16 +262,20 @@ class Run {
     return {};
   }
 
-  // Better to know before the training than at its first save.
+  // Better to know before the training than at its first save. Makes nothing that stays, unless it is locked.
   Status openStateFolder() {
     if (options_.saveState.empty()) return {};
     if (options_.keepSaves > 0) {
       Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
-      if (!kept.ok()) return Status::error(cat("--save-state: ", kept.status().message()));
+      if (!kept.ok()) return ofSaves(kept.status());
       kept_ = std::move(*kept);
     }
-    Expected<io::CheckpointWriter> probe = io::CheckpointWriter::create(options_.saveState, position_.step);
-    return probe.ok() ? Status() : Status::error(cat("--save-state: ", probe.status().message()));
+    std::error_code ignored;
+    const bool there = std::filesystem::exists(options_.saveState, ignored);
+    if (Status probe = io::CheckpointWriter::create(options_.saveState, position_.step).status(); !probe.ok())
+      return ofSaves(probe);
+    if (!there) std::filesystem::remove(options_.saveState, ignored);
+    return {};
   }
 
   // The metrics replace their file every second: it must not be one that the run reads or writes.

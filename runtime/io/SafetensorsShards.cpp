@@ -13,6 +13,7 @@
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Json.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/WriteAt.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::io {
@@ -27,17 +28,6 @@ constexpr uint64_t kMaxIndexBytes = 1 << 28;
 
 Status cannot(const char* what, const std::string& path) {
   return Status::error(cat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-Status writeAll(int descriptor, std::span<const std::byte> bytes, uint64_t at, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return cannot("write", path);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    at += static_cast<uint64_t>(written);
-  }
-  return {};
 }
 
 std::string shardName(const std::string& prefix, size_t number, size_t count) {
@@ -114,7 +104,8 @@ Status ShardWriter::make() {
     Status status;
     if (fallocate(file, 0, 0, bytes) != 0 && (errno != EOPNOTSUPP || ftruncate(file, bytes) != 0))
       status = cannot("make room for", path);
-    if (status.ok()) status = writeAll(file, std::as_bytes(std::span(shards_[s].head.bytes)), 0, path);
+    if (status.ok() && !writeAt(file, std::as_bytes(std::span(shards_[s].head.bytes)), 0))
+      status = cannot("write", path);
     if (status.ok() && fsync(file) != 0) status = cannot("sync", path);
     close(file);
     SHEAF_RETURN_IF_ERROR(status);
@@ -161,7 +152,7 @@ Status ShardWriter::write(size_t tensor, uint64_t at, std::span<const std::byte>
   if (at > place.bytes || bytes.size() > place.bytes - at)
     return Status::error("more bytes of a tensor are written than it has");
   SHEAF_RETURN_IF_ERROR(open(place.shard));
-  return writeAll(descriptor_, bytes, place.begin + at, temporary(place.shard));
+  return writeAt(descriptor_, bytes, place.begin + at) ? Status() : cannot("write", temporary(place.shard));
 }
 
 Status ShardWriter::sync() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What saving a state every few steps costs: speed and processor time of runs with saves beside runs without.
+"""What saving a state every few steps costs: speed and processor time of runs with saves, compared with runs without.
 
     cmake --build build/release --target sheaf sheaf-run sheaf_cpu
     python3 test/bench/saves.py --tools build/release/bin [--steps 200] [--every 10] [--pairs 9] [--models gpt2-mini] [--out FOLDER]
@@ -7,7 +7,7 @@
 A pair is a run without saves, one that saves through host memory while it goes on (--save-staging auto), and one that waits for
 every save; the order turns from pair to pair. All runs save their last state, so that it cancels out, and so does the start, which a
 run of WARM steps measures in every pair: a figure is the wall or processor time of the steps after those. Results are medians of the
-pairs' ratios. Of memory it prints the largest resident set beside that of a run without saves, and the staging that `sheaf inspect`
+pairs' ratios. Of memory it prints the largest resident set, also of a run without saves, and the staging that `sheaf inspect`
 announces. Nothing else should run meanwhile; states are written to --out, which should be on the disk in question.
 """
 import argparse

@@ -1,4 +1,4 @@
-// Saves while a run goes on: the staging ring, the same bytes as a save that the run waits for, errors.
+// Saves while a run goes on: the staging ring, the same bytes as of a synchronous save, errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -36,6 +36,7 @@ def cases(session):
     for what, options in STAGED_WITH.items():
         yield Case(f"saves/staged/{what}", lambda o=options: staged(session, CONFIGS["gpt2-tiny"], 4, 3, o))
     yield Case("saves/staged/processes", lambda: staged_by_processes(session))
+    yield Case("saves/staged/lost-process", lambda: lost_process(session))
     yield Case("saves/staged/interrupted", lambda: interrupted(session))
     yield Case("saves/staged/refused", lambda: refused_staging(session))
     for staging in (None, "auto"):
@@ -267,6 +268,30 @@ def staged_by_processes(session):
         states.append(all_files(where / "state"))
         expect(set(n.split("/")[0] for n in states[-1]) == {"latest", "step-00000006", "step-00000007"}, f"{sorted(states[-1])}")
     expect(states[1] == states[0] and states[2] == states[0], "processes save other bytes")
+
+
+def lost_process(session):
+    """One of several processes is killed at any time: the others end with its name, and the newest state is whole."""
+    config, draw = CONFIGS["gpt2-tiny"], random.Random(4)
+    plan = session.plan(config.model, 4, 3, 8, config.options)
+    state, done = session.folder() / "state", 0
+    for victim in (3, 0, 1):
+        resume = ("--resume", state) if done else ()
+        with Job(session, 4, plan, *data_arguments(config), "--steps", 100000, "--save-state", state, "--save-every", 1, "--keep-saves", 2,
+                 "--save-staging", "64KiB", *resume) as job:
+            job.until(lambda: newest(state) > done + 2)
+            time.sleep(draw.random() * 0.05)
+            job.processes[victim].popen.kill()
+            codes = job.wait(but=(victim,), seconds=20)
+            expect(codes == [1, 1, 1], f"exits {codes}")
+            for process in (p for i, p in enumerate(job.processes) if i != victim):
+                expect(f"process {victim} (" in process.error_text(), process.error_text())
+        expect(newest(state) > done, f"{states(state)}")
+        done = newest(state)
+    where, whole = session.folder(), session.folder()
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 1, "--resume", state, "--save", where / "w")
+    session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", done + 1, "--save", whole / "w")
+    expect(digest(where / "w") == digest(whole / "w"), "other weights than without the losses")
 
 
 def interrupted(session):
