@@ -22,14 +22,23 @@ Expected<ChosenPlan> choosePlan(const std::vector<std::string>& paths, int64_t r
     plans.push_back(std::move(*plan));
   }
   std::vector<std::string> notes;
+  // By what is known of one step; that every step computes it is a matter of each plan's proof.
+  std::vector<bool> followed(plans.size(), false);
   for (size_t i = 1; i < plans.size(); ++i) {
-    Expected<plan::Comparison> comparison = plan::compareOrigins(*plans[0], paths[0], *plans[i], paths[i]);
+    Expected<plan::Comparison> comparison = plan::comparePlans(*plans[0], paths[0], *plans[i], paths[i]);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
-      return Status::error(cat(paths[0], " and ", paths[i], " do not compute the same bits: ",
+      return Status::error(cat(paths[0], " and ", paths[i],
+                               comparison->difference->certain ? " do not compute the same bits: "
+                                                               : " are not proved to compute the same bits: ",
                                comparison->difference->text(), "; a run takes several plans only if they do"));
+    if (comparison->proved) followed[0] = followed[i] = true;
     for (const std::string& note : comparison->notes) notes.push_back(cat(paths[0], " and ", paths[i], ": ", note));
   }
+  for (size_t i = 0; i < plans.size(); ++i)
+    if (followed[i])
+      if (Status proved = plan::provePlan(*plans[i]); !proved.ok())
+        return Status::error(cat(paths[i], ": ", proved.message()));
   std::set<int64_t> there;
   for (size_t i = 0; i < plans.size(); ++i) {
     if (plans[i]->ranks() == ranks) return ChosenPlan{paths[i], std::move(notes)};

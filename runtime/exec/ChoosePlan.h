@@ -15,9 +15,9 @@ struct ChosenPlan {
   std::vector<std::string> notes;  // what was not compared
 };
 
-// The plan for `ranks` ranks; of several the first. An error if the plans do not compute the same bits, by what they
-// state that they were compiled from, or if none is for so many ranks: it lists the numbers there are. The plan that
-// is chosen is still to be proved.
+// The plan for `ranks` ranks; of several the first. An error if the plans do not compute the same bits, by
+// plan::comparePlans(), or if none is for so many ranks: it lists the numbers there are. The plan that is chosen is
+// still to be proved.
 Expected<ChosenPlan> choosePlan(const std::vector<std::string>& plans, int64_t ranks, plan::Undigested undigested);
 
 }  // namespace sheaf::exec

@@ -276,19 +276,21 @@ std::string Difference::text() const {
 }
 
 Expected<Comparison> compareInstructions(const Plan& first, const std::string& firstName, const Plan& second,
-                                         const std::string& secondName) {
+                                         const std::string& secondName, std::optional<uint64_t> most) {
   // What makes each value is kept where there is a difference to explain.
   for (bool explains : {false, true}) {
     std::vector<LeafDataflow> dataflows;
     for (const auto& [plan, name] : {std::pair(&first, &firstName), std::pair(&second, &secondName)}) {
-      Expected<LeafDataflow> dataflow = followLeaves(*plan, explains);
+      Expected<LeafDataflow> dataflow = followLeaves(*plan, explains, most);
       if (!dataflow.ok()) return Status::error(cat(*name, ": ", dataflow.status().message()));
+      if (!dataflow->complete) return Comparison();
       dataflows.push_back(std::move(*dataflow));
     }
     const bool evaluations =
         first.evaluation_size() > 0 && second.evaluation_size() > 0 && microBatches(first) == microBatches(second);
     std::optional<LeafDifference> found = firstDifference({first, dataflows[0]}, {second, dataflows[1]}, evaluations);
     Comparison result;
+    result.proved = true;
     if (!found) return result;
     if (!explains) continue;
     result.difference = {
@@ -307,6 +309,20 @@ Expected<Comparison> compareOrigins(const Plan& first, const std::string& firstN
               " does not state what it was compiled from, as plans that were made or edited by hand do "
               "not, so it cannot be compared; compile the model again"));
   return Comparer(first, second).run();
+}
+
+Expected<Comparison> comparePlans(const Plan& first, const std::string& firstName, const Plan& second,
+                                  const std::string& secondName) {
+  Expected<Comparison> origins = compareOrigins(first, firstName, second, secondName);
+  if (!origins.ok() || origins->difference) return origins;
+  Expected<Comparison> instructions = compareInstructions(first, firstName, second, secondName, kQuickPieces);
+  if (!instructions.ok()) return instructions;
+  instructions->notes = std::move(origins->notes);
+  if (!instructions->proved)
+    instructions->notes.push_back(
+        "what they were compiled from is the same; what their instructions compute takes longer to compare, with "
+        "`sheaf same`");
+  return instructions;
 }
 
 }  // namespace sheaf::plan

@@ -24,16 +24,24 @@ struct Difference {
 struct Comparison {
   std::optional<Difference> difference;  // the first one; none: they compute the same bits
   std::vector<std::string> notes;        // what was not compared, such as evaluations of different batches
+  bool proved = false;                   // whether the instructions were compared
 };
 
 // Compares what the instructions of two plans compute (leaves/LeafDataflow.h), of plans that compareOrigins() finds no
-// difference in. An error names the plan by the given name.
+// difference in. An error names the plan by the given name. With `most`, not where that takes more pieces of values.
 Expected<Comparison> compareInstructions(const Plan& first, const std::string& firstName, const Plan& second,
-                                         const std::string& secondName);
+                                         const std::string& secondName, std::optional<uint64_t> most = std::nullopt);
 
 // Compares two plans that verifyPlan() and the digests have accepted. An error if one does not state what it was
 // compiled from; it names the plan by the given name.
 Expected<Comparison> compareOrigins(const Plan& first, const std::string& firstName, const Plan& second,
                                     const std::string& secondName);
+
+// Pieces of values that are followed where a comparison should take no more than a few seconds.
+inline constexpr uint64_t kQuickPieces = uint64_t{1} << 22;
+
+// Compares origins, and then instructions if that takes at most kQuickPieces a plan: a note says if it does not.
+Expected<Comparison> comparePlans(const Plan& first, const std::string& firstName, const Plan& second,
+                                  const std::string& secondName);
 
 }  // namespace sheaf::plan

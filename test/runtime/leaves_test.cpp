@@ -1,6 +1,7 @@
 // What values of leaves are known by: runtime/plan/leaves.
 #include <gtest/gtest.h>
 
+#include "runtime/plan/Same.h"
 #include "runtime/plan/leaves/Contents.h"
 #include "runtime/plan/leaves/KernelProgram.h"
 #include "runtime/plan/leaves/LeafDataflow.h"
@@ -192,6 +193,26 @@ TEST(LeafDataflow, TellsSumsApart) {
   Plan ring = plan;
   ring.mutable_training()->set_reduce_order(Training::RING);
   EXPECT_TRUE(difference(plan, ring));
+}
+
+// What plans state that they were compiled from may be the same where their instructions are not.
+TEST(Same, ComparesInstructionsWhereThatIsQuick) {
+  Plan plan = statedPlan(4, 2);
+  plan.mutable_origin()->set_leaves(4);
+  plan.mutable_origin()->add_step()->set_hash(7);
+  Plan changed = plan;
+  *changed.mutable_kernels(0)->mutable_ops(6) = "map fma f32 32 of 5 0 4";
+  EXPECT_FALSE(compareOrigins(plan, "a", changed, "b")->difference);
+  Expected<Comparison> found = comparePlans(plan, "a", changed, "b");
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_TRUE(found->difference);
+  EXPECT_TRUE(found->proved && !found->difference->certain);
+  EXPECT_NE(found->difference->text().find("the parameters of bucket 'all'"), std::string::npos);
+  found = comparePlans(plan, "a", plan, "b");
+  EXPECT_TRUE(found.ok() && found->proved && !found->difference && found->notes.empty());
+  // More pieces than are allowed: nothing is said of the instructions.
+  found = compareInstructions(plan, "a", changed, "b", 1);
+  EXPECT_TRUE(found.ok() && !found->proved && !found->difference);
 }
 
 TEST(LeafDataflow, NeedsWhatKernelsCompute) {

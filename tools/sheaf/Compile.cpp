@@ -468,11 +468,15 @@ Status writeOut(mlir::ModuleOp module, const CompileOptions& o, const options::G
   if (!verified.ok())
     return Status::error("the compiler made a plan that does not verify; please report this: " + verified.message());
   if (like) {
-    Expected<plan::Comparison> comparison = plan::compareOrigins(*like, o.like, *plan, o.output);
+    Expected<plan::Comparison> comparison = plan::comparePlans(*like, o.like, *plan, o.output);
     if (!comparison.ok()) return comparison.status();
     if (comparison->difference)
-      return Status::error(
-          cat("the plan does not compute the same bits as ", o.like, " (the first): ", comparison->difference->text()));
+      return Status::error(cat(comparison->difference->certain ? "the plan does not compute the same bits as "
+                                                               : "the plan is not proved to compute the same bits as ",
+                               o.like, " (the first): ", comparison->difference->text()));
+    if (!comparison->proved)
+      std::fprintf(stderr, "sheaf: note: %s and %s: %s\n", o.like.c_str(), o.output.c_str(),
+                   comparison->notes.back().c_str());
   }
   Expected<std::string> section = graph ? graph->bytes() : std::string();
   if (!section.ok()) return section.status();

@@ -189,18 +189,22 @@ std::optional<LeafDifference> compare(const LeafPlan& a, const LeafPlan& b, cons
 
 }  // namespace
 
-Expected<LeafDataflow> followLeaves(const Plan& plan, bool withMakers) {
+Expected<LeafDataflow> followLeaves(const Plan& plan, bool withMakers, std::optional<uint64_t> most) {
   LeafDataflow result;
   Makers* const makers = withMakers ? &result.makers : nullptr;
-  Machine step(plan, makers);
+  const uint64_t pieces = most.value_or(Machine::kMostPieces);
+  auto givenUp = [&](const Machine& machine) { return !(result.complete = !(most && machine.exhausted())); };
+  Machine step(plan, makers, pieces);
   step.execute(plan.prologue(), 0);
   for (const StepTurn& turn : stepOf(plan)) step.execute(*turn.list, turn.microBatch);
   step.execute(plan.epilogue(), 0);
+  if (givenUp(step)) return result;
   if (!step.status().ok()) return step.status();
   SHEAF_RETURN_IF_ERROR(Collector(plan, step, result.step).step());
   if (plan.evaluation_size() == 0) return result;
-  Machine evaluation(plan, makers);
+  Machine evaluation(plan, makers, pieces);
   evaluation.execute(plan.evaluation(), 0);
+  if (givenUp(evaluation)) return result;
   if (!evaluation.status().ok()) return evaluation.status();
   SHEAF_RETURN_IF_ERROR(Collector(plan, evaluation, result.evaluation).outputs());
   return result;

@@ -24,12 +24,15 @@ struct LeafDataflow {
   std::vector<LeafValue> step;        // outputs, then the states in the order of the buckets
   std::vector<LeafValue> evaluation;  // scalars by their kind, then tensors
   Makers makers;                      // if they are asked for
+  bool complete = true;               // false: there are more pieces of values than were allowed
 };
 
 // Executes P·B·E and V, from states of which nothing is known, on all ranks. For plans that readProvedPlan() has
 // accepted, of which the proof says that every step computes what this one does. The plan must outlive the result. An
 // error if the plan does not state what its kernels compute, or if ranks disagree about a value that all should have.
-Expected<LeafDataflow> followLeaves(const Plan& plan, bool withMakers = false);
+// With `most`, what has more pieces of values is given up.
+Expected<LeafDataflow> followLeaves(const Plan& plan, bool withMakers = false,
+                                    std::optional<uint64_t> most = std::nullopt);
 
 // The first value that differs, in words; of two plans with the same tables.
 struct LeafDifference {

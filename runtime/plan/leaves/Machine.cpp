@@ -11,9 +11,6 @@
 namespace sheaf::plan {
 namespace {
 
-// A minute or so.
-constexpr uint64_t kMostPieces = uint64_t{1} << 30;
-
 // Elements that constants often repeat, as eight bytes: 0 and true, 1, -1, the largest and the smallest numbers of the
 // floats and integers, and what masks add.
 constexpr uint64_t kRepeated[] = {0,
@@ -59,7 +56,7 @@ uint64_t zeroValue() {
   return value;
 }
 
-Machine::Machine(const Plan& plan, Makers* makers) : plan_(plan), makers_(makers), left_(kMostPieces) {
+Machine::Machine(const Plan& plan, Makers* makers, uint64_t most) : plan_(plan), makers_(makers), left_(most) {
   const size_t ranks = static_cast<size_t>(plan.ranks());
   memory_.assign(ranks, std::vector<Bytes>(static_cast<size_t>(plan.buffers_size())));
   written_.resize(ranks);
@@ -77,7 +74,8 @@ void Machine::fail(std::string message) {
 }
 
 void Machine::work(uint64_t pieces) {
-  if (left_ < pieces) return fail(cat("its values have more than ", kMostPieces, " pieces"));
+  exhausted_ |= left_ < pieces && status_.ok();
+  if (left_ < pieces) return fail("its values have too many pieces to be followed");
   left_ -= pieces;
 }
 

@@ -45,13 +45,18 @@ using Makers = std::unordered_map<uint64_t, Made>;  // by value
 
 class Machine {
  public:
+  // Pieces of values that an untrusted plan may have at most: some minutes.
+  static constexpr uint64_t kMostPieces = uint64_t{1} << 30;
+
   // For plans that verifyPlan() has accepted. The plan must outlive the object, and so must `makers`, which gets an
-  // entry for each value that an instruction computes, if it is given.
-  explicit Machine(const Plan& plan, Makers* makers = nullptr);
+  // entry for each value that an instruction computes, if it is given. More than `most` pieces are an error.
+  explicit Machine(const Plan& plan, Makers* makers = nullptr, uint64_t most = kMostPieces);
 
   // Executes a list of instructions on all ranks, one after the other. The first error ends it.
   void execute(const google::protobuf::RepeatedPtrField<Instruction>& list, int64_t microBatch);
   const Status& status() const { return status_; }
+  // Whether the error is that there are too many pieces.
+  bool exhausted() const { return exhausted_; }
 
   // What a rank's buffer holds.
   Contents contents(int64_t rank, uint32_t buffer, uint64_t begin, uint64_t length);
@@ -123,6 +128,7 @@ class Machine {
   bool evaluates_ = false;
   const Instruction* current_ = nullptr;
   uint64_t left_;
+  bool exhausted_ = false;
   Status status_;
 };
 
