@@ -14,6 +14,7 @@
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf {
 namespace {
@@ -32,6 +33,8 @@ constexpr double kWorthRoom = 0.02;
 constexpr int kRetentions = 4;
 // Tries to lay a plan out within a limit that its live bytes respect.
 constexpr int kLayouts = 3;
+// Tries to find how much has to be moved to other spaces.
+constexpr int kOffloads = 6;
 
 // Ranks that share cores wait for each other in every collective, and while one waits, its core may have nothing to do.
 // So a bucket has at least as many bytes as make its gather this many times as long as the gather of one element.
@@ -90,6 +93,14 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
     }
     candidate.hostBytes = plan::peakBytes(*plan, plan::Buffer::HOST);
     candidate.fileBytes = plan::peakBytes(*plan, plan::Buffer::FILE);
+    candidate.moved.clear();
+    for (const auto& [space, where] :
+         {std::pair{plan::Buffer::HOST, "in host memory"}, std::pair{plan::Buffer::FILE, "in files"}})
+      if (plan::peakBytes(*plan, space) > 0)
+        for (const auto& [kind, bytes] : plan::memoryByKind(*plan, space))
+          if (bytes > 0)
+            candidate.moved += cat(", ", bytesText(bytes), " of ",
+                                   kind == plan::OPTIMIZER ? "optimizer state" : plan::word(kind), " ", where);
     const uint64_t needed = candidate.bytes + candidate.besides;
     candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
     if (!candidate.fits) {
@@ -151,7 +162,8 @@ class Chooser {
     FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_, machine_);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
-    last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1};
+    last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1,
+             candidate->bound, candidate->bytes + candidate->besides, candidate->hostBytes};
     segments_ = std::max(segments_, zero::moduleInteger(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
     return mlir::success();
@@ -203,6 +215,7 @@ class Chooser {
       auto asked = [&](const Level& level) { return level.what == *choices_.recompute; };
       levels = {*std::find_if(levels.begin(), levels.end(), asked)};
     }
+    const bool offloads = choices_.offload && choices_.memoryLimit > 0 && isWorthOffloading(ranks(), stage);
     bool fitted = false;
     double gap = 0;  // of the candidate before
     for (const Level& level : levels) {
@@ -211,9 +224,10 @@ class Chooser {
       options.recomputeSegments = -1;
       bool fits = false;
       if (failed(offer(options, fits))) return failure();
+      if (!fits && offloads && failed(offload(options))) return failure();
       if (choices_.recompute) return mlir::success();
       if (fits && !fitted && &level != &levels.front() && failed(fewestSegments(options))) return failure();
-      if (!fits && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
+      if (!fits && !offloads && last_.stateBytes > choices_.memoryLimit) return mlir::success();  // nothing helps
       // Where it fits without, the limit leaves room; where it just fits, more room may hide what shows.
       bool tight = last_.bytes > choices_.memoryLimit - choices_.memoryLimit / 4;
       if (fits && (!tight || choices_.memoryLimit == 0 || last_.gap < kWorthRoom || (fitted && last_.gap >= gap)))
@@ -222,6 +236,38 @@ class Chooser {
       gap = last_.gap;
     }
     return mlir::success();
+  }
+
+  int64_t ranks() const { return zero::ranksOf(trained_); }
+
+  // What stage 1 shards costs nothing, and so does what stage 3 shards besides stage 2's.
+  bool isWorthOffloading(int64_t ranks, const Stages& stage) const {
+    return choices_.stage || ranks == 1 || stage.within == 1 || stage.within == 3;
+  }
+
+  // What does not fit: so much of it elsewhere, by cost, that it does.
+  mlir::LogicalResult offload(PipelineOptions options) {
+    // It computes no less; so much cannot be won back.
+    if (best_ && best_->fits && last_.bound > best_->seconds) return mlir::success();
+    // The layout, and what is fetched ahead, take more than what is alive at once: aim lower by as much, in the end as
+    // low as can be.
+    const uint64_t limit = choices_.memoryLimit;
+    uint64_t within = limit, host = choices_.hostLimit;
+    bool fits = false;
+    for (int tries = 1; tries <= kOffloads && !fits; ++tries) {
+      options.offloadWithin = tries < kOffloads ? static_cast<int64_t>(within) : 0;
+      options.offloadHost = host > 0 ? static_cast<int64_t>(host) : -1;
+      if (failed(offer(options, fits))) return failure();
+      // More than asked for may be at the same time in host memory, by gaps and alignment.
+      if (choices_.hostLimit > 0 && last_.hostBytes > choices_.hostLimit)
+        host -= std::min(host, std::max(last_.hostBytes - choices_.hostLimit, choices_.hostLimit / 64));
+      const uint64_t excess = last_.needed > limit ? last_.needed - limit : 0;
+      if (!fits) within -= std::min(within, excess > 0 ? std::max(excess, limit / 64) : 0);
+    }
+    // With more room transfers and gathers may hide better.
+    if (!fits || last_.gap < kWorthRoom) return mlir::success();
+    options.offloadWithin -= options.offloadWithin / 4;
+    return offer(options, fits);
   }
 
   // By halves, the fewest segments whose recomputation makes it fit.
@@ -303,103 +349,10 @@ class Chooser {
   struct {
     uint64_t bytes = 0, stateBytes = 0;
     double gap = 0;  // to the bound
+    double bound = 0;
+    uint64_t needed = 0, hostBytes = 0;
   } last_;           // of the candidate offered last
 };
-
-}  // namespace
-
-namespace {
-
-// Moves kinds of buffers to host memory, or to files where that is full, until the plan fits: at each turn the kind
-// that makes it fit in the least time, or else the one that saves most bytes a second; of the last kind no more than it
-// takes.
-class Offloader {
- public:
-  Offloader(mlir::ModuleOp trained, const ChooseOptions& choices, const profile::Profile& machine)
-      : trained_(trained), choices_(choices), machine_(machine) {}
-
-  // From a plan with these options; it may not fit in the end.
-  FailureOr<Candidate> run(const PipelineOptions& options) {
-    FailureOr<Candidate> current = compileCandidate(trained_, options, choices_, machine_);
-    if (failed(current)) return failure();
-    std::vector<OffloadKind> left(std::begin(kOffloadKinds), std::end(kOffloadKinds));
-    // Of two that save as much the first is taken: parameters come last, which are fetched for every gather.
-    std::rotate(left.begin() + 1, left.begin() + 2, left.end());
-    while (!current->fits && !left.empty()) {
-      std::optional<Candidate> best;
-      size_t chosen = 0;
-      for (size_t k = 0; k < left.size(); ++k) {
-        FailureOr<Candidate> moved = with(*current, left[k]);
-        if (failed(moved)) return failure();
-        if (moved->bytes >= current->bytes || (best && !preferred(*moved, *best, *current))) continue;
-        best = std::move(*moved), chosen = k;
-      }
-      if (!best) break;
-      current = std::move(*best);
-      if (current->fits && failed(leastPart(*current, left[chosen]))) return failure();
-      left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
-    }
-    return current;
-  }
-
- private:
-  FailureOr<Candidate> with(const Candidate& current, const OffloadKind& kind) {
-    PipelineOptions options = current.options;
-    options.offload.*kind.space = "host";
-    FailureOr<Candidate> moved = compileCandidate(trained_, options, choices_, machine_);
-    if (failed(moved) || choices_.hostLimit == 0 || moved->hostBytes <= choices_.hostLimit) return moved;
-    options.offload.*kind.space = "file";
-    return compileCandidate(trained_, options, choices_, machine_);
-  }
-
-  static bool preferred(const Candidate& a, const Candidate& b, const Candidate& before) {
-    if (a.fits != b.fits) return a.fits;
-    if (a.fits) return better(a, b);
-    auto rate = [&](const Candidate& c) {
-      constexpr double kNoTime = 1e-9;
-      return double(before.bytes - c.bytes) / std::max(c.seconds - before.seconds, kNoTime);
-    };
-    return rate(a) > rate(b);
-  }
-
-  // By halves, the smallest part of the kind that fits.
-  mlir::LogicalResult leastPart(Candidate& current, const OffloadKind& kind) {
-    double enough = 1, few = 0;
-    for (int tries = 0; tries < kRetentions; ++tries) {
-      PipelineOptions options = current.options;
-      options.offload.partOf = kind.name;
-      options.offload.part = (enough + few) / 2;
-      FailureOr<Candidate> some = compileCandidate(trained_, options, choices_, machine_);
-      if (failed(some)) return failure();
-      (some->fits ? enough : few) = options.offload.part;
-      if (some->fits && some->seconds <= current.seconds) current = std::move(*some);
-    }
-    return mlir::success();
-  }
-
-  mlir::ModuleOp trained_;
-  const ChooseOptions& choices_;
-  const profile::Profile& machine_;
-};
-
-// The better one of what was chosen and of plans that offload, at the stage that is given, or at 1 and 3.
-mlir::LogicalResult chooseOffload(mlir::ModuleOp trained, const PipelineOptions& base, const ChooseOptions& choices,
-                                  const profile::Profile& machine, Candidate& chosen) {
-  const int64_t ranks = zero::ranksOf(trained);
-  std::vector<Stages> stages{{0, 0}};
-  if (ranks > 1) stages = {{1, 1}, {3, 3}};
-  if (choices.stage) stages = {*choices.stage};
-  for (const Stages& stage : stages) {
-    PipelineOptions options = base;
-    options.stage = stage.within;
-    if (options.ranksPerNode > 0) options.networkStage = stage.between;
-    options.recompute = choices.recompute.value_or(train::Recomputation::none);
-    FailureOr<Candidate> offloaded = Offloader(trained, choices, machine).run(options);
-    if (failed(offloaded)) return failure();
-    if (better(*offloaded, chosen)) chosen = std::move(*offloaded);
-  }
-  return mlir::success();
-}
 
 }  // namespace
 
@@ -421,16 +374,9 @@ std::string Candidate::text() const {
   if (options.bucketBytes > 0) text += cat(", buckets of ", bytesText(options.bucketBytes));
   if (options.keepPart > 0)
     text += cat(", ", std::llround(100 * options.keepPart), " % of the buckets kept from forward to backward");
-  const OffloadSpaces& offload = options.offload;
-  for (const OffloadKind& kind : kOffloadKinds) {
-    const std::string& space = offload.*kind.space;
-    if (space == "device") continue;
-    text += cat(", ", offload.partOf == kind.name ? cat(std::llround(100 * offload.part), " % of ") : "", kind.name,
-                kind.name == "optimizer" ? " state" : "", " in ", space == "host" ? "host memory" : "files");
-  }
   if (options.secondaryPart > 0 && options.keepPart < 1)
     text += cat(", secondary shards of ", std::llround(100 * options.secondaryPart), " % of the other buckets");
-  return text;
+  return text + moved;
 }
 
 FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& options, const ChooseOptions& choices) {
@@ -445,11 +391,6 @@ FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& optio
   base.leastBucketBytes = leastBucketBytes(spread.ok() ? *spread : *scaled);
   FailureOr<Candidate> chosen = Chooser(trained, base, choices, *scaled).run();
   if (failed(chosen)) return failure();
-  if (choices.offload && choices.memoryLimit > 0 &&
-      (!chosen->fits || chosen->options.recompute != train::Recomputation::none)) {
-    if (failed(chooseOffload(trained, base, choices, *scaled, *chosen))) return failure();
-    if (chosen->options.offload.any()) return chosen;
-  }
   if (chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
   FailureOr<Candidate> smaller = Chooser(trained, options, choices, *scaled).run();
   return failed(smaller) || smaller->fits ? std::move(smaller) : std::move(chosen);

@@ -124,14 +124,14 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(plan_ir::createLowerToPlan(lower));
   // Before anything is decided about order and memory: the proof will say that the plan still computes this.
   passes.addPass(plan_ir::createDigestDataflow());
-  if (options.offload.any()) {
+  if (options.offloads()) {
     plan_ir::OffloadOptions offload;
     offload.optimizer = options.offload.optimizer;
     offload.parameters = options.offload.parameters;
     offload.gradients = options.offload.gradients;
     offload.activations = options.offload.activations;
-    offload.partOf = options.offload.partOf;
-    offload.part = options.offload.part;
+    offload.within = options.offloadWithin;
+    offload.hostBytes = options.offloadHost;
     offload.profileName = options.profile;
     passes.addPass(plan_ir::createOffload(offload));
   }
@@ -140,7 +140,7 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   schedule.memoryLimit = options.memoryLimit;
   schedule.prefetch = options.prefetch;
   passes.addPass(plan_ir::createSchedule(schedule));
-  if (options.offload.any()) {
+  if (options.offloads()) {
     plan_ir::GenerationsOptions generations;
     generations.generations = options.fileGenerations;
     passes.addPass(plan_ir::createGenerations(generations));

@@ -15,14 +15,11 @@ namespace sheaf {
 // In which space each kind of buffer lies: "device", "host" or "file"; see plan-offload.
 struct OffloadSpaces {
   std::string optimizer = "device", parameters = "device", gradients = "device", activations = "device";
-  // Of one kind only so large a part of the bytes, the largest buffers first; empty: all of each.
-  std::string partOf;
-  double part = 1;
   bool operator==(const OffloadSpaces&) const = default;
   bool any() const { return *this != OffloadSpaces(); }
 };
 
-// The kinds, by the names that options and `partOf` use.
+// The kinds, by the names that options use.
 struct OffloadKind {
   std::string_view name;
   std::string OffloadSpaces::*space;
@@ -58,7 +55,11 @@ struct PipelineOptions {
   uint64_t memoryLimit = 0;      // most bytes of a rank's arena; 0: no limit
   OffloadSpaces offload;
   int64_t fileGenerations = 2;  // of state in files, if it is all there: see plan-generations
-  int64_t prefetch = -1;        // gathers under way beyond those in use; negative: what is best
+  // Instead of whole kinds, by cost what it takes for so many bytes to be alive on the device; negative: as `offload`
+  // says. Of it at most offloadHost bytes to host memory, the rest to files; negative: all to host memory.
+  int64_t offloadWithin = -1, offloadHost = -1;
+  bool offloads() const { return offload.any() || offloadWithin >= 0; }
+  int64_t prefetch = -1;  // gathers under way beyond those in use; negative: what is best
 };
 
 // Cleans up what the importer made: constants folded, sub-graphs lifted.

@@ -46,14 +46,17 @@ def Offload : PlanPass<"offload"> {
     size that lives from a transfer before the use to one after it. Uses share an image unless moving it away and back
     takes less than half of the computation between them. What lives within a step is moved between such uses if all of
     it has been written. No value is changed: `dataflow` stays as it is.
+
+    With `within`, buffers of any kind are moved, and between which of their uses, by what their transfers cost for
+    the bytes that they free, until no more are alive: see passes/schedule/Placement.h.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"device\"", "Space of optimizer state and master weights">,
     Option<"parameters", "parameters", "std::string", "\"device\"", "Space of parameters">,
     Option<"gradients", "gradients", "std::string", "\"device\"", "Space of gradients until their update">,
     Option<"activations", "activations", "std::string", "\"device\"", "Space of activations until the backward pass">,
-    Option<"partOf", "part-of", "std::string", "\"\"", "A kind of which only a part is moved">,
-    Option<"part", "part", "double", "1", "That part of its bytes, the largest buffers first">,
+    Option<"within", "within", "int64_t", "-1", "Bytes of the device; negative: each kind as its option says">,
+    Option<"hostBytes", "host-bytes", "int64_t", "-1", "Most bytes to host memory, then to files; negative: all">,
     Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">];
 }
 def Schedule : PlanPass<"schedule"> {

@@ -356,7 +356,9 @@ mlir::FailureOr<Candidate> chooseAll(mlir::MLIRContext& context, mlir::OwningOpR
   if (mlir::failed(best) || o.microBatches > 0) return best;
   const mlir::Attribute batch = module.get()->getAttr("train.batch");
   const int64_t rows = llvm::cast<mlir::IntegerAttr>(batch).getInt();
-  auto simple = [](const Candidate& c) { return c.fits && c.options.recompute == train::Recomputation::none; };
+  auto simple = [](const Candidate& c) {
+    return c.fits && c.options.recompute == train::Recomputation::none && c.options.offloadWithin < 0;
+  };
   bool done = simple(*best);
   for (CompileOptions more = o; !done;) {
     more.import.microBatches *= 2;

@@ -40,6 +40,10 @@ def cases(session):
         for ranks, zero in ((1, 0), (4, 1), (4, 3)):
             yield Case(f"offload/memory/{name}/ranks-{ranks}/zero-{zero}",
                        lambda n=name, r=ranks, z=zero: memory(session, CONFIGS[n], r, z))
+    for name in ("gpt2-tiny", "llama-tiny"):
+        for ranks, zero in ((1, "0"), (2, "1"), (4, "3"), (4, "auto")):
+            yield Case(f"offload/auto/{name}/ranks-{ranks}/zero-{zero}",
+                       lambda n=name, r=ranks, z=zero: automatic(session, CONFIGS[n], r, z))
     yield Case("offload/touched", lambda: touched(session))
     yield Case("offload/limits", lambda: limits(session))
     yield Case("offload/late", lambda: late(session))
@@ -192,6 +196,37 @@ def chosen(session):
     tight = session.inspect(session.plan(config.model, 1, 0, 8, config.options + options + ("--host-memory", str(before // 2))))["memory"]
     expect(tight["spaces"]["host"]["peak_bytes"] <= before // 2 if "host" in tight["spaces"] else True, f"{tight}")
     expect("file" in tight["spaces"], f"host memory is full and nothing is in files: {tight['spaces']}")
+
+
+def automatic(session, config, ranks, zero):
+    """auto keeps every limit that moving whole kinds keeps, in no more time, with the same bits."""
+    graph, where = session.graph(config.model), session.folder()
+    compile_it = ("compile", graph, "--ranks", ranks, "--batch", 8, "--zero", zero, "--bucket-size", 262144, *config.options)
+    session.succeed("sheaf", *compile_it, "-o", where / "plain.plan")
+    peak = session.inspect(where / "plain.plan")["memory"]["peak_bytes"]
+
+    def seconds(plan):
+        return json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "cpu", "--json").out)["step_seconds"]
+
+    def weights(plan):
+        session.succeed("sheaf-run", plan, *data_arguments(config), "--steps", 3, "--save", where / "weights.safetensors")
+        return digest(where / "weights.safetensors")
+
+    plain = weights(where / "plain.plan")
+    for part in (60,) if session.quick else (60, 40, 25):
+        limit = peak * part // 100
+        named = session.call("sheaf", *compile_it, "--memory-limit", limit, "--offload", everything("host"), "-o", where / "named.plan")
+        done = session.call("sheaf", *compile_it, "--memory-limit", limit, "--offload", "auto", "-o", where / "auto.plan")
+        if done.code != 0:
+            expect(named.code != 0, f"whole kinds fit {part} %, auto does not: {done.err}")
+            expect_short_error(done, ["instruction", "needs", "bytes"])
+            continue
+        found = session.inspect(where / "auto.plan")["memory"]["peak_bytes"]
+        expect(found <= limit, f"{found} bytes are over the limit of {limit}")
+        if named.code == 0:
+            auto, whole = seconds(where / "auto.plan"), seconds(where / "named.plan")
+            expect(auto <= whole * 1.001, f"at {part} % auto takes {auto} s, whole kinds {whole} s")
+        expect(weights(where / "auto.plan") == plain, f"at {part} % auto leaves other weights")
 
 
 def resumed(session):

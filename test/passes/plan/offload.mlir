@@ -4,6 +4,8 @@
 // RUN: sheaf-opt %s -plan-offload="optimizer=file parameters=host profile=cpu" | FileCheck %s --check-prefix=FILE
 // RUN: sheaf-opt %s -plan-offload="activations=host profile=cpu" | FileCheck %s --check-prefix=VALUES
 // RUN: sheaf-opt %s -plan-offload="profile=cpu" | FileCheck %s --check-prefix=NONE
+// RUN: sheaf-opt %s -plan-offload="within=67371008 profile=cpu" | FileCheck %s --check-prefix=WITHIN
+// RUN: sheaf-opt %s -plan-offload="within=67371008 host-bytes=0 profile=cpu" | FileCheck %s --check-prefix=FULL
 // RUN: not sheaf-opt %s -plan-offload="optimizer=disk" 2>&1 | FileCheck %s --check-prefix=BAD
 
 // BAD: error: a kind can lie in one of these spaces: device, host, file
@@ -46,6 +48,18 @@
 // VALUES: plan.transfer to_device(r %x.host[0 : 65536], w %x.image[0 : 65536])
 // VALUES-NEXT: r %x.image[0 : 65536]{{.*}} "backward"
 // VALUES-NOT: plan.transfer
+
+// While `big` is alive there are 67,436,544 bytes: one buffer of 65,536 has to go, and a value need not be stored again.
+// WITHIN: "m" optimizer in host
+// WITHIN-NOT: in host
+// WITHIN: plan.body
+// WITHIN: "long"
+// WITHIN: plan.transfer to_device(r %m[0 : 65536], w %m.image[0 : 65536])
+// WITHIN-NEXT: "update"
+// WITHIN-NEXT: plan.transfer to_host(r %m.image[0 : 65536], w %m[0 : 65536])
+
+// FULL: in file
+// FULL-NOT: in host
 
 plan.program attributes {ranks = 1 : i64, zero = 0 : i64, streams = ["compute"]} {
   %p = plan.buffer "p" parameters offset 0 bytes 65536 persistent
