@@ -1,0 +1,282 @@
+#include "runtime/exec/RunInputs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "runtime/base/Hash.h"
+#include "runtime/base/MappedFile.h"
+#include "runtime/base/Text.h"
+#include "runtime/exec/ChoosePlan.h"
+#include "runtime/exec/DeviceLibrary.h"
+#include "runtime/exec/EvaluationRunner.h"
+#include "runtime/exec/FileResume.h"
+#include "runtime/exec/NetworkUse.h"
+#include "runtime/exec/OutputFiles.h"
+#include "runtime/exec/Trainer.h"
+#include "runtime/io/SafetensorsShards.h"
+#include "runtime/plan/Digests.h"
+#include "runtime/plan/Generations.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Proof.h"
+#include "runtime/plan/RankMemory.h"
+#include "runtime/plan/Schedules.h"
+#include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
+
+namespace sheaf::exec {
+namespace {
+
+// The head of a file of weights holds names and shapes, its end values.
+std::string weightsText(const io::Safetensors& weights) {
+  uint64_t bytes = 0;
+  Xxh64 heads, ends;
+  for (const MappedFile& mapped : weights.files()) {
+    const std::span<const std::byte> file = mapped.bytes();
+    const uint64_t head = fileHash(file), end = xxh64(file.last(std::min(file.size(), kFileHashBytes)));
+    heads.update(std::as_bytes(std::span(&head, 1)));
+    ends.update(std::as_bytes(std::span(&end, 1)));
+    bytes += file.size();
+  }
+  return cat("of ", bytes, " bytes with hashes ", hexText(heads.digest()), " and ", hexText(ends.digest()));
+}
+
+class Reader {
+ public:
+  Reader(const RunOptions& options, RunControl& control, Job& job) : options_(options), control_(control), job_(job) {
+    in_.planPath = options.plan;
+    if (!options.trace.empty())
+      in_.tracePath = job.first() ? options.trace : cat(options.trace, ".process-", job.process());
+  }
+
+  // Everything that can be wrong with files and options is found before memory is taken.
+  Expected<RunInputs> read() {
+    if (options_.plans.size() > 1 || options_.ranks > 0) {
+      std::vector<std::string> plans = options_.plans;
+      if (plans.empty()) plans.push_back(options_.plan);
+      Expected<ChosenPlan> chosen =
+          choosePlan(plans, options_.ranks > 0 ? options_.ranks : job_.processes(), undigested(options_));
+      if (!chosen.ok()) return chosen.status();
+      in_.planPath = std::move(chosen->path);
+      // What concerns evaluations matters to a run that has some.
+      if (evaluates()) in_.warnings = std::move(chosen->notes);
+    }
+    Expected<std::unique_ptr<plan::Plan>> plan = plan::readProvedPlan(in_.planPath, undigested(options_));
+    if (!plan.ok()) return plan.status();
+    in_.plan = std::move(*plan);
+    if (Status complete = plan::requireDigests(*in_.plan); !complete.ok()) in_.warnings.push_back(complete.message());
+    if (!options_.evaluate) SHEAF_RETURN_IF_ERROR(checkTrainable(*in_.plan));
+    if (evaluates()) SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan));
+    in_.target = options_.device;
+    if (in_.target.empty()) in_.target = in_.plan->images_size() > 0 ? plan::deviceOf(in_.plan->images(0)) : "cpu";
+    SHEAF_RETURN_IF_ERROR(checkDeviceOptions(options_, in_.target));
+    const uint64_t files = plan::peakBytes(*in_.plan, plan::Buffer::FILE);
+    if (files > 0 && options_.offloadFolders.empty())
+      return Status::error(cat("the plan keeps ", bytesText(files),
+                               " of each rank in files: say in which folder with --offload-dir DIR"));
+    // Of several plans another one may.
+    if (files == 0 && !options_.offloadFolders.empty() && options_.plans.size() <= 1)
+      return Status::error(
+          "--offload-dir: the plan keeps nothing in files; for that it is compiled with --offload KIND=file, of a kind "
+          "that the model's training has");
+    in_.training = in_.plan->training();
+    in_.reduceOrder = options_.reduceOrder.value_or(in_.training.reduce_order());
+    Expected<uint64_t> rate = networkRate(std::getenv("SHEAF_NETWORK_RATE"));
+    if (!rate.ok()) return rate.status();
+    in_.sendRate = *rate;
+    if (options_.learningRate) in_.training.set_learning_rate(*options_.learningRate);
+    if (options_.schedule) *in_.training.mutable_schedule() = *options_.schedule;
+
+    if (!options_.resume.empty() && isOneOf(options_.resume, options_.offloadFolders)) {
+      SHEAF_RETURN_IF_ERROR(resumeFiles());
+    } else if (!options_.resume.empty()) {
+      io::SharedReading shared{
+          static_cast<size_t>(job_.process()), static_cast<size_t>(job_.processes()),
+          [&](const std::string& state, const Status& mine) { return job_.together(state, mine); }};
+      Expected<io::Checkpoint> checkpoint = io::Checkpoint::openNewest(
+          options_.resume, [&](const std::string& text) { in_.warnings.push_back(text); }, shared);
+      if (!checkpoint.ok()) return Status::error(cat("--resume: ", checkpoint.status().message()));
+      Expected<std::vector<std::string>> initial = checkState(*in_.plan, *checkpoint);
+      if (!initial.ok()) return initial.status();
+      if (!initial->empty())
+        in_.warnings.push_back(cat("the state has no ", listText(*initial, 5), ", which ",
+                                   initial->size() == 1 ? "is frozen and keeps its initial value"
+                                                        : "are frozen and keep their initial values"));
+      in_.initialValues = !initial->empty();
+      const io::Manifest& manifest = checkpoint->manifest();
+      in_.position = {manifest.step, manifest.updates, static_cast<uint64_t>(manifest.samples), manifest.shuffleSeed,
+                      manifest.lossScale};
+      if (manifest.seed != in_.training.seed())
+        in_.warnings.push_back(cat("the state was saved by a run with seed ", manifest.seed, ", the plan has ",
+                                   in_.training.seed(), ": random numbers go on differently"));
+      in_.lastSaved = checkpoint->folder();
+      in_.checkpoint = std::move(*checkpoint);
+    }
+    if (options_.shuffleSeed) in_.position.shuffleSeed = options_.shuffleSeed;
+    if (!options_.evaluate) {
+      Expected<io::DataSource> data =
+          io::DataSource::open(*in_.plan, options_.data, in_.position.shuffleSeed, io::DataReader::kTraining,
+                               {.firstSample = in_.position.samples,
+                                .ends = {.failed = &control_.aborting, .interrupted = &control_.interrupted}});
+      if (!data.ok()) return data.status();
+      in_.data = std::move(*data);
+      if (in_.data->isPiped() && job_.processes() > 1)
+        return Status::error(
+            "--data: a pipe is read by one process, and there are several: give files, or run all ranks in one");
+      SHEAF_RETURN_IF_ERROR(settleLength());
+    }
+    if (evaluates()) {
+      Expected<io::DataSource> data =
+          io::DataSource::open(*in_.plan, options_.evaluationData, std::nullopt, io::DataReader::kEvaluation);
+      if (!data.ok()) return data.status();
+      in_.evaluationData = std::move(*data);
+      SHEAF_RETURN_IF_ERROR(checkEvaluable(*in_.plan, in_.evaluationData->rows()));
+      SHEAF_RETURN_IF_ERROR(checkOutputs());
+    }
+    if (!options_.weights.empty()) {
+      Expected<io::Safetensors> weights = io::Safetensors::openWeights(options_.weights);
+      if (!weights.ok()) return Status::error(cat("--weights: ", weights.status().message()));
+      in_.weights = std::move(*weights);
+    }
+    SHEAF_RETURN_IF_ERROR(checkMetricsFile());
+    return std::move(in_);
+  }
+
+ private:
+  // Where all ranks' files can go on: after the step that the slowest one had made durable.
+  Status resumeFiles() {
+    auto wrong = [&](const std::string& why) { return Status::error(cat("--resume ", options_.resume, ": ", why)); };
+    if (const std::string why = plan::whyNotRestartable(*in_.plan); !why.empty())
+      return wrong(cat("it is the plan's --offload-dir, which cannot be resumed: ", why));
+    Expected<Device*> device = loadDevice(in_.target);
+    if (!device.ok()) return device.status();
+    Expected<uint64_t> hash = plan::planHash(*in_.plan);
+    if (!hash.ok()) return hash.status();
+    Expected<FileResume> found =
+        findFileState(**device, *in_.plan, *hash, options_.offloadFolders, job_, control_.files);
+    if (!found.ok()) return wrong(found.status().message());
+    in_.position = found->position;
+    in_.fileState = FileState{.plan = *hash, .run = found->run, .step = in_.position.step};
+    in_.lastSaved = options_.resume;
+    return {};
+  }
+
+  // The metrics replace their file every second: it must not be one that the run reads or writes.
+  Status checkMetricsFile() const {
+    if (options_.metrics.empty()) return {};
+    std::vector<std::pair<std::string, std::string>> others{
+        {"the plan", in_.planPath}, {"--log", options_.log},
+        {"--save", options_.save},  {"--dump-gradients", options_.gradients},
+        {"--trace", in_.tracePath}, {"--weights", options_.weights}};
+    for (const auto* list : {&options_.data, &options_.evaluationData})
+      for (const io::DataArgument& argument : *list) others.emplace_back("--data", argument.file);
+    for (const auto& [what, path] : others) {
+      std::error_code ignored;
+      if (!path.empty() && std::filesystem::weakly_canonical(path, ignored) ==
+                               std::filesystem::weakly_canonical(options_.metrics, ignored))
+        return Status::error(cat("--metrics-file ", options_.metrics, " is the file of ", what, ": give another name"));
+    }
+    return {};
+  }
+
+  // How many steps the run has, and with that the length of a schedule that states none.
+  Status settleLength() {
+    in_.steps = options_.steps;
+    if (options_.epochs > 0 && in_.data->isPiped())
+      return Status::error("--epochs: a pipe does not say how many rows it has; give --steps");
+    if (options_.epochs > 0) {
+      const uint64_t batch = static_cast<uint64_t>(in_.plan->batch()), epochs = static_cast<uint64_t>(options_.epochs);
+      uint64_t samples = 0;
+      if (__builtin_mul_overflow(epochs, in_.data->rows(), &samples) || samples > uint64_t{INT64_MAX})
+        return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are too many samples"));
+      const uint64_t left = samples - std::min(samples, in_.position.samples);
+      // A launcher may start the same command once more after the training is complete.
+      if (left < batch && in_.position.step > 0 && in_.position.samples <= samples)
+        in_.warnings.push_back(cat("nothing is left to train: of --epochs ", epochs, " of ", in_.data->rows(), " rows ",
+                                   in_.position.samples, " samples have been read"));
+      else if (left < batch)
+        return Status::error(cat("--epochs ", epochs, " of ", in_.data->rows(), " rows are ", samples,
+                                 " samples, of which ", in_.position.samples,
+                                 " have been read: what is left is less than a batch of ", batch));
+      in_.steps = static_cast<int64_t>(left / batch);
+    }
+    if (!plan::lacksLength(in_.training.schedule())) return {};
+    // What the runs before this one were meant to be is not known, nor what follows it.
+    if (in_.position.step > 0 && options_.epochs == 0)
+      return Status::error(cat("the learning-rate schedule '", plan::scheduleText(in_.training.schedule()),
+                               "' states no length, and a run that goes on from step ", in_.position.step,
+                               " does not give it one; state it with --lr-schedule ...steps=STEPS, or use --epochs"));
+    Expected<plan::Schedule> schedule = plan::withLength(in_.training.schedule(), in_.position.step + in_.steps);
+    if (!schedule.ok()) return schedule.status();
+    *in_.training.mutable_schedule() = std::move(*schedule);
+    return {};
+  }
+
+  // There is something to write, and no evaluation may replace what the run reads.
+  Status checkOutputs() const {
+    if (options_.outputs.empty()) return {};
+    if (in_.plan->outputs_size() == 0)
+      return Status::error(
+          "--outputs: the model has no outputs besides its loss; export it with its logits as an output, and compile "
+          "it "
+          "with --loss 'cross_entropy(LOGITS)' or another loss of them");
+    std::vector<std::string> inputs{in_.planPath, options_.weights};
+    for (const auto* data : {&in_.data, &in_.evaluationData})
+      if (*data)
+        for (const MappedFile& file : (*data)->files()) inputs.push_back(file.path());
+    if (options_.evaluate) return OutputFiles::check(*in_.plan, options_.outputs, inputs);
+    // The folders of steps to come, as far as they exist.
+    SHEAF_RETURN_IF_ERROR(OutputFiles::check(*in_.plan, options_.outputs, {}));
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.outputs, error))
+      if (entry.path().filename().string().starts_with("step-"))
+        SHEAF_RETURN_IF_ERROR(OutputFiles::check(*in_.plan, entry.path().string(), inputs));
+    return {};
+  }
+
+  bool evaluates() const { return options_.evaluate || options_.evaluateEvery > 0; }
+
+  const RunOptions& options_;
+  RunControl& control_;
+  Job& job_;
+  RunInputs in_;
+};
+
+}  // namespace
+
+Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, Job& job) {
+  return Reader(options, control, job).read();
+}
+
+Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions& options) {
+  Expected<uint64_t> hash = plan::planHash(*in.plan);
+  if (!hash.ok()) return hash.status();
+  auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
+  std::vector<std::string> facts{
+      cat("a plan for ", in.plan->ranks(), " ranks with hash ", hexText(*hash)), cat("--steps ", in.steps),
+      cat("--lr ", in.training.learning_rate(), " (bits ",
+          hexText(std::bit_cast<uint64_t>(in.training.learning_rate())), ")"),
+      cat("--lr-schedule ", plan::scheduleText(in.training.schedule())),
+      cat("--shuffle ", in.position.shuffleSeed ? std::to_string(*in.position.shuffleSeed) : "not given"),
+      cat("a start at step ", in.position.step, ", update ", in.position.updates, ", sample ", in.position.samples,
+          in.position.lossScale ? cat(", loss scale ", in.position.lossScale->scale) : ""),
+      cat("--resume ", given(options.resume)), cat("--weights ", in.weights ? weightsText(*in.weights) : "not given"),
+      cat("--save ", io::isShardIndex(options.save) ? cat("in files of ", options.shardBytes) : given(options.save)),
+      cat("--save-state ", given(options.saveState)), cat("--save-every ", options.saveEvery),
+      cat("--keep-saves ", options.keepSaves), cat("--dump-gradients ", given(options.gradients)),
+      // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
+      cat("--offload-dir ", options.offloadFolders.empty() ? "not given" : "given"),
+      cat("--trace ", given(options.trace)), cat("--poison ", options.poison ? "given" : "not given"),
+      cat("--device ", in.target), cat("--transport ", options.transport), cat("SHEAF_NETWORK_RATE ", in.sendRate),
+      cat("--reduce-order ", plan::word(in.reduceOrder)), cat("--tuned ", given(options.tuned)),
+      cat(options.graphs ? "no " : "", "--no-graphs"), cat(options.evaluate ? "" : "no ", "--eval"),
+      cat("--eval-every ", options.evaluateEvery), cat("--outputs ", given(options.outputs))};
+  for (const auto* data : {&in.data, &in.evaluationData})
+    if (*data)
+      for (const std::string& line : (*data)->describe()) facts.push_back(line);
+  return facts;
+}
+
+}  // namespace sheaf::exec

@@ -1,0 +1,48 @@
+// What a run reads and settles before it takes memory. Everything that can be wrong with its files and options is found
+// here, except what cannot be written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/Status.h"
+#include "runtime/device/Device.h"
+#include "runtime/exec/Job.h"
+#include "runtime/exec/Run.h"
+#include "runtime/exec/SavedState.h"
+#include "runtime/io/Checkpoint.h"
+#include "runtime/io/DataSource.h"
+#include "runtime/io/Safetensors.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace sheaf::exec {
+
+struct RunInputs {
+  std::string planPath;
+  std::unique_ptr<plan::Plan> plan;  // proved
+  plan::Training training;           // the plan's, with what options replace
+  plan::Training::ReduceOrder reduceOrder = plan::Training::TREE;
+  std::string target;                        // the device: cpu or cuda
+  RunPosition position;                      // at which it starts
+  int64_t steps = 0;                         // of this run
+  std::optional<FileState> fileState;        // of files that outlive the run, if it resumes them
+  std::optional<io::Checkpoint> checkpoint;  // that it resumes
+  bool initialValues = false;                // of parameters that the checkpoint lacks
+  std::optional<io::DataSource> data, evaluationData;
+  std::optional<io::Safetensors> weights;
+  std::string lastSaved;  // the newest saved state, if there is one
+  std::string tracePath;  // of this process
+  uint64_t sendRate = 0;  // see networkRate()
+  std::vector<std::string> warnings;
+};
+
+// Processes of a job call it together.
+Expected<RunInputs> readInputs(const RunOptions& options, RunControl& control, Job& job);
+
+// What must be the same in all processes, a line for each option and input.
+Expected<std::vector<std::string>> factsOf(const RunInputs& inputs, const RunOptions& options);
+
+}  // namespace sheaf::exec
