@@ -140,7 +140,8 @@ def WidenLeaves : TrainPass<"widen-leaves"> {
     A leaf is a fixed piece of the batch. The program comes with the shapes of one leaf and `train.ranks` as if each leaf
     were a rank; `train.widen_to` is the number of ranks, or of pieces where `train.micro_batches` says that a rank has several. What has rows gets those of all leaves of a rank.
     Products are computed leaf by leaf, sums over rows too, and the leaves' sums are added by a balanced binary tree: the
-    same bits, however the leaves are divided among ranks. `train.leaves` is then the number of leaves of a rank.
+    same bits, however the leaves are divided among ranks. What is neither row by row nor such a sum is computed for each
+    leaf by itself, and so is what follows from it. `train.leaves` is then the number of leaves of a rank.
   }];
 }
 def Recompute : TrainPass<"recompute"> {

@@ -99,6 +99,8 @@ class Machine {
   void forEachPiece(const ProgramLine& line, int64_t leaves, int64_t leaf, Visit visit);
   Contents evaluate(const ProgramLine& line, const KernelProgram& program, std::span<const Contents* const> operands);
 
+  // What a type is computed in.
+  static ElementType widened(ElementType type);
   // Element i of the result depends on elements i of the operands.
   Contents map(std::string_view name, uint64_t attributes, ElementType type, std::span<const Contents* const> operands);
   // What is left of f32 values in memory of a type.

@@ -14,7 +14,7 @@ LEAVES = 8
 DIVISIONS = ((8, 1, 1), (1, 1, 0), (2, 2, 2), (4, 1, 3), (2, 1, 1), (1, 8, 0))
 # They need a sum over the batch of what the model computes, those with batch norm only while all leaves share its moments.
 NO_MICRO_BATCHES = {"efficientnet", "experts", "mobilenet", "pointnet", "resnet"}
-# With one row the batch is not to be told from another dimension of size 1.
+# With one row the batch looks like another dimension of size 1.
 NOT_ONE_ROW = {"conformer", "dit", "dlrm", "experts", "gru", "lstm", "rnn", "state-space", "swin", "torch-transformer", "video"}
 
 

@@ -94,7 +94,7 @@ def bits(session, config, ranks, zero):
 
 def combined(session, what):
     config, options = CONFIGS["gpt2-tiny"], SETTINGS[what]
-    ranks = 2 if what == "leaves" else 4  # leaves that share a rank need two rows each
+    ranks = 2 if what == "leaves" else 4  # so that leaves share a rank
     plain = train(session, config, ranks, 3, STEPS, options)
     expect_same(plain, [(way, with_offload(session, config, ranks, 3, way, options=options))
                         for way in (everything("host"), everything("file"))])
