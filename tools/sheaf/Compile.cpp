@@ -47,7 +47,6 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
-  OffloadChoice offload;
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false, noGraph = false;
   std::string deepSpeed;  // path of a configuration
@@ -164,18 +163,7 @@ options::Table compileTable() {
                                   plan::parseSchedule)
             .defaultsTo("constant")
             .decidesBits(),
-        Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
-            .defaultsTo("no clipping")
-            .decidesBits(),
-        Row::choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
-                               "At a gradient that is not finite: end the run, or leave out the update.")
-            .decidesBits(),
-        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match.")
-            .decidesBits(),
-        Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
-                                               "Do not train the parameters whose names match; wins over --train.")
-            .decidesBits(),
-        batchNormRow<O>(), precisionRow<O>(),
+        clipRow<O>(), onNanRow<O>(), trainRow<O>(), freezeRow<O>(), batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
             options::Words<std::optional<train::Precision>>{
@@ -225,23 +213,7 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("no limit; with --profile, its machine's memory"),
-        Row::parsed<&O::offload>(
-            "--offload", "auto|none|KIND=SPACE,...",
-            "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
-            "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
-            "parameters, "
-            "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
-            "SPACE: "
-            "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what --memory-limit asks for, where "
-            "that is quicker than to "
-            "recompute; files where --host-memory is full. The same bits.",
-            parseOffload)
-            .defaultsTo("none"),
-        Row::bytes<&O::choose, &ChooseOptions::hostLimit>("--host-memory",
-                                                          "Most bytes of a rank's arena in host memory.")
-            .defaultsTo("no limit"),
-        Row::bytes<&O::choose, &ChooseOptions::fileLimit>("--file-space", "Most bytes of a rank's files.")
-            .defaultsTo("no limit"),
+        offloadRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
             "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
@@ -299,6 +271,7 @@ Status complete(CompileOptions& o) {
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.offload = o.offload.spaces;
   o.choose.offload = o.offload.automatic;
+  o.choose.hostLimit = o.hostMemory, o.choose.fileLimit = o.fileSpace;
   if (o.pipeline.gpu && (o.pipeline.offload.any() || o.choose.offload))
     return Status::error(
         "--offload is for CPU ranks: GPUs cannot run transfers between spaces yet; compile with --target cpu alone");
