@@ -162,8 +162,12 @@ class Chooser {
     FailureOr<Candidate> candidate = compileCandidate(trained_, options, choices_, machine_);
     if (failed(candidate)) return failure();
     fits = candidate->fits;
-    last_ = {candidate->bytes, candidate->stateBytes, candidate->seconds / candidate->bound - 1,
-             candidate->bound, candidate->bytes + candidate->besides, candidate->hostBytes};
+    last_ = {candidate->bytes,
+             candidate->stateBytes,
+             candidate->seconds / candidate->bound - 1,
+             candidate->bound,
+             candidate->bytes + candidate->besides,
+             candidate->hostBytes};
     segments_ = std::max(segments_, zero::moduleInteger(*candidate->module, "train.segments", 0));
     if (!best_ || better(*candidate, *best_)) best_ = std::move(*candidate);
     return mlir::success();
@@ -253,10 +257,12 @@ class Chooser {
     // low as can be.
     const uint64_t limit = choices_.memoryLimit;
     uint64_t within = limit, host = choices_.hostLimit;
+    // Where the device is the host's memory, what goes to host memory stays in what counts.
+    const bool filesOnly = choices_.wholeMemory && !machine_.isOfGpus();
     bool fits = false;
     for (int tries = 1; tries <= kOffloads && !fits; ++tries) {
       options.offloadWithin = tries < kOffloads ? static_cast<int64_t>(within) : 0;
-      options.offloadHost = host > 0 ? static_cast<int64_t>(host) : -1;
+      options.offloadHost = filesOnly ? 0 : choices_.hostLimit > 0 ? static_cast<int64_t>(host) : -1;
       if (failed(offer(options, fits))) return failure();
       // More than asked for may be at the same time in host memory, by gaps and alignment.
       if (choices_.hostLimit > 0 && last_.hostBytes > choices_.hostLimit)
@@ -351,7 +357,7 @@ class Chooser {
     double gap = 0;  // to the bound
     double bound = 0;
     uint64_t needed = 0, hostBytes = 0;
-  } last_;           // of the candidate offered last
+  } last_;  // of the candidate offered last
 };
 
 }  // namespace

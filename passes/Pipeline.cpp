@@ -142,7 +142,7 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(plan_ir::createSchedule(schedule));
   if (options.offloads()) {
     plan_ir::GenerationsOptions generations;
-    generations.generations = options.fileGenerations;
+    generations.generations = options.gpu ? 1 : options.fileGenerations;  // GPUs do not run plan.persist
     passes.addPass(plan_ir::createGenerations(generations));
   }
   passes.addPass(plan_ir::createInsertEvents());

@@ -73,7 +73,8 @@ class Mover {
     int part = 0;
     for (Operation& op : block) {
       if (auto p = dyn_cast<PartOp>(op)) {
-        const auto turns = llvm::count_if(plan.turns(), [&](const plan::Turn& turn) { return int(turn.part()) == part; });
+        const auto turns =
+            llvm::count_if(plan.turns(), [&](const plan::Turn& turn) { return int(turn.part()) == part; });
         add(p.getBody(), plan.parts(part++).instructions(), static_cast<double>(turns));
       }
       if (auto p = dyn_cast<StepOp>(op)) add(p.getBody(), plan.body(), 1);

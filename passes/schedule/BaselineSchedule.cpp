@@ -7,7 +7,8 @@
 namespace sheaf::schedule {
 namespace {
 
-constexpr uint32_t kComputeStream = 0, kGatherStream = 1, kReductionStream = 2, kReplicaStream = 3;
+constexpr uint32_t kComputeStream = 0, kGatherStream = 1, kReductionStream = 2, kReplicaStream = 3, kFetchStream = 4,
+                   kStoreStream = 5, kReadStream = 6, kWriteStream = 7, kHostStream = 8;
 
 class Player {
  public:
@@ -16,7 +17,7 @@ class Player {
   BaselineCost play() {
     build();
     const Timeline timeline = schedule::play(loop_);
-    return {timeline.period, heldBytes(timeline)};
+    return {timeline.period, heldBytes(timeline), schedule_.hostBytes, schedule_.fileBytes};
   }
 
  private:
@@ -26,6 +27,10 @@ class Player {
   }
   uint32_t add(const BaselineTransfer& transfer, uint32_t stream) {
     return add(transfer.unit, stream, transfer.seconds);
+  }
+  uint32_t add(Unit unit, const BaselineMove& move, uint32_t stream) {
+    loop_.ops.push_back({unit, stream, move.seconds, move.hostLoad});
+    return loop_.ops.size() - 1;
   }
   void after(uint32_t from, uint32_t to, uint32_t distance = 0) { loop_.dependences.push_back({from, to, distance}); }
 
@@ -40,8 +45,17 @@ class Player {
     for (uint32_t c = 0; c < computations; ++c) {
       for (; gather < schedule_.gathers.size() && schedule_.gathers[gather].start <= c; ++gather) {
         const BaselineGather& made = schedule_.gathers[gather];
+        uint32_t first = kNone;  // of what has to be done for it
+        auto next = [&](uint32_t op) {
+          if (first != kNone) after(op - 1, op);
+          if (first == kNone && made.start > 0) after(computations_[made.start - 1], op);
+          if (first == kNone) first = op;
+        };
+        if (made.read.seconds > 0) next(add(Unit::kFileIn, made.read, kReadStream));
+        if (made.fetch.seconds > 0) next(add(Unit::kToDevice, made.fetch, kFetchStream));
         gathers_.push_back(add(made.transfer, kGatherStream));
-        if (made.start > 0) after(computations_[made.start - 1], gathers_.back());
+        next(gathers_.back());
+        firstOfStep_.push_back(first);
         gathered_.push_back(made.second.seconds > 0 ? add(made.second, kGatherStream) : gathers_.back());
       }
       computations_.push_back(add(Unit::kCompute, kComputeStream, step_.compute[c]));
@@ -53,6 +67,9 @@ class Player {
         reductions_.push_back(add(made.transfer, kReductionStream));
         after(computations_.back(), reductions_.back());
         if (made.across.seconds > 0) sumOverReplicas(made.across);
+        stores_.push_back(reductions_.back());
+        if (made.store.seconds > 0) follow(add(Unit::kToHost, made.store, kStoreStream));
+        if (made.write.seconds > 0) follow(add(Unit::kFileOut, made.write, kWriteStream));
         if (schedule_.pending >= 0 && reduction >= schedule_.pending)
           awaited_ = reductions_[reduction - schedule_.pending];
       }
@@ -68,6 +85,47 @@ class Player {
       reductions_.back() = sum;
   }
 
+  // An op that follows the last reduction or its store.
+  void follow(uint32_t op) {
+    after(stores_.back(), op);
+    stores_.back() = op;
+  }
+
+  // The host's updates, which end in `done`.
+  void updateOnHost(uint32_t norm, std::vector<uint32_t>& done) {
+    uint32_t updated = kNone, updatedBefore = kNone, written = kNone;
+    for (const BaselineHostUpdate& made : schedule_.hostUpdates) {
+      uint32_t read = kNone;
+      if (made.read.seconds > 0) {
+        read = add(Unit::kFileIn, made.read, kReadStream);
+        after(norm, read);
+        const uint32_t before = schedule_.pipelineRead ? updatedBefore : updated;
+        if (before != kNone) after(before, read);
+      }
+      const uint32_t update = add(Unit::kHostCompute, {made.seconds, step_.hostUpdateLoad}, kHostStream);
+      if (read != kNone) after(read, update);
+      if (made.after < 0) {
+        after(norm, update);
+        for (uint32_t store : stores_) after(store, update);
+      } else {
+        after(stores_[static_cast<size_t>(made.after)], update);
+      }
+      if (written != kNone && !schedule_.pipelineWrite) after(written, update);
+      updatedBefore = updated, updated = update;
+      done.push_back(update);
+      if (made.write.seconds > 0) {
+        written = add(Unit::kFileOut, made.write, kWriteStream);
+        after(update, written);
+        done.push_back(written);
+      }
+      if (made.back.seconds > 0) {
+        const uint32_t back = add(Unit::kToDevice, made.back, kFetchStream);
+        after(update, back);
+        done.push_back(back);
+      }
+    }
+  }
+
   // Norm, updates, gathers of updated parameters, and then the next step.
   void finishStep() {
     const uint32_t norm = add(schedule_.norm, kReductionStream);
@@ -76,14 +134,22 @@ class Player {
     const uint32_t update = add(Unit::kCompute, kComputeStream, schedule_.updateSeconds);
     after(norm, update);
     if (awaited_ != kNone) after(awaited_, update);
-    uint32_t last = update;
+    std::vector<uint32_t> done{update};
+    updateOnHost(norm, done);
+    if (!stores_.empty()) done.push_back(stores_.back());
+    uint32_t last = kNone;
     for (const BaselineTransfer& gather : schedule_.gathersOfUpdated) {
       const uint32_t next = add(gather, kGatherStream);
-      after(last, next);
+      if (last != kNone) after(last, next);
+      if (last == kNone)
+        for (uint32_t op : done) after(op, next);
       last = next;
     }
-    after(last, computations_.front(), 1);
-    if (!gathers_.empty()) after(last, gathers_.front(), 1);
+    if (last != kNone) done = {last};
+    for (uint32_t op : done) {
+      after(op, computations_.front(), 1);
+      if (!gathers_.empty()) after(op, firstOfStep_.front(), 1);
+    }
   }
 
   uint64_t heldBytes(const Timeline& timeline) const {
@@ -121,8 +187,10 @@ class Player {
   Loop loop_;
   // As ops of the loop; gathers by their first and their last op, reductions by their last.
   std::vector<uint32_t> computations_, gathers_, gathered_, reductions_;
-  uint32_t lastSum_ = kNone;  // over replicas, on a stream of its own
-  uint32_t awaited_ = kNone;  // the reduction that the next computation waits for
+  std::vector<uint32_t> firstOfStep_;  // by gather: the first op that it takes
+  std::vector<uint32_t> stores_;       // by reduction: the last op that follows it, or itself
+  uint32_t lastSum_ = kNone;           // over replicas, on a stream of its own
+  uint32_t awaited_ = kNone;           // the reduction that the next computation waits for
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "runtime/plan/Images.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::schedule {
@@ -36,10 +37,17 @@ std::string moduleName(const std::string& name) {
   return end == std::string::npos ? name : name.substr(0, end);
 }
 
+constexpr plan::Transfer::Kind kMoves[] = {plan::Transfer::TO_DEVICE, plan::Transfer::TO_HOST,
+                                           plan::Transfer::READ_FILE, plan::Transfer::WRITE_FILE};
+
 class Reader {
  public:
   Reader(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model)
-      : plan_(plan), machine_(machine), model_(model) {}
+      : plan_(plan),
+        machine_(machine),
+        model_(model),
+        images_(plan::imageGroups(plan)),
+        instructions_(plan::stepInstructions(plan)) {}
 
   BaselineStep read() {
     step_.ranks = machine_.ranks();
@@ -48,6 +56,18 @@ class Reader {
     step_.networkSlowdown = model_.networkSlowdown;
     step_.clips = plan_.training().clip_norm() > 0;
     step_.transferSeconds = [&machine = machine_](const profile::Transfer& t) { return machine.seconds(t); };
+    const bool known = machine_.hostUpdates() > 0 && std::all_of(std::begin(kMoves), std::end(kMoves),
+                                                                 [&](auto kind) { return machine_.knows(kind); });
+    if (known) {
+      step_.move = [&machine = machine_](plan::Transfer::Kind kind, uint64_t bytes) {
+        return BaselineMove{machine.seconds(kind, bytes), machine.hostLoad(kind, bytes)};
+      };
+      const double sharing = static_cast<double>(std::min(machine_.ranks(), machine_.ranksPerNode()));
+      step_.hostUpdates = machine_.hostUpdates() / sharing;
+      constexpr double kUpdateBytes = 7 * sizeof(float);  // weight and moments read and written, the gradient read
+      if (machine_.hostBandwidth() > 0)
+        step_.hostUpdateLoad = std::min(1.0, kUpdateBytes * machine_.hostUpdates() / machine_.hostBandwidth());
+    }
     findParameters();
     findBuffers();
     findOrder();
@@ -81,6 +101,8 @@ class Reader {
 
   // Which buffers hold a bucket's parameters whole, and which its gradient.
   void findBuffers() {
+    for (const plan::Bucket& bucket : plan_.buckets())
+      for (const plan::State& state : bucket.states()) states_.insert(images_[state.buffer()]);
     std::map<std::string, int> byName;
     for (int b = 0; b < plan_.buckets_size(); ++b) {
       byName[plan_.buckets(b).name()] = b;
@@ -97,9 +119,28 @@ class Reader {
       else if (collective.op() != plan::ALL_GATHER)
         gradients_[collective.source().buffer()] = bucket->second;
     }
+    // With one rank what updates read is not the destination of a reduction.
+    for (const plan::Instruction* instruction : instructions_)
+      if (machine_.ranks() == 1 && instruction->updates_bucket() > 0)
+        plan::forEachOperand(*instruction, [&](const plan::Operand& operand) {
+          const plan::Buffer& buffer = plan_.buffers(static_cast<int>(operand.buffer()));
+          if (!buffer.persistent() && buffer.kind() == plan::GRADIENTS)
+            gradients_[operand.buffer()] = static_cast<int>(instruction->updates_bucket()) - 1;
+        });
+    // What other spaces hold counts as what it is an image of.
+    std::map<uint32_t, std::vector<uint32_t>> images;
+    for (uint32_t b = 0; b < images_.size(); ++b) images[images_[b]].push_back(b);
+    for (std::map<uint32_t, int>* known : {&whole_, &gradients_})
+      for (const auto& [buffer, bucket] : std::map<uint32_t, int>(*known))
+        for (uint32_t image : images[images_[buffer]]) known->emplace(image, bucket);
   }
 
-  static bool isComputation(const Node& node) { return node.kind == Node::Kind::kCompute && node.stream == 0; }
+  bool isComputation(const Node& node) const {
+    return node.kind == Node::Kind::kCompute && node.stream == 0 && !updates(node);
+  }
+  // With one rank no reduction precedes it.
+  bool updates(const Node& node) const { return machine_.ranks() == 1 && instructionOf(node).updates_bucket() > 0; }
+  const plan::Instruction& instructionOf(const Node& node) const { return *instructions_[node.instruction]; }
 
   // Autograd computes a layer's weight gradients when it computes the gradient of the layer's input. The plan may have
   // put them off, which would delay the baselines' reductions: here they run as soon as their operands exist.
@@ -172,8 +213,8 @@ class Reader {
             if (p.firstGradient == kNone) p.firstGradient = at;
             p.gradientComplete = at;
           });
-        } else if (!plan_.buffers(access.buffer).persistent()) {
-          lives.try_emplace(access.buffer, at, at).first->second.second = at;
+        } else if (!plan_.buffers(images_[access.buffer]).persistent() && !states_.contains(images_[access.buffer])) {
+          lives.try_emplace(images_[access.buffer], at, at).first->second.second = at;
         }
       }
     }
@@ -194,19 +235,19 @@ class Reader {
     uint64_t trained = 0;
     bool sharded = false;
     for (const plan::Bucket& bucket : plan_.buckets()) {
-      counted.insert(bucket.parameter_buffer());
-      for (const plan::State& state : bucket.states()) counted.insert(state.buffer());
+      counted.insert(images_[bucket.parameter_buffer()]);
+      for (const plan::State& state : bucket.states()) counted.insert(images_[state.buffer()]);
       step_.optimizerBytes += bucket.elements() * sizeof(float) * bucket.states_size();
       if (bucket.trainable()) trained += bucket.elements();
       sharded |= bucket.states_sharded();
     }
     for (int b = 0; b < plan_.buffers_size(); ++b)
-      if (plan_.buffers(b).persistent() && !counted.contains(b) && !gradients_.contains(b))
+      if (plan_.buffers(b).persistent() && !counted.contains(images_[b]) && !gradients_.contains(b))
         step_.otherBytes += plan_.buffers(b).bytes();
     // What computes with reduced gradients, norms included, takes the baselines as long as it takes the plan.
     double seconds = 0;
     for (const Node& node : model_.nodes)
-      if (node.kind == Node::Kind::kAfterReduction) seconds += node.seconds;
+      if (node.kind == Node::Kind::kAfterReduction || updates(node)) seconds += node.seconds;
     const double owners = sharded ? static_cast<double>(step_.ranks) : 1;
     if (trained > 0) step_.updateSecondsPerElement = seconds * owners / static_cast<double>(trained);
   }
@@ -214,7 +255,10 @@ class Reader {
   const plan::Plan& plan_;
   const profile::Profile& machine_;
   const StepModel& model_;
+  const std::vector<uint32_t> images_;
+  const std::vector<const plan::Instruction*> instructions_;
   BaselineStep step_;
+  std::set<uint32_t> states_;             // by image, what updates alone access
   std::vector<std::vector<Slot>> slots_;  // by bucket, in elements
   std::map<uint32_t, int> whole_, gradients_;
   std::vector<uint32_t> order_;  // of the computations, as nodes

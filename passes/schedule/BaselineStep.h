@@ -25,6 +25,12 @@ struct BaselineParameter {
   uint32_t gradientComplete = kNone;  // the computation after which its gradient is complete
 };
 
+// A transfer between spaces.
+struct BaselineMove {
+  double seconds = 0;
+  double hostLoad = 0;  // see Op
+};
+
 struct BaselineStep {
   std::vector<double> compute;                // seconds, forward and backward pass
   std::vector<uint64_t> liveBytes;            // activations and scratch that are alive during each
@@ -39,6 +45,11 @@ struct BaselineStep {
   uint64_t otherBytes = 0;             // kept from step to step besides parameters, gradients and optimizer state
   bool clips = false;                  // whether the updates need the global norm of the gradients
   std::function<double(const profile::Transfer&)> transferSeconds;
+  // Of transfers between spaces by a rank while all move as much; absent if the machine's profile does not know them,
+  // or not at which rate its processors update.
+  std::function<BaselineMove(plan::Transfer::Kind, uint64_t bytes)> move;
+  double hostUpdates = 0;     // elements a second that a rank's part of the node's processors updates
+  double hostUpdateLoad = 0;  // part of the host memory's bandwidth that all ranks' updates use
 };
 
 // Whether the ranks are on several nodes, as many on each.

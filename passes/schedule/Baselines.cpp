@@ -9,7 +9,7 @@
 #include "passes/schedule/BaselineGroups.h"
 #include "passes/schedule/Ddp.h"
 #include "passes/schedule/DeepCompile.h"
-#include "passes/schedule/DeepSpeed.h"
+#include "passes/schedule/DeepSpeedOffload.h"
 #include "passes/schedule/Fsdp2.h"
 
 namespace sheaf::schedule {
@@ -21,17 +21,9 @@ using Setting = std::vector<double>;
 
 class Search {
  public:
-  Search(const BaselineStep& step, uint64_t limit, Choices choices,
+  Search(const BaselineStep& step, const BaselineLimits& limit, Choices choices,
          std::function<BaselineSchedule(const Setting&)> schedule)
       : step_(step), limit_(limit), choices_(std::move(choices)), schedule_(std::move(schedule)) {}
-
-  static bool better(const BaselineResult& a, const BaselineResult& b) {
-    if (a.fits != b.fits) return a.fits;
-    constexpr double kSame = 1e-6;
-    if (a.fits && a.seconds < b.seconds * (1 - kSame)) return true;
-    if (a.fits && a.seconds > b.seconds * (1 + kSame)) return false;
-    return a.bytes < b.bytes;
-  }
 
   BaselineResult run(std::vector<Setting> starts) {
     Setting defaults;
@@ -51,8 +43,12 @@ class Search {
     if (known != known_.end()) return known->second;
     BaselineSchedule schedule = schedule_(setting);
     const BaselineCost cost = playBaselineSchedule(step_, schedule);
-    const bool fits = limit_ == 0 || cost.bytes <= limit_;
-    return known_.emplace(setting, BaselineResult{cost.seconds, cost.bytes, std::move(schedule.knobs), fits})
+    auto within = [](uint64_t bytes, uint64_t limit) { return limit == 0 || bytes <= limit; };
+    const bool fits =
+        within(cost.bytes, limit_.device) && within(cost.hostBytes, limit_.host) && within(cost.fileBytes, limit_.file);
+    return known_
+        .emplace(setting, BaselineResult{cost.seconds, cost.bytes, cost.hostBytes, cost.fileBytes,
+                                         std::move(schedule.knobs), fits})
         .first->second;
   }
 
@@ -75,7 +71,7 @@ class Search {
   }
 
   const BaselineStep& step_;
-  const uint64_t limit_;
+  const BaselineLimits limit_;
   const Choices choices_;
   const std::function<BaselineSchedule(const Setting&)> schedule_;
   std::map<Setting, BaselineResult> known_;
@@ -96,12 +92,8 @@ std::vector<int64_t> shardSizes(const BaselineStep& step) {
   return sizes;
 }
 
-BaselineResult better(BaselineResult a, BaselineResult b) {
-  return Search::better(b, a) ? b : a;
-}
-
 // `shards`: of the mesh's shard dimension.
-BaselineResult playFsdp2(const BaselineStep& step, uint64_t limit, int64_t shards) {
+BaselineResult playFsdp2(const BaselineStep& step, const BaselineLimits& limit, int64_t shards) {
   std::vector<double> reshard{static_cast<double>(shards), 1};
   for (int64_t n = 2; n < shards; ++n)
     if (shards % n == 0) reshard.push_back(static_cast<double>(n));
@@ -129,17 +121,17 @@ BaselineResult bestOfShardSizes(const BaselineStep& step, Play play) {
   std::optional<BaselineResult> best;
   for (int64_t shards : shardSizes(step)) {
     BaselineResult found = play(shards);
-    best = best ? better(std::move(*best), std::move(found)) : std::move(found);
+    if (!best || schedule::better(found, *best)) best = std::move(found);
   }
   return std::move(*best);
 }
 
-BaselineResult playHsdp(const BaselineStep& step, uint64_t limit) {
+BaselineResult playHsdp(const BaselineStep& step, const BaselineLimits& limit) {
   return bestOfShardSizes(step, [&](int64_t shards) { return playFsdp2(step, limit, shards); });
 }
 
 // `usual`: MiCS' and hpZ's settings, which are for stage 3 only.
-BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit, const DeepSpeedKnobs& usual) {
+BaselineResult playDeepSpeed(const BaselineStep& step, const BaselineLimits& limit, const DeepSpeedKnobs& usual) {
   const double elements = static_cast<double>(parameterElements(step));
   const bool anyStage = usual.micsShardSize == 0 && usual.hpzPartitionSize == 1;
   Choices choices{anyStage ? std::vector<double>{3, 2, 1} : std::vector<double>{3},
@@ -180,7 +172,7 @@ BaselineResult playDeepSpeed(const BaselineStep& step, uint64_t limit, const Dee
   return search.run(std::move(starts));
 }
 
-BaselineResult playMics(const BaselineStep& step, uint64_t limit) {
+BaselineResult playMics(const BaselineStep& step, const BaselineLimits& limit) {
   return bestOfShardSizes(step, [&](int64_t shards) {
     DeepSpeedKnobs knobs;
     knobs.micsShardSize = shards;
@@ -188,13 +180,13 @@ BaselineResult playMics(const BaselineStep& step, uint64_t limit) {
   });
 }
 
-BaselineResult playHpz(const BaselineStep& step, uint64_t limit) {
+BaselineResult playHpz(const BaselineStep& step, const BaselineLimits& limit) {
   DeepSpeedKnobs knobs;
   knobs.hpzPartitionSize = step.ranksPerNode;
   return playDeepSpeed(step, limit, knobs);
 }
 
-BaselineResult playDeepCompile(const BaselineStep& step, uint64_t limit) {
+BaselineResult playDeepCompile(const BaselineStep& step, const BaselineLimits& limit) {
   const double elements = static_cast<double>(parameterElements(step));
   Choices choices{{3, 2, 1},
                   {1, 0},
@@ -206,24 +198,98 @@ BaselineResult playDeepCompile(const BaselineStep& step, uint64_t limit) {
     knobs.prefetch = s[1] > 0;
     knobs.selectiveGather = s[2] > 0;
     knobs.reduceBucketSize = s[3];
-    return deepCompileSchedule(step, knobs, limit);
+    return deepCompileSchedule(step, knobs, limit.device);
   });
   return search.run({{3, 0, 0, elements / 64}, {2, 0, 0, elements / 64}});
 }
 
-BaselineResult playDdp(const BaselineStep& step, uint64_t limit) {
+BaselineResult playDdp(const BaselineStep& step, const BaselineLimits& limit) {
   Search search(step, limit, {{25, 5, 10, 50, 100, 200, 400}},
                 [&](const Setting& s) { return ddpSchedule(step, static_cast<uint64_t>(s[0]) << 20); });
   return search.run({});
 }
 
-BaselineResult playEager(const BaselineStep& step, uint64_t limit) {
+BaselineResult playEager(const BaselineStep& step, const BaselineLimits& limit) {
   Search search(step, limit, {{1, 2, 4}},
                 [&](const Setting& s) { return eagerSchedule(step, static_cast<uint32_t>(s[0])); });
   return search.run({});
 }
 
+// `usual`: what makes it ZeRO-Offload, ZeRO-Infinity or SuperOffload.
+BaselineResult playOffload(const BaselineStep& step, const BaselineLimits& limit, const DeepSpeedOffloadKnobs& usual,
+                           const std::vector<double>& stages, const std::vector<double>& optimizers,
+                           const std::vector<double>& parameters) {
+  const double elements = static_cast<double>(parameterElements(step));
+  const bool files = optimizers.back() == double{plan::Buffer::FILE};
+  const DeepSpeedKnobs& zero = usual.zero;
+  const std::vector<double> either{0, 1}, never{0};
+  Choices choices{stages,
+                  optimizers,
+                  parameters,
+                  {usual.subGroupSize, 3e8, 1e8, 3e7, 1e7},
+                  stages.front() == 3 || usual.superOffload ? std::vector<double>{1, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3}
+                                                            : std::vector<double>{1},
+                  files ? either : never,
+                  files ? either : never,
+                  sizes(zero.reduceBucketSize, elements, {1. / 4, 1. / 16, 1. / 64, 1. / 256}),
+                  {1, 0},
+                  {0, 1},
+                  sizes(zero.prefetchBucketSize, elements, {0, 1. / 64, 1. / 32, 1. / 16, 1. / 8}),
+                  sizes(zero.maxReuseDistance, elements, {0, 1. / 4, 2}),
+                  {zero.paramPersistenceThreshold, 0, 1e6}};
+  Search search(step, limit, std::move(choices), [&](const Setting& s) {
+    DeepSpeedOffloadKnobs knobs = usual;
+    knobs.zero.stage = static_cast<int64_t>(s[0]);
+    knobs.optimizer = static_cast<plan::Buffer::Space>(s[1]);
+    knobs.parameters = static_cast<plan::Buffer::Space>(s[2]);
+    knobs.subGroupSize = s[3];
+    knobs.ratio = s[4];
+    knobs.pipelineRead = s[5] > 0, knobs.pipelineWrite = s[6] > 0;
+    knobs.zero.reduceBucketSize = s[7];
+    knobs.zero.contiguousGradients = s[8] > 0;
+    knobs.zero.leafBlocks = s[9] > 0;
+    knobs.zero.prefetchBucketSize = s[10];
+    knobs.zero.maxReuseDistance = s[11];
+    knobs.zero.paramPersistenceThreshold = s[12];
+    return deepSpeedOffloadSchedule(step, knobs);
+  });
+  // Also from lean settings in every space.
+  std::vector<Setting> starts;
+  for (double stage : stages)
+    for (double optimizer : optimizers)
+      for (double space : parameters) {
+        const double some = files ? 1 : 0;
+        starts.push_back({stage, optimizer, space, 1e8, 1, some, some, elements / 64, 0, 1, elements / 64, 0, 1e5});
+      }
+  return search.run(std::move(starts));
+}
+
+// Optimizer state and gradients in host memory, updates by the host's processors after the backward pass.
+BaselineResult playZeroOffload(const BaselineStep& step, const BaselineLimits& limit) {
+  return playOffload(step, limit, {}, {3, 2}, {plan::Buffer::HOST}, {plan::Buffer::DEVICE});
+}
+
+// Stage 3, with state and parameters in host memory or in files.
+BaselineResult playZeroInfinity(const BaselineStep& step, const BaselineLimits& limit) {
+  return playOffload(step, limit, {}, {3}, {plan::Buffer::HOST, plan::Buffer::FILE},
+                     {plan::Buffer::DEVICE, plan::Buffer::HOST, plan::Buffer::FILE});
+}
+
+BaselineResult playSuperOffload(const BaselineStep& step, const BaselineLimits& limit) {
+  DeepSpeedOffloadKnobs usual;
+  usual.superOffload = true;
+  return playOffload(step, limit, usual, {3}, {plan::Buffer::HOST}, {plan::Buffer::DEVICE, plan::Buffer::HOST});
+}
+
 }  // namespace
+
+bool better(const BaselineResult& a, const BaselineResult& b) {
+  if (a.fits != b.fits) return a.fits;
+  constexpr double kSame = 1e-6;
+  if (a.fits && a.seconds < b.seconds * (1 - kSame)) return true;
+  if (a.fits && a.seconds > b.seconds * (1 + kSame)) return false;
+  return a.bytes < b.bytes;
+}
 
 const char* baselineName(Baseline baseline) {
   switch (baseline) {
@@ -241,13 +307,22 @@ const char* baselineName(Baseline baseline) {
       return "deepcompile";
     case Baseline::kDdp:
       return "ddp";
+    case Baseline::kZeroOffload:
+      return "zero-offload";
+    case Baseline::kZeroInfinity:
+      return "zero-infinity";
+    case Baseline::kSuperOffload:
+      return "superoffload";
     case Baseline::kEager:
       break;
   }
   return "eager";
 }
 
-std::vector<Baseline> baselinesFor(const BaselineStep& step) {
+std::vector<Baseline> baselinesFor(const BaselineStep& step, bool offloads) {
+  std::vector<Baseline> spaces;
+  if (offloads && step.move) spaces = {Baseline::kZeroOffload, Baseline::kZeroInfinity, Baseline::kSuperOffload};
+  if (step.ranks == 1 && offloads) return spaces;
   std::vector<Baseline> baselines{Baseline::kFsdp2, Baseline::kHsdp,        Baseline::kDeepSpeed, Baseline::kMics,
                                   Baseline::kHpz,   Baseline::kDeepCompile, Baseline::kDdp,       Baseline::kEager};
   std::erase_if(baselines, [&](Baseline baseline) {
@@ -255,29 +330,36 @@ std::vector<Baseline> baselinesFor(const BaselineStep& step) {
     if (baseline == Baseline::kHpz) return !hasNodes(step) || step.ranksPerNode == 1;
     return (baseline == Baseline::kHsdp || baseline == Baseline::kMics) && !hasNodes(step);
   });
+  baselines.insert(baselines.end(), spaces.begin(), spaces.end());
   return baselines;
 }
 
-BaselineResult playBaseline(const BaselineStep& step, Baseline baseline, uint64_t memoryLimit) {
+BaselineResult playBaseline(const BaselineStep& step, Baseline baseline, const BaselineLimits& limits) {
   switch (baseline) {
     case Baseline::kFsdp2:
-      return playFsdp2(step, memoryLimit, step.ranks);
+      return playFsdp2(step, limits, step.ranks);
     case Baseline::kHsdp:
-      return playHsdp(step, memoryLimit);
+      return playHsdp(step, limits);
     case Baseline::kDeepSpeed:
-      return playDeepSpeed(step, memoryLimit, {});
+      return playDeepSpeed(step, limits, {});
     case Baseline::kMics:
-      return playMics(step, memoryLimit);
+      return playMics(step, limits);
     case Baseline::kHpz:
-      return playHpz(step, memoryLimit);
+      return playHpz(step, limits);
     case Baseline::kDeepCompile:
-      return playDeepCompile(step, memoryLimit);
+      return playDeepCompile(step, limits);
     case Baseline::kDdp:
-      return playDdp(step, memoryLimit);
+      return playDdp(step, limits);
+    case Baseline::kZeroOffload:
+      return playZeroOffload(step, limits);
+    case Baseline::kZeroInfinity:
+      return playZeroInfinity(step, limits);
+    case Baseline::kSuperOffload:
+      return playSuperOffload(step, limits);
     case Baseline::kEager:
       break;
   }
-  return playEager(step, memoryLimit);
+  return playEager(step, limits);
 }
 
 }  // namespace sheaf::schedule

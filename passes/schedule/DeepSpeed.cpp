@@ -193,6 +193,7 @@ void reduceBuckets(const BaselineStep& step, double bucketSize, int64_t buffers,
     reduction.bytes = bucket.bytes;
     reduction.first = bucket.first;
     reduction.ready = bucket.ready;
+    reduction.elements = bucket.elements;
     if (bucket.elements > 0) largest = std::max(largest, bucket.bytes / bucket.elements);
   }
   // Allocated whole, whatever is in them.

@@ -29,9 +29,9 @@ struct Movable {
 struct PlacementProblem {
   std::vector<uint64_t> live;  // by position: bytes of the device that are alive if nothing is moved
   std::vector<Movable> movables;
-  double computeSeconds = 0;     // of a step
-  uint64_t deviceBytes = 0;      // what is to be alive at most
-  uint64_t hostBytes = ~0ull;    // what may be moved to host memory; the rest goes to files
+  double computeSeconds = 0;   // of a step
+  uint64_t deviceBytes = 0;    // what is to be alive at most
+  uint64_t hostBytes = ~0ull;  // what may be moved to host memory; the rest goes to files
 };
 
 struct Placed {

@@ -133,7 +133,7 @@ class Player {
     rate[int(Unit::kLink)] = 1.0 / std::max({onNodeLink, onNetwork, 1});
     rate[int(Unit::kNodeLink)] = 1.0 / std::max(onNodeLink, 1);
     rate[int(Unit::kNetwork)] = 1.0 / std::max(onNetwork, 1);
-    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut})
+    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut, Unit::kHostCompute})
       rate[size_t(unit)] = 1 / (std::max(units[size_t(unit)], 1) * std::max(hostLoad + linkLoad, 1.0));
     if (hostLoad > 0)
       for (Unit unit : {Unit::kLink, Unit::kNodeLink, Unit::kNetwork})

@@ -10,7 +10,7 @@ namespace sheaf::schedule {
 
 // The unit that an op occupies while it runs. Ops of several streams on one unit share it evenly. Collectives occupy
 // the link within nodes, the network between them, or both: one on both shares whichever is more in use. Transfers
-// between spaces occupy the unit of their kind, and share the host's memory.
+// between spaces occupy the unit of their kind, and share the host's memory, with computation of the host's processors.
 enum class Unit : uint8_t {
   kCompute,
   kHost,
@@ -20,14 +20,15 @@ enum class Unit : uint8_t {
   kToDevice,
   kToHost,
   kFileIn,
-  kFileOut
+  kFileOut,
+  kHostCompute
 };
-inline constexpr size_t kUnits = 9;
+inline constexpr size_t kUnits = 10;
 
 constexpr bool isLink(Unit unit) {
   return unit >= Unit::kLink;
 }
-// Whether it is that of a transfer between spaces, of one between memories, of one from or to files.
+// Whether it shares the host's memory; whether it is that of a transfer between memories, or from or to files.
 constexpr bool joinsSpaces(Unit unit) {
   return unit >= Unit::kToDevice;
 }

@@ -5,6 +5,7 @@
 
 #include "runtime/base/Text.h"
 #include "runtime/comm/process/SubGroup.h"
+#include "runtime/measure/MeasureDisk.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
 #include "runtime/plan/Types.h"
@@ -69,6 +70,14 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
   data.cores = options.gpu ? 0 : options.cores;
   data.memoryBytes = options.memoryBytes;
   data.memorySource = options.memorySource;
+  if (!options.disk.empty()) {
+    tell(cat("the disk of ", options.disk));
+    DiskOptions disk{options.disk};
+    disk.checkInterrupt = options.checkInterrupt;
+    Expected<std::vector<profile::TransferCost>> costs = measureDisk(disk);
+    if (!costs.ok()) return costs.status();
+    data.transfers = std::move(*costs);
+  }
   // Sets of ranks for computation: one on GPUs; on CPUs one for each number of threads per rank.
   std::vector<RankSet> sets;
   if (options.gpu) {
@@ -87,6 +96,12 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     if (options.gpu) SHEAF_RETURN_IF_ERROR(measureGemmEpilogues(device, options, set, *compute));
     data.compute.push_back(std::move(*compute));
   }
+  if (!options.disk.empty())
+    // Transfers share the memory that moves between places of it have to themselves; those have read and written it.
+    for (size_t i = 0; i < sets.size() && !options.gpu; ++i)
+      if (const double all = data.compute[i].moves.points.back().second * static_cast<double>(sets[i].ranks);
+          all > data.hostBandwidth)
+        data.hostBandwidth = all, data.hostSource = cat("measured: moves of ", sets[i].ranks, " ranks together");
   const uint64_t arenaBytes = sets.front().arenaBytes;
   auto links = [&](int64_t ranks, bool network) -> Status {
     tell(cat("collectives of ", ranks, " ranks", network ? " over the network" : ""));

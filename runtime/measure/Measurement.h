@@ -22,6 +22,8 @@ struct MeasureOptions {
   std::function<void(const std::string& what)> progress;
   std::function<Status()> checkInterrupt;  // optional; called between repetitions; an error ends the measurement
 
+  std::string disk;                        // folder on a disk that is measured, too; empty: none
+
   // On CPUs the ranks share the cores. Collectives are measured for the powers of two below this number and for it.
   int64_t ranks = 1;
   int64_t threads = 0;  // of a rank; 0: powers of two up to the cores

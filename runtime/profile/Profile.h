@@ -126,6 +126,8 @@ struct ProfileData {
   std::vector<TransferCost> transfers;  // each kind at most once
   double hostBandwidth = 0;             // bytes per second of a node's host memory; 0: not known
   std::string hostSource;
+  double hostUpdates = 0;  // elements per second that a node's processors update by Adam in f32; 0: not known
+  std::string hostUpdatesSource;
 };
 
 class Profile {
@@ -172,6 +174,9 @@ class Profile {
   double seconds(plan::Transfer::Kind kind, uint64_t bytes) const;
   // The part of the host memory's bandwidth that it uses meanwhile; 0 where that is not known.
   double hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const;
+  // Bytes per second of a node's host memory, and elements per second that the host updates in it; 0: not known.
+  double hostBandwidth() const { return data_.hostBandwidth; }
+  double hostUpdates() const { return data_.hostUpdates; }
   // What transfers between memories, and what those of files, divide the rate of computation by, less 1.
   double copySlowdown() const { return isOfGpus() ? 0 : slowdown(); }
   double fileSlowdown() const;

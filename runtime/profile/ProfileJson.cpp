@@ -184,7 +184,7 @@ class ProfileReader {
   void readRoot(const json::Object& root, ProfileData& p) {
     onlyKeys(root, "",
              {"sheaf_profile", "name", "description", "ranks", "ranks_per_node", "cores", "memory", "compute",
-              "collectives", "slowdown", "transfers", "host_memory"});
+              "collectives", "slowdown", "transfers", "host_memory", "host_updates"});
     if (integer(root, "", "sheaf_profile", 0, INT64_MAX) != kFormat)
       fail("sheaf_profile", cat("this version reads profiles of format ", kFormat, "; `sheaf profile` makes one"));
     p.name = text(root, "", "name");
@@ -228,6 +228,12 @@ class ProfileReader {
         onlyKeys(*host, "host_memory", {"bandwidth", "source"});
         p.hostBandwidth = number(*host, "host_memory", "bandwidth", kLeastRate, kMostRate);
         p.hostSource = text(*host, "host_memory", "source");
+      }
+    if (root.find("host_updates"))
+      if (const json::Object* updates = member(root, "", "host_updates")) {
+        onlyKeys(*updates, "host_updates", {"rate", "source"});
+        p.hostUpdates = number(*updates, "host_updates", "rate", kLeastRate, kMostRate);
+        p.hostUpdatesSource = text(*updates, "host_updates", "source");
       }
   }
 
@@ -440,6 +446,8 @@ json::Value Profile::toJson() const {
   if (!transfers.empty()) root.set("transfers", std::move(transfers));
   if (data_.hostBandwidth > 0)
     root.set("host_memory", json::Object{{"bandwidth", data_.hostBandwidth}, {"source", data_.hostSource}});
+  if (data_.hostUpdates > 0)
+    root.set("host_updates", json::Object{{"rate", data_.hostUpdates}, {"source", data_.hostUpdatesSource}});
   return root;
 }
 

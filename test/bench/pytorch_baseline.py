@@ -6,7 +6,7 @@ Started once per rank, with torchrun's environment variables. It reads lines fro
 and is answered with one JSON line of their seconds; an empty line or the end of input ends it. On a GPU the line is an object
 that also has the peak of memory.
 
-    python pytorch_baseline.py MODEL WAY ROWS_PER_RANK THREADS [--precision f32|bf16] [--device cuda]
+    python pytorch_baseline.py MODEL WAY ROWS_PER_RANK THREADS [--precision f32|bf16] [--device cuda] [--deepspeed JSON]
 
 WAY is eager, compile or max-autotune on one rank, for images also with +channels-last; ddp, ddp+compile, fsdp2, fsdp2+compile or deepspeed (ZeRO-3) on several. In
 bf16, master weights and optimizer state stay f32: autocast, FSDP2's MixedPrecisionPolicy, DeepSpeed's bf16 section.
@@ -72,12 +72,20 @@ def distribute(model, way, bf16):
     return model
 
 
-def deepspeed_engine(model, rows, bf16):
-    """DeepSpeed with ZeRO-3 and PyTorch's fused AdamW, faster on a CPU than DeepSpeed's own choice there."""
+def deepspeed_engine(model, rows, bf16, more):
+    """DeepSpeed with ZeRO-3 and PyTorch's fused AdamW, faster on a CPU than DeepSpeed's own choice there. `more`: sections of its
+    configuration; `cpu_adam` there asks for DeepSpeed's own Adam of the host, `zero_optimization` is merged into ours."""
     import deepspeed
-    engine, *_ = deepspeed.initialize(model=model, optimizer=adamw(model.parameters()), dist_init_required=False, config={
-        "train_micro_batch_size_per_gpu": rows, "zero_optimization": {"stage": 3, "overlap_comm": False},
-        "bf16": {"enabled": bf16}, "zero_allow_untested_optimizer": True, "steps_per_print": 1 << 30})
+    more = dict(more)
+    if more.pop("cpu_adam", False):
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        optimizer = DeepSpeedCPUAdam(model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01, adamw_mode=True)
+    else:
+        optimizer = adamw(model.parameters())
+    zero = {"stage": 3, "overlap_comm": False, **more.pop("zero_optimization", {})}
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, dist_init_required=False, config={
+        "train_micro_batch_size_per_gpu": rows, "zero_optimization": zero,
+        "bf16": {"enabled": bf16}, "zero_allow_untested_optimizer": True, "steps_per_print": 1 << 30, **more})
     return engine
 
 
@@ -89,6 +97,7 @@ def main():
     parser.add_argument("threads", type=int, help="of a rank; 0: PyTorch's own choice")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--deepspeed", type=json.loads, default={}, help="more of its configuration, as JSON")
     args = parser.parse_args()
     way, bf16, device = args.way, args.precision == "bf16", args.device
     if args.threads:
@@ -105,7 +114,7 @@ def main():
     if images:
         model = model.to(memory_format=layout)
     if way == "deepspeed":
-        model = deepspeed_engine(model, args.rows, bf16)
+        model = deepspeed_engine(model, args.rows, bf16, args.deepspeed)
     else:
         model = distribute(model.to(device), way, bf16)
         optimizer = adamw(model.parameters())

@@ -70,6 +70,7 @@ class Baseline:
     threads: int
     precision: str
     allocator: str = ""
+    deepspeed: str = ""  # more of DeepSpeed's configuration, as JSON
 
     def __str__(self):
         ranks = f"1 rank, {self.threads} threads" if self.ranks == 1 else f"{self.ranks} ranks"
@@ -120,16 +121,16 @@ class MemoryWatch:
 
 
 class OurSide:
-    """A plan, run again for every turn."""
+    """A plan, run again for every turn. `more`: of sheaf-run."""
 
-    def __init__(self, bench, setting):
-        self.bench, self.setting = bench, setting
+    def __init__(self, bench, setting, more=()):
+        self.bench, self.setting, self.more = bench, setting, more
         bench.plan(setting)
 
     def start(self, steps, *options):
         bench, setting, port = self.bench, self.setting, free_port()
         command = [bench.tools / "sheaf-run", bench.plan(setting), "--weights", bench.weights(setting), *bench.data(setting.model),
-                   "--steps", steps + WARM, "--threads-per-rank", setting.threads, *options]
+                   "--steps", steps + WARM, "--threads-per-rank", setting.threads, *self.more, *options]
         rendezvous = {"SHEAF_RENDEZVOUS": f"127.0.0.1:{port}"}
         return [bench.process(command, {**launched(rank, setting.processes, port), **rendezvous} if setting.processes > 1 else {})
                 for rank in range(setting.processes)]
@@ -177,6 +178,8 @@ class BaselineSide:
             preload = [*bench.unlocked_mkl(), *map(ctypes.util.find_library, libraries)]
         command = [bench.pytorch, ROOT / "test/bench/pytorch_baseline.py", baseline.model, baseline.way,
                    baseline.batch // baseline.ranks, baseline.threads, "--precision", baseline.precision]
+        if baseline.deepspeed:
+            command += ["--deepspeed", baseline.deepspeed]
         self.processes, self.errors = [], bench.scratch / "baseline-errors"
         for rank in range(baseline.ranks):
             environment = {**launched(rank, baseline.ranks, port), "OMP_NUM_THREADS": str(baseline.threads), "DS_ACCELERATOR": "cpu",

@@ -21,6 +21,7 @@ sheaf_add_gtest(sparkline_test SOURCES sparkline_test.cpp LIBS SheafExec)
 sheaf_add_gtest(schedules_test SOURCES schedules_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
+sheaf_add_gtest(measure_disk_test SOURCES measure_disk_test.cpp LIBS SheafMeasure)
 
 sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)

@@ -48,7 +48,6 @@ struct CompileOptions : TrainedOptions {
   ChooseOptions choose;
   std::string profile;
   std::string gemmEpilogues = "auto", keep = "auto", secondary = "auto";
-  OffloadChoice offload;
   std::string like;  // path of a plan
   bool verbose = false, noWeightHashes = false, noGraph = false;
   std::string deepSpeed;  // path of a configuration
@@ -165,18 +164,7 @@ options::Table compileTable() {
                                   plan::parseSchedule)
             .defaultsTo("constant")
             .decidesBits(),
-        Row::real<&O::clipNorm>("--clip-norm", "X", 0, true, "Scale gradients so that their global norm is at most X.")
-            .defaultsTo("no clipping")
-            .decidesBits(),
-        Row::choice<&O::onNan>("--on-nan", protoWords<plan::Training::OnNan>(),
-                               "At a gradient that is not finite: end the run, or leave out the update.")
-            .decidesBits(),
-        Row::text<&O::import, &Import::train>("--train", "REGEX", "Train only the parameters whose names match.")
-            .decidesBits(),
-        Row::text<&O::import, &Import::freeze>("--freeze", "REGEX",
-                                               "Do not train the parameters whose names match; wins over --train.")
-            .decidesBits(),
-        batchNormRow<O>(), precisionRow<O>(),
+        clipRow<O>(), onNanRow<O>(), trainRow<O>(), freezeRow<O>(), batchNormRow<O>(), precisionRow<O>(),
         Row::choice<&O::pipeline, &Pipeline::reducePrecision>(
             "--reduce-precision",
             options::Words<std::optional<train::Precision>>{
@@ -226,23 +214,7 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("no limit; with --profile, its machine's memory"),
-        Row::parsed<&O::offload>(
-            "--offload", "auto|none|KIND=SPACE,...",
-            "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
-            "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
-            "parameters, "
-            "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
-            "SPACE: "
-            "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what --memory-limit asks for, where "
-            "that is quicker than to "
-            "recompute; files where --host-memory is full. The same bits.",
-            parseOffload)
-            .defaultsTo("none"),
-        Row::bytes<&O::choose, &ChooseOptions::hostLimit>("--host-memory",
-                                                          "Most bytes of a rank's arena in host memory.")
-            .defaultsTo("no limit"),
-        Row::bytes<&O::choose, &ChooseOptions::fileLimit>("--file-space", "Most bytes of a rank's files.")
-            .defaultsTo("no limit"),
+        offloadRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(),
         Row::integer<&O::pipeline, &Pipeline::fileGenerations>(
             "--file-generations", "1|2", 1, 2,
             "Places in files for each state, where --offload puts all state there. 2: every step can be resumed from "
@@ -302,9 +274,9 @@ Status complete(CompileOptions& o) {
   SHEAF_RETURN_IF_ERROR(checkPieces(o.import));
   o.pipeline.cpu = o.targets.hasCpu();
   o.pipeline.gpu = o.targets.hasGpu();
-  if (o.pipeline.gpu) o.pipeline.fileGenerations = 1;  // as long as GPUs do not run plan.persist
   o.pipeline.offload = o.offload.spaces;
   o.choose.offload = o.offload.automatic;
+  o.choose.hostLimit = o.hostMemory, o.choose.fileLimit = o.fileSpace;
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
   o.pipeline.optimizer = o.optimizer;
@@ -343,8 +315,7 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
              o.microBatches > 0 ? "--micro-batches auto" : "a smaller --batch",
              o.choose.stage && o.choose.stage->between < 3 ? ", --zero auto" : "",
              o.choose.recompute ? ", --recompute auto" : "",
-             o.pipeline.offload.any() || o.choose.offload ? "" : ", --offload auto",
-             ", or see `sheaf fit`");
+             o.pipeline.offload.any() || o.choose.offload ? "" : ", --offload auto", ", or see `sheaf fit`");
 }
 
 // Imports the model and chooses what the user left open. Of micro-batches to be chosen as many as the fastest plan that

@@ -44,8 +44,22 @@ options::Table fitTable() {
         Row::integer<&O::import, &Import::batch>("--batch", "B", 1, int64_t{1} << 32,
                                                  "Global batch: rows of a step, shared by the ranks.")
             .defaultsTo("one row a rank"),
-        nodesRow<O>("auto"), microBatchesRow<O>(" auto: 1."), reduceRow<O>(), bindingRow<O>(), constantRow<O>(),
-        lossRow<O>(), optimizerRow<O>(), batchNormRow<O>(), precisionRow<O>(),
+        nodesRow<O>("auto"),
+        microBatchesRow<O>(" auto: 1."),
+        reduceRow<O>(),
+        bindingRow<O>(),
+        constantRow<O>(),
+        lossRow<O>(),
+        optimizerRow<O>(),
+        clipRow<O>(),
+        onNanRow<O>(),
+        trainRow<O>(),
+        freezeRow<O>(),
+        batchNormRow<O>(),
+        precisionRow<O>(),
+        offloadRow<O>(),
+        hostMemoryRow<O>(),
+        fileSpaceRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},
@@ -61,7 +75,13 @@ int64_t mostRanks(const profile::Profile& machine) {
   return ranks;
 }
 
-mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t stage, train::Recomputation recompute) {
+bool offloads(const FitOptions& o) {
+  return o.offload.automatic || o.offload.spaces.any();
+}
+
+// Nothing for `recompute`: with offload, and as much recomputation as is quickest with it.
+mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t stage,
+                               std::optional<train::Recomputation> recompute) {
   ChooseOptions choices;
   choices.stage = Stages{stage, stage};
   Expected<profile::Profile> machine = schedule::loadProfile(o.pipeline.profile);
@@ -71,14 +91,25 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   choices.memoryLimit = o.memory;
   choices.retention = false;  // what does it take at least?
   choices.wholeMemory = true;
+  if (!recompute) {
+    o.pipeline.offload = o.offload.spaces;
+    choices.offload = o.offload.automatic;
+    choices.hostLimit = o.hostMemory, choices.fileLimit = o.fileSpace;
+  }
   mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);
   if (mlir::failed(candidate)) return mlir::failure();
   mlir::FailureOr<plan::Plan> plan =
       plan_ir::toProto(*candidate->module->getOps<plan_ir::ProgramOp>().begin(), plan_ir::Kernels::kAny);
   if (mlir::failed(plan)) return mlir::failure();
-  return Layout{candidate->bytes,          candidate->stateBytes, candidate->besides,
-                plan::memoryByKind(*plan), candidate->seconds,    candidate->exposed,
-                candidate->text(),         candidate->fits,       std::make_shared<const plan::Plan>(std::move(*plan))};
+  Layout layout;
+  layout.bytes = candidate->bytes, layout.stateBytes = candidate->stateBytes, layout.besides = candidate->besides;
+  layout.hostBytes = candidate->hostBytes, layout.fileBytes = candidate->fileBytes;
+  layout.kinds = plan::memoryByKind(*plan);
+  layout.seconds = candidate->seconds, layout.exposed = candidate->exposed;
+  layout.text = candidate->text();
+  layout.fits = candidate->fits;
+  layout.plan = std::make_shared<const plan::Plan>(std::move(*plan));
+  return layout;
 }
 
 // The fewest ranks on which stage 3 fits with recomputation, each with the rows that a rank has now; 0: none of those
@@ -126,7 +157,9 @@ json::Value layoutJson(const Layout& layout, uint64_t memory) {
                       {"step_seconds", layout.seconds},
                       {"exposed_communication_seconds", layout.exposed},
                       {"plan", layout.text}};
-  if (!layout.fits) object.set("missing_bytes", layout.needed() - memory);
+  if (!layout.fits && layout.needed() > memory) object.set("missing_bytes", layout.needed() - memory);
+  if (layout.hostBytes > 0) object.set("host_bytes", layout.hostBytes);
+  if (layout.fileBytes > 0) object.set("file_bytes", layout.fileBytes);
   return object;
 }
 
@@ -134,13 +167,16 @@ json::Value layoutJson(const Layout& layout, uint64_t memory) {
 
 json::Value fitJson(const FitOptions& o, const Fit& fit) {
   json::Array list;
-  for (const Stage& stage : fit.stages)
-    list.push_back(json::Object{{"stage", stage.stage},
-                                {"peak_bytes", stage.best().bytes},
-                                {"fits", stage.best().fits},
-                                {"step_seconds", stage.best().seconds},
-                                {"without_recompute", layoutJson(stage.plain, o.memory)},
-                                {"with_recompute", layoutJson(stage.recomputed, o.memory)}});
+  for (const Stage& stage : fit.stages) {
+    json::Object entry{{"stage", stage.stage},
+                       {"peak_bytes", stage.best().bytes},
+                       {"fits", stage.best().fits},
+                       {"step_seconds", stage.best().seconds},
+                       {"without_recompute", layoutJson(stage.plain, o.memory)},
+                       {"with_recompute", layoutJson(stage.recomputed, o.memory)}};
+    if (stage.offloaded) entry.set("with_offload", layoutJson(*stage.offloaded, o.memory));
+    list.push_back(std::move(entry));
+  }
   json::Object root{{"model", o.model},
                     {"ranks", o.import.ranks},
                     {"batch", o.import.batch},
@@ -153,9 +189,21 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
   if (fit.fastest >= 0)
     root.set("fastest", json::Object{{"stage", fit.fastest},
                                      {"step_seconds", fit.seconds},
+                                     {"bound_seconds", fit.bound.seconds},
+                                     {"bound_by", schedule::boundByName(fit.bound.by)},
+                                     {"resources", resourcesJson(fit.resources)},
+                                     {"written", wearJson(fit.wear)},
                                      {"links", fit.links ? linksJson(*fit.links) : json::Value()},
                                      {"baselines", baselinesJson(fit.baselines)}});
   return root;
+}
+
+static std::string verdictOf(const Layout& layout, const FitOptions& o) {
+  if (layout.fits) return cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed));
+  if (layout.needed() > o.memory) return cat(bytesText(layout.needed() - o.memory), " too much");
+  const bool host = o.hostMemory > 0 && layout.hostBytes > o.hostMemory;
+  return cat(bytesText(host ? layout.hostBytes - o.hostMemory : layout.fileBytes - o.fileSpace), " too much for ",
+             host ? "--host-memory" : "--file-space");
 }
 
 static void printLayout(const Layout& layout, const FitOptions& o, const char* name) {
@@ -163,9 +211,7 @@ static void printLayout(const Layout& layout, const FitOptions& o, const char* n
   for (const auto& [kind, bytes] : layout.kinds)
     if (kind != plan::CONSTANTS) std::printf(" %11s", bytesText(bytes).c_str());
   std::printf(" %11s %11s   %s\n", bytesText(layout.bytes).c_str(), bytesText(layout.besides).c_str(),
-              layout.fits
-                  ? cat("fits; step ", secondsText(layout.seconds), ", exposed ", secondsText(layout.exposed)).c_str()
-                  : cat(bytesText(layout.needed() - o.memory), " too much").c_str());
+              verdictOf(layout, o).c_str());
 }
 
 void printFit(const FitOptions& o, const Fit& fit) {
@@ -186,14 +232,19 @@ void printFit(const FitOptions& o, const Fit& fit) {
     std::printf("ZeRO-%lld\n", static_cast<long long>(stage.stage));
     printLayout(stage.plain, o, "as it is");
     printLayout(stage.recomputed, o, "recomputing");
+    if (stage.offloaded) {
+      printLayout(*stage.offloaded, o, "offloading");
+      std::printf("  %-11s %s\n", "", stage.offloaded->text.c_str());
+    }
     any |= stage.best().fits;
   }
-  if (fit.links) printLinks(*fit.links, fit.seconds);
+  printResources(fit.resources, fit.bound, fit.seconds);
+  printWear(fit.wear);
   printBaselines(fit.baselines, fit.seconds);
   std::printf("\n%s\n", any ? "It fits." : "It does not fit.");
   if (fewest > 0)
-    std::printf("At least %lld rank%s needed, with ZeRO-3, recomputation and the same number of rows a rank.\n",
-                static_cast<long long>(fewest), fewest == 1 ? " is" : "s are");
+    std::printf("At least %lld rank%s needed%s, with ZeRO-3, recomputation and the same number of rows a rank.\n",
+                static_cast<long long>(fewest), fewest == 1 ? " is" : "s are", offloads(o) ? " without offload" : "");
   else if (o.mostRanks < plan::kMaxRanks)
     std::printf(
         "Up to %lld ranks of this size, that the profile describes, do not fit; more are predicted by one with a "
@@ -218,30 +269,50 @@ Status complete(FitOptions& o) {
   o.pipeline.gpu = o.pipeline.gemmEpilogues = machine->isOfGpus();
   o.pipeline.cpu = !machine->isOfGpus();
   o.import.optimizer = o.pipeline.optimizer = o.optimizer;
+  o.pipeline.clip = o.clipNorm > 0;
+  o.pipeline.skip = o.onNan == plan::Training::SKIP;
   completeLossScale(o);
   return {};
+}
+
+// Of two results of a system the better one.
+static void keepBest(BaselineResults& results, const BaselineResults& others) {
+  for (size_t i = 0; i < results.size() && i < others.size(); ++i)
+    if (schedule::better(others[i].second, results[i].second)) results[i] = others[i];
 }
 
 // What the fastest plan that fits does on the links, and other systems with the same memory.
 static Status compare(const FitOptions& options, Fit& fit) {
   const Layout* fastest = nullptr;
   for (const Stage& stage : fit.stages)
-    for (const Layout* layout : {&stage.plain, &stage.recomputed})
-      if (layout->fits && (!fastest || layout->seconds < fastest->seconds))
+    for (const Layout* layout : {&stage.plain, &stage.recomputed, stage.offloaded ? &*stage.offloaded : nullptr})
+      if (layout && layout->fits && (!fastest || layout->seconds < fastest->seconds))
         fastest = layout, fit.fastest = stage.stage, fit.seconds = layout->seconds;
-  if (!fastest || options.import.ranks == 1) return {};
+  if (!fastest) return {};
   Expected<profile::Profile> loaded = schedule::loadProfile(options.pipeline.profile);
   if (!loaded.ok()) return loaded.status();
   const Expected<profile::Profile> machine = loaded->withRanks(options.import.ranks);
   if (!machine.ok()) return machine.status();
   const plan::Plan& plan = *fastest->plan;
   const schedule::PlanLoop loop = schedule::loopOf(plan, *machine);
-  if (machine->nodes(machine->ranks()) > 1) {
-    const schedule::Timeline timeline = schedule::play(loop.loop);
-    fit.links = {schedule::linkUseOf(plan, loop, *machine), timeline.nodeLinkSeconds, timeline.networkSeconds,
-                 schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop))};
-  }
-  fit.baselines = playBaselines(plan, *machine, schedule::modelOf(plan, *machine), options.memory);
+  const schedule::Timeline timeline = schedule::play(loop.loop);
+  fit.bound = schedule::boundOf(loop.loop, schedule::dataDependences(plan, loop));
+  const Links links{schedule::linkUseOf(plan, loop, *machine), timeline.nodeLinkSeconds, timeline.networkSeconds,
+                    fit.bound};
+  if (machine->nodes(machine->ranks()) > 1) fit.links = links;
+  fit.resources = resourcesOf(plan, links, loop, timeline, *machine);
+  fit.wear = wearOf(plan, *machine, fit.seconds);
+  // Others may do better with the computation of another of our plans at this stage.
+  const schedule::BaselineLimits limits(options.memory, options.hostMemory, options.fileSpace);
+  auto play = [&](const Layout& layout) {
+    return playBaselines(*layout.plan, *machine, schedule::modelOf(*layout.plan, *machine), limits, offloads(options));
+  };
+  fit.baselines = play(*fastest);
+  const Stage& stage =
+      *std::find_if(fit.stages.begin(), fit.stages.end(), [&](const Stage& s) { return s.stage == fit.fastest; });
+  if (offloads(options))
+    for (const Layout* layout : {&stage.plain, &stage.recomputed})
+      if (layout != fastest) keepBest(fit.baselines, play(*layout));
   return {};
 }
 
@@ -252,7 +323,12 @@ std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& op
     if (mlir::failed(plain)) return std::nullopt;
     mlir::FailureOr<Layout> recomputed = layOut(trained, options, stage, train::Recomputation::all);
     if (mlir::failed(recomputed)) return std::nullopt;
-    fit.stages.push_back({stage, *plain, *recomputed});
+    fit.stages.push_back({stage, *plain, *recomputed, std::nullopt});
+    const bool pays = stage == 1 || stage == 3 || options.import.ranks == 1 || options.offload.spaces.any();
+    if (!offloads(options) || !pays) continue;
+    mlir::FailureOr<Layout> offloaded = layOut(trained, options, stage, std::nullopt);
+    if (mlir::failed(offloaded)) return std::nullopt;
+    fit.stages.back().offloaded = *offloaded;
   }
   fit.fewest = fewestRanks(context, options, fit.stages.back().recomputed);
   if (fit.fewest < 0) return std::nullopt;

@@ -24,6 +24,7 @@ struct FitOptions : TrainedOptions {
 struct Layout {
   uint64_t bytes = 0, stateBytes = 0;          // of the arena; of what is kept from step to step
   uint64_t besides = 0;                        // libraries and exchanged sums
+  uint64_t hostBytes = 0, fileBytes = 0;       // of the arenas in other spaces
   std::map<plan::BufferKind, uint64_t> kinds;  // largest at the same time
   double seconds = 0, exposed = 0;
   std::string text;
@@ -35,16 +36,24 @@ struct Layout {
 struct Stage {
   int64_t stage = 0;
   Layout plain, recomputed;
-  const Layout& best() const { return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed; }
+  std::optional<Layout> offloaded;  // with --offload, at the stages at which that may pay
+  const Layout& best() const {
+    if (offloaded && offloaded->fits && !plain.fits && !recomputed.fits) return *offloaded;
+    return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed;
+  }
 };
 
 struct Fit {
   std::vector<Stage> stages;
   int64_t fewest = 0;  // ranks on which stage 3 fits; 0: there is no such number
-  // Of the fastest plan that fits, if any does: its links where the machine has several nodes, and other systems.
+  // Of the fastest plan that fits, if any does: what binds it, its links where the machine has several nodes, what it
+  // writes, and other systems.
   int64_t fastest = -1;  // its stage
   double seconds = 0;
   std::optional<Links> links;
+  schedule::Bound bound;
+  Resources resources;
+  Wear wear;
   BaselineResults baselines;
 };
 

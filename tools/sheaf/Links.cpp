@@ -1,5 +1,6 @@
 #include "tools/sheaf/Links.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "runtime/base/Text.h"
@@ -8,17 +9,6 @@
 namespace sheaf::tool {
 
 using namespace schedule;
-
-void printLinks(const Links& links, double stepSeconds) {
-  std::printf("\n%-18s %10s   part of the step   sent by a rank\n", "links", "seconds");
-  auto row = [&](const char* name, double seconds, uint64_t bytes, BoundBy by) {
-    std::printf("  %-16s %10s   %5.1f %%            %s%s\n", name, secondsText(seconds).c_str(),
-                100 * seconds / stepSeconds, bytesText(bytes).c_str(),
-                links.bound.by == by ? ", which bounds the step" : "");
-  };
-  row("within nodes", links.nodeSeconds, links.use.nodeBytes, BoundBy::kNodeLink);
-  row("network", links.networkSeconds, links.use.networkBytes, BoundBy::kNetwork);
-}
 
 json::Value linksJson(const Links& links) {
   auto link = [](double seconds, uint64_t bytes, double bound) {
@@ -29,25 +19,111 @@ json::Value linksJson(const Links& links) {
                       {"bound_by", boundByName(links.bound.by)}};
 }
 
+Resources resourcesOf(const plan::Plan& plan, const Links& links, const PlanLoop& loop, const Timeline& timeline,
+                      const profile::Profile& machine) {
+  uint64_t moved[kUnits] = {};
+  const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
+  for (size_t op = 0; op < loop.instructions.size(); ++op)
+    if (const plan::Instruction& instruction = *step[static_cast<size_t>(loop.instructions[op])];
+        instruction.has_transfer())
+      moved[size_t(loop.loop.ops[op].unit)] += instruction.transfer().source().bytes();
+  Resources resources;
+  const Bound& bound = links.bound;
+  auto add = [&](BoundBy by, const char* name, double seconds, double least, uint64_t bytes) {
+    if (seconds > 0) resources.used.push_back({by, name, seconds, least, bytes});
+  };
+  auto space = [&](BoundBy by, Unit unit, double least) {
+    add(by, boundByName(by), timeline.unitSeconds[size_t(unit)], least, moved[size_t(unit)]);
+  };
+  add(BoundBy::kCompute, "compute", timeline.computeSeconds, bound.compute, 0);
+  if (machine.nodes(machine.ranks()) > 1) {
+    add(BoundBy::kNodeLink, "within nodes", links.nodeSeconds, bound.nodeLink, links.use.nodeBytes);
+    add(BoundBy::kNetwork, "network", links.networkSeconds, bound.network, links.use.networkBytes);
+  } else if (machine.ranks() > 1) {
+    add(BoundBy::kCommunication, "between ranks", links.nodeSeconds, bound.nodeLink, links.use.nodeBytes);
+  }
+  space(BoundBy::kToDevice, Unit::kToDevice, bound.toDevice);
+  space(BoundBy::kToHost, Unit::kToHost, bound.toHost);
+  space(BoundBy::kFileIn, Unit::kFileIn, bound.fileIn);
+  space(BoundBy::kFileOut, Unit::kFileOut, bound.fileOut);
+  uint64_t all = 0;
+  for (uint64_t bytes : moved) all += bytes;
+  add(BoundBy::kHostMemory, boundByName(BoundBy::kHostMemory), bound.hostMemory, bound.hostMemory, all);
+  std::stable_sort(resources.used.begin(), resources.used.end(),
+                   [](const Resource& a, const Resource& b) { return a.bound > b.bound; });
+  return resources;
+}
+
+void printResources(const Resources& resources, const Bound& bound, double stepSeconds) {
+  const Resource* binding = resources.binding();
+  if (!binding) return;
+  std::printf("\n%-18s %10s   part of the step   at least     by a rank\n", "resources", "seconds");
+  for (const Resource& r : resources.used)
+    std::printf("  %-16s %10s   %5.1f %%            %10s   %s\n", r.name, secondsText(r.seconds).c_str(),
+                100 * r.seconds / stepSeconds, secondsText(r.bound).c_str(),
+                r.bytes > 0 ? bytesText(r.bytes).c_str() : "");
+  const bool other = bound.by == BoundBy::kCycle || bound.by == BoundBy::kMemory;
+  std::string text = other ? cat("the bound is by ", boundByName(bound.by), "; of the resources ") : "";
+  text += cat(binding->name, " binds");
+  if (resources.used.size() > 1 && resources.used[1].bound > 0) {
+    char times[32];
+    std::snprintf(times, sizeof times, "%.2f", binding->bound / resources.used[1].bound);
+    text += cat(", at ", times, " times ", resources.used[1].name, ", the next");
+  }
+  std::printf("%s\n", text.c_str());
+}
+
+json::Value resourcesJson(const Resources& resources) {
+  json::Array list;
+  for (const Resource& r : resources.used)
+    list.push_back(
+        json::Object{{"name", r.name}, {"seconds", r.seconds}, {"bound_seconds", r.bound}, {"bytes", r.bytes}});
+  return list;
+}
+
+Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double stepSeconds) {
+  Wear wear;
+  for (const plan::Instruction* instruction : plan::stepInstructions(plan))
+    if (instruction->has_transfer() && instruction->transfer().kind() == plan::Transfer::WRITE_FILE)
+      wear.stepBytes += instruction->transfer().source().bytes();
+  wear.stepBytes *= static_cast<uint64_t>(std::min(machine.ranks(), machine.ranksPerNode()));
+  constexpr double kDay = 86400;
+  wear.dayBytes = static_cast<double>(wear.stepBytes) * kDay / stepSeconds;
+  return wear;
+}
+
+void printWear(const Wear& wear) {
+  if (wear.stepBytes == 0) return;
+  std::printf(
+      "\nA node writes %s to its disks in a step, %.3g TB a day: drives that are rated for one write of their capacity "
+      "a "
+      "day, for as long as their warranty says, must have %.3g TB together.\n",
+      bytesText(wear.stepBytes).c_str(), wear.dayBytes / 1e12, wear.dayBytes / 1e12);
+}
+
+json::Value wearJson(const Wear& wear) {
+  return json::Object{{"step_bytes", wear.stepBytes}, {"day_bytes", wear.dayBytes}};
+}
+
 BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model,
-                              uint64_t limit) {
+                              const BaselineLimits& limits, bool spaces) {
   BaselineResults results;
-  if (machine.ranks() == 1 || plan::microBatches(plan) > 1) return results;
-  for (const plan::Buffer& buffer : plan.buffers())
-    if (buffer.space() != plan::Buffer::DEVICE) return results;
+  if ((machine.ranks() == 1 && !spaces) || plan::microBatches(plan) > 1) return results;
   const BaselineStep step = baselineStepOf(plan, machine, model);
   if (step.compute.empty()) return results;
-  for (Baseline baseline : baselinesFor(step))
-    results.emplace_back(baselineName(baseline), playBaseline(step, baseline, limit));
+  for (Baseline baseline : baselinesFor(step, spaces))
+    results.emplace_back(baselineName(baseline), playBaseline(step, baseline, limits));
   return results;
 }
 
 void printBaselines(const BaselineResults& baselines, double stepSeconds) {
   if (!baselines.empty()) std::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
   for (const auto& [name, baseline] : baselines)
-    std::printf("  %-16s %10s   %5.2f          %s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
-                baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(), baseline.fits ? "" : ", too many",
-                baseline.knobs.c_str());
+    std::printf("  %-16s %10s   %5.2f          %s%s%s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
+                baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(),
+                baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory").c_str() : "",
+                baseline.fileBytes > 0 ? cat(", ", bytesText(baseline.fileBytes), " in files").c_str() : "",
+                baseline.fits ? "" : ", too many", baseline.knobs.c_str());
 }
 
 json::Value baselinesJson(const BaselineResults& baselines) {
@@ -55,6 +131,8 @@ json::Value baselinesJson(const BaselineResults& baselines) {
   for (const auto& [name, baseline] : baselines)
     object.set(name, json::Object{{"step_seconds", baseline.seconds},
                                   {"peak_bytes", baseline.bytes},
+                                  {"host_bytes", baseline.hostBytes},
+                                  {"file_bytes", baseline.fileBytes},
                                   {"fits", baseline.fits},
                                   {"knobs", baseline.knobs}});
   return object;

@@ -18,15 +18,45 @@ struct Links {
   double nodeSeconds = 0, networkSeconds = 0;
   schedule::Bound bound;
 };
-void printLinks(const Links& links, double stepSeconds);
 json::Value linksJson(const Links& links);
+
+// What a step's instructions occupy: the processors, a link between ranks, one between spaces, or the host's memory.
+struct Resource {
+  schedule::BoundBy by = schedule::BoundBy::kCompute;
+  const char* name = "";
+  double seconds = 0;  // that a step occupies it
+  double bound = 0;    // that any order of these instructions takes for its sake
+  uint64_t bytes = 0;  // that a rank sends or moves over it; 0 for computation
+};
+
+// Those that the step uses, by the terms of the bound, the largest first.
+struct Resources {
+  std::vector<Resource> used;
+  const Resource* binding() const { return used.empty() ? nullptr : &used.front(); }
+};
+// `links` are those of the step on the machine.
+Resources resourcesOf(const plan::Plan& plan, const Links& links, const schedule::PlanLoop& loop,
+                      const schedule::Timeline& timeline, const profile::Profile& machine);
+void printResources(const Resources& resources, const schedule::Bound& bound, double stepSeconds);
+json::Value resourcesJson(const Resources& resources);
+
+// What a day of such steps writes to the disks of a node.
+struct Wear {
+  uint64_t stepBytes = 0;  // of all ranks of a node
+  double dayBytes = 0;
+};
+// Nothing is written if stepBytes is 0.
+Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double stepSeconds);
+void printWear(const Wear& wear);
+json::Value wearJson(const Wear& wear);
 
 // By name, with their best knobs.
 using BaselineResults = std::vector<std::pair<std::string, schedule::BaselineResult>>;
-// On machine.ranks() ranks under the limit, in bytes of a rank; empty on one rank, for several micro-batches and for
-// plans with buffers in other spaces, for which they are not modelled. `model` is modelOf() the two.
+// On machine.ranks() ranks under the limits, in bytes of a rank; empty for several micro-batches, for which they are
+// not modelled, and on one rank unless there are other spaces: then those that offload are played as well. `model` is
+// modelOf() the two.
 BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const schedule::StepModel& model,
-                              uint64_t limit);
+                              const schedule::BaselineLimits& limits, bool spaces);
 void printBaselines(const BaselineResults& baselines, double stepSeconds);
 json::Value baselinesJson(const BaselineResults& baselines);
 

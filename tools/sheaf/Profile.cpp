@@ -39,7 +39,7 @@ int measureHere(measure::MeasureOptions options, const std::string& output) {
 }
 
 struct ProfileOptions {
-  std::string output;
+  std::string output, disk;
   int64_t ranks = 0, threads = 0;
   codegen::KernelTargets targets;
 };
@@ -48,6 +48,8 @@ int profile(ProfileOptions& o, const options::Given& given) {
   const bool probe = given.has("--target");
   if (probe && given.has("--threads-per-rank"))
     return misuse("--threads-per-rank is for measuring, which --target leaves to `sheaf-run --measure`");
+  if (probe && given.has("--disk"))
+    return misuse("--disk is for measuring this machine; a probe measures a GPU and its links");
   if (given.has("--cpu") && !probe)
     return misuse("--cpu is for --target: this machine is measured with its own kernels");
   if (Status status = codegen::checkToolkit(o.targets); !status.ok()) return fail(status.message());
@@ -55,6 +57,7 @@ int profile(ProfileOptions& o, const options::Given& given) {
   measure::MeasureOptions options = exec::thisMachine(o.output);
   if (o.ranks > 0) options.ranks = o.ranks;
   options.threads = o.threads;
+  options.disk = o.disk;
   return measureHere(std::move(options), o.output);
 }
 
@@ -82,7 +85,12 @@ Command profileCommand() {
             "GPU.")
             .defaultsTo("the cores, but at least 4; with --target 1"),
         Row::integer<&O::threads>("--threads-per-rank", "T", 1, 1024, "Measure only ranks of T threads.")
-            .defaultsTo("1, 2, 4, ... up to the cores")}},
+            .defaultsTo("1, 2, 4, ... up to the cores"),
+        Row::text<&O::disk>(
+            "--disk", "DIR",
+            "Measure reads and writes of this folder's disk as well, for plans with --offload KIND=file: "
+            "some 12 seconds, in a file of at most 1 GiB that is removed.")
+            .defaultsTo("none")}},
       {"Probe",
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(
             "--target", "LIST", "cpu or cuda:sm_NN, such as cuda:sm_90, or a list of them",

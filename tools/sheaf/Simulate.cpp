@@ -26,17 +26,26 @@ struct Result {
   Simulation simulation;
   std::map<std::string, double> parts;  // seconds by kind of instruction
   BaselineResults baselines;
+  Resources resources;
+  Wear wear;
 };
 
-Expected<Result> resultOf(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit) {
+// Limits are in bytes of a rank; 0: none, and for the device the machine's.
+Expected<Result> resultOf(const plan::Plan& plan, const profile::Profile& machine, uint64_t limit, uint64_t host,
+                          uint64_t file) {
   Expected<Simulation> simulation = simulate(plan, machine, limit);
   if (!simulation.ok()) return simulation.status();
-  Result result{std::move(*simulation), {}, {}};
+  Result result{std::move(*simulation), {}, {}, {}, {}};
   const PlanLoop& loop = result.simulation.loop;
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   for (size_t op = 0; op < loop.instructions.size(); ++op)
     result.parts[plan::instructionKind(*step[static_cast<size_t>(loop.instructions[op])])] += loop.loop.ops[op].seconds;
-  result.baselines = playBaselines(plan, machine, result.simulation.model, result.simulation.limit);
+  const bool spaces = std::any_of(plan.buffers().begin(), plan.buffers().end(),
+                                  [](const plan::Buffer& b) { return b.space() != plan::Buffer::DEVICE; });
+  result.baselines =
+      playBaselines(plan, machine, result.simulation.model, {result.simulation.limit, host, file}, spaces);
+  result.resources = resourcesOf(plan, result.simulation.links, loop, result.simulation.timeline, machine);
+  result.wear = wearOf(plan, machine, result.simulation.timeline.period);
   return result;
 }
 
@@ -68,7 +77,8 @@ void printText(const Result& result, const plan::Plan& plan, const profile::Prof
   for (const auto& [seconds, kind] : parts)
     std::printf("  %-16s %10s   %5.1f %%\n", kind.c_str(), secondsText(seconds).c_str(),
                 100 * seconds / s.timeline.period);
-  if (machine.nodes(machine.ranks()) > 1) printLinks(s.links, s.timeline.period);
+  printResources(result.resources, s.bound, s.timeline.period);
+  printWear(result.wear);
   printBaselines(result.baselines, s.timeline.period);
   if (machine.ranks() != plan.ranks())
     std::printf("\nThe plan is for %lld ranks: sharded bytes were scaled, its memory was not laid out again.\n",
@@ -104,6 +114,8 @@ void printJson(const Result& result, const plan::Plan& plan, const profile::Prof
                     {"compute_seconds", s.timeline.computeSeconds},
                     {"communication_seconds", std::max(s.timeline.nodeLinkSeconds, s.timeline.networkSeconds)},
                     {"links", linksJson(s.links)},
+                    {"resources", resourcesJson(result.resources)},
+                    {"written", wearJson(result.wear)},
                     {"seconds_by_kind", std::move(parts)},
                     {"baselines", baselinesJson(result.baselines)},
                     {"peak_bytes", s.peak},
@@ -157,7 +169,7 @@ Status writeTrace(const Simulation& s, const plan::Plan& plan, const std::string
 struct SimulateOptions {
   std::string plan, profile, trace, format = "chrome";
   int64_t ranks = 0;
-  uint64_t limit = 0;
+  uint64_t limit = 0, host = 0, file = 0;
   bool json = false;
 };
 
@@ -169,7 +181,7 @@ int simulate(SimulateOptions& o, const options::Given& given) {
   if (!machine.ok()) return fail(machine.status().message());
   machine = machine->withRanks(o.ranks > 0 ? o.ranks : (*plan)->ranks());
   if (!machine.ok()) return fail(machine.status().message());
-  Expected<Result> result = resultOf(**plan, *machine, o.limit);
+  Expected<Result> result = resultOf(**plan, *machine, o.limit, o.host, o.file);
   if (!result.ok()) return fail(o.plan + ": " + result.status().message());
   if (!o.trace.empty())
     if (Status written = writeTrace(result->simulation, **plan, o.trace, o.format); !written.ok())
@@ -200,7 +212,11 @@ Command simulateCommand() {
                           "; `sheaf profile -o FILE` measures this one")),
         Row::integer<&O::ranks>("--ranks", "N", 1, plan::kMaxRanks, "Number of ranks; every rank keeps its rows.")
             .defaultsTo("the plan's"),
-        Row::bytes<&O::limit>("--memory-limit", "Memory of a rank's device.").defaultsTo("the profile's")}},
+        Row::bytes<&O::limit>("--memory-limit", "Memory of a rank's device.").defaultsTo("the profile's"),
+        Row::bytes<&O::host>("--host-memory", "Host memory of a rank, for other systems that offload.")
+            .defaultsTo("no limit"),
+        Row::bytes<&O::file>("--file-space", "Files of a rank, for other systems that offload.")
+            .defaultsTo("no limit")}},
       {"Output",
        {Row::flag<&O::json>("--json", "Print JSON."),
         Row::text<&O::trace>(

@@ -11,6 +11,7 @@
 #include "runtime/plan/Words.h"
 #include "runtime/plan/plan.pb.h"
 #include "tools/options/Rows.h"
+#include "tools/sheaf/Offload.h"
 
 namespace sheaf::tool {
 
@@ -30,6 +31,8 @@ struct TrainedOptions {
   int64_t seed = 0;
   int64_t microBatches = 1;  // import.microBatches; 0: chosen by the tool
   int64_t ranksPerNode = 0;  // 0: there are no nodes; kProfilesNodes: see Nodes.h
+  OffloadChoice offload;
+  uint64_t hostMemory = 0, fileSpace = 0;  // of a rank, for what is moved there; 0: no limit
 };
 
 // The words of an enumeration of plan.proto, and of one of the train dialect, with what they stand for.
@@ -126,6 +129,61 @@ options::Option lossScaleRow() {
       .defaultsTo("dynamic with --precision f16, else none")
       .decidesBits();
 }
+template <typename O>
+options::Option clipRow() {
+  return options::Rows<O>::template real<&O::clipNorm>("--clip-norm", "X", 0, true,
+                                                       "Scale gradients so that their global norm is at most X.")
+      .defaultsTo("no clipping")
+      .decidesBits();
+}
+template <typename O>
+options::Option onNanRow() {
+  return options::Rows<O>::template choice<&O::onNan>(
+             "--on-nan", protoWords<plan::Training::OnNan>(),
+             "At a gradient that is not finite: end the run, or leave out the update.")
+      .decidesBits();
+}
+template <typename O>
+options::Option trainRow() {
+  return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::train>(
+             "--train", "REGEX", "Train only the parameters whose names match.")
+      .decidesBits();
+}
+template <typename O>
+options::Option freezeRow() {
+  return options::Rows<O>::template text<&O::import, &frontend::ImportOptions::freeze>(
+             "--freeze", "REGEX", "Do not train the parameters whose names match; wins over --train.")
+      .decidesBits();
+}
+template <typename O>
+options::Option offloadRow() {
+  return options::Rows<O>::template parsed<&O::offload>(
+             "--offload", "auto|none|KIND=SPACE,...",
+             "auto, none, or KIND=SPACE,..., as in optimizer=host,activations=file",
+             "Keep what is not in use outside the device's arena. KIND: optimizer (state and master weights), "
+             "parameters, "
+             "gradients (from their reduction to the update), activations (from the forward to the backward pass); "
+             "SPACE: "
+             "host (memory next to it) or file (`sheaf-run --offload-dir`). auto: what the limit of the device asks "
+             "for, "
+             "by cost, where "
+             "that is quicker than to "
+             "recompute; files where --host-memory is full. The same bits.",
+             parseOffload)
+      .defaultsTo("none");
+}
+template <typename O>
+options::Option hostMemoryRow() {
+  return options::Rows<O>::template bytes<&O::hostMemory>("--host-memory",
+                                                          "Most bytes of a rank's arena in host memory.")
+      .defaultsTo("no limit");
+}
+template <typename O>
+options::Option fileSpaceRow() {
+  return options::Rows<O>::template bytes<&O::fileSpace>("--file-space", "Most bytes of a rank's files.")
+      .defaultsTo("no limit");
+}
+
 // Decides the loss scale: what was given, or dynamic for f16.
 void completeLossScale(TrainedOptions& options);
 

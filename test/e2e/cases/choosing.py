@@ -16,6 +16,7 @@ def cases(session):
     yield Case("choosing/baselines", lambda: baselines(session))
     yield Case("choosing/baselines-on-nodes", lambda: baselines_on_nodes(session))
     yield Case("choosing/fit", lambda: fit(session))
+    yield Case("choosing/fit-offload", lambda: fit_offload(session))
     yield Case("choosing/fit-one-node", lambda: fit_one_node(session))
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
 
@@ -175,6 +176,42 @@ def fit(session):
         expect(any(s["fits"] for s in again["stages"]) == fits, f"{n} ranks: fits is not {fits}")
     text = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--memory", "24GiB").out
     expect("It fits." in text and "ZeRO-3" in text, f"the text does not say it: {text}")
+
+
+def fit_offload(session):
+    """fit says what has to be elsewhere, what binds, and what a disk is worn by; it counts frozen parameters and clipping."""
+    graph = session.graph("gpt2-tiny")
+
+    def run(*options):
+        return ("fit", graph, "--ranks", 4, "--batch", 8, "--profile", "rtx4090", *options)
+
+    plain = json.loads(session.succeed("sheaf", *run("--memory", "24GiB", "--json")).out)["stages"][3]["with_recompute"]
+    besides = plain["needed_bytes"] - plain["peak_bytes"]
+    limits = ("--memory", besides + plain["peak_bytes"] * 85 // 100, "--offload", "auto", "--host-memory", "256KiB", "--file-space", "64MiB")
+    report = json.loads(session.succeed("sheaf", *run(*limits, "--json")).out)
+    stage = report["stages"][3]
+    expect(not stage["without_recompute"]["fits"] and not stage["with_recompute"]["fits"], f"it fits without offload: {stage}")
+    moved = stage["with_offload"]
+    expect(moved["fits"] and moved["host_bytes"] <= 256 << 10 and moved["file_bytes"] > 0, f"{moved}")
+    fastest = report["fastest"]
+    names = [r["name"] for r in fastest["resources"]]
+    expect({"compute", "between ranks", "to_device", "to_host", "file_in", "file_out"} <= set(names), f"resources: {names}")
+    bounds = [r["bound_seconds"] for r in fastest["resources"]]
+    expect(bounds == sorted(bounds, reverse=True) and bounds[0] <= fastest["bound_seconds"] * 1.000001, f"bounds: {bounds}")
+    written = fastest["written"]
+    expect(written["step_bytes"] > 0, f"{written}")
+    expect(abs(written["day_bytes"] * fastest["step_seconds"] / 86400 / written["step_bytes"] - 1) < 1e-6, f"{written}")
+    expect({"zero-offload", "zero-infinity", "superoffload"} <= set(fastest["baselines"]), f"{sorted(fastest['baselines'])}")
+    for name, baseline in fastest["baselines"].items():
+        expect(not baseline["fits"] or baseline["host_bytes"] <= 256 << 10, f"{name}: {baseline}")
+    text = session.succeed("sheaf", *run(*limits)).out
+    for words in ("offloading", "in files", f"{names[0]} binds", "TB a day"):
+        expect(words in text, f"no {words!r} in {text}")
+
+    def peak(*options):
+        return json.loads(session.succeed("sheaf", *run("--memory", "24GiB", "--json", *options)).out)["stages"][0]["without_recompute"]["peak_bytes"]
+
+    expect(peak("--freeze", "h\\.") < peak() <= peak("--clip-norm", "1"), "frozen parameters or clipping are not counted")
 
 
 def fit_one_node(session):

@@ -290,6 +290,14 @@ def simulated(session):
         expect(report["seconds_by_kind"][unit] > 0, f"{unit}: {report['seconds_by_kind']}")
     for unit in ("to_device", "to_host", "file_in", "file_out"):
         expect(report["bounds"][unit] <= report["bound_seconds"] * 1.000001, f"{unit}: {report['bounds']}")
+    resources = {r["name"]: r for r in report["resources"]}
+    expect(set(resources) == {"compute", "between ranks", "to_device", "to_host", "file_in", "file_out", "host memory"}, f"{sorted(resources)}")
+    moved = {unit: session.inspect(plan)["transfers"][kind]["bytes"] for unit, kind in
+             (("to_device", "to_device"), ("file_in", "read_file"), ("file_out", "write_file"))}
+    expect(all(resources[unit]["bytes"] == size for unit, size in moved.items()), f"{resources}, {moved}")
+    expect(report["written"]["step_bytes"] == 4 * moved["file_out"], f"{report['written']}")
+    text = session.succeed("sheaf", "simulate", plan, "--profile", "cpu").out
+    expect(f"{report['resources'][0]['name']} binds, at " in text, text)
     expect(report["bounds"]["file_in"] > 0 and report["step_seconds"] >= report["bound_seconds"], f"{report}")
     done = session.call("sheaf", "simulate", plan, "--profile", "gb200")
     expect_short_error(done, ["gb200", "transfers"])

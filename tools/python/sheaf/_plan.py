@@ -20,7 +20,8 @@ Path = Union[str, os.PathLike[str]]
 Model = Union[Path, "torch.nn.Module"]
 
 # The options of `sheaf compile` that `sheaf fit` has, too.
-_OF_FIT = ("ranks", "batch", "micro_batches", "reduce", "bind", "const", "loss", "optimizer", "batch_norm", "precision", "profile", "ranks_per_node")
+_OF_FIT = ("ranks", "batch", "micro_batches", "reduce", "bind", "const", "loss", "optimizer", "clip_norm", "on_nan", "train", "freeze", "batch_norm", "precision",
+           "profile", "ranks_per_node", "offload", "host_memory", "file_space")
 
 
 class Plan:

@@ -1,0 +1,153 @@
+#include "runtime/measure/MeasureDisk.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "runtime/base/Text.h"
+
+namespace sheaf::measure {
+namespace {
+
+constexpr uint64_t kBlock = 4096, kLargest = uint64_t{8} << 20;
+constexpr uint64_t kSizes[] = {kBlock, 64 << 10, 256 << 10, 1 << 20, 4 << 20, kLargest};
+// A file needs room for several requests of the largest size.
+constexpr uint64_t kLeastBytes = 8 * kLargest;
+
+class DiskFile {
+ public:
+  explicit DiskFile(const std::string& folder) : path_(folder + "/sheaf-disk-XXXXXX") {}
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
+  ~DiskFile() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  Status open(const DiskOptions& options) {
+    struct statvfs free;
+    if (::statvfs(options.folder.c_str(), &free) != 0) return failed("see the space of");
+    const uint64_t room = uint64_t{free.f_bavail} * free.f_frsize / 4;
+    bytes_ = std::min(options.bytes, room) / kLargest * kLargest;
+    if (bytes_ < kLeastBytes)
+      return Status::error(cat("--disk ", options.folder, ": measuring needs ", bytesText(4 * kLeastBytes),
+                               " of free space, and takes a quarter of what is free"));
+    file_ = ::mkostemp(path_.data(), O_CLOEXEC);
+    if (file_ < 0) return failed("make a file in");
+    ::unlink(path_.c_str());  // it ends with this process, however that ends
+    const int flags = ::fcntl(file_, F_GETFL);
+    direct_ = flags >= 0 && ::fcntl(file_, F_SETFL, flags | O_DIRECT) == 0;
+    buffer_.reset(static_cast<char*>(std::aligned_alloc(kBlock, kLargest)));
+    if (!buffer_) return Status::error("no memory for a buffer of 8 MiB");
+    // What a drive compresses would be faster than state is.
+    uint64_t random = 0x9e3779b97f4a7c15;
+    for (uint64_t i = 0; i < kLargest; i += sizeof random) {
+      random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+      std::memcpy(buffer_.get() + i, &random, sizeof random);
+    }
+    // Blocks that were never written are slow to write and quick to read.
+    for (uint64_t at = 0; at < bytes_; at += kLargest) {
+      if (options.checkInterrupt) SHEAF_RETURN_IF_ERROR(options.checkInterrupt());
+      SHEAF_RETURN_IF_ERROR(request(true, at, kLargest));
+    }
+    if (::fsync(file_) != 0) return failed("write to");
+    return {};
+  }
+
+  // Seconds of a request of this size, on average over at least so many seconds.
+  Expected<double> seconds(bool write, uint64_t size, const DiskOptions& options) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    double passed = 0;
+    uint64_t count = 0;
+    // The page cache must not be what is measured: what it holds is written back, and forgotten before it is read.
+    if (!direct_ && !write) ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);
+    for (; passed < options.seconds; ++count) {
+      if (options.checkInterrupt) SHEAF_RETURN_IF_ERROR(options.checkInterrupt());
+      if (!direct_ && !write && next_ + size > bytes_) ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);
+      if (next_ + size > bytes_) next_ = 0;
+      SHEAF_RETURN_IF_ERROR(request(write, next_, size));
+      next_ += size;
+      passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    if (write && !direct_) {
+      if (::fsync(file_) != 0) return failed("write to");
+      passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    return passed / static_cast<double>(count);
+  }
+
+  bool direct() const { return direct_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Status request(bool write, uint64_t at, uint64_t size) {
+    for (uint64_t done = 0; done < size;) {
+      char* place = buffer_.get() + done;
+      const auto offset = static_cast<off_t>(at + done);
+      const ssize_t some =
+          write ? ::pwrite(file_, place, size - done, offset) : ::pread(file_, place, size - done, offset);
+      if (some < 0 && errno == EINTR) continue;
+      if (some < 0 && errno == EINVAL && direct_) {  // a file system that takes the flag and refuses the request
+        ::fcntl(file_, F_SETFL, ::fcntl(file_, F_GETFL) & ~O_DIRECT);
+        direct_ = false;
+        continue;
+      }
+      if (some <= 0) return failed(write ? "write to" : "read from");
+      done += static_cast<uint64_t>(some);
+    }
+    return {};
+  }
+
+  Status failed(const char* what) const {
+    const size_t slash = path_.find_last_of('/');
+    return Status::error(cat("--disk: cannot ", what, " ", path_.substr(0, slash), ": ", std::strerror(errno)));
+  }
+
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  std::string path_;
+  int file_ = -1;
+  bool direct_ = false;
+  uint64_t bytes_ = 0, next_ = 0;
+  std::unique_ptr<char, Free> buffer_;
+};
+
+}  // namespace
+
+Expected<std::vector<profile::TransferCost>> measureDisk(const DiskOptions& options) {
+  DiskFile file(options.folder);
+  SHEAF_RETURN_IF_ERROR(file.open(options));
+  std::vector<profile::TransferCost> costs;
+  for (const bool write : {false, true}) {
+    profile::TransferCost cost;
+    cost.kind = write ? plan::Transfer::WRITE_FILE : plan::Transfer::READ_FILE;
+    double block = 0;
+    for (const uint64_t size : kSizes) {
+      Expected<double> seconds = file.seconds(write, size, options);
+      if (!seconds.ok()) return seconds.status();
+      const double bytes = static_cast<double>(size);
+      if (size == kBlock) {
+        block = *seconds;
+        continue;
+      }
+      // The smallest request stands for what every transfer takes besides its bytes, as far as larger ones bear it out.
+      if (cost.bandwidth.points.empty()) cost.latency = std::min(block, *seconds / 2);
+      cost.bandwidth.points.emplace_back(bytes, bytes / std::max(*seconds - cost.latency, *seconds / 10));
+    }
+    cost.source = cat("measured in a file of ", bytesText(file.bytes()), ", ", write ? "writes" : "reads",
+                      " in order, one at a time, of 4 KiB to 8 MiB for ", options.seconds, " s each",
+                      file.direct() ? "" : "; through the page cache, since the file system refuses O_DIRECT");
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+}  // namespace sheaf::measure

@@ -1,0 +1,59 @@
+// What a disk is measured with: costs that fit together, and nothing left behind.
+#include "runtime/measure/MeasureDisk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace sheaf::measure {
+namespace {
+
+using ::testing::HasSubstr;
+
+DiskOptions quickly(const std::string& folder) {
+  DiskOptions options{folder};
+  options.bytes = uint64_t{64} << 20;
+  options.seconds = 0.02;
+  return options;
+}
+
+TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "measured-disk";
+  std::filesystem::create_directories(folder);
+  Expected<std::vector<profile::TransferCost>> costs = measureDisk(quickly(folder.string()));
+  ASSERT_TRUE(costs.ok()) << costs.status().message();
+  ASSERT_EQ(costs->size(), 2u);
+  EXPECT_EQ((*costs)[0].kind, plan::Transfer::READ_FILE);
+  EXPECT_EQ((*costs)[1].kind, plan::Transfer::WRITE_FILE);
+  for (const profile::TransferCost& cost : *costs) {
+    EXPECT_GT(cost.latency, 0);
+    EXPECT_LT(cost.latency, 1);
+    ASSERT_EQ(cost.bandwidth.points.size(), 5u);
+    for (size_t i = 0; i < cost.bandwidth.points.size(); ++i) {
+      EXPECT_GT(cost.bandwidth.points[i].second, 1e5);
+      if (i > 0) EXPECT_GT(cost.bandwidth.points[i].first, cost.bandwidth.points[i - 1].first);
+    }
+    EXPECT_THAT(cost.source, HasSubstr("64.0 MiB"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+}
+
+TEST(MeasureDisk, SaysWhereItCannotMeasure) {
+  Expected<std::vector<profile::TransferCost>> costs = measureDisk(quickly("/nowhere/at/all"));
+  ASSERT_FALSE(costs.ok());
+  EXPECT_THAT(costs.status().message(), HasSubstr("/nowhere/at/all"));
+}
+
+TEST(MeasureDisk, EndsWhenItIsInterrupted) {
+  DiskOptions options = quickly(::testing::TempDir());
+  int requests = 0;
+  options.checkInterrupt = [&] { return ++requests > 20 ? Status::error("interrupted") : Status(); };
+  Expected<std::vector<profile::TransferCost>> costs = measureDisk(options);
+  ASSERT_FALSE(costs.ok());
+  EXPECT_EQ(costs.status().message(), "interrupted");
+}
+
+}  // namespace
+}  // namespace sheaf::measure
