@@ -20,8 +20,12 @@ Status openSpaces(World& world) {
       spaces.host = std::move(*arena);
     }
     if (files == 0) continue;
-    auto arena = cpu::FileArena::create(
-        {.folders = world.options.offloadFolders, .rank = rank, .ranks = plan.ranks(), .bytes = files});
+    auto arena = cpu::FileArena::create({.folders = world.options.offloadFolders,
+                                         .rank = rank,
+                                         .ranks = plan.ranks(),
+                                         .bytes = files,
+                                         .state = {},
+                                         .files = nullptr});
     if (!arena.ok()) return arena.status();
     spaces.files = std::move(*arena);
     for (const auto& [index, staging] : plan::fileStagings(plan)) {
