@@ -39,7 +39,7 @@ class StagingRing {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::span<const std::byte>> full_;
-  uint64_t next_ = 0, used_ = 0;  // where room begins, and bytes that are no room
+  uint64_t next_ = 0, used_ = 0;  // where room begins, and bytes that are in use
   bool closed_ = true;
 };
 

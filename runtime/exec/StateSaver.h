@@ -49,13 +49,13 @@ class StateSaver {
   // Bytes of the rings of this process's ranks.
   uint64_t stagingBytes() const;
 
-  // Begins to save; with staging it returns when everything is copied. Waits before for a save that is not complete, so
+  // Begins to save; with staging it returns when everything is copied. Waits before for the one under way, so
   // that they never pile up. Only while the ranks are synchronized; every process calls it.
   Status save(const RunPosition& position);
   // Waits for the save under way. Every process calls it.
   Status finish();
 
-  // Without waiting: the next save that is complete and has not been returned yet; and the first error of any.
+  // Without waiting: the next complete save not yet returned; and the first error of any.
   std::optional<CompleteSave> takeComplete();
   Status status() const;
 
