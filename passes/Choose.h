@@ -1,5 +1,5 @@
-// Chooses what the user left open: stage, recomputation, buckets, retention, offload. Every candidate is compiled to a laid out
-// plan, so that what is compared are its bytes and its simulated time, not estimates of them.
+// Chooses what the user left open: stage, recomputation, buckets, retention, offload. Every candidate is compiled to a
+// laid out plan, so that what is compared are its bytes and its simulated time, not estimates of them.
 #pragma once
 
 #include <optional>
@@ -43,7 +43,7 @@ struct Candidate {
   std::string floorBy;
   uint64_t bytes = 0;  // of the arena on the device
   uint64_t hostBytes = 0, fileBytes = 0;
-  std::string moved;  // which bytes these are, for text()
+  std::string moved;        // which bytes these are, for text()
   std::string neediest;     // where it does not fit the device: the instruction during which most bytes are alive
   uint64_t besides = 0;     // what libraries and exchanged sums take, if the limit counts them
   uint64_t stateBytes = 0;  // of what is kept from step to step

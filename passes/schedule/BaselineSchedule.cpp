@@ -101,6 +101,7 @@ class Player {
         after(norm, read);
         const uint32_t before = schedule_.pipelineRead ? updatedBefore : updated;
         if (before != kNone) after(before, read);
+        if (written != kNone && !schedule_.pipelineWrite) after(written, read);
       }
       const uint32_t update = add(Unit::kHostCompute, {made.seconds, step_.hostUpdateLoad}, kHostStream);
       if (read != kNone) after(read, update);

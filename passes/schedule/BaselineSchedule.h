@@ -63,8 +63,8 @@ struct BaselineSchedule {
   BaselineTransfer norm;                           // collectives of the gradients' norm, before the update
   double updateSeconds = 0;                        // the optimizer, when everything is reduced
   std::vector<BaselineTransfer> gathersOfUpdated;  // of updated parameters, one after the other
-  // On the host, one after the other in this order. A read waits for the update before it, and an update for the write
-  // before it, unless they are pipelined: then one is under way next to an update.
+  // On the host, one after the other in this order. A read waits for the update before it, and what follows a write for
+  // its end, unless they are pipelined: then one is under way next to an update.
   std::vector<BaselineHostUpdate> hostUpdates;
   bool pipelineRead = false, pipelineWrite = false;
   uint64_t constantBytes = 0;             // held all the time

@@ -129,18 +129,17 @@ Expected<std::vector<profile::TransferCost>> measureDisk(const DiskOptions& opti
   for (const bool write : {false, true}) {
     profile::TransferCost cost;
     cost.kind = write ? plan::Transfer::WRITE_FILE : plan::Transfer::READ_FILE;
-    double block = 0;
+    std::vector<double> taken;
     for (const uint64_t size : kSizes) {
       Expected<double> seconds = file.seconds(write, size, options);
       if (!seconds.ok()) return seconds.status();
-      const double bytes = static_cast<double>(size);
-      if (size == kBlock) {
-        block = *seconds;
-        continue;
-      }
-      // The smallest request stands for what every transfer takes besides its bytes, as far as larger ones bear it out.
-      if (cost.bandwidth.points.empty()) cost.latency = std::min(block, *seconds / 2);
-      cost.bandwidth.points.emplace_back(bytes, bytes / std::max(*seconds - cost.latency, *seconds / 10));
+      taken.push_back(*seconds);
+    }
+    // The smallest request stands for what every transfer takes besides its bytes, as far as all others bear it out.
+    cost.latency = std::min(taken.front(), *std::min_element(taken.begin() + 1, taken.end()) / 2);
+    for (size_t i = 1; i < taken.size(); ++i) {
+      const double bytes = static_cast<double>(kSizes[i]);
+      cost.bandwidth.points.emplace_back(bytes, bytes / (taken[i] - cost.latency));
     }
     cost.source = cat("measured in a file of ", bytesText(file.bytes()), ", ", write ? "writes" : "reads",
                       " in order, one at a time, of 4 KiB to 8 MiB for ", options.seconds, " s each",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans with offload on this machine: predicted against measured, and in pairs beside plans without and beside DeepSpeed.
+"""Plans with offload on this machine: predicted against measured, and in pairs with plans without and with DeepSpeed.
 
     python3 test/bench/offload.py predict --tools build/bin --disk DIR [--profile P.json] [--runs N] [--json FILE]
     python3 test/bench/offload.py pairs --tools build/bin --disk DIR [--pairs N] [--json FILE]
@@ -25,7 +25,7 @@ b.MODELS["llama-tiny"] = (64, 1)
 STEPS = {"gpt2-mini": 6, "llama-tiny": 60}  # after two that warm up
 RANKS, BATCH, ZERO = 4, 8, 3
 MEDIAN_GOAL, WORST_GOAL = 0.12, 0.30  # of the errors
-STATE_ON_DISK, OPTIMIZER_ON_HOST, BESIDE_INFINITY = 0.90, 0.95, 2.0
+STATE_ON_DISK, OPTIMIZER_ON_HOST, OVER_INFINITY = 0.90, 0.95, 2.0
 
 # Listed before any was measured: model, ranks, stage, what is moved.
 ALL_FILES = "optimizer=file,parameters=file,gradients=file,activations=file"
@@ -161,7 +161,7 @@ def deepspeed(bench, args):
     ours = side(bench, args.disk, setting("gpt2-mini", RANKS, ZERO, "optimizer=file,parameters=file"))
     other = bench.side(baseline(best))
     rows = [judged("speed over ZeRO-Infinity's, parameters and optimizer state on disk",
-                   alternate(ours, other, STEPS["gpt2-mini"], args.pairs), BESIDE_INFINITY)]
+                   alternate(ours, other, STEPS["gpt2-mini"], args.pairs), OVER_INFINITY)]
     other.close()
     return rows
 

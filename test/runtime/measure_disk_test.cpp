@@ -30,9 +30,11 @@ TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
     EXPECT_GT(cost.latency, 0);
     EXPECT_LT(cost.latency, 1);
     ASSERT_EQ(cost.bandwidth.points.size(), 5u);
-    for (size_t i = 0; i < cost.bandwidth.points.size(); ++i) {
-      EXPECT_GT(cost.bandwidth.points[i].second, 1e5);
-      if (i > 0) EXPECT_GT(cost.bandwidth.points[i].first, cost.bandwidth.points[i - 1].first);
+    double before = 0;
+    for (const auto& [size, bandwidth] : cost.bandwidth.points) {
+      EXPECT_GT(bandwidth, 1e5);
+      EXPECT_GT(size, before);
+      before = size;
     }
     EXPECT_THAT(cost.source, HasSubstr("64.0 MiB"));
   }

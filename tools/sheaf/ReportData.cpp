@@ -89,8 +89,7 @@ Waits waitsOf(const PlanLoop& loop, const Timeline& timeline) {
 
 // The machine's unit that an op occupies, as an index into this list.
 constexpr const char* kUnitNames[schedule::kUnits] = {"compute",   "host",    "links",   "node link", "network",
-                                                      "to_device", "to_host", "file_in", "file_out",
-                                                      "host compute"};
+                                                      "to_device", "to_host", "file_in", "file_out",  "host compute"};
 
 json::Object opsOf(const ReportInput& in, Texts& texts) {
   const plan::Plan& plan = in.plan;
