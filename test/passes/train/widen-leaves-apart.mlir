@@ -187,3 +187,20 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
     return
   }
 }
+
+// -----
+
+// The same where there is one row: no kernel sums the pieces of a row.
+
+// CHECK-LABEL: func.func @in_one_row
+// CHECK: train.reduce sum %{{.*}} [1] {train.group = {{[0-9]+}} : i64} : tensor<1x3xf32> -> tensor<1x1xf32>
+// CHECK: train.reduce sum %{{.*}} [1] {train.group = {{[0-9]+}} : i64} : tensor<1x3xf32> -> tensor<1x1xf32>
+// CHECK: train.loss
+module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 6 : i64} {
+  func.func @in_one_row(%x: tensor<3x1xf32> {train.name = "x"}) {
+    %row = train.transpose %x [1, 0] : tensor<3x1xf32> -> tensor<1x3xf32>
+    %sum = train.reduce sum %row [1] {train.group = 0 : i64} : tensor<1x3xf32> -> tensor<1x1xf32>
+    train.loss %sum : tensor<1x1xf32>
+    return
+  }
+}
