@@ -72,11 +72,11 @@ class FilesCrash : public ::testing::Test {
   }
 
   // Of the log: how many steps it reports, and after which one it began.
-  struct Told {
+  struct Logged {
     int64_t reported = 0, begun = 0;
   };
-  Told told() {
-    Told told;
+  Logged logged() {
+    Logged logged;
     std::istringstream text(readFile(folder_ / "log"));
     for (std::string line; std::getline(text, line);) {
       auto value = json::parse(line);
@@ -84,10 +84,10 @@ class FilesCrash : public ::testing::Test {
       double step = 0;
       if (const json::Value* member = value->object()->find("step")) (void)member->number(step);
       const json::Value* event = value->object()->find("event");
-      if (!event) told.reported = static_cast<int64_t>(step) + 1;
-      if (event && event->string() && *event->string() == "resumed") told.begun = static_cast<int64_t>(step);
+      if (!event) logged.reported = static_cast<int64_t>(step) + 1;
+      if (event && event->string() && *event->string() == "resumed") logged.begun = static_cast<int64_t>(step);
     }
-    return told;
+    return logged;
   }
 
   // The weights after kSteps steps that nothing disturbs.
@@ -108,7 +108,7 @@ class FilesCrash : public ::testing::Test {
 
   // Goes on after a crash of a run that had begun after step `begun`, and has the same weights in the end.
   void expectResumes(const std::string& what, int64_t begun, const std::string& weights) {
-    const Told before = told();
+    const Logged before = logged();
     Status status = run(options(1, true));
     if (!status.ok() && begun < 0 && before.reported == 0) {
       // It had not come to its first step: there may be no state yet, and it begins anew.
@@ -119,7 +119,7 @@ class FilesCrash : public ::testing::Test {
       return;
     }
     ASSERT_TRUE(status.ok()) << what << ": " << status.message();
-    const Told after = told();
+    const Logged after = logged();
     EXPECT_GE(after.begun, std::max(before.reported - 2, begun)) << what;
     const int64_t left = kSteps - after.begun - 1;
     if (left > 0) {
@@ -167,7 +167,7 @@ TEST_F(FilesCrash, AgainAndAgain) {
       const int64_t call = 18 + static_cast<int64_t>(random() % 40);
       VolatileFiles files(rank, call);
       Status status = run(options(kSteps, begun >= 0), &files);
-      const Told before = told();
+      const Logged before = logged();
       if (status.ok() || (begun < 0 && before.reported == 0)) break;
       files.afterCrash(random());
       what += ", " + rank + std::to_string(call);
@@ -184,7 +184,7 @@ TEST_F(FilesCrash, StateStaysAfterTheRun) {
   empty();
   ASSERT_TRUE(run(options(1, false)).ok());
   ASSERT_TRUE(run(options(2, true)).ok());
-  EXPECT_EQ(told().begun, 1);
+  EXPECT_EQ(logged().begun, 1);
   ASSERT_TRUE(run(options(1, true)).ok());
   EXPECT_EQ(readFile(folder_ / "saved"), weights);
   // A run that begins does not overwrite it.
@@ -230,7 +230,7 @@ TEST_F(FilesCrash, WhatIsNotThisStateIsRefused) {
   EXPECT_THAT(run(both).message(), HasSubstr("give all of them with --offload-dir"));
   // The state is what it was.
   ASSERT_TRUE(run(options(1, true)).ok());
-  EXPECT_EQ(told().begun, 3);
+  EXPECT_EQ(logged().begun, 3);
 }
 
 // What goes wrong while it runs is one error, and the state is there.
@@ -255,7 +255,7 @@ TEST_F(FilesCrash, ErrorsOfTheSystem) {
     for (const std::string& text : c.texts) EXPECT_THAT(status.message(), HasSubstr(text)) << c.what;
     EXPECT_THAT(status.message(), HasSubstr("rank-")) << c.what;
     ASSERT_TRUE(run(options(2, true)).ok()) << c.what;
-    EXPECT_EQ(told().begun, 2) << c.what;
+    EXPECT_EQ(logged().begun, 2) << c.what;
     EXPECT_EQ(readFile(folder_ / "saved"), weights) << c.what;
   }
   // Writes that are short go on where they ended.
@@ -266,7 +266,7 @@ TEST_F(FilesCrash, ErrorsOfTheSystem) {
   EXPECT_EQ(readFile(folder_ / "saved"), weights);
 }
 
-// A step whose loss is not finite is no state to go on from.
+// A step whose loss is not finite is not a state to go on from.
 TEST_F(FilesCrash, NotAfterALossThatIsNotFinite) {
   undisturbed();
   empty();
@@ -276,7 +276,7 @@ TEST_F(FilesCrash, NotAfterALossThatIsNotFinite) {
   // Its first step has a loss, and leaves weights that have none.
   EXPECT_THAT(run(spoiled).message(), AllOf(HasSubstr("step 3: the loss"), HasSubstr("not finite"), HasSubstr(files_)));
   EXPECT_THAT(run(options(1, true)).message(), HasSubstr("not finite"));
-  EXPECT_EQ(told().begun, 3);
+  EXPECT_EQ(logged().begun, 3);
 }
 
 }  // namespace
