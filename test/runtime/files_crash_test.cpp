@@ -111,7 +111,7 @@ class FilesCrash : public ::testing::Test {
     const Logged before = logged();
     Status status = run(options(1, true));
     if (!status.ok() && begun < 0 && before.reported == 0) {
-      // It had not come to its first step: there may be no state yet, and it begins anew.
+      // It had not come to its first step: there may be no state yet, and it begins again.
       EXPECT_THAT(status.message(), HasSubstr("--resume")) << what;
       status = run(options(kSteps, false));
       ASSERT_TRUE(status.ok()) << what << ": " << status.message();
@@ -146,7 +146,7 @@ TEST_F(FilesCrash, AtEveryCallOfEveryRank) {
         empty();
         VolatileFiles files(rank, call);
         Status status = run(options(kSteps, false), &files);
-        EXPECT_TRUE(!status.ok() || call + 4 >= calls);  // closing is no failure
+        EXPECT_TRUE(!status.ok() || call + 4 >= calls);  // closing is not a failure
         files.afterCrash(seed * 1000 + static_cast<uint64_t>(call));
         expectResumes(rank + " at call " + std::to_string(call) + ", seed " + std::to_string(seed), -1, weights);
         if (HasFailure()) return;

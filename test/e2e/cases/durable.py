@@ -67,7 +67,7 @@ def resumed(session, what):
     expect(digest(weights) == digest(undisturbed(session, config, ranks, zero, options, STEPS)), "other weights")
 
 
-def told(log):
+def logged(log):
     """How many steps are reported, and the states that runs went on from; a line may be cut off by a kill."""
     lines = []
     for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
@@ -88,7 +88,7 @@ def kills(session, processes):
     common = [plan, *data_arguments(config), "--epochs", epochs, "--shuffle", 5]
     where = session.folder()
     session.succeed("sheaf-run", *common, "--offload-dir", session.folder(), "--save", where / "expected", "--log", where / "log")
-    total, expected = told(where / "log")[0], digest(where / "expected")
+    total, expected = logged(where / "log")[0], digest(where / "expected")
     expect(total >= 20, f"{total} steps are too few to be killed in")
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
@@ -98,7 +98,7 @@ def kills(session, processes):
         log, weights = where / "log", where / "weights"
         resume = False
         while True:
-            before, states = told(log) if resume else (0, [])
+            before, states = logged(log) if resume else (0, [])
             begin = time.monotonic()
             with Job(session, processes, *common, "--offload-dir", folder, "--log", log, "--save", weights,
                      *(("--resume", folder) if resume else ())) as job:
@@ -112,7 +112,7 @@ def kills(session, processes):
                 codes = job.wait(seconds=120)
                 errors = "\n".join(process.error_text() for process in job.processes)
             context = f"seed {seed}, kill {killed}: {before} steps were reported"
-            reported, after = told(log)
+            reported, after = logged(log)
             if len(after) > len(states):
                 expect(after[-1] >= before - 2, f"{context}, it goes on at {after[-1]}")
             if not any(codes):
@@ -121,7 +121,7 @@ def kills(session, processes):
                 expect(resume and before == 0 and "no state" in errors, f"{context}, and it does not go on:\n{errors}")
             if reported > 0 or before > 0:
                 seconds = max(0.3, 1.3 * (time.monotonic() - begin))
-            # Before its first step there may be no state: then it begins anew.
+            # Before its first step there may be no state: then it begins again.
             resume = strike and (reported > 0 or (folder / f"rank-{ranks - 1}.commit").exists())
             if not resume:
                 for path in folder.iterdir():
