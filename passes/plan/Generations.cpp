@@ -92,7 +92,7 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     });
   }
 
-  // At the end of the step, behind its writes on their stream.
+  // At the end of the step, after its writes on their stream.
   static void persist(ProgramOp program, StepOp step, const llvm::MapVector<Value, BufferOp>& next) {
     OpBuilder builder(program.getContext());
     SmallVector<Value> buffers;
