@@ -1,5 +1,5 @@
 // The system's calls on the files of space `file`: a test puts one in their place that fails, or forgets what it was
-// not told to keep.
+// not asked to keep.
 #pragma once
 
 #include <fcntl.h>
