@@ -128,15 +128,16 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),
                      .awaitInput = [this](int64_t step) { data_.await(samplesAt(step + 1)); },
-                     .makeValues = [this, &ledger](int64_t step, int64_t update, double& learningRate) {
-                       std::shared_ptr<StepValues> values = makeValues(step, update, learningRate);
-                       if (options_.fileRun)
-                         values->commit = [this, &ledger, step](int64_t, std::span<const std::byte> lossScale,
-                                                                const StepValues::Poll& poll) {
-                           return stateAfter(ledger, step, lossScale, poll);
-                         };
-                       return values;
-                     }});
+                     .makeValues =
+                         [this, &ledger](int64_t step, int64_t update, double& learningRate) {
+                           std::shared_ptr<StepValues> values = makeValues(step, update, learningRate);
+                           if (options_.fileRun)
+                             values->commit = [this, &ledger, step](int64_t, std::span<const std::byte> lossScale,
+                                                                    const StepValues::Poll& poll) {
+                               return stateAfter(ledger, step, lossScale, poll);
+                             };
+                           return values;
+                         }});
   if (options_.processes)
     vote.emplace(*options_.processes, [&ledger](int64_t step, const Expected<bool>& stop) {
       if (stop.ok())

@@ -49,14 +49,16 @@
 // VALUES-NEXT: r %x.image[0 : 65536]{{.*}} "backward"
 // VALUES-NOT: plan.transfer
 
-// While `big` is alive there are 67,436,544 bytes: one buffer of 65,536 has to go, and a value need not be stored again.
-// WITHIN: "m" optimizer in host
+// While `big` is alive there are 67,436,544 bytes: one buffer of 65,536 has to go. `x` and the state `m` would cost as much, one
+// transfer each way; `half` cannot, and the first of those that cost least goes.
+// WITHIN: "x.host" activations in host
 // WITHIN-NOT: in host
 // WITHIN: plan.body
-// WITHIN: "long"
-// WITHIN: plan.transfer to_device(r %m[0 : 65536], w %m.image[0 : 65536])
-// WITHIN-NEXT: "update"
-// WITHIN-NEXT: plan.transfer to_host(r %m.image[0 : 65536], w %m[0 : 65536])
+// WITHIN: plan.transfer to_host(r %x[0 : 65536], w %x.host[0 : 65536])
+// WITHIN-NEXT: "long"
+// WITHIN-NEXT: plan.transfer to_device(r %x.host[0 : 65536], w %x.image[0 : 65536])
+// WITHIN-NEXT: "backward"
+// WITHIN-NOT: plan.transfer
 
 // FULL: in file
 // FULL-NOT: in host

@@ -105,7 +105,7 @@ TEST(OffloadBaselines, SuperOffloadUpdatesDuringTheBackwardPassUnlessItClips) {
 }
 
 TEST(OffloadBaselines, AreFoundWithinTheLimitsOfEverySpace) {
-  const BaselineStep step = stepOf(1, 64);
+  const BaselineStep step = stepOf(1, 256);
   EXPECT_THAT(baselinesFor(step, true), SizeIs(3));
   const BaselineResult fast = playBaseline(step, Baseline::kZeroInfinity, {});
   EXPECT_TRUE(fast.fits);
