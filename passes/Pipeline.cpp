@@ -142,7 +142,11 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   passes.addPass(plan_ir::createSchedule(schedule));
   if (options.offloads()) {
     plan_ir::GenerationsOptions generations;
-    generations.generations = options.gpu ? 1 : options.fileGenerations;  // GPUs do not run plan.persist
+    generations.generations = options.fileGenerations;
+    if (options.gpu) {  // which do not run plan.persist
+      generations.generations = 1;
+      generations.reason = "plans for GPUs have one generation so far; compile with --target cpu alone";
+    }
     passes.addPass(plan_ir::createGenerations(generations));
   }
   passes.addPass(plan_ir::createInsertEvents());

@@ -40,7 +40,7 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     for (PartOp part : sequence.partOps)
       if (const SmallVector<BufferOp> early = storedBy(part); !early.empty() && why.empty())
         why = cat("every micro-batch writes '", BufferOp(early.front()).getName().str(), "'");
-    if (why.empty() && generations == 1) why = "--file-generations 1";
+    if (why.empty() && generations == 1) why = reason.empty() ? "--file-generations 1" : reason;
     if (!why.empty()) {
       decide(program, cat("a run cannot go on from them after a crash: ", why));
       return success();
@@ -53,7 +53,7 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     }
     relabel(sequence.stepOp, next);
     persist(program, sequence.stepOp, next);
-    decide(program, cat("every step can be resumed from: two generations of ", bytesText(bytes)));
+    decide(program, cat("every step can be resumed; two generations of ", bytesText(bytes), " a rank"));
     return success();
   }
 

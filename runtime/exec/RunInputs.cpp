@@ -265,7 +265,8 @@ Expected<std::vector<std::string>> factsOf(const RunInputs& in, const RunOptions
       cat("--resume ", given(options.resume)), cat("--weights ", in.weights ? weightsText(*in.weights) : "not given"),
       cat("--save ", io::isShardIndex(options.save) ? cat("in files of ", options.shardBytes) : given(options.save)),
       cat("--save-state ", given(options.saveState)), cat("--save-every ", options.saveEvery),
-      cat("--keep-saves ", options.keepSaves), cat("--dump-gradients ", given(options.gradients)),
+      cat("--keep-saves ", options.keepSaves), cat("--save-staging ", options.saveStaging),
+      cat("--dump-gradients ", given(options.gradients)),
       // A GPU that is traced issues instructions one by one, the others would launch steps as graphs.
       cat("--offload-dir ", options.offloadFolders.empty() ? "not given" : "given"),
       cat("--trace ", given(options.trace)), cat("--poison ", options.poison ? "given" : "not given"),

@@ -40,7 +40,7 @@ std::string whyNotRestartable(const Plan& plan) {
   if (const std::vector<std::string> outside = stateOutsideFiles(plan); !outside.empty())
     return cat("files lack a part of the state: ", listText(outside, 3),
                "; compile with --offload optimizer=file,parameters=file");
-  return "it keeps one generation of its state in files; compile without --file-generations 1";
+  return "it keeps one generation of its state in files; `sheaf inspect` says why";
 }
 
 }  // namespace sheaf::plan

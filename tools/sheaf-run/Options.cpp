@@ -101,7 +101,7 @@ options::Table makeTable() {
             "Save the states of --save-every while the run goes on: it waits only until each rank's state is copied "
             "into "
             "so much host memory of the rank, from which it is written to the file. With less than the state takes, "
-            "the copy waits for the disk. auto: as much as it takes, which `sheaf inspect` prints.",
+            "the copy waits for the disk. auto: as much as it takes, which `sheaf inspect` prints. Needs --save-every.",
             parseStaging)
             .defaultsTo("none: the run waits until a state is on the disk"),
         Row::integer<&O::keepSaves>("--keep-saves", "K", 1, kMost,
@@ -138,7 +138,9 @@ options::Table makeTable() {
             "--offload-dir", "DIR",
             "Folder for the files of a plan that was compiled with --offload KIND=file, on a local disk. If all state "
             "is "
-            "there, --resume DIR goes on from it after the run or a crash; else the files go with the run. May be "
+            "there, on CPU ranks, --resume DIR goes on from it after the run or a crash; otherwise the files are "
+            "removed "
+            "when the run ends. May be "
             "repeated: bytes are then divided among the folders."),
         Row::flag<&O::graphs>("--no-graphs", "Launch each instruction by itself, not steps as CUDA graphs."),
         Row::text<&O::tuned>(

@@ -324,8 +324,9 @@ std::optional<Fit> layOutStages(mlir::MLIRContext& context, const FitOptions& op
     mlir::FailureOr<Layout> recomputed = layOut(trained, options, stage, train::Recomputation::all);
     if (mlir::failed(recomputed)) return std::nullopt;
     fit.stages.push_back({stage, *plain, *recomputed, std::nullopt});
-    const bool pays = stage == 1 || stage == 3 || options.import.ranks == 1 || options.offload.spaces.any();
-    if (!offloads(options) || !pays) continue;
+    // `auto` moves nothing where the plan fits as it is.
+    const bool pays = !plain->fits && (stage == 1 || stage == 3 || options.import.ranks == 1);
+    if (!offloads(options) || !(pays || options.offload.spaces.any())) continue;
     mlir::FailureOr<Layout> offloaded = layOut(trained, options, stage, std::nullopt);
     if (mlir::failed(offloaded)) return std::nullopt;
     fit.stages.back().offloaded = *offloaded;

@@ -38,7 +38,8 @@ struct Stage {
   Layout plain, recomputed;
   std::optional<Layout> offloaded;  // with --offload, at the stages at which that may pay
   const Layout& best() const {
-    if (offloaded && offloaded->fits && !plain.fits && !recomputed.fits) return *offloaded;
+    if (offloaded && offloaded->fits && !plain.fits && (!recomputed.fits || offloaded->seconds < recomputed.seconds))
+      return *offloaded;
     return plain.fits || recomputed.needed() >= plain.needed() ? plain : recomputed;
   }
 };
