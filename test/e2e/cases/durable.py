@@ -93,6 +93,8 @@ def kills(session, processes):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     count, killed, seconds = 3 if session.quick else session.kills, 0, 1.0
+    # One that is killed before all have met is waited for.
+    patience = {"SHEAF_TIMEOUT": 40 * session.slowdown}
     while killed < count:
         where, folder = session.folder(), session.folder()
         log, weights = where / "log", where / "weights"
@@ -101,7 +103,7 @@ def kills(session, processes):
             before, states = logged(log) if resume else (0, [])
             begin = time.monotonic()
             with Job(session, processes, *common, "--offload-dir", folder, "--log", log, "--save", weights,
-                     *(("--resume", folder) if resume else ())) as job:
+                     *(("--resume", folder) if resume else ()), environment=patience) as job:
                 strike = killed < count and chance.random() < 0.9
                 if strike:
                     time.sleep(chance.uniform(0, seconds))
