@@ -67,8 +67,8 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants sheaf-leaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only "^(proof|same)/mutants/" --every-mutant --verbose
 
-bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps
-	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/' --every-division --verbose
+bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps; hours
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/|^families/.*/leaves' --every-division --verbose
 
 kills: build ## 200 kills of runs with all state in files: each goes on with the same bits, at most two steps back
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^durable/kills/' --kills 100 --verbose

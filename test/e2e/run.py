@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer steps and configurations, for instrumented tools")
     parser.add_argument("--slowdown", type=int, default=1, help="factor on every timeout")
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
-    parser.add_argument("--every-division", action="store_true", help="all divisions of a batch, not a covering set: an hour")
+    parser.add_argument("--every-division", action="store_true", help="all divisions of a batch, not a covering set: hours")
     parser.add_argument("--kills", type=int, default=6, help="of runs with state in files, for each number of processes (default: %(default)s)")
     parser.add_argument("--json", help="write the counts, the failures and the skips there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")

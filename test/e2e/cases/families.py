@@ -68,8 +68,8 @@ def run(session, archive, exporter, ranks, zero):
 
 
 def leaves(session, archive, family, exporter):
-    """Eight leaves of two rows and of one, divided in several ways: proved to compute the same, and they do."""
-    divisions, some = DIVISIONS[:3] if session.quick else DIVISIONS, DIVISIONS[:3]
+    """Eight leaves of two rows and of one, divided in several ways: proved to compute the same, and they do. `make bits` has more ways."""
+    divisions, some = DIVISIONS if session.every_division else DIVISIONS[:3], DIVISIONS[:3]
     if family in NO_MICRO_BATCHES:
         divisions, some = ([d for d in listed if d[1] == 1] for listed in (divisions, some))
     options = tuple(json.loads((unpacked(session, archive) / "run.json").read_text())["options"])
