@@ -36,7 +36,7 @@ TEST(ProofOfGenerations, WhatIsMissingInFiles) {
   EXPECT_THAT(plan::whyNotRestartable(TrainingPlan(2, 1, 8).plan), HasSubstr("nothing in files"));
   DurablePlan part(2, 1, 8);
   part.plan.clear_generations();
-  EXPECT_THAT(plan::whyNotRestartable(part.plan), HasSubstr("--file-generations 1"));
+  EXPECT_THAT(plan::whyNotRestartable(part.plan), HasSubstr("one generation of its state"));
   part.plan.mutable_buffers(static_cast<int>(part.homes[1]))->set_space(plan::Buffer::HOST);
   EXPECT_THAT(plan::whyNotRestartable(part.plan), HasSubstr("the state 'momentum' of bucket 'all' (in host memory)"));
 }

@@ -142,7 +142,7 @@ def inspected(session):
     expect(any("every step can be resumed" in d for d in two["decisions"]), f"{two['decisions']}")
     done = session.succeed("sheaf", "compile", session.graph(config.model), "-o", session.folder() / "a.plan", "--ranks", 2, "--zero", 3,
                            "--batch", 8, *options)
-    expect("every step can be resumed from: two generations of" in done.err, f"compile says:\n{done.err}")
+    expect("every step can be resumed; two generations of" in done.err, f"compile says:\n{done.err}")
     expect(any("--file-generations 1" in d for d in one["decisions"]), f"{one['decisions']}")
 
 
