@@ -149,9 +149,9 @@ def inspected(session):
 def not_covered(session):
     """Where some state is in memory, or has one generation, the folder cannot be resumed, and the plan says why."""
     config = CONFIGS["gpt2-tiny"]
-    for offload, words in ((("--offload", "optimizer=file"), ["parameters", "device"]),
-                           (("--offload", "optimizer=file,parameters=host"), ["parameters", "host"]),
-                           (("--offload", STATE, "--file-generations", "1"), ["--file-generations"])):
+    for offload, words, error in ((("--offload", "optimizer=file"), ["parameters", "device"], ["parameters", "device"]),
+                                  (("--offload", "optimizer=file,parameters=host"), ["parameters", "host"], ["parameters", "host"]),
+                                  (("--offload", STATE, "--file-generations", "1"), ["--file-generations"], ["one generation", "inspect"])):
         plan = session.plan(config.model, 2, 1, 8, config.options + offload)
         decisions = " ".join(session.inspect(plan)["decisions"])
         for word in ("cannot go on", *words):
@@ -160,7 +160,7 @@ def not_covered(session):
         run(session, plan, config, 2, folder)
         expect(not list(folder.iterdir()), "files are left")
         done = session.call("sheaf-run", plan, *data_arguments(config), "--steps", 2, "--offload-dir", folder, "--resume", folder)
-        expect_short_error(done, ["--resume", "--offload-dir", *words])
+        expect_short_error(done, ["--resume", "--offload-dir", *error])
 
 
 def mistakes(session):
