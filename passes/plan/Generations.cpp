@@ -36,11 +36,11 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     if (stored.empty()) return success();  // an evaluation alone
     std::string why;
     if (const std::vector<std::string> outside = plan::stateOutsideFiles(*plan); !outside.empty())
-      why = cat("they lack ", listText(outside, 3), outside.size() > 3 ? cat(", ", outside.size(), " in all") : "");
+      why = cat("they lack ", listText(outside, 3));
     for (PartOp part : sequence.partOps)
       if (const SmallVector<BufferOp> early = storedBy(part); !early.empty() && why.empty())
         why = cat("every micro-batch writes '", BufferOp(early.front()).getName().str(), "'");
-    if (why.empty() && generations == 1) why = reason.empty() ? "--file-generations 1" : reason;
+    if (why.empty() && generations == 1) why = reason.empty() ? "--file-generations 1" : reason.getValue();
     if (!why.empty()) {
       decide(program, cat("a run cannot go on from them after a crash: ", why));
       return success();

@@ -81,6 +81,11 @@ class Reader {
       return Status::error(
           "--offload-dir: the plan keeps nothing in files; for that it is compiled with --offload KIND=file, of a kind "
           "that the model's training has");
+    if (!options_.saveState.empty() && isOneOf(options_.saveState, options_.offloadFolders))
+      return Status::error(
+          cat("--save-state ", options_.saveState,
+              " is a folder of --offload-dir: give it another one, or --resume could not tell which of "
+              "two states it is to take"));
     in_.training = in_.plan->training();
     in_.reduceOrder = options_.reduceOrder.value_or(in_.training.reduce_order());
     Expected<uint64_t> rate = networkRate(std::getenv("SHEAF_NETWORK_RATE"));

@@ -129,7 +129,9 @@ void StepLedger::complete(Step& step) {
     badStep_ = step.result.step;
     stopAt_ = std::min(stopAt_, badStep_ - firstStep_ + kInFlight);
   }
-  outcomes_[step.result.step] = {step.update - step.result.skipped, finite || step.result.skipped};
+  // What follows a step that is not finite is computed from its state, whatever comes out.
+  const bool spoiled = badStep_ >= 0 && step.result.step >= badStep_;
+  outcomes_[step.result.step] = {step.update - step.result.skipped, !spoiled};
   if (outcomes_.size() > kOutcomes) outcomes_.erase(outcomes_.begin());
   ready_.push_back(step.result);
   // Records are kept until every rank has taken the step; others may still ask for it.

@@ -61,7 +61,7 @@ class StepLedger {
   // from time to time to detect failures. Only the latest steps are known.
   struct Outcome {
     int64_t updates = 0;  // applied up to and with it, as far as the host counts them
-    bool finite = true;   // or skipped: it has not spoiled the state
+    bool finite = true;   // or skipped, and so were all steps before: the state is not spoiled
   };
   Expected<Outcome> outcome(int64_t step, const std::function<Status()>& poll);
   // Receives the result of a vote: whether all processes end before this step.

@@ -172,6 +172,19 @@ TEST(StepLedger, HandsOutStepsInOrderAndTwoAtATime) {
   EXPECT_EQ(ledger.updates(), 13);
 }
 
+TEST(StepLedger, NoStepAfterOneThatIsNotFiniteIsAStateToGoOnFrom) {
+  exec::StepLedger ledger(ledgerConfig(5, false));
+  auto first = ledger.take(10), second = ledger.take(11);
+  finish(first, 1, 1);
+  auto third = ledger.take(12);
+  finish(second, INFINITY, 1);
+  finish(third, 1, 1);  // its own loss is finite again
+  auto poll = [] { return Status(); };
+  EXPECT_TRUE(ledger.outcome(10, poll)->finite);
+  EXPECT_FALSE(ledger.outcome(11, poll)->finite);
+  EXPECT_FALSE(ledger.outcome(12, poll)->finite);
+}
+
 TEST(StepLedger, StopsTwoStepsAfterALossThatIsNotFinite) {
   // Whether the next step is under way when the loss is known depends on time; where the run ends must not.
   for (bool early : {false, true}) {

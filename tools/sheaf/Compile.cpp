@@ -307,7 +307,9 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
     const uint64_t bytes = host ? least.hostBytes : least.fileBytes;
     return cat("what --offload moves to ", host ? "host memory" : "files", " does not fit ",
                host ? "--host-memory " : "--file-space ", bytesText(host ? o.choose.hostLimit : o.choose.fileLimit),
-               " a rank: ", least.text(), " takes ", bytesText(bytes), "; move less, or use more --ranks");
+               " a rank: ", least.text(), " takes ", bytesText(bytes), "; move less, ",
+               !host && o.pipeline.fileGenerations > 1 ? "keep one place for each state (--file-generations 1), " : "",
+               "or use more --ranks");
   }
   return cat("the plan does not fit ", bytesText(o.choose.memoryLimit), " a rank: ", least.text(), " takes ",
              bytesText(least.bytes), ", ", bytesText(least.bytes - o.choose.memoryLimit), " (",

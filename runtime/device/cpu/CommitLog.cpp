@@ -76,6 +76,11 @@ Expected<CommitLog::Slots> CommitLog::read(FileLayer& files, const std::string& 
   if (descriptor < 0 && errno == ENOENT)
     return Status::error(cat("there is no ", path, ": the folder holds no state of rank ", rank));
   if (descriptor < 0) return failure(path, "cannot open it");
+  struct stat info;
+  if (::fstat(descriptor, &info) != 0 || static_cast<uint64_t>(info.st_size) < 2 * kSlotBytes) {
+    files.close(descriptor);
+    return Status::error(cat(path, " is cut off: something has changed it"));
+  }
   return CommitLog(files, path, descriptor).read();
 }
 

@@ -71,7 +71,7 @@ Expected<std::unique_ptr<FileArena>> FileArena::create(const FileArenaOptions& o
   if (options.state && options.state->step) {
     for (uint64_t i = 0; File & file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->checkLabel(file, i++));
   } else {
-    for (File& file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->checkNoState(file, "--offload-dir " + file.folder));
+    SHEAF_RETURN_IF_ERROR(arena->checkNoState());
     for (File& file : arena->files_) SHEAF_RETURN_IF_ERROR(arena->empty(file, "--offload-dir " + file.folder));
   }
   if (options.state) SHEAF_RETURN_IF_ERROR(arena->openLog());
@@ -137,28 +137,35 @@ Status FileArena::open(const std::string& folder) {
   }
 }
 
-// A run that begins does not overwrite what another one may go on from.
-Status FileArena::checkNoState(File& file, const std::string& option) {
-  struct stat info;
-  if (::fstat(file.descriptor, &info) != 0) return failure(file.path, "cannot ask for its size", errno);
-  const uint64_t bytes = static_cast<uint64_t>(info.st_size);
-  if (bytes < kBlock || bytes % kBlock != 0) return {};
-  Expected<std::optional<Label>> read = readLabel(file, bytes - kBlock);
-  if (!read.ok()) return read.status();
-  const std::optional<Label>& label = *read;
-  if (!label) return {};
-  // The records are in the first folder. A run that ended before it said that there is a state has left none, and one
-  // that ended before its first step nothing that is not where it was before.
-  const bool complete = label->folders == files_.size();
-  const std::string& first = complete ? files_.front().folder : file.folder;
-  if (complete || label->folder == 0) {
-    if (::access(cat(first, "/rank-", rank_, ".commit").c_str(), F_OK) != 0 && errno == ENOENT) return {};
-    Expected<CommitLog::Slots> slots = CommitLog::read(layer_, first, rank_);
-    if (!slots.ok()) return slots.status();
-    if (std::all_of(slots->begin(), slots->end(), [](const auto& slot) { return !slot || slot->isFirst; })) return {};
+// A run that begins does not overwrite what another one may go on from. Labels say that there may be a state. Its
+// records are in the first folder: without them, or if the files are not all of one run and in its order, some state is
+// there of which this run knows too little.
+Status FileArena::checkNoState() {
+  const File* labelled = nullptr;
+  bool inOrder = true;
+  std::optional<Label> first;
+  for (uint64_t i = 0; i < files_.size(); ++i) {
+    struct stat info;
+    if (::fstat(files_[i].descriptor, &info) != 0) return failure(files_[i].path, "cannot ask for its size", errno);
+    const uint64_t bytes = static_cast<uint64_t>(info.st_size);
+    if (bytes < kBlock || bytes % kBlock != 0) continue;
+    Expected<std::optional<Label>> label = readLabel(files_[i], bytes - kBlock);
+    if (!label.ok()) return label.status();
+    if (!*label) continue;
+    if (!labelled) labelled = &files_[i], first = **label;
+    inOrder &= (*label)->folder == i && (*label)->folders == files_.size() && (*label)->run == first->run;
   }
-  return Status::error(cat(option, ": ", file.path, " holds a state: go on from it with --resume ", file.folder,
-                           ", give another folder, or remove rank-*.arena and rank-*.commit there"));
+  if (!labelled) return {};
+  if (inOrder) {
+    // A run that ended before it said that there is a state has left none, and one that ended before its first step
+    // nothing that is not where it was before.
+    Expected<CommitLog::Slots> slots = CommitLog::read(layer_, files_.front().folder, rank_);
+    auto isNone = [&](const auto& slot) { return !slot || (slot->isFirst && slot->owner.run == first->run); };
+    if (slots.ok() && std::all_of(slots->begin(), slots->end(), isNone)) return {};
+  }
+  return Status::error(cat("--offload-dir ", labelled->folder, ": ", labelled->path,
+                           " holds a state: go on from it with --resume, and the folders and their order of that run, "
+                           "give another folder, or remove rank-*.arena and rank-*.commit there"));
 }
 
 Status FileArena::empty(File& file, const std::string& option) {
@@ -276,7 +283,13 @@ Status FileArena::persist() {
 
 Status FileArena::commit(size_t generation, const Committed& state, bool isFirst) {
   if (!state_) return Status::error("the files are not to outlive the run");
+  if (frozen_) return {};
   if (!committed_) {
+    // The files are new: their names must last, before a label says that there may be a state. Some file systems cannot
+    // sync folders, and promise no more.
+    for (const File& file : files_)
+      if (layer_.fsync(file.folder) != 0 && errno != EINVAL)
+        return failure(file.folder, "cannot make the names in it durable", errno);
     for (uint64_t i = 0; File & file : files_) {
       Label label{{}, state_->plan, state_->run, rank_, i++, folders_.size(), size_, 0};
       std::memcpy(label.magic, kMagic, sizeof kMagic);
@@ -284,10 +297,6 @@ Status FileArena::commit(size_t generation, const Committed& state, bool isFirst
       SHEAF_RETURN_IF_ERROR(writeFile(file, each_, std::as_bytes(std::span(&label, 1))));
     }
     SHEAF_RETURN_IF_ERROR(persist());
-    // The files are new: their names must last as well. Some file systems cannot sync folders, and promise no more.
-    for (const File& file : files_)
-      if (layer_.fsync(file.folder) != 0 && errno != EINVAL)
-        return failure(file.folder, "cannot make the names in it durable", errno);
   }
   SHEAF_RETURN_IF_ERROR(log_->write(generation, CommitRecord{owner(), state, isFirst}));
   committed_ = true;

@@ -77,7 +77,7 @@ class FileArena {
   explicit FileArena(const FileArenaOptions& options);
   FileOwner owner() const;
   Status open(const std::string& folder);
-  Status checkNoState(File& file, const std::string& option);
+  Status checkNoState();
   Status empty(File& file, const std::string& option);
   Status checkLabel(File& file, uint64_t index);
   Expected<std::optional<Label>> readLabel(File& file, uint64_t offset);

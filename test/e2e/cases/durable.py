@@ -94,7 +94,7 @@ def kills(session, processes):
     chance = random.Random(seed)
     count, killed, seconds = 3 if session.quick else session.kills, 0, 1.0
     # One that is killed before all have met is waited for.
-    patience = {"SHEAF_TIMEOUT": 40 * session.slowdown}
+    patience = {"SHEAF_TIMEOUT": 15 * session.slowdown}
     while killed < count:
         where, folder = session.folder(), session.folder()
         log, weights = where / "log", where / "weights"
@@ -184,6 +184,23 @@ def mistakes(session):
         (elsewhere / f"rank-1.{kind}").write_bytes((folder / f"rank-1.{kind}").read_bytes())
     expect_short_error(call(plan, "--offload-dir", elsewhere, "--resume", elsewhere), ["different", "runs"])
     run(session, plan, config, 1, folder, "--resume", folder)
+    expect_short_error(call(plan, "--offload-dir", folder, "--save-state", folder), ["--save-state", "--offload-dir"])
+    # Without its record, or with a damaged one, a state is still not overwritten.
+    record = folder / "rank-0.commit"
+    content = record.read_bytes()
+    for left in (None, b""):
+        record.unlink(missing_ok=True)
+        if left is not None:
+            record.write_bytes(left)
+        expect_short_error(call(plan, "--offload-dir", folder), ["holds", "state", "remove"])
+    record.write_bytes(content)
+    # Of two folders in another order, and of one of them next to a new one.
+    a, b, c = (session.folder() for _ in range(3))
+    both = lambda x, y: ("--offload-dir", x, "--offload-dir", y)  # noqa: E731
+    expect(call(plan, *both(a, b)).code == 0, "two folders")
+    for folders in ((a, b), (b, a), (c, b), (a, c), (c, a)):
+        expect_short_error(call(plan, *both(*folders)), ["holds", "state", "--resume"])
+    expect(call(plan, *both(a, b), "--resume", a).code == 0, "the state is lost")
 
 
 def saved(session):
