@@ -318,4 +318,11 @@ inline std::vector<float> trainingRows(size_t rows) {
   return x;
 }
 
+// x.npy and weights.bin: what a run of the plan reads.
+inline void writeTrainingFiles(const TemporaryFolder& folder, int64_t rows) {
+  const std::vector<float> x = trainingRows(static_cast<size_t>(rows)), weights = TrainingPlan::initial();
+  writeFile(folder / "x.npy", npy<float>("<f4", {rows, kElements}, x));
+  writeFile(folder / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+}
+
 }  // namespace sheaf::testing

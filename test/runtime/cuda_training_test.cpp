@@ -16,13 +16,11 @@
 namespace sheaf {
 namespace {
 
-using testing::kElements;
 using testing::npy;
 using testing::readFile;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
-using testing::trainingRows;
-using testing::writeFile;
+using testing::writeTrainingFiles;
 
 constexpr int64_t kRows = 24, kBatch = 8, kSteps = 9;
 
@@ -31,9 +29,7 @@ class CudaTrainingTest : public ::testing::Test {
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
     setenv("SHEAF_CUDA_LIBRARY", SHEAF_EMULATED_LIBRARY, 1);
-    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
-    writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
-    writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+    writeTrainingFiles(folder_, kRows);
   }
 
   // What a run leaves: its losses and norms, as text, and the weights' file.

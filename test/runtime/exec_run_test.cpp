@@ -32,6 +32,7 @@ using testing::TemporaryFolder;
 using testing::TrainingPlan;
 using testing::trainingRows;
 using testing::writeFile;
+using testing::writeTrainingFiles;
 
 constexpr int64_t kRows = 24, kBatch = 8;
 
@@ -75,9 +76,7 @@ class RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
-    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
-    writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
-    writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+    writeTrainingFiles(folder_, kRows);
   }
 
   std::string plan(int64_t ranks, int stage, const std::function<void(plan::Plan&)>& change = {}) {

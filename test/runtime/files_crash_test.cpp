@@ -18,14 +18,12 @@ namespace {
 using ::testing::AllOf;
 using testing::DurablePlan;
 using ::testing::HasSubstr;
-using testing::kElements;
 using testing::npy;
 using testing::readFile;
 using testing::TemporaryFolder;
-using testing::TrainingPlan;
-using testing::trainingRows;
 using testing::VolatileFiles;
 using testing::writeFile;
+using testing::writeTrainingFiles;
 
 constexpr int64_t kSteps = 4, kRows = 24, kBatch = 8;
 
@@ -33,9 +31,7 @@ class FilesCrash : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
-    std::vector<float> x = trainingRows(kRows), weights = TrainingPlan::initial();
-    writeFile(folder_ / "x.npy", npy<float>("<f4", {kRows, kElements}, x));
-    writeFile(folder_ / "weights.bin", std::string(reinterpret_cast<const char*>(weights.data()), weights.size() * 4));
+    writeTrainingFiles(folder_, kRows);
     writePlan(DurablePlan(2, 3, kBatch).plan, "plan");
     files_ = folder_ / "files";
   }
