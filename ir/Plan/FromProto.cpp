@@ -226,7 +226,8 @@ void Reader::one(const plan::Instruction& from) {
     case plan::Instruction::kKernel: {
       const plan::KernelLaunch& k = from.kernel();
       for (const plan::Operand& o : k.operands()) operands.push_back(&o);
-      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()));
+      instruction<LaunchOp>(from, operands, int64_t(k.kernel()), k.rows(), k.block(), int64_t(from.updates_bucket()),
+                            k.on_host());
       break;
     }
     case plan::Instruction::kCall: {

@@ -212,8 +212,9 @@ class Plan_Instruction<string mnemonic, dag more, string format> : Plan_Op<mnemo
 }
 
 def Plan_LaunchOp : Plan_Instruction<"launch", (ins I64Attr:$kernel, I64Attr:$rows, I64Attr:$block,
-    DefaultValuedAttr<I64Attr, "0">:$updates_bucket), "`kernel` $kernel `rows` $rows `block` $block"> {
-  let summary = "runs a kernel over all its rows";
+    DefaultValuedAttr<I64Attr, "0">:$updates_bucket, UnitAttr:$on_host),
+    "`kernel` $kernel (`on` `host` $on_host^)? `rows` $rows `block` $block"> {
+  let summary = "runs a kernel over all its rows, on the device or on the host";
 }
 def Plan_CallOp : Plan_Instruction<"call", (ins StrAttr:$function, DictionaryAttr:$parameters,
     DefaultValuedAttr<I64Attr, "0">:$scratch_per_thread, DefaultValuedAttr<I64Attr, "0">:$device_scratch), "$function $parameters"> {

@@ -248,6 +248,7 @@ LogicalResult Writer::instruction(Operation* op, plan::Instruction* out) {
         launch->set_kernel(l.getKernel());
         launch->set_rows(l.getRows());
         launch->set_block(l.getBlock());
+        launch->set_on_host(l.getOnHost());
         for (const Operand& o : operands) operand(o, launch->add_operands());
         out->set_updates_bucket(l.getUpdatesBucket());
         return success();

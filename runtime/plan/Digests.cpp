@@ -83,7 +83,7 @@ Hashes kernelEntryHashes(const Plan& plan) {
       const KernelEntry& entry = image.entries(k);
       std::string text = cat(image.target(), '\0', k < plan.kernels_size() ? plan.kernels(k).symbol() : "", '\0',
                              entry.offset(), '\0', entry.grid(), '\0', entry.threads());
-      if (deviceOf(image) == "cpu") {
+      if (deviceOf(image) != "cuda") {
         std::string_view code = image.code();
         auto next = std::upper_bound(offsets.begin(), offsets.end(), entry.offset());
         uint64_t begin = std::min<uint64_t>(entry.offset(), code.size());

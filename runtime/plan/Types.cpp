@@ -80,7 +80,7 @@ bool joins(Transfer::Kind kind, Buffer::Space source, Buffer::Space destination)
 
 std::string deviceOf(const KernelImage& image) {
   const std::string& target = image.target();
-  if (target == "cpu") return target;
+  if (target == "cpu" || target == "host") return target;
   constexpr std::string_view kCuda = "cuda:sm_";
   bool digits = target.size() > kCuda.size() && target.size() <= kCuda.size() + 3 &&
                 target.find_first_not_of("0123456789", kCuda.size()) == std::string::npos;
@@ -93,9 +93,26 @@ const KernelImage* imageFor(const Plan& plan, std::string_view device) {
   return nullptr;
 }
 
+const KernelImage* hostImage(const Plan& plan) {
+  const KernelImage* cpu = imageFor(plan, "cpu");
+  return cpu ? cpu : imageFor(plan, "host");
+}
+
+bool hasKernel(const KernelImage& image, uint32_t kernel) {
+  if (kernel >= static_cast<uint32_t>(image.entries_size())) return false;
+  return deviceOf(image) == "cuda" || image.entries(static_cast<int>(kernel)).offset() < image.code().size();
+}
+
+bool updatesOnHost(const Plan& plan) {
+  bool any = false;
+  forEachInstruction(plan, [&](const Instruction& instruction) { any |= isOnHost(instruction); });
+  return any;
+}
+
 std::string targetsText(const Plan& plan) {
   std::string text;
-  for (const KernelImage& image : plan.images()) text += (text.empty() ? "" : ", ") + image.target();
+  for (const KernelImage& image : plan.images())
+    if (deviceOf(image) != "host") text += (text.empty() ? "" : ", ") + image.target();
   return text;
 }
 

@@ -76,10 +76,19 @@ inline ElementType sourceType(const Parameter& parameter) {
   return parameter.source_type() == ELEMENT_TYPE_UNSPECIFIED ? parameter.type() : parameter.source_type();
 }
 
-// The device of an image's target: "cpu" of "cpu", "cuda" of "cuda:sm_90"; empty if it is neither.
+// The device of an image's target: "cpu" of "cpu", "cuda" of "cuda:sm_90", "host" of "host"; empty if it is none of them.
 std::string deviceOf(const KernelImage& image);
 // The first image for a device; null if there is none.
 const KernelImage* imageFor(const Plan& plan, std::string_view device);
+// The image for launches on the host; null if there is none.
+const KernelImage* hostImage(const Plan& plan);
+// Whether an image has a kernel of the plan: that for the host lacks those that are not launched there.
+bool hasKernel(const KernelImage& image, uint32_t kernel);
+// Whether an instruction runs on the host, on operands in the host's memory.
+inline bool isOnHost(const Instruction& instruction) {
+  return instruction.has_kernel() && instruction.kernel().on_host();
+}
+bool updatesOnHost(const Plan& plan);  // any of its instructions
 // "cpu, cuda:sm_90"
 std::string targetsText(const Plan& plan);
 

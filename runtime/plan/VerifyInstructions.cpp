@@ -104,9 +104,11 @@ class InstructionVerifier {
         operand.offset() + operand.bytes() + mostRankOffset(plan_, operand) > buffer.bytes())
       return wrong(cat(what, ", ", placeText(operand), ", lies outside buffer '", shortName(buffer.name()), "' of ",
                        buffer.bytes()));
-    if (buffer.space() != Buffer::DEVICE && !instruction_->has_transfer() && !instruction_->has_persist())
+    const Buffer::Space reached = isOnHost(*instruction_) ? Buffer::HOST : Buffer::DEVICE;
+    if (buffer.space() != reached && !instruction_->has_transfer() && !instruction_->has_persist())
       return wrong(cat(what, " is buffer '", shortName(buffer.name()), "' in space ", word(buffer.space()),
-                       ", which only transfers reach"));
+                       reached == Buffer::HOST ? ", and a launch on the host works in the host's memory"
+                                               : ", which only transfers and launches on the host reach"));
     if (generations_.isNext(operand.buffer()) && (section_ != "body" || (persists_ && !instruction_->has_persist())))
       return wrong(cat(what, " is buffer '", shortName(buffer.name()),
                        "', a next generation: there is one in the body only, until it is persisted"));
@@ -201,7 +203,17 @@ class InstructionVerifier {
                          " bytes that a GPU loads and stores at a time"));
     }
     if (Status status = checkLaunch(plan_, launch); !status.ok()) return wrong(status.message());
+    if (launch.on_host()) SHEAF_RETURN_IF_ERROR(onHost(launch));
     return updatesDeclared(launch);
+  }
+
+  Status onHost(const KernelLaunch& launch) const {
+    if (instruction_->updates_bucket() == 0) return wrong("it is on the host, where only updates of buckets are");
+    const KernelImage* image = hostImage(plan_);
+    if (!image || !hasKernel(*image, launch.kernel()))
+      return wrong(cat("it is on the host, and the plan has no image with kernel '",
+                       plan_.kernels(static_cast<int>(launch.kernel())).symbol(), "' for that: compile the model again"));
+    return {};
   }
 
   // Who changes parameters is declared to: what holds for updates is shown of those.
