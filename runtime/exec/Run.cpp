@@ -343,7 +343,9 @@ class Run {
       if (options_.saveEvery > 0) steps = std::min(steps, options_.saveEvery - trainer.step() % options_.saveEvery);
       if (options_.evaluateEvery > 0)
         steps = std::min(steps, options_.evaluateEvery - trainer.step() % options_.evaluateEvery);
-      SHEAF_RETURN_IF_ERROR(trainer.run(steps, [&](const StepResult& result) { report(result); }));
+      Status status = trainer.run(steps, [&](const StepResult& result) { report(result); });
+      if (!status.ok() && trainer.inputEnded() && in_.fileState) status = withFileState(status, trainer.step());
+      if (!status.ok()) return status;
       if (saver_ && !saver_->status().ok()) return ofSaves(saver_->status());
       if (trainer.badStep() >= 0) return notFinite(trainer.badStep());
       in_.position.step = trainer.step();
@@ -367,6 +369,12 @@ class Run {
                                                       : ", nothing is saved as a state"));
     }
     return {};
+  }
+
+  // Of a run whose steps that had begun are completed.
+  Status withFileState(const Status& why, int64_t steps) const {
+    return Status::error(cat(why.message(), "; ", steps, steps == 1 ? " step is" : " steps are",
+                             " done: go on with --resume ", options_.offloadFolders.front()));
   }
 
   void report(const StepResult& result) {

@@ -48,9 +48,10 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
   auto decided = [&] { return !error_.ok() || index < taken_ || taken_ == limit() || mayStart(); };
   while (!changed_.wait_for(lock, kPollInterval, decided))
     if (Status status = poll ? poll() : Status(); !status.ok()) error_ = std::move(status);
+  Status input;
   if (error_.ok() && index == taken_ && taken_ < limit() && config_.awaitInput) {
     lock.unlock();
-    config_.awaitInput(step);
+    input = config_.awaitInput(step);
     lock.lock();
   }
   if (!error_.ok()) return nullptr;
@@ -58,6 +59,9 @@ std::shared_ptr<const StepValues> StepLedger::take(int64_t step, const std::func
     if (!config_.vote && taken_ < limit() && config_.interrupted && *config_.interrupted) {
       stopAt_ = taken_;
       interrupted_ = true;
+    } else if (!input.ok() && taken_ < limit()) {
+      stopAt_ = taken_;
+      inputError_ = std::move(input);
     }
     if (taken_ == limit()) {
       changed_.notify_all();

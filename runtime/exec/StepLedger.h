@@ -44,9 +44,10 @@ class StepLedger {
     // Optional. Asks the other processes, without waiting, whether to begin a step; voted() receives the answer. Called
     // once per step, in order.
     std::function<void(int64_t step, bool stop)> vote;
-    // Optional. Waits for a step's input before the step begins, without which nothing can end it: until the input has
-    // come, or `interrupted` is set.
-    std::function<void(int64_t step)> awaitInput;
+    // Optional, and not together with `vote`. Waits for a step's input before the step begins, without which nothing
+    // can end it: until the input has come, or `interrupted` is set. An error ends the run before this step: the steps
+    // that have begun are completed, and inputError() has the error.
+    std::function<Status(int64_t step)> awaitInput;
     // Computes a step's values, except writeOutput, and its learning rate.
     std::function<std::shared_ptr<StepValues>(int64_t step, int64_t update, double& learningRate)> makeValues;
   };
@@ -80,6 +81,8 @@ class StepLedger {
   int64_t updates() const { return updates_; }
   // The step whose loss or norm was not finite and ended the run, or -1.
   int64_t badStep() const { return badStep_; }
+  // Why there was no input for nextStep(), if the run ended for that.
+  const Status& inputError() const { return inputError_; }
   // Whether the run ended because of a signal or a vote.
   bool interrupted() const { return interrupted_; }
 
@@ -113,7 +116,7 @@ class StepLedger {
   int64_t requested_ = 0, votes_ = 0;                     // votes asked for and answered
   int64_t ranksDone_ = 0;
   bool interrupted_ = false;
-  Status error_;
+  Status error_, inputError_;
   std::deque<StepResult> ready_;
   std::map<int64_t, Outcome> outcomes_;  // of the latest steps
   std::chrono::steady_clock::time_point lastResult_;

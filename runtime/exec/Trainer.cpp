@@ -127,7 +127,7 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
                      .interrupted = options_.interrupted,
                      .vote = options_.processes ? [&vote](int64_t step, bool stop) { vote->ask(step, stop); }
                                                 : std::function<void(int64_t, bool)>(),
-                     .awaitInput = [this](int64_t step) { data_.await(samplesAt(step + 1)); },
+                     .awaitInput = [this](int64_t step) { return data_.await(samplesAt(step + 1)); },
                      .makeValues =
                          [this, &ledger](int64_t step, int64_t update, double& learningRate) {
                            std::shared_ptr<StepValues> values = makeValues(step, update, learningRate);
@@ -174,7 +174,9 @@ Status Trainer::run(int64_t steps, const std::function<void(const StepResult&)>&
   updates_ = ledger.updates();
   badStep_ = ledger.badStep();
   interrupted_ = ledger.interrupted();
-  return {};
+  // What is not finite is the first cause.
+  inputEnded_ = !ledger.inputError().ok() && badStep_ < 0;
+  return inputEnded_ ? ledger.inputError() : Status();
 }
 
 }  // namespace sheaf::exec

@@ -41,7 +41,8 @@ class Trainer {
 
   // Runs the prologue, up to `steps` bodies and the epilogue, then synchronizes the ranks. `report` receives the
   // results in order on the calling thread. Ends early, after the same step on all processes, when one is interrupted,
-  // or when a loss or norm is not finite under `on_nan stop`.
+  // or when a loss or norm is not finite under `on_nan stop`. Where rows of data do not come, the steps that have begun
+  // are completed, and then the error says why.
   Status run(int64_t steps, const std::function<void(const StepResult&)>& report);
 
   int64_t step() const { return step_; }
@@ -49,6 +50,8 @@ class Trainer {
   uint64_t samples() const { return samplesAt(step_); }
   // The step that on_nan stop ended the run at, or -1.
   int64_t badStep() const { return badStep_; }
+  // Whether the last run's error is that rows of data did not come: step() and the state are those after its last step.
+  bool inputEnded() const { return inputEnded_; }
   // Whether the last run ended early because a process was interrupted.
   bool interrupted() const { return interrupted_; }
 
@@ -68,7 +71,7 @@ class Trainer {
   const TrainerOptions options_;
   bool hasNorm_ = false;
   int64_t step_, updates_, badStep_ = -1;
-  bool interrupted_ = false;
+  bool interrupted_ = false, inputEnded_ = false;
 };
 
 // Whether a verified plan can be trained: its body must write a loss.

@@ -297,8 +297,8 @@ Status DataSource::take(const InputRows& rows, DataType type, const std::byte* f
                            rows.ignored ? cat(" and is not ignore_index (", *rows.ignored, ")") : ""));
 }
 
-void DataSource::await(uint64_t end) const {
-  if (pipe_) pipe_->await(end - firstSample_);
+Status DataSource::await(uint64_t end) const {
+  return pipe_ ? pipe_->await(end - firstSample_) : Status();
 }
 
 Status DataSource::read(int64_t piece, uint32_t input, uint64_t sample, std::span<std::byte> destination) const {

@@ -63,9 +63,9 @@ class DataSource {
   const std::vector<MappedFile>& files() const { return files_; }
   // Each input's data in words and by its file's size and hash: the same for processes that read the same.
   std::vector<std::string> describe() const;
-  // Waits until the rows below sample `end` have come through the pipe, or no more come: then read() says why. Returns
-  // at once if there is no pipe.
-  void await(uint64_t end) const;
+  // Waits until the rows below sample `end` have come through the pipe; an error says why they do not come. Returns at
+  // once if there is no pipe.
+  Status await(uint64_t end) const;
   // Fills the rows of one input that are a piece of the global batch that starts at sample `sample`: a rank's, or of
   // several micro-batches one of a rank's (plan.proto's Dealing). An error names the row of the
   // file that has a number which does not fit the type, or a label out of range. Threads may call it together.

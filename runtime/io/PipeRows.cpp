@@ -140,12 +140,15 @@ Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::receiveChunk() {
   return chunk;
 }
 
-void PipeRows::await(uint64_t rows) {
+Status PipeRows::await(uint64_t rows) {
+  Status status;
   auto known = [&] {
     std::lock_guard lock(mutex_);
-    return !error_.ok() || received_ >= rows;
+    if (received_ >= rows) return true;
+    status = error_;
+    return !status.ok();
   };
-  if (known()) return;
+  if (known()) return status;
   std::lock_guard receiving(receiving_);
   while (!known()) {
     Expected<std::shared_ptr<Chunk>> chunk = receiveChunk();
@@ -161,14 +164,15 @@ void PipeRows::await(uint64_t rows) {
       chunks_.push_back(std::move(*chunk));
     }
   }
+  return status;
 }
 
 Expected<std::shared_ptr<PipeRows::Chunk>> PipeRows::chunkOf(uint64_t row) {
-  await(row + 1);
+  SHEAF_RETURN_IF_ERROR(await(row + 1));
   std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Chunk>& chunk : chunks_)
     if (row >= chunk->first && row < chunk->first + chunk->rows) return chunk;
-  return row < received_ ? Status::error(cat("--data: row ", row, " of ", path_, " has been read already")) : error_;
+  return Status::error(cat("--data: row ", row, " of ", path_, " has been read already"));
 }
 
 Status PipeRows::read(size_t column, uint64_t row, uint64_t count, const Use& use) {

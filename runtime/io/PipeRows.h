@@ -45,9 +45,9 @@ class PipeRows {
                                                   const Ends& ends);
   ~PipeRows();
 
-  // Waits until the rows below `rows` have come, or no more come: read() says why. Meanwhile other threads can read
-  // rows that have come.
-  void await(uint64_t rows);
+  // Waits until the rows below `rows` have come. An error, which read() gives as well, says why they do not come.
+  // Meanwhile other threads can read rows that have come.
+  Status await(uint64_t rows);
 
   // Calls use(type, elements, i) for row `row + i` of a column, for each i below `count`, after having waited for it.
   // Errors name the pipe and the row: of what the pipe carries, or that it ended before the row.

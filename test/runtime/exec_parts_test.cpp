@@ -285,6 +285,25 @@ TEST(StepLedger, AllRanksEndAfterTheSameStep) {
   EXPECT_EQ(ledger.take(11), nullptr);
 }
 
+TEST(StepLedger, WithoutInputTheRunEndsAfterTheStepsThatHaveBegun) {
+  auto config = ledgerConfig(100, false);
+  config.ranks = 2;
+  config.awaitInput = [](int64_t step) { return step < 12 ? Status() : Status::error("no rows"); };
+  exec::StepLedger ledger(config);
+  auto first = ledger.take(10), second = ledger.take(11);
+  ASSERT_TRUE(first && second);
+  finish(first, 1, 1);
+  EXPECT_EQ(ledger.take(12), nullptr);
+  // The other rank still gets the steps that have begun.
+  EXPECT_TRUE(ledger.take(10) && ledger.take(11));
+  EXPECT_EQ(ledger.take(12), nullptr);
+  finish(second, 2, 1);
+  EXPECT_TRUE(ledger.status().ok()) << "they are completed as if the run ended there";
+  EXPECT_EQ(ledger.inputError().message(), "no rows");
+  EXPECT_EQ(ledger.nextStep(), 12);
+  EXPECT_FALSE(ledger.interrupted());
+}
+
 TEST(StepLedger, AFailureWakesAll) {
   exec::StepLedger ledger(ledgerConfig(9, false));
   ledger.take(10), ledger.take(11);

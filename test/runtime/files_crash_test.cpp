@@ -1,10 +1,13 @@
 // State in files across crashes: at every call on the files of every rank, with whatever a machine may find afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
@@ -18,14 +21,67 @@ namespace {
 using ::testing::AllOf;
 using testing::DurablePlan;
 using ::testing::HasSubstr;
+using testing::kElements;
 using testing::npy;
 using testing::readFile;
 using testing::TemporaryFolder;
+using testing::trainingRows;
 using testing::VolatileFiles;
 using testing::writeFile;
 using testing::writeTrainingFiles;
 
 constexpr int64_t kSteps = 4, kRows = 24, kBatch = 8;
+
+// A disk so slow that a step is computed before the state of the one before is in its file.
+class SlowFiles : public FileLayer {
+ public:
+  ssize_t pwrite(int descriptor, const void* from, size_t bytes, uint64_t offset) override {
+    wait();
+    return FileLayer::pwrite(descriptor, from, bytes, offset);
+  }
+  int fdatasync(int descriptor) override {
+    wait();
+    return FileLayer::fdatasync(descriptor);
+  }
+
+ private:
+  static void wait() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+};
+
+// The plan with its input read first in each step, as a compiled one has it, and before it another one: a number of
+// each row that fits 8 bits.
+plan::Plan readsNumbersFirst(plan::Plan plan) {
+  plan::Input& input = *plan.add_inputs();
+  input.set_name("t");
+  input.set_type(plan::I8);
+  input.add_shape(plan.inputs(0).shape(0));
+  const uint64_t rows = static_cast<uint64_t>(input.shape(0));
+  plan::Buffer& buffer = *plan.add_buffers();
+  buffer.set_kind(plan::ACTIVATIONS);
+  buffer.set_offset((plan.memory().peak_bytes() + 127) / 128 * 128);
+  buffer.set_bytes(rows);
+  plan.mutable_memory()->set_peak_bytes(buffer.offset() + rows);
+  plan::Instruction read;
+  read.set_label("t of the step");
+  read.mutable_input()->set_input(1);
+  plan::Operand& destination = *read.mutable_input()->mutable_destination();
+  destination.set_buffer(static_cast<uint32_t>(plan.buffers_size() - 1));
+  destination.set_bytes(rows);
+  destination.set_access(plan::WRITE);
+  const plan::InstructionList before = plan.body();
+  plan.clear_body();
+  *plan.add_body() = read;
+  for (bool inputs : {true, false})
+    for (const plan::Instruction& instruction : before)
+      if (instruction.has_input() == inputs) {
+        *plan.add_body() = instruction;
+        // On the stream that uses it, so that it comes after the uses of the step before.
+        if (inputs) plan.mutable_body()->rbegin()->set_stream(0);
+      }
+  plan::declareMemoryByKind(plan);
+  plan::redigest(plan);
+  return plan;
+}
 
 class FilesCrash : public ::testing::Test {
  protected:
@@ -260,6 +316,57 @@ TEST_F(FilesCrash, ErrorsOfTheSystem) {
   files.failWrites(4097, 0);
   ASSERT_TRUE(run(options(kSteps, false), &files).ok());
   EXPECT_EQ(readFile(folder_ / "saved"), weights);
+}
+
+// Neither a pipe that ends nor a row that cannot be read costs the step before, which is complete and was reported.
+TEST_F(FilesCrash, AStepThatCannotBeReadDoesNotCostTheOneBefore) {
+  writePlan(readsNumbersFirst(DurablePlan(2, 3, kBatch).plan), "plan");
+  auto numbers = [&](int32_t last) {
+    std::vector<int32_t> t(kRows);
+    t.back() = last;
+    writeFile(folder_ / "t.npy", npy<int32_t>("<i4", {kRows}, t));
+  };
+  auto both = [&](int64_t steps, bool resumes) {
+    exec::RunOptions made = options(steps, resumes);
+    made.data.push_back(*io::parseDataArgument("t=" + (folder_ / "t.npy")));
+    return made;
+  };
+  numbers(0);
+  empty();
+  const Status whole = run(both(kSteps, false));
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  const std::string weights = readFile(folder_ / "saved");
+  for (const bool piped : {false, true}) {
+    empty();
+    SlowFiles files;
+    exec::RunOptions failing = both(kSteps, false);
+    std::thread writer;
+    if (piped) {
+      const std::string pipe = folder_ / "rows";
+      ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+      failing.data = {*io::parseDataArgument("x,t=" + pipe)};
+      writer = std::thread([pipe] {
+        const int64_t rows = 2 * kBatch;
+        writeFile(pipe, npy<float>("<f4", {rows, kElements}, trainingRows(static_cast<size_t>(rows))) +
+                            npy<int32_t>("<i4", {rows}, std::vector<int32_t>(static_cast<size_t>(rows))));
+      });
+    } else {
+      numbers(300);  // the last row of step 2
+    }
+    const std::string message = run(failing, &files).message();
+    if (piped) writer.join();
+    if (piped)
+      EXPECT_THAT(message, AllOf(HasSubstr("ended after 16 rows"), HasSubstr("2 steps are done"),
+                                 HasSubstr("--resume " + files_)));
+    else
+      EXPECT_THAT(message, AllOf(HasSubstr("row 23"), HasSubstr("300")));
+    EXPECT_EQ(logged().reported, 2);
+    numbers(0);
+    const Status rest = run(both(kSteps - 2, true));
+    ASSERT_TRUE(rest.ok()) << rest.message();
+    EXPECT_EQ(logged().begun, 2) << (piped ? "pipe" : "file");
+    EXPECT_EQ(readFile(folder_ / "saved"), weights);
+  }
 }
 
 // A step whose loss is not finite is not a state to go on from.

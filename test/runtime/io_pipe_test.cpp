@@ -245,10 +245,10 @@ TEST_F(Pipe, RowsThatHaveComeAreReadWhileOthersAreAwaited) {
   auto data = open("x,t", {.ends = {.interrupted = &interrupted}});
   const std::string bytes = rowsOfX(0, 4) + rowsOfT(0, 4);
   ASSERT_EQ(::write(ends_[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-  data->await(4);
+  EXPECT_TRUE(data->await(4).ok());
   std::atomic<bool> over = false;
   std::thread other([&] {
-    data->await(8);  // which do not come
+    EXPECT_THAT(data->await(8).message(), HasSubstr("interrupted"));  // they do not come
     over = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));

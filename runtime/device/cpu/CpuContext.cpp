@@ -1,6 +1,7 @@
 #include "runtime/device/cpu/CpuContext.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "runtime/base/Text.h"
@@ -110,7 +111,11 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
                          status.message());
   };
   if (instruction.stream() >= streams_.size()) return fail(missing("stream", instruction.stream()));
-  Work work{&instruction, nullptr, std::move(step), {}, odd_};
+  if (step && step->step != issuedStep_) {
+    issuedStep_ = step->step;
+    persistsBefore_ = issuedPersists_;
+  }
+  Work work{&instruction, nullptr, std::move(step), {}, odd_, persistsBefore_};
   switch (instruction.kind_case()) {
     case plan::Instruction::kRecord:
       if (instruction.record().event() >= plan.events()) return fail(missing("event", instruction.record().event()));
@@ -133,6 +138,7 @@ Status CpuContext::issue(const plan::Instruction& instruction, std::shared_ptr<c
     }
     case plan::Instruction::kPersist:
       odd_ = !odd_;
+      ++issuedPersists_;
       break;
     default:
       break;
@@ -181,7 +187,11 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
     case plan::Instruction::kInput: {
       const plan::Operand& destination = instruction.input().destination();
       if (!work.step || !work.step->readInput) return Status::error("the step has no input data");
-      return work.step->readInput(rank_, instruction.input().input(), {address(destination), destination.bytes()});
+      const Status read =
+          work.step->readInput(rank_, instruction.input().input(), {address(destination), destination.bytes()});
+      // The run ends with this, and the step before, which is complete, must not be lost by it.
+      if (!read.ok()) awaitStateBefore(work);
+      return read;
     }
     case plan::Instruction::kScalars: {
       const plan::Operand& destination = instruction.scalars().destination();
@@ -270,7 +280,20 @@ Status CpuContext::persist(const Work& work) {
     if (!*state) file_->freeze();
     if (*state) SHEAF_RETURN_IF_ERROR(file_->commit(work.odd ? 0 : 1, **state, false));
   }
-  return world_->plan->ranks() > 1 ? vote(persist) : Status();
+  if (world_->plan->ranks() > 1) SHEAF_RETURN_IF_ERROR(vote(persist));
+  std::lock_guard lock(persistMutex_);
+  ++donePersists_;
+  persisted_.notify_all();
+  return {};
+}
+
+// What a persist of an earlier step waits for has been issued before this work on every rank, and streams are in order:
+// so none of it waits for this stream.
+void CpuContext::awaitStateBefore(const Work& work) {
+  constexpr std::chrono::milliseconds kPollInterval(50);
+  std::unique_lock lock(persistMutex_);
+  while (!persisted_.wait_for(lock, kPollInterval, [&] { return donePersists_ >= work.persists; }))
+    if (world_->abort.raised()) return;
 }
 
 Status CpuContext::vote(const plan::Persist& persist) {

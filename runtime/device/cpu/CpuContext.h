@@ -1,8 +1,10 @@
 // A rank on the CPU: an arena, a thread per stream, a pool for compute instructions.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -93,6 +95,8 @@ class CpuContext : public RankContext {
   Status persist(const Work& work);
   // All ranks have come here.
   Status vote(const plan::Persist& persist);
+  // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
+  void awaitStateBefore(const Work& work);
   Status writeOutput(const Work& work);
 
   const std::shared_ptr<World> world_;
@@ -101,6 +105,12 @@ class CpuContext : public RankContext {
   const Arena* const host_;  // null: there is none
   FileArena* const file_;    // the same
   bool odd_ = false;         // of what is issued next
+  // The step of what is issued, and how many persists have been issued: in all, and for steps before it.
+  int64_t issuedStep_ = -1;
+  uint64_t issuedPersists_ = 0, persistsBefore_ = 0;
+  std::mutex persistMutex_;
+  std::condition_variable persisted_;
+  uint64_t donePersists_ = 0;  // under the mutex
   const uint32_t computeStream_;
   ComputePool pool_;    // of the compute stream
   ComputePool single_;  // of the other streams: their own thread

@@ -24,6 +24,7 @@ struct Work {
   std::shared_ptr<const StepValues> step;
   Events::Record record;  // of a record or wait
   bool odd = false;       // which places generations in files had when it was issued: RankContext::oddGeneration
+  uint64_t persists = 0;  // issued for steps before this one
 };
 
 class Stream {
