@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -46,6 +47,24 @@ class SlowFiles : public FileLayer {
 
  private:
   static void wait() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+};
+
+// A disk that takes nothing of a record and gives no reason: what errno has is of something else.
+class NoRoomForRecords : public FileLayer {
+ public:
+  int open(const std::string& path, int flags, mode_t mode) override {
+    const int descriptor = FileLayer::open(path, flags, mode);
+    if (path.ends_with(".commit")) records_.insert(descriptor);
+    return descriptor;
+  }
+  ssize_t pwrite(int descriptor, const void* from, size_t bytes, uint64_t offset) override {
+    if (!records_.contains(descriptor)) return FileLayer::pwrite(descriptor, from, bytes, offset);
+    errno = EDOM;
+    return 0;
+  }
+
+ private:
+  std::set<int> records_;
 };
 
 // The plan with its input read first in each step, as a compiled one has it, and before it another one: a number of
@@ -310,6 +329,10 @@ TEST_F(FilesCrash, ErrorsOfTheSystem) {
     EXPECT_EQ(logged().begun, 2) << c.what;
     EXPECT_EQ(readFile(folder_ / "saved"), weights) << c.what;
   }
+  empty();
+  NoRoomForRecords noRoom;
+  EXPECT_THAT(run(options(kSteps, false), &noRoom).message(),
+              HasSubstr("rank-0.commit: cannot write it: No space left on device"));
   // Writes that are short go on where they ended.
   empty();
   VolatileFiles files("rank-", -1);

@@ -28,8 +28,8 @@ struct Head {
 };
 constexpr size_t kMostPosition = kSlotBytes - sizeof(Head) - sizeof(uint64_t);
 
-Status failure(const std::string& path, const char* what) {
-  return Status::error(cat(path, ": ", what, ": ", std::strerror(errno)));
+Status failure(const std::string& path, const char* what, int error = errno) {
+  return Status::error(cat(path, ": ", what, ": ", std::strerror(error)));
 }
 
 std::string pathOf(const std::string& folder, int64_t rank) {
@@ -124,7 +124,7 @@ Status CommitLog::write(size_t generation, const std::optional<CommitRecord>& re
     const ssize_t more =
         files_.pwrite(descriptor_, slot.data() + put, slot.size() - put, generation * kSlotBytes + put);
     if (more < 0 && errno == EINTR) continue;
-    if (more <= 0) return failure(path_, "cannot write it");
+    if (more <= 0) return failure(path_, "cannot write it", more < 0 ? errno : ENOSPC);
     put += static_cast<size_t>(more);
   }
   if (files_.fdatasync(descriptor_) != 0) return failure(path_, "cannot make it durable");
