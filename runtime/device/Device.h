@@ -114,6 +114,7 @@ struct FileState {
   uint64_t plan = 0;            // the plan's hash
   uint64_t run = 0;             // see Committed
   std::optional<int64_t> step;  // what the files hold: the state after so many steps; nothing: the run begins
+  bool evaluates = false;       // of a run that only evaluates the state: neither it nor its record is written
 };
 
 struct DeviceOptions {

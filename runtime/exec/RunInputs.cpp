@@ -163,7 +163,8 @@ class Reader {
         findFileState(**device, *in_.plan, *hash, options_.offloadFolders, job_, control_.files);
     if (!found.ok()) return wrong(found.status().message());
     in_.position = found->position;
-    in_.fileState = FileState{.plan = *hash, .run = found->run, .step = in_.position.step};
+    in_.fileState =
+        FileState{.plan = *hash, .run = found->run, .step = in_.position.step, .evaluates = options_.evaluate};
     in_.lastSaved = options_.resume;
     return {};
   }

@@ -31,6 +31,11 @@ uint64_t arenaBytes(const plan::Plan& plan) {
 Status makeOwnArenas(const plan::Plan& plan, World& world) {
   const DeviceOptions& options = world.options;
   const uint64_t host = plan::arenaTop(plan, plan::Buffer::HOST), file = plan::arenaTop(plan, plan::Buffer::FILE);
+  // Besides the state there is room in the files for values of the evaluation, if it keeps some there.
+  const bool stores = std::any_of(plan.evaluation().begin(), plan.evaluation().end(), [](const plan::Instruction& i) {
+    return i.transfer().kind() == plan::Transfer::WRITE_FILE;
+  });
+  const bool readOnly = options.fileState && options.fileState->evaluates && !stores;
   for (int64_t i = 0; i < options.localRanks; ++i) {
     const int64_t rank = options.firstRank + i;
     if (host > 0) {
@@ -44,6 +49,7 @@ Status makeOwnArenas(const plan::Plan& plan, World& world) {
                                                                       .ranks = options.ranks,
                                                                       .bytes = file,
                                                                       .state = options.fileState,
+                                                                      .readOnly = readOnly,
                                                                       .files = options.files});
       if (!arena.ok()) return arena.status();
       world.fileArenas.push_back(std::move(*arena));

@@ -51,7 +51,8 @@ FileArena::FileArena(const FileArenaOptions& options)
       rank_(options.rank),
       ranks_(options.ranks),
       size_(options.bytes),
-      state_(options.state) {
+      state_(options.state),
+      readOnly_(options.readOnly) {
   const uint64_t stripes = (size_ + kStripe - 1) / kStripe;
   each_ = folders_.size() <= 1 ? (size_ + kBlock - 1) / kBlock * kBlock
                                : (stripes + folders_.size() - 1) / folders_.size() * kStripe;
@@ -82,7 +83,7 @@ FileArena::~FileArena() {
   for (const File& file : files_) {
     struct stat info;
     const bool isEmpty = ::fstat(file.descriptor, &info) == 0 && info.st_size == 0;
-    if (!committed_ && (file.own || isEmpty)) layer_.unlink(file.path);
+    if (!committed_ && !readOnly_ && (file.own || isEmpty)) layer_.unlink(file.path);
     layer_.close(file.descriptor);
   }
   if (log_ && !committed_) layer_.unlink(log_->path());
@@ -102,10 +103,10 @@ Status FileArena::open(const std::string& folder) {
   identities_.push_back(identity);
   const std::string path = cat(folder, "/rank-", rank_, ".arena");
   const bool resumes = state_ && state_->step;
+  const int access = readOnly_ ? O_RDONLY : O_RDWR | (resumes ? 0 : O_CREAT);
   for (;;) {
     // Neither a link is followed nor a pipe waited for: others may write to the folder.
-    int descriptor = layer_.open(
-        path, O_RDWR | (resumes ? 0 : O_CREAT) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0), 0600);
+    int descriptor = layer_.open(path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0), 0600);
     if (descriptor < 0 && errno == EINVAL && direct_) {
       SHEAF_RETURN_IF_ERROR(giveUpDirect());
       continue;
@@ -121,7 +122,7 @@ Status FileArena::open(const std::string& folder) {
                                " is not a file of this user's alone, as a run makes one; remove it, or give another "
                                "folder"));
     }
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (::flock(descriptor, (readOnly_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
       const int error = errno;
       layer_.close(descriptor);
       if (error == EWOULDBLOCK)
@@ -256,23 +257,27 @@ Expected<std::vector<Committed>> FileArena::committed(const FileArenaOptions& op
 // Which generation is the one to go on from. A later one, which other ranks do not have, will be overwritten, and must
 // not be taken for a state in the meantime.
 Status FileArena::openLog() {
-  Expected<std::unique_ptr<CommitLog>> log = CommitLog::open(layer_, folders_.front(), rank_);
-  if (!log.ok()) return log.status();
-  log_ = std::move(*log);
+  if (!state_->evaluates) {
+    Expected<std::unique_ptr<CommitLog>> log = CommitLog::open(layer_, folders_.front(), rank_);
+    if (!log.ok()) return log.status();
+    log_ = std::move(*log);
+  }
   if (!state_->step) {
     for (size_t generation : {0, 1}) SHEAF_RETURN_IF_ERROR(log_->write(generation, std::nullopt));
     return {};
   }
   committed_ = true;
-  Expected<CommitLog::Slots> slots = log_->read();
+  Expected<CommitLog::Slots> slots = CommitLog::read(layer_, folders_.front(), rank_);
   if (!slots.ok()) return slots.status();
   for (size_t generation : {0, 1})
     if (const std::optional<CommitRecord>& slot = (*slots)[generation];
         slot && slot->state.step == *state_->step && slot->owner.run == state_->run) {
       generation_ = generation;
-      return (*slots)[1 - generation] ? log_->write(1 - generation, std::nullopt) : Status();
+      // The records are as an evaluation finds them, for a run that goes on.
+      return log_ && (*slots)[1 - generation] ? log_->write(1 - generation, std::nullopt) : Status();
     }
-  return Status::error(cat(log_->path(), " no longer has the state after step ", *state_->step));
+  return Status::error(
+      cat(folders_.front(), "/rank-", rank_, ".commit no longer has the state after step ", *state_->step));
 }
 
 Status FileArena::persist() {
@@ -282,7 +287,7 @@ Status FileArena::persist() {
 }
 
 Status FileArena::commit(size_t generation, const Committed& state, bool isFirst) {
-  if (!state_) return Status::error("the files are not to outlive the run");
+  if (!log_) return Status::error("the run has no files that it may commit a state to");
   if (frozen_) return {};
   if (!committed_) {
     // The files are new: their names must last, before a label says that there may be a state. Some file systems cannot
@@ -335,6 +340,7 @@ Status FileArena::read(uint64_t offset, std::span<std::byte> bytes) {
 }
 
 Status FileArena::write(uint64_t offset, std::span<const std::byte> bytes) {
+  if (readOnly_) return Status::error("the files are only read");
   if (frozen_) return {};
   return forEachStripe(offset, bytes.size(), [&](File& file, uint64_t at, uint64_t count) {
     Status status = writeFile(file, at, bytes.first(count));

@@ -216,7 +216,10 @@ def saved(session):
                     "--save", where / "weights.safetensors")
     expect(digest(where / "weights.safetensors") == digest(undisturbed(session, config, 2, 3, (), STEPS)), "other weights")
     evaluation = [f"--eval-{a[2:]}" if a == "--data" else a for a in data_arguments(config)]
+    content = lambda: {p.name: (digest(p), p.stat().st_mtime_ns) for p in folder.iterdir()}  # noqa: E731
+    before = content()
     session.succeed("sheaf-run", plan, "--eval", *evaluation, "--offload-dir", folder, "--resume", folder)
+    expect(content() == before, "an evaluation changes the state that it reads, or the record of the one before")
     every = ("--eval-every", 2, *evaluation)
     weights = run(session, plan, config, STEPS - 10, folder, "--resume", folder, *every)
     expect(digest(weights) == digest(undisturbed(session, config, 2, 3, (), STEPS)), "other weights after evaluations")
