@@ -116,6 +116,9 @@ double Curve::at(double size) const {
 Expected<Profile> Profile::withRanks(int64_t ranks) const {
   Profile other = *this;
   other.data_.ranks = ranks;
+  if (ranks > 1 && data_.links.empty())
+    return Status::error(cat("profile ", data_.name, " is of one rank: it has no \"collectives\" and cannot say what ",
+                             ranks, " ranks do; measure one with as many ranks (--ranks ", ranks, ")"));
   const bool network =
       std::any_of(data_.links.begin(), data_.links.end(), [](const LinkCost& link) { return link.network; });
   if (nodes(ranks) > 1 && !network)

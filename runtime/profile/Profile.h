@@ -139,7 +139,7 @@ class Profile {
   json::Value toJson() const;
 
   // The same type of machine with another number of ranks. An error if that takes several nodes and the profile has no
-  // costs of a network.
+  // costs of a network, or several ranks and it has no collectives, as one that was measured with one rank.
   Expected<Profile> withRanks(int64_t ranks) const;
 
   const std::string& name() const { return data_.name; }

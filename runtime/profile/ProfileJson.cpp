@@ -206,8 +206,8 @@ class ProfileReader {
       if (n > 1 && p.compute[n - 1].threads <= p.compute[n - 2].threads)
         fail(key + ".threads", "numbers of threads must increase from entry to entry");
     });
-    // A single rank needs no collectives.
-    if (p.ranks > 1 || p.ranksPerNode > 1 || root.find("collectives"))
+    // A single rank needs no collectives: see withRanks().
+    if (p.ranks > 1 || root.find("collectives"))
       list(root, "", "collectives",
            [&](const json::Object& entry, const std::string& key) { p.links.push_back(linkCost(entry, key)); });
     checkLinks(p);
@@ -345,6 +345,7 @@ class ProfileReader {
 
   // Every collective needs an entry within a node of several ranks and, with several nodes, one between nodes.
   void checkLinks(const ProfileData& p) {
+    if (p.ranks == 1 && p.links.empty()) return;
     const bool network = std::any_of(p.links.begin(), p.links.end(), [](const LinkCost& l) { return l.network; });
     if (p.ranks > p.ranksPerNode && !network)
       fail("collectives", cat(p.ranks, " ranks, ", p.ranksPerNode, " a node, need an entry with \"network\": true"));

@@ -253,7 +253,7 @@ TEST(Measure, FindsTheFiguresOfAGpu) {
 TEST(Measure, OneRankHasNoCollectives) {
   const profile::Profile p = measured(gpuOptions(), {});
   EXPECT_EQ(p.slowdown(), 0);
-  EXPECT_THAT(p.withRanks(2).status().message(), HasSubstr("knows no network"));
+  EXPECT_THAT(p.withRanks(2).status().message(), HasSubstr("no \"collectives\""));
 }
 
 TEST(Measure, TellsLinksWithinNodesFromThoseBetweenThem) {

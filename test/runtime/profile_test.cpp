@@ -350,9 +350,15 @@ TEST(Profile, OfOneRankNeedsNoCollectives) {
   text.replace(text.find(R"("ranks": 4)"), 10, R"("ranks": 1)");
   const Profile p = made(text);
   EXPECT_EQ(p.seconds(Transfer{plan::ALL_GATHER, 100, 1}), 1e-6);
-  EXPECT_THAT(p.withRanks(2).status().message(), HasSubstr("one node of 1 ranks"));
+  EXPECT_THAT(p.withRanks(2).status().message(), AllOf(HasSubstr("no \"collectives\""), HasSubstr("--ranks 2")));
   const std::string written = json::write(p.toJson());
   EXPECT_EQ(json::write(made(written).toJson()), written);
+  // Neither does that of a machine whose ranks share its cores, where nothing says how many a node has.
+  text.replace(text.find(R"("ranks": 1)"), 10, R"("ranks": 1, "cores": 4)");
+  const Profile machine = made(text);
+  EXPECT_TRUE(machine.withRanks(1).ok());
+  EXPECT_THAT(machine.withRanks(4).status().message(), AllOf(HasSubstr("no \"collectives\""), HasSubstr("--ranks 4")));
+  EXPECT_EQ(json::write(made(json::write(machine.toJson())).toJson()), json::write(machine.toJson()));
 }
 
 TEST(Profile, NeedsAWayForEveryCollective) {

@@ -71,7 +71,7 @@ options::Table fitTable() {
 int64_t mostRanks(const profile::Profile& machine) {
   if (machine.withRanks(plan::kMaxRanks).ok()) return plan::kMaxRanks;
   int64_t ranks = 1;
-  while (machine.nodes(ranks + 1) == 1) ++ranks;
+  while (machine.withRanks(ranks + 1).ok()) ++ranks;
   return ranks;
 }
 

@@ -115,6 +115,14 @@ def cpu(session):
                     timeout=600)
     machine = json.loads(path.read_text())
     expect(machine["cores"] >= 1 and machine["ranks"] == 2 and len(machine["compute"]) == 1, "not this machine")
+    # That of one rank has no collectives, and is good for one.
+    alone = session.folder() / "alone.json"
+    alone.write_text(json.dumps({key: value for key, value in machine.items() if key != "collectives"} | {"name": "alone", "ranks": 1}))
+    use(session, alone, 1)
+    plan = session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options)
+    expect_short_error(session.call("sheaf", "simulate", plan, "--profile", alone, "--ranks", 2), ["alone", "collectives", "--ranks 2"])
+    expect_short_error(session.call("sheaf", "compile", ROOT / "test" / "models" / "gpt2-tiny.onnx", "-o", session.folder() / "p", "--batch", 8,
+                                    "--ranks", 2, "--profile", alone), ["alone", "collectives", "--ranks 2"])
 
 
 def inspected(session):
