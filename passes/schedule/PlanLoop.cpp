@@ -164,6 +164,9 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.unit = unitOf(transfer.kind());
       op.seconds = profile.seconds(transfer.kind(), bytes);
       op.hostLoad = profile.hostLoad(transfer.kind(), bytes);
+    } else if (instruction.has_persist()) {
+      op.unit = Unit::kFileOut;
+      op.seconds = profile.persistSeconds().value_or(0);
     } else {
       op.unit = instruction.has_kernel() || instruction.has_call() ? Unit::kCompute : Unit::kHost;
       op.seconds = profile.seconds(scaledWork(instruction, plan, sharded, scale));

@@ -18,16 +18,20 @@ namespace {
 
 constexpr uint64_t kBlock = 4096, kLargest = uint64_t{8} << 20;
 constexpr uint64_t kSizes[] = {kBlock, 64 << 10, 256 << 10, 1 << 20, 4 << 20, kLargest};
+// Steps that are made durable, and what each has written before.
+constexpr int kSteps = 41;
+constexpr uint64_t kStepBytes = 1 << 20;
 // A file needs room for several requests of the largest size.
 constexpr uint64_t kLeastBytes = 8 * kLargest;
 
 class DiskFile {
  public:
-  explicit DiskFile(const std::string& folder) : path_(folder + "/sheaf-disk-XXXXXX") {}
+  explicit DiskFile(const std::string& folder) : folder_(folder) {}
   DiskFile(const DiskFile&) = delete;
   DiskFile& operator=(const DiskFile&) = delete;
   ~DiskFile() {
-    if (file_ >= 0) ::close(file_);
+    for (const int file : {file_, record_})
+      if (file >= 0) ::close(file);
   }
 
   Status open(const DiskOptions& options) {
@@ -38,9 +42,12 @@ class DiskFile {
     if (bytes_ < kLeastBytes)
       return Status::error(cat("--disk ", options.folder, ": measuring needs ", bytesText(4 * kLeastBytes),
                                " of free space, and takes a quarter of what is free"));
-    file_ = ::mkostemp(path_.data(), O_CLOEXEC);
-    if (file_ < 0) return failed("make a file in");
-    ::unlink(path_.c_str());  // it ends with this process, however that ends
+    for (int* const file : {&file_, &record_}) {
+      std::string path = folder_ + "/sheaf-disk-XXXXXX";
+      *file = ::mkostemp(path.data(), O_CLOEXEC);
+      if (*file < 0) return failed("make a file in");
+      ::unlink(path.c_str());  // it ends with this process, however that ends
+    }
     const int flags = ::fcntl(file_, F_GETFL);
     direct_ = flags >= 0 && ::fcntl(file_, F_SETFL, flags | O_DIRECT) == 0;
     buffer_.reset(static_cast<char*>(std::aligned_alloc(kBlock, kLargest)));
@@ -83,6 +90,30 @@ class DiskFile {
     return passed / static_cast<double>(count);
   }
 
+  // Seconds from the end of a step's last write until the step is durable, as ranks make it: the median of some steps.
+  Expected<double> persistSeconds(const DiskOptions& options) {
+    using Clock = std::chrono::steady_clock;
+    // Through the page cache a sync writes what a step has written, too, and that is in the bandwidth already.
+    const uint64_t written = direct_ ? kStepBytes : kBlock;
+    std::vector<double> taken;
+    // The first ones give the record its two blocks.
+    for (int step = -2; step < kSteps; ++step) {
+      if (options.checkInterrupt) SHEAF_RETURN_IF_ERROR(options.checkInterrupt());
+      if (next_ + written > bytes_) next_ = 0;
+      SHEAF_RETURN_IF_ERROR(request(true, next_, written));
+      next_ += written;
+      const Clock::time_point begin = Clock::now();
+      if (::fdatasync(file_) != 0) return failed("sync a file in");
+      if (::pwrite(record_, buffer_.get(), kBlock, static_cast<off_t>(step & 1) * static_cast<off_t>(kBlock)) !=
+          static_cast<ssize_t>(kBlock))
+        return failed("write to");
+      if (::fdatasync(record_) != 0) return failed("sync a file in");
+      if (step >= 0) taken.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    std::nth_element(taken.begin(), taken.begin() + kSteps / 2, taken.end());
+    return taken[kSteps / 2];
+  }
+
   bool direct() const { return direct_; }
   uint64_t bytes() const { return bytes_; }
 
@@ -106,15 +137,14 @@ class DiskFile {
   }
 
   Status failed(const char* what) const {
-    const size_t slash = path_.find_last_of('/');
-    return Status::error(cat("--disk: cannot ", what, " ", path_.substr(0, slash), ": ", std::strerror(errno)));
+    return Status::error(cat("--disk: cannot ", what, " ", folder_, ": ", std::strerror(errno)));
   }
 
   struct Free {
     void operator()(char* p) const { std::free(p); }
   };
-  std::string path_;
-  int file_ = -1;
+  const std::string folder_;
+  int file_ = -1, record_ = -1;
   bool direct_ = false;
   uint64_t bytes_ = 0, next_ = 0;
   std::unique_ptr<char, Free> buffer_;
@@ -122,10 +152,11 @@ class DiskFile {
 
 }  // namespace
 
-Expected<std::vector<profile::TransferCost>> measureDisk(const DiskOptions& options) {
+Expected<DiskCosts> measureDisk(const DiskOptions& options) {
   DiskFile file(options.folder);
   SHEAF_RETURN_IF_ERROR(file.open(options));
-  std::vector<profile::TransferCost> costs;
+  DiskCosts costs;
+  const char* const cached = file.direct() ? "" : "; through the page cache, since the file system refuses O_DIRECT";
   for (const bool write : {false, true}) {
     profile::TransferCost cost;
     cost.kind = write ? plan::Transfer::WRITE_FILE : plan::Transfer::READ_FILE;
@@ -142,10 +173,14 @@ Expected<std::vector<profile::TransferCost>> measureDisk(const DiskOptions& opti
       cost.bandwidth.points.emplace_back(bytes, bytes / (taken[i] - cost.latency));
     }
     cost.source = cat("measured in a file of ", bytesText(file.bytes()), ", ", write ? "writes" : "reads",
-                      " in order, one at a time, of 4 KiB to 8 MiB for ", options.seconds, " s each",
-                      file.direct() ? "" : "; through the page cache, since the file system refuses O_DIRECT");
-    costs.push_back(std::move(cost));
+                      " in order, one at a time, of 4 KiB to 8 MiB for ", options.seconds, " s each", cached);
+    costs.transfers.push_back(std::move(cost));
   }
+  Expected<double> persist = file.persistSeconds(options);
+  if (!persist.ok()) return persist.status();
+  costs.persist.seconds = *persist;
+  costs.persist.source =
+      cat("measured: fdatasync of a file, then a record of 4 KiB and its fdatasync; the median of ", kSteps, cached);
   return costs;
 }
 

@@ -18,9 +18,16 @@ struct DiskOptions {
   std::function<Status()> checkInterrupt = {};  // optional; called between requests; an error ends the measurement
 };
 
-// The costs of read_file and write_file: the latency of the smallest request, and the bandwidth by bytes of a transfer,
-// which is made of requests of at most 8 MiB, one after the other. The file is removed. The sources say how it was
-// measured, and with the page cache where the file system refuses to go without.
-Expected<std::vector<profile::TransferCost>> measureDisk(const DiskOptions& options);
+struct DiskCosts {
+  // Of read_file and write_file: the latency of the smallest request, and the bandwidth by bytes of a transfer, which
+  // is made of requests of at most 8 MiB, one after the other.
+  std::vector<profile::TransferCost> transfers;
+  // Of what makes a step durable after its last write: a sync of the file, and the write and sync of a record of 4 KiB.
+  profile::PersistCost persist;
+};
+
+// The files are removed. The sources say how it was measured, and with the page cache where the file system refuses to
+// go without.
+Expected<DiskCosts> measureDisk(const DiskOptions& options);
 
 }  // namespace sheaf::measure

@@ -74,9 +74,10 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     tell(cat("the disk of ", options.disk));
     DiskOptions disk{options.disk};
     disk.checkInterrupt = options.checkInterrupt;
-    Expected<std::vector<profile::TransferCost>> costs = measureDisk(disk);
+    Expected<DiskCosts> costs = measureDisk(disk);
     if (!costs.ok()) return costs.status();
-    data.transfers = std::move(*costs);
+    data.transfers = std::move(costs->transfers);
+    data.persist = std::move(costs->persist);
   }
   // Sets of ranks for computation: one on GPUs; on CPUs one for each number of threads per rank.
   std::vector<RankSet> sets;

@@ -186,6 +186,12 @@ double Profile::hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const {
   return static_cast<double>(bytes) / time * ranks / data_.hostBandwidth;
 }
 
+std::optional<double> Profile::persistSeconds() const {
+  if (!data_.persist) return std::nullopt;
+  const double vote = data_.ranks > 1 ? seconds(Transfer{plan::ALL_REDUCE, sizeof(float), data_.ranks}) : 0;
+  return data_.persist->seconds + vote;
+}
+
 double Profile::fileSlowdown() const {
   // Direct input and output take 10 to 25 % of a core for each rank's two streams.
   constexpr double kCore = 0.25;

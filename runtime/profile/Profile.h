@@ -107,6 +107,13 @@ struct TransferCost {
   std::string source;
 };
 
+// What making a step durable takes besides its writes (Persist of plan.proto): the syncs of a rank's files and of its
+// record. The ranks of a node are taken to do it at the same time.
+struct PersistCost {
+  double seconds = 0;
+  std::string source;
+};
+
 // Seconds of an instruction on a rank that has its cores for itself.
 double seconds(const ComputeCost& costs, const Work& work);
 
@@ -124,7 +131,8 @@ struct ProfileData {
   std::optional<double> networkSlowdown;  // at most the slowdown, which it is if there is none
   std::string slowdownSource;
   std::vector<TransferCost> transfers;  // each kind at most once
-  double hostBandwidth = 0;             // bytes per second of a node's host memory; 0: not known
+  std::optional<PersistCost> persist;
+  double hostBandwidth = 0;  // bytes per second of a node's host memory; 0: not known
   std::string hostSource;
   double hostUpdates = 0;  // elements per second that a node's processors update by Adam in f32; 0: not known
   std::string hostUpdatesSource;
@@ -174,6 +182,8 @@ class Profile {
   double seconds(plan::Transfer::Kind kind, uint64_t bytes) const;
   // The part of the host memory's bandwidth that it uses meanwhile; 0 where that is not known.
   double hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const;
+  // Seconds in which the ranks make a step durable and vote on it; nothing where the profile does not say.
+  std::optional<double> persistSeconds() const;
   // Bytes per second of a node's host memory, and elements per second that the host updates in it; 0: not known.
   double hostBandwidth() const { return data_.hostBandwidth; }
   double hostUpdates() const { return data_.hostUpdates; }

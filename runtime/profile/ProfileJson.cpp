@@ -184,7 +184,7 @@ class ProfileReader {
   void readRoot(const json::Object& root, ProfileData& p) {
     onlyKeys(root, "",
              {"sheaf_profile", "name", "description", "ranks", "ranks_per_node", "cores", "memory", "compute",
-              "collectives", "slowdown", "transfers", "host_memory", "host_updates"});
+              "collectives", "slowdown", "transfers", "persist", "host_memory", "host_updates"});
     if (integer(root, "", "sheaf_profile", 0, INT64_MAX) != kFormat)
       fail("sheaf_profile", cat("this version reads profiles of format ", kFormat, "; `sheaf profile` makes one"));
     p.name = text(root, "", "name");
@@ -223,6 +223,12 @@ class ProfileReader {
         for (size_t i = 0; i + 1 < p.transfers.size(); ++i)
           if (p.transfers[i].kind == p.transfers.back().kind) fail(key + ".kind", "there are two entries of this kind");
       });
+    if (root.find("persist"))
+      if (const json::Object* persist = member(root, "", "persist")) {
+        onlyKeys(*persist, "persist", {"seconds", "source"});
+        p.persist =
+            PersistCost{number(*persist, "persist", "seconds", 0, kMaxSeconds), text(*persist, "persist", "source")};
+      }
     if (root.find("host_memory"))
       if (const json::Object* host = member(root, "", "host_memory")) {
         onlyKeys(*host, "host_memory", {"bandwidth", "source"});
@@ -445,6 +451,8 @@ json::Value Profile::toJson() const {
                                      {"bandwidth", pairsOf(cost.bandwidth)},
                                      {"source", cost.source}});
   if (!transfers.empty()) root.set("transfers", std::move(transfers));
+  if (data_.persist)
+    root.set("persist", json::Object{{"seconds", data_.persist->seconds}, {"source", data_.persist->source}});
   if (data_.hostBandwidth > 0)
     root.set("host_memory", json::Object{{"bandwidth", data_.hostBandwidth}, {"source", data_.hostSource}});
   if (data_.hostUpdates > 0)

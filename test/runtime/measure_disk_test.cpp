@@ -21,12 +21,15 @@ DiskOptions quickly(const std::string& folder) {
 TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "measured-disk";
   std::filesystem::create_directories(folder);
-  Expected<std::vector<profile::TransferCost>> costs = measureDisk(quickly(folder.string()));
+  Expected<DiskCosts> costs = measureDisk(quickly(folder.string()));
   ASSERT_TRUE(costs.ok()) << costs.status().message();
-  ASSERT_EQ(costs->size(), 2u);
-  EXPECT_EQ((*costs)[0].kind, plan::Transfer::READ_FILE);
-  EXPECT_EQ((*costs)[1].kind, plan::Transfer::WRITE_FILE);
-  for (const profile::TransferCost& cost : *costs) {
+  ASSERT_EQ(costs->transfers.size(), 2u);
+  EXPECT_EQ(costs->transfers[0].kind, plan::Transfer::READ_FILE);
+  EXPECT_EQ(costs->transfers[1].kind, plan::Transfer::WRITE_FILE);
+  EXPECT_GT(costs->persist.seconds, 0);
+  EXPECT_LT(costs->persist.seconds, 10);
+  EXPECT_THAT(costs->persist.source, HasSubstr("fdatasync"));
+  for (const profile::TransferCost& cost : costs->transfers) {
     EXPECT_GT(cost.latency, 0);
     EXPECT_LT(cost.latency, 1);
     ASSERT_EQ(cost.bandwidth.points.size(), 5u);
@@ -43,7 +46,7 @@ TEST(MeasureDisk, MeasuresReadsAndWritesApartAndLeavesNoFile) {
 }
 
 TEST(MeasureDisk, SaysWhereItCannotMeasure) {
-  Expected<std::vector<profile::TransferCost>> costs = measureDisk(quickly("/nowhere/at/all"));
+  Expected<DiskCosts> costs = measureDisk(quickly("/nowhere/at/all"));
   ASSERT_FALSE(costs.ok());
   EXPECT_THAT(costs.status().message(), HasSubstr("/nowhere/at/all"));
 }
@@ -52,7 +55,7 @@ TEST(MeasureDisk, EndsWhenItIsInterrupted) {
   DiskOptions options = quickly(::testing::TempDir());
   int requests = 0;
   options.checkInterrupt = [&] { return ++requests > 20 ? Status::error("interrupted") : Status(); };
-  Expected<std::vector<profile::TransferCost>> costs = measureDisk(options);
+  Expected<DiskCosts> costs = measureDisk(options);
   ASSERT_FALSE(costs.ok());
   EXPECT_EQ(costs.status().message(), "interrupted");
 }

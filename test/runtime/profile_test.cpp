@@ -304,6 +304,8 @@ const Refusal kRefusals[] = {
     {"NoList", R"("overhead": {"seconds": 1e-6, "source": ""})", R"("overhead": [])",
      "compute[0].overhead: expected an object"},
     {"Network", R"("ranks": 4, )", R"("ranks": 4, "ranks_per_node": 2, )", "need an entry with \"network\": true"},
+    {"Persist", R"("slowdown": {)", R"("persist": {"seconds": -1, "source": ""}, "slowdown": {)",
+     "persist.seconds: expected a number from 0"},
     {"Json", R"("ranks": 4)", R"("ranks" 4)", "a profile is a JSON object"},
 };
 

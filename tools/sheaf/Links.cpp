@@ -83,9 +83,12 @@ json::Value resourcesJson(const Resources& resources) {
 
 Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double stepSeconds) {
   Wear wear;
-  for (const plan::Instruction* instruction : plan::stepInstructions(plan))
+  for (const plan::Instruction* instruction : plan::stepInstructions(plan)) {
     if (instruction->has_transfer() && instruction->transfer().kind() == plan::Transfer::WRITE_FILE)
       wear.stepBytes += instruction->transfer().source().bytes();
+    wear.persists |= instruction->has_persist();
+  }
+  if (wear.persists) wear.persistSeconds = machine.persistSeconds();
   wear.stepBytes *= static_cast<uint64_t>(std::min(machine.ranks(), machine.ranksPerNode()));
   constexpr double kDay = 86400;
   wear.dayBytes = static_cast<double>(wear.stepBytes) * kDay / stepSeconds;
@@ -99,10 +102,18 @@ void printWear(const Wear& wear) {
       "a "
       "day, for as long as their warranty says, must have %.3g TB together.\n",
       bytesText(wear.stepBytes).c_str(), wear.dayBytes / 1e12, wear.dayBytes / 1e12);
+  if (wear.persists && !wear.persistSeconds)
+    std::printf(
+        "Each step is made durable. What that takes is not known, and counts as 0: the profile has no \"persist\", "
+        "which "
+        "`sheaf profile --disk DIR` measures.\n");
 }
 
 json::Value wearJson(const Wear& wear) {
-  return json::Object{{"step_bytes", wear.stepBytes}, {"day_bytes", wear.dayBytes}};
+  json::Object object{{"step_bytes", wear.stepBytes}, {"day_bytes", wear.dayBytes}};
+  if (wear.persists)
+    object.set("persist_seconds", wear.persistSeconds ? json::Value(*wear.persistSeconds) : json::Value());
+  return object;
 }
 
 BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model,

@@ -1,6 +1,8 @@
 // What a predicted step does on the links of its machine, and what other systems would: in `sheaf simulate` and `fit`.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,10 +42,12 @@ Resources resourcesOf(const plan::Plan& plan, const Links& links, const schedule
 void printResources(const Resources& resources, const schedule::Bound& bound, double stepSeconds);
 json::Value resourcesJson(const Resources& resources);
 
-// What a day of such steps writes to the disks of a node.
+// What a step, and a day of such steps, writes to the disks of a node.
 struct Wear {
   uint64_t stepBytes = 0;  // of all ranks of a node
   double dayBytes = 0;
+  bool persists = false;                 // each step is made durable
+  std::optional<double> persistSeconds;  // what that takes, if the profile says it
 };
 // Nothing is written if stepBytes is 0.
 Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double stepSeconds);

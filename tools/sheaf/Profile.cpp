@@ -88,8 +88,9 @@ Command profileCommand() {
             .defaultsTo("1, 2, 4, ... up to the cores"),
         Row::text<&O::disk>(
             "--disk", "DIR",
-            "Measure reads and writes of this folder's disk as well, and the host memory's bandwidth, for plans with "
-            "--offload KIND=file: some 12 seconds after a file of at most 1 GiB has been written, which is removed.")
+            "Measure reads and writes of this folder's disk as well, how long it takes to make a step durable, and the "
+            "host memory's bandwidth, for plans with --offload KIND=file: some 12 seconds after a file of at most 1 "
+            "GiB has been written, which is removed.")
             .defaultsTo("none")}},
       {"Probe",
        {Row::parsed<&O::targets, &codegen::KernelTargets::list>(

@@ -5,7 +5,7 @@ import signal
 import time
 
 from formats import read_log
-from harness import Case, digest, expect, expect_short_error
+from harness import ROOT, Case, digest, expect, expect_short_error
 from jobs import Job
 from training import CONFIGS, data_arguments, train
 
@@ -30,6 +30,7 @@ def cases(session):
     for processes in (1, 2):
         yield Case(f"durable/kills/processes-{processes}", lambda p=processes: kills(session, p))
     yield Case("durable/inspected", lambda: inspected(session))
+    yield Case("durable/simulated", lambda: simulated(session))
     yield Case("durable/not-covered", lambda: not_covered(session))
     yield Case("durable/mistakes", lambda: mistakes(session))
     yield Case("durable/saved", lambda: saved(session))
@@ -144,6 +145,21 @@ def inspected(session):
                            "--batch", 8, *options)
     expect("every step can be resumed; two generations of" in done.err, f"compile says:\n{done.err}")
     expect(any("--file-generations 1" in d for d in one["decisions"]), f"{one['decisions']}")
+
+
+def simulated(session):
+    """What making a step durable takes is in the predicted step, if the profile says it; else that it is missing is said."""
+    config = CONFIGS["gpt2-tiny"]
+    plan = session.plan(config.model, 2, 3, 8, config.options + ("--offload", STATE))
+    known = session.folder() / "known.json"
+    shipped = json.loads((ROOT / "passes" / "schedule" / "profiles" / "cpu.json").read_text())
+    known.write_text(json.dumps(shipped | {"persist": {"seconds": 0.5, "source": "test"}}))
+    run = lambda profile, *more: session.succeed("sheaf", "simulate", plan, "--profile", profile, *more).out  # noqa: E731
+    before, after = (json.loads(run(profile, "--json")) for profile in ("cpu", known))
+    expect(before["written"]["persist_seconds"] is None, f"{before['written']}")
+    expect(0.5 <= after["written"]["persist_seconds"] < 0.6, f"{after['written']}")
+    expect(after["step_seconds"] >= 0.5 > before["step_seconds"], f"steps of {before['step_seconds']} and {after['step_seconds']} s")
+    expect("no \"persist\"" in run("cpu") and "\"persist\"" not in run(known), "what is not known is not said")
 
 
 def not_covered(session):

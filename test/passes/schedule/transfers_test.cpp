@@ -152,5 +152,38 @@ TEST(Transfers, CostsAreKnownOrRefused) {
   EXPECT_EQ(liveBytes(model, orderOf(model)), 128u);
 }
 
+TEST(Transfers, MakingAStepDurableTakesWhatTheProfileSays) {
+  auto cpu = loadProfile("cpu");
+  ASSERT_TRUE(cpu.ok());
+  const json::Value written = cpu->toJson();
+  json::Object root = *written.object();
+  root.set("persist", json::Object{{"seconds", 0.002}, {"source", "test"}});
+  auto known = profile::Profile::parse(json::write(root), "known");
+  ASSERT_TRUE(known.ok()) << known.status().message();
+  const std::string text = json::write(known->toJson());
+  EXPECT_EQ(json::write(profile::Profile::parse(text, "again")->toJson()), text);
+  for (int64_t ranks : {1, 2}) {
+    plan::Plan plan;
+    plan.set_ranks(ranks);
+    plan.add_streams("compute");
+    plan.add_streams("file_out");
+    plan::Instruction& persist = *plan.add_body();
+    persist.set_stream(1);
+    persist.mutable_persist();
+    auto without = cpu->withRanks(ranks), with = known->withRanks(ranks);
+    EXPECT_FALSE(without->persistSeconds());
+    const PlanLoop unpriced = loopOf(plan, *without), priced = loopOf(plan, *with);
+    ASSERT_EQ(priced.loop.ops.size(), 1u);
+    EXPECT_EQ(unpriced.loop.ops[0].seconds, 0);
+    // The vote is an all-reduce of a number.
+    const double vote = ranks > 1 ? with->seconds(profile::Transfer{plan::ALL_REDUCE, 4, ranks}) : 0;
+    EXPECT_EQ(ranks > 1, vote > 0);
+    EXPECT_DOUBLE_EQ(priced.loop.ops[0].seconds, 0.002 + vote);
+    // No order of a step's instructions beats it.
+    EXPECT_DOUBLE_EQ(boundOf(priced.loop, {}).fileOut, 0.002 + vote);
+    EXPECT_DOUBLE_EQ(play(priced.loop).period, 0.002 + vote);
+  }
+}
+
 }  // namespace
 }  // namespace sheaf::schedule
