@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <sstream>
 
@@ -128,20 +127,13 @@ class Run {
     return {};
   }
 
-  // Better to know before the training than at its first save. Makes nothing that stays, unless it is locked.
+  // Better to know before the training than at its first save.
   Status openStateFolder() {
     if (options_.saveState.empty()) return {};
-    if (options_.keepSaves > 0) {
-      Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
-      if (!kept.ok()) return ofSaves(kept.status());
-      kept_ = std::move(*kept);
-    }
-    std::error_code ignored;
-    const bool there = std::filesystem::exists(options_.saveState, ignored);
-    if (Status probe = io::CheckpointWriter::create(options_.saveState, in_.position.step).status(); !probe.ok())
-      return ofSaves(probe);
-    if (!there) std::filesystem::remove(options_.saveState, ignored);
-    return {};
+    Expected<io::KeptStates> kept = io::KeptStates::open(options_.saveState, options_.keepSaves);
+    if (!kept.ok()) return ofSaves(kept.status());
+    kept_ = std::move(*kept);
+    return ofSaves(io::CheckpointWriter::create(options_.saveState, in_.position.step).status());
   }
 
   // What must be the same in all processes, and the ranks of this one.

@@ -26,18 +26,20 @@ constexpr const char* kRemoved = ".removed-";
 
 Expected<KeptStates> KeptStates::open(const std::string& folder, int64_t keep) {
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
   KeptStates states;
+  states.made_ = fs::create_directories(folder, error);
+  if (error) return Status::error(cat("cannot make folder ", folder, ": ", error.message()));
   states.folder_ = folder;
   states.keep_ = keep;
   states.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (states.descriptor_ < 0) return Status::error(cat("cannot open folder ", folder, ": ", std::strerror(errno)));
-  states.locked_ = flock(states.descriptor_, LOCK_EX | LOCK_NB) == 0;
-  if (!states.locked_ && errno == EWOULDBLOCK)
-    return Status::error(cat("another run keeps its states in ", folder,
-                             "; what one saves the other would remove: give another folder"));
-  return states;
+  const bool shares = keep == 0, locked = flock(states.descriptor_, (shares ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0;
+  states.locked_ = locked && !shares;
+  if (locked || errno != EWOULDBLOCK) return states;
+  return Status::error(shares ? cat("a run with --keep-saves saves its states in ", folder,
+                                    ", and would remove those of this run: give another folder")
+                              : cat("another run saves its states in ", folder,
+                                    ", and --keep-saves would remove them: give another folder"));
 }
 
 KeptStates::KeptStates(KeptStates&& other) noexcept {
@@ -49,14 +51,17 @@ KeptStates& KeptStates::operator=(KeptStates&& other) noexcept {
   std::swap(keep_, other.keep_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(locked_, other.locked_);
+  std::swap(made_, other.made_);
   return *this;
 }
 
 KeptStates::~KeptStates() {
+  if (made_ && flock(descriptor_, LOCK_EX | LOCK_NB) == 0) rmdir(folder_.c_str());
   if (descriptor_ >= 0) close(descriptor_);
 }
 
 Status KeptStates::prune(int64_t step) const {
+  if (keep_ == 0) return {};
   std::error_code error;
   std::vector<std::pair<int64_t, fs::path>> states;
   std::vector<fs::path> remove;

@@ -1,4 +1,6 @@
-// A folder of saved states (Checkpoint.h) of which only the newest are kept: `sheaf-run --keep-saves`.
+// The folder in which a run saves its states (Checkpoint.h), and how many of them it keeps: `sheaf-run --save-state`
+// and
+// `--keep-saves`.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +12,33 @@ namespace sheaf::io {
 
 class KeptStates {
  public:
-  // Makes the folder if there is none, and locks it where the file system can: a second run in it is refused.
+  // Makes the folder if there is none, and holds a lock on it. `keep`: how many states are kept; 0: all of them.
+  //
+  // A run that keeps only some removes others, also states that another run is saving. So it is refused a folder that
+  // any other run saves into, and no other run can begin to do so. Runs that keep all states may share a folder. Where
+  // the file system has no locks (flock), no run is refused.
   static Expected<KeptStates> open(const std::string& folder, int64_t keep);
   KeptStates(KeptStates&& other) noexcept;
   KeptStates& operator=(KeptStates&& other) noexcept;
+  // Gives up the lock, and removes the folder if open() has made it, it is empty, and no other run saves here.
   ~KeptStates();
 
-  // After the state of `step` has been committed: removes all but the newest `keep` whole states of at most so many
-  // steps, and what killed runs have left. States of later steps, which an earlier run may have saved, stay. A state
-  // that is to be removed first loses its name, so that a name never stands for a part of a state.
+  // Call it when the state of `step` has been committed. Removes two things:
+  //
+  // - states that are not among the newest `keep`. Only states of at most `step` steps count and are removed: an
+  //   earlier run that went further may have saved later ones. A damaged state does not count;
+  // - what killed runs have left: states that they had not finished to save or to remove.
+  //
+  // A state is renamed before its files are removed, so that the name of a state never stands for a part of one.
   Status prune(int64_t step) const;
 
  private:
   KeptStates() = default;
   std::string folder_;
   int64_t keep_ = 0;
-  int descriptor_ = -1;
-  bool locked_ = false;
+  int descriptor_ = -1;  // of the folder; the lock is on it
+  bool locked_ = false;  // no other run saves here
+  bool made_ = false;
 };
 
 }  // namespace sheaf::io

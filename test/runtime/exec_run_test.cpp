@@ -12,6 +12,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
 #include "runtime/exec/StepScalars.h"
+#include "runtime/io/KeptStates.h"
 #include "runtime/io/Safetensors.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
@@ -221,6 +222,18 @@ TEST_F(RunTest, KeepsTheNewestStates) {
   resuming.resume = saving.saveState;
   ASSERT_TRUE(run(resuming).ok());
   EXPECT_THAT(stderr_, HasSubstr("resumed from " + (folder_ / "state/step-00000007")));
+}
+
+TEST_F(RunTest, DoesNotRemoveStatesOfARunUnderWay) {
+  exec::RunOptions saving = options(plan(2, 2), 2);
+  saving.saveState = folder_ / "state";
+  auto other = io::KeptStates::open(saving.saveState, 0);
+  ASSERT_TRUE(other.ok());
+  saving.keepSaves = 1;
+  EXPECT_THAT(run(saving).message(),
+              AllOf(HasSubstr("--save-state: another run"), HasSubstr(saving.saveState), HasSubstr("another folder")));
+  saving.keepSaves = 0;
+  EXPECT_TRUE(run(saving).ok());
 }
 
 TEST_F(RunTest, SavesWhileItGoesOnWithTheSameBytes) {

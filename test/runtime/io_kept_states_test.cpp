@@ -19,6 +19,7 @@
 namespace sheaf {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -82,14 +83,38 @@ TEST(KeptStates, WhatKilledRunsLeaveIsRemoved) {
   EXPECT_THAT(namesIn(folder.path()), ElementsAre("latest", "notes", folderName(1)));
 }
 
-TEST(KeptStates, OneRunAtATime) {
+TEST(KeptStates, ARunThatRemovesStatesHasItsFolderToItself) {
   TemporaryFolder folder;
+  auto refused = [&](int64_t keep) { return io::KeptStates::open(folder.path(), keep).status().message(); };
   {
     auto first = io::KeptStates::open(folder.path(), 1);
     ASSERT_TRUE(first.ok());
-    EXPECT_THAT(io::KeptStates::open(folder.path(), 1).status().message(), HasSubstr("another run"));
+    for (int64_t keep : {0, 1})
+      EXPECT_THAT(refused(keep),
+                  AllOf(HasSubstr(folder.path()), HasSubstr("--keep-saves"), HasSubstr("another folder")));
+  }
+  {
+    auto first = io::KeptStates::open(folder.path(), 0), second = io::KeptStates::open(folder.path(), 0);
+    ASSERT_TRUE(first.ok() && second.ok()) << "those that keep all states may share a folder";
+    EXPECT_THAT(refused(1),
+                AllOf(HasSubstr("another run saves its states in " + folder.path()), HasSubstr("--keep-saves")));
+    for (int64_t step : {1, 2}) ASSERT_TRUE(save(folder.path(), step).ok());
+    std::filesystem::create_directory(folder / ".saving-abc");
+    ASSERT_TRUE(first->prune(2).ok());
+    EXPECT_THAT(namesIn(folder.path()), ElementsAre(".saving-abc", "latest", folderName(1), folderName(2)));
   }
   EXPECT_TRUE(io::KeptStates::open(folder.path(), 1).ok());
+}
+
+TEST(KeptStates, AFolderWithoutStatesDoesNotStay) {
+  TemporaryFolder folder;
+  for (int64_t keep : {0, 1}) {
+    ASSERT_TRUE(io::KeptStates::open(folder / "states", keep).ok());
+    EXPECT_FALSE(std::filesystem::exists(folder / "states"));
+  }
+  std::filesystem::create_directory(folder / "given");
+  ASSERT_TRUE(io::KeptStates::open(folder / "given", 1).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder / "given"));
 }
 
 // Runs `work` in another process, which is killed before its system call number `calls`. Returns whether it was.
