@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "runtime/base/AtomicFile.h"
@@ -25,6 +26,9 @@ constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 constexpr const char* kIndexOfFolder = "model.safetensors.index.json";
 constexpr const char* kFileOfFolder = "model.safetensors";
 constexpr uint64_t kMaxIndexBytes = 1 << 28;
+// In the index's metadata: of a save of ours, whose files are ours to remove.
+constexpr const char* kSavedBy = "saved_by";
+constexpr const char* kSheaf = "sheaf";
 
 Status cannot(const char* what, const std::string& path) {
   return Status::error(cat("cannot ", what, " ", path, ": ", std::strerror(errno)));
@@ -34,6 +38,43 @@ std::string shardName(const std::string& prefix, size_t number, size_t count) {
   char text[64];
   std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", number, count);
   return prefix + text;
+}
+
+// What stands before the ending of an index's name, and in front of its files' names.
+std::string prefixOf(const std::string& index) {
+  const std::string name = fs::path(index).filename().string();
+  return name.substr(0, name.size() - kIndexEnding.size());
+}
+
+bool isShardName(const std::string& name, const std::string& prefix) {
+  if (!name.starts_with(prefix + "-")) return false;
+  const std::string rest = name.substr(prefix.size());
+  size_t number = 0, count = 0;
+  return std::sscanf(rest.c_str(), "-%zu-of-%zu.", &number, &count) == 2 && shardName("", number, count) == rest;
+}
+
+Expected<json::Value> readIndex(const std::string& path) {
+  Expected<MappedFile> file = MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  if (file->bytes().size() > kMaxIndexBytes) return Status::error(cat(path, ": it is too large for an index"));
+  Expected<json::Value> index =
+      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  return index.ok() ? std::move(index) : Status::error(cat(path, ": ", index.status().message()));
+}
+
+// The files that an index of ours names, in the way in which it names files. None of an index that is not ours.
+std::set<std::string> ownFiles(const std::string& path, const std::string& prefix) {
+  std::set<std::string> files;
+  Expected<json::Value> index = readIndex(path);
+  const json::Object* root = index.ok() ? index->object() : nullptr;
+  const json::Value *metadata = root ? root->find("metadata") : nullptr,
+                    *map = root ? root->find("weight_map") : nullptr;
+  if (!metadata || !metadata->object() || !map || !map->object()) return files;
+  const json::Value* by = metadata->object()->find(kSavedBy);
+  if (!by || !by->string() || *by->string() != kSheaf) return files;
+  for (const auto& [tensor, file] : map->object()->members())
+    if (file.string() && isShardName(*file.string(), prefix)) files.insert(*file.string());
+  return files;
 }
 
 }  // namespace
@@ -63,8 +104,7 @@ Expected<ShardWriter> ShardWriter::create(const std::string& index,
     total += bytes;
     ++writer.shards_.back().tensors;
   }
-  const std::string name = fs::path(index).filename().string();
-  const std::string prefix = name.substr(0, name.size() - kIndexEnding.size());
+  const std::string prefix = prefixOf(index);
   std::map<std::string, std::string> files;  // sorted, as Hugging Face's libraries write them
   for (size_t s = 0; s < writer.shards_.size(); ++s) {
     Shard& shard = writer.shards_[s];
@@ -82,9 +122,10 @@ Expected<ShardWriter> ShardWriter::create(const std::string& index,
   }
   json::Object map;
   for (auto& [tensor, file] : files) map.set(tensor, file);
-  writer.indexText_ =
-      json::write(json::Object{{"metadata", json::Object{{"total_size", total}}}, {"weight_map", std::move(map)}}, 2) +
-      "\n";
+  writer.indexText_ = json::write(json::Object{{"metadata", json::Object{{kSavedBy, kSheaf}, {"total_size", total}}},
+                                               {"weight_map", std::move(map)}},
+                                  2) +
+                      "\n";
   if (part == Part::kMake) SHEAF_RETURN_IF_ERROR(writer.make());
   return writer;
 }
@@ -166,7 +207,10 @@ Status ShardWriter::sync() {
 
 Status ShardWriter::commit() {
   SHEAF_RETURN_IF_ERROR(sync());
-  if (unlink(index_.c_str()) != 0 && errno != ENOENT) return cannot("replace", index_);
+  // A run that was killed in a save may have left one. If its new index is there, what it had still to remove is
+  // removed now; else at the end of this save.
+  if (access(index_.c_str(), F_OK) == 0) SHEAF_RETURN_IF_ERROR(removeReplaced());
+  if (rename(index_.c_str(), replaced().c_str()) != 0 && errno != ENOENT) return cannot("replace", index_);
   SHEAF_RETURN_IF_ERROR(syncFolder(folder_));
   for (size_t s = 0; s < shards_.size(); ++s)
     if (const std::string path = cat(folder_, "/", shards_[s].name); rename(temporary(s).c_str(), path.c_str()) != 0)
@@ -176,7 +220,18 @@ Status ShardWriter::commit() {
   Expected<AtomicFile> index = AtomicFile::create(index_);
   if (!index.ok()) return index.status();
   SHEAF_RETURN_IF_ERROR(index->write(std::as_bytes(std::span(indexText_))));
-  return index->commit();
+  SHEAF_RETURN_IF_ERROR(index->commit());
+  return removeReplaced();
+}
+
+Status ShardWriter::removeReplaced() const {
+  const std::string prefix = prefixOf(index_);
+  std::set<std::string> files = ownFiles(replaced(), prefix);
+  for (const std::string& file : ownFiles(index_, prefix)) files.erase(file);
+  for (const std::string& file : files)
+    if (const std::string path = cat(folder_, "/", file); unlink(path.c_str()) != 0 && errno != ENOENT)
+      return cannot("remove the file of an earlier save,", path);
+  return unlink(replaced().c_str()) == 0 || errno == ENOENT ? Status() : cannot("remove", replaced());
 }
 
 Expected<Safetensors> Safetensors::openWeights(const std::string& path) {
@@ -189,13 +244,9 @@ Expected<Safetensors> Safetensors::openWeights(const std::string& path) {
 }
 
 Expected<Safetensors> Safetensors::openIndex(const std::string& path) {
-  Expected<MappedFile> file = MappedFile::open(path);
-  if (!file.ok()) return file.status();
+  Expected<json::Value> index = readIndex(path);
+  if (!index.ok()) return index.status();
   auto wrong = [&](const std::string& why) { return Status::error(cat(path, ": ", why)); };
-  if (file->bytes().size() > kMaxIndexBytes) return wrong("it is too large for an index");
-  Expected<json::Value> index =
-      json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
-  if (!index.ok()) return wrong(index.status().message());
   const json::Value* map = index->object() ? index->object()->find("weight_map") : nullptr;
   if (!map || !map->object()) return wrong("it has no object 'weight_map', so it is not an index of safetensors files");
   Safetensors result;

@@ -1,6 +1,7 @@
 // Weights in several safetensors files with an index, as Hugging Face's libraries write and read them:
 //
-//   model.safetensors.index.json        {"metadata": {"total_size": BYTES}, "weight_map": {TENSOR: FILE, ...}}
+//   model.safetensors.index.json        {"metadata": {"saved_by": "sheaf", "total_size": BYTES},
+//                                        "weight_map": {TENSOR: FILE, ...}}
 //   model-00001-of-00002.safetensors
 //   model-00002-of-00002.safetensors
 //
@@ -39,8 +40,9 @@ class ShardWriter {
   Status write(size_t tensor, uint64_t at, std::span<const std::byte> bytes);
   // What this object has written is on the disk.
   Status sync();
-  // After all have synced: removes an old index, gives the files their names, and writes the index. So an index never
-  // stands for files of which some are of another save.
+  // After all have synced: renames an old index (to `index`.replaced), gives the files their names, and writes the
+  // index. So an index never stands for files of which some are of another save. Then it removes the old index, and,
+  // if that says that a ShardWriter wrote it, the files that only the old index names.
   Status commit();
 
  private:
@@ -48,6 +50,9 @@ class ShardWriter {
   Status make();
   Status open(size_t shard);
   std::string temporary(size_t shard) const;
+  std::string replaced() const { return index_ + ".replaced"; }
+  // Removes the renamed index and its files, but for those that the index now has.
+  Status removeReplaced() const;
 
   struct Shard {
     std::string name;                     // in the folder

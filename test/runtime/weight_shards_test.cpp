@@ -70,6 +70,7 @@ TEST(WeightShards, LayoutAndIndex) {
   // As Hugging Face's libraries write it: json.dumps(index, indent=2, sort_keys=True).
   EXPECT_EQ(readFile(folder / "model.safetensors.index.json"), R"({
   "metadata": {
+    "saved_by": "sheaf",
     "total_size": 78
   },
   "weight_map": {
@@ -105,6 +106,47 @@ TEST(WeightShards, NothingRemainsAndNothingIsTouchedWithoutCommit) {
   ASSERT_TRUE(save(index, 24, false).ok());
   EXPECT_EQ(namesIn(folder), names);
   for (const auto& [name, content] : before) EXPECT_EQ(readFile(folder / name), content) << name;
+}
+
+// What an earlier save of another number of files has left goes with its index, and nothing else does.
+TEST(WeightShards, FilesOfAnEarlierSaveAreRemoved) {
+  TemporaryFolder folder;
+  const std::string index = folder / "w.safetensors.index.json", replaced = index + ".replaced";
+  const std::set<std::string> three{"w-00001-of-00003.safetensors", "w-00002-of-00003.safetensors",
+                                    "w-00003-of-00003.safetensors", "w.safetensors.index.json"};
+  const std::set<std::string> one{"w-00001-of-00001.safetensors", "w.safetensors.index.json"};
+  ASSERT_TRUE(save(index, 24).ok());
+  EXPECT_EQ(namesIn(folder), three);
+  ASSERT_TRUE(save(index, 1000).ok());
+  EXPECT_EQ(namesIn(folder), one);
+  ASSERT_TRUE(save(index, 24).ok());
+  EXPECT_EQ(namesIn(folder), three);
+  // After a kill between the names of the files and the index it is known what was there before.
+  std::filesystem::rename(index, replaced);
+  ASSERT_TRUE(save(index, 1000).ok());
+  EXPECT_EQ(namesIn(folder), one);
+  // After a kill when the new index was written, files that both indexes name stay.
+  std::filesystem::copy(index, replaced);
+  ASSERT_TRUE(save(index, 24, false).ok());
+  ASSERT_TRUE(save(index, 1000).ok());
+  EXPECT_EQ(namesIn(folder), one);
+  EXPECT_TRUE(io::Safetensors::openWeights(index).ok());
+  // An index that others wrote is replaced, and its files are theirs. So are files that ours does not name, or that are
+  // called otherwise.
+  for (
+      const char* text :
+      {R"({"metadata": {"total_size": 1}, "weight_map": {"a": "w-00001-of-00002.safetensors"}})", "{", "[1]",
+       R"({"metadata": {"saved_by": "sheaf"}, "weight_map": {"a": "other.safetensors", "b": "../w-00001-of-00002.safetensors",
+           "c": "v-00001-of-00002.safetensors", "d": "w-1-of-2.safetensors", "e": 1}})"}) {
+    std::set<std::string> others{"w-00001-of-00002.safetensors", "other.safetensors", "v-00001-of-00002.safetensors",
+                                 "w-1-of-2.safetensors"};
+    for (const std::string& name : others) writeFile(folder / name, "");
+    writeFile(index, text);
+    ASSERT_TRUE(save(index, 1000).ok());
+    others.insert(one.begin(), one.end());
+    EXPECT_EQ(namesIn(folder), others) << text;
+    EXPECT_TRUE(io::Safetensors::openWeights(index).ok());
+  }
 }
 
 TEST(WeightShards, WritesAreBounded) {
