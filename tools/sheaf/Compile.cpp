@@ -214,12 +214,7 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("no limit; with --profile, its machine's memory"),
-        offloadRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(),
-        Row::integer<&O::pipeline, &Pipeline::fileGenerations>(
-            "--file-generations", "1|2", 1, 2,
-            "Places in files for each state, where --offload puts all state there. 2: every step can be resumed from "
-            "the files, also after a crash; 1: half the space, and nothing is left of the files after the run. On GPUs "
-            "always 1."),
+        offloadRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
             "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "

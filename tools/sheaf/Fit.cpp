@@ -60,6 +60,7 @@ options::Table fitTable() {
         offloadRow<O>(),
         hostMemoryRow<O>(),
         fileSpaceRow<O>(),
+        fileGenerationsRow<O>(),
         Row::text<&O::pipeline, &PipelineOptions::profile>(
             "--profile", "NAME|FILE",
             "Machine whose step time is predicted, and for whose devices the step is compiled.")}},

@@ -17,6 +17,7 @@ def cases(session):
     yield Case("choosing/baselines-on-nodes", lambda: baselines_on_nodes(session))
     yield Case("choosing/fit", lambda: fit(session))
     yield Case("choosing/fit-offload", lambda: fit_offload(session))
+    yield Case("choosing/fit-generations", lambda: fit_generations(session))
     yield Case("choosing/fit-one-node", lambda: fit_one_node(session))
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
 
@@ -176,6 +177,15 @@ def fit(session):
         expect(any(s["fits"] for s in again["stages"]) == fits, f"{n} ranks: fits is not {fits}")
     text = session.succeed("sheaf", "fit", MODEL, "--ranks", 4, "--memory", "24GiB").out
     expect("It fits." in text and "ZeRO-3" in text, f"the text does not say it: {text}")
+
+
+def fit_generations(session):
+    """fit counts as many places of a state in files as its plan has."""
+    def files(*options):
+        return json.loads(session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--ranks", 2, "--batch", 8, "--memory", "4GiB", "--profile", "cpu",
+                                          "--offload", "optimizer=file,parameters=file", "--json", *options).out)["stages"][3]["with_offload"]["file_bytes"]
+
+    expect(files() == files("--file-generations", 2) == 2 * files("--file-generations", 1), "not twice the files for two generations")
 
 
 def fit_offload(session):
