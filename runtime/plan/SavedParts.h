@@ -1,5 +1,6 @@
-// What a rank writes of a saved state: its N-th part of every bucket's parameters and states, even where it holds more,
-// so that all ranks write equally much.
+// Which elements each rank writes to a saved state (runtime/io/Checkpoint.h). Of N ranks each writes an N-th part of
+// every bucket, also at a ZeRO stage at which it holds all of it: so every element is written once, and all ranks write
+// equally much.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +10,39 @@
 
 namespace sheaf::plan {
 
-// Selects an array of a bucket: its parameters as the step reads them, or one of its states.
+// A *slot* is one of the arrays of a bucket: kParameters, the parameters as the step reads them, or i >= 0,
+// Bucket.states number i.
 inline constexpr int kParameters = -1;
 
-// The array that has the parameters' exact values: the master weights if there are any, else the parameters.
+// The slot with the parameters' exact values: the master weights, which are state 0, if there are any; else the
+// parameters themselves.
 inline int exactSlot(const Bucket& bucket) {
   return bucket.master() ? 0 : kParameters;
 }
-// Elements of the parameters have the bucket's type, those of states are f32.
+// The type of a slot's elements: the bucket's for parameters, f32 for states.
 inline ElementType slotType(const Bucket& bucket, int slot) {
   return slot == kParameters ? bucket.type() : F32;
 }
 
-// A range of a parameter's elements, counted within the parameter.
+// A range of elements of one parameter in one slot.
 struct SavedPart {
-  int parameter = 0;  // of Plan.parameters
+  int parameter = 0;  // index in Plan.parameters
   int slot = kParameters;
-  uint64_t begin = 0, end = 0;
+  uint64_t begin = 0, end = 0;  // 0: the parameter's first element, in the plan's layout
 };
-// In the order of the rank's file: the parameters', and of each the exact values first, then the states.
+// What a rank writes, in the order of its file: parameter after parameter as in the plan, and of each the exact values
+// first, then the states. Parameters of which the rank writes nothing are left out.
 std::vector<SavedPart> savedParts(const Plan& plan, int64_t rank);
 
 // Bytes of a part.
 uint64_t bytesOf(const Plan& plan, const SavedPart& part);
 
-// Host memory that a snapshot of a rank's state takes if it is to wait for no file: its parts, each from a multiple of
-// the alignment on. And what `sheaf-run --save-staging SIZE` takes of that.
+// Host memory, in bytes, that holds all parts of a rank, each from a multiple of kStagingAlignment on: with so much a
+// save while the run goes on (`sheaf-run --save-staging`) need not wait for the file. At most `limit`, which is the
+// SIZE of that option, and at least kStagingAlignment.
 inline constexpr uint64_t kStagingAlignment = 64;
 uint64_t stagingBytes(const Plan& plan, int64_t rank, uint64_t limit = UINT64_MAX);
-// Of the rank that has most.
+// The largest of all ranks' stagingBytes.
 uint64_t mostStagingBytes(const Plan& plan, uint64_t limit = UINT64_MAX);
 
 }  // namespace sheaf::plan

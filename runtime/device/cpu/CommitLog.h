@@ -1,4 +1,11 @@
-// What a rank's files are the state of: a small file next to them, which says it for each of two generations.
+// The record of the state that a rank's files (FileArena.h) hold: a small file next to them, rank-N.commit.
+//
+// The files keep two generations of the state: while a step reads one of them, it writes the other one. So the record
+// has two slots of 4096 bytes, one for each generation: after which step of which run it is the state. An empty slot
+// says that its generation is not a state.
+//
+// The newer of two records always holds. The older one holds until all ranks have the newer state, which they tell each
+// other (CpuContext::vote): from then on the next step overwrites its generation.
 #pragma once
 
 #include <array>
@@ -13,41 +20,44 @@
 
 namespace sheaf::cpu {
 
-// Whose files they are.
+// Which run's and rank's files these are. A run can only resume files whose owner is what it would write itself.
 struct FileOwner {
-  uint64_t plan = 0, run = 0;  // the plan's hash, the run's number
+  uint64_t plan = 0;  // hash of the plan's bytes
+  uint64_t run = 0;   // drawn at random when the run began; runs that resume it keep it
   int64_t rank = 0, ranks = 1;
-  uint64_t bytes = 0, folders = 1;  // of the rank's files, and over how many folders they are striped
+  uint64_t bytes = 0;    // of the state's arena, over all folders
+  uint64_t folders = 1;  // that the arena is striped over
 };
 
 struct CommitRecord {
   FileOwner owner;
   Committed state;
-  bool isFirst = false;  // the run has begun with it: nothing is lost with it
+  // The run has begun with this state and made no step since. Another run may overwrite it: it is only a copy of the
+  // initial weights, or of the saved state that the run resumed.
+  bool isFirst = false;
 };
 
-// The file has a slot of a block for each generation. A record has a checksum, so that one that was not written as a
-// whole counts as none.
 class CommitLog {
  public:
+  // By generation, 0 or 1. A slot whose checksum is wrong, as after a crash in the middle of a write, counts as empty.
   using Slots = std::array<std::optional<CommitRecord>, 2>;
 
-  // Makes the file if there is none. Errors name it.
+  // Opens DIR/rank-N.commit for writing, and makes it if it is not there. Errors name the file.
   static Expected<std::unique_ptr<CommitLog>> open(FileLayer& files, const std::string& folder, int64_t rank);
-  // What is there; an error if there is no file.
+  // Reads that file, and changes nothing. An error if it is not there or too short.
   static Expected<Slots> read(FileLayer& files, const std::string& folder, int64_t rank);
   ~CommitLog();
   CommitLog(const CommitLog&) = delete;
   CommitLog& operator=(const CommitLog&) = delete;
 
-  Expected<Slots> read() const;
-  // Durable when it returns. Nothing: the generation is the state of no step.
+  // Writes the slot of a generation, or empties it. It is durable (fdatasync) when this returns.
   Status write(size_t generation, const std::optional<CommitRecord>& record);
   const std::string& path() const { return path_; }
 
  private:
   CommitLog(FileLayer& files, std::string path, int descriptor)
       : files_(files), path_(std::move(path)), descriptor_(descriptor) {}
+  Expected<Slots> read() const;
 
   FileLayer& files_;
   const std::string path_;
