@@ -93,6 +93,11 @@ class RankContext {
   virtual bool oddGeneration() const { return false; }
   // Makes what files hold durable as a state to go on from. Only after synchronize(), and where files outlive the run.
   virtual Status commit(const Committed& state) { return Status::error("the device has no files"); }
+  // Reads the state that files hold, once, and records its checksum with it, or compares it with the one that is
+  // recorded: an error names the files. Without a record, or without files, there is no error. Only after
+  // synchronize(), and where files outlive the run.
+  virtual Status writeChecksum() { return {}; }
+  virtual Status verifyChecksum() { return {}; }
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
   virtual uint64_t highestTouchedByte() = 0;
   // For measurements: the instructions, which are run once, ready to be run as a step runs its body. Null if that is

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "runtime/base/AtomicFile.h"
 #include "runtime/base/Text.h"
@@ -105,6 +106,9 @@ class Run {
     noteMemory();
     Status status = options_.evaluate ? evaluate() : train(state);
     if (status.ok()) status = saveOutputs(state);
+    // Without a step the checksum is the one that was there before, if there was one.
+    if (status.ok() && in_.fileState && in_.position.step > firstStep_ && !options_.evaluate)
+      status = onEachRank(&RankContext::writeChecksum);
     // After everything is saved: what an evaluation cannot do must not cost what was trained.
     if (status.ok() && trained_ && options_.evaluateEvery > 0) status = evaluate();
     if (status.ok()) status = logEnd();
@@ -253,6 +257,8 @@ class Run {
     SHEAF_RETURN_IF_ERROR(writeLossScale(state, in_.position));
     WeightFiles files(*in_.plan, folderOf(in_.planPath), options_.weightsFolder);
     if (in_.fileState && in_.fileState->step) {
+      if (Status status = onEachRank(&RankContext::verifyChecksum); !status.ok())
+        return Status::error(cat("--resume: ", status.message()));
       if (in_.weights) warn("--weights has no effect: the weights are those of --resume");
       log_.event("resumed", {{"state", options_.resume}, {"step", in_.position.step}});
       return loadConstants(state, files);
@@ -271,6 +277,17 @@ class Run {
     log_.event("resumed", {{"state", in_.checkpoint->folder()}, {"step", in_.position.step}});
     progress_->note(cat("resumed from ", in_.checkpoint->folder(), ", step ", in_.position.step));
     in_.checkpoint.reset();
+    return {};
+  }
+
+  // All ranks of this process together. Returns the first error.
+  Status onEachRank(Status (RankContext::*call)()) {
+    std::vector<Status> statuses(ranks_.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      threads.emplace_back([&, i] { statuses[i] = (ranks_[i].get()->*call)(); });
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& status : statuses) SHEAF_RETURN_IF_ERROR(status);
     return {};
   }
 

@@ -250,6 +250,62 @@ TEST_F(FilesCrash, AgainAndAgain) {
   }
 }
 
+// A run that ends leaves a checksum of its state. It must not stand in the way of a state that is written after it.
+TEST_F(FilesCrash, AtEveryCallOfARunThatGoesOnFromACompleteOne) {
+  const std::string weights = undisturbed();
+  auto begin = [&] {
+    empty();
+    ASSERT_TRUE(run(options(2, false)).ok());
+  };
+  for (const std::string rank : {"rank-0.", "rank-1."}) {
+    begin();
+    VolatileFiles whole(rank, -1);
+    ASSERT_TRUE(run(options(2, true), &whole).ok());
+    ASSERT_GT(whole.calls(), 20);
+    for (int64_t call = 0; call < whole.calls(); ++call) {
+      begin();
+      VolatileFiles files(rank, call);
+      (void)run(options(2, true), &files);
+      files.afterCrash(static_cast<uint64_t>(call));
+      expectResumes(rank + " at call " + std::to_string(call), 2, weights);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(FilesCrash, BytesThatAreChangedAfterTheEndAreNoticed) {
+  const std::string weights = undisturbed();
+  empty();
+  ASSERT_TRUE(run(options(2, false)).ok());
+  const std::string path = files_ + "/rank-1.arena", good = readFile(path);
+  // After an even number of steps the current generation is in the places of the plan's current buffers.
+  const DurablePlan plan(2, 3, kBatch);
+  for (const bool current : {true, false})
+    for (const uint32_t buffer : current ? plan.homes : plan.next) {
+      std::string changed = good;
+      changed[plan.plan.buffers(static_cast<int>(buffer)).offset() + 100] ^= 1;
+      writeFile(path, changed);
+      exec::RunOptions reading = options(0, true);
+      const Status status = run(reading);
+      if (current) {
+        EXPECT_THAT(status.message(),
+                    AllOf(HasSubstr("--resume"), HasSubstr("after step 2 in " + path), HasSubstr("changed")));
+      } else {
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    }
+  writeFile(path, good);
+  ASSERT_TRUE(run(options(2, true)).ok());
+  EXPECT_EQ(logged().begun, 2);
+  EXPECT_EQ(readFile(folder_ / "saved"), weights);
+  // And so after an odd number.
+  ASSERT_TRUE(run(options(1, true)).ok());
+  std::string changed = readFile(path);
+  changed[plan.plan.buffers(static_cast<int>(plan.next.back())).offset() + 100] ^= 1;
+  writeFile(path, changed);
+  EXPECT_THAT(run(options(1, true)).message(), HasSubstr("after step 5 in " + path));
+}
+
 TEST_F(FilesCrash, StateStaysAfterTheRun) {
   const std::string weights = undisturbed();
   empty();
@@ -378,11 +434,12 @@ TEST_F(FilesCrash, AStepThatCannotBeReadDoesNotCostTheOneBefore) {
     }
     const std::string message = run(failing, &files).message();
     if (piped) writer.join();
-    if (piped)
+    if (piped) {
       EXPECT_THAT(message, AllOf(HasSubstr("ended after 16 rows"), HasSubstr("2 steps are done"),
                                  HasSubstr("--resume " + files_)));
-    else
+    } else {
       EXPECT_THAT(message, AllOf(HasSubstr("row 23"), HasSubstr("300")));
+    }
     EXPECT_EQ(logged().reported, 2);
     numbers(0);
     const Status rest = run(both(kSteps - 2, true));

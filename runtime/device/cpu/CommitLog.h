@@ -6,13 +6,18 @@
 //
 // The newer of two records always holds. The older one holds until all ranks have the newer state, which they tell each
 // other (CpuContext::vote): from then on the next step overwrites its generation.
+//
+// A run that ends without being killed also writes a checksum of its last state, into a third block. It is void as soon
+// as a record is written after it.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/base/Status.h"
 #include "runtime/device/Device.h"
@@ -37,6 +42,13 @@ struct CommitRecord {
   bool isFirst = false;
 };
 
+// XXH64 of the bytes of the state after a step: see CpuContext::writeChecksum.
+struct StateChecksum {
+  uint64_t run = 0;
+  int64_t step = 0;
+  uint64_t hash = 0;
+};
+
 class CommitLog {
  public:
   // By generation, 0 or 1. A slot whose checksum is wrong, as after a crash in the middle of a write, counts as empty.
@@ -46,22 +58,31 @@ class CommitLog {
   static Expected<std::unique_ptr<CommitLog>> open(FileLayer& files, const std::string& folder, int64_t rank);
   // Reads that file, and changes nothing. An error if it is not there or too short.
   static Expected<Slots> read(FileLayer& files, const std::string& folder, int64_t rank);
+  // The same of the checksum; nothing if there is none.
+  static Expected<std::optional<StateChecksum>> readChecksum(FileLayer& files, const std::string& folder, int64_t rank);
   ~CommitLog();
   CommitLog(const CommitLog&) = delete;
   CommitLog& operator=(const CommitLog&) = delete;
 
-  // Writes the slot of a generation, or empties it. It is durable (fdatasync) when this returns.
+  // Writes the slot of a generation, before which it removes the checksum, or empties the slot. Durable (fdatasync)
+  // when this returns.
   Status write(size_t generation, const std::optional<CommitRecord>& record);
+  // Writes the checksum, or removes it. Durable when this returns.
+  Status writeChecksum(const std::optional<StateChecksum>& checksum);
   const std::string& path() const { return path_; }
 
  private:
   CommitLog(FileLayer& files, std::string path, int descriptor)
       : files_(files), path_(std::move(path)), descriptor_(descriptor) {}
-  Expected<Slots> read() const;
+  static Expected<std::unique_ptr<CommitLog>> openToRead(FileLayer& files, const std::string& folder, int64_t rank);
+  // A block of the file; what is missing at the file's end is zeros.
+  Expected<std::vector<std::byte>> readBlock(size_t block) const;
+  Status writeBlock(size_t block, const std::vector<std::byte>& bytes);
 
   FileLayer& files_;
   const std::string path_;
   const int descriptor_;
+  bool hasChecksum_ = false;  // there may be one; of a log that is open for writing
 };
 
 }  // namespace sheaf::cpu

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
+#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/device/cpu/RaceRanges.h"
 #include "runtime/plan/Types.h"
@@ -318,6 +321,40 @@ Status CpuContext::commit(const Committed& state) {
   if (!file_) return Status::error("the plan keeps nothing in files");
   SHEAF_RETURN_IF_ERROR(file_->persist());
   return file_->commit(odd_ ? 1 : 0, state, true);
+}
+
+Expected<uint64_t> CpuContext::hashOfState() {
+  constexpr size_t kPiece = 8 << 20, kAlignment = 4096;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  const std::unique_ptr<std::byte[], Free> piece(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kPiece)));
+  if (!piece) return Status::error("no memory to read the state in files");
+  Xxh64 hash;
+  for (int b = 0; b < world_->plan->buffers_size(); ++b) {
+    const plan::Buffer& buffer = world_->plan->buffers(b);
+    const uint32_t index = static_cast<uint32_t>(b);
+    if (buffer.space() != plan::Buffer::FILE || !buffer.persistent() || world_->generations->isNext(index)) continue;
+    const uint64_t begin = world_->plan->buffers(static_cast<int>(world_->generations->placeOf(index, odd_))).offset();
+    for (uint64_t at = 0; at < buffer.bytes(); at += kPiece) {
+      const std::span<std::byte> bytes(piece.get(), std::min<uint64_t>(buffer.bytes() - at, kPiece));
+      SHEAF_RETURN_IF_ERROR(file_->read(begin + at, bytes));
+      hash.update(bytes);
+    }
+  }
+  return hash.digest();
+}
+
+Status CpuContext::writeChecksum() {
+  if (!file_ || !file_->outlivesRun()) return {};
+  Expected<uint64_t> hash = hashOfState();
+  return hash.ok() ? file_->writeChecksum(*hash) : hash.status();
+}
+
+Status CpuContext::verifyChecksum() {
+  if (!file_ || !file_->hasChecksum()) return {};
+  Expected<uint64_t> hash = hashOfState();
+  return hash.ok() ? file_->verifyChecksum(*hash) : hash.status();
 }
 
 Status CpuContext::writeOutput(const Work& work) {

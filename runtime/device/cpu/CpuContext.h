@@ -73,6 +73,8 @@ class CpuContext : public RankContext {
   Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) override;
   bool oddGeneration() const override { return odd_; }
   Status commit(const Committed& state) override;
+  Status writeChecksum() override;
+  Status verifyChecksum() override;
   uint64_t highestTouchedByte() override { return arena_.highestTouchedByte(); }
   void abort(const std::string& why) override;
 
@@ -95,6 +97,8 @@ class CpuContext : public RankContext {
   Status persist(const Work& work);
   // All ranks have come here.
   Status vote(const plan::Persist& persist);
+  // XXH64 of the current generation, and of what the files keep of the state besides: one read of all of it.
+  Expected<uint64_t> hashOfState();
   // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
   void awaitStateBefore(const Work& work);
   Status writeOutput(const Work& work);

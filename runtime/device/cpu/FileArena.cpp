@@ -272,12 +272,34 @@ Status FileArena::openLog() {
   for (size_t generation : {0, 1})
     if (const std::optional<CommitRecord>& slot = (*slots)[generation];
         slot && slot->state.step == *state_->step && slot->owner.run == state_->run) {
-      generation_ = generation;
+      generation_ = generation, step_ = *state_->step;
+      SHEAF_RETURN_IF_ERROR(readChecksum());
       // The records are as an evaluation finds them, for a run that goes on.
       return log_ && (*slots)[1 - generation] ? log_->write(1 - generation, std::nullopt) : Status();
     }
   return Status::error(
       cat(folders_.front(), "/rank-", rank_, ".commit no longer has the state after step ", *state_->step));
+}
+
+Status FileArena::readChecksum() {
+  Expected<std::optional<StateChecksum>> found = CommitLog::readChecksum(layer_, folders_.front(), rank_);
+  if (!found.ok()) return found.status();
+  if (*found && (*found)->run == state_->run && (*found)->step == step_) checksum_ = (*found)->hash;
+  return {};
+}
+
+Status FileArena::writeChecksum(uint64_t hash) {
+  if (!log_) return Status::error("the run has no files that it may commit a state to");
+  return frozen_ ? Status() : log_->writeChecksum(StateChecksum{state_->run, step_, hash});
+}
+
+Status FileArena::verifyChecksum(uint64_t hash) const {
+  if (hash == checksum_) return {};
+  std::string files;
+  for (const File& file : files_) files += cat(files.empty() ? "" : " or ", file.path);
+  return Status::error(cat("bytes of the state after step ", step_, " in ", files,
+                           " are not what the run has left there: something has changed them since; go on from a state "
+                           "of --save-state, or remove rank-*.arena and rank-*.commit to begin again"));
 }
 
 Status FileArena::persist() {
@@ -305,6 +327,7 @@ Status FileArena::commit(size_t generation, const Committed& state, bool isFirst
   }
   SHEAF_RETURN_IF_ERROR(log_->write(generation, CommitRecord{owner(), state, isFirst}));
   committed_ = true;
+  step_ = state.step;
   return {};
 }
 

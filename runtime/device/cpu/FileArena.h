@@ -67,6 +67,12 @@ class FileArena {
   Status commit(size_t generation, const Committed& state, bool isFirst);
   // From now on write() and commit() do nothing, so that the files keep the state that was committed last.
   void freeze() { frozen_ = true; }
+  // Records the checksum of the state that was committed last; the next commit() removes it. Durable when it returns.
+  Status writeChecksum(uint64_t hash);
+  // Whether there is a checksum of the state that the files were opened with.
+  bool hasChecksum() const { return checksum_.has_value(); }
+  // An error that names the files, unless that is this one.
+  Status verifyChecksum(uint64_t hash) const;
 
  private:
   struct File {
@@ -95,6 +101,8 @@ class FileArena {
   Expected<std::optional<Label>> readLabel(File& file, uint64_t offset);
   // Opens the record, and finds the generation of the state that is resumed.
   Status openLog();
+  // Finds the checksum of that state, if there is one.
+  Status readChecksum();
   // Goes on without O_DIRECT.
   Status giveUpDirect();
   // Calls visit(file, offset in it, bytes) for the stripes of a range of the arena, in order.
@@ -120,6 +128,8 @@ class FileArena {
   std::unique_ptr<CommitLog> log_;                         // null: nothing is committed
   size_t generation_ = 0;
   bool committed_ = false;  // the files hold a state
+  std::optional<uint64_t> checksum_;
+  int64_t step_ = 0;  // after which the state is that was committed last
   bool frozen_ = false;
   bool direct_ = true;
   Bounce in_, out_;  // for reads, and for writes

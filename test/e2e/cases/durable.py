@@ -199,6 +199,12 @@ def mistakes(session):
     for kind in ("arena", "commit"):
         (elsewhere / f"rank-1.{kind}").write_bytes((folder / f"rank-1.{kind}").read_bytes())
     expect_short_error(call(plan, "--offload-dir", elsewhere, "--resume", elsewhere), ["different", "runs"])
+    # Files that were changed after the run had ended.
+    arena = folder / "rank-1.arena"
+    good = arena.read_bytes()
+    arena.write_bytes(bytes(byte ^ (at % 512 == 0 and at < len(good) - 4096) for at, byte in enumerate(good)))
+    expect_short_error(call(plan, "--offload-dir", folder, "--resume", folder), ["--resume", "rank-1.arena", "changed"])
+    arena.write_bytes(good)
     run(session, plan, config, 1, folder, "--resume", folder)
     expect_short_error(call(plan, "--offload-dir", folder, "--save-state", folder), ["--save-state", "--offload-dir"])
     # Without its record, or with a damaged one, a state is still not overwritten.
