@@ -101,6 +101,13 @@ FailureOr<Candidate> compileCandidate(mlir::ModuleOp trained, const PipelineOpti
           if (bytes > 0)
             candidate.moved += cat(", ", bytesText(bytes), " of ",
                                    kind == plan::OPTIMIZER ? "optimizer state" : plan::word(kind), " ", where);
+    size_t updates = 0, onHost = 0;
+    for (const plan::Instruction& instruction : plan->body())
+      updates += instruction.updates_bucket() > 0, onHost += plan::isOnHost(instruction);
+    candidate.updatesOnHost = onHost > 0;
+    if (onHost > 0)
+      candidate.moved +=
+          cat(", ", onHost == updates ? "all" : cat(onHost, " of ", updates), " buckets updated on the host");
     const uint64_t needed = candidate.bytes + candidate.besides;
     candidate.fits = memoryLimit == 0 || needed <= memoryLimit;
     if (!candidate.fits) {
@@ -152,6 +159,12 @@ class Chooser {
       if (!chosen || better(*best_, *chosen)) chosen = std::move(best_);
     }
     best_ = std::move(chosen);
+    if (choices_.updateOn == UpdateOn::automatic && best_->updatesOnHost) {
+      PipelineOptions options = best_->options;
+      options.updateOnHost = false;
+      bool fits = false;
+      if (failed(offer(options, fits))) return failure();
+    }
     if (best_->fits && choices_.memoryLimit > 0 && failed(boundByLimit())) return failure();
     return std::move(*best_);
   }
@@ -395,10 +408,14 @@ FailureOr<Candidate> choose(mlir::ModuleOp trained, const PipelineOptions& optio
   auto spread = machine->withRanks(leaves);
   PipelineOptions base = options;
   base.leastBucketBytes = leastBucketBytes(spread.ok() ? *spread : *scaled);
+  // Never automatically on CPU ranks: the host's processors are those that compute.
+  base.updateOnHost = choices.updateOn == UpdateOn::host ||
+                      (choices.updateOn == UpdateOn::automatic && scaled->isOfGpus() && scaled->knowsHostUpdates());
   FailureOr<Candidate> chosen = Chooser(trained, base, choices, *scaled).run();
   if (failed(chosen)) return failure();
   if (chosen->fits || base.leastBucketBytes <= options.leastBucketBytes) return chosen;
-  FailureOr<Candidate> smaller = Chooser(trained, options, choices, *scaled).run();
+  base.leastBucketBytes = options.leastBucketBytes;
+  FailureOr<Candidate> smaller = Chooser(trained, base, choices, *scaled).run();
   return failed(smaller) || smaller->fits ? std::move(smaller) : std::move(chosen);
 }
 

@@ -20,14 +20,19 @@ struct Stages {
   bool operator==(const Stages&) const = default;
 };
 
+// Where buckets are updated whose optimizer state has been moved. automatic: on the host if that makes the predicted
+// step shorter.
+enum class UpdateOn { automatic, device, host };
+
 struct ChooseOptions {
   std::optional<Stages> stage;                    // none: the best
   std::optional<train::Recomputation> recompute;  // none: as little as fits
   uint64_t memoryLimit = 0;                       // of a rank's arena on the device; 0: none
   uint64_t hostLimit = 0, fileLimit = 0;          // of those in host memory and in files; 0: none
   bool offload = false;                           // where the limit asks for it, buffers may be moved to other spaces
-  bool retention = true;                          // which buckets stay gathered may be chosen; false: the options say
-  bool secondary = true;                          // so may those that keep secondary shards
+  UpdateOn updateOn = UpdateOn::automatic;
+  bool retention = true;     // which buckets stay gathered may be chosen; false: the options say
+  bool secondary = true;     // so may those that keep secondary shards
   int64_t ranksPerNode = 0;  // of nodes that the plan may have, where the options give none; 0: it has none
   // The limit is that of a rank's whole memory: what plan::RankMemory counts besides the arena must fit, too.
   bool wholeMemory = false;
@@ -43,7 +48,8 @@ struct Candidate {
   std::string floorBy;
   uint64_t bytes = 0;  // of the arena on the device
   uint64_t hostBytes = 0, fileBytes = 0;
-  std::string moved;        // which bytes these are, for text()
+  std::string moved;  // which bytes these are, and what is updated on the host, for text()
+  bool updatesOnHost = false;
   std::string neediest;     // where it does not fit the device: the instruction during which most bytes are alive
   uint64_t besides = 0;     // what libraries and exchanged sums take, if the limit counts them
   uint64_t stateBytes = 0;  // of what is kept from step to step

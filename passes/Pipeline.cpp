@@ -133,7 +133,9 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
     offload.within = options.offloadWithin;
     offload.hostBytes = options.offloadHost;
     offload.profileName = options.profile;
+    offload.updateOn = options.updateOnHost ? "host" : "device";
     passes.addPass(plan_ir::createOffload(offload));
+    passes.addPass(plan_ir::createHostOperands());
   }
   plan_ir::ScheduleOptions schedule;
   schedule.profileName = options.profile;

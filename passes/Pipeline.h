@@ -58,6 +58,7 @@ struct PipelineOptions {
   // Instead of whole kinds, by cost what it takes for so many bytes to be alive on the device; negative: as `offload`
   // says. Of it at most offloadHost bytes to host memory, the rest to files; negative: all to host memory.
   int64_t offloadWithin = -1, offloadHost = -1;
+  bool updateOnHost = false;  // buckets whose optimizer state has been moved
   bool offloads() const { return offload.any() || offloadWithin >= 0; }
   int64_t prefetch = -1;  // gathers under way beyond those in use; negative: what is best
 };

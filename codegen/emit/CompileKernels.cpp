@@ -1,3 +1,5 @@
+#include <set>
+
 #include "codegen/cpu/CpuKernels.h"
 #include "codegen/cuda/CudaKernels.h"
 #include "codegen/emit/Emit.h"
@@ -31,6 +33,34 @@ LogicalResult compileForCpu(plan_ir::ProgramOp program, OpBuilder& builder, cons
                            none, none, image->code);
   notes.push_back(
       cat("kernels for cpu (", image->cpu, "): ", image->entries.size(), ", ", bytesText(image->code.size())));
+  return success();
+}
+
+// Appends the image of the kernels that are launched on the host, if there are any.
+LogicalResult compileForHost(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
+                             const KernelTargets& targets, Compiled& compiled, std::vector<std::string>& notes) {
+  std::set<int64_t> launched;
+  program.walk([&](plan_ir::LaunchOp launch) {
+    if (launch.getOnHost()) launched.insert(launch.getKernel());
+  });
+  if (launched.empty()) return success();
+  Fusions onHost;
+  for (int64_t kernel : launched) onHost.push_back(fusions[static_cast<size_t>(kernel)]);
+  // Any machine that has such a GPU has such processors; this one may be another.
+  const std::string cpu = targets.cpu == KernelTargets().cpu ? "x86-64-v3" : targets.cpu;
+  std::vector<std::string> symbols;
+  FailureOr<CpuImage> image = compileFusions(onHost, symbols, {cpu, targets.threads});
+  if (failed(image)) return failure();
+  SmallVector<StringRef> features(image->features.begin(), image->features.end());
+  SmallVector<int64_t> offsets(fusions.size(), static_cast<int64_t>(image->code.size())), none(fusions.size(), 0);
+  for (auto [kernel, symbol] : llvm::zip(launched, symbols)) {
+    offsets[static_cast<size_t>(kernel)] = static_cast<int64_t>(image->entries.at(symbol));
+    compiled.operands[static_cast<size_t>(kernel)].join(image->operands.at(symbol));
+  }
+  plan_ir::ImageOp::create(builder, program.getLoc(), "host", image->cpu, builder.getStrArrayAttr(features), offsets,
+                           none, none, image->code);
+  notes.push_back(cat("kernels for updates on the host (", image->cpu, "): ", image->entries.size(), ", ",
+                      bytesText(image->code.size())));
   return success();
 }
 
@@ -82,6 +112,8 @@ LogicalResult compileKernels(plan_ir::ProgramOp program, const KernelTargets& ta
     if (failed(target.isGpu() ? compileForGpu(program, builder, fusions, target, targets.threads, compiled, notes)
                               : compileForCpu(program, builder, fusions, targets, compiled, notes)))
       return failure();
+  if (!targets.hasCpu() && failed(compileForHost(program, builder, fusions, targets, compiled, notes)))
+    return failure();
   for (auto [kernel, symbol, operands] : llvm::zip(kernels, compiled.symbols, compiled.operands)) {
     kernel.setSymbol(symbol);
     kernel.setAccess(operands.access);

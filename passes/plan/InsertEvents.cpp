@@ -150,14 +150,13 @@ struct InsertEvents : sheaf::plan_ir::impl::InsertEventsBase<InsertEvents> {
     return operandsOf(gather).back().buffer.getDefiningOp<BufferOp>().getPersistent();
   }
 
-  // Transfers to the device, and from it.
   static bool isFetch(Operation* instruction) {
     auto transfer = dyn_cast<TransferOp>(instruction);
-    return transfer && spaceOf(transfer.getBuffers()[1]) == sheaf::plan::Buffer::DEVICE;
+    return transfer && sheaf::plan::fetches(transfer.getKind());
   }
   static bool isStore(Operation* instruction) {
     auto transfer = dyn_cast<TransferOp>(instruction);
-    return transfer && spaceOf(transfer.getBuffers()[0]) == sheaf::plan::Buffer::DEVICE;
+    return transfer && !sheaf::plan::fetches(transfer.getKind());
   }
 
   static StringRef labelOf(Operation* instruction) {

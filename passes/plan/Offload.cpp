@@ -1,8 +1,8 @@
-// Moves buffers to other spaces: what computes works on images of them on the device, which transfers fetch and store.
-#include <array>
-
+// Moves buffers to other spaces. Instructions then work on images of them, on the device or, for updates on the host,
+// in host memory; transfers fetch and store the images.
 #include "ir/Plan/PlanProto.h"
 #include "passes/plan/Passes.h"
+#include "passes/plan/Transfers.h"
 #include "passes/schedule/Construct.h"
 #include "passes/schedule/Placement.h"
 #include "passes/schedule/PlanLoop.h"
@@ -30,24 +30,6 @@ using Space = plan::Buffer::Space;
 constexpr double kWorthMoving = 0.5;
 // Values of the step that are smaller stay.
 constexpr int64_t kLeastActivation = 16 << 10;
-
-plan::Transfer::Kind kindOf(Space space, bool fetch) {
-  if (space == plan::Buffer::HOST) return fetch ? plan::Transfer::TO_DEVICE : plan::Transfer::TO_HOST;
-  return fetch ? plan::Transfer::READ_FILE : plan::Transfer::WRITE_FILE;
-}
-
-StringRef streamNameOf(plan::Transfer::Kind kind) {
-  switch (kind) {
-    case plan::Transfer::TO_DEVICE:
-      return "to_device";
-    case plan::Transfer::TO_HOST:
-      return "to_host";
-    case plan::Transfer::READ_FILE:
-      return "file_in";
-    default:
-      return "file_out";
-  }
-}
 
 // The work on one program. Its instructions are those of the plan, in their order.
 class Mover {
@@ -95,7 +77,8 @@ class Mover {
   // Where moving it takes little of the computation between.
   auto farApart(BufferOp buffer, Space space) const {
     const uint64_t bytes = static_cast<uint64_t>(buffer.getBytes());
-    const double moving = profile_.seconds(kindOf(space, true), bytes) + profile_.seconds(kindOf(space, false), bytes);
+    const double moving =
+        profile_.seconds(transferKind(space, true), bytes) + profile_.seconds(transferKind(space, false), bytes);
     return [moving](const Section& section, size_t before, size_t after) {
       return kWorthMoving * section.between(before, after) > moving;
     };
@@ -106,7 +89,9 @@ class Mover {
     home.setSpace(space);
     for (Section& section : sections_)
       for (const Session& session : sessionsOf(section, home, away)) {
-        Value image = imageOf(home);
+        const Space executor = executorOf(section, session);
+        if (executor == space) continue;
+        Value image = imageOf(home, executor);
         replace(section, session, home, image);
         if (!writesWholeFirst(section, session, image)) fetch(section, session, home, image, space);
         if (writes(section, session, image)) store(section, session, image, home, space);
@@ -120,34 +105,88 @@ class Mover {
     const SmallVector<Session> sessions = sessionsOf(*only, value, away);
     // Of what is written in part, or with gaps, the rest must not be moved.
     if (sessions.size() < 2 || !isWritten(*only, sessions.front(), value)) return;
+    if (executorOf(*only, sessions.front()) != plan::Buffer::DEVICE) return;
+    // What a launch on the host reads soon goes there without a detour.
+    const std::vector<size_t>& uses = only->uses.find(value.getResult())->second;
+    const bool far =
+        llvm::any_of(llvm::seq<size_t>(1, uses.size()), [&](size_t u) { return away(*only, uses[u - 1], uses[u]); });
+    if (space == plan::Buffer::FILE && !far) return;
     // What a session begins by overwriting need not be kept for it.
     auto needsOld = [&](size_t i) { return i < sessions.size() && !writesWholeFirst(*only, sessions[i], value); };
     if (llvm::none_of(llvm::seq<size_t>(1, sessions.size()), needsOld)) return;
-    builder_.setInsertionPointAfter(value);
-    auto home = BufferOp::create(builder_, value.getLoc(), value.getType(),
-                                 (value.getName() + "." + plan::word(space)).str(), value.getKind(), int64_t(0),
-                                 value.getBytes(), false, SpaceAttr::get(builder_.getContext(), space));
+    BufferOp home = createLike(builder_, value, value.getName() + "." + plan::word(space), space);
     SmallVector<bool> kept;
     for (size_t i = 0; i <= sessions.size(); ++i) kept.push_back(i > 0 && needsOld(i));
     for (auto [i, session] : llvm::enumerate(sessions)) {
-      Value image = i == 0 ? Value(value) : imageOf(value);
+      const Space executor = executorOf(*only, session);
+      const Value image = executor == space ? home.getResult() : i == 0 ? Value(value) : imageOf(value, executor);
       if (i > 0) replace(*only, session, value, image);
+      if (executor == space) continue;
       if (kept[i]) fetch(*only, session, home, image, space);
       if (kept[i + 1] && writes(*only, session, image)) store(*only, session, image, home, space);
     }
   }
 
-  // Moves as much of these buffers as leaves `deviceBytes` alive on the device, by cost.
-  void moveWithin(ArrayRef<BufferOp> movable, uint64_t deviceBytes, uint64_t hostBytes) {
+  // An update that can be made on the host, and the state that it alone uses.
+  struct HostUpdate {
+    LaunchOp launch;
+    const plan::Instruction* instruction = nullptr;
+    SmallVector<BufferOp> states;
+  };
+
+  SmallVector<HostUpdate> hostUpdates() {
+    SmallVector<BucketOp> buckets(program_.getBody().front().getOps<BucketOp>());
+    SmallVector<HostUpdate> updates;
+    for (const Section& section : sections_)
+      for (auto [i, op] : llvm::enumerate(section.ops)) {
+        auto launch = dyn_cast<LaunchOp>(op);
+        if (!launch || launch.getUpdatesBucket() == 0) continue;
+        HostUpdate update{launch, section.instructions[i], {}};
+        bool alone = true;
+        for (Value state : buckets[launch.getUpdatesBucket() - 1].getStates()) {
+          update.states.push_back(state.getDefiningOp<BufferOp>());
+          const std::vector<size_t>* uses = nullptr;
+          alone &= onlySectionOf(update.states.back()) == &section && (uses = &section.uses.find(state)->second) &&
+                   *uses == std::vector<size_t>{i};
+        }
+        if (alone && !update.states.empty()) updates.push_back(std::move(update));
+      }
+    return updates;
+  }
+
+  void runOnHost(LaunchOp update) {
+    update.setOnHost(true);
+    update.setStream(streamNamed(program_, kHostComputeStream));
+  }
+
+  // Moves as much of these buffers as leaves `deviceBytes` alive on the device, by cost; state of `updates` all or
+  // none of an update, which then runs on the host.
+  void moveWithin(ArrayRef<BufferOp> movable, ArrayRef<HostUpdate> updates, uint64_t deviceBytes, uint64_t hostBytes) {
     schedule::PlacementProblem problem;
     problem.deviceBytes = deviceBytes, problem.hostBytes = hostBytes;
     problem.live = liveBytes();
     for (const Section& section : sections_) problem.computeSeconds += section.times * section.begin.back();
+    llvm::DenseSet<Value> together;
+    for (const HostUpdate& update : updates) {
+      problem.movables.push_back(movableOf(update, problem.computeSeconds));
+      for (BufferOp state : update.states) together.insert(state.getResult());
+    }
+    SmallVector<BufferOp> single;
     std::vector<std::vector<Inner>> inner;
-    for (BufferOp buffer : movable)
+    for (BufferOp buffer : movable) {
+      if (together.contains(buffer.getResult())) continue;
+      single.push_back(buffer);
       problem.movables.push_back(movableOf(buffer, problem.computeSeconds, inner.emplace_back()));
+    }
     const schedule::Placement placement = schedule::choosePlacement(problem, profile_);
-    for (auto [moved, placed, gaps] : llvm::zip(movable, placement.placed, inner)) {
+    const ArrayRef<schedule::Placed> placements = placement.placed;
+    for (auto [update, placed] : llvm::zip(updates, placements)) {
+      if (placed.space == plan::Buffer::DEVICE) continue;
+      runOnHost(update.launch);
+      for (BufferOp state : update.states)
+        moveState(state, placed.space, [](const Section&, size_t, size_t) { return false; });
+    }
+    for (auto [moved, placed, gaps] : llvm::zip(single, placements.drop_front(updates.size()), inner)) {
       BufferOp buffer = moved;
       if (placed.space == plan::Buffer::DEVICE) continue;
       const size_t first = placed.gaps.size() - gaps.size();  // of what persists, the gap between steps comes first
@@ -191,7 +230,11 @@ class Mover {
     auto uses = section.uses.find(buffer.getResult());
     if (uses == section.uses.end()) return sessions;
     for (size_t i : uses->second) {
-      if (sessions.empty() || away(section, sessions.back().back(), i)) sessions.emplace_back();
+      auto apart = [&](size_t before) {
+        return plan_ir::executorOf(section.ops[before]) != plan_ir::executorOf(section.ops[i]) ||
+               away(section, before, i);
+      };
+      if (sessions.empty() || apart(sessions.back().back())) sessions.emplace_back();
       sessions.back().push_back(i);
     }
     return sessions;
@@ -227,6 +270,29 @@ class Mover {
     uint64_t now = 0;
     for (size_t i = 0; i < positions; ++i) live.push_back(now += change[i]);
     return live;
+  }
+
+  // The state of an update, which stays where it is moved to: the gradient goes there, and the parameters come back.
+  schedule::Movable movableOf(const HostUpdate& update, double stepSeconds) const {
+    schedule::Movable movable;
+    movable.persistent = true;
+    llvm::DenseSet<Value> states;
+    for (BufferOp state : update.states) {
+      movable.bytes += static_cast<uint64_t>(state.getBytes());
+      states.insert(BufferOp(state).getResult());
+    }
+    schedule::Gap home;
+    home.between = stepSeconds;
+    home.spans.emplace_back(0, sections_.back().first + static_cast<uint32_t>(sections_.back().ops.size()));
+    for (const Operand& operand : operandsOf(update.launch)) {
+      if (states.contains(operand.buffer)) continue;
+      const double part = static_cast<double>(operand.bytes) / static_cast<double>(movable.bytes);
+      if (operand.access != kWrite) home.stores += part;
+      if (operand.access != kRead) home.fetches += part;
+    }
+    movable.gaps.push_back(std::move(home));
+    movable.updateSeconds = profile_.hostUpdateSeconds(profile::workOf(*update.instruction, plan_));
+    return movable;
   }
 
   // `stepSeconds`: of computation, under any of which what persists can move between steps.
@@ -274,13 +340,15 @@ class Mover {
     return movable;
   }
 
-  // A buffer on the device for a session.
-  Value imageOf(BufferOp home) {
-    builder_.setInsertionPointAfter(home);
+  // A buffer for a session, where its instructions are executed.
+  Value imageOf(BufferOp home, Space executor) {
     const int64_t number = images_[home.getResult()]++;
-    return BufferOp::create(builder_, home.getLoc(), home.getType(),
-                            (home.getName() + (number ? ".image." + Twine(number) : ".image")).str(), home.getKind(),
-                            int64_t(0), home.getBytes(), false, SpaceAttr());
+    return createLike(builder_, home, home.getName() + (number ? ".image." + Twine(number) : Twine(".image")), executor)
+        .getResult();
+  }
+
+  static Space executorOf(const Section& section, const Session& session) {
+    return plan_ir::executorOf(section.ops[session.front()]);
   }
 
   static void replace(const Section& section, const Session& session, Value from, Value to) {
@@ -340,34 +408,11 @@ class Mover {
 
   void fetch(const Section& section, const Session& session, Value home, Value image, Space space) {
     builder_.setInsertionPoint(section.ops[session.front()]);
-    transfer(kindOf(space, true), home, image);
+    createTransfer(builder_, program_, transferKind(space, true), home, image);
   }
   void store(const Section& section, const Session& session, Value image, Value home, Space space) {
     builder_.setInsertionPointAfter(section.ops[session.back()]);
-    transfer(kindOf(space, false), image, home);
-  }
-
-  void transfer(plan::Transfer::Kind kind, Value source, Value destination) {
-    auto buffer = source.getDefiningOp<BufferOp>();
-    const int64_t bytes = buffer.getBytes();
-    const std::array<int64_t, 2> none{0, 0}, both{bytes, bytes}, access{kRead, kWrite};
-    const BufferOp away = spaceOf(source) == plan::Buffer::DEVICE ? destination.getDefiningOp<BufferOp>() : buffer;
-    TransferOp::create(builder_, buffer.getLoc(), streamOfKind(kind), BufferOp(away).getName(),
-                       ValueRange{source, destination}, none, both, none, none, access, kind);
-  }
-
-  // Appends the kind's stream if the program has none.
-  int64_t streamOfKind(plan::Transfer::Kind kind) {
-    SmallVector<Attribute> streams;
-    if (auto known = program_->getAttrOfType<ArrayAttr>("streams")) streams.append(known.begin(), known.end());
-    auto name = builder_.getStringAttr(streamNameOf(kind));
-    const auto* found = llvm::find(streams, Attribute(name));
-    const int64_t index = found - streams.begin();
-    if (found == streams.end()) {
-      streams.push_back(name);
-      program_->setAttr("streams", builder_.getArrayAttr(streams));
-    }
-    return index;
+    createTransfer(builder_, program_, transferKind(space, false), image, home);
   }
 
   ProgramOp program_;
@@ -410,6 +455,10 @@ struct Offload : plan_ir::impl::OffloadBase<Offload> {
           << listText(plan::words<plan::Buffer::Space>(), SIZE_MAX);
       return signalPassFailure();
     }
+    if (updateOn != "device" && updateOn != "host") {
+      getOperation().emitError("updates are made on one of: device, host");
+      return signalPassFailure();
+    }
     auto profile = schedule::loadProfile(profileName);
     if (!profile.ok()) {
       getOperation().emitError(profile.status().message());
@@ -438,6 +487,8 @@ struct Offload : plan_ir::impl::OffloadBase<Offload> {
       if (failed(plan)) return failure();
     }
     Mover mover(program, *plan, *scaled);
+    SmallVector<Mover::HostUpdate> updates;
+    if (updateOn == "host") updates = mover.hostUpdates();
     llvm::DenseSet<Value> states, parameterBuffers;
     for (auto bucket : program.getBody().front().getOps<BucketOp>()) {
       parameterBuffers.insert(bucket.getParameters());
@@ -453,9 +504,12 @@ struct Offload : plan_ir::impl::OffloadBase<Offload> {
       SmallVector<BufferOp> movable;
       for (BufferOp b : mover.buffers())
         if (isState(b) || isParameter(b) || isGradient(b) || isValue(b)) movable.push_back(b);
-      mover.moveWithin(movable, static_cast<uint64_t>(within), hostBytes < 0 ? UINT64_MAX : uint64_t(hostBytes));
+      mover.moveWithin(movable, updates, static_cast<uint64_t>(within),
+                       hostBytes < 0 ? UINT64_MAX : uint64_t(hostBytes));
       return success();
     }
+    if (*spaceNamed(optimizer) != plan::Buffer::DEVICE)
+      for (const Mover::HostUpdate& update : updates) mover.runOnHost(update.launch);
     moveKind(mover, *spaceNamed(optimizer), isState);
     moveKind(mover, *spaceNamed(parameters), isParameter);
     moveKind(mover, *spaceNamed(gradients), isGradient);

@@ -42,13 +42,17 @@ def DigestDataflow : PlanPass<"digest-dataflow"> {
 def Offload : PlanPass<"offload"> {
   let summary = "moves optimizer state, parameters, gradients and activations to host memory or files";
   let description = [{
-    What persists gets its home in another space. Each use on the device is one of an image there, a buffer of the same
+    What persists gets its home in another space. Each use elsewhere is one of an image where it is used, a buffer of the same
     size that lives from a transfer before the use to one after it. Uses share an image unless moving it away and back
     takes less than half of the computation between them. What lives within a step is moved between such uses if all of
     it has been written. No value is changed: `dataflow` stays as it is.
 
     With `within`, buffers of any kind are moved, and between which of their uses, by what their transfers cost for
     the bytes that they free, until no more are alive: see passes/schedule/Placement.h.
+
+    With `update-on=host`, an update whose state has been moved is launched on the host, unless something else uses the
+    state: it works on it in the host's memory, where it is or into which it is read from files. What else it uses is
+    still on the device: see plan-host-operands.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"device\"", "Space of optimizer state and master weights">,
@@ -57,7 +61,16 @@ def Offload : PlanPass<"offload"> {
     Option<"activations", "activations", "std::string", "\"device\"", "Space of activations until the backward pass">,
     Option<"within", "within", "int64_t", "-1", "Bytes of the device; negative: each kind as its option says">,
     Option<"hostBytes", "host-bytes", "int64_t", "-1", "Most bytes to host memory, then to files; negative: all">,
+    Option<"updateOn", "update-on", "std::string", "\"device\"",
+           "Where buckets whose optimizer state has been moved are updated: device or host">,
     Option<"profileName", "profile", "std::string", "\"cpu\"", "Hardware profile: a name or a file">];
+}
+def HostOperands : PlanPass<"host-operands"> {
+  let summary = "copies to host memory what launches on the host read of device buffers, and back what they write";
+  let description = [{
+    Each such buffer gets an image in the host's memory. The bytes that the launch reads are copied there as soon as they
+    have been written, once for all launches that only read them, and those that it writes are copied back after it.
+  }];
 }
 def Schedule : PlanPass<"schedule"> {
   let summary = "orders the step's instructions: computation, gathers, reductions and updates in one loop";

@@ -64,9 +64,7 @@ class Reader {
       };
       const double sharing = static_cast<double>(std::min(machine_.ranks(), machine_.ranksPerNode()));
       step_.hostUpdates = machine_.hostUpdates() / sharing;
-      constexpr double kUpdateBytes = 7 * sizeof(float);  // weight and moments read and written, the gradient read
-      if (machine_.hostBandwidth() > 0)
-        step_.hostUpdateLoad = std::min(1.0, kUpdateBytes * machine_.hostUpdates() / machine_.hostBandwidth());
+      step_.hostUpdateLoad = machine_.hostUpdateLoad();
     }
     findParameters();
     findBuffers();

@@ -40,7 +40,7 @@ std::vector<Dependence> orderOfRounds(const Loop& loop, std::span<const Dependen
   return order;
 }
 
-// Of transfers between spaces. Returns the seconds that they take from computation at least.
+// Of transfers between spaces and updates on the host. Returns the seconds that they take from computation at least.
 double spaceTerms(const Loop& loop, std::span<const Dependence> order, const OverlapBound::Excluded& excluded,
                   Bound& bound) {
   double units[kUnits] = {};
@@ -61,10 +61,13 @@ double spaceTerms(const Loop& loop, std::span<const Dependence> order, const Ove
       Unit::kFileIn, [](Unit unit) { return unit == Unit::kFileIn; }, loop.fileSlowdown);
   bound.fileOut = term(
       Unit::kFileOut, [](Unit unit) { return unit == Unit::kFileOut; }, loop.fileSlowdown);
+  bound.hostCompute = term(
+      Unit::kHostCompute, [](Unit unit) { return unit == Unit::kHostCompute; }, loop.copySlowdown);
   // While any of them runs, computation is slowed down once.
   auto lost = [](double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); };
   return std::max(
       {lost(units[size_t(Unit::kToDevice)], loop.copySlowdown), lost(units[size_t(Unit::kToHost)], loop.copySlowdown),
+       lost(units[size_t(Unit::kHostCompute)], loop.copySlowdown),
        lost(units[size_t(Unit::kFileIn)], loop.fileSlowdown), lost(units[size_t(Unit::kFileOut)], loop.fileSlowdown)});
 }
 
@@ -99,11 +102,10 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
     bound.seconds = bound.communication, bound.by = !apart                           ? BoundBy::kCommunication
                                                     : bound.network > bound.nodeLink ? BoundBy::kNetwork
                                                                                      : BoundBy::kNodeLink;
-  const std::pair<double, BoundBy> ofSpaces[] = {{bound.toDevice, BoundBy::kToDevice},
-                                                 {bound.toHost, BoundBy::kToHost},
-                                                 {bound.fileIn, BoundBy::kFileIn},
-                                                 {bound.fileOut, BoundBy::kFileOut},
-                                                 {bound.hostMemory, BoundBy::kHostMemory}};
+  const std::pair<double, BoundBy> ofSpaces[] = {
+      {bound.toDevice, BoundBy::kToDevice},       {bound.toHost, BoundBy::kToHost},
+      {bound.fileIn, BoundBy::kFileIn},           {bound.fileOut, BoundBy::kFileOut},
+      {bound.hostCompute, BoundBy::kHostCompute}, {bound.hostMemory, BoundBy::kHostMemory}};
   for (const auto& [seconds, by] : ofSpaces)
     if (seconds > bound.seconds * kMore) bound.seconds = seconds, bound.by = by;
   // Of equal terms the cycle is the more telling one.
@@ -116,8 +118,9 @@ Bound termsOf(const Loop& loop, std::span<const Dependence> order, const Overlap
 }  // namespace
 
 const char* boundByName(BoundBy by) {
-  static const char* const kNames[] = {"compute",   "communication", "node link", "network",  "cycle",      "memory",
-                                       "to_device", "to_host",       "file_in",   "file_out", "host memory"};
+  static const char* const kNames[] = {"compute", "communication", "node link",    "network",
+                                       "cycle",   "memory",        "to_device",    "to_host",
+                                       "file_in", "file_out",      "host compute", "host memory"};
   return kNames[static_cast<int>(by)];
 }
 

@@ -12,7 +12,8 @@ namespace sheaf::schedule {
 
 // kCommunication where there is one link; where some transfers are within nodes only or between them only, kNodeLink or
 // kNetwork.
-// kToDevice to kFileOut: transfers of that kind; kHostMemory: what all of them move there.
+// kToDevice to kFileOut: transfers of that kind; kHostCompute: updates on the host; kHostMemory: what all of them move
+// there.
 enum class BoundBy {
   kCompute,
   kCommunication,
@@ -24,9 +25,11 @@ enum class BoundBy {
   kToHost,
   kFileIn,
   kFileOut,
+  kHostCompute,
   kHostMemory
 };
-// "compute", "communication", "node link", "network", "cycle", "memory", "to_device", ..., "host memory".
+// "compute", "communication", "node link", "network", "cycle", "memory", "to_device", ..., "host compute",
+// "host memory".
 const char* boundByName(BoundBy by);
 
 // Seconds of a round.
@@ -38,8 +41,9 @@ struct Bound {
   // OverlapBound.
   double nodeLink = 0, network = 0;
   double communication = 0;  // the larger one
-  // Of transfers between spaces: for each kind's unit the same as for a link, and what they take of the host's memory.
-  double toDevice = 0, toHost = 0, fileIn = 0, fileOut = 0, hostMemory = 0;
+  // Of transfers between spaces and updates on the host: for each unit the same as for a link, and what they take of
+  // the host's memory.
+  double toDevice = 0, toHost = 0, fileIn = 0, fileOut = 0, hostCompute = 0, hostMemory = 0;
   double cycle = 0;               // the longest cycle through the step boundary, per round that it spans
   std::vector<uint32_t> onCycle;  // its ops, by their places in Loop.ops
   // The largest of these terms under a memory limit; the ones above are without it. 0: no limit.

@@ -139,8 +139,8 @@ void Constructor::findUsers() {
     }
     if (model_.nodes[i].kind != Node::Kind::kGather) continue;
     for (const Access& access : model_.nodes[i].accesses)
-      if (access.write && !model_.buffers[access.buffer].persistent)
-        writer[access.buffer] = i, gatheredBytes_[i] += model_.buffers[access.buffer].bytes;
+      if (const Storage& storage = model_.buffers[access.buffer]; access.write && !storage.persistent)
+        writer[access.buffer] = i, gatheredBytes_[i] += storage.onDevice ? storage.bytes : 0;
   }
 }
 

@@ -45,7 +45,10 @@ std::optional<Floor> floorOf(const plan::Plan& plan, const profile::Profile& pro
         secondsAt(static_cast<double>(products.flops()), profile.bestProductRate(products.type(), products.tf32()));
   const bool sharded = plan::partsFrom(plan, 1) == plan.ranks() && plan.zero_stage() >= 1;
   const double share = sharded ? static_cast<double>(plan.ranks()) / ranks : 1;
-  floor.state = secondsAt(static_cast<double>(work.state_bytes()) * share, profile.bestMemoryBandwidth());
+  // Updates on the host have its memory besides that of the device.
+  const double sharing = static_cast<double>(std::min(profile.ranks(), profile.ranksPerNode()));
+  const double host = plan::updatesOnHost(plan) && profile.isOfGpus() ? profile.hostBandwidth() / sharing : 0;
+  floor.state = secondsAt(static_cast<double>(work.state_bytes()) * share, profile.bestMemoryBandwidth() + host);
   floor.communication = ranks > 1 ? communicationSeconds(plan, profile) : 0;
   floor.seconds = floor.products;
   if (floor.state > floor.seconds) floor.seconds = floor.state, floor.by = FloorBy::kState;

@@ -133,7 +133,10 @@ class Regathers {
   Regathers(const StepModel& model, const Lifetimes& lifetimes) : model_(model), lifetimes_(lifetimes) {
     std::vector<uint32_t> gathers;
     for (uint32_t i = 0; i < model.nodes.size(); ++i)
-      if (model.nodes[i].kind == Node::Kind::kGather && model.nodes[i].accesses.size() == 2) gathers.push_back(i);
+      // What is read into the host's memory frees none of the device's.
+      if (model.nodes[i].kind == Node::Kind::kGather && model.nodes[i].accesses.size() == 2 &&
+          model.buffers[destination(i).buffer].onDevice)
+        gathers.push_back(i);
     for (size_t k = 0; k < gathers.size(); ++k)
       for (size_t m = k + 1; m < k + gathers.size(); ++m) {
         const uint32_t other = gathers[m % gathers.size()];

@@ -18,14 +18,15 @@ constexpr double kHidden = 0.01;
 struct Use {
   double toDevice = 0, toHost = 0, fileIn = 0, fileOut = 0;
   double hostMemory = 0;  // in which they would occupy all of its bandwidth
-  double exposed = 0;     // that find no computation to hide under
+  double hostCompute = 0;
+  double exposed = 0;  // that find no computation to hide under
 
   Use& operator+=(const Use& o) {
     toDevice += o.toDevice, toHost += o.toHost, fileIn += o.fileIn, fileOut += o.fileOut;
-    hostMemory += o.hostMemory, exposed += o.exposed;
+    hostMemory += o.hostMemory, hostCompute += o.hostCompute, exposed += o.exposed;
     return *this;
   }
-  double sum() const { return toDevice + toHost + fileIn + fileOut; }
+  double sum() const { return toDevice + toHost + fileIn + fileOut + hostCompute; }
 };
 
 class Placer {
@@ -73,11 +74,11 @@ class Placer {
     const double slowed = std::max(lost(std::max(use.toDevice, use.toHost), profile_.copySlowdown()),
                                    lost(std::max(use.fileIn, use.fileOut), profile_.fileSlowdown()));
     return std::max({problem_.computeSeconds + use.exposed + slowed, use.toDevice, use.toHost, use.fileIn, use.fileOut,
-                     use.hostMemory});
+                     use.hostMemory, use.hostCompute});
   }
 
   Use useOf(const Movable& movable, const Gap& gap, Space space) const {
-    const bool file = space == plan::Buffer::FILE;
+    const bool onHost = movable.updateSeconds > 0, file = space == plan::Buffer::FILE && !onHost;
     const Transfer::Kind in = file ? Transfer::READ_FILE : Transfer::TO_DEVICE;
     const Transfer::Kind out = file ? Transfer::WRITE_FILE : Transfer::TO_HOST;
     const double fetch = profile_.seconds(in, movable.bytes), store = profile_.seconds(out, movable.bytes);
@@ -86,6 +87,16 @@ class Placer {
     (file ? use.fileOut : use.toHost) = gap.stores * store;
     use.hostMemory = gap.fetches * fetch * profile_.hostLoad(in, movable.bytes) +
                      gap.stores * store * profile_.hostLoad(out, movable.bytes);
+    if (onHost) {
+      use.hostCompute = movable.updateSeconds;
+      use.hostMemory += movable.updateSeconds * profile_.hostUpdateLoad();
+    }
+    if (onHost && space == plan::Buffer::FILE) {
+      use.fileIn = profile_.seconds(Transfer::READ_FILE, movable.bytes);
+      use.fileOut = profile_.seconds(Transfer::WRITE_FILE, movable.bytes);
+      use.hostMemory += use.fileIn * profile_.hostLoad(Transfer::READ_FILE, movable.bytes) +
+                        use.fileOut * profile_.hostLoad(Transfer::WRITE_FILE, movable.bytes);
+    }
     const double moving = (gap.fetches > 0 ? fetch : 0) + (gap.stores > 0 ? store : 0);
     use.exposed = std::max(gap.fetches, gap.stores) * std::max(moving - gap.between, 0.0);
     return use;

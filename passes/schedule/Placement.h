@@ -24,6 +24,9 @@ struct Movable {
   // The first gap of what persists is that between steps: without it there are no others.
   bool persistent = false;
   std::vector<Gap> gaps;
+  // Of state that is updated on the host if it moves: seconds that this takes. What its gap adds are then transfers of
+  // gradients and parameters between device and host; in files it is itself read and written once besides.
+  double updateSeconds = 0;
 };
 
 struct PlacementProblem {

@@ -164,6 +164,10 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.unit = unitOf(transfer.kind());
       op.seconds = profile.seconds(transfer.kind(), bytes);
       op.hostLoad = profile.hostLoad(transfer.kind(), bytes);
+    } else if (plan::isOnHost(instruction)) {
+      op.unit = Unit::kHostCompute;
+      op.seconds = profile.hostUpdateSeconds(scaledWork(instruction, plan, sharded, scale));
+      op.hostLoad = profile.hostUpdateLoad();
     } else if (instruction.has_persist()) {
       op.unit = Unit::kFileOut;
       op.seconds = profile.persistSeconds().value_or(0);
@@ -236,6 +240,10 @@ std::vector<Dependence> dataDependences(const plan::Plan& plan, const PlanLoop& 
 Status checkCosts(const plan::Plan& plan, const profile::Profile& profile) {
   Status status;
   plan::forEachInstruction(plan, [&](const plan::Instruction& instruction) {
+    if (status.ok() && plan::isOnHost(instruction) && !profile.knowsHostUpdates())
+      status = Status::error(cat("profile ", profile.name(),
+                                 " does not say what the plan's updates on the host cost; give it an entry "
+                                 "\"host_updates\", or compile with --update-on device"));
     if (!status.ok() || !instruction.has_transfer() || profile.knows(instruction.transfer().kind())) return;
     const std::string& kind = plan::word(instruction.transfer().kind());
     status = Status::error(cat("profile ", profile.name(), " does not say what the plan's transfers of kind ", kind,

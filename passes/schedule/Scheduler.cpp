@@ -144,7 +144,7 @@ class Search {
       if (usesNetwork(op.unit)) onNetwork += op.seconds;
     }
     bound_ = std::max({compute + loop_.lostTo(onNodeLink, onNetwork), onNodeLink, onNetwork});
-    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut})
+    for (Unit unit : {Unit::kToDevice, Unit::kToHost, Unit::kFileIn, Unit::kFileOut, Unit::kHostCompute})
       bound_ = std::max(bound_, units[size_t(unit)]);
     if (int64_t(model_.nodes.size()) > kSearchedNodes) return;
     const bool limited = options_.memoryLimit > 0;

@@ -179,10 +179,13 @@ StepModel modelOf(const plan::Plan& plan, const profile::Profile& profile) {
     node.unit = priced.loop.ops[i].unit;
     node.seconds = priced.loop.ops[i].seconds;
     node.hostLoad = priced.loop.ops[i].hostLoad;
+    if (plan::isOnHost(instruction)) node.kind = Node::Kind::kOther;
     if (instruction.has_transfer()) {
-      const plan::Buffer& destination = plan.buffers(static_cast<int>(instruction.transfer().destination().buffer()));
-      const bool toDevice = destination.space() == plan::Buffer::DEVICE;
-      node.kind = !toDevice ? Node::Kind::kStore : destination.persistent() ? Node::Kind::kOther : Node::Kind::kGather;
+      const bool persistent =
+          plan.buffers(static_cast<int>(instruction.transfer().destination().buffer())).persistent();
+      node.kind = !plan::fetches(instruction.transfer().kind()) ? Node::Kind::kStore
+                  : persistent                                  ? Node::Kind::kOther
+                                                                : Node::Kind::kGather;
     }
     if (instruction.has_collective()) {
       const plan::Collective& collective = instruction.collective();

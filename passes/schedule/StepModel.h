@@ -27,11 +27,11 @@ struct Node {
   enum class Kind : uint8_t {
     kCompute,         // computation; also the host's inputs and outputs
     kGather,          // all-gather of parameters into a buffer that is not persistent
-                      // or a transfer to the device into one
+                      // or a transfer into one, to the device or from a file
     kReduce,          // reduction of a gradient
-    kOther,           // any other collective: of updated parameters, the norm, the loss
+    kOther,           // any other collective: of updated parameters, the norm, the loss; an update on the host
     kAfterReduction,  // computation that depends on a reduction of the same round: norms, updates
-    kStore,           // transfer from the device
+    kStore,           // transfer from the device, or to a file
   };
   Kind kind = Kind::kCompute;
   Unit unit = Unit::kCompute;

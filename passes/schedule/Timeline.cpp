@@ -121,7 +121,8 @@ class Player {
       onNodeLink += usesNodeLink(unitOf(stream));
       onNetwork += usesNetwork(unitOf(stream));
     }
-    const bool copying = units[size_t(Unit::kToDevice)] + units[size_t(Unit::kToHost)] > 0;
+    const bool copying =
+        units[size_t(Unit::kToDevice)] + units[size_t(Unit::kToHost)] + units[size_t(Unit::kHostCompute)] > 0;
     const bool onFiles = units[size_t(Unit::kFileIn)] + units[size_t(Unit::kFileOut)] > 0;
     const double slowdown = 1 + std::max({onNodeLink > 0  ? loop_.slowdown
                                           : onNetwork > 0 ? loop_.onNetwork()

@@ -66,7 +66,8 @@ struct Loop {
   // The same while the network alone is in use; at most the slowdown, which it is if there is none.
   std::optional<double> networkSlowdown;
   double onNetwork() const { return networkSlowdown.value_or(slowdown); }
-  double copySlowdown = 0, fileSlowdown = 0;  // the same while transfers between memories, or of files, run
+  double copySlowdown = 0;  // the same while transfers between memories, or updates on the host, run
+  double fileSlowdown = 0;  // the same while transfers of files run
   // What transfers that occupy the links for so many seconds take from computation at least, in seconds.
   double lostTo(double onLink, double onNet) const {
     return std::max(onLink * slowdown / (1 + slowdown), onNet * onNetwork() / (1 + onNetwork()));

@@ -93,9 +93,8 @@ class RankContext {
   virtual bool oddGeneration() const { return false; }
   // Makes what files hold durable as a state to go on from. Only after synchronize(), and where files outlive the run.
   virtual Status commit(const Committed& state) { return Status::error("the device has no files"); }
-  // Reads the state that files hold, once, and records its checksum with it, or compares it with the one that is
-  // recorded: an error names the files. Without a record, or without files, there is no error. Only after
-  // synchronize(), and where files outlive the run.
+  // Reads the state in files once and records its XXH64 with it, or compares it with the recorded one: then an error
+  // names the files. No error without files that outlive the run, or without a record. Only after synchronize().
   virtual Status writeChecksum() { return {}; }
   virtual Status verifyChecksum() { return {}; }
   // Highest byte of the arena touched since it was poisoned, plus 1; for tests, and only after synchronize().
@@ -132,7 +131,7 @@ struct DeviceOptions {
   comm::ConnectTransport connectTransport = nullptr;
   double sendRate = 0;                               // as in comm::TransportOptions
   std::shared_ptr<comm::Traffic> traffic = nullptr;  // the same
-  int threadsPerRank = 1;                            // at most Plan.max_threads
+  int threadsPerRank = 1;                            // at most Plan.max_threads; on GPUs, of launches on the host
   bool poison = false;                               // fill arenas with a pattern before use
   // Where files of ranks lie, if the plan has buffers in files: their bytes are divided among the folders.
   std::vector<std::string> offloadFolders;

@@ -148,6 +148,8 @@ Summary summarize(const Plan& plan) {
     for (const KindBytes& kind : memory.by_kind()) space.byKind[kind.kind()] = kind.bytes();
   }
   for (const Instruction* instruction : stepInstructions(plan))
+    summary.updates += instruction->updates_bucket() > 0, summary.updatesOnHost += isOnHost(*instruction);
+  for (const Instruction* instruction : stepInstructions(plan))
     if (instruction->has_transfer()) {
       Moved& moved = summary.transfers[instruction->transfer().kind()];
       ++moved.count;

@@ -50,6 +50,7 @@ struct Summary {
   std::map<BufferKind, uint64_t> byKind;  // all seven kinds, in bytes on one rank
   std::map<Buffer::Space, SpaceSummary> spaces;
   std::map<Transfer::Kind, Moved> transfers;
+  uint64_t updates = 0, updatesOnHost = 0;  // of buckets, in a step
   std::vector<Communication> communication;
   std::array<StageNeeds, 4> stages;
   StageNeeds own;                 // at the plan's own stages, within nodes and between them

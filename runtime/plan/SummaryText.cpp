@@ -107,6 +107,8 @@ std::string transfersText(const Summary& summary) {
   for (const auto& [kind, moved] : summary.transfers)
     out += cat("  ", padded(std::to_string(moved.count), 4, true), " ", padded(word(kind), 15),
                padded(bytesText(moved.bytes), 10, true), "\n");
+  if (summary.updatesOnHost > 0)
+    out += cat("  ", summary.updatesOnHost, " of ", summary.updates, " buckets are updated on the host\n");
   return out;
 }
 
@@ -313,6 +315,7 @@ json::Value summaryJson(const Plan& plan) {
                                             {"spaces", spacesJson(summary)},
                                             {"save_staging_bytes", mostStagingBytes(plan)}}},
                     {"transfers", transfersJson(summary)},
+                    {"updates", json::Object{{"buckets", summary.updates}, {"on_host", summary.updatesOnHost}}},
                     {"communication", std::move(communication)},
                     {"buckets", std::move(buckets)},
                     {"stages", std::move(stages)},

@@ -76,7 +76,8 @@ inline ElementType sourceType(const Parameter& parameter) {
   return parameter.source_type() == ELEMENT_TYPE_UNSPECIFIED ? parameter.type() : parameter.source_type();
 }
 
-// The device of an image's target: "cpu" of "cpu", "cuda" of "cuda:sm_90", "host" of "host"; empty if it is none of them.
+// The device of an image's target: "cpu" of "cpu", "cuda" of "cuda:sm_90", "host" of "host"; empty for any
+// other.
 std::string deviceOf(const KernelImage& image);
 // The first image for a device; null if there is none.
 const KernelImage* imageFor(const Plan& plan, std::string_view device);
@@ -84,6 +85,10 @@ const KernelImage* imageFor(const Plan& plan, std::string_view device);
 const KernelImage* hostImage(const Plan& plan);
 // Whether an image has a kernel of the plan: that for the host lacks those that are not launched there.
 bool hasKernel(const KernelImage& image, uint32_t kernel);
+// Whether a transfer moves bytes towards where they are used: to the device, or from a file. The others store them.
+inline bool fetches(Transfer::Kind kind) {
+  return kind == Transfer::TO_DEVICE || kind == Transfer::READ_FILE;
+}
 // Whether an instruction runs on the host, on operands in the host's memory.
 inline bool isOnHost(const Instruction& instruction) {
   return instruction.has_kernel() && instruction.kernel().on_host();

@@ -499,11 +499,13 @@ class TableVerifier {
     for (int i = 0; i < plan_.images_size(); ++i) {
       const KernelImage& image = plan_.images(i);
       std::string what = named("image", i, image.target());
-      if (deviceOf(image).empty()) return wrong(what, "its target is neither cpu nor cuda:sm_NN nor host");
+      if (deviceOf(image).empty()) return wrong(what, "its target is not cpu, cuda:sm_NN or host");
       if (!targets.insert(image.target()).second) return wrong(what, "another image has the same target");
       if (deviceOf(image) == "host" && (i == 0 || i + 1 < plan_.images_size() || imageFor(plan_, "cpu")))
-        return wrong(what, "it is for launches on the host: it must be the last of the images for devices, none of which "
-                           "is for the CPU");
+        return wrong(what,
+                     "it is for launches on the host: it must be the last image, after at least one other, in a plan "
+                     "without an image "
+                     "for the CPU");
       if (image.entries_size() != plan_.kernels_size())
         return wrong(what, cat("it has ", image.entries_size(), " entries for ", plan_.kernels_size(), " kernels"));
       for (int k = 0; k < image.entries_size(); ++k)
@@ -517,8 +519,9 @@ class TableVerifier {
   static Status checkEntry(const KernelImage& image, const KernelEntry& entry) {
     const std::string device = deviceOf(image);
     if (device == "cpu" || device == "host")
-      return entry.offset() < image.code().size() + (device == "host") ? Status()
-                                                                       : Status::error("lies outside its image");
+      return entry.offset() < image.code().size() || (device == "host" && entry.offset() == image.code().size())
+                 ? Status()
+                 : Status::error("lies outside its image");
     constexpr uint32_t kMostThreads = 1024;
     if (entry.threads() == 0 || entry.threads() > kMostThreads || entry.threads() % 32 != 0)
       return Status::error(cat("has ", entry.threads(), " threads a block, not a multiple of 32 up to 1024"));

@@ -107,8 +107,9 @@ class InstructionVerifier {
     const Buffer::Space reached = isOnHost(*instruction_) ? Buffer::HOST : Buffer::DEVICE;
     if (buffer.space() != reached && !instruction_->has_transfer() && !instruction_->has_persist())
       return wrong(cat(what, " is buffer '", shortName(buffer.name()), "' in space ", word(buffer.space()),
-                       reached == Buffer::HOST ? ", and a launch on the host works in the host's memory"
-                                               : ", which only transfers and launches on the host reach"));
+                       reached == Buffer::HOST          ? ", and a launch on the host works in the host's memory"
+                       : buffer.space() == Buffer::HOST ? ", which only transfers and launches on the host reach"
+                                                        : ", which only transfers reach"));
     if (generations_.isNext(operand.buffer()) && (section_ != "body" || (persists_ && !instruction_->has_persist())))
       return wrong(cat(what, " is buffer '", shortName(buffer.name()),
                        "', a next generation: there is one in the body only, until it is persisted"));
@@ -208,11 +209,12 @@ class InstructionVerifier {
   }
 
   Status onHost(const KernelLaunch& launch) const {
-    if (instruction_->updates_bucket() == 0) return wrong("it is on the host, where only updates of buckets are");
+    if (instruction_->updates_bucket() == 0) return wrong("only updates of buckets may be launched on the host");
     const KernelImage* image = hostImage(plan_);
     if (!image || !hasKernel(*image, launch.kernel()))
       return wrong(cat("it is on the host, and the plan has no image with kernel '",
-                       plan_.kernels(static_cast<int>(launch.kernel())).symbol(), "' for that: compile the model again"));
+                       plan_.kernels(static_cast<int>(launch.kernel())).symbol(),
+                       "' for that: compile the model again"));
     return {};
   }
 

@@ -9,6 +9,9 @@
 namespace sheaf::profile {
 namespace {
 
+// What an element of Adam in f32 reads and writes: weight and moments both, the gradient read.
+constexpr double kUpdateBytes = 7 * sizeof(float);
+
 // The best entry: of this type, else of f32, else any; among equals one that `matches`.
 template <typename Cost, typename Matches>
 const Cost* find(const std::vector<Cost>& costs, plan::ElementType type, Matches matches) {
@@ -184,6 +187,17 @@ double Profile::hostLoad(plan::Transfer::Kind kind, uint64_t bytes) const {
   if (!isOfGpus() && !costOf(kind)) return 1;
   if (data_.hostBandwidth == 0 || time == 0) return 0;
   return static_cast<double>(bytes) / time * ranks / data_.hostBandwidth;
+}
+
+double Profile::hostUpdateSeconds(const Work& work) const {
+  if (!isOfGpus()) return seconds(work) * static_cast<double>(compute().threads);
+  const double sharing = static_cast<double>(std::min(data_.ranks, data_.ranksPerNode));
+  return work.bytes / (kUpdateBytes * data_.hostUpdates) * sharing;
+}
+
+double Profile::hostUpdateLoad() const {
+  if (!isOfGpus()) return 1;
+  return data_.hostBandwidth > 0 ? std::min(1.0, kUpdateBytes * data_.hostUpdates / data_.hostBandwidth) : 0;
 }
 
 std::optional<double> Profile::persistSeconds() const {

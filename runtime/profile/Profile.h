@@ -187,6 +187,12 @@ class Profile {
   // Bytes per second of a node's host memory, and elements per second that the host updates in it; 0: not known.
   double hostBandwidth() const { return data_.hostBandwidth; }
   double hostUpdates() const { return data_.hostUpdates; }
+  // Whether the profile says what updates on the host cost. CPU ranks run them on one more thread, whose cost is known.
+  bool knowsHostUpdates() const { return !isOfGpus() || data_.hostUpdates > 0; }
+  // Seconds of such an update on a rank while all ranks of its node update as much.
+  double hostUpdateSeconds(const Work& work) const;
+  // The part of the host memory's bandwidth that they use together, 0 to 1.
+  double hostUpdateLoad() const;
   // What transfers between memories, and what those of files, divide the rate of computation by, less 1.
   double copySlowdown() const { return isOfGpus() ? 0 : slowdown(); }
   double fileSlowdown() const;

@@ -1,5 +1,6 @@
-// The double's fused kernels: those of the plan's image for the CPU. What a GPU would run is tested elsewhere, in
-// thread blocks; here the plan is, around it. Which image a GPU would take is still decided, and its error reported.
+// The double's fused kernels: those of the plan's image for the CPU, or, if it has none, of that for launches on the
+// host, which has few of them. What a GPU would run is tested elsewhere, in thread blocks; here the plan is, around it.
+// Which image a GPU would take is still decided, and its error reported.
 #include "runtime/device/cuda/FusedKernels.h"
 
 #include <vector>
@@ -20,10 +21,10 @@ class CpuKernels : public FusedKernels {
   std::string target() const override { return target_; }
 
   Status launch(const plan::KernelLaunch& launch, void** arguments, cudaStream_t stream) const override {
-    if (launch.kernel() >= images_->size()) return Status::error("the kernel is not in the plan");
+    cpu::KernelEntry entry = images_->entry(launch.kernel());
+    if (!entry) return Status::error("the kernel is not in the plan");
     std::vector<void*> operands;
     for (int i = 0; i < launch.operands_size(); ++i) operands.push_back(*static_cast<void**>(arguments[i]));
-    cpu::KernelEntry entry = images_->entry(launch.kernel());
     cudaError_t error = emulation::enqueue(stream, [entry, operands, &launch]() mutable {
       // The kernels are not instrumented.
       for (int i = 0; i < launch.operands_size(); ++i)
@@ -47,7 +48,8 @@ Expected<std::unique_ptr<FusedKernels>> FusedKernels::load(const plan::Plan& pla
     if (!image.ok()) return image.status();
     target = (*image)->target();
   }
-  Expected<std::unique_ptr<cpu::KernelImages>> images = cpu::KernelImages::load(plan);
+  const bool forHost = !plan::imageFor(plan, "cpu") && plan::hostImage(plan);
+  auto images = forHost ? cpu::KernelImages::loadForHost(plan) : cpu::KernelImages::load(plan);
   if (!images.ok()) return images.status();
   return std::unique_ptr<FusedKernels>(new CpuKernels(std::move(*images), target));
 }

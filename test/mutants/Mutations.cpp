@@ -407,10 +407,15 @@ std::vector<Mutation> movedTransfers(const Plan& plan) {
   return list;
 }
 
-// A transfer of another kind or to itself, and buffers in other spaces.
+// A transfer of another kind or to itself, launches and buffers in other spaces.
 std::vector<Mutation> otherSpaces(const Plan& plan) {
   std::vector<Mutation> list;
   forAll(plan, [&](int s, int i, const Instruction& instruction) {
+    if (instruction.has_kernel())
+      list.push_back({cat(name(plan, s, i), " where it is not"), [s, i](Plan& p) {
+                        plan::KernelLaunch& launch = *section(p, s)[i].mutable_kernel();
+                        launch.set_on_host(!launch.on_host());
+                      }});
     if (!instruction.has_transfer()) return;
     for (int kind = plan::Transfer::KIND_UNSPECIFIED; kind <= plan::Transfer::WRITE_FILE; ++kind)
       if (kind != instruction.transfer().kind())

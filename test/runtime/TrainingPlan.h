@@ -18,6 +18,7 @@
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
+#include "test/runtime/UpdateKernel.h"
 
 namespace sheaf::testing {
 
@@ -172,23 +173,8 @@ class TrainingPlan {
     scalar->set_value(1);
     plan.mutable_training()->set_optimizer("momentum by hand");
     plan.mutable_training()->set_learning_rate(0.125);
-    sheaf::plan::Kernel* kernel = plan.add_kernels();
-    kernel->set_symbol("update");
-    kernel->set_rows(static_cast<int64_t>((stage_ >= 1 ? shard : whole) / sizeof(float)));
-    kernel->set_block(8);
-    for (int i = 0; i < 4; ++i) kernel->add_operand_bytes(i == 3 ? sizeof(float) : stage_ >= 1 ? shard : whole);
-    for (int i = 0; i < 4; ++i) kernel->add_operand_access(i % 2 ? sheaf::plan::READ : sheaf::plan::READ_WRITE);
-    sheaf::plan::KernelImage* image = plan.add_images();
-    image->set_target("cpu");
-    image->add_entries();
-    // void update(float** a, int64_t begin, int64_t end):
-    //   for (i in [begin, end)) { a[2][i] += a[1][i]; a[0][i] -= a[3][0] * a[2][i]; }      (x86-64)
-    static constexpr unsigned char kCode[] = {0x48, 0x8b, 0x07, 0x4c, 0x8b, 0x47, 0x08, 0x48, 0x8b, 0x4f, 0x10, 0x48,
-                                              0x8b, 0x7f, 0x18, 0x48, 0x39, 0xd6, 0x7d, 0x27, 0xf3, 0x0f, 0x10, 0x04,
-                                              0xb1, 0xf3, 0x41, 0x0f, 0x58, 0x04, 0xb0, 0xf3, 0x0f, 0x11, 0x04, 0xb1,
-                                              0xf3, 0x0f, 0x59, 0x07, 0xf3, 0x0f, 0x10, 0x0c, 0xb0, 0xf3, 0x0f, 0x5c,
-                                              0xc8, 0xf3, 0x0f, 0x11, 0x0c, 0xb0, 0x48, 0xff, 0xc6, 0xeb, 0xd4, 0xc3};
-    image->set_code(std::string(reinterpret_cast<const char*>(kCode), sizeof kCode));
+    addUpdateKernel(plan, stage_ >= 1 ? shard : whole);
+    addUpdateImage(plan, "cpu");
   }
 
   sheaf::plan::Instruction& add(const std::string& label, uint32_t stream = 0) {

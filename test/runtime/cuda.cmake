@@ -4,7 +4,8 @@ if(NOT TARGET sheaf_cuda_emulated)
   return()
 endif()
 sheaf_add_gtest(cuda_test
-  SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp cuda_nccl_test.cpp cuda_transfer_test.cpp
+  SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp cuda_host_test.cpp cuda_nccl_test.cpp
+          cuda_transfer_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
 sheaf_device_test_options(cuda_test sheaf_cuda_emulated)
 
@@ -23,7 +24,7 @@ target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_P
 
 if(TARGET sheaf_cuda)
   sheaf_add_gtest(cuda_gpu_test
-    SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_transfer_test.cpp
+    SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_host_test.cpp cuda_transfer_test.cpp
     LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
   sheaf_device_test_options(cuda_gpu_test sheaf_cuda)
   set_tests_properties(cuda_gpu_test PROPERTIES LABELS "gtest;gpu" RUN_SERIAL ON)

@@ -10,6 +10,7 @@
 
 #include "test/runtime/CudaCollectives.h"
 #include "test/runtime/CudaProcesses.h"
+#include "test/runtime/HostUpdatePlan.h"
 #include "test/runtime/TrainingPlan.h"
 #include "test/runtime/Transfers.h"
 
@@ -168,6 +169,87 @@ TEST(EmulatedNccl, AnErrorOfAFileEndsAllProcesses) {
                                  HasSubstr("rank-1.arena: it ends at byte 0")));
     EXPECT_THAT(errors[0], HasSubstr("rank 0: process 1 has ended"));
   }
+}
+
+// An update on the host of a gradient that is summed over the ranks before.
+HostUpdatePlan summedHostUpdate(uint64_t elements) {
+  HostUpdatePlan plan(elements, false, [](HostUpdatePlan& made) {
+    PlanBuilder& builder = made.builder;
+    builder.wait(HostUpdatePlan::kMoved, 1);
+    const plan::Operand gradient = builder.operand(made.gradient, plan::READ_WRITE);
+    builder.collective(plan::ALL_REDUCE, plan::F32, made.bytes / sizeof(float), gradient, gradient);
+    builder.record(HostUpdatePlan::kFree, 1);
+    builder.wait(HostUpdatePlan::kFree, HostUpdatePlan::kToHost);
+  });
+  plan.builder.plan.set_ranks(2);
+  return plan;
+}
+
+TEST(EmulatedNccl, ProcessesUpdateOnTheHost) {
+  const HostUpdatePlan plan = summedHostUpdate(50000);
+  DeviceOptions options;
+  options.threadsPerRank = 2;
+  Processes processes(plan.builder.plan, 2, options);
+  Momentum expected(plan.bytes);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<float> sum(plan.bytes / sizeof(float));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const std::vector<float> gradient = gradientOf(plan.bytes, round, rank);
+      writeBuffer(processes.rank(rank), plan.builder.plan, plan.gradient, gradient);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+    }
+    expected.update(sum, round);
+    processes.onEach([&](size_t rank) {
+      expectOk(runBodies(plan.builder.plan, processes.contexts[rank], 1, [&](int) { return valuesOf(round); }));
+      EXPECT_TRUE(readBuffer<float>(processes.rank(rank), plan.builder.plan, plan.result) == expected.p)
+          << "rank " << rank << ", round " << round;
+    });
+  }
+}
+
+// The thread waits for its stream, which waits for another process.
+TEST(EmulatedNccl, AnAbortEndsAThreadsWaitForItsStream) {
+  const HostUpdatePlan plan = summedHostUpdate(64);
+  for (const int before : {0, 5}) {  // one by one, and in a graph
+    Processes processes(plan.builder.plan, 2);
+    processes.onEach(
+        [&](size_t rank) { expectOk(runBodies(plan.builder.plan, processes.contexts[rank], before, valuesOf)); });
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      processes.rank(0).abort("process 1 has ended");
+    });
+    const Status status = runBodies(plan.builder.plan, processes.contexts[0], 1, valuesOf)[0];
+    other.join();
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 0: process 1 has ended; it was at "),
+                                        HasSubstr("body instruction 1 (all_reduce 'collective' on stream")));
+  }
+}
+
+// The stream waits for its thread, which does something long.
+TEST(EmulatedNccl, AnAbortEndsAStreamsWaitForItsThread) {
+  HostUpdatePlan plan = summedHostUpdate(64);
+  // nanosleep of four seconds: mov eax, 35; lea rdi, [the seconds]; xor esi, esi; syscall; ret
+  constexpr std::string_view kSleep(
+      "\xb8\x23\0\0\0\x48\x8d\x3d\x05\0\0\0\x31\xf6\x0f\x05\xc3\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 33);
+  plan.builder.plan.mutable_images(1)->set_code(std::string(kSleep));
+  // What follows would copy parameters while they are written, once the wait for that has ended.
+  auto& body = *plan.builder.plan.mutable_body();
+  body.DeleteSubrange(plan.update + 1, body.size() - plan.update - 1);
+  Processes processes(plan.builder.plan, 2);
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    processes.rank(0).abort("process 1 has ended");
+  });
+  std::string error;
+  processes.onEach([&](size_t rank) {
+    const Status status = runBodies(plan.builder.plan, processes.contexts[rank], 1, valuesOf)[0];
+    if (rank == 0) error = status.message();
+    EXPECT_TRUE(rank == 1 || std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));
+  });
+  other.join();
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 0: process 1 has ended; it was at "),
+                           HasSubstr(cat("body instruction ", plan.update, " (kernel 'all' on stream host_compute)"))));
 }
 
 TEST(EmulatedNccl, EveryOperationInTheTreesOrder) {

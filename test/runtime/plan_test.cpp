@@ -204,7 +204,7 @@ const Mutant kMutants[] = {
      },
      "parameter group 0 'head': its learning rate is -1"},
     {"InputRows", [](auto& p) { p.mutable_inputs(0)->set_shape(0, 5); }, "rows"},
-    {"KernelImage", [](auto& p) { p.mutable_images(0)->set_target("tpu"); }, "neither cpu nor cuda"},
+    {"KernelImage", [](auto& p) { p.mutable_images(0)->set_target("tpu"); }, "is not cpu, cuda"},
     {"KernelEntry", [](auto& p) { p.mutable_images(0)->mutable_entries(0)->set_offset(60); }, "outside its image"},
     {"KernelWithoutEntry", [](auto& p) { p.mutable_images(0)->clear_entries(); }, "0 entries for 1 kernels"},
     {"KernelWithoutImage", [](auto& p) { p.clear_images(); }, "none for the plan's 1 kernels"},

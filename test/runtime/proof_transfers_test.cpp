@@ -256,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](Moved& m) {
                 m.plan.mutable_body(m.fetch + 1)->mutable_kernel()->mutable_operands(2)->set_buffer(m.home);
               },
-              "operand 2 is buffer 'momentum' in space host, which only transfers reach"},
+              "operand 2 is buffer 'momentum' in space host, which only transfers and launches on the host reach"},
         Wrong{"Blocks",
               [](Moved& m) {
                 for (plan::Operand* o : {m.fetched().mutable_source(), m.fetched().mutable_destination()})
@@ -298,6 +298,128 @@ INSTANTIATE_TEST_SUITE_P(
                     transfer(Transfer::TO_HOST, m.plan.buckets(0).parameter_buffer(), theirs, parameters.bytes());
               },
               "transfers join the parameters of buckets 'all' and 'another'"}),
+    [](const auto& info) { return info.param.name; });
+
+// The hand-made training plan, whose momentum lies in the host's memory, where it is updated, too.
+struct OnHost : TrainingPlan {
+  explicit OnHost(int stage = 1) : TrainingPlan(2, stage, 8) {
+    sheaf::plan::Plan& p = TrainingPlan::plan;
+    home = p.buckets(0).states(0).buffer();
+    uint64_t top = 0;
+    auto place = [&](Buffer& buffer) {
+      buffer.set_space(Buffer::HOST);
+      buffer.set_offset(top);
+      top = (top + buffer.bytes() + 127) / 128 * 128;
+    };
+    place(*p.mutable_buffers(static_cast<int>(home)));
+    google::protobuf::RepeatedPtrField<plan::Instruction> body;
+    for (plan::Instruction& instruction : *p.mutable_body()) {
+      if (instruction.updates_bucket() == 0) {
+        *body.Add() = instruction;
+        continue;
+      }
+      std::vector<plan::Instruction> after;
+      for (plan::Operand& operand : *instruction.mutable_kernel()->mutable_operands()) {
+        if (operand.buffer() == home) continue;
+        Buffer copy = p.buffers(static_cast<int>(operand.buffer()));
+        copy.set_name(copy.name() + ".host");
+        copy.set_persistent(false);
+        place(copy);
+        const uint32_t device = operand.buffer(), host = static_cast<uint32_t>(p.buffers_size());
+        *p.add_buffers() = copy;
+        *body.Add() = transfer(Transfer::TO_HOST, device, host, operand.bytes(), 0, operand.shard_stride());
+        if (operand.access() != READ)
+          after.push_back(transfer(Transfer::TO_DEVICE, host, device, operand.bytes(), 0, operand.shard_stride()));
+        operand.set_buffer(host);
+      }
+      update = body.size();
+      instruction.mutable_kernel()->set_on_host(true);
+      *body.Add() = instruction;
+      for (const plan::Instruction& store : after) *body.Add() = store;
+    }
+    *p.mutable_body() = body;
+    plan::SpaceMemory& memory = *p.mutable_memory()->add_spaces();
+    memory.set_space(Buffer::HOST);
+    memory.set_peak_bytes(plan::arenaTop(p, Buffer::HOST));
+    declareMemoryByKind(p);
+    redigest(p);
+  }
+  std::string verified() const {
+    Status status = plan::verifyPlan(plan);
+    if (status.ok()) status = plan::provePlan(plan);
+    return status.message();
+  }
+  plan::KernelLaunch& launch() { return *plan.mutable_body(update)->mutable_kernel(); }
+
+  uint32_t home = 0;
+  int update = 0;
+};
+
+TEST(VerifyUpdatesOnHost, AreAccepted) {
+  for (int stage = 0; stage < 4; ++stage) {
+    const OnHost moved(stage);
+    EXPECT_EQ(moved.verified(), "") << stage;
+    TrainingPlan plain(2, stage, 8);
+    plan::redigest(plain.plan);
+    EXPECT_EQ(moved.plan.digests().SerializeAsString(), plain.plan.digests().SerializeAsString()) << stage;
+    const plan::Summary summary = plan::summarize(moved.plan);
+    EXPECT_EQ(summary.updates, 1u);
+    EXPECT_EQ(summary.updatesOnHost, 1u);
+    EXPECT_EQ(plan::summarize(plain.plan).updatesOnHost, 0u);
+  }
+}
+
+TEST(VerifyUpdatesOnHost, AnImageForTheHostDoes) {
+  OnHost p;
+  plan::KernelImage& host = *p.plan.mutable_images(0);
+  host.set_target("host");
+  EXPECT_THAT(p.verified(), HasSubstr("it must be the last image, after at least one other"));
+  plan::KernelImage gpu;
+  gpu.set_target("cuda:sm_90");
+  gpu.add_entries()->set_threads(32), gpu.mutable_entries(0)->set_grid(1);
+  *p.plan.add_images() = gpu;
+  p.plan.mutable_images()->SwapElements(0, 1);
+  plan::redigest(p.plan);
+  EXPECT_EQ(p.verified(), "");
+  // It has no kernel of the plan: then its entry lies at its end.
+  p.plan.mutable_images(1)->mutable_entries(0)->set_offset(p.plan.images(1).code().size());
+  plan::redigest(p.plan);
+  EXPECT_THAT(p.verified(), HasSubstr("the plan has no image with kernel 'update' for that"));
+  p.plan.mutable_images(1)->mutable_entries(0)->set_offset(p.plan.images(1).code().size() + 1);
+  EXPECT_THAT(p.verified(), HasSubstr("lies outside its image"));
+  p.plan.mutable_images()->RemoveLast();
+  plan::redigest(p.plan);
+  EXPECT_THAT(p.verified(), HasSubstr("the plan has no image with kernel 'update' for that"));
+}
+
+struct WrongOnHost {
+  const char* name;
+  void (*change)(OnHost&);
+  const char* error;
+};
+
+class WrongUpdatesOnHost : public ::testing::TestWithParam<WrongOnHost> {};
+
+TEST_P(WrongUpdatesOnHost, AreRefused) {
+  OnHost p;
+  GetParam().change(p);
+  EXPECT_THAT(p.verified(), HasSubstr(GetParam().error));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    VerifyUpdatesOnHost, WrongUpdatesOnHost,
+    ::testing::Values(
+        WrongOnHost{"OnTheDevice", [](OnHost& p) { p.launch().set_on_host(false); },
+                    "in space host, which only transfers and launches on the host reach"},
+        WrongOnHost{"Operand",
+                    [](OnHost& p) { p.launch().mutable_operands(0)->set_buffer(p.plan.buckets(0).parameter_buffer()); },
+                    "in space device, and a launch on the host works in the host's memory"},
+        WrongOnHost{"NoUpdate", [](OnHost& p) { p.plan.mutable_body(p.update)->clear_updates_bucket(); },
+                    "only updates of buckets may be launched on the host"},
+        WrongOnHost{"StaleGradient", [](OnHost& p) { p.plan.mutable_body()->SwapElements(p.update - 2, p.update); },
+                    "which nothing has written"},
+        WrongOnHost{"NotCopiedBack", [](OnHost& p) { p.plan.mutable_body()->DeleteSubrange(p.update + 1, 1); },
+                    "is computed by other operations"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

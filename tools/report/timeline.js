@@ -9,7 +9,8 @@ const AXIS = 20, BOUND = 20, TURNS = 16, LANE = 30, MEASURED = 16, SPACE = 7;
 const TAKING = { compute: ["links", "node link", "network"], memory: ["links", "node link", "network"] };
 const UNITS_OF_BOUND = { compute: ["compute"], communication: ["links", "node link", "network"], "node link": ["links", "node link"],
   network: ["links", "network"], memory: ["compute"], cycle: [], to_device: ["to_device"], to_host: ["to_host"], file_in: ["file_in"],
-  file_out: ["file_out"], "host memory": ["to_device", "to_host", "file_in", "file_out"] };
+  file_out: ["file_out"], "host compute": ["host compute"],
+  "host memory": ["to_device", "to_host", "file_in", "file_out", "host compute"] };
 
 export class Timeline {
   constructor(canvas, plan, selection, axis) {

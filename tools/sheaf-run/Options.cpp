@@ -147,7 +147,8 @@ options::Table makeTable() {
             "--tuned", "FILE",
             "On GPUs: choose the algorithms of matrix products by this table. If there is no such file, "
             "the products are measured first and it is written."),
-        Row::integer<&O::threadsPerRank>("--threads-per-rank", "T", 1, kMost, "Compute threads of each rank.")
+        Row::integer<&O::threadsPerRank>("--threads-per-rank", "T", 1, kMost,
+                                         "Compute threads of each rank; on GPUs those of updates on the host.")
             .defaultsTo("the machine's cores, shared out")}},
       {"Inspection",
        {Row::text<&O::log>(

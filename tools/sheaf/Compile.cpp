@@ -201,7 +201,9 @@ options::Table compileTable() {
             .decidesBits(),
         Row::text<&O::targets, &codegen::KernelTargets::cpu>(
             "--cpu", "NAME",
-            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one.")
+            "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one. Of plans "
+            "for "
+            "GPUs alone that for updates on the host, where host stands for x86-64-v3.")
             .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>("--max-threads-per-rank", "T", 1, 1024,
                                                           "Most compute threads of a rank; scratch memory is reserved "
@@ -214,7 +216,7 @@ options::Table compileTable() {
             .defaultsTo("the shipped profile nearest to the first target"),
         Row::bytes<&O::choose, &ChooseOptions::memoryLimit>("--memory-limit", "Most bytes of a rank's arena.")
             .defaultsTo("no limit; with --profile, its machine's memory"),
-        offloadRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
+        offloadRow<O>(), updateOnRow<O>(), hostMemoryRow<O>(), fileSpaceRow<O>(), fileGenerationsRow<O>(),
         Row::choice<&O::choose, &ChooseOptions::recompute>(
             "--recompute", recomputations(),
             "Activations computed again in the backward pass: as few as make the plan fit, none, what kernels make of "
@@ -272,6 +274,7 @@ Status complete(CompileOptions& o) {
   o.pipeline.gpu = o.targets.hasGpu();
   o.pipeline.offload = o.offload.spaces;
   o.choose.offload = o.offload.automatic;
+  o.choose.updateOn = o.updateOn;
   o.choose.hostLimit = o.hostMemory, o.choose.fileLimit = o.fileSpace;
   o.pipeline.gemmEpilogues = o.gemmEpilogues == "on" || (o.gemmEpilogues == "auto" && o.pipeline.gpu);
   o.import.optimizer = o.optimizer;
@@ -303,6 +306,7 @@ std::string tooLarge(const Candidate& least, const CompileOptions& o) {
     return cat("what --offload moves to ", host ? "host memory" : "files", " does not fit ",
                host ? "--host-memory " : "--file-space ", bytesText(host ? o.choose.hostLimit : o.choose.fileLimit),
                " a rank: ", least.text(), " takes ", bytesText(bytes), "; move less, ",
+               host && least.updatesOnHost ? "update on the device (--update-on device), make smaller buckets, " : "",
                !host && o.pipeline.fileGenerations > 1 ? "keep one place for each state (--file-generations 1), " : "",
                "or use more --ranks");
   }

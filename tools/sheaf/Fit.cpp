@@ -58,6 +58,7 @@ options::Table fitTable() {
         batchNormRow<O>(),
         precisionRow<O>(),
         offloadRow<O>(),
+        updateOnRow<O>(),
         hostMemoryRow<O>(),
         fileSpaceRow<O>(),
         fileGenerationsRow<O>(),
@@ -95,6 +96,7 @@ mlir::FailureOr<Layout> layOut(mlir::ModuleOp trained, FitOptions o, int64_t sta
   if (!recompute) {
     o.pipeline.offload = o.offload.spaces;
     choices.offload = o.offload.automatic;
+    choices.updateOn = o.updateOn;
     choices.hostLimit = o.hostMemory, choices.fileLimit = o.fileSpace;
   }
   mlir::FailureOr<Candidate> candidate = choose(trained, o.pipeline, choices);

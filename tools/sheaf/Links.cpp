@@ -46,6 +46,7 @@ Resources resourcesOf(const plan::Plan& plan, const Links& links, const PlanLoop
   space(BoundBy::kToHost, Unit::kToHost, bound.toHost);
   space(BoundBy::kFileIn, Unit::kFileIn, bound.fileIn);
   space(BoundBy::kFileOut, Unit::kFileOut, bound.fileOut);
+  space(BoundBy::kHostCompute, Unit::kHostCompute, bound.hostCompute);
   uint64_t all = 0;
   for (uint64_t bytes : moved) all += bytes;
   add(BoundBy::kHostMemory, boundByName(BoundBy::kHostMemory), bound.hostMemory, bound.hostMemory, all);
@@ -104,9 +105,9 @@ void printWear(const Wear& wear) {
       bytesText(wear.stepBytes).c_str(), wear.dayBytes / 1e12, wear.dayBytes / 1e12);
   if (wear.persists && !wear.persistSeconds)
     std::printf(
-        "Each step is made durable. What that takes is not known, and counts as 0: the profile has no \"persist\", "
-        "which "
-        "`sheaf profile --disk DIR` measures.\n");
+        "Each step is made durable, which counts as 0 s here: the profile has no \"persist\"; `sheaf profile --disk "
+        "DIR` "
+        "measures it.\n");
 }
 
 json::Value wearJson(const Wear& wear) {

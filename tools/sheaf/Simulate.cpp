@@ -103,6 +103,7 @@ void printJson(const Result& result, const plan::Plan& plan, const profile::Prof
                                             {"to_host", s.bound.toHost},
                                             {"file_in", s.bound.fileIn},
                                             {"file_out", s.bound.fileOut},
+                                            {"host_compute", s.bound.hostCompute},
                                             {"host_memory", s.bound.hostMemory}}},
                     {"floor_seconds", s.floor ? json::Value(s.floor->seconds) : json::Value()},
                     {"floor_by", s.floor ? json::Value(floorByName(s.floor->by)) : json::Value()},

@@ -5,6 +5,7 @@
 #include "frontend/onnx/Import.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "passes/Choose.h"
 #include "passes/Pipeline.h"
 #include "runtime/base/Status.h"
 #include "runtime/plan/LossScale.h"
@@ -32,6 +33,7 @@ struct TrainedOptions {
   int64_t microBatches = 1;  // import.microBatches; 0: chosen by the tool
   int64_t ranksPerNode = 0;  // 0: there are no nodes; kProfilesNodes: see Nodes.h
   OffloadChoice offload;
+  UpdateOn updateOn = UpdateOn::automatic;
   uint64_t hostMemory = 0, fileSpace = 0;  // of a rank, for what is moved there; 0: no limit
 };
 
@@ -171,6 +173,18 @@ options::Option offloadRow() {
              "recompute; files where --host-memory is full. The same bits.",
              parseOffload)
       .defaultsTo("none");
+}
+template <typename O>
+options::Option updateOnRow() {
+  return options::Rows<O>::template choice<&O::updateOn>(
+      "--update-on",
+      options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
+      "Where to run the updates whose optimizer state --offload has moved. device: the state is copied to the device "
+      "and "
+      "back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
+      "auto: "
+      "on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. Updates of which "
+      "something else uses the state stay on the device. The same bits.");
 }
 template <typename O>
 options::Option hostMemoryRow() {

@@ -4,11 +4,11 @@
 // has two slots of 4096 bytes, one for each generation: after which step of which run it is the state. An empty slot
 // says that its generation is not a state.
 //
-// The newer of two records always holds. The older one holds until all ranks have the newer state, which they tell each
-// other (CpuContext::vote): from then on the next step overwrites its generation.
+// The newer of two records is always valid. The older one is valid until the ranks' vote says that all have the newer
+// state (CpuContext::vote): from then on the next step overwrites its generation.
 //
-// A run that ends without being killed also writes a checksum of its last state, into a third block. It is void as soon
-// as a record is written after it.
+// A run that ends without an error also writes a checksum of its last state, into a third block. The next record
+// removes it.
 #pragma once
 
 #include <array>

@@ -1,11 +1,11 @@
 #include "runtime/device/cpu/ComputePool.h"
 
 #include "runtime/base/Spin.h"
-#include "runtime/device/cpu/LibraryThreads.h"
 
 namespace sheaf::cpu {
 
-ComputePool::ComputePool(int threads, int spins) : spins_(spins) {
+ComputePool::ComputePool(int threads, int spins, std::function<void()> begin)
+    : spins_(spins), begin_(std::move(begin)) {
   helpers_.reserve(threads - 1);
   for (int thread = 1; thread < threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });
 }
@@ -43,7 +43,7 @@ void ComputePool::share(Call call, void* function, int64_t items) {
 }
 
 void ComputePool::help(int thread) {
-  useOneLibraryThread();
+  if (begin_) begin_();
   for (uint64_t seen = 0;; ++seen) {
     auto next = [&] { return round_.load(std::memory_order_acquire) != seen; };
     if (!spinUntil(spins_, next)) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -15,7 +16,8 @@ namespace sheaf::cpu {
 class ComputePool {
  public:
   // `threads` counts the caller of run(), so one fewer is started. `spins`: how long a thread waits before it sleeps.
-  ComputePool(int threads, int spins);
+  // `begin` is called first on each that is started.
+  ComputePool(int threads, int spins, std::function<void()> begin = {});
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
@@ -43,6 +45,7 @@ class ComputePool {
   void help(int thread);
 
   const int spins_;
+  const std::function<void()> begin_;
   Call call_ = nullptr;
   void* function_ = nullptr;
   int64_t items_ = 0;

@@ -8,16 +8,13 @@
 
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
+#include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/device/cpu/RaceRanges.h"
+#include "runtime/device/cpu/RunKernel.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cpu {
 namespace {
-
-// Operand bytes below which a kernel is not worth sharing: waking a thread costs some 5 us.
-constexpr uint64_t kSharedBytes = 128 << 10;
-// Ranges of rows that a kernel is cut into, for each thread.
-constexpr int64_t kRangesPerThread = 4;
 
 // The stream whose instructions use the pool.
 uint32_t findComputeStream(const plan::Plan& plan) {
@@ -39,7 +36,7 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
       file_(world_->fileArenas.empty() ? nullptr : world_->fileArenas[world_->local(rank)].get()),
       odd_(file_ && file_->generation() == 1),
       computeStream_(findComputeStream(*world_->plan)),
-      pool_(world_->options.threadsPerRank, world_->spins),
+      pool_(world_->options.threadsPerRank, world_->spins, useOneLibraryThread),
       single_(1, 0),
       events_(*world_->events[world_->local(rank)]) {
   for (int stream = 0; stream < world_->plan->streams_size(); ++stream)
@@ -215,25 +212,14 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
 }
 
 Status CpuContext::launch(const plan::KernelLaunch& launch, ComputePool& pool) {
-  if (launch.kernel() >= world_->kernels->size()) return missing("kernel", launch.kernel());
   KernelEntry entry = world_->kernels->entry(launch.kernel());
+  if (!entry) return missing("kernel", launch.kernel());
   // Kernels have few operands; more than this is not a plan of our compiler.
   constexpr int kMaxOperands = 256;
   void* args[kMaxOperands];
   if (launch.operands_size() > kMaxOperands) return Status::error("a kernel has more than 256 operands");
-  uint64_t bytes = 0;
-  for (int i = 0; i < launch.operands_size(); ++i) {
-    args[i] = address(launch.operands(i));
-    bytes += launch.operands(i).bytes();
-  }
-  const int64_t rows = launch.rows(), block = std::max<int64_t>(launch.block(), 1);
-  const int64_t blocks = (rows + block - 1) / block;
-  int64_t ranges = bytes < kSharedBytes || pool.threads() == 1 ? 1 : pool.threads() * kRangesPerThread;
-  ranges = std::min(ranges, blocks);
-  pool.run(ranges, [&](int64_t range, int) {
-    int64_t begin = blocks * range / ranges * block, end = std::min(blocks * (range + 1) / ranges * block, rows);
-    entry(args, begin, end);
-  });
+  for (int i = 0; i < launch.operands_size(); ++i) args[i] = address(launch.operands(i));
+  runKernel(entry, args, launch, pool);
   return Status();
 }
 
@@ -290,8 +276,8 @@ Status CpuContext::persist(const Work& work) {
   return {};
 }
 
-// What a persist of an earlier step waits for has been issued before this work on every rank, and streams are in order:
-// so none of it waits for this stream.
+// No deadlock: all that an earlier step's persist waits for was issued before this work on every rank, and streams run
+// in order, so none of it waits for this stream.
 void CpuContext::awaitStateBefore(const Work& work) {
   constexpr std::chrono::milliseconds kPollInterval(50);
   std::unique_lock lock(persistMutex_);

@@ -97,7 +97,7 @@ class CpuContext : public RankContext {
   Status persist(const Work& work);
   // All ranks have come here.
   Status vote(const plan::Persist& persist);
-  // XXH64 of the current generation, and of what the files keep of the state besides: one read of all of it.
+  // XXH64 of all state in files, of each persistent buffer the current generation. Reads all of it once.
   Expected<uint64_t> hashOfState();
   // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
   void awaitStateBefore(const Work& work);
@@ -109,7 +109,7 @@ class CpuContext : public RankContext {
   const Arena* const host_;  // null: there is none
   FileArena* const file_;    // the same
   bool odd_ = false;         // of what is issued next
-  // The step of what is issued, and how many persists have been issued: in all, and for steps before it.
+  // The step of the last issued instruction; persists issued in all, and before that step.
   int64_t issuedStep_ = -1;
   uint64_t issuedPersists_ = 0, persistsBefore_ = 0;
   std::mutex persistMutex_;

@@ -289,7 +289,7 @@ Status FileArena::readChecksum() {
 }
 
 Status FileArena::writeChecksum(uint64_t hash) {
-  if (!log_) return Status::error("the run has no files that it may commit a state to");
+  if (!log_) return Status::error("this run must not commit a state: its files are temporary, or it only evaluates");
   return frozen_ ? Status() : log_->writeChecksum(StateChecksum{state_->run, step_, hash});
 }
 
@@ -309,7 +309,7 @@ Status FileArena::persist() {
 }
 
 Status FileArena::commit(size_t generation, const Committed& state, bool isFirst) {
-  if (!log_) return Status::error("the run has no files that it may commit a state to");
+  if (!log_) return Status::error("this run must not commit a state: its files are temporary, or it only evaluates");
   if (frozen_) return {};
   if (!committed_) {
     // The files are new: their names must last, before a label says that there may be a state. Some file systems cannot

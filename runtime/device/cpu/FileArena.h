@@ -30,7 +30,7 @@ struct FileArenaOptions {
   uint64_t bytes = 0;  // of the arena, over all folders
   // Set: the files outlive the run. With a step in it they are opened as the state after that step; else they are made.
   std::optional<FileState> state;
-  // Of a state that is only read: nothing is written, and other readers may have the files open.
+  // For evaluations: the files are only read, and other readers may have them open.
   bool readOnly = false;
   FileLayer* files = nullptr;  // null: the system's own
 };
@@ -71,7 +71,7 @@ class FileArena {
   Status writeChecksum(uint64_t hash);
   // Whether there is a checksum of the state that the files were opened with.
   bool hasChecksum() const { return checksum_.has_value(); }
-  // An error that names the files, unless that is this one.
+  // An error that names the files if the recorded checksum is not `hash`.
   Status verifyChecksum(uint64_t hash) const;
 
  private:
@@ -125,7 +125,7 @@ class FileArena {
   const bool readOnly_;
   std::vector<File> files_;
   std::vector<std::pair<uint64_t, uint64_t>> identities_;  // of folders: device and inode
-  std::unique_ptr<CommitLog> log_;                         // null: nothing is committed
+  std::unique_ptr<CommitLog> log_;                         // null: temporary files, or an evaluation
   size_t generation_ = 0;
   bool committed_ = false;  // the files hold a state
   std::optional<uint64_t> checksum_;

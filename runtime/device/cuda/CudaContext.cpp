@@ -53,7 +53,7 @@ Status CudaContext::open() {
   Expected<std::unique_ptr<Blas>> blas = Blas::open(choices);
   if (!blas.ok()) return blas.status();
   blas_ = std::move(*blas);
-  auto table = InstructionTable::create(plan, rank(), arena_, spaces_.host.get(), *blas_);
+  auto table = InstructionTable::create(plan, rank(), arena_, spaces_.host.get(), world_->hostKernels.get(), *blas_);
   if (!table.ok()) return table.status();
   table_ = std::move(*table);
   if (choices.measure) SHEAF_RETURN_IF_ERROR(arena_.clear());
@@ -271,6 +271,7 @@ Status CudaContext::end(size_t number, const Values& step) {
 Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
   const plan::Instruction& instruction = *entry.instruction;
   if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file);
+  if (entry.onHost) spaces_.hostComputes.at(instruction.stream())->request(entry.onHost);
   if (!instruction.has_input() && !instruction.has_scalars()) return {};
   if (!entry.slots) return {};  // nothing to read
   Expected<std::byte*> slot = entry.slots->acquire(slotOf(entry));
@@ -358,12 +359,15 @@ Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
 Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {
   const plan::Instruction& instruction = *entry.instruction;
   if (instruction.updates_bucket() > 0 && step && step->onGradient) {
-    std::vector<std::byte> gradient(instruction.kernel().operands(1).bytes());
+    const uint64_t bytes = instruction.kernel().operands(1).bytes();
+    std::vector<std::byte> copy(entry.onHost ? 0 : bytes);
     SHEAF_RETURN_IF_ERROR(check(cudaStreamSynchronize(stream), "the GPU failed"));
-    SHEAF_RETURN_IF_ERROR(check(cudaMemcpy(gradient.data(), entry.operands[1], gradient.size(), cudaMemcpyDeviceToHost),
-                                "cannot read a gradient"));
-    step->onGradient(rank(), instruction.updates_bucket() - 1, gradient);
+    if (!entry.onHost)
+      SHEAF_RETURN_IF_ERROR(
+          check(cudaMemcpy(copy.data(), entry.operands[1], bytes, cudaMemcpyDeviceToHost), "cannot read a gradient"));
+    step->onGradient(rank(), instruction.updates_bucket() - 1, {entry.onHost ? entry.operands[1] : copy.data(), bytes});
   }
+  if (entry.onHost) return spaces_.hostComputes.at(instruction.stream())->enqueue(stream);
   return world_->kernels->launch(instruction.kernel(), const_cast<void**>(entry.arguments.data()), stream);
 }
 

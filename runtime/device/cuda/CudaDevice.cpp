@@ -67,6 +67,11 @@ Status openWorld(World& world) {
   Expected<std::unique_ptr<FusedKernels>> kernels = FusedKernels::load(*world.plan, world.gpu);
   if (!kernels.ok()) return kernels.status();
   world.kernels = std::move(*kernels);
+  if (plan::updatesOnHost(*world.plan)) {
+    auto hostKernels = cpu::KernelImages::loadForHost(*world.plan);
+    if (!hostKernels.ok()) return hostKernels.status();
+    world.hostKernels = std::move(*hostKernels);
+  }
   for (int64_t i = 0; i < world.localRanks; ++i) {
     auto progress = Progress::create(*world.plan);
     if (!progress.ok()) return progress.status();

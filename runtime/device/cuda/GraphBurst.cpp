@@ -42,9 +42,9 @@ Status CudaContext::enqueueAll(std::span<const plan::Instruction* const> instruc
 
 Expected<std::unique_ptr<Burst>> CudaContext::prepare(std::span<const plan::Instruction* const> instructions) {
   if (!world_->options.graphs || !world_->communicators->capturable()) return std::unique_ptr<Burst>();
-  // Input and output is asked for when an instruction is issued, not when a graph is launched.
+  // The host's part is asked for when an instruction is issued, not when a graph is launched.
   for (const plan::Instruction* instruction : instructions)
-    if (const Entry* entry = table_->find(*instruction); entry && entry->file) return std::unique_ptr<Burst>();
+    if (const Entry* entry = table_->find(*instruction); entry && entry->asksHost()) return std::unique_ptr<Burst>();
   SHEAF_RETURN_IF_ERROR(useGpu(world_->gpu.index));
   progress_.setBusy(true);
   for (int64_t i = 0; i < kRunsBeforeGraphs; ++i) {

@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/HostArena.h"
 
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -10,7 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "runtime/base/HugePages.h"
 #include "runtime/device/cuda/Check.h"
@@ -127,6 +130,21 @@ int nodeOf(int gpu) {
   if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, gpu) == cudaSuccess) return node;
   (void)cudaGetLastError();
   return -1;
+}
+
+void runOnNode(int node) {
+  cpu_set_t allowed, chosen;
+  CPU_ZERO(&chosen);
+  if (node < 0 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  // "0-15,32-47"
+  std::ifstream list(cat("/sys/devices/system/node/node", node, "/cpulist"));
+  for (std::string range; std::getline(list, range, ',');) {
+    int first = 0, last = 0;
+    const int read = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+    for (int cpu = first; read > 0 && cpu <= (read > 1 ? last : first) && cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &chosen);
+  }
+  if (CPU_COUNT(&chosen) > 0) (void)sched_setaffinity(0, sizeof chosen, &chosen);
 }
 
 }  // namespace sheaf::cuda

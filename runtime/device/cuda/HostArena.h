@@ -45,5 +45,8 @@ class HostArena {
 
 // The NUMA node closest to the GPU; -1 if it is not known.
 int nodeOf(int gpu);
+// Keeps the calling thread to the processors of a NUMA node among those that it may use; where there are none, or the
+// node is not known, it stays as it is.
+void runOnNode(int node);
 
 }  // namespace sheaf::cuda

@@ -8,14 +8,35 @@
 namespace sheaf::cuda {
 namespace {
 
-// At least every so many instructions of a stream are marked, and every collective: that is where ranks wait for
-// others.
+// At least every so many instructions of a stream are marked, and every collective and launch on the host: that is
+// where ranks wait for others, and streams for the host.
 constexpr int kMarkInterval = 64;
 
-// Of a rank's arenas in memory, which files have none of.
+// Of a rank: its arenas in memory, which files have none of, and the kernels of launches on the host.
 struct Memories {
   std::byte *device, *host;
+  const cpu::KernelImages* hostKernels;
 };
+
+Status prepareOnHost(const plan::Plan& plan, const Memories& memories, Entry& entry) {
+  const plan::KernelLaunch& launch = entry.instruction->kernel();
+  auto request = std::make_shared<HostCompute::Request>();
+  request->instruction = entry.instruction;
+  request->kernel = memories.hostKernels ? memories.hostKernels->entry(launch.kernel()) : nullptr;
+  if (!request->kernel) {
+    const bool known = launch.kernel() < static_cast<uint32_t>(plan.kernels_size());
+    return Status::error(cat("it is on the host, and the plan has no kernel '",
+                             known ? plan.kernels(static_cast<int>(launch.kernel())).symbol() : "",
+                             "' for that; compile the model again"));
+  }
+  for (int i = 0; i < launch.operands_size(); ++i) {
+    if (plan.buffers(static_cast<int>(launch.operands(i).buffer())).space() != plan::Buffer::HOST)
+      return Status::error(cat("it is on the host, and its operand ", i, " is not in host memory"));
+    request->operands.push_back(entry.operands[static_cast<size_t>(i)]);
+  }
+  entry.onHost = std::move(request);
+  return {};
+}
 
 Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, Blas& blas, Entry& entry) {
   const plan::Instruction& instruction = *entry.instruction;
@@ -34,6 +55,9 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, B
   for (std::byte*& operand : entry.operands) entry.arguments.push_back(&operand);
   size_t hostBytes = 0;
   switch (instruction.kind_case()) {
+    case plan::Instruction::kKernel:
+      if (plan::isOnHost(instruction)) SHEAF_RETURN_IF_ERROR(prepareOnHost(plan, memories, entry));
+      break;
     case plan::Instruction::kCall: {
       auto function = makeLibraryFunction(instruction.call(), plan.training().seed(), blas);
       if (!function.ok()) return function.status();
@@ -106,8 +130,8 @@ bool runsAsAWhole(const plan::Plan& plan, const plan::InstructionList& list) {
 
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
                                                                      const Arena& arena, const HostArena* host,
-                                                                     Blas& blas) {
-  const Memories memories{arena.data(), host ? host->data() : nullptr};
+                                                                     const cpu::KernelImages* hostKernels, Blas& blas) {
+  const Memories memories{arena.data(), host ? host->data() : nullptr, hostKernels};
   auto table = std::make_unique<InstructionTable>();
   const std::vector<plan::Section> sections = plan::sectionsOf(plan);
   size_t size = 0;
@@ -133,7 +157,8 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
       };
       if (instruction.stream() >= unmarked.size())
         return fail(cat("stream ", instruction.stream(), " is not in the plan"));
-      if (++unmarked[instruction.stream()] >= kMarkInterval || instruction.has_collective()) {
+      if (++unmarked[instruction.stream()] >= kMarkInterval || instruction.has_collective() ||
+          plan::isOnHost(instruction)) {
         entry.marked = true;
         unmarked[instruction.stream()] = 0;
       }

@@ -9,6 +9,7 @@
 
 #include "runtime/device/cuda/Arena.h"
 #include "runtime/device/cuda/FileStream.h"
+#include "runtime/device/cuda/HostCompute.h"
 #include "runtime/device/cuda/HostSlots.h"
 #include "runtime/device/cuda/LibraryFunction.h"
 #include "runtime/plan/plan.pb.h"
@@ -26,6 +27,11 @@ struct Entry {
   std::unique_ptr<const LibraryFunction> function;
   std::optional<HostSlots> slots;           // of an input, of scalars, of an output
   std::optional<FileStream::Request> file;  // of a transfer from or to a file
+  // Of a launch on the host. The thread that does it may have it longer than the context lives.
+  std::shared_ptr<const HostCompute::Request> onHost;
+
+  // Whether a thread of the host has a part, which is asked for each time that the instruction runs.
+  bool asksHost() const { return file || onHost; }
 };
 
 // What the host receives of an output, and where in the output's slot the first error follows that kernels have found.
@@ -39,9 +45,11 @@ inline size_t findingOffset(const plan::WriteOutput& output) {
 
 class InstructionTable {
  public:
-  // `host`: the rank's arena in host memory; null if the plan has no buffers there.
+  // `host`: the rank's arena in host memory; null if the plan has no buffers there. `hostKernels`: for launches on the
+  // host; null if the plan has none.
   static Expected<std::unique_ptr<InstructionTable>> create(const plan::Plan& plan, int64_t rank, const Arena& arena,
-                                                            const HostArena* host, Blas& blas);
+                                                            const HostArena* host, const cpu::KernelImages* hostKernels,
+                                                            Blas& blas);
   // Null if the instruction is not the plan's.
   Entry* find(const plan::Instruction& instruction) {
     auto found = numbers_.find(&instruction);

@@ -1,14 +1,53 @@
 #include "runtime/device/cuda/OtherSpaces.h"
 
+#include <algorithm>
+#include <set>
+
 #include "runtime/device/cuda/World.h"
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
+namespace {
+
+Status openFiles(World& world, int64_t rank, int node, const HostThread::Fail& fail, OtherSpaces& spaces) {
+  const plan::Plan& plan = *world.plan;
+  const uint64_t bytes = plan::arenaTop(plan, plan::Buffer::FILE);
+  if (bytes == 0) return {};
+  auto arena = cpu::FileArena::create({.folders = world.options.offloadFolders,
+                                       .rank = rank,
+                                       .ranks = plan.ranks(),
+                                       .bytes = bytes,
+                                       .state = {},
+                                       .files = nullptr});
+  if (!arena.ok()) return arena.status();
+  spaces.files = std::move(*arena);
+  for (const auto& [index, staging] : plan::fileStagings(plan)) {
+    auto stream = FileStream::create(*spaces.files, staging, node, fail);
+    if (!stream.ok()) return Status::error(cat("rank ", rank, ": ", stream.status().message()));
+    spaces.fileStreams.emplace(index, std::move(*stream));
+  }
+  return {};
+}
+
+Status openHostComputes(const World& world, int64_t rank, const HostThread::Fail& fail, OtherSpaces& spaces) {
+  std::set<uint32_t> streams;
+  plan::forEachInstruction(*world.plan, [&](const plan::Instruction& instruction) {
+    if (plan::isOnHost(instruction)) streams.insert(instruction.stream());
+  });
+  const int threads = std::max(world.options.threadsPerRank, 1), node = spaces.host ? spaces.host->node() : -1;
+  for (uint32_t index : streams) {
+    auto compute = HostCompute::create(threads, node, fail);
+    if (!compute.ok()) return Status::error(cat("rank ", rank, ": ", compute.status().message()));
+    spaces.hostComputes.emplace(index, std::move(*compute));
+  }
+  return {};
+}
+
+}  // namespace
 
 Status openSpaces(World& world) {
-  const plan::Plan& plan = *world.plan;
-  const uint64_t host = plan::arenaTop(plan, plan::Buffer::HOST), files = plan::arenaTop(plan, plan::Buffer::FILE);
+  const uint64_t host = plan::arenaTop(*world.plan, plan::Buffer::HOST);
   const int node = nodeOf(world.gpu.index);
   world.spaces.resize(static_cast<size_t>(world.localRanks));
   for (int64_t i = 0; i < world.localRanks; ++i) {
@@ -19,28 +58,17 @@ Status openSpaces(World& world) {
       if (!arena.ok()) return Status::error(cat("rank ", rank, ": ", arena.status().message()));
       spaces.host = std::move(*arena);
     }
-    if (files == 0) continue;
-    auto arena = cpu::FileArena::create({.folders = world.options.offloadFolders,
-                                         .rank = rank,
-                                         .ranks = plan.ranks(),
-                                         .bytes = files,
-                                         .state = {},
-                                         .files = nullptr});
-    if (!arena.ok()) return arena.status();
-    spaces.files = std::move(*arena);
-    for (const auto& [index, staging] : plan::fileStagings(plan)) {
-      auto stream = FileStream::create(
-          *spaces.files, staging, node, [&world, rank](const plan::Instruction& instruction, const std::string& why) {
-            world.abort.raise(
-                Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction), ": ", why)));
-          });
-      if (!stream.ok()) return Status::error(cat("rank ", rank, ": ", stream.status().message()));
-      spaces.fileStreams.emplace(index, std::move(*stream));
-    }
+    const HostThread::Fail fail = [&world, rank](const plan::Instruction& instruction, const std::string& why) {
+      world.abort.raise(Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction), ": ", why)));
+    };
+    SHEAF_RETURN_IF_ERROR(openFiles(world, rank, node, fail, spaces));
+    SHEAF_RETURN_IF_ERROR(openHostComputes(world, rank, fail, spaces));
   }
   world.abort.listen([&world] {
-    for (const OtherSpaces& spaces : world.spaces)
+    for (const OtherSpaces& spaces : world.spaces) {
       for (const auto& [index, stream] : spaces.fileStreams) stream->stop();
+      for (const auto& [index, compute] : spaces.hostComputes) compute->stop();
+    }
   });
   return {};
 }
@@ -52,6 +80,8 @@ void describeSpaces(const World& world, const std::function<void(const std::stri
     const int node = spaces.host->node();
     note("pinned_on_node", node < 0 ? "unknown" : std::to_string(node));
   }
+  if (!spaces.hostComputes.empty())
+    note("host_update_threads", std::to_string(spaces.hostComputes.begin()->second->threads()));
   if (spaces.files) note("file_input_output", spaces.files->isDirect() ? "direct" : "through the page cache");
 }
 

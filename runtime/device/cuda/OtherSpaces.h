@@ -1,4 +1,4 @@
-// Host memory and files of the ranks of a process, and what moves bytes between them and the GPU.
+// Host memory and files of the ranks of a process, what moves bytes between them and the GPU, and what computes there.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "runtime/device/cpu/FileArena.h"
 #include "runtime/device/cuda/FileStream.h"
 #include "runtime/device/cuda/HostArena.h"
+#include "runtime/device/cuda/HostCompute.h"
 
 namespace sheaf::cuda {
 
@@ -19,12 +20,15 @@ struct World;
 struct OtherSpaces {
   std::unique_ptr<HostArena> host;
   std::unique_ptr<cpu::FileArena> files;
-  std::map<uint32_t, std::unique_ptr<FileStream>> fileStreams;  // by the plan's streams
+  // By the plan's streams, those that have transfers of files, and those that have launches on the host.
+  std::map<uint32_t, std::unique_ptr<FileStream>> fileStreams;
+  std::map<uint32_t, std::unique_ptr<HostCompute>> hostComputes;
 };
 
-// Makes World.spaces. Memory is pinned on the NUMA node of the GPU; an abort ends what waits for files.
+// Makes World.spaces. Memory is pinned on the NUMA node of the GPU; an abort ends what waits for the host.
 Status openSpaces(World& world);
-// How large it is and where, and how files are read and written, for the log.
+// How large it is and where, how files are read and written, and how many threads of a rank compute on the host, for
+// the log.
 void describeSpaces(const World& world,
                     const std::function<void(const std::string& name, const std::string& value)>& note);
 

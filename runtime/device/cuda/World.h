@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/device/Device.h"
+#include "runtime/device/cpu/KernelImages.h"
 #include "runtime/device/cuda/Arena.h"
 #include "runtime/device/cuda/Communicators.h"
 #include "runtime/device/cuda/FusedKernels.h"
@@ -21,7 +22,8 @@ struct World {
   Gpu gpu;
   // Its listeners, the communicators, go before it.
   comm::AbortSignal abort;
-  std::vector<OtherSpaces> spaces;  // of this process's ranks; an abort ends their waits
+  std::unique_ptr<cpu::KernelImages> hostKernels;  // null if the plan has no launches on the host
+  std::vector<OtherSpaces> spaces;                 // of this process's ranks; an abort ends their waits
   std::unique_ptr<FusedKernels> kernels;
   std::vector<std::unique_ptr<Progress>> progress;  // of this process's ranks
   // With DeviceOptions.products: the text of the table to choose by, or whether rank 0 is to measure one.

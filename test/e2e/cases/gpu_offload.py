@@ -12,6 +12,7 @@ from training import train as on_cpu
 
 BF16 = ("--precision", "bf16")
 WAYS = (everything("host"), everything("file"), "optimizer=file,parameters=host,activations=file")
+HOST = ("--update-on", "host")
 
 # Ranks and stages of ranks that share a GPU.
 LAYOUTS = (("gpt2-tiny", "f32", ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3), (4, 1), (4, 3))),
@@ -24,6 +25,11 @@ def cases(session):
         for ranks, zero in layouts if not session.quick else layouts[-1:]:
             yield Case(f"gpu-offload/bits/{name}-{precision}/ranks-{ranks}/zero-{zero}",
                        lambda n=name, p=precision, r=ranks, z=zero: bits(session, n, p, r, z))
+            yield Case(f"gpu-offload/update-on-host/{name}-{precision}/ranks-{ranks}/zero-{zero}",
+                       lambda n=name, p=precision, r=ranks, z=zero: updated_on_host(session, n, p, r, z))
+    yield Case("gpu-offload/update-on-host/processes", lambda: updated_by_processes(session))
+    yield Case("gpu-offload/update-on-host/one-by-one", lambda: updated_one_by_one(session))
+    yield Case("gpu-offload/update-on-host/gradients", lambda: gradients(session))
     for ranks in (2, 4):
         for zero in (0, 1, 2, 3) if ranks == 2 else (3,):
             yield Case(f"gpu-offload/processes/ranks-{ranks}/zero-{zero}", lambda r=ranks, z=zero: processes(session, r, z))
@@ -56,6 +62,45 @@ def bits(session, name, precision, ranks, zero):
     expected = results(train(session, config, ranks, zero, compiled=options))
     for way in WAYS:
         expect(results(run(session, config, ranks, zero, way, compiled=options)) == expected, f"{way}: other losses or weights")
+
+
+def updated_on_host(session, name, precision, ranks, zero):
+    """Updates by the host's processors, of state in its memory and in files."""
+    config, options = CONFIGS[name], BF16 if precision == "bf16" else ()
+    expected = results(train(session, config, ranks, zero, compiled=options))
+    for way in ("optimizer=host", WAYS[1]):
+        made = run(session, config, ranks, zero, way, compiled=(*options, *HOST))
+        expect(results(made) == expected, f"{way}: other losses or weights")
+        expect(int(event(made, "device")["host_update_threads"]) >= 1, "the log does not say how many threads update")
+
+
+def updated_by_processes(session):
+    """In graphs, with clipping, which every update waits for, and without."""
+    for options in ((), ("--clip-norm", "1"), BF16):
+        expected = results(train(session, CONFIGS["gpt2-tiny"], 2, 3, compiled=options))
+        for way in ("optimizer=host", "optimizer=file,parameters=host"):
+            apart = in_processes(session, 2, 3, *folder_for(session, way), compiled=compiled_with(way, *HOST, *options))
+            expect(event(apart, "device")["graphs"] == "on", "the steps are not run as graphs")
+            expect(results(apart) == expected, f"{way} {options}: other losses or weights")
+
+
+def updated_one_by_one(session):
+    """Without graphs, with some steps that are traced between graphs, and with memory that is poisoned."""
+    config = CONFIGS["gpt2-tiny"]
+    expected = results(train(session, config, 1, 0))
+    for options in (("--no-graphs",), ("--trace", session.folder() / "trace.json"), ("--poison",)):
+        expect(results(run(session, config, 1, 0, "optimizer=host", *options, compiled=HOST)) == expected, f"{options[0]}: other losses or weights")
+
+
+def gradients(session):
+    """--dump-gradients takes those of updates on the host from its memory."""
+    config = CONFIGS["gpt2-tiny"]
+    dumped = []
+    for way, compiled in ((None, ()), ("optimizer=host", HOST)):
+        where = session.folder() / "gradients.safetensors"
+        run(session, config, 2, 3, way, "--dump-gradients", where, compiled=compiled)
+        dumped.append(digest(where))
+    expect(dumped[0] == dumped[1], "other gradients")
 
 
 def processes(session, ranks, zero):

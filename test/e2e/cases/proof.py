@@ -15,6 +15,8 @@ def cases(session):
     for space in ("host", "file"):
         for zero in (0, 1, 2, 3):
             yield Case(f"proof/mutants/offload-{space}/zero-{zero}", lambda s=space, z=zero: offloaded_mutants(session, s, z))
+            yield Case(f"proof/mutants/update-on-host-{space}/zero-{zero}",
+                       lambda s=space, z=zero: offloaded_mutants(session, s, z, ("--update-on", "host")))
     yield Case("proof/run-refuses", lambda: run_refuses(session))
     yield Case("proof/attacks", lambda: attacks(session))
     yield Case("proof/attacks/results-on-operands", lambda: results_on_operands(session))
@@ -55,11 +57,11 @@ def mutants(session, name, zero):
     return judge_mutants(session, plans)
 
 
-def offloaded_mutants(session, space, zero):
-    """The same of plans whose buffers lie elsewhere: transfers are proved like all instructions."""
+def offloaded_mutants(session, space, zero, more=()):
+    """The same of plans whose buffers lie elsewhere: transfers and updates there are proved like all instructions."""
     offload = ("--offload", ",".join(f"{kind}={space}" for kind in ("optimizer", "parameters", "gradients", "activations")))
     config = CONFIGS["mlp-adamw"]
-    plans = [session.plan(config.model, ranks, zero, 8, config.options + offload + options)
+    plans = [session.plan(config.model, ranks, zero, 8, config.options + offload + more + options)
              for ranks, options in ((2, ("--eval",)), (4, ("--clip-norm", "1")))]
     return judge_mutants(session, plans)
 

@@ -6,8 +6,31 @@
 // RUN: sheaf-opt %s -plan-offload="profile=cpu" | FileCheck %s --check-prefix=NONE
 // RUN: sheaf-opt %s -plan-offload="within=67371008 profile=cpu" | FileCheck %s --check-prefix=WITHIN
 // RUN: sheaf-opt %s -plan-offload="within=67371008 host-bytes=0 profile=cpu" | FileCheck %s --check-prefix=FULL
+// RUN: sheaf-opt %s -plan-offload="optimizer=host update-on=host profile=cpu" | FileCheck %s --check-prefix=ONHOST
+// RUN: sheaf-opt %s -plan-offload="optimizer=file parameters=host gradients=host update-on=host profile=cpu" | FileCheck %s --check-prefix=HOSTFILE
+// RUN: sheaf-opt %s -plan-offload="parameters=host update-on=host profile=cpu" | FileCheck %s --check-prefix=NOSTATE
+// RUN: not sheaf-opt %s -plan-offload="update-on=gpu" 2>&1 | FileCheck %s --check-prefix=WHERE
 // RUN: not sheaf-opt %s -plan-offload="optimizer=disk" 2>&1 | FileCheck %s --check-prefix=BAD
 
+// An update on the host finds the state there: nothing moves it.
+// ONHOST: streams = ["compute", "host_compute"]
+// ONHOST-NOT: "m.image"
+// ONHOST: plan.body
+// ONHOST-NOT: plan.transfer
+// ONHOST: plan.launch kernel 0 on host rows 1 block 1(rw %p[0 : 65536], r %g[0 : 65536], rw %m[0 : 65536]) stream 1 "update"
+// ONHOST-NOT: plan.transfer
+
+// From files it is read into the host's memory. Parameters and gradients that lie there are used where they are.
+// HOSTFILE: "m" optimizer in file offset 0 bytes 65536 persistent
+// HOSTFILE-NEXT: "m.image" optimizer in host offset 0 bytes 65536{{$}}
+// HOSTFILE: plan.transfer to_host(r %g[0 : 65536], w %g.host[0 : 65536])
+// HOSTFILE: plan.transfer read_file(r %m[0 : 65536], w %m.image[0 : 65536])
+// HOSTFILE-NEXT: plan.launch kernel 0 on host {{.*}}(rw %p[0 : 65536], r %g.host[0 : 65536], rw %m.image[0 : 65536])
+// HOSTFILE-NEXT: plan.transfer write_file(r %m.image[0 : 65536], w %m[0 : 65536])
+// HOSTFILE-NOT: plan.transfer
+
+// NOSTATE-NOT: on host
+// WHERE: error: updates are made on one of: device, host
 // BAD: error: a kind can lie in one of these spaces: device, host, file
 // NONE-NOT: transfer
 // NONE: streams = ["compute"]

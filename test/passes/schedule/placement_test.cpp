@@ -64,6 +64,29 @@ TEST(Placement, PrefersWhatHidesUnderComputation) {
   EXPECT_TRUE(isAway(placement, 1));
 }
 
+TEST(Placement, CountsWhatUpdatesOnTheHostTake) {
+  // A fetch takes less of its link than the other's, but the host would be busy for longer than the step.
+  Movable slow = state(64 << 20), quick = state(64 << 20);
+  slow.gaps.front().fetches = slow.gaps.front().stores = 0.25;
+  slow.updateSeconds = 200;
+  PlacementProblem problem = problemOf({slow, quick});
+  problem.live[5] = 0;
+  problem.deviceBytes = 64 << 20;
+  Placement placement = choosePlacement(problem, h100());
+  EXPECT_FALSE(isAway(placement, 0));
+  EXPECT_TRUE(isAway(placement, 1));
+  problem.movables[0].updateSeconds = 1e-6;
+  placement = choosePlacement(problem, h100());
+  EXPECT_TRUE(isAway(placement, 0));
+  EXPECT_FALSE(isAway(placement, 1));
+  // In files it is read and written whole.
+  problem.hostBytes = 0;
+  problem.movables[1].gaps.front().stores = 0;
+  placement = choosePlacement(problem, h100());
+  EXPECT_FALSE(isAway(placement, 0));
+  EXPECT_TRUE(isAway(placement, 1));
+}
+
 TEST(Placement, FillsFilesWithWhatLosesLeastThere) {
   // The first is fetched three times a step.
   PlacementProblem problem = problemOf({waiting(64 << 20, 3, 1), state(64 << 20)});

@@ -275,6 +275,10 @@ TEST(Bound, UnderALimitCountsWhatItForces) {
   EXPECT_DOUBLE_EQ(free.seconds, boundOf(model, 0).seconds);
   // What no order keeps tells nothing.
   EXPECT_EQ(memoryBoundOf(model, model.dependences, 100).forced[3], 0);
+  // What is read into the host's memory for an update there is no second gather to the device.
+  StepModel onHost = model;
+  onHost.buffers[2].onDevice = false;
+  EXPECT_EQ(memoryBoundOf(onHost, onHost.dependences, 150).forced[3], 0);
 }
 
 }  // namespace

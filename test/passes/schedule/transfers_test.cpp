@@ -38,6 +38,35 @@ TEST(Transfers, EachKindIsAResource) {
   EXPECT_DOUBLE_EQ(play(loopFor({{Unit::kToHost, 1, 2}, {Unit::kToHost, 2, 2}})).period, 4);
 }
 
+TEST(Transfers, UpdatesOnTheHostAreAResource) {
+  Loop loop = loopFor({{Unit::kCompute, 0, 1}, {Unit::kHostCompute, 1, 2, 0.75}, {Unit::kToHost, 2, 1, 0.5}});
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).hostCompute, 2);
+  EXPECT_STREQ(boundByName(boundOf(loop, {}).by), "host compute");
+  // They share the host's memory with transfers.
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).hostMemory, 2);
+  EXPECT_DOUBLE_EQ(play(loop).period, 2.25);
+  // And on CPU ranks the processors with computation.
+  loop = loopFor({{Unit::kCompute, 0, 4}, {Unit::kHostCompute, 1, 2}});
+  loop.copySlowdown = 1;
+  EXPECT_DOUBLE_EQ(play(loop).period, 5);
+  EXPECT_DOUBLE_EQ(boundOf(loop, {}).compute, 5);
+}
+
+TEST(Transfers, UpdatesOnTheHostTakeItsRate) {
+  const profile::Profile h100 = *loadProfile("h100");
+  profile::Work adam;
+  adam.bytes = 28e9;  // of 10^9 elements
+  EXPECT_TRUE(h100.knowsHostUpdates());
+  const profile::Profile one = *h100.withRanks(1), eight = *h100.withRanks(8);
+  EXPECT_NEAR(one.hostUpdateSeconds(adam), 1e9 / h100.hostUpdates(), 1e-9);
+  EXPECT_NEAR(eight.hostUpdateSeconds(adam), 8e9 / h100.hostUpdates(), 1e-9);
+  EXPECT_GT(one.hostUpdateLoad(), 0.9);
+  EXPECT_FALSE(loadProfile("gb200")->knowsHostUpdates());
+  const profile::Profile cpu = *loadProfile("cpu");
+  EXPECT_TRUE(cpu.knowsHostUpdates());
+  EXPECT_DOUBLE_EQ(cpu.hostUpdateLoad(), 1);
+}
+
 TEST(Transfers, ShareTheHostsMemory) {
   // Each uses two thirds of it alone: together they need four thirds.
   Loop loop = loopFor({{Unit::kToDevice, 1, 3, 2.0 / 3}, {Unit::kToHost, 2, 3, 2.0 / 3}, {Unit::kCompute, 0, 1}});
