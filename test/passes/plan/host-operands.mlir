@@ -25,8 +25,8 @@
 // CHECK-NEXT: plan.transfer to_device(r %q.host[0 : 1024], w %q[0 : 1024]) stream 3
 // The scalars have changed since.
 // CHECK-NEXT: "others"
-// CHECK-NEXT: plan.transfer to_host(r %s[0 : 4], w %s.host.1[0 : 4]) stream 2
-// CHECK-NEXT: plan.launch kernel 1 on host {{.*}}(w %o[0 : 1024], rw %n[0 : 1024], r %s.host.1[0 : 4]) stream 1 "update o"
+// CHECK-NEXT: plan.transfer to_host(r %s[0 : 8], w %s.host.1[0 : 8]) stream 2
+// CHECK-NEXT: plan.launch kernel 1 on host {{.*}}(w %o[0 : 1024], rw %n[0 : 1024], r %s.host.1[0 : 4], r %s.host.1[4 : 4]) stream 1 "update o"
 // CHECK-NEXT: plan.launch kernel 1 rows
 // CHECK-NOT: plan.transfer
 
@@ -48,7 +48,7 @@ plan.program attributes {ranks = 2 : i64, zero = 1 : i64, streams = ["compute", 
     plan.launch kernel 0 on host rows 1 block 1 (rw %p[0 : 1024], r %g[0 : 1024 + rank * 1024], rw %m[0 : 1024], r %s[0 : 4], r %s[4 : 4]) stream 1 "update p"
     plan.launch kernel 1 on host rows 1 block 1 (w %q[0 : 1024], rw %n[0 : 1024], r %s[0 : 4], r %s[4 : 4]) stream 1 "update q"
     plan.read_scalars (w %s[0 : 4]) stream 0 "others"
-    plan.launch kernel 1 on host rows 1 block 1 (w %o[0 : 1024], rw %n[0 : 1024], r %s[0 : 4]) stream 1 "update o"
+    plan.launch kernel 1 on host rows 1 block 1 (w %o[0 : 1024], rw %n[0 : 1024], r %s[0 : 4], r %s[4 : 4]) stream 1 "update o"
     plan.launch kernel 1 rows 1 block 1 (w %y[0 : 1024], r %p[0 : 1024], r %s[0 : 4]) stream 0 "next"
   }
   plan.epilogue {
