@@ -1,6 +1,6 @@
-// A thread of the host that does its part of what one stream of a GPU does, in the stream's order: input and output of
-// files, launches on the host. The stream and the thread take turns by words in pinned memory (kernels/HandOver.h), in
-// graphs as outside of them. The thread calls nothing of CUDA.
+// A host thread that does the host's share of one GPU stream's work, in the stream's order: file input and output,
+// launches on the host. Stream and thread take turns by counters in pinned memory (kernels/HandOver.h), in graphs, too.
+// The thread makes no CUDA calls.
 #pragma once
 
 #include <condition_variable>
@@ -20,13 +20,13 @@ class HostThread {
  public:
   // Receives an error of the thread's part, on the thread. It aborts the run, which calls stop().
   using Fail = std::function<void(const plan::Instruction&, const std::string& why)>;
-  // The thread's part of an instruction. It awaits as often as the stream's part reports, and reports as often as that
-  // awaits.
+  // The thread's part of an instruction. It calls await() once for each report of the stream, and report() once for
+  // each that the stream awaits.
   using Part = std::function<Status()>;
 
   // `begin` is called first on the thread.
   static Expected<std::unique_ptr<HostThread>> create(Fail fail, std::function<void()> begin = {});
-  // After the stream has come to its end, or after stop(). What the thread has begun is done then.
+  // Call it after the stream is done, or after stop(). Waits for the part under way.
   ~HostThread();
   HostThread(const HostThread&) = delete;
   HostThread& operator=(const HostThread&) = delete;
@@ -40,7 +40,7 @@ class HostThread {
   // Ends all waits, of the stream and of the thread, from any thread: what was under way is left as it is.
   void stop();
 
-  // For the thread's part. Until the stream has reported once more; false after stop().
+  // For the thread's part. Waits for one more report of the stream; false after stop().
   bool await();
   void report();
 
