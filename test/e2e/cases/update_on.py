@@ -205,7 +205,7 @@ def automatic(session):
     auto, device, host = seconds("auto"), seconds("device"), seconds("host")
     expect(auto["step_seconds"] <= min(device["step_seconds"], host["step_seconds"]) * 1.001, f"auto {auto['step_seconds']}")
     resources = {r["name"]: r for r in host["resources"]}
-    expect(resources["host compute"]["seconds"] > 0 and host["bounds"]["host_compute"] > 0, f"{sorted(resources)}")
+    expect("host compute" in resources and host["bounds"]["host_compute"] > 0, f"updates on the host take no time: {sorted(resources)}")
     expect("host compute" not in {r["name"] for r in device["resources"]}, "updates on the device take the host's time")
     # Where the host has no room for images, the device updates.
     mlp, limit = CONFIGS["mlp-adamw"], ("--offload", "optimizer=host", "--profile", "h100", "--host-memory", "700KiB", "--bucket-size", "1MiB")
