@@ -18,19 +18,26 @@ struct Compiled {
   std::vector<KernelOperands> operands;
 };
 
+// Appends an image of machine code for processors; `offsets`: of each kernel's code.
+void appendImage(plan_ir::ProgramOp program, OpBuilder& builder, StringRef target, const CpuImage& image,
+                 ArrayRef<int64_t> offsets) {
+  SmallVector<StringRef> features(image.features.begin(), image.features.end());
+  const SmallVector<int64_t> none(offsets.size(), 0);
+  plan_ir::ImageOp::create(builder, program.getLoc(), target, image.cpu, builder.getStrArrayAttr(features), offsets,
+                           none, none, image.code);
+}
+
 // Appends the image of all kernels for the CPU.
 LogicalResult compileForCpu(plan_ir::ProgramOp program, OpBuilder& builder, const Fusions& fusions,
                             const KernelTargets& targets, Compiled& compiled, std::vector<std::string>& notes) {
   FailureOr<CpuImage> image = compileFusions(fusions, compiled.symbols, {targets.cpu, targets.threads});
   if (failed(image)) return failure();
-  SmallVector<StringRef> features(image->features.begin(), image->features.end());
-  SmallVector<int64_t> offsets, none(fusions.size(), 0);
+  SmallVector<int64_t> offsets;
   for (auto [symbol, operands] : llvm::zip(compiled.symbols, compiled.operands)) {
     offsets.push_back(static_cast<int64_t>(image->entries.at(symbol)));
     operands.join(image->operands.at(symbol));
   }
-  plan_ir::ImageOp::create(builder, program.getLoc(), "cpu", image->cpu, builder.getStrArrayAttr(features), offsets,
-                           none, none, image->code);
+  appendImage(program, builder, "cpu", *image, offsets);
   notes.push_back(
       cat("kernels for cpu (", image->cpu, "): ", image->entries.size(), ", ", bytesText(image->code.size())));
   return success();
@@ -51,14 +58,12 @@ LogicalResult compileForHost(plan_ir::ProgramOp program, OpBuilder& builder, con
   std::vector<std::string> symbols;
   FailureOr<CpuImage> image = compileFusions(onHost, symbols, {cpu, targets.threads});
   if (failed(image)) return failure();
-  SmallVector<StringRef> features(image->features.begin(), image->features.end());
-  SmallVector<int64_t> offsets(fusions.size(), static_cast<int64_t>(image->code.size())), none(fusions.size(), 0);
+  SmallVector<int64_t> offsets(fusions.size(), static_cast<int64_t>(image->code.size()));
   for (auto [kernel, symbol] : llvm::zip(launched, symbols)) {
     offsets[static_cast<size_t>(kernel)] = static_cast<int64_t>(image->entries.at(symbol));
     compiled.operands[static_cast<size_t>(kernel)].join(image->operands.at(symbol));
   }
-  plan_ir::ImageOp::create(builder, program.getLoc(), "host", image->cpu, builder.getStrArrayAttr(features), offsets,
-                           none, none, image->code);
+  appendImage(program, builder, "host", *image, offsets);
   notes.push_back(cat("kernels for updates on the host (", image->cpu, "): ", image->entries.size(), ", ",
                       bytesText(image->code.size())));
   return success();

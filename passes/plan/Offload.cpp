@@ -145,9 +145,8 @@ class Mover {
         bool alone = true;
         for (Value state : buckets[launch.getUpdatesBucket() - 1].getStates()) {
           update.states.push_back(state.getDefiningOp<BufferOp>());
-          const std::vector<size_t>* uses = nullptr;
-          alone &= onlySectionOf(update.states.back()) == &section && (uses = &section.uses.find(state)->second) &&
-                   *uses == std::vector<size_t>{i};
+          alone &= onlySectionOf(update.states.back()) == &section &&
+                   section.uses.find(state)->second == std::vector<size_t>{i};
         }
         if (alone && !update.states.empty()) updates.push_back(std::move(update));
       }

@@ -150,6 +150,13 @@ TEST(ProofOfTransfers, SpacesDoNotShareBytes) {
   EXPECT_EQ(p.proof(), "");
 }
 
+// The error of the verifier, or else of the proof; empty: there is none.
+std::string verifiedAndProved(const plan::Plan& plan) {
+  Status status = plan::verifyPlan(plan);
+  if (status.ok()) status = plan::provePlan(plan);
+  return status.message();
+}
+
 // The hand-made training plan with its momentum in another space.
 struct Moved : TrainingPlan {
   explicit Moved(Buffer::Space space, int stage = 1) : TrainingPlan(2, stage, 8) {
@@ -185,11 +192,7 @@ struct Moved : TrainingPlan {
     declareMemoryByKind(p);
     redigest(p);
   }
-  std::string verified() const {
-    Status status = plan::verifyPlan(plan);
-    if (status.ok()) status = plan::provePlan(plan);
-    return status.message();
-  }
+  std::string verified() const { return verifiedAndProved(plan); }
   plan::Transfer& fetched() { return *plan.mutable_body(fetch)->mutable_transfer(); }
 
   uint32_t home = 0, image = 0;
@@ -344,11 +347,7 @@ struct OnHost : TrainingPlan {
     declareMemoryByKind(p);
     redigest(p);
   }
-  std::string verified() const {
-    Status status = plan::verifyPlan(plan);
-    if (status.ok()) status = plan::provePlan(plan);
-    return status.message();
-  }
+  std::string verified() const { return verifiedAndProved(plan); }
   plan::KernelLaunch& launch() { return *plan.mutable_body(update)->mutable_kernel(); }
 
   uint32_t home = 0;
