@@ -100,14 +100,12 @@ void printWear(const Wear& wear) {
   if (wear.stepBytes == 0) return;
   std::printf(
       "\nA node writes %s to its disks in a step, %.3g TB a day: drives that are rated for one write of their capacity "
-      "a "
-      "day, for as long as their warranty says, must have %.3g TB together.\n",
+      "a day, for as long as their warranty says, must have %.3g TB together.\n",
       bytesText(wear.stepBytes).c_str(), wear.dayBytes / 1e12, wear.dayBytes / 1e12);
   if (wear.persists && !wear.persistSeconds)
     std::printf(
         "Each step is made durable, which counts as 0 s here: the profile has no \"persist\"; `sheaf profile --disk "
-        "DIR` "
-        "measures it.\n");
+        "DIR` measures it.\n");
 }
 
 json::Value wearJson(const Wear& wear) {

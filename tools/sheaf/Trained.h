@@ -180,11 +180,9 @@ options::Option updateOnRow() {
       "--update-on",
       options::Words<UpdateOn>{{"auto", UpdateOn::automatic}, {"device", UpdateOn::device}, {"host", UpdateOn::host}},
       "Where to run the updates whose optimizer state --offload has moved. device: the state is copied to the device "
-      "and "
-      "back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
-      "auto: "
-      "on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. Updates of which "
-      "something else uses the state stay on the device. The same bits.");
+      "and back. host: the host's processors update it in host memory; gradients are copied there and parameters back. "
+      "auto: on GPUs whichever the profile's \"host_updates\" predicts to be faster; on CPU ranks device. Updates of "
+      "which something else uses the state stay on the device. The same bits.");
 }
 template <typename O>
 options::Option hostMemoryRow() {
