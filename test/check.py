@@ -22,8 +22,10 @@ KINDS = ("format", "lit", "gtest", "e2e")
 
 
 class Counts:
-    def __init__(self, passed=0, failed=0, skipped=0):
-        self.passed, self.failed, self.skipped = passed, failed, skipped
+    """failures: what failed, a line each, to be read again after all counts; there may be fewer lines than failures."""
+
+    def __init__(self, passed=0, failed=0, skipped=0, failures=()):
+        self.passed, self.failed, self.skipped, self.failures = passed, failed, skipped, list(failures)
 
     def __str__(self):
         rest = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.skipped, "skipped")) if n]
@@ -35,7 +37,14 @@ def sum_of(counts):
     for one in counts:
         total.passed, total.failed, total.skipped = (
             total.passed + one.passed, total.failed + one.failed, total.skipped + one.skipped)
+        total.failures += one.failures
     return total
+
+
+def failure(text):
+    """The counts of one test that failed outside of its own report, which is said at once."""
+    print(text, flush=True)
+    return Counts(failed=1, failures=[text])
 
 
 def cache_entry(build, name):
@@ -67,21 +76,15 @@ def formatted():
 def skipped(build, kind, skips):
     """The counts of skipped tests, given as pairs of name and reason: those that may not be skipped here have failed."""
     machine = Machine(build, bool(cache_entry(build, "SHEAF_SANITIZE")))
-    counts = Counts()
-    for name, reason in skips:
-        if is_allowed(kind, name, reason, machine):
-            counts.skipped += 1
-            continue
-        print(f"{name} was skipped{f': {reason}' if reason else ''}; test/skips.py does not allow that here", flush=True)
-        counts.failed += 1
-    return counts
+    return sum_of(Counts(skipped=1) if is_allowed(kind, name, reason, machine) else
+                  failure(f"{name} was skipped{f': {reason}' if reason else ''}; test/skips.py does not allow that here")
+                  for name, reason in skips)
 
 
 def failed_with(code, counts, what):
     """A program that reports no failure and yet exits nonzero has failed: a sanitizer's finding at exit, say."""
     if code and not counts.failed:
-        print(f"{what} exited with {code}, and its report names no failure", flush=True)
-        counts.failed += 1
+        return sum_of([counts, failure(f"{what} exited with {code}, and its report names no failure")])
     return counts
 
 
@@ -91,12 +94,12 @@ def lit(build, jobs, environment, results):
     command = [f"{cache_entry(build, 'LLVM_DIR').rsplit('/lib/', 1)[0]}/bin/lit", "-qv", "-j", str(jobs), "-o", report, build / "test"]
     code = subprocess.run(command, env=environment).returncode
     if not report.exists():
-        print("lit left no report", flush=True)
-        return Counts(failed=1)
+        return failure("lit left no report")
     tests = json.loads(report.read_text())["tests"]
     skips = [(t["name"], "") for t in tests if t["code"] in ("UNSUPPORTED", "SKIPPED", "EXCLUDED")]
     passed = sum(t["code"] in ("PASS", "XFAIL") for t in tests)
-    ran = failed_with(code, Counts(passed, len(tests) - len(skips) - passed), "lit")
+    failed = [t["name"] for t in tests if t["code"] not in ("PASS", "XFAIL", "UNSUPPORTED", "SKIPPED", "EXCLUDED")]
+    ran = failed_with(code, Counts(passed, len(failed), failures=failed), "lit")
     return sum_of([ran, skipped(build, "lit", skips)])
 
 
@@ -109,12 +112,11 @@ def report_of(test):
 def cases_of(report, skips):
     """The counts of a GoogleTest's report without its skipped cases, which are appended to `skips`."""
     summary = json.loads(report.read_text())
-    cases = [(f"{report.stem}/{suite['name']}.{c['name']}", c["result"])
-             for suite in summary["testsuites"] for c in suite["testsuite"]]
-    found = [(name, "") for name, result in cases if result in ("SKIPPED", "SUPPRESSED")]
+    cases = [(f"{report.stem}/{suite['name']}.{c['name']}", c) for suite in summary["testsuites"] for c in suite["testsuite"]]
+    found = [(name, "") for name, case in cases if case["result"] in ("SKIPPED", "SUPPRESSED")]
     skips += found
     failed = summary["failures"] + summary["errors"]
-    return Counts(len(cases) - failed - len(found), failed)
+    return Counts(len(cases) - failed - len(found), failed, failures=[name for name, case in cases if case.get("failures")])
 
 
 def verdict_of(test, verdict, skips):
@@ -127,26 +129,21 @@ def verdict_of(test, verdict, skips):
         skips.append((name, "disabled"))
         return Counts()
     if status not in ("run", "fail"):
-        print(f"{name} did not run", flush=True)
-        return Counts(failed=1)
+        return failure(f"{name} did not run")
     if report is None:
-        return Counts(passed=status == "run", failed=status == "fail")
+        return Counts(passed=status == "run", failed=status == "fail", failures=[name] if status == "fail" else [])
     if not report.exists():
-        print(f"{name} left no report", flush=True)
-        return Counts(failed=1)
+        return failure(f"{name} left no report")
     before = len(skips)
     try:
         counts = cases_of(report, skips)
     except json.JSONDecodeError:  # GoogleTest leaves out a comma before failures outside of its tests
-        print(f"{name} left a report that is not JSON", flush=True)
-        return Counts(failed=1)
+        return failure(f"{name} left a report that is not JSON")
     if status == "fail" and not counts.failed:
         why = verdict.find("failure")
-        print(f"{name} failed, and no case of it: {'' if why is None else why.get('message')}", flush=True)
-        counts.failed += 1
+        counts = sum_of([counts, failure(f"{name} failed, and no case of it: {'' if why is None else why.get('message')}")])
     if not counts.passed + counts.failed + len(skips) - before:
-        print(f"{name} has no cases", flush=True)
-        counts.failed += 1
+        return failure(f"{name} has no cases")
     return counts
 
 
@@ -176,14 +173,13 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
         command += ["--quick", "--slowdown", "10"]
     code = subprocess.run(command, env=environment).returncode
     if not report.exists():
-        print("the end-to-end tests left no report", flush=True)
-        return Counts(failed=1)
+        return failure("the end-to-end tests left no report")
     summary = json.loads(report.read_text())
-    counts = Counts(summary["passed"], summary["failed"])
+    failures = [f"{f['case']}: {(f['message'].strip() or 'no message').splitlines()[0]}" for f in summary["failures"]]
+    counts = Counts(summary["passed"], summary["failed"], failures=failures)
     lost = summary["cases"] - counts.passed - counts.failed - len(summary["skips"])
     if lost:
-        print(f"{lost} end-to-end tests did not run", flush=True)
-        counts.failed += lost
+        counts = sum_of([counts, failure(f"{lost} end-to-end tests did not run"), Counts(failed=lost - 1)])
     skips = [(skip["case"], skip["message"]) for skip in summary["skips"]]
     return sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
 
@@ -213,6 +209,8 @@ def main():
 
     total = sum_of(counts.values())
     kinds = "; ".join(f"{name} {count}" for name, count in counts.items())
+    for line in total.failures:
+        print(f"failed: {line}")
     print(f"\ntests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 0 if format_holds and not total.failed and total.passed else 1

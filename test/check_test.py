@@ -19,7 +19,8 @@ import skips  # noqa: E402
 
 def gtest_report(*results):
     """A GoogleTest report of cases with these results: COMPLETED, FAILED, SKIPPED or SUPPRESSED."""
-    cases = [{"name": f"Case{i}", "result": "COMPLETED" if r == "FAILED" else r} for i, r in enumerate(results)]
+    cases = [{"name": f"Case{i}", "result": "COMPLETED", "failures": [{"failure": "wrong"}]} if r == "FAILED" else
+             {"name": f"Case{i}", "result": r} for i, r in enumerate(results)]
     return {"tests": len(cases), "failures": results.count("FAILED"), "errors": 0,
             "testsuites": [{"name": "Suite", "testsuite": cases}] if cases else []}
 
@@ -50,6 +51,7 @@ class Scratch(unittest.TestCase):
         """(passed, failed, skipped), and what was printed."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             counts = kind(self.build, 1, self.environment, self.results, *arguments)
+        self.failures = counts.failures
         return (counts.passed, counts.failed, counts.skipped), out.getvalue()
 
 
@@ -108,8 +110,9 @@ class CTest(Scratch):
         self.assertEqual(self.counts()[0], (1, 1, 0))
 
     def test_failures_with_exit_0(self):
-        self.add("a", gtest_report("FAILED"), code=0)
-        self.assertEqual(self.counts()[0], (0, 1, 0))
+        self.add("a", gtest_report("COMPLETED", "FAILED"), code=0)
+        self.assertEqual(self.counts()[0], (1, 1, 0))
+        self.assertEqual(self.failures, ["a/Suite.Case1"])
 
     def test_no_report(self):
         self.add("a", None)
@@ -145,6 +148,7 @@ class CTest(Scratch):
             binary = self.script(self.build / "bin" / name, f"raise SystemExit({code})\n")
             self.tests.append(f'add_test({name} "{binary}")\n')
         self.assertEqual(self.counts()[0], (1, 1, 0))
+        self.assertEqual(self.failures, ["bad"])
 
     def test_filters_of_the_environment(self):
         os.environ["GTEST_FILTER"] = "-*"
@@ -165,6 +169,7 @@ class Lit(Scratch):
         self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0, "allowed"), ((3, 0, 1), ""))
         self.assertEqual(self.counts(["PASS", "UNSUPPORTED"], 0)[0], (1, 1, 0))
         self.assertEqual(self.counts(["PASS", "FAIL", "XPASS", "UNRESOLVED", "TIMEOUT"], 1)[0], (1, 4, 0))
+        self.assertEqual(self.failures, ["a"] * 4)
 
     def test_exit_code(self):
         self.assertEqual(self.counts(["PASS"], 2)[0], (1, 1, 0))
@@ -178,19 +183,38 @@ class EndToEnd(Scratch):
         return self.results_of(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
 
     def test_exit_code(self):
-        whole = {"cases": 3, "passed": 2, "failed": 0, "skips": [{"case": "proof/a", "message": "allowed"}]}
+        whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/a", "message": "allowed"}]}
         self.assertEqual(self.counts(whole, 0), ((2, 0, 1), ""))
         self.assertEqual(self.counts(whole, 1)[0], (2, 1, 1))
 
     def test_skips_that_are_not_allowed(self):
-        whole = {"cases": 3, "passed": 2, "failed": 0, "skips": [{"case": "proof/mutants/mlp", "message": "sheaf-mutants is not built"}]}
+        whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/mutants/mlp", "message": "sheaf-mutants is not built"}]}
         counts, out = self.counts(whole, 0)
         self.assertEqual(counts, (2, 1, 0))
         self.assertIn("proof/mutants/mlp was skipped: sheaf-mutants is not built; test/skips.py does not allow", out)
         self.assertEqual(self.counts(None, 0)[0], (0, 1, 0))
 
     def test_cases_that_did_not_run(self):
-        self.assertEqual(self.counts({"cases": 5, "passed": 2, "failed": 0, "skips": [{"case": "a", "message": "allowed"}]}, 0)[0], (2, 2, 1))
+        part = {"cases": 5, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "a", "message": "allowed"}]}
+        self.assertEqual(self.counts(part, 0)[0], (2, 2, 1))
+
+    def test_failures_are_named(self):
+        failures = [{"case": "bits/a", "message": "other weights\nthan those"}, {"case": "bits/b", "message": ""}]
+        self.assertEqual(self.counts({"cases": 3, "passed": 1, "failed": 2, "failures": failures, "skips": []}, 1)[0], (1, 2, 0))
+        self.assertEqual(self.failures, ["bits/a: other weights", "bits/b: no message"])
+
+
+class Main(Scratch):
+    def test_failures_are_said_last(self):
+        """Whoever has the end of a long output has the names."""
+        counts = [check.Counts(2, 1, failures=["a/Suite.Case1"]), check.Counts(3), check.Counts(1, 1, failures=["bits/a: other weights"])]
+        kinds = {name: (lambda *_, c=c: c) for name, c in zip(("gtest", "lit", "end_to_end"), counts)}
+        with unittest.mock.patch.multiple(check, formatted=lambda: True, **kinds), \
+                unittest.mock.patch.object(sys, "argv", ["check.py", "--build", str(self.build)]), contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(check.main(), 1)
+        lines = out.getvalue().splitlines()
+        self.assertEqual(lines[:2], ["failed: a/Suite.Case1", "failed: bits/a: other weights"])
+        self.assertEqual(lines[-1], "6 passed, 2 failed, 0 skipped")
 
 
 class Skips(unittest.TestCase):
