@@ -112,7 +112,8 @@ def whole_batch(leaves, model, precision, clip=None):
 def same(session, leaves, steps, model, precision, clip=None, resumed=False, **divided):
     whole = whole_batch(leaves, model, precision, clip)
     # Known before anything has run.
-    session.succeed("sheaf", "same", *(plan(session, leaves, **kind) for kind in (whole, whole | divided)))
+    plans = [plan(session, leaves, **kind) for kind in (whole, whole | divided)]
+    session.once(("same", *plans), lambda: session.succeed("sheaf", "same", *plans))
     expected, more = digest(run(session, leaves, steps, **whole)), ()
     if resumed:
         state = session.once(("state", leaves, steps, model, precision, clip), lambda: saved(session, leaves, steps // 2, whole))
