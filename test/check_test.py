@@ -206,7 +206,7 @@ class EndToEnd(Scratch):
 
 class Main(Scratch):
     def test_failures_are_said_last(self):
-        """Whoever has the end of a long output has the names."""
+        """The end of a long output has the names."""
         counts = [check.Counts(2, 1, failures=["a/Suite.Case1"]), check.Counts(3), check.Counts(1, 1, failures=["bits/a: other weights"])]
         kinds = {name: (lambda *_, c=c: c) for name, c in zip(("gtest", "lit", "end_to_end"), counts)}
         with unittest.mock.patch.multiple(check, formatted=lambda: True, **kinds), \

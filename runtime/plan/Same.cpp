@@ -96,13 +96,7 @@ class Comparer {
   // Instructions of another processor may add in another order. Updates, which is what the image for the host is for,
   // add nothing up: they have the same bits everywhere.
   bool targets() {
-    auto images = [](const Plan& plan) {
-      std::vector<const KernelImage*> all;
-      for (const KernelImage& image : plan.images())
-        if (deviceOf(image) != "host") all.push_back(&image);
-      return all;
-    };
-    const std::vector<const KernelImage*> mine = images(a), theirs = images(b);
+    const std::vector<const KernelImage*> mine = targetImages(a), theirs = targetImages(b);
     for (size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i)
       if (differs("the target", imageText(*mine[i]), imageText(*theirs[i]), "compile both with one --target and --cpu"))
         return true;

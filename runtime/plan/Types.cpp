@@ -109,10 +109,16 @@ bool updatesOnHost(const Plan& plan) {
   return any;
 }
 
+std::vector<const KernelImage*> targetImages(const Plan& plan) {
+  std::vector<const KernelImage*> images;
+  for (const KernelImage& image : plan.images())
+    if (deviceOf(image) != "host") images.push_back(&image);
+  return images;
+}
+
 std::string targetsText(const Plan& plan) {
   std::string text;
-  for (const KernelImage& image : plan.images())
-    if (deviceOf(image) != "host") text += (text.empty() ? "" : ", ") + image.target();
+  for (const KernelImage* image : targetImages(plan)) text += (text.empty() ? "" : ", ") + image->target();
   return text;
 }
 

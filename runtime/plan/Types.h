@@ -94,6 +94,8 @@ inline bool isOnHost(const Instruction& instruction) {
   return instruction.has_kernel() && instruction.kernel().on_host();
 }
 bool updatesOnHost(const Plan& plan);  // any of its instructions
+// The images of the targets that the plan is for: all but that for launches on the host of GPUs.
+std::vector<const KernelImage*> targetImages(const Plan& plan);
 // "cpu, cuda:sm_90"
 std::string targetsText(const Plan& plan);
 

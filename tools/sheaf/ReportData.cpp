@@ -399,8 +399,7 @@ json::Value reportData(const ReportInput& in) {
   const plan::Plan& plan = in.plan;
   Texts texts;
   json::Array targets, units;
-  for (const plan::KernelImage& image : plan.images())
-    if (plan::deviceOf(image) != "host") targets.push_back(image.target());
+  for (const plan::KernelImage* image : plan::targetImages(plan)) targets.push_back(image->target());
   for (const char* unit : kUnitNames) units.push_back(unit);
   uint64_t elements = 0;
   for (const plan::Parameter& parameter : plan.parameters())
