@@ -70,8 +70,8 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps; hours
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/|^families/.*/leaves' --every-division --verbose
 
-kills: build ## 200 kills of runs with all state in files: each goes on with the same bits, at most two steps back
-	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^durable/kills/' --kills 100 --verbose
+kills: build ## 400 kills of runs with all state in files, half of them on emulated GPUs: each goes on with the same bits, at most two steps back
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^(gpu-)?durable/kills/' --kills 100 --verbose
 
 breaks: configured ## break a copy of the code by each patch of test/breaks and see the test that guards it fail
 	@python3 test/breaks/breaks.py run --build $(folder) --jobs $(JOBS)

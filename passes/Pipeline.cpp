@@ -145,10 +145,6 @@ void addPlanPasses(mlir::OpPassManager& passes, const PipelineOptions& options) 
   if (options.offloads()) {
     plan_ir::GenerationsOptions generations;
     generations.generations = options.fileGenerations;
-    if (options.gpu) {  // which do not run plan.persist
-      generations.generations = 1;
-      generations.reason = "plans for GPUs have one generation so far; compile with --target cpu alone";
-    }
     passes.addPass(plan_ir::createGenerations(generations));
   }
   passes.addPass(plan_ir::createInsertEvents());

@@ -40,7 +40,7 @@ struct Generations : plan_ir::impl::GenerationsBase<Generations> {
     for (PartOp part : sequence.partOps)
       if (const SmallVector<BufferOp> early = storedBy(part); !early.empty() && why.empty())
         why = cat("every micro-batch writes '", BufferOp(early.front()).getName().str(), "'");
-    if (why.empty() && generations == 1) why = reason.empty() ? "--file-generations 1" : reason.getValue();
+    if (why.empty() && generations == 1) why = "--file-generations 1";
     if (!why.empty()) {
       decide(program, cat("a run cannot go on from them after a crash: ", why));
       return success();

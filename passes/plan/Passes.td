@@ -92,8 +92,7 @@ def Generations : PlanPass<"generations"> {
     state: otherwise, and with one generation, nothing is changed and the program's `decisions` say why. Runs after the
     schedule, which is the same for one place and for two.
   }];
-  let options = [Option<"generations", "generations", "int64_t", "2", "Places of each state, 1 or 2">,
-                 Option<"reason", "reason", "std::string", "", "Why it is 1, if no option of the user says so">];
+  let options = [Option<"generations", "generations", "int64_t", "2", "Places of each state, 1 or 2">];
 }
 def InsertEvents : PlanPass<"insert-events"> {
   let summary = "orders every two conflicting accesses of different streams by an event";

@@ -19,6 +19,16 @@ Generations::Generations(const Plan& plan)
   }
 }
 
+Collective voteOf(const Persist& persist) {
+  Collective sum;
+  sum.set_op(ALL_REDUCE);
+  sum.set_communicator(persist.communicator());
+  sum.set_type(F32);
+  sum.set_count(1);
+  *sum.mutable_source() = *sum.mutable_destination() = persist.operands(0);
+  return sum;
+}
+
 std::vector<std::string> stateOutsideFiles(const Plan& plan) {
   std::vector<std::string> outside;
   for (const Bucket& bucket : plan.buckets()) {

@@ -50,7 +50,8 @@ uint64_t cudaLibraryBytes() {
 }
 
 uint64_t ncclLibraryBytes(const NcclUse& use, uint64_t ranks, bool severalNodes) {
-  return kCommunicatorBytes + (use.collectives ? kChannels * kConnectionBytes : 0) +
+  const uint64_t channels = use.collectives ? kChannels : use.votes ? 1 : 0;
+  return kCommunicatorBytes + channels * kConnectionBytes +
          (use.exchanges ? (ranks - 1) * channelsBetween(ranks, severalNodes) * kConnectionBytes : 0);
 }
 
@@ -102,6 +103,10 @@ RankMemory gpuRankMemory(const Plan& plan, bool processes, bool inTreeOrder, boo
   // Collectives of one communicator and stream follow each other and share their scratch.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> scratch;
   forEachInstruction(plan, [&](const Instruction& instruction) {
+    if (instruction.has_persist() && plan.ranks() > 1) {
+      uses[instruction.persist().communicator()].votes = true;
+      ranks[instruction.persist().communicator()] = static_cast<uint64_t>(plan.ranks());
+    }
     if (!instruction.has_collective()) return;
     const Collective& collective = instruction.collective();
     const bool exchanged = inTreeOrder && collective.op() != ALL_GATHER;

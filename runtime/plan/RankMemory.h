@@ -27,6 +27,7 @@ uint64_t cudaLibraryBytes();
 struct NcclUse {
   bool collectives = false;  // NCCL's own: gathers, sums in ring order
   bool exchanges = false;    // sends of every rank to every other one, for sums in the tree's order
+  bool votes = false;        // NCCL's own, of some bytes, in one channel
 };
 // What NCCL allocates for a communicator, an estimate on the safe side (see RankMemory.cpp); the runtime measures it
 // before it sizes arenas. `severalNodes`: not all GPUs are in one machine.

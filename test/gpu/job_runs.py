@@ -3,6 +3,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import shutil
 import socket
 import statistics
 import subprocess
@@ -54,8 +55,10 @@ def own_gpu_only(runner, count):
 
 
 def folder_in(runner, name):
+    """An empty folder: files that outlive a run are a state that another one does not overwrite."""
     folder = runner.out / f"{name}.files"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     return folder
 
 

@@ -2,6 +2,8 @@
 import json
 import statistics
 
+from job_runs import folder_in
+
 STEPS = 25  # of which the first fifth warms up
 
 
@@ -24,9 +26,7 @@ def compare_offload(runner, job, data):
 def measured(runner, job, plan, name, *options):
     """Digest, seconds of a step, the event `device`; or why not."""
     if plan["files"]:
-        folder = runner.out / f"{name}.files"
-        folder.mkdir(exist_ok=True)
-        options = (*options, "--offload-dir", folder)
+        options = (*options, "--offload-dir", folder_in(runner, name))
     steps = job.get("steps", STEPS)
     _, digest, why = runner.train({**job, "plan": plan["path"]}, steps, name, *options)
     if why:

@@ -22,6 +22,14 @@ target_compile_definitions(cuda_training_test PRIVATE
   SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_EMULATED_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
 target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
+# State in files across crashes, on the double.
+sheaf_add_gtest(cuda_files_test SOURCES cuda_files_test.cpp LIBS SheafExec)
+sheaf_device_test_options(cuda_files_test sheaf_cuda_emulated)
+add_dependencies(cuda_files_test sheaf_cpu)
+target_compile_definitions(cuda_files_test PRIVATE
+  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_EMULATED_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
+target_link_options(cuda_files_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
+
 if(TARGET sheaf_cuda)
   sheaf_add_gtest(cuda_gpu_test
     SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_host_test.cpp cuda_transfer_test.cpp

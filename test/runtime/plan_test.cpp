@@ -405,6 +405,11 @@ TEST(RankMemory, NcclTakesMemoryForEveryGpuItSendsTo) {
   EXPECT_EQ(mebibytes(true, false, false), kCuda + kCommunicator + kRing);
   plan.set_ranks(512);
   EXPECT_EQ(mebibytes(true, true, true), kCuda + kCommunicator + kRing + 511 * 12);
+  plan.set_ranks(8);
+  // Ranks vote on what is durable through one channel, in whatever order sums are.
+  plan.mutable_body()->Add()->mutable_persist()->set_communicator(1);
+  EXPECT_EQ(mebibytes(true, true, false), kCuda + kCommunicator + kRing + 7 * 32 * 12 + kCommunicator + 12);
+  EXPECT_EQ(mebibytes(false, true, false), kCuda);
 }
 
 TEST(Summary, StagesFollowTheZeroArithmetic) {

@@ -200,8 +200,7 @@ options::Option fileGenerationsRow() {
   return options::Rows<O>::template integer<&O::pipeline, &PipelineOptions::fileGenerations>(
       "--file-generations", "1|2", 1, 2,
       "Places in files for each state, where --offload puts all state there. 2: every step can be resumed from the "
-      "files, also after a crash; 1: half the space, and nothing is left of the files after the run. On GPUs always "
-      "1.");
+      "files, also after a crash; 1: half the space, and nothing is left of the files after the run.");
 }
 
 // Decides the loss scale: what was given, or dynamic for f16.

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
-#include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/device/cpu/LibraryThreads.h"
 #include "runtime/device/cpu/RaceRanges.h"
@@ -34,11 +32,14 @@ CpuContext::CpuContext(std::shared_ptr<World> world, int64_t rank)
       arena_(*world_->arenas[world_->local(rank)]),
       host_(world_->hostArenas.empty() ? nullptr : world_->hostArenas[world_->local(rank)].get()),
       file_(world_->fileArenas.empty() ? nullptr : world_->fileArenas[world_->local(rank)].get()),
-      odd_(file_ && file_->generation() == 1),
       computeStream_(findComputeStream(*world_->plan)),
       pool_(world_->options.threadsPerRank, world_->spins, useOneLibraryThread),
       single_(1, 0),
       events_(*world_->events[world_->local(rank)]) {
+  if (file_) {
+    durable_.emplace(*world_->plan, *file_);
+    odd_ = durable_->wasOdd();
+  }
   for (int stream = 0; stream < world_->plan->streams_size(); ++stream)
     streams_.push_back(
         std::make_unique<Stream>([this, stream](const Work& work) { perform(work, stream); }, world_->spins));
@@ -253,22 +254,15 @@ Status CpuContext::transfer(const plan::Transfer& transfer, bool odd) {
   return Status();
 }
 
-// The order is what a crash needs: what was written, then the record that says what it is, then the word of all ranks
-// that they have got so far, before which nothing that follows may overwrite the generation before.
+// The vote is the word of all ranks that they have got so far, before which nothing that follows may overwrite the
+// generation before.
 Status CpuContext::persist(const Work& work) {
   const plan::Persist& persist = work.instruction->persist();
-  if (file_->outlivesRun() && work.step && work.step->commit) {
-    SHEAF_RETURN_IF_ERROR(file_->persist());
-    std::span<const std::byte> lossScale;
-    for (const plan::Operand& operand : persist.operands())
-      if (world_->plan->has_loss_scale_buffer() && operand.buffer() == world_->plan->loss_scale_buffer())
-        lossScale = {address(operand), operand.bytes()};
-    Expected<std::optional<Committed>> state =
-        work.step->commit(rank_, lossScale, [this] { return world_->abort.status(); });
-    if (!state.ok()) return state.status();
-    if (!*state) file_->freeze();
-    if (*state) SHEAF_RETURN_IF_ERROR(file_->commit(work.odd ? 0 : 1, **state, false));
-  }
+  std::span<const std::byte> lossScale;
+  if (const int scale = lossScaleIn(persist, *world_->plan); scale >= 0)
+    lossScale = {address(persist.operands(scale)), persist.operands(scale).bytes()};
+  SHEAF_RETURN_IF_ERROR(
+      durable_->persist(rank_, work.odd, work.step.get(), lossScale, [this] { return world_->abort.status(); }));
   if (world_->plan->ranks() > 1) SHEAF_RETURN_IF_ERROR(vote(persist));
   std::lock_guard lock(persistMutex_);
   ++donePersists_;
@@ -290,57 +284,22 @@ Status CpuContext::vote(const plan::Persist& persist) {
   std::byte* const memory = address(persist.operands(0));
   const float one = 1;
   std::memcpy(memory, &one, sizeof one);
-  plan::Collective sum;
-  sum.set_op(plan::ALL_REDUCE);
-  sum.set_communicator(persist.communicator());
-  sum.set_type(plan::F32);
-  sum.set_count(1);
-  *sum.mutable_source() = *sum.mutable_destination() = persist.operands(0);
-  SHEAF_RETURN_IF_ERROR(collective(sum));
+  SHEAF_RETURN_IF_ERROR(collective(plan::voteOf(persist)));
   float votes;
   std::memcpy(&votes, memory, sizeof votes);
-  if (votes == static_cast<float>(world_->plan->ranks())) return {};
-  return Status::error(cat(votes, " of ", world_->plan->ranks(), " ranks say that their files are durable"));
+  return durable_->checkVotes(votes);
 }
 
 Status CpuContext::commit(const Committed& state) {
-  if (!file_) return Status::error("the plan keeps nothing in files");
-  SHEAF_RETURN_IF_ERROR(file_->persist());
-  return file_->commit(odd_ ? 1 : 0, state, true);
-}
-
-Expected<uint64_t> CpuContext::hashOfState() {
-  constexpr size_t kPiece = 8 << 20, kAlignment = 4096;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  const std::unique_ptr<std::byte[], Free> piece(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kPiece)));
-  if (!piece) return Status::error("no memory to read the state in files");
-  Xxh64 hash;
-  for (int b = 0; b < world_->plan->buffers_size(); ++b) {
-    const plan::Buffer& buffer = world_->plan->buffers(b);
-    const uint32_t index = static_cast<uint32_t>(b);
-    if (buffer.space() != plan::Buffer::FILE || !buffer.persistent() || world_->generations->isNext(index)) continue;
-    const uint64_t begin = world_->plan->buffers(static_cast<int>(world_->generations->placeOf(index, odd_))).offset();
-    for (uint64_t at = 0; at < buffer.bytes(); at += kPiece) {
-      const std::span<std::byte> bytes(piece.get(), std::min<uint64_t>(buffer.bytes() - at, kPiece));
-      SHEAF_RETURN_IF_ERROR(file_->read(begin + at, bytes));
-      hash.update(bytes);
-    }
-  }
-  return hash.digest();
+  return durable_ ? durable_->commit(odd_, state) : RankContext::commit(state);
 }
 
 Status CpuContext::writeChecksum() {
-  if (!file_ || !file_->outlivesRun()) return {};
-  Expected<uint64_t> hash = hashOfState();
-  return hash.ok() ? file_->writeChecksum(*hash) : hash.status();
+  return durable_ ? durable_->writeChecksum(odd_) : Status();
 }
 
 Status CpuContext::verifyChecksum() {
-  if (!file_ || !file_->hasChecksum()) return {};
-  Expected<uint64_t> hash = hashOfState();
-  return hash.ok() ? file_->verifyChecksum(*hash) : hash.status();
+  return durable_ ? durable_->verifyChecksum(odd_) : Status();
 }
 
 Status CpuContext::writeOutput(const Work& work) {

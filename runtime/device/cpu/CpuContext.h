@@ -18,6 +18,7 @@
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/ComputePool.h"
+#include "runtime/device/cpu/DurableState.h"
 #include "runtime/device/cpu/Events.h"
 #include "runtime/device/cpu/FileArena.h"
 #include "runtime/device/cpu/KernelImages.h"
@@ -97,8 +98,6 @@ class CpuContext : public RankContext {
   Status persist(const Work& work);
   // All ranks have come here.
   Status vote(const plan::Persist& persist);
-  // XXH64 of all state in files, of each persistent buffer the current generation. Reads all of it once.
-  Expected<uint64_t> hashOfState();
   // Waits until the files of all ranks hold the state before the step of this work, or the run is aborted.
   void awaitStateBefore(const Work& work);
   Status writeOutput(const Work& work);
@@ -106,9 +105,10 @@ class CpuContext : public RankContext {
   const std::shared_ptr<World> world_;
   const int64_t rank_;
   const Arena& arena_;
-  const Arena* const host_;  // null: there is none
-  FileArena* const file_;    // the same
-  bool odd_ = false;         // of what is issued next
+  const Arena* const host_;              // null: there is none
+  FileArena* const file_;                // the same
+  std::optional<DurableState> durable_;  // of the latter
+  bool odd_ = false;                     // of what is issued next
   // The step of the last issued instruction; persists issued in all, and before that step.
   int64_t issuedStep_ = -1;
   uint64_t issuedPersists_ = 0, persistsBefore_ = 0;

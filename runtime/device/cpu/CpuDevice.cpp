@@ -31,11 +31,6 @@ uint64_t arenaBytes(const plan::Plan& plan) {
 Status makeOwnArenas(const plan::Plan& plan, World& world) {
   const DeviceOptions& options = world.options;
   const uint64_t host = plan::arenaTop(plan, plan::Buffer::HOST), file = plan::arenaTop(plan, plan::Buffer::FILE);
-  // Besides the state there is room in the files for values of the evaluation, if it keeps some there.
-  const bool stores = std::any_of(plan.evaluation().begin(), plan.evaluation().end(), [](const plan::Instruction& i) {
-    return i.transfer().kind() == plan::Transfer::WRITE_FILE;
-  });
-  const bool readOnly = options.fileState && options.fileState->evaluates && !stores;
   for (int64_t i = 0; i < options.localRanks; ++i) {
     const int64_t rank = options.firstRank + i;
     if (host > 0) {
@@ -44,13 +39,7 @@ Status makeOwnArenas(const plan::Plan& plan, World& world) {
       world.hostArenas.push_back(std::move(*arena));
     }
     if (file > 0) {
-      Expected<std::unique_ptr<FileArena>> arena = FileArena::create({.folders = options.offloadFolders,
-                                                                      .rank = rank,
-                                                                      .ranks = options.ranks,
-                                                                      .bytes = file,
-                                                                      .state = options.fileState,
-                                                                      .readOnly = readOnly,
-                                                                      .files = options.files});
+      Expected<std::unique_ptr<FileArena>> arena = openFiles(plan, options, rank);
       if (!arena.ok()) return arena.status();
       world.fileArenas.push_back(std::move(*arena));
     }
@@ -229,12 +218,7 @@ class CpuDevice : public Device {
   Expected<std::vector<Committed>> committed(const plan::Plan& plan, uint64_t planHash,
                                              const std::vector<std::string>& folders, int64_t rank,
                                              FileLayer* files) override {
-    return FileArena::committed({.folders = folders,
-                                 .rank = rank,
-                                 .ranks = plan.ranks(),
-                                 .bytes = plan::arenaTop(plan, plan::Buffer::FILE),
-                                 .state = FileState{.plan = planHash, .run = 0, .step = {}},
-                                 .files = files});
+    return committedStates(plan, planHash, folders, rank, files);
   }
 
   Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,

@@ -33,6 +33,8 @@ class Communicators {
   // counted from 0). Waits, if at all, for the other ranks of this process to do the same.
   virtual Status enqueue(int64_t local, uint32_t communicator, const comm::CollectiveBuffers& buffers,
                          cudaStream_t stream, uint32_t streamIndex) = 0;
+  // Waits until the issuing threads of all ranks of this process that meet on the communicator have come here.
+  virtual Status meet(int64_t local, uint32_t communicator) { return {}; }
   // Whether what is enqueued may be captured in a graph.
   virtual bool capturable() const = 0;
   // Bytes that collectives need on the GPU besides the arenas, for all of this process's ranks.

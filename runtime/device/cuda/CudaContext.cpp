@@ -1,10 +1,13 @@
 #include "runtime/device/cuda/CudaContext.h"
 
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "runtime/device/cuda/Blas.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
@@ -74,6 +77,10 @@ Status CudaContext::open() {
     (i < plan.events() ? events_ : capturedEvents_).push_back(std::move(*event));
   }
   lastInGraph_.assign(plan.events(), false);
+  Expected<Event> persisted = makeEvent();
+  if (!persisted.ok()) return persisted.status();
+  persisted_ = std::move(*persisted);
+  odd_ = spaces_.durable && spaces_.durable->wasOdd();
   SHEAF_RETURN_IF_ERROR(openMemory());
   return openGraphs();
 }
@@ -167,6 +174,18 @@ Status CudaContext::writeSpace(plan::Buffer::Space space, uint64_t offset, std::
   return RankContext::writeSpace(space, offset, host);
 }
 
+Status CudaContext::commit(const Committed& state) {
+  return spaces_.durable ? spaces_.durable->commit(odd_, state) : RankContext::commit(state);
+}
+
+Status CudaContext::writeChecksum() {
+  return spaces_.durable ? spaces_.durable->writeChecksum(odd_) : Status();
+}
+
+Status CudaContext::verifyChecksum() {
+  return spaces_.durable ? spaces_.durable->verifyChecksum(odd_) : Status();
+}
+
 uint64_t CudaContext::highestTouchedByte() {
   return useGpu(world_->gpu.index).ok() ? arena_.highestTouchedByte() : 0;
 }
@@ -186,6 +205,9 @@ Status CudaContext::synchronize() {
   for (Stream& stream : streams_)
     if (Status status = check(cudaStreamSynchronize(stream.get()), "the GPU failed"); !status.ok())
       abort(cat(status.message(), ", at ", progress_.text()));
+  // Once the streams are done, or the run is aborted, its thread has nothing to wait for. What it does refers to the
+  // run.
+  if (spaces_.persist) spaces_.persist->drain();
   progress_.setBusy(false);
   if (Status status = clock_.report(true); !status.ok()) abort(status.message());
   uint64_t finding = 0;
@@ -204,6 +226,8 @@ Status CudaContext::issue(const plan::Instruction& instruction, Values step) {
   progress_.setBusy(true);
   if (Status status = perform(*entry, step); !status.ok()) {
     graphs_->dropCapture();
+    // The run ends with a step that cannot be read, and the step before, which is complete, must not be lost by it.
+    if (instruction.has_input()) awaitStateBefore();
     raise(instruction, status.message());
   }
   return world_->abort.status();
@@ -216,7 +240,7 @@ Status CudaContext::perform(Entry& entry, const Values& step) {
     current_ = list;
   else if (entry.number == table_->lists()[list].begin)
     SHEAF_RETURN_IF_ERROR(begin(list, step.get()));
-  SHEAF_RETURN_IF_ERROR(fillSlot(entry, step.get()));
+  SHEAF_RETURN_IF_ERROR(fillSlot(entry, step));
   const uint32_t stream = entry.instruction->stream();
   if (entry.list < 0 || mode_ != Mode::kLaunch) {
     SHEAF_RETURN_IF_ERROR(graphs_->enter(stream));
@@ -268,9 +292,16 @@ Status CudaContext::end(size_t number, const Values& step) {
   return list.outputs.empty() ? Status() : deliver(list.outputs, step, streams_[0].get());
 }
 
-Status CudaContext::fillSlot(Entry& entry, const StepValues* step) {
+Status CudaContext::fillSlot(Entry& entry, const Values& step) {
   const plan::Instruction& instruction = *entry.instruction;
-  if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file);
+  if (entry.file) spaces_.fileStreams.at(instruction.stream())->request(*entry.file, odd_);
+  if (instruction.has_persist()) {
+    std::span<const std::byte> lossScale;
+    if (const int scale = cpu::lossScaleIn(instruction.persist(), *world_->plan); scale >= 0)
+      lossScale = {entry.slots->memory(slotOf(entry)), instruction.persist().operands(scale).bytes()};
+    spaces_.persist->request({&instruction, odd_, step, lossScale});
+    odd_ = !odd_;
+  }
   if (entry.onHost) spaces_.hostComputes.at(instruction.stream())->request(entry.onHost);
   if (!instruction.has_input() && !instruction.has_scalars()) return {};
   if (!entry.slots) return {};  // nothing to read
@@ -333,7 +364,7 @@ Status CudaContext::enqueue(Entry& entry, const Values& step) {
     case plan::Instruction::kTransfer:
       return transfer(entry, stream);
     case plan::Instruction::kPersist:
-      return Status::error("files that outlive a crash are not implemented on GPUs");
+      return persist(entry, stream);
     case plan::Instruction::KIND_NOT_SET:
       break;
   }
@@ -354,6 +385,31 @@ Status CudaContext::transfer(const Entry& entry, cudaStream_t stream) {
     from += bytes, to += bytes, left -= bytes;
   }
   return {};
+}
+
+Status CudaContext::persist(const Entry& entry, cudaStream_t stream) {
+  const plan::Persist& persist = entry.instruction->persist();
+  if (const int scale = cpu::lossScaleIn(persist, *world_->plan); scale >= 0)
+    SHEAF_RETURN_IF_ERROR(
+        check(cudaMemcpyAsync(entry.slots->memory(slotOf(entry)), entry.operands[static_cast<size_t>(scale)],
+                              persist.operands(scale).bytes(), cudaMemcpyDeviceToHost, stream),
+              "cannot copy from the GPU"));
+  // The thread waits for loss and norm, of which one rank of this process is asked: no stream waits for the thread
+  // before all ranks have issued theirs, in whatever order the GPU does what it is given.
+  if (world_->plan->ranks() > 1) SHEAF_RETURN_IF_ERROR(world_->communicators->meet(local_, persist.communicator()));
+  auto sum = [&] {
+    const plan::Collective vote = plan::voteOf(persist);
+    return world_->communicators->enqueue(local_, vote.communicator(),
+                                          {vote.op(), vote.type(), vote.count(), entry.operands[0], entry.operands[0]},
+                                          stream, entry.instruction->stream());
+  };
+  SHEAF_RETURN_IF_ERROR(spaces_.persist->enqueue(entry.operands[0], sum, stream));
+  return check(cudaEventRecord(persisted_.get(), stream), "cannot record an event");
+}
+
+void CudaContext::awaitStateBefore() {
+  while (!world_->abort.raised() && cudaEventQuery(persisted_.get()) == cudaErrorNotReady)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Status CudaContext::launch(const Entry& entry, const Values& step, cudaStream_t stream) {

@@ -27,6 +27,10 @@ class CudaContext : public RankContext {
   Status write(uint64_t offset, std::span<const std::byte> host) override;
   Status readSpace(plan::Buffer::Space space, uint64_t offset, std::span<std::byte> host) override;
   Status writeSpace(plan::Buffer::Space space, uint64_t offset, std::span<const std::byte> host) override;
+  bool oddGeneration() const override { return odd_; }
+  Status commit(const Committed& state) override;
+  Status writeChecksum() override;
+  Status verifyChecksum() override;
   uint64_t highestTouchedByte() override;
   Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) override;
   void abort(const std::string& why) override;
@@ -56,12 +60,15 @@ class CudaContext : public RankContext {
   // Appends instructions to their streams, or to the graph that is being captured, as no part of a list.
   Status enqueueAll(std::span<const plan::Instruction* const> instructions);
   // The host's part of an instruction: fills the slot that the device reads, or asks for what the stream will wait for.
-  Status fillSlot(Entry& entry, const StepValues* step);
+  Status fillSlot(Entry& entry, const Values& step);
   // The device's part.
   Status enqueue(Entry& entry, const Values& step);
   Status launch(const Entry& entry, const Values& step, cudaStream_t stream);
   Status call(const Entry& entry, const Values& step, cudaStream_t stream);
   Status transfer(const Entry& entry, cudaStream_t stream);
+  Status persist(const Entry& entry, cudaStream_t stream);
+  // Waits until the files of all ranks hold the state before this step, or the run is aborted.
+  void awaitStateBefore();
   Status output(Entry& entry, const Values& step, cudaStream_t stream);
   Status deliver(std::vector<const Entry*> outputs, const Values& step, cudaStream_t stream);
   Status setStepNumber(uint32_t stream, const StepValues* step);
@@ -85,6 +92,8 @@ class CudaContext : public RankContext {
   std::unique_ptr<StepGraphs> graphs_;
   InstructionClock clock_;
 
+  bool odd_ = false;                   // see oddGeneration(): of what is issued next
+  Event persisted_;                    // all ranks have made the last step durable that was issued
   DeviceMemory values_;                // the finding, then for each stream the step's number
   std::vector<int64_t> stepOnStream_;  // what the stream's step number is or will be
   // A list of the table; the last one is for what is in none.

@@ -152,6 +152,12 @@ Status compareProducts(const Blas& blas, comm::ProcessGroup& processes, const De
 
 class CudaDevice : public Device {
  public:
+  Expected<std::vector<Committed>> committed(const plan::Plan& plan, uint64_t planHash,
+                                             const std::vector<std::string>& folders, int64_t rank,
+                                             FileLayer* files) override {
+    return cpu::committedStates(plan, planHash, folders, rank, files);
+  }
+
   Expected<DeviceFacts> facts(comm::ProcessGroup* processes, bool severalNodes) override {
     Expected<Gpu> gpu = openGpu(processes);
     if (!gpu.ok()) return gpu.status();

@@ -26,19 +26,20 @@ Expected<std::unique_ptr<FileStream>> FileStream::create(cpu::FileArena& files, 
   return stream;
 }
 
-void FileStream::request(const Request& request) {
-  thread_->request(*request.instruction, [this, request] { return perform(request); });
+void FileStream::request(const Request& request, bool odd) {
+  const uint64_t offset = odd ? request.oddOffset : request.offset;
+  thread_->request(*request.instruction, [this, request, offset] { return perform(request, offset); });
 }
 
-Status FileStream::move(const Request& request, uint64_t begin, std::span<std::byte> memory) {
-  return request.read ? files_.read(request.offset + begin, memory) : files_.write(request.offset + begin, memory);
+Status FileStream::move(const Request& request, uint64_t offset, std::span<std::byte> memory) {
+  return request.read ? files_.read(offset, memory) : files_.write(offset, memory);
 }
 
 // The other side of enqueue(): as often as one reports, the other awaits.
-Status FileStream::perform(const Request& request) {
+Status FileStream::perform(const Request& request, uint64_t offset) {
   if (!request.onDevice) {
     if (!thread_->await()) return {};
-    SHEAF_RETURN_IF_ERROR(move(request, 0, {request.memory, request.bytes}));
+    SHEAF_RETURN_IF_ERROR(move(request, offset, {request.memory, request.bytes}));
     thread_->report();
     return {};
   }
@@ -49,7 +50,7 @@ Status FileStream::perform(const Request& request) {
     if (!request.read || i == 0 || i >= staging_.slots)
       if (!thread_->await()) return {};
     const uint64_t begin = i * staging_.chunk;
-    SHEAF_RETURN_IF_ERROR(move(request, begin, {slot(i), bytesAt(begin, request.bytes, staging_.chunk)}));
+    SHEAF_RETURN_IF_ERROR(move(request, offset + begin, {slot(i), bytesAt(begin, request.bytes, staging_.chunk)}));
     thread_->report();
   }
   return {};

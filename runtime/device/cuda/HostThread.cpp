@@ -46,6 +46,11 @@ void HostThread::request(const plan::Instruction& instruction, Part part) {
   changed_.notify_one();
 }
 
+void HostThread::drain() {
+  std::unique_lock lock(mutex_);
+  emptied_.wait(lock, [this] { return idle_ && requests_.empty(); });
+}
+
 Status HostThread::turn(uint32_t report, uint32_t await, cudaStream_t stream) {
   return report + await == 0 ? Status() : check(handOver(&words(), report, await, stream), "cannot wait for the host");
 }
@@ -55,8 +60,11 @@ void HostThread::work() {
     Request request;
     {
       std::unique_lock lock(mutex_);
+      idle_ = requests_.empty();
+      if (idle_) emptied_.notify_all();
       changed_.wait(lock, [this] { return end_ || !requests_.empty(); });
       if (end_) return;
+      idle_ = false;
       request = std::move(requests_.front());
       requests_.pop_front();
     }

@@ -40,6 +40,9 @@ class HostThread {
   // Ends all waits, of the stream and of the thread, from any thread: what was under way is left as it is.
   void stop();
 
+  // Waits until the parts that were requested are done, or have ended after stop().
+  void drain();
+
   // For the thread's part. Waits for one more report of the stream; false after stop().
   bool await();
   void report();
@@ -58,8 +61,9 @@ class HostThread {
   uint64_t awaited_ = 0, done_ = 0;  // by the thread
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, emptied_;
   std::deque<Request> requests_;
+  bool idle_ = true;
   bool end_ = false;
   std::thread thread_;
 };

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/device/cpu/DurableState.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
 namespace {
 
-// At least every so many instructions of a stream are marked, and every collective and launch on the host: that is
-// where ranks wait for others, and streams for the host.
+// At least every so many instructions of a stream are marked, and every collective, launch on the host and persist:
+// that is where ranks wait for others, and streams for the host.
 constexpr int kMarkInterval = 64;
 
 // Of a rank: its arenas in memory, which files have none of, and the kernels of launches on the host.
 struct Memories {
   std::byte *device, *host;
   const cpu::KernelImages* hostKernels;
+  const plan::Generations* generations;
 };
 
 Status prepareOnHost(const plan::Plan& plan, const Memories& memories, Entry& entry) {
@@ -41,9 +44,9 @@ Status prepareOnHost(const plan::Plan& plan, const Memories& memories, Entry& en
 Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, Blas& blas, Entry& entry) {
   const plan::Instruction& instruction = *entry.instruction;
   auto spaceOf = [&](const plan::Operand& operand) { return plan.buffers(static_cast<int>(operand.buffer())).space(); };
-  auto offsetOf = [&](const plan::Operand& operand) {
-    return plan.buffers(static_cast<int>(operand.buffer())).offset() + operand.offset() +
-           plan::rankOffset(plan, operand, rank);
+  auto offsetOf = [&](const plan::Operand& operand, bool odd = false) {
+    const uint32_t buffer = memories.generations->placeOf(operand.buffer(), odd);
+    return plan.buffers(static_cast<int>(buffer)).offset() + operand.offset() + plan::rankOffset(plan, operand, rank);
   };
   plan::forEachOperand(instruction, [&](const plan::Operand& operand) {
     const plan::Buffer::Space space = spaceOf(operand);
@@ -88,11 +91,16 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, B
       entry.file = FileStream::Request{.instruction = &instruction,
                                        .read = read,
                                        .offset = offsetOf(read ? from : to),
+                                       .oddOffset = offsetOf(read ? from : to, true),
                                        .bytes = other.bytes(),
                                        .memory = entry.operands[read ? 1 : 0],
                                        .onDevice = spaceOf(other) == plan::Buffer::DEVICE};
       break;
     }
+    case plan::Instruction::kPersist:
+      if (const int scale = cpu::lossScaleIn(instruction.persist(), plan); scale >= 0)
+        hostBytes = instruction.persist().operands(scale).bytes();
+      break;
     case plan::Instruction::kRecord:
       if (instruction.record().event() >= plan.events())
         return Status::error(cat("event ", instruction.record().event(), " is not in the plan"));
@@ -114,16 +122,18 @@ Status prepare(const plan::Plan& plan, int64_t rank, const Memories& memories, B
   return {};
 }
 
-// Whether a list is the body, or a part of the step whose turns do the same.
-bool runsAsAWhole(const plan::Plan& plan, const plan::InstructionList& list) {
-  if (list.empty()) return false;
+// How many of its first instructions run as a whole: those before a persist, if the list is the body, or a part of the
+// step whose turns do the same.
+uint32_t wholeOf(const plan::Plan& plan, const plan::InstructionList& list) {
   int turns = 0;
   for (const plan::StepTurn& turn : plan::stepOf(plan)) turns += turn.list == &list;
   const bool random = std::any_of(list.begin(), list.end(), [](const plan::Instruction& instruction) {
     const std::string& function = instruction.call().function();
     return function == "dropout" || function == "random_uniform";
   });
-  return turns == 1 || (turns > 1 && !random);
+  if (turns != 1 && (turns < 1 || random)) return 0;
+  const auto persist = std::find_if(list.begin(), list.end(), [](const auto& i) { return i.has_persist(); });
+  return static_cast<uint32_t>(persist - list.begin());
 }
 
 }  // namespace
@@ -131,7 +141,8 @@ bool runsAsAWhole(const plan::Plan& plan, const plan::InstructionList& list) {
 Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan::Plan& plan, int64_t rank,
                                                                      const Arena& arena, const HostArena* host,
                                                                      const cpu::KernelImages* hostKernels, Blas& blas) {
-  const Memories memories{arena.data(), host ? host->data() : nullptr, hostKernels};
+  const plan::Generations generations(plan);
+  const Memories memories{arena.data(), host ? host->data() : nullptr, hostKernels, &generations};
   auto table = std::make_unique<InstructionTable>();
   const std::vector<plan::Section> sections = plan::sectionsOf(plan);
   size_t size = 0;
@@ -142,12 +153,14 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
   uint32_t number = 0;
   for (const plan::Section& section : sections) {
     int list = -1;
-    if (runsAsAWhole(plan, *section.list)) {
+    const uint32_t whole = number + wholeOf(plan, *section.list);
+    if (whole > number) {
       list = static_cast<int>(table->lists_.size());
-      table->lists_.push_back({number, number + static_cast<uint32_t>(section.list->size())});
+      table->lists_.push_back({number, whole});
       recorded.clear();
     }
     for (const plan::Instruction& instruction : *section.list) {
+      if (number == whole) list = -1;
       Entry& entry = table->entries_[number];
       entry.instruction = &instruction;
       entry.number = number;
@@ -158,7 +171,7 @@ Expected<std::unique_ptr<InstructionTable>> InstructionTable::create(const plan:
       if (instruction.stream() >= unmarked.size())
         return fail(cat("stream ", instruction.stream(), " is not in the plan"));
       if (++unmarked[instruction.stream()] >= kMarkInterval || instruction.has_collective() ||
-          plan::isOnHost(instruction)) {
+          plan::isOnHost(instruction) || instruction.has_persist()) {
         entry.marked = true;
         unmarked[instruction.stream()] = 0;
       }

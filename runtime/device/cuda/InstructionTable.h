@@ -25,13 +25,13 @@ struct Entry {
   std::vector<std::byte*> operands;  // their addresses; null in files
   std::vector<void*> arguments;      // a kernel's: pointers to the above
   std::unique_ptr<const LibraryFunction> function;
-  std::optional<HostSlots> slots;           // of an input, of scalars, of an output
+  std::optional<HostSlots> slots;           // of an input, of scalars, of an output, of the loss scale of a persist
   std::optional<FileStream::Request> file;  // of a transfer from or to a file
   // Of a launch on the host. The thread that does it may have it longer than the context lives.
   std::shared_ptr<const HostCompute::Request> onHost;
 
   // Whether a thread of the host has a part, which is asked for each time that the instruction runs.
-  bool asksHost() const { return file || onHost; }
+  bool asksHost() const { return file || onHost || instruction->has_persist(); }
 };
 
 // What the host receives of an output, and where in the output's slot the first error follows that kernels have found.
@@ -58,7 +58,8 @@ class InstructionTable {
   size_t size() const { return entries_.size(); }
   const Entry& operator[](uint32_t number) const { return entries_[number]; }
   // What a step runs as a whole: the body, and before it parts of several micro-batches. Entries from begin to end. A
-  // part that draws random numbers for several micro-batches is none: a graph has the place of their rows in it.
+  // part that draws random numbers for several micro-batches is none: a graph has the place of their rows in it. The
+  // body ends before a persist, which waits for the step's loss and norm: a graph delivers them when it has ended.
   struct List {
     uint32_t begin, end;
   };

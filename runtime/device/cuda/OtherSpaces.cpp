@@ -4,30 +4,48 @@
 #include <set>
 
 #include "runtime/device/cuda/World.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/RankMemory.h"
 #include "runtime/plan/Types.h"
 
 namespace sheaf::cuda {
 namespace {
 
+// The thread that makes a step durable is the one that overwrites what was durable before (FilePersist.h).
+Status openPersist(World& world, int64_t rank, OtherSpaces& spaces) {
+  const plan::Generations generations(*world.plan);
+  for (const plan::Instruction& instruction : world.plan->body()) {
+    if (!instruction.has_persist()) continue;
+    for (const plan::Instruction& other : world.plan->body())
+      if (generations.isNext(other.transfer().destination().buffer()) && other.has_transfer() &&
+          other.stream() != instruction.stream())
+        return Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction),
+                                 ": it is not on the stream of ", plan::describe(*world.plan, other),
+                                 ", as GPUs need it; compile the model again"));
+    const auto stream = spaces.fileStreams.find(instruction.stream());
+    if (stream == spaces.fileStreams.end())
+      return Status::error(cat("rank ", rank, ": ", plan::describe(*world.plan, instruction),
+                               ": its stream has no transfers of files; compile the model again"));
+    auto persist = FilePersist::create(*spaces.durable, *stream->second, world.abort, rank, world.plan->ranks());
+    if (!persist.ok()) return Status::error(cat("rank ", rank, ": ", persist.status().message()));
+    spaces.persist = std::move(*persist);
+  }
+  return {};
+}
+
 Status openFiles(World& world, int64_t rank, int node, const HostThread::Fail& fail, OtherSpaces& spaces) {
   const plan::Plan& plan = *world.plan;
-  const uint64_t bytes = plan::arenaTop(plan, plan::Buffer::FILE);
-  if (bytes == 0) return {};
-  auto arena = cpu::FileArena::create({.folders = world.options.offloadFolders,
-                                       .rank = rank,
-                                       .ranks = plan.ranks(),
-                                       .bytes = bytes,
-                                       .state = {},
-                                       .files = nullptr});
+  if (plan::arenaTop(plan, plan::Buffer::FILE) == 0) return {};
+  auto arena = cpu::openFiles(plan, world.options, rank);
   if (!arena.ok()) return arena.status();
   spaces.files = std::move(*arena);
+  spaces.durable = std::make_unique<cpu::DurableState>(plan, *spaces.files);
   for (const auto& [index, staging] : plan::fileStagings(plan)) {
     auto stream = FileStream::create(*spaces.files, staging, node, fail);
     if (!stream.ok()) return Status::error(cat("rank ", rank, ": ", stream.status().message()));
     spaces.fileStreams.emplace(index, std::move(*stream));
   }
-  return {};
+  return openPersist(world, rank, spaces);
 }
 
 Status openHostComputes(const World& world, int64_t rank, const HostThread::Fail& fail, OtherSpaces& spaces) {

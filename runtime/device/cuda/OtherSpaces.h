@@ -7,7 +7,8 @@
 #include <string>
 
 #include "runtime/base/Status.h"
-#include "runtime/device/cpu/FileArena.h"
+#include "runtime/device/cpu/DurableState.h"
+#include "runtime/device/cuda/FilePersist.h"
 #include "runtime/device/cuda/FileStream.h"
 #include "runtime/device/cuda/HostArena.h"
 #include "runtime/device/cuda/HostCompute.h"
@@ -20,6 +21,8 @@ struct World;
 struct OtherSpaces {
   std::unique_ptr<HostArena> host;
   std::unique_ptr<cpu::FileArena> files;
+  std::unique_ptr<cpu::DurableState> durable;  // of the files
+  std::unique_ptr<FilePersist> persist;        // null if the plan has none; a stream's thread may be in it
   // By the plan's streams, those that have transfers of files, and those that have launches on the host.
   std::map<uint32_t, std::unique_ptr<FileStream>> fileStreams;
   std::map<uint32_t, std::unique_ptr<HostCompute>> hostComputes;

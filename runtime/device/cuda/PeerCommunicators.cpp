@@ -64,6 +64,8 @@ class PeerCommunicator {
     return meet(rank, stream);
   }
 
+  Status meet() { return rendezvous() ? Status() : abort_.status(); }
+
  private:
   Status copy(const std::byte* source, std::byte* destination, uint64_t bytes, cudaStream_t stream) {
     if (source == destination || bytes == 0) return {};
@@ -146,6 +148,12 @@ class PeerCommunicators : public Communicators {
     const plan::Axis axis = plan::axisOf(plan_, static_cast<int>(communicator));
     return communicators_[communicator][static_cast<size_t>(plan::groupOn(plan_, axis, local))]->enqueue(
         plan::placeOn(plan_, axis, local), buffers, stream);
+  }
+  Status meet(int64_t local, uint32_t communicator) override {
+    if (communicator >= communicators_.size())
+      return Status::error(cat("communicator ", communicator, " is not in the plan"));
+    const plan::Axis axis = plan::axisOf(plan_, static_cast<int>(communicator));
+    return communicators_[communicator][static_cast<size_t>(plan::groupOn(plan_, axis, local))]->meet();
   }
   // A graph cannot wait for another rank's stream.
   bool capturable() const override { return ranks_ == 1; }

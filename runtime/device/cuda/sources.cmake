@@ -1,7 +1,7 @@
 # What libsheaf_cuda.so is made of; its double for the tests is made of the same sources, compiled for the CPU.
 include(${CMAKE_CURRENT_LIST_DIR}/functions/sources.cmake)  # SHEAF_CUDA_FUNCTION_SOURCES, SHEAF_CUDA_FUNCTION_KERNELS
 set(SHEAF_CUDA_SOURCES
-  Arena.cpp CudaContext.cpp CudaDevice.cpp FileStream.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp HostCompute.cpp
+  Arena.cpp CudaContext.cpp CudaDevice.cpp FilePersist.cpp FileStream.cpp GraphBurst.cpp Gpu.cpp HostArena.cpp HostCompute.cpp
   HostThread.cpp InstructionClock.cpp InstructionTable.cpp OtherSpaces.cpp
   PeerCommunicators.cpp Progress.cpp StepGraphs.cpp
   nccl/Communicator.cpp nccl/ExchangedSums.cpp nccl/NcclCommunicators.cpp nccl/Watchdog.cpp
@@ -13,8 +13,8 @@ set(SHEAF_CUDA_KERNELS
   ${SHEAF_CUDA_FUNCTION_KERNELS})
 # What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
 set(SHEAF_CUDA_SHARED_SOURCES
-  ../../comm/AbortSignal.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp
-  ../cpu/CommitLog.cpp ../cpu/ComputePool.cpp ../cpu/Features.cpp ../cpu/FileArena.cpp ../cpu/KernelImages.cpp
+  ../../comm/AbortSignal.cpp ../../plan/Generations.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp
+  ../cpu/CommitLog.cpp ../cpu/ComputePool.cpp ../cpu/DurableState.cpp ../cpu/Features.cpp ../cpu/FileArena.cpp ../cpu/KernelImages.cpp
   ../cpu/RaceRanges.cpp)
 foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -1,5 +1,6 @@
 """State in files across kills of real processes, and what the folder of such a run is good for."""
 import json
+import os
 import random
 import signal
 import time
@@ -80,22 +81,24 @@ def logged(log):
             [line["step"] for line in lines if line.get("event") == "resumed"])
 
 
-def kills(session, processes):
-    """Whenever processes are killed, the run goes on at most two steps before the last one that it reported, with the same bits."""
+def kills(session, processes, compiled=(), given=(), environment=None):
+    """Whenever processes are killed, the run goes on at most two steps before the last one that it reported, with the same bits.
+    compiled, given: more options of the plan and of the run; environment: of its processes."""
     model, ranks, zero, options = SETTINGS["plain"]
     config = CONFIGS[model]
-    plan = session.plan(config.model, ranks, zero, 8, config.options + options + ("--offload", STATE))
+    plan = session.plan(config.model, ranks, zero, 8, config.options + options + compiled + ("--offload", STATE))
     epochs = 3
-    common = [plan, *data_arguments(config), "--epochs", epochs, "--shuffle", 5]
+    common = [plan, *data_arguments(config), "--epochs", epochs, "--shuffle", 5, *given]
     where = session.folder()
-    session.succeed("sheaf-run", *common, "--offload-dir", session.folder(), "--save", where / "expected", "--log", where / "log")
+    session.succeed("sheaf-run", *common, "--offload-dir", session.folder(), "--save", where / "expected", "--log", where / "log",
+                    env={**os.environ, **{k: str(v) for k, v in (environment or {}).items()}})
     total, expected = logged(where / "log")[0], digest(where / "expected")
     expect(total >= 20, f"{total} steps are too few to be killed in")
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     count, killed, seconds = 3 if session.quick else session.kills, 0, 1.0
     # One that is killed before all have met is waited for.
-    patience = {"SHEAF_TIMEOUT": 15 * session.slowdown}
+    patience = {"SHEAF_TIMEOUT": 15 * session.slowdown, **(environment or {})}
     while killed < count:
         where, folder = session.folder(), session.folder()
         log, weights = where / "log", where / "weights"

@@ -2,12 +2,10 @@
 // persists it. The prologue and the evaluation read the current one.
 // RUN: sheaf-opt %s -plan-generations | FileCheck %s
 // RUN: sheaf-opt %s -plan-generations="generations=1" | FileCheck %s --check-prefix=ONE
-// RUN: sheaf-opt %s -plan-generations="generations=1 reason=target" | FileCheck %s --check-prefix=TARGET
 // RUN: sed 's/"p" parameters in file/"p" parameters in host/' %s | sheaf-opt -plan-generations | FileCheck %s --check-prefix=PART
 // RUN: sheaf-opt %s -plan-generations -plan-insert-events -plan-elide-events | FileCheck %s --check-prefix=EVENTS
 
 // ONE: decisions = ["files: a run cannot go on from them after a crash: --file-generations 1"]
-// TARGET: decisions = ["files: a run cannot go on from them after a crash: target"]
 // ONE-NOT: plan.generation
 // ONE-NOT: plan.persist
 // PART: decisions = ["files: a run cannot go on from them after a crash: they lack the parameters of bucket 'b' (in host memory)"]

@@ -19,6 +19,7 @@
 #include "runtime/device/cuda/nccl/ExchangedSums.h"
 #include "runtime/device/cuda/nccl/NcclApi.h"
 #include "runtime/device/cuda/nccl/Watchdog.h"
+#include "runtime/plan/Generations.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/Words.h"
 
@@ -158,7 +159,8 @@ class NcclCommunicators : public cuda::Communicators {
         return api_.allGather(buffers.source, buffers.destination, buffers.count * width, ncclUint8, comm, stream);
       });
     if (!type) return Status::error(cat("a collective cannot sum elements of type ", plan::word(buffers.type)));
-    if (options_.reduceOrder == plan::Training::RING)
+    // Votes are few whole numbers, whose sum is the same in any order.
+    if (options_.reduceOrder == plan::Training::RING || hasVotesOnly(communicator))
       return each.call("sum", [&](ncclComm_t comm) {
         auto function = buffers.op == plan::REDUCE_SCATTER ? api_.reduceScatter : api_.allReduce;
         return function(buffers.source, buffers.destination, buffers.count, dataType(*type), ncclSum, comm, stream);
@@ -183,13 +185,14 @@ class NcclCommunicators : public cuda::Communicators {
     communicators_.resize(plan_.communicators());
     uses_.resize(plan_.communicators());
     for (auto& each : communicators_) each = std::make_unique<Communicator>(api_, abort_, options_.processes->limit());
-    forEachCollective([&](const plan::Instruction& instruction) {
-      const plan::Collective& collective = instruction.collective();
+    forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& collective) {
       if (collective.communicator() >= communicators_.size()) return;
       Uses& uses = uses_[collective.communicator()];
-      (collective.op() == plan::ALL_GATHER ? uses.gathers : uses.sums) = true;
-      if (collective.op() == plan::ALL_GATHER) return;
-      if (options_.reduceOrder == plan::Training::RING) return;
+      (instruction.has_persist() ? uses.votes : collective.op() == plan::ALL_GATHER ? uses.gathers : uses.sums) = true;
+    });
+    forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& collective) {
+      if (collective.communicator() >= communicators_.size() || hasVotesOnly(collective.communicator())) return;
+      if (collective.op() == plan::ALL_GATHER || options_.reduceOrder == plan::Training::RING) return;
       uint64_t& bytes = scratchBytes_[{collective.communicator(), instruction.stream()}];
       bytes = std::max(bytes, plan::collectedBytes(collective, groups_[collective.communicator()].ranks));
     });
@@ -214,6 +217,8 @@ class NcclCommunicators : public cuda::Communicators {
       const bool copyEngines = isOneNode(i) && hasWindows(i) && api_.version >= kCopyEngineVersion;
       copyEngines_ |= copyEngines;
       if (copyEngines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+      // A channel's buffers take 12 MiB, and there may be 32.
+      if (hasVotesOnly(i)) config.minCTAs = config.maxCTAs = 1;
       SHEAF_RETURN_IF_ERROR(communicators_[i]->open(static_cast<int>(groups_[i].ranks), (*ids)[i],
                                                     static_cast<int>(groups_[i].self), config));
     }
@@ -248,10 +253,12 @@ class NcclCommunicators : public cuda::Communicators {
     });
   }
 
+  // With the instruction that it is, or that it is the vote of.
   template <typename Visit>
   void forEachCollective(Visit visit) const {
     plan::forEachInstruction(plan_, [&](const plan::Instruction& instruction) {
-      if (instruction.has_collective()) visit(instruction);
+      if (instruction.has_collective()) visit(instruction, instruction.collective());
+      if (instruction.has_persist() && plan_.ranks() > 1) visit(instruction, plan::voteOf(instruction.persist()));
     });
   }
 
@@ -308,7 +315,13 @@ class NcclCommunicators : public cuda::Communicators {
   // has none. Nor has one between nodes: so the arena is a window of one communicator only.
   bool hasWindows(size_t communicator) const {
     if (plan::axisOf(plan_, static_cast<int>(communicator)) == plan::NETWORK) return false;
-    return windows_ && communicator < uses_.size() && uses_[communicator].gathers && !uses_[communicator].sums;
+    return windows_ && communicator < uses_.size() && uses_[communicator].gathers && !uses_[communicator].sums &&
+           !uses_[communicator].votes;
+  }
+
+  bool hasVotesOnly(size_t communicator) const {
+    const Uses& uses = uses_[communicator];
+    return uses.votes && !uses.gathers && !uses.sums;
   }
 
   Status setWindows(const cuda::Arena* memory) {
@@ -333,8 +346,7 @@ class NcclCommunicators : public cuda::Communicators {
   // chooses its algorithm by the size.
   Status warmUp() {
     std::set<Message> inWindows, messages;
-    forEachCollective([&](const plan::Instruction& instruction) {
-      const plan::Collective& c = instruction.collective();
+    forEachCollective([&](const plan::Instruction& instruction, const plan::Collective& c) {
       Message message{c.communicator(), instruction.stream(), c.op(), c.type(), c.count()};
       const bool window = hasWindows(message.communicator);
       if (!window || !isOneNode(message.communicator)) messages.insert(message);
@@ -447,7 +459,7 @@ class NcclCommunicators : public cuda::Communicators {
   std::vector<Group> groups_;                   // of this rank, by communicator
   std::vector<std::unique_ptr<Communicator>> communicators_;
   struct Uses {
-    bool gathers = false, sums = false;
+    bool gathers = false, sums = false, votes = false;
   };
   std::vector<Uses> uses_;  // what the plan does with each communicator
   // By communicator and stream: sums that may run at the same time do not share memory.
