@@ -206,8 +206,7 @@ options::Table compileTable() {
             .decidesBits(),
         Row::integer<&O::pipeline, &Pipeline::maxThreads>(
             "--max-threads-per-rank", "T", 1, 1024,
-            "Most compute threads of a CPU rank; scratch memory is reserved "
-            "for them.")}},
+            "Most compute threads of a CPU rank; scratch memory is reserved for them.")}},
       {"Memory and schedule; nothing has to be set",
        {Row::text<&O::profile>(
             "--profile", "NAME|FILE",
