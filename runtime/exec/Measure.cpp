@@ -85,6 +85,10 @@ class Measurer {
     if (std::error_code ignored; !options_.tuned.empty() && !std::filesystem::exists(options_.tuned, ignored))
       return Status::error(cat("--tuned ", options_.tuned, ": there is no such file; --measure takes the table that a ",
                                "training run with --tuned has made"));
+    if (options_.offloadFolders.size() > 1)
+      return Status::error("--measure takes one --offload-dir: the disk that it measures");
+    // One process measures it, since the profile wants to know what its ranks share.
+    if (job_.first() && !options_.offloadFolders.empty()) measured_.disk = options_.offloadFolders.front();
     // Before a minute of measuring: an output that cannot be written is an error at once.
     if (!job_.first()) return {};
     Expected<AtomicFile> file = AtomicFile::create(options_.measure);

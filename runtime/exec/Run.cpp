@@ -39,6 +39,9 @@
 namespace sheaf::exec {
 namespace {
 
+// Of a GPU's rank, for updates on the host.
+constexpr int64_t kMostThreadsOnHost = 1024;
+
 Status checkWritable(const char* option, const std::string& path) {
   if (path.empty()) return {};
   Expected<AtomicFile> probe = AtomicFile::create(path);
@@ -174,11 +177,15 @@ class Run {
     SHEAF_RETURN_IF_ERROR(newFileState());
     SHEAF_RETURN_IF_ERROR(in_.target == "cpu" ? checkMemory(*in_.plan, job_, stagingOfARank())
                                               : checkPinnedMemory(*in_.plan, job_));
-    int64_t limit = in_.plan->max_threads();
+    // A plan has scratch for the threads of CPU ranks. Updates on the host, which ranks of GPUs share, need none.
+    const bool onCpu = in_.target == "cpu";
+    const int64_t limit = onCpu ? in_.plan->max_threads() : kMostThreadsOnHost;
     int64_t threads = options_.threadsPerRank;
     if (threads > limit)
-      return Status::error(cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
-                               "; compile with --max-threads-per-rank ", threads));
+      return Status::error(
+          onCpu ? cat("--threads-per-rank ", threads, ": the plan has scratch for ", limit,
+                      "; compile with --max-threads-per-rank ", threads)
+                : cat("--threads-per-rank ", threads, ": at most ", limit, " share updates on the host"));
     if (threads == 0)
       threads = std::clamp<int64_t>(availableCores() / (job_.localRanks() * job_.processesOnCores()), 1, limit);
     comm::ConnectTransport connect = nullptr;

@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "runtime/comm/process/ProcessGroup.h"
+#include "runtime/measure/HandOff.h"
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
+#include "runtime/plan/Words.h"
 
 namespace sheaf::measure {
 namespace {
@@ -87,6 +89,39 @@ void InstructionTimer::add(const plan::AnyCall& call, int copies) {
       *wire.add_operands() = place(bytes, plan::READ_WRITE, plan::kDeviceAlignment);
     add(std::move(instruction));
   }
+}
+
+void InstructionTimer::addSpace(plan::Buffer::Space space, uint64_t bytes, const std::string& folder) {
+  spaces_[space] = static_cast<uint32_t>(plan_.buffers_size());
+  plan::Buffer& buffer = *plan_.add_buffers();
+  buffer.set_space(space);
+  buffer.set_bytes(bytes);
+  if (!folder.empty()) options_.offloadFolders = {folder};
+}
+
+uint32_t InstructionTimer::streamOf(plan::Transfer::Kind kind) {
+  const auto [found, isNew] = streams_.emplace(kind, static_cast<uint32_t>(plan_.streams_size()));
+  if (isNew) {
+    plan_.add_streams(plan::word(kind));
+    plan_.set_events(static_cast<uint32_t>(plan_.streams_size()));
+  }
+  return found->second;
+}
+
+void InstructionTimer::add(plan::Transfer::Kind kind, uint64_t bytes) {
+  constexpr uint64_t kBlock = 4096;
+  plan::Instruction instruction;
+  plan::Transfer& transfer = *instruction.mutable_transfer();
+  transfer.set_kind(kind);
+  const bool fetches = kind == plan::Transfer::TO_DEVICE || kind == plan::Transfer::READ_FILE;
+  const bool ofFile = kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE;
+  // The same place in both spaces.
+  plan::Operand there = place(bytes, fetches ? plan::READ : plan::WRITE, kBlock), here = there;
+  there.set_buffer(spaces_.at(ofFile ? plan::Buffer::FILE : plan::Buffer::HOST));
+  here.set_access(fetches ? plan::WRITE : plan::READ);
+  *transfer.mutable_source() = fetches ? there : here;
+  *transfer.mutable_destination() = fetches ? here : there;
+  add(std::move(instruction), streamOf(kind));
 }
 
 void InstructionTimer::order(uint32_t earlier, uint32_t later) {
@@ -294,7 +329,6 @@ Expected<double> InstructionTimer::secondsOfAll(size_t index, double quantile) {
 }
 
 Expected<double> InstructionTimer::together(const std::vector<size_t>& groups, const std::vector<int>& times) {
-  constexpr double kTypical = 0.25;
   std::vector<const plan::Instruction*> list;
   for (size_t i = 0; i < groups.size(); ++i) append(list, groups_[groups[i]], times[i]);
   Expected<Run> run = prepare(std::move(list));

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/device/Device.h"
@@ -30,6 +32,14 @@ class InstructionTimer {
   void add(plan::Instruction instruction, uint32_t stream = kCompute);
   // Adds a library call `copies` times, each with operands and scratch of its own.
   void add(const plan::AnyCall& call, int copies = 1);
+
+  // Gives every rank an arena of so many bytes in another space, before the first transfer there. `folder`: of its
+  // file.
+  void addSpace(plan::Buffer::Space space, uint64_t bytes, const std::string& folder = {});
+  // Adds a transfer between spaces, on the stream of its kind. Bytes are whole blocks of files, 4,096.
+  void add(plan::Transfer::Kind kind, uint64_t bytes);
+  // The stream of transfers of a kind.
+  uint32_t streamOf(plan::Transfer::Kind kind);
 
   // Instructions added to stream `later` from now on wait for those already on stream `earlier`.
   void order(uint32_t earlier, uint32_t later);
@@ -82,11 +92,13 @@ class InstructionTimer {
   Status fill(uint64_t bytes);
 
   Device& device_;
-  const DeviceOptions options_;
+  DeviceOptions options_;
   const std::function<Status()> checkInterrupt_;
   const bool gpu_;
   uint64_t arenaBytes_, cursor_ = 0;
   plan::Plan plan_;
+  std::map<plan::Transfer::Kind, uint32_t> streams_;
+  std::map<plan::Buffer::Space, uint32_t> spaces_;  // buffers
   std::vector<Group> groups_;
   std::vector<std::unique_ptr<RankContext>> contexts_;
   const std::shared_ptr<const StepValues> step_ = std::make_shared<StepValues>();

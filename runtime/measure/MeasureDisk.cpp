@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "runtime/base/Text.h"
+#include "runtime/measure/MeasureParts.h"
 
 namespace sheaf::measure {
 namespace {
@@ -40,7 +41,7 @@ class DiskFile {
     const uint64_t room = uint64_t{free.f_bavail} * free.f_frsize / 4;
     bytes_ = std::min(options.bytes, room) / kLargest * kLargest;
     if (bytes_ < kLeastBytes)
-      return Status::error(cat("--disk ", options.folder, ": measuring needs ", bytesText(4 * kLeastBytes),
+      return Status::error(cat("the disk of ", options.folder, ": measuring it needs ", bytesText(4 * kLeastBytes),
                                " of free space, and takes a quarter of what is free"));
     for (int* const file : {&file_, &record_}) {
       std::string path = folder_ + "/sheaf-disk-XXXXXX";
@@ -137,7 +138,7 @@ class DiskFile {
   }
 
   Status failed(const char* what) const {
-    return Status::error(cat("--disk: cannot ", what, " ", folder_, ": ", std::strerror(errno)));
+    return Status::error(cat("measuring a disk: cannot ", what, " ", folder_, ": ", std::strerror(errno)));
   }
 
   struct Free {
@@ -158,20 +159,13 @@ Expected<DiskCosts> measureDisk(const DiskOptions& options) {
   DiskCosts costs;
   const char* const cached = file.direct() ? "" : "; through the page cache, since the file system refuses O_DIRECT";
   for (const bool write : {false, true}) {
-    profile::TransferCost cost;
-    cost.kind = write ? plan::Transfer::WRITE_FILE : plan::Transfer::READ_FILE;
-    std::vector<double> taken;
+    std::vector<std::pair<double, double>> taken;
     for (const uint64_t size : kSizes) {
       Expected<double> seconds = file.seconds(write, size, options);
       if (!seconds.ok()) return seconds.status();
-      taken.push_back(*seconds);
+      taken.emplace_back(static_cast<double>(size), *seconds);
     }
-    // The smallest request stands for what every transfer takes besides its bytes, as far as all others bear it out.
-    cost.latency = std::min(taken.front(), *std::min_element(taken.begin() + 1, taken.end()) / 2);
-    for (size_t i = 1; i < taken.size(); ++i) {
-      const double bytes = static_cast<double>(kSizes[i]);
-      cost.bandwidth.points.emplace_back(bytes, bytes / (taken[i] - cost.latency));
-    }
+    profile::TransferCost cost = transferCost(write ? plan::Transfer::WRITE_FILE : plan::Transfer::READ_FILE, taken);
     cost.source = cat("measured in a file of ", bytesText(file.bytes()), ", ", write ? "writes" : "reads",
                       " in order, one at a time, of 4 KiB to 8 MiB for ", options.seconds, " s each", cached);
     costs.transfers.push_back(std::move(cost));

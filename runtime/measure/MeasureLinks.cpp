@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "runtime/base/Text.h"
+#include "runtime/measure/HandOff.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
 #include "runtime/plan/Types.h"
@@ -8,9 +9,6 @@
 namespace sheaf::measure {
 namespace {
 
-// The time of a collective depends on when each rank arrives, so the median counts, not the fastest repetition.
-constexpr double kTypical = 0.25;
-constexpr int kHandOffs = 16;
 // The largest arrays, and the arena that remains besides them.
 constexpr uint64_t kMostOnCpus = uint64_t{64} << 20, kMostOnGpus = uint64_t{512} << 20, kRoom = 1 << 12;
 
@@ -32,26 +30,6 @@ size_t collectiveGroup(InstructionTimer& timer, plan::CollectiveOp op, uint64_t 
   return group;
 }
 
-// Groups of matrix products alone, and of products that alternate with small all-gathers, each waiting for the other.
-// The difference is the hand-off cost of a collective in a step: ranks arrive at different times, and threads must
-// wake.
-std::pair<size_t, size_t> handOffGroups(InstructionTimer& timer, uint64_t ranks) {
-  const plan::GemmCall product = gemmCall(plan::F32, 128, 128, 128, false, false);
-  const uint64_t footprint = std::max(uint64_t{1} << 20, 2 * (operandBytes(product) + gpuScratch(product)));
-  std::pair<size_t, size_t> groups;
-  for (bool handing : {false, true}) {
-    (handing ? groups.second : groups.first) = timer.group(footprint);
-    for (int i = 0; i < kHandOffs; ++i) {
-      timer.add(product);
-      if (!handing) continue;
-      timer.order(InstructionTimer::kCompute, InstructionTimer::kCommunication);
-      addCollective(timer, plan::ALL_GATHER, 128 * ranks, ranks);
-      timer.order(InstructionTimer::kCommunication, InstructionTimer::kCompute);
-    }
-  }
-  return groups;
-}
-
 }  // namespace
 
 Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
@@ -71,14 +49,11 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
     for (uint64_t bytes = n * 128; bytes <= most && 2 * bytes + kRoom <= arena; bytes *= bytes < (64 << 10) ? 16 : 4)
       cases.back().push_back({collectiveGroup(timer, op, bytes, n), {op, bytes, set.ranks}});
   }
-  const auto [computing, handing] = handOffGroups(timer, n);
+  HandOff handing(timer, InstructionTimer::kCommunication, [&] { addCollective(timer, plan::ALL_GATHER, 128 * n, n); });
   SHEAF_RETURN_IF_ERROR(timer.open());
-  double handOff = 0;
-  for (const auto& [group, sign] : {std::pair{handing, 1}, std::pair{computing, -1}}) {
-    Expected<double> seconds = timer.secondsOfAll(group, kTypical);
-    if (!seconds.ok()) return seconds.status();
-    handOff += sign * *seconds * timer.instructions(group) / kHandOffs;
-  }
+  Expected<double> handed = handing.seconds();
+  if (!handed.ok()) return handed.status();
+  double handOff = *handed;
   std::vector<profile::LinkCost> links;
   for (const std::vector<Case>& sizes : cases) {
     profile::LinkCost link;

@@ -1,6 +1,9 @@
 // The steps of measureMachine (Measurement.h).
 #pragma once
 
+#include <span>
+#include <utility>
+
 #include "runtime/measure/Measurement.h"
 #include "runtime/profile/Profile.h"
 
@@ -46,6 +49,24 @@ Status measureGemmEpilogues(Device& device, const MeasureOptions& options, const
 // Costs of every collective over these ranks, without concurrent computation. `network`: the ranks span several nodes.
 Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const MeasureOptions& options, const RankSet& set,
                                                       bool network);
+
+// The cost of transfers of which (bytes, seconds) have been measured, at least two of them by increasing size. The
+// smallest is what every transfer takes besides its bytes.
+profile::TransferCost transferCost(plan::Transfer::Kind kind, std::span<const std::pair<double, double>> taken);
+
+// Costs of to_device and to_host on GPUs, and the bandwidth of the host's memory that they show, while all these ranks
+// and the node's others transfer: stored in `data`.
+Status measureTransfers(Device& device, const MeasureOptions& options, const RankSet& set, profile::ProfileData& data);
+
+// Adds what transfers of files take longer in a step of CPU ranks than they do alone, as threads wake each other, to
+// the latencies of read_file and write_file in `data`. Its file lies in a new folder in `options.disk`, which is
+// removed.
+Status measureFileHandOff(Device& device, const MeasureOptions& options, const RankSet& set,
+                          profile::ProfileData& data);
+
+// Elements a second that the processors of a node update by Adam in host memory, and the bandwidth of that, while the
+// other processes of the node do the same: stored in `data`.
+Status measureHostUpdates(const MeasureOptions& options, profile::ProfileData& data);
 
 // How much a collective slows down computation that runs at the same time; on CPUs, with cores left for the
 // collective's threads.

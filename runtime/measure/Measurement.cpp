@@ -103,6 +103,16 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
       if (const double all = data.compute[i].moves.points.back().second * static_cast<double>(sets[i].ranks);
           all > data.hostBandwidth)
         data.hostBandwidth = all, data.hostSource = cat("measured: moves of ", sets[i].ranks, " ranks together");
+  if (options.gpu) {
+    tell("transfers between the GPU and the host");
+    SHEAF_RETURN_IF_ERROR(measureTransfers(device, options, sets.front(), data));
+    tell("updates on the host");
+    SHEAF_RETURN_IF_ERROR(measureHostUpdates(options, data));
+  } else if (!options.disk.empty()) {
+    // One rank that has all cores: each of its threads is waited for.
+    tell("hand-offs between computation and files");
+    SHEAF_RETURN_IF_ERROR(measureFileHandOff(device, options, sets.back(), data));
+  }
   const uint64_t arenaBytes = sets.front().arenaBytes;
   auto links = [&](int64_t ranks, bool network) -> Status {
     tell(cat("collectives of ", ranks, " ranks", network ? " over the network" : ""));

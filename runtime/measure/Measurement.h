@@ -22,7 +22,7 @@ struct MeasureOptions {
   std::function<void(const std::string& what)> progress;
   std::function<Status()> checkInterrupt;  // optional; called between repetitions; an error ends the measurement
 
-  std::string disk;  // folder on a disk that is measured, too; empty: none
+  std::string disk;  // folder on a disk that is measured, too, by one process of the job; empty: none
 
   // On CPUs the ranks share the cores. Collectives are measured for the powers of two below this number and for it.
   int64_t ranks = 1;
@@ -40,7 +40,7 @@ struct MeasureOptions {
   std::function<void(const std::string& why)> abandon;
 };
 
-// In a job of several processes, all of them call this together and get the same profile.
+// In a job of several processes, all of them call this together and get the same profile, but for the disk.
 Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& options);
 
 }  // namespace sheaf::measure

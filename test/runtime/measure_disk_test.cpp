@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+
+#include "runtime/measure/MeasureParts.h"
 
 namespace sheaf::measure {
 namespace {
@@ -58,6 +61,75 @@ TEST(MeasureDisk, EndsWhenItIsInterrupted) {
   Expected<DiskCosts> costs = measureDisk(options);
   ASSERT_FALSE(costs.ok());
   EXPECT_EQ(costs.status().message(), "interrupted");
+}
+
+// A request of one block takes most of what one of sixteen takes, and both are predicted as they were measured.
+TEST(MeasureDisk, SmallRequestsTakeTheirLatency) {
+  const std::pair<double, double> taken[] = {{4096, 40e-6}, {65536, 58e-6}, {1 << 20, 350e-6}};
+  const profile::TransferCost cost = transferCost(plan::Transfer::READ_FILE, taken);
+  EXPECT_EQ(cost.kind, plan::Transfer::READ_FILE);
+  for (const auto& [bytes, seconds] : taken)
+    EXPECT_NEAR(cost.latency + bytes / cost.bandwidth.at(bytes), seconds, 0.05 * seconds) << bytes;
+  // Where other load has made the smallest the slowest, the others still take time for their bytes.
+  const std::pair<double, double> disturbed[] = {{4096, 500e-6}, {65536, 58e-6}, {1 << 20, 350e-6}};
+  const profile::TransferCost less = transferCost(plan::Transfer::READ_FILE, disturbed);
+  EXPECT_LT(less.latency, 58e-6);
+  for (const auto& [size, bandwidth] : less.bandwidth.points) EXPECT_GT(bandwidth, 0);
+}
+
+// Every instruction takes its time, and every wait for another stream much more.
+class PatientContext : public RankContext {
+ public:
+  static constexpr double kInstruction = 20e-6, kWait = 400e-6;
+  Status issue(const plan::Instruction& instruction, std::shared_ptr<const StepValues>) override {
+    using Clock = std::chrono::steady_clock;
+    const double seconds = instruction.has_wait() ? kWait : instruction.has_record() ? 0 : kInstruction;
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    while (Clock::now() < end) {
+    }
+    return {};
+  }
+  Status synchronize() override { return {}; }
+  Status read(uint64_t, std::span<std::byte>) override { return {}; }
+  Status write(uint64_t, std::span<const std::byte>) override { return {}; }
+  uint64_t highestTouchedByte() override { return 0; }
+  void abort(const std::string&) override {}
+};
+
+class PatientDevice : public Device {
+ public:
+  Expected<std::vector<std::unique_ptr<RankContext>>> open(const plan::Plan& plan,
+                                                           const DeviceOptions& options) override {
+    bool inFiles = false;
+    for (const plan::Buffer& buffer : plan.buffers()) inFiles |= buffer.space() == plan::Buffer::FILE;
+    if (!inFiles || options.offloadFolders.size() != 1 || !std::filesystem::is_directory(options.offloadFolders[0]))
+      return Status::error("there is no folder for the files");
+    folder = options.offloadFolders[0];
+    std::vector<std::unique_ptr<RankContext>> contexts;
+    contexts.push_back(std::make_unique<PatientContext>());
+    return contexts;
+  }
+  std::string folder;
+};
+
+// What a transfer takes in a step besides the request: the computation before it and the one after it hand over.
+TEST(MeasureDisk, HandOffsAreAPartOfTheLatency) {
+  constexpr double kLatency = 1e-4;
+  profile::ProfileData data;
+  for (const plan::Transfer::Kind kind : {plan::Transfer::READ_FILE, plan::Transfer::WRITE_FILE})
+    data.transfers.push_back({kind, kLatency, {{{1, 1e9}}}, "a disk"});
+  MeasureOptions options;
+  options.disk = ::testing::TempDir();
+  PatientDevice device;
+  const Status status = measureFileHandOff(device, options, RankSet{1, 1}, data);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (const profile::TransferCost& cost : data.transfers) {
+    EXPECT_GT(cost.latency, kLatency + 1.5 * PatientContext::kWait);
+    EXPECT_LT(cost.latency, kLatency + 20 * PatientContext::kWait);
+    EXPECT_THAT(cost.source, ::testing::AllOf(HasSubstr("a disk"), HasSubstr("as in a step")));
+  }
+  EXPECT_THAT(device.folder, ::testing::StartsWith(options.disk));
+  EXPECT_FALSE(std::filesystem::exists(device.folder));
 }
 
 }  // namespace

@@ -24,6 +24,15 @@ constexpr double kOverhead = 2e-6, kKernels = 2e12, kMoves = 1e12, kOperations =
 constexpr double kWithinBandwidth = 3e11, kNetworkBandwidth = 4e10, kWithinLatency = 2e-5, kNetworkLatency = 8e-5;
 constexpr double kSlowdown = 0.25;
 
+// Between the GPU and the host's memory; small copies run at a part of the rate.
+constexpr double kCopyLatency = 5e-6, kToDevice = 5e10, kToHost = 4e10, kHalfCopy = 1e5;
+
+double copySeconds(const plan::Transfer& transfer) {
+  const double bytes = static_cast<double>(transfer.source().bytes());
+  return kCopyLatency +
+         (bytes + std::min(bytes, kHalfCopy)) / (transfer.kind() == plan::Transfer::TO_DEVICE ? kToDevice : kToHost);
+}
+
 // A GPU computes tiles of 128 x 128 in waves of 132; f32 is slower by eight.
 double productSeconds(double m, double n, double k, bool half) {
   const double tiles = std::ceil(m / 128) * std::ceil(n / 128), waves = std::ceil(tiles / 132);
@@ -70,15 +79,16 @@ class FormulaContext : public RankContext {
   uint64_t highestTouchedByte() override { return 0; }
   void abort(const std::string&) override {}
   Expected<std::unique_ptr<Burst>> prepare(std::span<const plan::Instruction* const> instructions) override {
-    double seconds[2] = {0, 0}, all = 0;
+    double seconds[4] = {}, all = 0;
     bool ordered = false;
     for (const plan::Instruction* instruction : instructions) {
       bool inside = true;
       plan::forEachOperand(*instruction, [&](const plan::Operand& operand) {
-        inside &= operand.offset() + operand.bytes() <= plan_.buffers(0).bytes();
+        inside &= operand.offset() + operand.bytes() <= plan_.buffers(static_cast<int>(operand.buffer())).bytes();
       });
       if (!inside) return Status::error("an operand outside of the arena");
       const double taken = instruction->has_collective() ? transferSeconds(instruction->collective())
+                           : instruction->has_transfer() ? copySeconds(instruction->transfer())
                                                          : computeSeconds(profile::workOf(*instruction, plan_));
       seconds[instruction->stream()] += taken;
       all += taken;
@@ -86,6 +96,8 @@ class FormulaContext : public RankContext {
     }
     if (!ordered && seconds[0] > 0 && seconds[1] > 0)
       all = std::max(seconds[0], seconds[1]) + kSlowdown / (1 + kSlowdown) * std::min(seconds[0], seconds[1]);
+    // Copies in both directions do not disturb each other.
+    if (seconds[2] > 0 && seconds[3] > 0) all = std::max(seconds[2], seconds[3]);
     return std::unique_ptr<Burst>(std::make_unique<Formula>(all));
   }
 
@@ -248,6 +260,29 @@ TEST(Measure, FindsTheFiguresOfAGpu) {
   expectNear(profile::gemmWork(plan::F32, 4096, 4096, 2048, 1, false, false), 0.15);
   expectNear(profile::attentionWork(plan::BF16, 8, 12, 2048, 2048, 64, 64, true, true), 0.05);
   expectNear(profile::attentionWork(plan::BF16, 8, 12, 512, 512, 64, 64, true, false), 0.05);
+}
+
+// So that plans with --offload can be scheduled for it.
+TEST(Measure, FindsWhatTransfersTake) {
+  const profile::Profile p = measured(gpuOptions(), {});
+  for (const plan::Transfer::Kind kind : {plan::Transfer::TO_DEVICE, plan::Transfer::TO_HOST}) {
+    ASSERT_TRUE(p.knows(kind));
+    plan::Transfer transfer;
+    transfer.set_kind(kind);
+    // Small, between the measured sizes, and larger than all of them.
+    for (const auto& [bytes, part] : {std::pair{4096, 0.04}, {1 << 17, 0.1}, {1 << 20, 0.03}, {1 << 28, 0.02}}) {
+      transfer.mutable_source()->set_bytes(static_cast<uint64_t>(bytes));
+      EXPECT_NEAR(p.seconds(kind, static_cast<uint64_t>(bytes)) / copySeconds(transfer), 1, part)
+          << kind << " " << bytes;
+    }
+  }
+  EXPECT_FALSE(p.knows(plan::Transfer::READ_FILE));
+  // The host's memory carries what is copied in both directions, and what this machine's processors update.
+  EXPECT_GT(p.hostBandwidth(), 0.95 * 2 * kToHost);
+  EXPECT_GE(p.hostBandwidth(), 28 * p.hostUpdates() * (1 - 1e-9));
+  EXPECT_TRUE(p.knowsHostUpdates());
+  EXPECT_GT(p.hostUpdates(), 1e6);
+  EXPECT_LT(p.hostUpdates(), 1e12);
 }
 
 TEST(Measure, OneRankHasNoCollectives) {

@@ -165,7 +165,8 @@ options::Table makeTable() {
                              "Write when each instruction of the last 16 steps ran, for chrome://tracing or Perfetto."),
         Row::text<&O::gradients>("--dump-gradients", "G.safetensors", "Write the first step's gradients."),
         Row::text<&O::measure>("--measure", "P.json",
-                               "With a probe of `sheaf profile --target`: measure the device for `sheaf simulate`."),
+                               "With a probe of `sheaf profile --target`: measure the device for `sheaf simulate`, and "
+                               "with --offload-dir DIR the disk of DIR."),
         Row::flag<&O::unproved>("--unproved",
                                 "Also run a plan without digests, which cannot be checked against what was compiled."),
         Row::flag<&O::poison>("--poison", "Fill arenas with a pattern first, and log the highest byte touched.")}}};
@@ -174,7 +175,8 @@ options::Table makeTable() {
        {"--eval-data", "--outputs", "--ranks", "--weights", "--weights-dir", "--resume", "--log", "--log-dir",
         "--metrics-file", "--device", "--offload-dir", "--reduce-order", "--transport", "--no-graphs", "--tuned",
         "--threads-per-rank", "--unproved", "--poison"}},
-      {"--measure", {"--device", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
+      {"--measure",
+       {"--device", "--offload-dir", "--reduce-order", "--no-graphs", "--tuned", "--threads-per-rank", "--unproved"}}};
   return table;
 }
 

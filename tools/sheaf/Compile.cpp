@@ -204,9 +204,9 @@ options::Table compileTable() {
             "Processor for the target cpu: x86-64-v3, x86-64-v4 or any name that LLVM knows; host: this one. Of plans "
             "for GPUs alone that for updates on the host, where host stands for x86-64-v3.")
             .decidesBits(),
-        Row::integer<&O::pipeline, &Pipeline::maxThreads>("--max-threads-per-rank", "T", 1, 1024,
-                                                          "Most compute threads of a rank; scratch memory is reserved "
-                                                          "for them.")}},
+        Row::integer<&O::pipeline, &Pipeline::maxThreads>(
+            "--max-threads-per-rank", "T", 1, 1024,
+            "Most compute threads of a CPU rank; scratch memory is reserved for them.")}},
       {"Memory and schedule; nothing has to be set",
        {Row::text<&O::profile>(
             "--profile", "NAME|FILE",

@@ -184,7 +184,7 @@ Status CpuContext::execute(const Work& work, ComputePool& pool) {
       events_.reach(work.record);
       return Status();
     case plan::Instruction::kWait:
-      return events_.wait(work.record) ? Status() : world_->abort.status();
+      return events_.wait(work.record, instruction.stream()) ? Status() : world_->abort.status();
     case plan::Instruction::kInput: {
       const plan::Operand& destination = instruction.input().destination();
       if (!work.step || !work.step->readInput) return Status::error("the step has no input data");

@@ -10,11 +10,17 @@ Events::Events(uint32_t events, uint32_t streams, comm::AbortSignal& abort, int 
       spins_(spins),
       issued_(uint64_t(events) * streams),
       latest_(events),
-      reached_(new std::atomic<uint64_t>[uint64_t(events) * streams]()) {
+      reached_(new std::atomic<uint64_t>[uint64_t(events) * streams]()),
+      sleepers_(streams) {
   abort_.listen([this] {
-    { std::lock_guard lock(mutex_); }
-    changed_.notify_all();
+    for (Sleeper& sleeper : sleepers_) wake(sleeper);
   });
+}
+
+void Events::wake(Sleeper& sleeper) {
+  // The lock prevents a lost wake-up between the sleeper's check and its sleep.
+  { std::lock_guard lock(sleeper.mutex); }
+  sleeper.changed.notify_one();
 }
 
 Events::Record Events::issueRecord(uint32_t event, uint32_t stream) {
@@ -22,23 +28,23 @@ Events::Record Events::issueRecord(uint32_t event, uint32_t stream) {
 }
 
 void Events::reach(const Record& record) {
-  // Sequentially consistent with the sleeper's count: either the sleeper sees the record or we see the sleeper.
-  reached(record).store(record.number);
-  if (sleepers_.load() == 0) return;
-  { std::lock_guard lock(mutex_); }
-  changed_.notify_all();
+  // Sequentially consistent with what sleepers await: either the sleeper sees the record or we see the sleeper.
+  reached_[placeOf(record)].store(record.number);
+  for (Sleeper& sleeper : sleepers_)
+    if (sleeper.awaits.load() == placeOf(record) + 1) wake(sleeper);
 }
 
-bool Events::wait(const Record& record) {
+bool Events::wait(const Record& record, uint32_t stream) {
   if (record.number == 0) return true;
-  auto done = [&] { return reached(record).load() >= record.number || abort_.raised(); };
+  auto done = [&] { return reached_[placeOf(record)].load() >= record.number || abort_.raised(); };
   if (!spinUntil(spins_, done)) {
-    sleepers_.fetch_add(1);
+    Sleeper& sleeper = sleepers_[stream];
+    sleeper.awaits.store(placeOf(record) + 1);
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, done);
+      std::unique_lock lock(sleeper.mutex);
+      sleeper.changed.wait(lock, done);
     }
-    sleepers_.fetch_sub(1);
+    sleeper.awaits.store(0);
   }
   return !abort_.raised();
 }

@@ -28,23 +28,30 @@ class Events {
   Record issueRecord(uint32_t event, uint32_t stream);
   Record latestRecord(uint32_t event) const { return latest_[event]; }
 
-  // By the streams: marks a record as reached; waits for one (false if the run was aborted).
+  // By the streams: marks a record as reached; lets a stream wait for one (false if the run was aborted).
   void reach(const Record& record);
-  bool wait(const Record& record);
+  bool wait(const Record& record, uint32_t stream);
 
  private:
-  // Records of one event on one stream are reached in the order of their numbers.
-  std::atomic<uint64_t>& reached(const Record& record) { return reached_[record.event * streams_ + record.stream]; }
+  // A stream that waits, by itself: a record wakes only the streams that wait for it, because every other wake-up would
+  // take a core from computation.
+  struct alignas(64) Sleeper {
+    std::atomic<uint64_t> awaits = 0;  // 1 + the place of the record; 0: it does not sleep
+    std::mutex mutex;
+    std::condition_variable changed;
+  };
+
+  uint64_t placeOf(const Record& record) const { return record.event * streams_ + record.stream; }
+  void wake(Sleeper& sleeper);
 
   const uint64_t streams_;
   comm::AbortSignal& abort_;
   const int spins_;
   std::vector<uint64_t> issued_;
   std::vector<Record> latest_;
+  // Records of one event on one stream are reached in the order of their numbers.
   std::unique_ptr<std::atomic<uint64_t>[]> reached_;
-  std::atomic<int> sleepers_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  std::vector<Sleeper> sleepers_;  // by stream
 };
 
 }  // namespace sheaf::cpu

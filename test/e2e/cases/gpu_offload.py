@@ -1,5 +1,6 @@
 """Buffers in host memory and in files while GPUs compute, on the emulated CUDA device: the same bits as without, in graphs and one
 by one, in one process and in several."""
+import os
 import signal
 
 from cases.cuda import TARGETS, environment, event, in_processes, results, train
@@ -29,6 +30,7 @@ def cases(session):
                        lambda n=name, p=precision, r=ranks, z=zero: updated_on_host(session, n, p, r, z))
     yield Case("gpu-offload/update-on-host/processes", lambda: updated_by_processes(session))
     yield Case("gpu-offload/update-on-host/one-by-one", lambda: updated_one_by_one(session))
+    yield Case("gpu-offload/update-on-host/threads", lambda: threads_on_host(session))
     yield Case("gpu-offload/update-on-host/gradients", lambda: gradients(session))
     for ranks in (2, 4):
         for zero in (0, 1, 2, 3) if ranks == 2 else (3,):
@@ -90,6 +92,17 @@ def updated_one_by_one(session):
     expected = results(train(session, config, 1, 0))
     for options in (("--no-graphs",), ("--trace", session.folder() / "trace.json"), ("--poison",)):
         expect(results(run(session, config, 1, 0, "optimizer=host", *options, compiled=HOST)) == expected, f"{options[0]}: other losses or weights")
+
+
+def threads_on_host(session):
+    """--max-threads-per-rank, which limits CPU ranks by the scratch of their plan, limits neither --threads-per-rank nor its default."""
+    config, compiled = CONFIGS["gpt2-tiny"], (*HOST, "--max-threads-per-rank", "1")
+    expected = results(train(session, config, 1, 0))
+    for options, threads in (((), len(os.sched_getaffinity(0))), (("--threads-per-rank", 11), 11)):
+        made = run(session, config, 1, 0, "optimizer=host", *options, compiled=compiled)
+        expect(results(made) == expected, f"{threads} threads: other losses or weights")
+        said = int(event(made, "device")["host_update_threads"])
+        expect(said == threads, f"{said} threads update, not {threads}")
 
 
 def gradients(session):

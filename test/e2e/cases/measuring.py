@@ -33,8 +33,8 @@ def probe(session, *options):
     return session.once(("probe", options), make)
 
 
-def check(path, ranks):
-    """A profile, complete and in order."""
+def check(path, ranks, *kinds):
+    """A profile, complete and in order. kinds: of transfers in addition to those of memory."""
     machine = json.loads(path.read_text())
     expect(machine["name"] == path.stem and machine["ranks"] == ranks, f"{machine['name']} of {machine['ranks']} ranks")
     compute, = machine["compute"]
@@ -44,6 +44,10 @@ def check(path, ranks):
     expect({(a["type"], a["gradient"]) for a in compute["attention"]} ==
            {(kind, gradient) for kind in ("f32", "bf16") for gradient in (False, True)}, "not all attention is measured")
     expect(len(compute["kernels"]["bandwidth"]) > 2 and len(compute["moves"]["bandwidth"]) > 1, "too few sizes of what moves bytes")
+    expect({t["kind"] for t in machine["transfers"]} == {"to_device", "to_host", *kinds}, "not every transfer is measured")
+    for transfer in machine["transfers"]:
+        expect(0 < transfer["latency"] < 1 and len(transfer["bandwidth"]) > 2, f"{transfer}")
+    expect(machine["host_memory"]["bandwidth"] >= 28 * machine["host_updates"]["rate"] * 0.999 > 0, "what updates on the host move is more than memory")
     if ranks > 1:
         expect({c["op"] for c in machine["collectives"]} == {"all_gather", "reduce_scatter", "all_reduce"}, "not every collective")
     return machine
@@ -70,17 +74,31 @@ def use(session, path, ranks):
     session.succeed("sheaf", "fit", model, "--ranks", ranks, "--batch", 8, "--memory", "4GiB", "--profile", path)
 
 
+def use_offloaded(session, path, ranks):
+    """Plans that keep state and activations in host memory are scheduled with it."""
+    out = session.folder() / "offloaded.plan"
+    for where in ("host", "device"):
+        session.succeed("sheaf", "compile", ROOT / "test" / "models" / "gpt2-tiny.onnx", "-o", out, "--batch", 8, "--ranks", ranks,
+                        "--profile", path, "--target", "cuda:sm_90", "--offload", "optimizer=host,activations=host", "--update-on", where)
+        report = json.loads(session.succeed("sheaf", "simulate", out, "--profile", path, "--json").out)
+        expect(report["step_seconds"] > 0 and report["bounds"]["to_device"] > 0, f"{report['step_seconds']} s, {report['bounds']}")
+
+
 def gpu(session):
-    path = measured(session, 1)
-    machine = check(path, 1)
+    disk = session.folder()
+    path = measured(session, 1, "--offload-dir", disk)
+    machine = check(path, 1, "read_file", "write_file")
+    expect(machine["persist"]["seconds"] > 0 and not list(disk.iterdir()), "the disk is not measured, or a file is left")
     expect("Emulated GPU" in machine["description"] and "collectives" not in machine, machine["description"])
     use(session, path, 1)
+    use_offloaded(session, path, 1)
 
 
 def virtual_ranks(session):
     path = measured(session, 2)
     expect("share" in check(path, 2)["description"], "nothing says that the ranks share a GPU")
     use(session, path, 2)
+    use_offloaded(session, path, 2)
 
 
 def measured_by_two(session, hosts):
@@ -151,6 +169,7 @@ def refused(session):
     run(["cuda:sm_90", "none for --device cpu"], only, "--device", "cpu", "--measure", where / "a.json")
     run(["--measure", "nowhere"], plan, "--device", "cuda", "--measure", where / "nowhere" / "a.json")
     run(["--steps cannot be combined with --measure"], plan, "--measure", where / "a.json", "--steps", 3, code=2)
+    run(["one --offload-dir"], plan, "--device", "cuda", "--measure", where / "a.json", "--offload-dir", where, "--offload-dir", where)
     run(["no PLAN is given"], "--measure", where / "a.json", code=2)
     (where / "broken.plan").write_bytes(plan.read_bytes()[:-1])
     run(["truncated"], where / "broken.plan", "--measure", where / "a.json")

@@ -92,6 +92,28 @@ TEST(ShippedProfiles, AreOfTypesOfMachines) {
   EXPECT_GT(hops("h100", 9), hops("h100", 8) + 1e-6);
 }
 
+// So that `--offload` can be scheduled for all of them.
+TEST(ShippedProfiles, KnowWhatOffloadCosts) {
+  using plan::Transfer;
+  for (const std::string& name : profileNames()) {
+    const Profile p = *loadProfile(name);
+    for (Transfer::Kind kind : {Transfer::TO_DEVICE, Transfer::TO_HOST, Transfer::READ_FILE, Transfer::WRITE_FILE})
+      EXPECT_TRUE(p.knows(kind)) << name << " " << kind;
+    EXPECT_TRUE(p.knowsHostUpdates()) << name;
+    EXPECT_GT(p.hostBandwidth(), 0) << name;
+    if (!p.isOfGpus()) continue;
+    // An update cannot be faster than its bytes pass through the host's memory.
+    EXPECT_LE(p.hostUpdates() * 28, p.hostBandwidth() * 1.001) << name;
+  }
+  // A GPU of a GB200 has half of its superchip's NVLink-C2C, more than PCIe 5.0 and less than a GPU of a GH200.
+  const Profile gb200 = *loadProfile("gb200"), h100 = *loadProfile("h100");
+  for (Transfer::Kind kind : {Transfer::TO_DEVICE, Transfer::TO_HOST}) {
+    const double rate = double(1 << 30) / gb200.seconds(kind, 1 << 30);
+    EXPECT_GT(rate, 2 * double(1 << 30) / h100.seconds(kind, 1 << 30));
+    EXPECT_LT(rate, 225e9);
+  }
+}
+
 TEST(ShippedProfiles, KeepTheirFormerNames) {
   const std::tuple<const char*, const char*, int64_t> former[] = {
       {"h100x8", "h100", 8}, {"h100x64", "h100", 64}, {"a100x8", "a100", 8}, {"rtx4090x8", "rtx4090", 8}};
