@@ -1,7 +1,6 @@
 // MPI between the processes of a job: what libsheaf_mpi_openmpi.so and libsheaf_mpi_mpich.so offer. The processes must
 // have been started by the mpirun of that MPI, in the order of the job.
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -23,9 +22,6 @@ class MpiTransport : public Transport {
  public:
   static Expected<std::unique_ptr<Transport>> connect(ProcessGroup& group, const TransportOptions& options,
                                                       const AbortSignal& abort) {
-    // Under Debian's MPICH lies UCX. Where it reads another process's memory (its transport `cma`) and that process is
-    // killed, it ends this process as well, before it can say which was lost. Processes of one host do not need MPI.
-    setenv("UCX_TLS", "^cma", 0);
     // MPI_Init waits for all processes. One that has failed before does not come.
     SHEAF_RETURN_IF_ERROR(group.barrier("the start of MPI"));
     std::unique_ptr<MpiTransport> transport(new MpiTransport(group, options));
