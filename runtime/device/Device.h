@@ -131,8 +131,8 @@ struct DeviceOptions {
   comm::ConnectTransport connectTransport = nullptr;
   double sendRate = 0;                               // as in comm::TransportOptions
   std::shared_ptr<comm::Traffic> traffic = nullptr;  // the same
-  int threadsPerRank = 1;                            // on CPUs at most Plan.max_threads; on GPUs of launches on the host
-  bool poison = false;                               // fill arenas with a pattern before use
+  int threadsPerRank = 1;  // on CPUs at most Plan.max_threads; on GPUs of launches on the host
+  bool poison = false;     // fill arenas with a pattern before use
   // Where files of ranks lie, if the plan has buffers in files: their bytes are divided among the folders.
   std::vector<std::string> offloadFolders;
   // If set, the files outlive the run, and the plan has two generations of its state in them.
