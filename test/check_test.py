@@ -238,6 +238,12 @@ class Skips(unittest.TestCase):
         self.assertTrue(skips.is_allowed("end to end", "kernels/assembled/mlp", words, self.bare))
         self.assertFalse(skips.is_allowed("end to end", "kernels/assembled/mlp", words, self.whole))
 
+    def test_emulated_device(self):
+        words = "libsheaf_cuda_emulated.so is not built: there is no CUDA toolkit"
+        for name in ("cuda/errors", "gpu-offload/poison", "f16/cuda/loss"):
+            self.assertTrue(skips.is_allowed("end to end", name, words, self.bare), name)
+            self.assertFalse(skips.is_allowed("end to end", name, words, self.whole), name)
+
     def test_sanitizers(self):
         words = "instrumented tools would take long"
         self.assertTrue(skips.is_allowed("end to end", "kernels/assembled/gpt2-124m", words, self.sanitized))
