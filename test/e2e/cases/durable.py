@@ -5,6 +5,7 @@ import random
 import signal
 import time
 
+from cases.evaluation import first_rows
 from formats import read_log
 from harness import ROOT, Case, digest, expect, expect_short_error
 from jobs import Job
@@ -81,14 +82,16 @@ def logged(log):
             [line["step"] for line in lines if line.get("event") == "resumed"])
 
 
-def kills(session, processes, compiled=(), given=(), environment=None):
+def kills(session, processes, compiled=(), given=(), environment=None, rows=None):
     """Whenever processes are killed, the run goes on at most two steps before the last one that it reported, with the same bits.
-    compiled, given: more options of the plan and of the run; environment: of its processes."""
+    compiled, given: more options of the plan and of the run; environment: of its processes; rows: of the data, if not all."""
     model, ranks, zero, options = SETTINGS["plain"]
     config = CONFIGS[model]
     plan = session.plan(config.model, ranks, zero, 8, config.options + options + compiled + ("--offload", STATE))
     epochs = 3
-    common = [plan, *data_arguments(config), "--epochs", epochs, "--shuffle", 5, *given]
+    data = data_arguments(config) if rows is None else [
+        a for name, file in config.data for a in ("--data", f"{name}={first_rows(session, file, rows)}")]
+    common = [plan, *data, "--epochs", epochs, "--shuffle", 5, *given]
     where = session.folder()
     session.succeed("sheaf-run", *common, "--offload-dir", session.folder(), "--save", where / "expected", "--log", where / "log",
                     env={**os.environ, **{k: str(v) for k, v in (environment or {}).items()}})

@@ -106,7 +106,7 @@ def apart(session, what):
 def kills(session, processes):
     """Whenever processes are killed, the run goes on at most two steps before the last one that it reported, with the same bits."""
     durable.kills(session, processes, TARGETS, ("--device", "cuda"),
-                  {"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": processes})
+                  {"SHEAF_CUDA_LIBRARY": library(session), "SHEAF_EMULATED_DEVICES": processes}, rows=64)
 
 
 def compiled(session):
