@@ -5,6 +5,14 @@
 using namespace mlir;
 
 namespace sheaf::plan_ir {
+namespace {
+
+void mark(plan::BlockMap<bool>& map, const plan::Place& place) {
+  for (const plan::Block& block : place.written)
+    map.visit(block, [](const plan::Block&, bool& known) { known = true; });
+}
+
+}  // namespace
 
 BufferUses::BufferUses(ProgramOp program, const plan::Plan& plan, const profile::Profile& profile)
     : plan_(plan), places_(plan) {
@@ -85,8 +93,7 @@ bool BufferUses::writesWholeFirst(const Section& section, const Session& session
   for (auto [operand, place] : llvm::zip(operands, places)) {
     if (operand.buffer != buffer || place.part != plan::Share::kNone) continue;
     plan::BlockMap<bool> map;
-    for (const plan::Block& block : place.written)
-      map.visit(block, [](const plan::Block&, bool& known) { known = true; });
+    mark(map, place);
     if (isFull(map, place.buffer)) return true;
   }
   return false;
@@ -102,8 +109,7 @@ bool BufferUses::isWritten(const Section& section, const Session& session, Buffe
       if (!place.writes || place.scratch) continue;
       // A rank's part says nothing of the others.
       if (place.part != plan::Share::kNone) continue;
-      for (const plan::Block& block : place.written)
-        map.visit(block, [](const plan::Block&, bool& known) { known = true; });
+      mark(map, place);
     }
   return index && isFull(map, *index);
 }

@@ -20,6 +20,10 @@ void replace(const Section& section, const Session& session, Value from, Value t
 
 }  // namespace
 
+void Mover::move(BufferOp buffer, Space space, Away away) {
+  buffer.getPersistent() ? moveState(buffer, space, away) : moveValue(buffer, space, away);
+}
+
 void Mover::moveState(BufferOp home, Space space, Away away) {
   home.setSpace(space);
   for (const Section& section : uses_.sections())

@@ -18,16 +18,17 @@ class Mover {
   // `uses` are those of the program before anything is moved; each buffer is moved once.
   Mover(ProgramOp program, const BufferUses& uses) : program_(program), uses_(uses), builder_(program.getContext()) {}
 
-  // What persists lies in the space from now on, also between uses that it is `away` between.
-  void moveState(BufferOp home, plan::Buffer::Space space, Away away);
-  // What lives within a step lies there where it is away, if all of it has been written.
-  void moveValue(BufferOp value, plan::Buffer::Space space, Away away);
+  // What persists lies in the space from now on, also between uses that it is `away` between. What lives within a step
+  // lies there where it is away, if all of it has been written.
+  void move(BufferOp buffer, plan::Buffer::Space space, Away away);
 
   llvm::SmallVector<HostUpdate> hostUpdates() const;
   // Before its operands are moved.
   void runOnHost(LaunchOp update);
 
  private:
+  void moveState(BufferOp home, plan::Buffer::Space space, Away away);
+  void moveValue(BufferOp value, plan::Buffer::Space space, Away away);
   mlir::Value imageOf(BufferOp home, plan::Buffer::Space executor);
   void fetch(const Section& section, const Session& session, mlir::Value home, mlir::Value image,
              plan::Buffer::Space space);

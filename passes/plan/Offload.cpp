@@ -68,7 +68,7 @@ class WithinLimit {
       if (placed.space == plan::Buffer::DEVICE) continue;
       mover_.runOnHost(update.launch);
       for (BufferOp state : update.states)
-        mover_.moveState(state, placed.space, [](const Section&, size_t, size_t) { return false; });
+        mover_.move(state, placed.space, [](const Section&, size_t, size_t) { return false; });
     }
     for (auto [moved, placed, gaps] : llvm::zip(single, placements.drop_front(updates.size()), inner)) {
       BufferOp buffer = moved;
@@ -80,10 +80,7 @@ class WithinLimit {
             return bool{placed.gaps[first + g]};
         return false;
       };
-      if (buffer.getPersistent())
-        mover_.moveState(buffer, placed.space, away);
-      else
-        mover_.moveValue(buffer, placed.space, away);
+      mover_.move(buffer, placed.space, away);
     }
   }
 
@@ -258,10 +255,7 @@ struct Offload : plan_ir::impl::OffloadBase<Offload> {
         auto farApart = [moving](const Section& section, size_t before, size_t after) {
           return kWorthMoving * section.between(before, after) > moving;
         };
-        if (buffer.getPersistent())
-          mover.moveState(buffer, space, farApart);
-        else
-          mover.moveValue(buffer, space, farApart);
+        mover.move(buffer, space, farApart);
       }
     };
     moveKind(*spaceNamed(optimizer), isState);
