@@ -20,9 +20,12 @@ struct Use {
   double hostMemory = 0;  // in which they would occupy all of its bandwidth
   double hostCompute = 0;
   double exposed = 0;  // that find no computation to hide under
+  // What computation loses to the transfers of files in each direction.
+  double lostIn = 0, lostOut = 0;
 
   Use& operator+=(const Use& o) {
     toDevice += o.toDevice, toHost += o.toHost, fileIn += o.fileIn, fileOut += o.fileOut;
+    lostIn += o.lostIn, lostOut += o.lostOut;
     hostMemory += o.hostMemory, hostCompute += o.hostCompute, exposed += o.exposed;
     return *this;
   }
@@ -69,10 +72,11 @@ class Placer {
     return static_cast<uint32_t>(most - live_.begin());
   }
 
+  static double lost(double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); }
+
   double stepSeconds(const Use& use) const {
-    auto lost = [](double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); };
-    const double slowed = std::max(lost(std::max(use.toDevice, use.toHost), profile_.copySlowdown()),
-                                   lost(std::max(use.fileIn, use.fileOut), profile_.fileSlowdown()));
+    const double slowed =
+        std::max({lost(std::max(use.toDevice, use.toHost), profile_.copySlowdown()), use.lostIn, use.lostOut});
     return std::max({problem_.computeSeconds + use.exposed + slowed, use.toDevice, use.toHost, use.fileIn, use.fileOut,
                      use.hostMemory, use.hostCompute});
   }
@@ -97,6 +101,8 @@ class Placer {
       use.hostMemory += use.fileIn * profile_.hostLoad(Transfer::READ_FILE, movable.bytes) +
                         use.fileOut * profile_.hostLoad(Transfer::WRITE_FILE, movable.bytes);
     }
+    const double slowdown = profile_.fileSlowdown(movable.bytes);
+    use.lostIn = lost(use.fileIn, slowdown), use.lostOut = lost(use.fileOut, slowdown);
     const double moving = (gap.fetches > 0 ? fetch : 0) + (gap.stores > 0 ? store : 0);
     use.exposed = std::max(gap.fetches, gap.stores) * std::max(moving - gap.between, 0.0);
     return use;

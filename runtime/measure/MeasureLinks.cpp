@@ -90,6 +90,12 @@ Expected<std::vector<profile::LinkCost>> measureLinks(Device& device, const Meas
   return links;
 }
 
+double slowdownOf(double computing, double transferring, double both) {
+  // The part of the shorter one that is done while the other one runs.
+  const double done = std::clamp((computing + transferring - both) / std::min(computing, transferring), 1e-3, 1.0);
+  return 1 / done - 1;
+}
+
 Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options, const RankSet& set) {
   RankSet ranks = set;
   // On CPUs, two ranks whose threads leave cores for the collectives' threads.
@@ -148,10 +154,9 @@ Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options
   }
   Expected<double> both = timer.together(groups, times);
   if (!both.ok()) return both.status();
-  // The part of the computation that is done while the collectives run; 1 if both together take no longer than one.
-  const double done = std::clamp((alone[0] + alone[1] - *both) / std::min(alone[0], alone[1]), 1e-3, 1.0);
-  return Slowdown{1 / done - 1, cat("measured: ", name, " on ", ranks.ranks, " ranks",
-                                    options.gpu ? "" : cat(" of ", ranks.threads, " threads"))};
+  return Slowdown{slowdownOf(alone[0], alone[1], *both),
+                  cat("measured: ", name, " on ", ranks.ranks, " ranks",
+                      options.gpu ? "" : cat(" of ", ranks.threads, " threads"))};
 }
 
 }  // namespace sheaf::measure

@@ -58,11 +58,15 @@ profile::TransferCost transferCost(plan::Transfer::Kind kind, std::span<const st
 // and the node's others transfer: stored in `data`.
 Status measureTransfers(Device& device, const MeasureOptions& options, const RankSet& set, profile::ProfileData& data);
 
-// Adds what transfers of files take longer in a step of CPU ranks than they do alone, as threads wake each other, to
-// the latencies of read_file and write_file in `data`. Its file lies in a new folder in `options.disk`, which is
-// removed.
-Status measureFileHandOff(Device& device, const MeasureOptions& options, const RankSet& set,
-                          profile::ProfileData& data);
+// What transfers of files take in a step of CPU ranks beyond what the disk takes for one request after the other, added
+// to read_file and write_file in `data`: latencies, as threads wake each other (`whole`: one rank with all cores, each
+// of whose threads is waited for), and what all ranks move at once. Files lie in a new folder in `options.disk`, which
+// is removed.
+Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, profile::ProfileData& data);
+
+// How much reads and writes by all these ranks slow down their computation: stored in `cost`. Files as above.
+Status measureFileSlowdown(Device& device, const MeasureOptions& options, const RankSet& set,
+                           profile::ComputeCost& cost);
 
 // Elements a second that the processors of a node update by Adam in host memory, and the bandwidth of that, while the
 // other processes of the node do the same: stored in `data`.
@@ -74,6 +78,9 @@ struct Slowdown {
   double value = 0;
   std::string source;
 };
+// Of seconds that computation and transfers take alone and at the same time: what transfers divide the rate of
+// computation by while they run, less 1. 0 if both together take no longer than one.
+double slowdownOf(double computing, double transferring, double both);
 Expected<Slowdown> measureSlowdown(Device& device, const MeasureOptions& options, const RankSet& set);
 
 }  // namespace sheaf::measure

@@ -1,13 +1,7 @@
-#include <stdlib.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "runtime/base/Text.h"
-#include "runtime/measure/HandOff.h"
 #include "runtime/measure/MeasureParts.h"
 #include "runtime/measure/MeasuredCalls.h"
 
@@ -19,8 +13,6 @@ using plan::Transfer;
 constexpr uint64_t kBlock = 4096;
 // The largest transfer between memories: that of a bucket.
 constexpr uint64_t kLargest = uint64_t{64} << 20;
-// Of files: as many bytes as a small parameter's state has, and those of the file.
-constexpr uint64_t kOfFiles = 64 << 10, kFile = 4 << 20;
 
 struct Case {
   size_t group;
@@ -50,31 +42,6 @@ Expected<profile::TransferCost> costOf(InstructionTimer& timer, Transfer::Kind k
   }
   return transferCost(kind, taken);
 }
-
-// A new folder, and what is in it, until this ends.
-class Folder {
- public:
-  explicit Folder(const std::string& in) : path_(in + "/sheaf-disk-XXXXXX") {
-    made_ = ::mkdtemp(path_.data()) != nullptr;
-    if (!made_) error_ = errno;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    if (made_) std::filesystem::remove_all(path_, ignored);
-  }
-  Status status() const {
-    return made_ ? Status()
-                 : Status::error(cat("measuring a disk: cannot make the folder ", path_, ": ", std::strerror(error_)));
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool made_ = false;
-  int error_ = 0;
-};
 
 }  // namespace
 
@@ -114,41 +81,6 @@ Status measureTransfers(Device& device, const MeasureOptions& options, const Ran
   if (!both.ok()) return both.status();
   data.hostBandwidth = bytes / *both * static_cast<double>(std::min(options.ranks, options.ranksPerNode));
   data.hostSource = "measured, at least: what the ranks of a node copy to their GPUs and from them at the same time";
-  return {};
-}
-
-Status measureFileHandOff(Device& device, const MeasureOptions& options, const RankSet& set,
-                          profile::ProfileData& data) {
-  Folder folder(options.disk);
-  SHEAF_RETURN_IF_ERROR(folder.status());
-  InstructionTimer timer(device, options, set, kFile, plan::Plan());
-  timer.addSpace(plan::Buffer::FILE, kFile, folder.path());
-  struct Measured {
-    profile::TransferCost* cost;
-    size_t alone;
-    HandOff handing;
-  };
-  std::vector<Measured> all;
-  // What is read has been written.
-  for (const Transfer::Kind kind : {Transfer::WRITE_FILE, Transfer::READ_FILE}) {
-    const auto cost = std::find_if(data.transfers.begin(), data.transfers.end(),
-                                   [&](const profile::TransferCost& each) { return each.kind == kind; });
-    if (cost == data.transfers.end()) continue;
-    const size_t alone = timer.group(kFootprints * kOfFiles);
-    for (int i = 0; i < kFootprints; ++i) timer.add(kind, kOfFiles);
-    all.push_back({&*cost, alone, HandOff(timer, timer.streamOf(kind), [&] { timer.add(kind, kOfFiles); })});
-  }
-  SHEAF_RETURN_IF_ERROR(timer.open());
-  for (const Measured& one : all) {
-    Expected<double> alone = timer.secondsOfAll(one.alone, kTypical);
-    if (!alone.ok()) return alone.status();
-    Expected<double> handed = one.handing.seconds();
-    if (!handed.ok()) return handed.status();
-    const double more = std::max(*handed - *alone, 0.0);
-    one.cost->latency += more;
-    one.cost->source += cat("; the latency as in a step: ", static_cast<int64_t>(more * 1e6),
-                            " us more, until threads that wait for each other have woken");
-  }
   return {};
 }
 

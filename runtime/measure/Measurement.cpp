@@ -109,9 +109,10 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     tell("updates on the host");
     SHEAF_RETURN_IF_ERROR(measureHostUpdates(options, data));
   } else if (!options.disk.empty()) {
-    // One rank that has all cores: each of its threads is waited for.
-    tell("hand-offs between computation and files");
-    SHEAF_RETURN_IF_ERROR(measureFileHandOff(device, options, sets.back(), data));
+    tell("files in a step");
+    SHEAF_RETURN_IF_ERROR(measureFiles(device, options, sets.back(), data));
+    for (size_t i = 0; i < sets.size(); ++i)
+      SHEAF_RETURN_IF_ERROR(measureFileSlowdown(device, options, sets[i], data.compute[i]));
   }
   const uint64_t arenaBytes = sets.front().arenaBytes;
   auto links = [&](int64_t ranks, bool network) -> Status {

@@ -80,6 +80,12 @@ double sentOf(plan::CollectiveOp op, int64_t ranks) {
   return (op == plan::ALL_REDUCE ? 2 : 1) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
+// How many times as long the bytes of each of so many ranks take that transfer at once, as one rank's.
+double waitFor(const TransferCost& cost, double ranks) {
+  const double part = std::log(ranks) / std::log(static_cast<double>(std::max<int64_t>(cost.atOnce.ranks, 2)));
+  return ranks / (1 + (cost.atOnce.times - 1) * std::min(part, 1.0));
+}
+
 }  // namespace
 
 double seconds(const ComputeCost& costs, const Work& work) {
@@ -176,7 +182,7 @@ double Profile::seconds(plan::Transfer::Kind kind, uint64_t bytes) const {
     return (compute().overhead + 2 * size / compute().moves.at(2 * size)) * share();
   }
   const bool ofFiles = kind == plan::Transfer::READ_FILE || kind == plan::Transfer::WRITE_FILE;
-  const double sharing = ofFiles ? static_cast<double>(std::min(data_.ranks, data_.ranksPerNode)) : 1;
+  const double sharing = ofFiles ? waitFor(*cost, static_cast<double>(std::min(data_.ranks, data_.ranksPerNode))) : 1;
   return cost->latency + size / cost->bandwidth.at(size) * sharing;
 }
 
@@ -206,14 +212,11 @@ std::optional<double> Profile::persistSeconds() const {
   return data_.persist->seconds + vote;
 }
 
-double Profile::fileSlowdown() const {
-  // Direct input and output take 10 to 25 % of a core for each rank's two streams.
-  constexpr double kCore = 0.25;
-  if (isOfGpus()) return 0;
-  const double taken = std::min(0.9, kCore * static_cast<double>(data_.ranks) / static_cast<double>(data_.cores));
-  const double computing = static_cast<double>(std::min(data_.cores, data_.ranks * compute().threads));
-  const bool spare = computing < static_cast<double>(data_.cores);
-  return spare ? 0 : taken / (1 - taken);
+double Profile::fileSlowdown(uint64_t bytes) const {
+  const Curve& curve = compute().fileSlowdown;
+  if (isOfGpus() || curve.points.empty()) return 0;
+  const bool spare = data_.ranks * compute().threads < data_.cores;
+  return spare ? 0 : curve.at(static_cast<double>(bytes));
 }
 
 double Profile::seconds(const Work& work) const {

@@ -81,6 +81,10 @@ struct ComputeCost {
   std::vector<AttentionCost> attention;  // by type and direction
   double convolution = 1;                // rate of a convolution / rate of the matrix product that it unrolls to
   std::string convolutionSource;
+  // What transfers of files by all ranks divide the rate of computation by while they run, less 1, by the bytes of a
+  // transfer; without points they do not slow it down.
+  Curve fileSlowdown;
+  std::string fileSlowdownSource;
 };
 
 // One algorithm of a collective over n ranks on d nodes: latency + hops + sent / bandwidth seconds. All-gather and
@@ -99,11 +103,17 @@ struct LinkCost {
 };
 
 // Time of a transfer between spaces: latency + bytes / bandwidth. Those of a device are a rank's own, files are shared
-// by the ranks of a node.
+// by the ranks of a node: where n of them transfer at once, bytes take n / times(n) as long, with times(1) = 1, `times`
+// as measured with `ranks`, in between interpolated in log(n), and with more ranks the same.
+struct AtOnce {
+  int64_t ranks = 1;
+  double times = 1;
+};
 struct TransferCost {
   plan::Transfer::Kind kind = plan::Transfer::KIND_UNSPECIFIED;
   double latency = 0;  // seconds
   Curve bandwidth;     // bytes per second, by the bytes that are moved
+  AtOnce atOnce;       // of files
   std::string source;
 };
 
@@ -193,9 +203,10 @@ class Profile {
   double hostUpdateSeconds(const Work& work) const;
   // The part of the host memory's bandwidth that they use together, 0 to 1.
   double hostUpdateLoad() const;
-  // What transfers between memories, and what those of files, divide the rate of computation by, less 1.
+  // What transfers between memories, and what those of files of so many bytes, divide the rate of computation by,
+  // less 1.
   double copySlowdown() const { return isOfGpus() ? 0 : slowdown(); }
-  double fileSlowdown() const;
+  double fileSlowdown(uint64_t bytes) const;
 
   // The best rates of a rank while all ranks compute: seconds() never says that work takes less. 0: the profile has
   // none.

@@ -122,27 +122,35 @@ class ProfileReader {
     return kTypes[choice(from, key, "type", names)];
   }
 
+  // What a curve's values are, and their range.
+  struct Values {
+    const char* words;
+    double low, high;
+  };
+  static constexpr Values kBandwidth{"bytes a second", kLeastRate, kMostRate};
+
   // A number, or pairs of a size and the value there.
-  Curve curve(const json::Object& from, const std::string& key, const char* name) {
+  Curve curve(const json::Object& from, const std::string& key, const char* name, const Values& values = kBandwidth) {
     const std::string where = path(key, name);
     const json::Value* value = from.find(name);
     Curve curve{{{1, 1}}};
-    if (!value) return fail(where, "is missing; expected bytes a second, or pairs [bytes, bytes a second]"), curve;
+    const std::string expected = cat("expected ", values.words, ", or pairs [bytes, ", values.words, "]");
+    if (!value) return fail(where, "is missing; " + expected), curve;
     double single;
     if (value->number(single)) {
-      curve.points = {{1, inRange(*value, where, kLeastRate, kMostRate)}};
+      curve.points = {{1, inRange(*value, where, values.low, values.high)}};
       return curve;
     }
     const json::Array* pairs = value->array();
-    if (!pairs || pairs->empty() || pairs->size() > kMaxEntries)
-      return fail(where, "expected bytes a second, or pairs [bytes, bytes a second]"), curve;
+    if (!pairs || pairs->empty() || pairs->size() > kMaxEntries) return fail(where, expected), curve;
     curve.points.clear();
     for (size_t i = 0; i < pairs->size(); ++i) {
       const std::string at = cat(where, "[", i, "]");
       const json::Array* pair = (*pairs)[i].array();
-      if (!pair || pair->size() != 2) return fail(at, "expected a pair [bytes, bytes a second]"), Curve{{{1, 1}}};
+      if (!pair || pair->size() != 2)
+        return fail(at, cat("expected a pair [bytes, ", values.words, "]")), Curve{{{1, 1}}};
       curve.points.emplace_back(inRange((*pair)[0], at + "[0]", 1, kMostSize),
-                                inRange((*pair)[1], at + "[1]", kLeastRate, kMostRate));
+                                inRange((*pair)[1], at + "[1]", values.low, values.high));
       if (i > 0 && !(curve.points[i].first > curve.points[i - 1].first))
         fail(at, "sizes must increase from pair to pair");
     }
@@ -244,19 +252,27 @@ class ProfileReader {
   }
 
   TransferCost transferCost(const json::Object& entry, const std::string& key) {
-    onlyKeys(entry, key, {"kind", "latency", "bandwidth", "source"});
+    onlyKeys(entry, key, {"kind", "latency", "bandwidth", "at_once", "source"});
     TransferCost cost;
     const std::vector<std::string> kinds = plan::words<plan::Transfer::Kind>();
     cost.kind = *plan::valueOf<plan::Transfer::Kind>(kinds[choice(entry, key, "kind", kinds)]);
     cost.latency = number(entry, key, "latency", 0, kMaxSeconds);
     cost.bandwidth = curve(entry, key, "bandwidth");
+    if (entry.find("at_once"))
+      if (const json::Object* atOnce = member(entry, key, "at_once")) {
+        const std::string at = key + ".at_once";
+        onlyKeys(*atOnce, at, {"ranks", "times"});
+        cost.atOnce.ranks = integer(*atOnce, at, "ranks", 2, kMaxRanks);
+        cost.atOnce.times = number(*atOnce, at, "times", 1, static_cast<double>(cost.atOnce.ranks));
+      }
     cost.source = text(entry, key, "source");
     return cost;
   }
 
   ComputeCost computeCost(const json::Object& entry, const std::string& key) {
     ComputeCost cost;
-    onlyKeys(entry, key, {"threads", "overhead", "kernels", "moves", "gemm", "epilogues", "attention", "convolution"});
+    onlyKeys(entry, key,
+             {"threads", "overhead", "kernels", "moves", "gemm", "epilogues", "attention", "convolution", "files"});
     cost.threads = integerOr(entry, key, "threads", 1, kMaxRanks, 1);
     if (const json::Object* overhead = member(entry, key, "overhead")) {
       const std::string at = key + ".overhead";
@@ -325,6 +341,13 @@ class ProfileReader {
       cost.convolution = number(*convolution, at, "part", 1e-6, 1e6);
       cost.convolutionSource = text(*convolution, at, "source");
     }
+    if (entry.find("files"))
+      if (const json::Object* files = member(entry, key, "files")) {
+        const std::string at = key + ".files";
+        onlyKeys(*files, at, {"slowdown", "source"});
+        cost.fileSlowdown = curve(*files, at, "slowdown", {"a slowdown", 0, 1e6});
+        cost.fileSlowdownSource = text(*files, at, "source");
+      }
     return cost;
   }
 
@@ -425,6 +448,8 @@ json::Value Profile::toJson() const {
                          {"convolution", json::Object{{"part", cost.convolution}, {"source", cost.convolutionSource}}}};
     if (cost.epilogues > 0)
       written.set("epilogues", json::Object{{"bandwidth", cost.epilogues}, {"source", cost.epiloguesSource}});
+    if (!cost.fileSlowdown.points.empty())
+      written.set("files", json::Object{{"slowdown", pairsOf(cost.fileSlowdown)}, {"source", cost.fileSlowdownSource}});
     compute.push_back(std::move(written));
   }
   for (const LinkCost& link : data_.links) {
@@ -445,11 +470,14 @@ json::Value Profile::toJson() const {
   if (data_.networkSlowdown) slowdown.set("network", *data_.networkSlowdown);
   root.set("slowdown", std::move(slowdown));
   json::Array transfers;
-  for (const TransferCost& cost : data_.transfers)
-    transfers.push_back(json::Object{{"kind", plan::word(cost.kind)},
-                                     {"latency", cost.latency},
-                                     {"bandwidth", pairsOf(cost.bandwidth)},
-                                     {"source", cost.source}});
+  for (const TransferCost& cost : data_.transfers) {
+    json::Object entry{
+        {"kind", plan::word(cost.kind)}, {"latency", cost.latency}, {"bandwidth", pairsOf(cost.bandwidth)}};
+    if (cost.atOnce.ranks > 1)
+      entry.set("at_once", json::Object{{"ranks", cost.atOnce.ranks}, {"times", cost.atOnce.times}});
+    entry.set("source", cost.source);
+    transfers.push_back(std::move(entry));
+  }
   if (!transfers.empty()) root.set("transfers", std::move(transfers));
   if (data_.persist)
     root.set("persist", json::Object{{"seconds", data_.persist->seconds}, {"source", data_.persist->source}});

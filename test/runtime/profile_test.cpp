@@ -279,6 +279,30 @@ TEST(Profile, SharesTheCoresOfOneMachine) {
   EXPECT_NEAR(made(profileText(kLinks, R"("cores": 4, )")).withRanks(3)->slowdown(), 1.25 * 3 - 1, 1e-12);
 }
 
+// Four ranks move twice as much as one at the same time, and two less than that.
+TEST(Profile, SharesADisk) {
+  std::string text = profileText(kLinks, R"("cores": 4, )");
+  const std::string slowdown = R"("slowdown": {)", convolution = R"("convolution")";
+  auto put = [&](const std::string& before, const std::string& more) { text.insert(text.find(before), more); };
+  put(slowdown,
+      R"("transfers": [{"kind": "read_file", "latency": 1e-4, "bandwidth": 1e9, "at_once": {"ranks": 4, "times": 2}, "source": "s"},
+                  {"kind": "write_file", "latency": 0, "bandwidth": 1e9, "source": "s"}], )");
+  put(convolution, R"("files": {"slowdown": [[65536, 1], [1048576, 0.5]], "source": "s"}, )");
+  const Profile p = made(text);
+  EXPECT_EQ(json::write(made(json::write(p.toJson())).toJson()), json::write(p.toJson()));
+  auto seconds = [&](int64_t ranks, plan::Transfer::Kind kind) { return p.withRanks(ranks)->seconds(kind, 1000000); };
+  EXPECT_NEAR(seconds(1, plan::Transfer::READ_FILE), 1e-4 + 1e-3, 1e-9);
+  EXPECT_NEAR(seconds(2, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 2 / 1.5, 1e-9);
+  EXPECT_NEAR(seconds(4, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 4 / 2, 1e-9);
+  EXPECT_NEAR(seconds(8, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 8 / 2, 1e-9);
+  EXPECT_NEAR(seconds(4, plan::Transfer::WRITE_FILE), 4e-3, 1e-9);
+  // Where ranks leave cores, those serve the files.
+  EXPECT_EQ(p.withRanks(2)->fileSlowdown(65536), 0);
+  EXPECT_EQ(p.withRanks(4)->fileSlowdown(65536), 1);
+  EXPECT_EQ(p.withRanks(8)->fileSlowdown(8 << 20), 0.5);
+  EXPECT_EQ(made(profileText(kLinks, R"("cores": 4, )")).fileSlowdown(65536), 0);
+}
+
 struct Refusal {
   const char *name, *from, *to, *message;
 };
@@ -306,6 +330,13 @@ const Refusal kRefusals[] = {
     {"Network", R"("ranks": 4, )", R"("ranks": 4, "ranks_per_node": 2, )", "need an entry with \"network\": true"},
     {"Persist", R"("slowdown": {)", R"("persist": {"seconds": -1, "source": ""}, "slowdown": {)",
      "persist.seconds: expected a number from 0"},
+    {"AtOnce", R"("slowdown": {)",
+     R"("transfers": [{"kind": "read_file", "latency": 0, "bandwidth": 1e9, "at_once": {"ranks": 4, "times": 5}, "source": ""}], "slowdown": {)",
+     "transfers[0].at_once.times: expected a number from 1 to 4"},
+    {"Files", R"("convolution")", R"("files": {"slowdown": -1, "source": ""}, "convolution")",
+     "compute[0].files.slowdown: expected a number from 0"},
+    {"FilesPair", R"("convolution")", R"("files": {"slowdown": [[1]], "source": ""}, "convolution")",
+     "compute[0].files.slowdown[0]: expected a pair [bytes, a slowdown]"},
     {"Json", R"("ranks": 4)", R"("ranks" 4)", "a profile is a JSON object"},
 };
 

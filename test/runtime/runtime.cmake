@@ -22,6 +22,7 @@ sheaf_add_gtest(schedules_test SOURCES schedules_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(profile_test SOURCES profile_test.cpp LIBS SheafProfile)
 sheaf_add_gtest(measure_test SOURCES measure_test.cpp LIBS SheafMeasure)
 sheaf_add_gtest(measure_disk_test SOURCES measure_disk_test.cpp LIBS SheafMeasure)
+sheaf_add_gtest(measure_files_test SOURCES measure_files_test.cpp LIBS SheafMeasure)
 
 sheaf_add_gtest(leaves_test SOURCES leaves_test.cpp LIBS SheafPlan)
 sheaf_add_gtest(proof_evaluation_test SOURCES proof_evaluation_test.cpp LIBS SheafPlan)

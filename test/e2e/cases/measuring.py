@@ -128,11 +128,16 @@ def nodes(session):
 
 
 def cpu(session):
-    path = session.folder() / "here.json"
+    path, disk = session.folder() / "here.json", session.folder()
     session.succeed("sheaf-run", probe(session, "--target", "cpu", "--ranks", 2), "--measure", path, "--threads-per-rank", 1,
-                    timeout=600)
+                    "--offload-dir", disk, timeout=600)
     machine = json.loads(path.read_text())
     expect(machine["cores"] >= 1 and machine["ranks"] == 2 and len(machine["compute"]) == 1, "not this machine")
+    expect({t["kind"] for t in machine["transfers"]} == {"read_file", "write_file"} and not list(disk.iterdir()), "the disk is not measured, or a file is left")
+    for transfer in machine["transfers"]:
+        expect(transfer["at_once"]["ranks"] == 2 and 1 <= transfer["at_once"]["times"] <= 2, f"{transfer}")
+    slowdowns = machine["compute"][0]["files"]["slowdown"]
+    expect([size for size, _ in slowdowns] == [1 << 16, 1 << 19, 1 << 22] and all(s >= 0 for _, s in slowdowns), f"{slowdowns}")
     # That of one rank has no collectives, and is good for one.
     alone = session.folder() / "alone.json"
     alone.write_text(json.dumps({key: value for key, value in machine.items() if key != "collectives"} | {"name": "alone", "ranks": 1}))

@@ -160,10 +160,10 @@ TEST(Transfers, CostsAreKnownOrRefused) {
     EXPECT_GT(cpu->seconds(kind, 2 << 20), cpu->seconds(kind, 1 << 20));
     EXPECT_GT(cpu->hostLoad(kind, 1 << 20), 0);
   }
-  // The ranks of a machine share its disk.
+  // The ranks of a machine share its disk; four at once move 1.6 times as much as one.
   auto one = cpu->withRanks(1);
   ASSERT_TRUE(one.ok());
-  EXPECT_GT(cpu->seconds(Transfer::READ_FILE, 1 << 24), 3 * one->seconds(Transfer::READ_FILE, 1 << 24));
+  EXPECT_NEAR(cpu->seconds(Transfer::READ_FILE, 1 << 24) / one->seconds(Transfer::READ_FILE, 1 << 24), 4 / 1.6, 0.1);
   const profile::Profile unknown = without("gb200", {"transfers"});
   plan::Plan plan;
   plan.set_ranks(1);
@@ -220,6 +220,37 @@ TEST(Transfers, MakingAStepDurableTakesWhatTheProfileSays) {
     EXPECT_DOUBLE_EQ(boundOf(priced.loop, {}).fileOut, 0.002 + vote);
     EXPECT_DOUBLE_EQ(play(priced.loop).period, 0.002 + vote);
   }
+}
+
+// A loop has one slowdown for all transfers of files: on average over the time that they take.
+TEST(Transfers, OfFilesSlowComputationDownByTheirSizes) {
+  const json::Value written = loadProfile("cpu")->toJson();
+  // The first entry is that of one thread a rank.
+  json::Object entry, root;
+  for (const auto& [key, value] : written.object()->find("compute")->array()->front().object()->members())
+    if (key != "files") entry.set(key, value);
+  entry.set("files", json::Object{{"slowdown", json::Array{json::Array{65536, 2.0}, json::Array{1048576, 0.5}}},
+                                  {"source", "test"}});
+  for (const auto& [key, value] : written.object()->members())
+    root.set(key, key == "compute" ? json::Value(json::Array{entry}) : value);
+  const profile::Profile profile = *profile::Profile::parse(json::write(root), "test");
+  plan::Plan plan;
+  plan.set_ranks(profile.ranks());
+  plan.add_streams("file_in");
+  plan.add_buffers()->set_bytes(1 << 20);
+  auto slowdown = [&] { return loopOf(plan, profile).loop.fileSlowdown; };
+  EXPECT_EQ(slowdown(), 0);
+  double seconds = 0, slowed = 0;
+  for (const auto& [bytes, value] : {std::pair{65536, 2.0}, std::pair{1048576, 0.5}}) {
+    plan::Transfer& transfer = *plan.add_body()->mutable_transfer();
+    transfer.set_kind(plan::Transfer::READ_FILE);
+    transfer.mutable_source()->set_bytes(static_cast<uint64_t>(bytes));
+    transfer.mutable_destination()->set_bytes(static_cast<uint64_t>(bytes));
+    const double each = profile.seconds(plan::Transfer::READ_FILE, static_cast<uint64_t>(bytes));
+    seconds += each, slowed += each * value;
+    EXPECT_NEAR(slowdown(), slowed / seconds, 1e-9);
+  }
+  EXPECT_EQ(loopOf(plan, *loadProfile("h100")).loop.fileSlowdown, 0);
 }
 
 }  // namespace
