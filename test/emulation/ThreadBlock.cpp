@@ -11,6 +11,9 @@
 #include "test/emulation/WarpOrder.h"
 
 namespace sheaf::emulation {
+
+thread_local constinit int blockThread = -1;
+
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -67,7 +70,7 @@ struct Block {
   WarpOrder order;
   std::vector<int> warps, lanes;  // as they come now
   const std::function<void(int)>* body = nullptr;
-  int threads = 0, current = -1, ended = 0;
+  int threads = 0, ended = 0;
   bool closing = false;
   BarrierMarks block, warp[1024 / kWarp];
   char beginning = 0, end = 0;
@@ -81,20 +84,22 @@ struct Block {
   void barrier(Waits kind, BarrierMarks& marks, const Place& place);
 };
 
-thread_local Block block;
+// This OS thread's, made when it first runs a block.
+thread_local std::unique_ptr<Block> owned;
+thread_local constinit Block* block = nullptr;
 
 SHEAF_NO_TSAN void live() {
-  Fiber& self = *block.fibers[block.current];
-  self.context.arrive(block.scheduler);
-  while (!block.closing) {
-    observe(&block.beginning);
-    (*block.body)(block.current);
-    publish(&block.end);
+  Fiber& self = *block->fibers[blockThread];
+  self.context.arrive(block->scheduler);
+  while (!block->closing) {
+    observe(&block->beginning);
+    (*block->body)(blockThread);
+    publish(&block->end);
     self.waits = Waits::kEnded;
-    ++block.ended;
-    self.context.switchTo(block.scheduler);
+    ++block->ended;
+    self.context.switchTo(block->scheduler);
   }
-  self.context.depart(block.scheduler);
+  self.context.depart(block->scheduler);
 }
 
 SHEAF_NO_TSAN Block::~Block() {
@@ -106,12 +111,12 @@ SHEAF_NO_TSAN Block::~Block() {
 }
 
 SHEAF_NO_TSAN void Block::enter(int fiber) {
-  current = fiber;
+  blockThread = fiber;
   scheduler.switchTo(fibers[fiber]->context);
 }
 
 SHEAF_NO_TSAN void Block::run(int count, size_t sharedBytes, const std::function<void(int)>& function) {
-  if (current >= 0) die("blocks do not nest");
+  if (blockThread >= 0) die("blocks do not nest");
   if (count < 1 || count > 1024) die("a block has 1 to 1024 threads");
   threads = count;
   body = &function;
@@ -144,7 +149,7 @@ SHEAF_NO_TSAN void Block::run(int count, size_t sharedBytes, const std::function
       die("threads wait for others that have ended or wait elsewhere: a barrier in a branch?");
   }
   observe(&end);
-  current = -1;
+  blockThread = -1;
 }
 
 // Runs those of a warp's threads that can, in one turn; returns whether there were any.
@@ -172,14 +177,14 @@ SHEAF_NO_TSAN bool Block::release(int first, int last, Waits kind) {
 }
 
 SHEAF_NO_TSAN void Block::wait(Waits kind, const Place& place) {
-  Fiber& fiber = *fibers[current];
+  Fiber& fiber = *fibers[blockThread];
   fiber.waits = kind;
   fiber.place = place;
   fiber.context.switchTo(scheduler);
 }
 
 SHEAF_NO_TSAN void Block::barrier(Waits kind, BarrierMarks& marks, const Place& place) {
-  void* here = marks.at(fibers[current]->barriers[kind == Waits::kWarp]++);
+  void* here = marks.at(fibers[blockThread]->barriers[kind == Waits::kWarp]++);
   publish(here);
   wait(kind, place);
   observe(here);
@@ -188,25 +193,25 @@ SHEAF_NO_TSAN void Block::barrier(Waits kind, BarrierMarks& marks, const Place& 
 }  // namespace
 
 void runBlock(int threads, size_t sharedBytes, const std::function<void(int thread)>& body) {
-  block.run(threads, sharedBytes, body);
-}
-
-SHEAF_NO_TSAN int currentThread() {
-  return block.current;
+  if (!block) {
+    owned = std::make_unique<Block>();
+    block = owned.get();
+  }
+  block->run(threads, sharedBytes, body);
 }
 
 SHEAF_NO_TSAN std::byte* sharedMemory() {
-  return block.sharedBase;
+  return block->sharedBase;
 }
 
 SHEAF_NO_TSAN void blockBarrier(Place place) {
-  if (block.current < 0) die("a barrier outside of a block");
-  block.barrier(Waits::kBlock, block.block, place);
+  if (blockThread < 0) die("a barrier outside of a block");
+  block->barrier(Waits::kBlock, block->block, place);
 }
 
 SHEAF_NO_TSAN void warpBarrier(Place place) {
-  if (block.current < 0) die("a barrier outside of a block");
-  block.barrier(Waits::kWarp, block.warp[block.current / kWarp], place);
+  if (blockThread < 0) die("a barrier outside of a block");
+  block->barrier(Waits::kWarp, block->warp[blockThread / kWarp], place);
 }
 
 void refuse(const char* what) {
@@ -214,18 +219,18 @@ void refuse(const char* what) {
 }
 
 SHEAF_NO_TSAN AsyncCopies& asyncCopies() {
-  if (block.current < 0) die("an asynchronous copy outside of a block");
-  return block.fibers[block.current]->copies;
+  if (blockThread < 0) die("an asynchronous copy outside of a block");
+  return block->fibers[blockThread]->copies;
 }
 
 SHEAF_NO_TSAN uint64_t warpExchange(uint64_t value, int source, Place place) {
   if (source < 0 || source >= kWarp) die("an exchange with a lane that is not in the warp");
-  if (block.current < 0) die("an exchange outside of a block");
-  int self = block.current, lane = self / kWarp * kWarp + source;
-  block.fibers[self]->value = value;
-  block.wait(Waits::kWarp, place);
-  uint64_t result = lane < block.threads ? block.fibers[lane]->value : value;
-  block.wait(Waits::kWarp, place);  // no thread writes a new value before all have read
+  if (blockThread < 0) die("an exchange outside of a block");
+  int self = blockThread, lane = self / kWarp * kWarp + source;
+  block->fibers[self]->value = value;
+  block->wait(Waits::kWarp, place);
+  uint64_t result = lane < block->threads ? block->fibers[lane]->value : value;
+  block->wait(Waits::kWarp, place);  // no thread writes a new value before all have read
   return result;
 }
 

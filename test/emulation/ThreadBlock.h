@@ -23,8 +23,13 @@ void runBlock(int threads, size_t sharedBytes, const std::function<void(int thre
 // Where a barrier or an exchange is in a kernel's source. All who meet must be at the same.
 using Place = std::source_location;
 
+// Of the block that runs on this OS thread; -1 if none does. Known without a call: it is read for every threadIdx.
+extern thread_local constinit int blockThread;
+
 // Inside of runBlock:
-int currentThread();
+inline int currentThread() {
+  return blockThread;
+}
 // Full of garbage when a block begins; aligned to 128 bytes.
 std::byte* sharedMemory();
 // Returns when every thread of the block has called it.

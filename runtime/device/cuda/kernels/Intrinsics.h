@@ -57,13 +57,14 @@ Shown<T>& shown() {
   return place;
 }
 
+// A lane's halves of a and b of a matrix instruction, as floats.
 struct Operands {
-  uint32_t a[4], b[2];
+  float a[8], b[4];
 };
 
 template <typename T>
-float half(const uint32_t* registers, int index) {
-  return toFloat(T{static_cast<uint16_t>(registers[index / 2] >> (index % 2 * 16))});
+float half(uint32_t pair, int index) {
+  return toFloat(T{static_cast<uint16_t>(pair >> (index * 16))});
 }
 
 }  // namespace emulated
@@ -86,18 +87,26 @@ inline float exponential2(float x) {
 
 template <typename T>
 void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const emulated::Operands own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  emulated::Operands own;
+  for (int i = 0; i < 8; ++i) own.a[i] = emulated::half<T>(a[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) own.b[i] = emulated::half<T>(i < 2 ? b0 : b1, i % 2);
   const emulated::Operands* lanes = emulated::shown<emulated::Operands>().exchange(own);
+  // Rows lane / 4 and 8 more of a and c, columns lane % 4 * 2 and the next one of b and c.
   const int lane = emulation::currentThread() % kWarp;
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      // Element k of row `row` of a, and of column `column` of b.
-      const int holder = k % 8 / 2, upper = k / 8;
-      c[i] += emulated::half<T>(lanes[row % 8 * 4 + holder].a, (row / 8 + upper * 2) * 2 + k % 2) *
-              emulated::half<T>(lanes[column * 4 + holder].b, upper * 2 + k % 2);
+  const emulated::Operands *rows = lanes + lane / 4 * 4, *columns = lanes + lane % 4 * 2 * 4;
+  float sums[4] = {c[0], c[1], c[2], c[3]};
+  for (int k = 0; k < 16; k += 2) {
+    const int holder = k % 8 / 2, upper = k / 8;
+    const float *row = rows[holder].a + upper * 4, *first = columns[holder].b + upper * 2;
+    const float* second = columns[4 + holder].b + upper * 2;
+    for (int odd = 0; odd < 2; ++odd) {
+      sums[0] += row[odd] * first[odd];
+      sums[1] += row[odd] * second[odd];
+      sums[2] += row[2 + odd] * first[odd];
+      sums[3] += row[2 + odd] * second[odd];
     }
   }
+  for (int i = 0; i < 4; ++i) c[i] = sums[i];
 }
 
 inline void loadFragments(uint32_t (&result)[4], const void* row, bool transposed) {
