@@ -56,7 +56,7 @@ def test_environment(build):
     """Without the variables by which GoogleTest and lit leave out tests; with the sanitizers' options, which CMake itself
     gives to the GoogleTests."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("GTEST_", "TEST_", "LIT_", "FILECHECK_"))}
-    entries = re.findall(r'"((?:A|UB|T)SAN_OPTIONS=[^"]*)"', (build / "test" / "sanitizers.txt").read_text())
+    entries = re.findall(r'"(\w+=[^"]*)"', (build / "test" / "sanitizers.txt").read_text())
     return {**kept, **dict(e.split("=", 1) for e in entries)}
 
 

@@ -232,8 +232,9 @@ TEST(NcclRulesDeathTest, AGatherThatCannotBeAbortedEndsTheProcess) {
 }
 
 // The errors with which two processes end.
-std::vector<std::string> openErrors(std::array<const plan::Plan*, 2> plans, DeviceOptions options = {}) {
-  ThreadGroup group(2, std::chrono::seconds(2));
+std::vector<std::string> openErrors(std::array<const plan::Plan*, 2> plans, DeviceOptions options = {},
+                                    std::chrono::seconds patience = std::chrono::seconds(20)) {
+  ThreadGroup group(2, patience);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < 2; ++rank)
@@ -366,7 +367,7 @@ TEST(NcclRules, MemoryThatNcclTakesLaterIsCounted) {
   {
     Variable memory("SHEAF_EMULATED_MEMORY", "734003200");  // 700 MiB
     // One rank finds no memory, the other one waits for it.
-    const std::vector<std::string> errors = openErrors({&builder.plan, &builder.plan});
+    const std::vector<std::string> errors = openErrors({&builder.plan, &builder.plan}, {}, std::chrono::seconds(2));
     EXPECT_THAT(errors, Contains(HasSubstr("NCCL could not be prepared: NCCL cannot exchange the terms of a sum")));
     EXPECT_THAT(errors, Not(Contains("")));
   }
