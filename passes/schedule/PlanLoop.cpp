@@ -143,7 +143,7 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
   result.loop.slowdown = profile.slowdown();
   result.loop.networkSlowdown = profile.networkSlowdown();
   result.loop.copySlowdown = profile.copySlowdown();
-  double fileSeconds = 0, slowed = 0;
+  double fileSeconds = 0, lost = 0;
   const std::vector<const plan::Instruction*> step = plan::stepInstructions(plan);
   std::vector<int64_t> opOf(step.size(), -1);
   for (size_t i = 0; i < step.size(); ++i) {
@@ -165,7 +165,10 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.unit = unitOf(transfer.kind());
       op.seconds = profile.seconds(transfer.kind(), bytes);
       op.hostLoad = profile.hostLoad(transfer.kind(), bytes);
-      if (isFile(op.unit)) fileSeconds += op.seconds, slowed += op.seconds * profile.fileSlowdown(bytes);
+      if (isFile(op.unit)) {
+        const double slowdown = profile.fileSlowdown(bytes);
+        fileSeconds += op.seconds, lost += op.seconds * slowdown / (1 + slowdown);
+      }
     } else if (plan::isOnHost(instruction)) {
       op.unit = Unit::kHostCompute;
       op.seconds = profile.hostUpdateSeconds(scaledWork(instruction, plan, sharded, scale));
@@ -181,8 +184,8 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
     result.loop.ops.push_back(op);
     result.instructions.push_back(static_cast<int>(i));
   }
-  // The loop has one slowdown for all files: on average over the time of their transfers.
-  result.loop.fileSlowdown = fileSeconds > 0 ? slowed / fileSeconds : 0;
+  // The loop has one slowdown for all files: with it computation loses as much to all of them together.
+  result.loop.fileSlowdown = lost > 0 ? lost / (fileSeconds - lost) : 0;
   addDependences(plan, step, opOf, result.loop);
   return result;
 }

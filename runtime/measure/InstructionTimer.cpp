@@ -24,6 +24,8 @@ constexpr int kMostPerRepetition = 2000;  // times that a group is issued
 constexpr size_t kRepetitions = 12, kRepetitionsWhenSlow = 3;
 // Least and most seconds of measuring a group. A GPU's clock follows its power draw with some 10 ms of delay.
 constexpr double kLeastSeconds = 0.02, kGpuLeastSeconds = 0.05, kMostSeconds = 0.5;
+// After so many seconds a few repetitions are enough for a quantile.
+constexpr double kMostOfAll = 2;
 // Two repetitions agree if they differ by less than this part.
 constexpr double kAgree = 0.02;
 // Repetitions slower than the fastest by more than this fraction count as disturbed by other load.
@@ -53,16 +55,17 @@ InstructionTimer::InstructionTimer(Device& device, const MeasureOptions& options
   plan_.mutable_memory()->set_peak_bytes(arenaBytes);
 }
 
-size_t InstructionTimer::group(uint64_t footprint) {
-  groups_.push_back({plan_.body_size(), plan_.body_size(), footprint});
-  cursor_ = 0;
+size_t InstructionTimer::group(uint64_t footprint, uint64_t first) {
+  groups_.push_back({plan_.body_size(), plan_.body_size(), footprint, first});
+  cursor_ = first;
   return groups_.size() - 1;
 }
 
 plan::Operand InstructionTimer::place(uint64_t bytes, plan::Access access, uint64_t alignment) {
-  const uint64_t limit = std::min(groups_.back().footprint, arenaBytes_);
+  const Group& group = groups_.back();
+  const uint64_t limit = std::min(group.begin + group.footprint, arenaBytes_);
   cursor_ = (cursor_ + alignment - 1) / alignment * alignment;
-  if (cursor_ + bytes > limit) cursor_ = 0;
+  if (cursor_ + bytes > limit) cursor_ = group.begin;
   plan::Operand operand;
   operand.set_offset(cursor_);
   operand.set_bytes(bytes);
@@ -263,7 +266,8 @@ Expected<double> InstructionTimer::undisturbed(const std::vector<Run>& runs) {
 Expected<double> InstructionTimer::quantileOfAll(const Run& run, double quantile) {
   std::vector<double> seconds;
   double sum = 0;
-  while (tooFew(seconds.size(), 3 * kRepetitions, sum) || sum < kLeastSeconds) {
+  while (tooFew(seconds.size(), sum < kMostOfAll ? 3 * kRepetitions : kRepetitionsWhenSlow, sum) ||
+         sum < kLeastSeconds) {
     Expected<Timing> taken = measure(run);
     if (!taken.ok()) return taken.status();
     seconds.push_back(taken->all);
@@ -275,7 +279,7 @@ Expected<double> InstructionTimer::quantileOfAll(const Run& run, double quantile
 }
 
 Expected<int> InstructionTimer::timesOf(const Group& group) {
-  if (gpu_) SHEAF_RETURN_IF_ERROR(fill(std::min(group.footprint, arenaBytes_)));
+  if (gpu_) SHEAF_RETURN_IF_ERROR(fill(std::min(group.begin + group.footprint, arenaBytes_)));
   std::vector<const plan::Instruction*> list;
   append(list, group, 1);
   Expected<Run> run = prepare(std::move(list));

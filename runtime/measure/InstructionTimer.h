@@ -24,8 +24,8 @@ class InstructionTimer {
 
   // Begins a group of instructions; all groups are made before the first is timed. The instructions of a group use
   // `footprint` bytes of the arena in turn (at least what one instruction needs), so that their operands come from the
-  // cache level of that size.
-  size_t group(uint64_t footprint);
+  // cache level of that size. `first`: where those begin; groups that run together use other bytes each.
+  size_t group(uint64_t footprint, uint64_t first = 0);
   // Reserves bytes for an operand of the next instruction.
   plan::Operand place(uint64_t bytes, plan::Access access, uint64_t alignment = plan::kAlignment);
   // Adds an instruction, whose operands have been placed, to the latest group.
@@ -62,9 +62,9 @@ class InstructionTimer {
 
  private:
   struct Group {
-    int first = 0, last = 0;  // of the body
-    uint64_t footprint = 0;
-    bool alike = true;  // its instructions differ only in the places of their operands
+    int first = 0, last = 0;            // of the body
+    uint64_t footprint = 0, begin = 0;  // bytes of the arena
+    bool alike = true;                  // its instructions differ only in the places of their operands
   };
   // Instructions in order and, on devices with graphs, the graph of each rank of this process.
   struct Run {

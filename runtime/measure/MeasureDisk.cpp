@@ -172,6 +172,7 @@ Expected<DiskCosts> measureDisk(const DiskOptions& options) {
   }
   Expected<double> persist = file.persistSeconds(options);
   if (!persist.ok()) return persist.status();
+  costs.direct = file.direct();
   costs.persist.seconds = *persist;
   costs.persist.source =
       cat("measured: fdatasync of a file, then a record of 4 KiB and its fdatasync; the median of ", kSteps, cached);

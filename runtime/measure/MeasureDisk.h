@@ -24,6 +24,7 @@ struct DiskCosts {
   std::vector<profile::TransferCost> transfers;
   // Of what makes a step durable after its last write: a sync of the file, and the write and sync of a record of 4 KiB.
   profile::PersistCost persist;
+  bool direct = false;  // without the page cache
 };
 
 // The files are removed. The sources say how it was measured, and with the page cache where the file system refuses to

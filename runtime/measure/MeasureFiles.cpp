@@ -57,8 +57,8 @@ profile::TransferCost* costOf(profile::ProfileData& data, Transfer::Kind kind) {
   return found == data.transfers.end() ? nullptr : &*found;
 }
 
-size_t groupOf(InstructionTimer& timer, Transfer::Kind kind, uint64_t bytes) {
-  const size_t group = timer.group(kFootprints * bytes);
+size_t groupOf(InstructionTimer& timer, Transfer::Kind kind, uint64_t bytes, uint64_t first = 0) {
+  const size_t group = timer.group(kFootprints * bytes, first);
   for (int i = 0; i < kFootprints; ++i) timer.add(kind, bytes);
   return group;
 }
@@ -121,7 +121,9 @@ Status addAtOnce(Device& device, const MeasureOptions& options, const std::strin
   const double ranks = static_cast<double>(options.ranks);
   for (size_t i = 0; i < 2; ++i)
     if (profile::TransferCost* const cost = costOf(data, kKinds[i])) {
-      cost->atOnce = {options.ranks, std::clamp(ranks * (*one)[i] / (*all)[i], 1.0, ranks)};
+      // Of the bytes: latencies pass at the same time.
+      auto ofBytes = [&](double seconds) { return std::max(seconds - cost->latency, seconds / 10); };
+      cost->atOnce = {options.ranks, std::clamp(ranks * ofBytes((*one)[i]) / ofBytes((*all)[i]), 1.0, ranks)};
       cost->source += cat("; ", options.ranks, " ranks at once against one: 1 MiB each");
     }
   return {};
@@ -129,33 +131,46 @@ Status addAtOnce(Device& device, const MeasureOptions& options, const std::strin
 
 }  // namespace
 
-Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, profile::ProfileData& data) {
+Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, bool direct,
+                    profile::ProfileData& data) {
   Folder folder(options.disk);
   SHEAF_RETURN_IF_ERROR(folder.status());
-  SHEAF_RETURN_IF_ERROR(addHandOffs(device, options, whole, folder.path(), data));
-  return addAtOnce(device, options, folder.path(), data);
+  // Latencies are still those of the disk alone. What the page cache takes from several ranks is not what a disk does.
+  if (direct) SHEAF_RETURN_IF_ERROR(addAtOnce(device, options, folder.path(), data));
+  return addHandOffs(device, options, whole, folder.path(), data);
 }
 
 Status measureFileSlowdown(Device& device, const MeasureOptions& options, const RankSet& set,
                            profile::ComputeCost& cost) {
   Folder folder(options.disk);
   SHEAF_RETURN_IF_ERROR(folder.status());
-  const uint64_t file = kFootprints * *std::rbegin(kDuring);
-  InstructionTimer timer(device, options, set, file, plan::Plan());
-  timer.addSpace(plan::Buffer::FILE, file, folder.path());
-  const plan::GemmCall call = gemmCall(plan::F32, 256, 256, 256, false, false);
-  const size_t product = timer.group(uint64_t{4} << 20);
-  timer.add(call, kFootprints);
-  std::vector<std::vector<size_t>> transfers;  // by size: writes, and reads
+  // Each on bytes of its own, in memory and in the file: products, writes, and reads.
+  constexpr uint64_t kProducts = 4 << 20;
+  std::error_code ignored;
+  const uint64_t room = std::filesystem::space(folder.path(), ignored).available / 4 / static_cast<uint64_t>(set.ranks);
+  auto fileBytes = [](uint64_t bytes) { return kProducts + 2 * kFootprints * bytes; };
+  std::vector<uint64_t> sizes;
   for (const uint64_t bytes : kDuring)
-    transfers.push_back({groupOf(timer, Transfer::WRITE_FILE, bytes), groupOf(timer, Transfer::READ_FILE, bytes)});
+    if (fileBytes(bytes) <= room) sizes.push_back(bytes);
+  if (sizes.empty()) return {};
+  InstructionTimer timer(device, options, set, fileBytes(sizes.back()), plan::Plan());
+  timer.addSpace(plan::Buffer::FILE, fileBytes(sizes.back()), folder.path());
+  const size_t product = timer.group(kProducts);
+  timer.add(gemmCall(plan::F32, 256, 256, 256, false, false), kFootprints);
+  std::vector<std::vector<size_t>> transfers;  // by size: writes, and reads
+  for (const uint64_t bytes : sizes)
+    transfers.push_back({groupOf(timer, Transfer::WRITE_FILE, bytes, kProducts),
+                         groupOf(timer, Transfer::READ_FILE, bytes, kProducts + kFootprints * bytes)});
+  const size_t whole = groupOf(timer, Transfer::WRITE_FILE, 2 * sizes.back(), kProducts);
   SHEAF_RETURN_IF_ERROR(timer.open());
+  // Blocks that were never written are quick to read.
+  if (Expected<double> written = timer.together({whole}, {1}); !written.ok()) return written.status();
   auto timesOf = [&](size_t group, double seconds) -> Expected<int> {
     Expected<double> once = timer.secondsOfAll(group, kTypical);
     if (!once.ok()) return once.status();
     return std::max(static_cast<int>(seconds / (*once * timer.instructions(group))), 1);
   };
-  for (size_t i = 0; i < transfers.size(); ++i) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
     std::vector<int> times;
     for (const size_t group : transfers[i]) {
       Expected<int> each = timesOf(group, 0.005);
@@ -172,8 +187,7 @@ Status measureFileSlowdown(Device& device, const MeasureOptions& options, const 
     Expected<double> both =
         timer.together({product, transfers[i][0], transfers[i][1]}, {*products, times[0], times[1]});
     if (!both.ok()) return both.status();
-    cost.fileSlowdown.points.emplace_back(static_cast<double>(kDuring[i]),
-                                          slowdownOf(*computing, *transferring, *both));
+    cost.fileSlowdown.points.emplace_back(static_cast<double>(sizes[i]), slowdownOf(*computing, *transferring, *both));
   }
   cost.fileSlowdownSource = cat("measured: products of 256 x 256 x 256 during reads and writes of ", set.ranks,
                                 set.ranks == 1 ? " rank" : " ranks");

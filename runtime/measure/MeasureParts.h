@@ -61,8 +61,9 @@ Status measureTransfers(Device& device, const MeasureOptions& options, const Ran
 // What transfers of files take in a step of CPU ranks beyond what the disk takes for one request after the other, added
 // to read_file and write_file in `data`: latencies, as threads wake each other (`whole`: one rank with all cores, each
 // of whose threads is waited for), and what all ranks move at once. Files lie in a new folder in `options.disk`, which
-// is removed.
-Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, profile::ProfileData& data);
+// is removed. `direct`: they bypass the page cache; otherwise ranks are taken to share the disk evenly.
+Status measureFiles(Device& device, const MeasureOptions& options, const RankSet& whole, bool direct,
+                    profile::ProfileData& data);
 
 // How much reads and writes by all these ranks slow down their computation: stored in `cost`. Files as above.
 Status measureFileSlowdown(Device& device, const MeasureOptions& options, const RankSet& set,

@@ -70,6 +70,7 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
   data.cores = options.gpu ? 0 : options.cores;
   data.memoryBytes = options.memoryBytes;
   data.memorySource = options.memorySource;
+  bool direct = false;
   if (!options.disk.empty()) {
     tell(cat("the disk of ", options.disk));
     DiskOptions disk{options.disk};
@@ -78,6 +79,7 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     if (!costs.ok()) return costs.status();
     data.transfers = std::move(costs->transfers);
     data.persist = std::move(costs->persist);
+    direct = costs->direct;
   }
   // Sets of ranks for computation: one on GPUs; on CPUs one for each number of threads per rank.
   std::vector<RankSet> sets;
@@ -110,7 +112,8 @@ Expected<profile::Profile> measureMachine(Device& device, const MeasureOptions& 
     SHEAF_RETURN_IF_ERROR(measureHostUpdates(options, data));
   } else if (!options.disk.empty()) {
     tell("files in a step");
-    SHEAF_RETURN_IF_ERROR(measureFiles(device, options, sets.back(), data));
+    SHEAF_RETURN_IF_ERROR(measureFiles(device, options, sets.back(), direct, data));
+    tell("computation while files move");
     for (size_t i = 0; i < sets.size(); ++i)
       SHEAF_RETURN_IF_ERROR(measureFileSlowdown(device, options, sets[i], data.compute[i]));
   }

@@ -83,7 +83,7 @@ double sentOf(plan::CollectiveOp op, int64_t ranks) {
 // How many times as long the bytes of each of so many ranks take that transfer at once, as one rank's.
 double waitFor(const TransferCost& cost, double ranks) {
   const double part = std::log(ranks) / std::log(static_cast<double>(std::max<int64_t>(cost.atOnce.ranks, 2)));
-  return ranks / (1 + (cost.atOnce.times - 1) * std::min(part, 1.0));
+  return ranks / std::pow(cost.atOnce.times, std::min(part, 1.0));
 }
 
 }  // namespace

@@ -102,13 +102,14 @@ struct LinkCost {
   std::string source;
 };
 
-// Time of a transfer between spaces: latency + bytes / bandwidth. Those of a device are a rank's own, files are shared
-// by the ranks of a node: where n of them transfer at once, bytes take n / times(n) as long, with times(1) = 1, `times`
-// as measured with `ranks`, in between interpolated in log(n), and with more ranks the same.
+// Of the bytes of n ranks that transfer at once, times(n) as many pass in a second as of one rank alone: times(1) = 1,
+// `times` with `ranks`, from 1 to `ranks`; in between its logarithm is interpolated in log(n), and then it stays.
 struct AtOnce {
   int64_t ranks = 1;
   double times = 1;
 };
+// Time of a transfer between spaces: latency + bytes / bandwidth. Those of a device are a rank's own, files are shared
+// by the ranks of a node: where n of them transfer at once, bytes take n / times(n) as long.
 struct TransferCost {
   plan::Transfer::Kind kind = plan::Transfer::KIND_UNSPECIFIED;
   double latency = 0;  // seconds

@@ -210,6 +210,8 @@ class ProfileReader {
     }
     list(root, "", "compute", [&](const json::Object& entry, const std::string& key) {
       p.compute.push_back(computeCost(entry, key));
+      if (p.cores == 0 && !p.compute.back().fileSlowdown.points.empty())
+        fail(key + ".files", "is of ranks that share cores; a GPU computes while the host transfers files");
       const size_t n = p.compute.size();
       if (n > 1 && p.compute[n - 1].threads <= p.compute[n - 2].threads)
         fail(key + ".threads", "numbers of threads must increase from entry to entry");
@@ -262,6 +264,8 @@ class ProfileReader {
       if (const json::Object* atOnce = member(entry, key, "at_once")) {
         const std::string at = key + ".at_once";
         onlyKeys(*atOnce, at, {"ranks", "times"});
+        if (cost.kind != plan::Transfer::READ_FILE && cost.kind != plan::Transfer::WRITE_FILE)
+          fail(at, "is of files; a device's transfers are a rank's own");
         cost.atOnce.ranks = integer(*atOnce, at, "ranks", 2, kMaxRanks);
         cost.atOnce.times = number(*atOnce, at, "times", 1, static_cast<double>(cost.atOnce.ranks));
       }

@@ -292,10 +292,14 @@ TEST(Profile, SharesADisk) {
   EXPECT_EQ(json::write(made(json::write(p.toJson())).toJson()), json::write(p.toJson()));
   auto seconds = [&](int64_t ranks, plan::Transfer::Kind kind) { return p.withRanks(ranks)->seconds(kind, 1000000); };
   EXPECT_NEAR(seconds(1, plan::Transfer::READ_FILE), 1e-4 + 1e-3, 1e-9);
-  EXPECT_NEAR(seconds(2, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 2 / 1.5, 1e-9);
+  EXPECT_NEAR(seconds(2, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 2 / std::sqrt(2), 1e-9);
   EXPECT_NEAR(seconds(4, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 4 / 2, 1e-9);
   EXPECT_NEAR(seconds(8, plan::Transfer::READ_FILE), 1e-4 + 1e-3 * 8 / 2, 1e-9);
   EXPECT_NEAR(seconds(4, plan::Transfer::WRITE_FILE), 4e-3, 1e-9);
+  // A disk that serves four ranks as fast as one serves two as fast.
+  text.replace(text.find(R"("times": 2)"), 10, R"("times": 4)");
+  for (const int64_t ranks : {1, 2, 3, 4})
+    EXPECT_NEAR(made(text).withRanks(ranks)->seconds(plan::Transfer::READ_FILE, 1000000), 1e-4 + 1e-3, 1e-9);
   // Where ranks leave cores, those serve the files.
   EXPECT_EQ(p.withRanks(2)->fileSlowdown(65536), 0);
   EXPECT_EQ(p.withRanks(4)->fileSlowdown(65536), 1);
@@ -333,6 +337,11 @@ const Refusal kRefusals[] = {
     {"AtOnce", R"("slowdown": {)",
      R"("transfers": [{"kind": "read_file", "latency": 0, "bandwidth": 1e9, "at_once": {"ranks": 4, "times": 5}, "source": ""}], "slowdown": {)",
      "transfers[0].at_once.times: expected a number from 1 to 4"},
+    {"AtOnceOfADevice", R"("slowdown": {)",
+     R"("transfers": [{"kind": "to_host", "latency": 0, "bandwidth": 1e9, "at_once": {"ranks": 4, "times": 2}, "source": ""}], "slowdown": {)",
+     "transfers[0].at_once: is of files"},
+    {"FilesOfAGpu", R"("convolution")", R"("files": {"slowdown": 1, "source": ""}, "convolution")",
+     "compute[0].files: is of ranks that share cores"},
     {"Files", R"("convolution")", R"("files": {"slowdown": -1, "source": ""}, "convolution")",
      "compute[0].files.slowdown: expected a number from 0"},
     {"FilesPair", R"("convolution")", R"("files": {"slowdown": [[1]], "source": ""}, "convolution")",

@@ -101,6 +101,27 @@ TEST(Placement, FillsFilesWithWhatLosesLeastThere) {
   EXPECT_EQ(placement.placed[1].space, plan::Buffer::FILE);
 }
 
+// The smaller one's transfers take less time, and cost computation more.
+TEST(Placement, CountsWhatComputationLosesToFiles) {
+  auto machine = [](double slowdown) {
+    const json::Value written = loadProfile("cpu")->toJson();
+    json::Object entry, root;
+    for (const auto& [key, value] : written.object()->find("compute")->array()->front().object()->members())
+      if (key != "files") entry.set(key, value);
+    entry.set("files", json::Object{{"slowdown", json::Array{json::Array{524288, slowdown}, json::Array{1048576, 0.0}}},
+                                    {"source", "test"}});
+    for (const auto& [key, value] : written.object()->members())
+      root.set(key, key == "compute" ? json::Value(json::Array{entry}) : value);
+    return *profile::Profile::parse(json::write(root), "test");
+  };
+  PlacementProblem problem = problemOf({waiting(512 << 10, 1, 1), waiting(1 << 20, 2, 1)});
+  problem.live.front() = problem.live.back() = 0;
+  problem.deviceBytes = 1 << 20;
+  problem.hostBytes = 0;
+  EXPECT_TRUE(isAway(choosePlacement(problem, machine(0)), 0));
+  EXPECT_FALSE(isAway(choosePlacement(problem, machine(9)), 0));
+}
+
 TEST(Placement, GoesNoFartherThanWhereNothingCanMove) {
   // At position 5 both are in use.
   PlacementProblem problem = problemOf({state(1 << 20), state(1 << 20), waiting(1 << 20, 1, 1)});

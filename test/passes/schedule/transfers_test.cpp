@@ -222,7 +222,7 @@ TEST(Transfers, MakingAStepDurableTakesWhatTheProfileSays) {
   }
 }
 
-// A loop has one slowdown for all transfers of files: on average over the time that they take.
+// A loop has one slowdown for all transfers of files, by which computation loses as much as to each by itself.
 TEST(Transfers, OfFilesSlowComputationDownByTheirSizes) {
   const json::Value written = loadProfile("cpu")->toJson();
   // The first entry is that of one thread a rank.
@@ -240,15 +240,15 @@ TEST(Transfers, OfFilesSlowComputationDownByTheirSizes) {
   plan.add_buffers()->set_bytes(1 << 20);
   auto slowdown = [&] { return loopOf(plan, profile).loop.fileSlowdown; };
   EXPECT_EQ(slowdown(), 0);
-  double seconds = 0, slowed = 0;
+  double seconds = 0, lost = 0;
   for (const auto& [bytes, value] : {std::pair{65536, 2.0}, std::pair{1048576, 0.5}}) {
     plan::Transfer& transfer = *plan.add_body()->mutable_transfer();
     transfer.set_kind(plan::Transfer::READ_FILE);
     transfer.mutable_source()->set_bytes(static_cast<uint64_t>(bytes));
     transfer.mutable_destination()->set_bytes(static_cast<uint64_t>(bytes));
     const double each = profile.seconds(plan::Transfer::READ_FILE, static_cast<uint64_t>(bytes));
-    seconds += each, slowed += each * value;
-    EXPECT_NEAR(slowdown(), slowed / seconds, 1e-9);
+    seconds += each, lost += each * value / (1 + value);
+    EXPECT_NEAR(slowdown(), lost / (seconds - lost), 1e-9);
   }
   EXPECT_EQ(loopOf(plan, *loadProfile("h100")).loop.fileSlowdown, 0);
 }
