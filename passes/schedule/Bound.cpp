@@ -64,11 +64,11 @@ double spaceTerms(const Loop& loop, std::span<const Dependence> order, const Ove
   bound.hostCompute = term(
       Unit::kHostCompute, [](Unit unit) { return unit == Unit::kHostCompute; }, loop.copySlowdown);
   // While any of them runs, computation is slowed down once.
-  auto lost = [](double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); };
-  return std::max(
-      {lost(units[size_t(Unit::kToDevice)], loop.copySlowdown), lost(units[size_t(Unit::kToHost)], loop.copySlowdown),
-       lost(units[size_t(Unit::kHostCompute)], loop.copySlowdown),
-       lost(units[size_t(Unit::kFileIn)], loop.fileSlowdown), lost(units[size_t(Unit::kFileOut)], loop.fileSlowdown)});
+  return std::max({lostTo(units[size_t(Unit::kToDevice)], loop.copySlowdown),
+                   lostTo(units[size_t(Unit::kToHost)], loop.copySlowdown),
+                   lostTo(units[size_t(Unit::kHostCompute)], loop.copySlowdown),
+                   lostTo(units[size_t(Unit::kFileIn)], loop.fileSlowdown),
+                   lostTo(units[size_t(Unit::kFileOut)], loop.fileSlowdown)});
 }
 
 // The terms that hold without a limit.

@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "passes/schedule/Timeline.h"
+
 namespace sheaf::schedule {
 namespace {
 
@@ -72,11 +74,9 @@ class Placer {
     return static_cast<uint32_t>(most - live_.begin());
   }
 
-  static double lost(double seconds, double slowdown) { return seconds * slowdown / (1 + slowdown); }
-
   double stepSeconds(const Use& use) const {
     const double slowed =
-        std::max({lost(std::max(use.toDevice, use.toHost), profile_.copySlowdown()), use.lostIn, use.lostOut});
+        std::max({lostTo(std::max(use.toDevice, use.toHost), profile_.copySlowdown()), use.lostIn, use.lostOut});
     return std::max({problem_.computeSeconds + use.exposed + slowed, use.toDevice, use.toHost, use.fileIn, use.fileOut,
                      use.hostMemory, use.hostCompute});
   }
@@ -102,7 +102,7 @@ class Placer {
                         use.fileOut * profile_.hostLoad(Transfer::WRITE_FILE, movable.bytes);
     }
     const double slowdown = profile_.fileSlowdown(movable.bytes);
-    use.lostIn = lost(use.fileIn, slowdown), use.lostOut = lost(use.fileOut, slowdown);
+    use.lostIn = lostTo(use.fileIn, slowdown), use.lostOut = lostTo(use.fileOut, slowdown);
     const double moving = (gap.fetches > 0 ? fetch : 0) + (gap.stores > 0 ? store : 0);
     use.exposed = std::max(gap.fetches, gap.stores) * std::max(moving - gap.between, 0.0);
     return use;

@@ -165,10 +165,7 @@ PlanLoop loopOf(const plan::Plan& plan, const profile::Profile& profile) {
       op.unit = unitOf(transfer.kind());
       op.seconds = profile.seconds(transfer.kind(), bytes);
       op.hostLoad = profile.hostLoad(transfer.kind(), bytes);
-      if (isFile(op.unit)) {
-        const double slowdown = profile.fileSlowdown(bytes);
-        fileSeconds += op.seconds, lost += op.seconds * slowdown / (1 + slowdown);
-      }
+      if (isFile(op.unit)) fileSeconds += op.seconds, lost += lostTo(op.seconds, profile.fileSlowdown(bytes));
     } else if (plan::isOnHost(instruction)) {
       op.unit = Unit::kHostCompute;
       op.seconds = profile.hostUpdateSeconds(scaledWork(instruction, plan, sharded, scale));

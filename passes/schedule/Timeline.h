@@ -45,6 +45,11 @@ constexpr bool usesNetwork(Unit unit) {
   return unit == Unit::kLink || unit == Unit::kNetwork;
 }
 
+// What computation loses to transfers of so many seconds that divide its rate by 1 + slowdown.
+constexpr double lostTo(double seconds, double slowdown) {
+  return seconds * slowdown / (1 + slowdown);
+}
+
 struct Op {
   Unit unit = Unit::kCompute;
   uint32_t stream = 0;
@@ -70,7 +75,7 @@ struct Loop {
   double fileSlowdown = 0;  // the same while transfers of files run
   // What transfers that occupy the links for so many seconds take from computation at least, in seconds.
   double lostTo(double onLink, double onNet) const {
-    return std::max(onLink * slowdown / (1 + slowdown), onNet * onNetwork() / (1 + onNetwork()));
+    return std::max(schedule::lostTo(onLink, slowdown), schedule::lostTo(onNet, onNetwork()));
   }
 };
 
