@@ -48,10 +48,10 @@ elseif(SHEAF_SANITIZE)
 endif()
 
 # sheaf_warnings(target): the warnings our own code is held to. GCC 12's -Wrestrict is wrong about std::string (PR105651), and
-# its -Wmaybe-uninitialized about variants in code that is instrumented for threads.
+# its -Wmaybe-uninitialized about variants, std::function and loops in instrumented code.
 function(sheaf_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-restrict)
-  if(SHEAF_SANITIZE STREQUAL "thread")
+  if(SHEAF_SANITIZE)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
   endif()
   if(SHEAF_WERROR)

@@ -40,7 +40,7 @@ io::SavedParameter describe(const plan::Plan& plan, const plan::Parameter& param
 
 Status saveRank(const StateAccess& state, int64_t rank, const std::string& path, io::Manifest::File& file) {
   const plan::Plan& plan = state.plan();
-  Expected<io::SafetensorsWriter> writer = io::SafetensorsWriter::create(path, rankEntries(plan, rank));
+  Expected<io::SafetensorsWriter> writer = createRankFile(path, plan, rank);
   if (!writer.ok()) return writer.status();
   std::vector<std::byte> values;
   for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
@@ -82,7 +82,7 @@ Status gatherFiles(const StateAccess& state, int64_t step, std::vector<io::Manif
 
 }  // namespace
 
-std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, int64_t rank) {
+Expected<io::SafetensorsWriter> createRankFile(const std::string& path, const plan::Plan& plan, int64_t rank) {
   std::vector<io::SafetensorsWriter::Entry> entries;
   for (const plan::SavedPart& part : plan::savedParts(plan, rank)) {
     const plan::Parameter& parameter = plan.parameters(part.parameter);
@@ -91,7 +91,7 @@ std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, in
                        io::dataTypeOf(plan::slotType(bucket, part.slot)),
                        {static_cast<int64_t>(part.end - part.begin)}});
   }
-  return entries;
+  return io::SafetensorsWriter::createDirect(path, entries);
 }
 
 std::string rankFile(int64_t rank) {

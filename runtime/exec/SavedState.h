@@ -31,7 +31,8 @@ Status saveState(const StateAccess& state, const std::string& folder, const RunP
 Expected<io::CheckpointWriter> openState(const StateAccess& state, const std::string& folder, int64_t step);
 io::Manifest manifestOf(const plan::Plan& plan, const RunPosition& position);  // without files
 std::string rankFile(int64_t rank);
-std::vector<io::SafetensorsWriter::Entry> rankEntries(const plan::Plan& plan, int64_t rank);  // in savedParts()' order
+// Its tensors are in savedParts()' order.
+Expected<io::SafetensorsWriter> createRankFile(const std::string& path, const plan::Plan& plan, int64_t rank);
 
 // An error unless the state has exactly the plan's parameters and optimizer states, in the plan's layout. But what is
 // frozen may be in one of them alone, as what only an evaluation reads: returns the plan's that the state lacks, which

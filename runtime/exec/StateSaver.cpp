@@ -215,8 +215,7 @@ void StateSaver::writeRank(Job& job, size_t rank) {
   job.statuses[rank] = [&]() -> Status {
     io::Manifest::File& file = job.files[rank];
     file.name = rankFile(number);
-    Expected<io::SafetensorsWriter> writer =
-        io::SafetensorsWriter::create(job.writer.path(file.name), rankEntries(state_.plan(), number));
+    Expected<io::SafetensorsWriter> writer = createRankFile(job.writer.path(file.name), state_.plan(), number);
     if (!writer.ok()) return writer.status();
     while (writer->remaining() > 0) {
       const std::span<const std::byte> bytes = rings_[rank]->take();

@@ -47,6 +47,8 @@ class Safetensors {
   std::map<std::string, Tensor> tensors_;
 };
 
+struct SafetensorsHead;
+
 // Writes tensors as a stream, in the order announced; the file appears when all are written.
 class SafetensorsWriter {
  public:
@@ -57,6 +59,8 @@ class SafetensorsWriter {
   };
   static Expected<SafetensorsWriter> create(const std::string& path, const std::vector<Entry>& entries,
                                             const std::map<std::string, std::string>& metadata = {});
+  // For what is not read soon: AtomicFile::createDirect().
+  static Expected<SafetensorsWriter> createDirect(const std::string& path, const std::vector<Entry>& entries);
   // The next bytes of the data.
   Status write(std::span<const std::byte> bytes);
   // An error if fewer or more bytes were written than announced.
@@ -68,6 +72,7 @@ class SafetensorsWriter {
   uint64_t size() const { return file_.size(); }
 
  private:
+  static Expected<SafetensorsWriter> begin(const SafetensorsHead& head, Expected<AtomicFile> file);
   explicit SafetensorsWriter(AtomicFile file) : file_(std::move(file)) {}
   AtomicFile file_;
   Xxh64 hash_;

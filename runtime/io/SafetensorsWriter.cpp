@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "runtime/base/Json.h"
 #include "runtime/base/Text.h"
 #include "runtime/io/Safetensors.h"
@@ -5,6 +7,8 @@
 
 namespace sheaf::io {
 namespace {
+
+constexpr size_t kPieceBytes = 256 << 10;
 
 const char* headerName(DataType type) {
   static constexpr const char* kNames[] = {"BOOL", "U8",  "I8",  "U16",  "I16", "U32", "I32",
@@ -47,21 +51,34 @@ Expected<SafetensorsHead> safetensorsHead(std::span<const SafetensorsWriter::Ent
 
 Expected<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, const std::vector<Entry>& entries,
                                                       const std::map<std::string, std::string>& metadata) {
-  Expected<SafetensorsHead> head = safetensorsHead(entries, metadata);
-  if (!head.ok()) return head.status();
-  Expected<AtomicFile> file = AtomicFile::create(path);
+  const Expected<SafetensorsHead> head = safetensorsHead(entries, metadata);
+  return head.ok() ? begin(*head, AtomicFile::create(path)) : head.status();
+}
+
+Expected<SafetensorsWriter> SafetensorsWriter::createDirect(const std::string& path,
+                                                            const std::vector<Entry>& entries) {
+  const Expected<SafetensorsHead> head = safetensorsHead(entries, {});
+  return head.ok() ? begin(*head, AtomicFile::createDirect(path, head->fileBytes)) : head.status();
+}
+
+Expected<SafetensorsWriter> SafetensorsWriter::begin(const SafetensorsHead& head, Expected<AtomicFile> file) {
   if (!file.ok()) return file.status();
   SafetensorsWriter writer(std::move(*file));
-  writer.remaining_ = head->fileBytes;
-  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(head->bytes))));
+  writer.remaining_ = head.fileBytes;
+  SHEAF_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(head.bytes))));
   return writer;
 }
 
 Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
   if (bytes.size() > remaining_) return Status::error("more bytes are written than the safetensors header announces");
   remaining_ -= bytes.size();
-  hash_.update(bytes);
-  return file_.write(bytes);
+  // In pieces, which are still in the cache when the file copies them.
+  for (std::span<const std::byte> piece; !bytes.empty(); bytes = bytes.subspan(piece.size())) {
+    piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+    hash_.update(piece);
+    SHEAF_RETURN_IF_ERROR(file_.write(piece));
+  }
+  return {};
 }
 
 Status SafetensorsWriter::commit() {

@@ -7,17 +7,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "runtime/base/AlignedMemory.h"
 #include "runtime/base/Text.h"
 #include "runtime/measure/MeasureParts.h"
 
 namespace sheaf::measure {
 namespace {
 
-constexpr uint64_t kBlock = 4096, kLargest = uint64_t{8} << 20;
+constexpr uint64_t kBlock = kDirectAlignment, kLargest = uint64_t{8} << 20;
 constexpr uint64_t kSizes[] = {kBlock, 64 << 10, 256 << 10, 1 << 20, 4 << 20, kLargest};
 // Steps that are made durable, and what each has written before.
 constexpr int kSteps = 41;
@@ -51,7 +50,7 @@ class DiskFile {
     }
     const int flags = ::fcntl(file_, F_GETFL);
     direct_ = flags >= 0 && ::fcntl(file_, F_SETFL, flags | O_DIRECT) == 0;
-    buffer_.reset(static_cast<char*>(std::aligned_alloc(kBlock, kLargest)));
+    buffer_ = allocateAligned(kLargest);
     if (!buffer_) return Status::error("no memory for a buffer of 8 MiB");
     // What a drive compresses would be faster than state is.
     uint64_t random = 0x9e3779b97f4a7c15;
@@ -121,7 +120,7 @@ class DiskFile {
  private:
   Status request(bool write, uint64_t at, uint64_t size) {
     for (uint64_t done = 0; done < size;) {
-      char* place = buffer_.get() + done;
+      std::byte* place = buffer_.get() + done;
       const auto offset = static_cast<off_t>(at + done);
       const ssize_t some =
           write ? ::pwrite(file_, place, size - done, offset) : ::pread(file_, place, size - done, offset);
@@ -141,14 +140,11 @@ class DiskFile {
     return Status::error(cat("measuring a disk: cannot ", what, " ", folder_, ": ", std::strerror(errno)));
   }
 
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
   const std::string folder_;
   int file_ = -1, record_ = -1;
   bool direct_ = false;
   uint64_t bytes_ = 0, next_ = 0;
-  std::unique_ptr<char, Free> buffer_;
+  AlignedMemory buffer_;
 };
 
 }  // namespace

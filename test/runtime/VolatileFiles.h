@@ -124,7 +124,7 @@ class VolatileFiles : public FileLayer {
       }
       std::FILE* out = std::fopen(path.c_str(), "wb");
       if (!out) continue;
-      std::fwrite(file.durable.data(), 1, file.durable.size(), out);
+      if (!file.durable.empty()) std::fwrite(file.durable.data(), 1, file.durable.size(), out);
       std::fclose(out);
     }
   }

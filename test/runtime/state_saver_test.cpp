@@ -2,11 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstring>
 #include <map>
 #include <random>
@@ -16,6 +13,7 @@
 #include "runtime/exec/StagingRing.h"
 #include "runtime/exec/StateSaver.h"
 #include "runtime/plan/SavedParts.h"
+#include "test/runtime/SmallFiles.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -24,6 +22,7 @@ namespace {
 using exec::StagingRing;
 using ::testing::HasSubstr;
 using testing::readFile;
+using testing::SmallFiles;
 using testing::TemporaryFolder;
 using testing::TrainingPlan;
 
@@ -197,21 +196,6 @@ TEST(StateSaver, NothingRemainsOfASaveThatIsAbandoned) {
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) names.insert(entry.path().filename());
   EXPECT_THAT(names, ::testing::ElementsAre("latest", "step-00000001"));
 }
-
-// No file of this process may be larger than `bytes`.
-class SmallFiles {
- public:
-  explicit SmallFiles(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~SmallFiles() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_;
-};
 
 TEST(StateSaver, AShortWriteIsAnErrorAndTheLastStateStays) {
   TemporaryFolder folder;

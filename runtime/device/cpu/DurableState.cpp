@@ -1,8 +1,8 @@
 #include "runtime/device/cpu/DurableState.h"
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "runtime/base/AlignedMemory.h"
 #include "runtime/base/Hash.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/Types.h"
@@ -55,11 +55,8 @@ Status DurableState::commit(bool odd, const Committed& state) {
 }
 
 Expected<uint64_t> DurableState::hash(bool odd) {
-  constexpr size_t kPiece = 8 << 20, kAlignment = 4096;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  const std::unique_ptr<std::byte[], Free> piece(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kPiece)));
+  constexpr size_t kPiece = 8 << 20;
+  const AlignedMemory piece = allocateAligned(kPiece);
   if (!piece) return Status::error("no memory to read the state in files");
   Xxh64 hash;
   for (int b = 0; b < plan_.buffers_size(); ++b) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 
 #include "runtime/base/Hash.h"
@@ -17,7 +16,7 @@
 namespace sheaf::cpu {
 namespace {
 
-constexpr uint64_t kBlock = 4096;  // what direct input and output takes, in files as in memory
+constexpr uint64_t kBlock = kDirectAlignment;
 constexpr uint64_t kStripe = 4 << 20;
 constexpr uint64_t kRequest = 8 << 20;  // most bytes of a system call
 constexpr uint64_t kBounce = 1 << 20;
@@ -64,7 +63,7 @@ Expected<std::unique_ptr<FileArena>> FileArena::create(const FileArenaOptions& o
                          " of each rank in files: say in which folder with --offload-dir DIR");
   std::unique_ptr<FileArena> arena(new FileArena(options));
   for (Bounce* bounce : {&arena->in_, &arena->out_}) {
-    bounce->data = static_cast<std::byte*>(std::aligned_alloc(kBlock, kBounce));
+    bounce->data = allocateAligned(kBounce);
     if (!bounce->data) return Status::error("no memory for input and output");
   }
   // All are looked at before any is changed.
@@ -87,8 +86,6 @@ FileArena::~FileArena() {
     layer_.close(file.descriptor);
   }
   if (log_ && !committed_) layer_.unlink(log_->path());
-  std::free(in_.data);
-  std::free(out_.data);
 }
 
 // Opens and locks, and changes nothing.
@@ -181,8 +178,8 @@ Status FileArena::empty(File& file, const std::string& option) {
   if (error != 0) return failure(file.path, cat("cannot make it ", bytes, " bytes long").c_str(), error);
   if (!direct_) return {};
   // Some file systems accept direct files and refuse to use them.
-  std::memset(out_.data, 0, kBlock);
-  if (layer_.pwrite(file.descriptor, out_.data, kBlock, 0) == static_cast<ssize_t>(kBlock)) return {};
+  std::memset(out_.data.get(), 0, kBlock);
+  if (layer_.pwrite(file.descriptor, out_.data.get(), kBlock, 0) == static_cast<ssize_t>(kBlock)) return {};
   if (errno != EINVAL) return failure(file.path, "cannot write", errno);
   return giveUpDirect();
 }
@@ -190,7 +187,7 @@ Status FileArena::empty(File& file, const std::string& option) {
 // Nothing: there is none.
 Expected<std::optional<FileArena::Label>> FileArena::readLabel(File& file, uint64_t offset) {
   // Some file systems accept direct files and refuse to use them.
-  if (direct_ && layer_.pread(file.descriptor, in_.data, kBlock, offset) < 0 && errno == EINVAL)
+  if (direct_ && layer_.pread(file.descriptor, in_.data.get(), kBlock, offset) < 0 && errno == EINVAL)
     SHEAF_RETURN_IF_ERROR(giveUpDirect());
   Label label;
   SHEAF_RETURN_IF_ERROR(readFile(file, offset, std::as_writable_bytes(std::span(&label, 1))));
@@ -412,8 +409,8 @@ Status FileArena::readFile(File& file, uint64_t offset, std::span<std::byte> byt
   while (!bytes.empty()) {
     const uint64_t before = offset % kBlock, here = std::min<uint64_t>(bytes.size(), kBounce - before);
     const uint64_t blocks = (before + here + kBlock - 1) / kBlock * kBlock;
-    SHEAF_RETURN_IF_ERROR(readFully(file, offset - before, {in_.data, blocks}));
-    std::memcpy(bytes.data(), in_.data + before, here);
+    SHEAF_RETURN_IF_ERROR(readFully(file, offset - before, {in_.data.get(), blocks}));
+    std::memcpy(bytes.data(), in_.data.get() + before, here);
     offset += here, bytes = bytes.subspan(here);
   }
   return {};
@@ -431,11 +428,12 @@ Status FileArena::writeFile(File& file, uint64_t offset, std::span<const std::by
     const uint64_t before = offset % kBlock, here = std::min<uint64_t>(bytes.size(), kBounce - before);
     const uint64_t blocks = (before + here + kBlock - 1) / kBlock * kBlock;
     // Of the first and the last block the other bytes stay as they are.
-    if (before > 0) SHEAF_RETURN_IF_ERROR(readFully(file, offset - before, {out_.data, kBlock}));
+    if (before > 0) SHEAF_RETURN_IF_ERROR(readFully(file, offset - before, {out_.data.get(), kBlock}));
     if ((before + here) % kBlock > 0 && (before == 0 || blocks > kBlock))
-      SHEAF_RETURN_IF_ERROR(readFully(file, offset - before + blocks - kBlock, {out_.data + blocks - kBlock, kBlock}));
-    std::memcpy(out_.data + before, bytes.data(), here);
-    SHEAF_RETURN_IF_ERROR(writeFully(file, offset - before, {out_.data, blocks}));
+      SHEAF_RETURN_IF_ERROR(
+          readFully(file, offset - before + blocks - kBlock, {out_.data.get() + blocks - kBlock, kBlock}));
+    std::memcpy(out_.data.get() + before, bytes.data(), here);
+    SHEAF_RETURN_IF_ERROR(writeFully(file, offset - before, {out_.data.get(), blocks}));
     offset += here, bytes = bytes.subspan(here);
   }
   return {};

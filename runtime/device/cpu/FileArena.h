@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/AlignedMemory.h"
 #include "runtime/base/Status.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/FileLayer.h"
@@ -85,7 +86,7 @@ class FileArena {
   // O_DIRECT asks for.
   struct Bounce {
     std::mutex mutex;
-    std::byte* data = nullptr;
+    AlignedMemory data;
   };
 
   explicit FileArena(const FileArenaOptions& options);

@@ -43,12 +43,12 @@ def environment(session, **others):
     return {**os.environ, "SHEAF_CUDA_LIBRARY": library(session), **others}
 
 
-def train(session, config, ranks, zero, *options, steps=STEPS, compiled=()):
+def train(session, config, ranks, zero, *options, steps=STEPS, compiled=(), batch=8):
     """A run on emulated GPUs, all ranks in one process; made once."""
     variables = environment(session)
 
     def run():
-        plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS + compiled)
+        plan = session.plan(config.model, ranks, zero, batch, config.options + TARGETS + compiled)
         where = session.folder()
         trained = Trained(None, where / "weights.safetensors", None)
         session.succeed("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", steps, "--log",
@@ -57,7 +57,7 @@ def train(session, config, ranks, zero, *options, steps=STEPS, compiled=()):
         expect(len(trained.steps) == steps, f"the log has {len(trained.steps)} steps of {steps}")
         return trained
 
-    return session.once(("cuda", config.name, ranks, zero, steps, tuple(map(str, options)), compiled), run)
+    return session.once(("cuda", config.name, ranks, zero, steps, tuple(map(str, options)), compiled, batch), run)
 
 
 def reference(session, model, ranks, zero):
@@ -141,11 +141,11 @@ def poison(session):
     expect(device["gpu"] == "Emulated GPU" and device["kernels"] == "cuda:sm_90", f"the log says {device}")
 
 
-def in_processes(session, ranks, zero, *options, compiled=()):
+def in_processes(session, ranks, zero, *options, compiled=(), batch=8):
     config = CONFIGS["gpt2-tiny"]
     where = session.folder()
     run = Trained(None, where / "weights.safetensors", None)
-    plan = session.plan(config.model, ranks, zero, 8, config.options + TARGETS + compiled)
+    plan = session.plan(config.model, ranks, zero, batch, config.options + TARGETS + compiled)
     with Job(session, ranks, plan, "--device", "cuda", *data_arguments(config), "--steps", STEPS, "--log", where / "run.jsonl",
              "--save", run.weights, *options, environment={"SHEAF_CUDA_LIBRARY": library(session),
                                                            "SHEAF_EMULATED_DEVICES": str(ranks)}) as job:
