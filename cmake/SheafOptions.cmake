@@ -48,7 +48,7 @@ elseif(SHEAF_SANITIZE)
 endif()
 
 # sheaf_warnings(target): the warnings our own code is held to. GCC 12's -Wrestrict is wrong about std::string (PR105651), and
-# its -Wmaybe-uninitialized about variants, std::function and loops in instrumented code.
+# its -Wmaybe-uninitialized about variants and std::function in instrumented code.
 function(sheaf_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-restrict)
   if(SHEAF_SANITIZE)

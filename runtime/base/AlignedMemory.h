@@ -10,10 +10,10 @@ namespace sheaf {
 
 constexpr size_t kDirectAlignment = 4096;  // the largest logical block of common disks
 
-struct FreeMemory {
+struct FreeAligned {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
-using AlignedMemory = std::unique_ptr<std::byte[], FreeMemory>;
+using AlignedMemory = std::unique_ptr<std::byte[], FreeAligned>;
 
 // `bytes`: a multiple of kDirectAlignment. Null if there is no memory.
 inline AlignedMemory allocateAligned(size_t bytes) {

@@ -15,8 +15,9 @@ class AtomicFile {
  public:
   // Fails early where the folder is missing or not writable.
   static Expected<AtomicFile> create(const std::string& path);
-  // For a file of this size that is not read soon: its bytes bypass the page cache, where the file system allows that,
-  // which takes about half of the processor time. Fails early where the disk has no room for it.
+  // For a file of at most this size that is not read soon: its bytes bypass the page cache (open(2), O_DIRECT) where
+  // the file system allows that, so that nothing is copied there and what is cached stays. Room is reserved where the
+  // file system can, and a disk without room is an error at once.
   static Expected<AtomicFile> createDirect(const std::string& path, uint64_t bytes);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
@@ -26,6 +27,7 @@ class AtomicFile {
   uint64_t size() const { return size_; }
   bool direct() const { return direct_; }
   // Syncs the file, gives it its name and syncs the folder.
+  // An error if any write has failed.
   Status commit();
 
  private:
@@ -39,7 +41,8 @@ class AtomicFile {
   std::string path_, temporary_;
   int descriptor_ = -1;
   uint64_t size_ = 0;
-  bool direct_ = false;
+  bool direct_ = false, failed_ = false;
+  uint64_t reserved_ = 0;
   AlignedMemory buffer_;
   size_t capacity_ = 0, filled_ = 0;  // bytes of the buffer
 };

@@ -8,7 +8,7 @@
 namespace sheaf::io {
 namespace {
 
-constexpr size_t kPieceBytes = 256 << 10;
+constexpr size_t kHashedAtOnce = 256 << 10;
 
 const char* headerName(DataType type) {
   static constexpr const char* kNames[] = {"BOOL", "U8",  "I8",  "U16",  "I16", "U32", "I32",
@@ -72,9 +72,9 @@ Expected<SafetensorsWriter> SafetensorsWriter::begin(const SafetensorsHead& head
 Status SafetensorsWriter::write(std::span<const std::byte> bytes) {
   if (bytes.size() > remaining_) return Status::error("more bytes are written than the safetensors header announces");
   remaining_ -= bytes.size();
-  // In pieces, which are still in the cache when the file copies them.
+  // In pieces, which are still in the processor's cache when they are written.
   for (std::span<const std::byte> piece; !bytes.empty(); bytes = bytes.subspan(piece.size())) {
-    piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+    piece = bytes.first(std::min(bytes.size(), kHashedAtOnce));
     hash_.update(piece);
     SHEAF_RETURN_IF_ERROR(file_.write(piece));
   }

@@ -1,22 +1,22 @@
 // Files that appear whole: through the page cache and past it, with the same bytes and the same errors.
 #include "runtime/base/AtomicFile.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <random>
 
-#include "test/runtime/SmallFiles.h"
+#include "test/runtime/FileSystem.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
 namespace {
 
+using testing::allowsDirect;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::readFile;
+using testing::reservesRoom;
 using testing::SmallFiles;
 using testing::TemporaryFolder;
 
@@ -33,13 +33,6 @@ std::span<const std::byte> asBytes(std::string_view text) {
 
 Expected<AtomicFile> create(bool direct, const std::string& path, uint64_t bytes) {
   return direct ? AtomicFile::createDirect(path, bytes) : AtomicFile::create(path);
-}
-
-bool allowsDirect(const std::string& path) {
-  const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_DIRECT, 0600);
-  if (file >= 0) ::close(file);
-  ::unlink(path.c_str());
-  return file >= 0;
 }
 
 std::vector<std::string> namesIn(const TemporaryFolder& folder) {
@@ -88,6 +81,7 @@ TEST(AtomicFile, NothingRemainsWithoutCommit) {
 
 TEST(AtomicFile, AFileWithoutRoomIsRefusedAtTheStart) {
   TemporaryFolder folder;
+  if (!reservesRoom(folder / "probe")) GTEST_SKIP() << "this file system reserves no room";
   SmallFiles limit(1 << 20);
   EXPECT_TRUE(AtomicFile::createDirect(folder / "file", 1 << 20).ok());
   const Status status = AtomicFile::createDirect(folder / "file", (1 << 20) + 1).status();
@@ -95,18 +89,33 @@ TEST(AtomicFile, AFileWithoutRoomIsRefusedAtTheStart) {
   EXPECT_THAT(namesIn(folder), IsEmpty());
 }
 
+// What was reserved and not written is given back.
+TEST(AtomicFile, IsAsLongAsWhatIsWritten) {
+  TemporaryFolder folder;
+  for (size_t size : {size_t{0}, size_t{100}, size_t{1} << 20, (size_t{2} << 20) + 1}) {
+    const std::string bytes = randomBytes(size);
+    Expected<AtomicFile> file = AtomicFile::createDirect(folder / "file", 8 << 20);
+    ASSERT_TRUE(file.ok() && file->write(asBytes(bytes)).ok() && file->commit().ok());
+    EXPECT_TRUE(readFile(folder / "file") == bytes) << size;
+  }
+}
+
+// Of direct files, also where a write is short and its rest not whole blocks.
 TEST(AtomicFile, AFailedWriteIsAnErrorAndLeavesNothing) {
   TemporaryFolder folder;
-  for (bool direct : {false, true}) {
-    Expected<AtomicFile> file = create(direct, folder / "file", 1 << 20);
-    ASSERT_TRUE(file.ok());
-    SmallFiles limit(3 << 20);
-    Status status = file->write(asBytes(randomBytes(4 << 20)));
-    if (status.ok()) status = file->commit();
-    EXPECT_THAT(status.message(), HasSubstr("cannot write " + folder / "file" + ": File too large"));
-    file = Status::error("given up");
-    EXPECT_THAT(namesIn(folder), IsEmpty());
-  }
+  for (bool direct : {false, true})
+    for (rlim_t most : {3 << 20, (3 << 20) + 5}) {
+      Expected<AtomicFile> file = create(direct, folder / "file", 4 << 20);
+      ASSERT_TRUE(file.ok());
+      SmallFiles limit(most);
+      const std::string bytes = randomBytes(4 << 20);
+      EXPECT_THAT(file->write(asBytes(bytes)).message(),
+                  HasSubstr("cannot write " + folder / "file" + ": File too large"));
+      EXPECT_THAT(file->commit().message(),
+                  HasSubstr("cannot write " + folder / "file" + ": a write of it has failed"));
+      file = Status::error("given up");
+      EXPECT_THAT(namesIn(folder), IsEmpty());
+    }
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -13,13 +15,14 @@
 #include "runtime/exec/StagingRing.h"
 #include "runtime/exec/StateSaver.h"
 #include "runtime/plan/SavedParts.h"
-#include "test/runtime/SmallFiles.h"
+#include "test/runtime/FileSystem.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
 namespace {
 
 using exec::StagingRing;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::readFile;
 using testing::SmallFiles;
@@ -88,6 +91,7 @@ class MemoryContext : public RankContext {
   Status issue(const plan::Instruction&, std::shared_ptr<const StepValues>) override { return {}; }
   Status synchronize() override { return {}; }
   Status read(uint64_t offset, std::span<std::byte> host) override {
+    if (reading) reading();
     if (!readable) return Status::error("the device is gone");
     std::memcpy(host.data(), memory.data() + offset, host.size());
     return {};
@@ -101,6 +105,7 @@ class MemoryContext : public RankContext {
 
   std::vector<std::byte> memory;
   bool readable = true;
+  std::function<void()> reading;  // before each read
 };
 
 // Ranks of the training plan with other values in every byte.
@@ -197,19 +202,46 @@ TEST(StateSaver, NothingRemainsOfASaveThatIsAbandoned) {
   EXPECT_THAT(names, ::testing::ElementsAre("latest", "step-00000001"));
 }
 
-TEST(StateSaver, AShortWriteIsAnErrorAndTheLastStateStays) {
+TEST(StateSaver, AFullDiskIsAnErrorAndTheLastStateStays) {
   TemporaryFolder folder;
   Ranks all(2, 0);
   exec::StateSaver saver(all.state, {folder.path(), 128, {}});
   ASSERT_TRUE(saver.save(positionOf(1)).ok());
   ASSERT_TRUE(saver.finish().ok());
   const auto before = filesIn(folder / "step-00000001");
+  const std::string why = testing::reservesRoom(folder / "probe") ? ": no room for " : ": File too large";
   {
     SmallFiles limit(300);
+    EXPECT_THAT(exec::saveState(all.state, folder.path(), positionOf(2)).message(),
+                AllOf(HasSubstr("cannot write"), HasSubstr("rank-00000.safetensors" + why)));
     Status status = saver.save(positionOf(2));
     if (status.ok()) status = saver.finish();
-    EXPECT_THAT(status.message(), HasSubstr("cannot write"));
-    EXPECT_THAT(status.message(), HasSubstr("rank-0000"));
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("cannot write"), HasSubstr("rank-0000"), HasSubstr(why)));
+  }
+  EXPECT_EQ(filesIn(folder / "step-00000001"), before);
+  EXPECT_EQ(readFile(folder / "latest"), "step-00000001\n");
+}
+
+// The limit comes when room is reserved and some bytes are taken, which the third read through this small ring waits
+// for.
+TEST(StateSaver, AFailedWriteIsAnErrorAndTheLastStateStays) {
+  TemporaryFolder folder;
+  Ranks all(1, 0);
+  exec::StateSaver saver(all.state, {folder.path(), 64, {}});
+  ASSERT_TRUE(saver.save(positionOf(1)).ok());
+  ASSERT_TRUE(saver.finish().ok());
+  const auto before = filesIn(folder / "step-00000001");
+  {
+    std::optional<SmallFiles> limit;
+    int reads = 0;
+    all.memories[0]->reading = [&] {
+      if (++reads == 3) limit.emplace(300);
+    };
+    Status status = saver.save(positionOf(2));
+    if (status.ok()) status = saver.finish();
+    EXPECT_GE(reads, 3);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("cannot write"), HasSubstr("rank-00000.safetensors: File too large")));
   }
   EXPECT_EQ(filesIn(folder / "step-00000001"), before);
   EXPECT_EQ(readFile(folder / "latest"), "step-00000001\n");

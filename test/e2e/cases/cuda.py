@@ -43,6 +43,11 @@ def environment(session, **others):
     return {**os.environ, "SHEAF_CUDA_LIBRARY": library(session), **others}
 
 
+def batch_of(ranks, compiled=()):
+    """For runs that are compared with each other alone: an emulated GPU takes its time for each row. Two for every rank and micro-batch."""
+    return max(4, 2 * ranks * (int(compiled[compiled.index("--micro-batches") + 1]) if "--micro-batches" in compiled else 1))
+
+
 def train(session, config, ranks, zero, *options, steps=STEPS, compiled=(), batch=8):
     """A run on emulated GPUs, all ranks in one process; made once."""
     variables = environment(session)

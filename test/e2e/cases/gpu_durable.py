@@ -1,7 +1,7 @@
 """State in files that every step can be resumed from, while GPUs compute, on the emulated CUDA device: in graphs and one by one, in
 one process and in several, across kills of real processes."""
 from cases import durable
-from cases.cuda import TARGETS, environment, library, results, train
+from cases.cuda import TARGETS, batch_of, environment, library, results, train
 from cases.durable import SETTINGS, STATE
 from formats import read_log
 from harness import Case, digest, expect, expect_short_error
@@ -9,7 +9,6 @@ from jobs import Job
 from training import CONFIGS, data_arguments
 
 STEPS = 12
-BATCH = 4  # an emulated GPU takes its time for each row
 # Besides the kinds of combinations that CPU ranks have.
 WAYS = {name: (*setting, ()) for name, setting in SETTINGS.items()} | {
     "graphs": ("gpt2-tiny", 1, 0, (), ()),
@@ -68,12 +67,12 @@ def run(session, plan, config, steps, log, weights, *options):
 def resumed(session, what):
     model, ranks, zero, options, given = WAYS[what]
     config = CONFIGS[model]
-    plan = session.plan(config.model, ranks, zero, BATCH, (*config.options, *offloaded(options)))
+    plan = session.plan(config.model, ranks, zero, batch_of(ranks, options), (*config.options, *offloaded(options)))
     events, found = pieces(session, config, lambda *a: run(session, plan, config, *a, *given))
     graphs = "on" if ranks == 1 and not given else "off"
     expect(next(e for e in events if e["event"] == "device")["graphs"] == graphs, f"graphs are not {graphs}")
     plain = tuple(option for option in options if option not in ("--update-on", "host") and "=file" not in option)
-    expect(found == results(train(session, config, ranks, zero, steps=STEPS, compiled=plain, batch=BATCH)), "other losses or weights")
+    expect(found == results(train(session, config, ranks, zero, steps=STEPS, compiled=plain, batch=batch_of(ranks, options))), "other losses or weights")
 
 
 def job(session, ranks, *arguments):
@@ -91,16 +90,16 @@ def apart(session, what):
         return lambda steps, log, weights, *more: job(session, ranks, plan, "--device", "cuda", *data_arguments(config), "--steps", steps,
                                                       "--log", log, "--save", weights, *more, *given)
 
-    events, found = pieces(session, config, start(session.plan(config.model, ranks, zero, BATCH, (*config.options, *offloaded(options)))))
+    events, found = pieces(session, config, start(session.plan(config.model, ranks, zero, batch_of(ranks, options), (*config.options, *offloaded(options)))))
     graphs = "off" if "--no-graphs" in given else "on"
     expect(next(e for e in events if e["event"] == "device")["graphs"] == graphs, f"graphs are not {graphs}")
     plain = tuple(option for option in options if option not in ("--update-on", "host"))
     if what == "ring":  # whose bits are those of as many processes
         where = session.folder()
-        start(session.plan(config.model, ranks, zero, BATCH, (*config.options, *TARGETS)))(STEPS, where / "log", where / "weights")
+        start(session.plan(config.model, ranks, zero, batch_of(ranks), (*config.options, *TARGETS)))(STEPS, where / "log", where / "weights")
         expected = [(s["loss"], s["grad_norm"]) for s in read_log(where / "log")[0]], digest(where / "weights")
     else:
-        expected = results(train(session, config, ranks, zero, steps=STEPS, compiled=plain, batch=BATCH))
+        expected = results(train(session, config, ranks, zero, steps=STEPS, compiled=plain, batch=batch_of(ranks, options)))
     expect(found == expected, "other losses or weights")
 
 
@@ -116,7 +115,7 @@ def compiled(session):
     for target in ("cuda:sm_90", "cpu,cuda:sm_90"):
         for options, generations in ((("--offload", STATE), 2), (("--offload", STATE, "--update-on", "host"), 2),
                                      (("--offload", STATE, "--file-generations", "1"), 1)):
-            found = session.inspect(session.plan(config.model, 2, 3, BATCH, (*config.options, "--target", target, *options)))
+            found = session.inspect(session.plan(config.model, 2, 3, 8, (*config.options, "--target", target, *options)))
             text = "every step can be resumed" if generations == 2 else "--file-generations 1"
             expect(any(text in decision for decision in found["decisions"]), f"{target} {options}: {found['decisions']}")
 
@@ -125,9 +124,9 @@ def saved(session):
     """A state that is saved from the files, and evaluations of them; a fat plan's files are for either device."""
     config = CONFIGS["mlp-adamw"]
     options = (*config.options, *TARGETS)
-    plan = session.plan(config.model, 1, 0, BATCH, (*options, "--offload", STATE, "--eval"))
-    plain = session.plan(config.model, 1, 0, BATCH, options)
-    whole = results(train(session, config, 1, 0, steps=STEPS, batch=BATCH))[1]
+    plan = session.plan(config.model, 1, 0, 8, (*options, "--offload", STATE, "--eval"))
+    plain = session.plan(config.model, 1, 0, 8, options)
+    whole = results(train(session, config, 1, 0, steps=STEPS))[1]
     folder, where = session.folder(), session.folder()
     evaluation = [f"--eval-{a[2:]}" if a == "--data" else a for a in data_arguments(config)]
     go = lambda plan, steps, *more: run(session, plan, config, steps, where / "log", where / "weights", *more)  # noqa: E731
@@ -151,7 +150,7 @@ def saved(session):
 def mistakes(session):
     """The errors of CPU ranks: each is one, and the state stays."""
     config = CONFIGS["mlp-adamw"]
-    plan, other = (session.plan(config.model, ranks, 0, BATCH, (*config.options, *offloaded(()))) for ranks in (2, 1))
+    plan, other = (session.plan(config.model, ranks, 0, 8, (*config.options, *offloaded(()))) for ranks in (2, 1))
     folder = session.folder()
     call = lambda plan, *more: session.call("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", 2, *more,  # noqa: E731
                                             env=environment(session))
@@ -165,7 +164,7 @@ def mistakes(session):
     expect_short_error(call(plan, "--offload-dir", folder, "--resume", folder), ["--resume", "rank-1.arena", "changed"])
     arena.write_bytes(good)
     expect(call(plan, "--offload-dir", folder, "--resume", folder).code == 0, "the state is lost")
-    one = session.plan(config.model, 2, 0, BATCH, (*config.options, *offloaded(()), "--file-generations", "1"))
+    one = session.plan(config.model, 2, 0, 8, (*config.options, *offloaded(()), "--file-generations", "1"))
     elsewhere = session.folder()
     expect(call(one, "--offload-dir", elsewhere).code == 0 and not list(elsewhere.iterdir()), "files are left")
     expect_short_error(call(one, "--offload-dir", elsewhere, "--resume", elsewhere), ["--resume", "one generation", "inspect"])

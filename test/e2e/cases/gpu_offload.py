@@ -4,7 +4,7 @@ import os
 import signal
 
 from cases import cuda
-from cases.cuda import TARGETS, environment, event, results
+from cases.cuda import TARGETS, batch_of, environment, event, results
 from cases.gpu_processes import emulated
 from cases.offload import everything
 from harness import Case, digest, expect, expect_short_error
@@ -12,7 +12,6 @@ from jobs import MODEL, RANKS, STAGE, lost
 from training import CONFIGS, data_arguments
 from training import train as on_cpu
 
-BATCH = 4  # an emulated GPU takes its time for each row
 BF16 = ("--precision", "bf16")
 WAYS = (everything("host"), everything("file"), "optimizer=file,parameters=host,activations=file")
 HOST = ("--update-on", "host")
@@ -57,12 +56,12 @@ def folder_for(session, way):
     return ("--offload-dir", session.folder()) if way and "file" in way else ()
 
 
-def train(*arguments, **options):
-    return cuda.train(*arguments, **options, batch=BATCH)
+def train(session, config, ranks, zero, *options, compiled=(), **more):
+    return cuda.train(session, config, ranks, zero, *options, compiled=compiled, batch=batch_of(ranks, compiled), **more)
 
 
-def in_processes(*arguments, **options):
-    return cuda.in_processes(*arguments, **options, batch=BATCH)
+def in_processes(session, ranks, zero, *options, compiled=()):
+    return cuda.in_processes(session, ranks, zero, *options, compiled=compiled, batch=batch_of(ranks, compiled))
 
 
 def run(session, config, ranks, zero, way, *options, compiled=()):
@@ -141,7 +140,7 @@ def killed(session):
     """A process is killed while the others wait for files and for it: each ends with an error, none waits for ever."""
     outcome = []
     for way in WAYS[:2]:
-        plan = session.plan(MODEL.model, RANKS, STAGE, BATCH, (*MODEL.options, *TARGETS, "--offload", way))
+        plan = session.plan(MODEL.model, RANKS, STAGE, 8, (*MODEL.options, *TARGETS, "--offload", way))
         outcome.append(lost(session, 2, signal.SIGKILL, ["ended without a message", "it was at"], emulated(session), plan, "--device", "cuda",
                             *folder_for(session, way)))
     return outcome[-1]
@@ -195,10 +194,10 @@ def evaluated(session):
 def limits(session):
     """A plan under a limit that nothing but offload keeps, chosen by the compiler for a GPU."""
     config = CONFIGS["gpt2-tiny"]
-    plain = session.inspect(session.plan(config.model, 1, 0, BATCH, config.options + TARGETS))["memory"]
+    plain = session.inspect(session.plan(config.model, 1, 0, batch_of(1), config.options + TARGETS))["memory"]
     limit = int(plain["peak_bytes"] * 0.6)
     options = ("--offload", "auto", "--memory-limit", str(limit), "--recompute", "none")
-    found = session.inspect(session.plan(config.model, 1, 0, BATCH, config.options + TARGETS + options))["memory"]
+    found = session.inspect(session.plan(config.model, 1, 0, batch_of(1), config.options + TARGETS + options))["memory"]
     expect(found["peak_bytes"] <= limit, f"{found['peak_bytes']} bytes are over the limit of {limit}")
     expect(found["spaces"]["host"]["peak_bytes"] >= plain["peak_bytes"] - limit, f"{found['spaces']}")
     made = train(session, config, 1, 0, "--poison", compiled=options)
@@ -231,7 +230,7 @@ def pinned(session):
     """The log says how much memory is pinned: what the plan has in host memory, and two chunks for files where they are that large."""
     config = CONFIGS["gpt2-tiny"]
     for way, least in ((WAYS[0], 0), (WAYS[2], 4096)):
-        plan = session.plan(config.model, 2, 3, BATCH, config.options + TARGETS + ("--offload", way))
+        plan = session.plan(config.model, 2, 3, batch_of(2), config.options + TARGETS + ("--offload", way))
         host = session.inspect(plan)["memory"]["spaces"]["host"]["peak_bytes"]
         device = event(run(session, config, 2, 3, way), "device")
         staging = int(device["pinned_bytes"]) - host
@@ -246,7 +245,7 @@ def refused(session):
     where = session.folder()
 
     def expect_refused(way, words, *options, **variables):
-        plan = session.plan(config.model, 2, 3, BATCH, config.options + TARGETS + ("--offload", way))
+        plan = session.plan(config.model, 2, 3, batch_of(2), config.options + TARGETS + ("--offload", way))
         done = session.call("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", 1, *options,
                             env=environment(session, **variables))
         expect_short_error(done, words)
@@ -259,7 +258,7 @@ def refused(session):
     expect_refused(WAYS[1], ["cannot pin", "for transfers of files"], "--offload-dir", where, SHEAF_EMULATED_PINNABLE="10000")
     expect(not list(where.iterdir()), "a run that did not begin leaves files")
     # A node that the machine lacks changes nothing but where memory lies.
-    plan = session.plan(config.model, 2, 3, BATCH, config.options + TARGETS + ("--offload", WAYS[0]))
+    plan = session.plan(config.model, 2, 3, batch_of(2), config.options + TARGETS + ("--offload", WAYS[0]))
     session.succeed("sheaf-run", plan, "--device", "cuda", *data_arguments(config), "--steps", 6, "--save", where / "w",
                     env=environment(session, SHEAF_EMULATED_NODE="1000"))
     expect(digest(where / "w") == results(train(session, config, 2, 3))[1], "other weights")

@@ -41,6 +41,7 @@ def cases(session):
     yield Case("saves/staged/refused", lambda: refused_staging(session))
     for staging in (None, "auto"):
         yield Case(f"saves/full-disk/staging-{staging or 'none'}", lambda s=staging: full_disk(session, s))
+    yield Case("saves/late-error", lambda: late_error(session))
 
 
 def states(folder):
@@ -322,8 +323,20 @@ def refused_staging(session):
     expect(not state.exists(), "a refused run makes its folder")
 
 
+def late_error(session):
+    """An error at the end of a save, when all is copied and written, ends the run after the step under way, not when the next save is due."""
+    config, where = CONFIGS["gpt2-tiny"], session.folder()
+    plan = session.plan(config.model, 2, 3, 8, config.options)
+    (where / "state" / "latest").mkdir(parents=True)
+    done = session.call("sheaf-run", plan, *data_arguments(config), "--save-state", where / "state", "--save-every", 20, "--save-staging", "auto",
+                        "--log", where / "log", "--steps", 500)
+    expect_short_error(done, ["--save-state", "latest", "not a regular file"])
+    steps = read_log(where / "log")[0]
+    expect(20 <= len(steps) < 40, f"the run goes on until step {len(steps)}")
+
+
 def full_disk(session, staging):
-    """A file that cannot be written ends the run with one error after the step under way; the last state stays."""
+    """A file that has no room ends the run with one error after the step under way; the last state stays."""
     config, where = CONFIGS["gpt2-tiny"], session.folder()
     plan = session.plan(config.model, 2, 3, 8, config.options)
     arguments = [plan, *data_arguments(config), "--save-state", where / "state", "--log", where / "log"]
@@ -332,7 +345,7 @@ def full_disk(session, staging):
     before = all_files(where / "state")
 
     def limit():
-        # A write beyond this is short, the next one fails.
+        # Room for a larger file is refused, or, where the file system reserves none, a write beyond this.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 
