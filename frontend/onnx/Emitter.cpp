@@ -216,7 +216,9 @@ Tensor Emitter::iota(Type element, ArrayRef<int64_t> shape, int64_t axis) {
 }
 
 Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
-  if (!x || x.shape() == shape) return x;
+  if (!x) return x;
+  const bool mayMoveRows = oneRow && !x.constant() && llvm::count(shape, 1) > 1;
+  if (x.shape() == shape && !mayMoveRows) return x;
   if (!checkShape(shape)) return {};
   if (*elementCount(shape) != x.count())
     return error() << "cannot reshape " << text(x.shape()) << " to " << text(shape), Tensor();
@@ -225,7 +227,7 @@ Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
   // A chain of reshapes is its last one.
   while (auto inner = from.value() ? from.value().getDefiningOp<train::ReshapeOp>() : train::ReshapeOp())
     from = inner.getOperand();
-  if (from.type() == to) return from;
+  if (from.type() == to && !mayMoveRows) return from;
   return apply({from}, [&](ValueRange v) { return train::ReshapeOp::create(builder, loc, to, v[0]); });
 }
 

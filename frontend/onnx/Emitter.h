@@ -77,8 +77,8 @@ class Emitter {
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
 
-  // A rank has one row of a batch of several: a dimension of size 1 may be the batch, so reducing it is not an
-  // identity.
+  // A rank has one row of a batch of several: a dimension of size 1 may be the batch. So reducing it is not an identity,
+  // nor is a reshape of several such dimensions to the same type.
   void splitIntoRows() { oneRow = true; }
 
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.

@@ -200,6 +200,8 @@ class Importer {
   llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
+  // Of a count of rows, or of elements of all rows, those of one leaf.
+  int64_t ofLeaf(int64_t count) const { return options.twoRows ? count / 2 : count; }
   // Whether the first dimension of a value is the batch, of which the rank has its rows.
   bool hasRows(mlir::Value value) const {
     auto argument = llvm::dyn_cast_or_null<mlir::BlockArgument>(value);

@@ -14,7 +14,7 @@ LogicalResult Importer::splitBatch() {
                                                                : " ranks");
     if (!surveyor) return failure();
   }
-  rows = std::max<int64_t>(batch / options.shares(), 1);
+  rows = options.twoRows ? 2 : std::max<int64_t>(batch / options.shares(), 1);
   return success();
 }
 
@@ -114,6 +114,7 @@ LogicalResult Importer::bindDimensions() {
     batch = options.shares();
     if (failed(splitBatch())) return failure();
   }
+  if (options.twoRows) (*module)->setAttr(train::kTwoRowsAttr, builder.getUnitAttr());
   if (rows == 1 && (options.shares() > 1 || evaluates())) {
     if (options.shares() > 1) emit.splitIntoRows();
     (*module)->setAttr(train::kOneRowAttr, builder.getUnitAttr());
@@ -162,6 +163,7 @@ LogicalResult Importer::bindInput(const onnx::ValueInfoProto& input) {
         shape.push_back(rows = dim.dim_value());
         continue;
       }
+      if (!symbolic) step->setAttr(train::kFixedRowsAttr, builder.getUnitAttr());
       if (symbolic && !dim.dim_param().empty()) sizes[dim.dim_param()] = rows;
       shape.push_back(rows);
       continue;

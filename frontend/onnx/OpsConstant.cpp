@@ -35,7 +35,8 @@ LogicalResult constantOfShape(Node& n) {
 // The shape of a tensor as all ranks together would have it: of a data input, whose leading dimension they share.
 Shape globalShape(Node& n, const Tensor& x) {
   Shape shape(x.shape());
-  if (!shape.empty() && n.importer.hasRows(x.value())) shape[0] *= n.importer.options.shares();
+  if (!shape.empty() && n.importer.hasRows(x.value()))
+    shape[0] = n.importer.ofLeaf(shape[0]) * n.importer.options.shares();
   return shape;
 }
 

@@ -85,7 +85,7 @@ LogicalResult normalizeByBatch(Node& n, const Tensor& x, double epsilon, bool lo
   Emitter& e = n.emit;
   Importer& importer = n.importer;
   const int64_t ranks = importer.options.shares();
-  const int64_t elements = x.count() / x.dim(1) * (local ? 1 : ranks);
+  const int64_t elements = importer.ofLeaf(x.count() / x.dim(1)) * (local ? 1 : ranks);
   if (elements < 2)
     return n.error() << "has " << elements << " element a channel" << (local ? " on a rank" : "")
                      << ", whose variance is 0: give a larger --batch, or --batch-norm eval";

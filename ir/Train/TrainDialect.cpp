@@ -45,7 +45,12 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) {
 }
 
 OpFoldResult ReshapeOp::fold(FoldAdaptor) {
-  if (getOperand().getType() == getType()) return getOperand();
+  // While the batch is one row and has not been followed, it may have moved from one dimension of size 1 to another.
+  auto mayMoveRows = [&] {
+    auto module = (*this)->getParentOfType<ModuleOp>();
+    return llvm::count(getType().getShape(), 1) > 1 && module && module->hasAttr(kOneRowAttr);
+  };
+  if (getOperand().getType() == getType() && !mayMoveRows()) return getOperand();
   if (auto inner = getOperand().getDefiningOp<ReshapeOp>()) {
     getOperandMutable().assign(inner.getOperand());
     return getResult();

@@ -47,6 +47,11 @@ inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 // On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be
 // it.
 inline constexpr llvm::StringLiteral kOneRowAttr = "train.one_row";
+// Instead: the step has two rows, so that the batch differs from dimensions of size 1, and is to have one.
+inline constexpr llvm::StringLiteral kTwoRowsAttr = "train.two_rows";
+
+// On the function @step: the graph is fixed to its number of rows.
+inline constexpr llvm::StringLiteral kFixedRowsAttr = "train.fixed_rows";
 
 // The words of one of the dialect's enumerations, in order.
 template <typename Enum>

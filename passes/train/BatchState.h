@@ -12,8 +12,8 @@ namespace sheaf::train {
 struct BatchState {
   enum Kind { Replicated, Split, Partial } kind = Replicated;
   // Of a split value: the dimension that holds the batch, this rank's rows of it, and how many elements of the
-  // dimension lie within one row: the dimension is (something x rows x minor). Where a rank has one row, a reshape may
-  // leave several dimensions of size 1, any of which may be the batch; these are all of them.
+  // dimension lie within one row: the dimension is (something x rows x minor). Where a graph is fixed to one row, a
+  // reshape may leave several dimensions of size 1, any of which may be the batch; these are all of them.
   mlir::SmallVector<int64_t, 1> dimensions;
   int64_t rows = 0, minor = 1;
 

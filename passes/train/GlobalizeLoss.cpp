@@ -3,13 +3,19 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one (Globalizer.h), and makes sums of the ranks' terms where the global value is needed.
 //
+// Where a rank has one row, the batch looks like any other dimension of size 1. So the importer gives the step two
+// rows, if the graph is not fixed to one; which dimensions hold them is found before the step is cut to one
+// (FirstRow.h).
+//
 // In the evaluation rows may only fill up the last batch: wherever the batch is summed over, a mask leaves them out, so
 // that loss and counts are those of the rows that count.
 #include "ir/Train/Evaluator.h"
 #include "ir/Train/Outputs.h"
 #include "ir/Train/TensorBuilder.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
 #include "passes/train/AddAccuracy.h"
+#include "passes/train/FirstRow.h"
 #include "passes/train/Globalizer.h"
 #include "passes/train/Passes.h"
 
@@ -40,8 +46,29 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
     if (evaluation) addAccuracy(step);
     module->removeAttr(kOneRowAttr);
+    const bool fixedRows = bool(step->removeAttr(kFixedRowsAttr));
     if (count <= 1 && evaluation) return evaluateOnOneRank(step);
-    if (count > 1 && failed(Globalizer(step, count).run())) signalPassFailure();
+    if (count <= 1) return;
+    Globalizer globalizer(step, count, fixedRows);
+    if (module->removeAttr(kTwoRowsAttr)) {
+      FailureOr<BatchStates> states = statesOf(step, count);
+      if (failed(states) || failed(cutToFirstRow(step, *states))) return signalPassFailure();
+      globalizer.know(std::move(*states));
+    }
+    if (failed(globalizer.run())) signalPassFailure();
+  }
+
+  // What the values of a step are, which stays as it is.
+  static FailureOr<BatchStates> statesOf(func::FuncOp step, int64_t ranks) {
+    IRMapping copies;
+    OwningOpRef<func::FuncOp> copy = cast<func::FuncOp>(step->clone(copies));
+    Globalizer globalizer(*copy, ranks);
+    if (failed(globalizer.run())) return failure();
+    BatchStates states;
+    for (auto [value, itsCopy] : copies.getValueMap())
+      if (auto found = globalizer.found().find(itsCopy); found != globalizer.found().end())
+        states[value] = found->second;
+    return states;
   }
 
   // On one rank rows may depend on each other: then every batch must be full, and what the first dimension of an output

@@ -33,6 +33,7 @@ LogicalResult Globalizer::run() {
     if (op.hasTrait<OpTrait::IsTerminator>() || op.getNumOperands() == 0) continue;
     FailureOr<BatchState> state = visit(&op);
     if (failed(state)) return failure();
+    if (ranks > 1 && !fixedRows && failed(checkConstants(&op, states, !state->isSplit()))) return failure();
     for (Value result : op.getResults())
       states.try_emplace(result, leading.contains(result) && state->mayBe(0) ? leadingOf(*state) : *state);
   }
@@ -130,15 +131,16 @@ LogicalResult Globalizer::crossesRows(Operation* op) {
   auto one = [&](Value v) { return of(v).isSplit() && of(v).rows == 1; };
   if (llvm::any_of(op->getOperands(), one))
     return op->emitOpError(
-        "mixes rows of the batch that lie on different ranks, or seems to, since a leaf, or a rank, has one row of it: "
-        "give each at least two, by a larger --batch or fewer --leaves or --ranks");
+        "mixes rows of the batch that lie on different ranks, or seems to, since the graph is fixed to one row of it "
+        "for "
+        "each leaf, or rank: export the model with a dynamic batch");
   return unsupported(op, "mixes rows of the batch that lie on different ranks");
 }
 
 LogicalResult Globalizer::unknownBatch(Operation* op) {
   return op->emitOpError(
-      "acts on one of several dimensions, any of which may be the batch, since a leaf, or a rank, has one row of it: "
-      "give each at least two, by a larger --batch or fewer --leaves or --ranks");
+      "acts on one of several dimensions, any of which may be the batch, since the graph is fixed to one row of it for "
+      "each leaf, or rank: export the model with a dynamic batch");
 }
 
 LogicalResult Globalizer::mixes(Operation* op) {
@@ -312,6 +314,7 @@ FailureOr<BatchState> Globalizer::visitReduce(ReduceOp op) {
 FailureOr<BatchState> Globalizer::visitReshape(ReshapeOp op) {
   BatchState state = of(op.getOperand()), found;
   if (!state.isSplit()) return state;
+  if (auto found = known.find(op.getResult()); found != known.end()) return found->second;
   ArrayRef<int64_t> from = shapeOf(op.getOperand()), to = shapeOf(op.getResult());
   if (to.empty()) return unsupported(op, "makes a scalar of one row of the batch");
   for (int64_t dimension : state.dimensions) {

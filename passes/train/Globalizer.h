@@ -4,7 +4,7 @@
 #include "ir/Train/BatchNorm.h"
 #include "ir/Train/Outputs.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "passes/train/BatchState.h"
+#include "passes/train/EqualRows.h"
 #include "passes/train/RowMask.h"
 
 namespace sheaf::train {
@@ -13,18 +13,25 @@ namespace sheaf::train {
 // linear ops keep terms, and any other op that needs the global value gets train.global_sum.
 class Globalizer {
  public:
-  Globalizer(mlir::func::FuncOp step, int64_t ranks)
-      : step(step), ranks(ranks), builder(step.getContext()), mask(step) {}
+  // fixedRows: the graph has constants for as many rows as the step has.
+  Globalizer(mlir::func::FuncOp step, int64_t ranks, bool fixedRows = false)
+      : step(step), ranks(ranks), fixedRows(fixedRows), builder(step.getContext()), mask(step) {}
 
   // Failure: an error has been reported at the op that cannot be divided among ranks.
   mlir::LogicalResult run();
 
+  // Of the values that the step had, after run().
+  const BatchStates& found() const { return states; }
+  // Before run(): where the rows are that a reshape leaves in one of several dimensions of size 1.
+  void know(BatchStates states) { known = std::move(states); }
+
  private:
   mlir::func::FuncOp step;
   int64_t ranks;
+  bool fixedRows;
   mlir::OpBuilder builder;
   RowMask mask;  // of the evaluation
-  mlir::DenseMap<mlir::Value, BatchState> states;
+  BatchStates states, known;
   mlir::DenseMap<mlir::Value, mlir::Value> sums;  // train.global_sum of a partial value
   mlir::DenseSet<mlir::Value> leading;            // whose batch, if they have one, is their first dimension
 

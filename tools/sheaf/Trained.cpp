@@ -114,6 +114,15 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
   return context;
 }
 
+void giveTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model, frontend::ImportOptions import) {
+  if (!(*module)->hasAttr(train::kOneRowAttr) || import.shares() == 1) return;
+  import.twoRows = true;
+  // What there is to say has been said of one row.
+  mlir::ScopedDiagnosticHandler quiet(module->getContext(), [](mlir::Diagnostic&) { return mlir::success(); });
+  if (mlir::OwningOpRef<mlir::ModuleOp> two = frontend::importOnnx(*module->getContext(), model, import))
+    module = std::move(two);
+}
+
 // The graph's evaluation, up to the same phase.
 static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& context, const TrainedOptions& options,
                                                           bool importOnly) {
@@ -132,6 +141,7 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
     module = frontend::importOnnx(context, options.model, import);
   }
   if (!module) return {};
+  if (!importOnly) giveTwoRows(module, options.model, import);
   mlir::PassManager passes(&context);
   addImportPasses(passes);
   if (!importOnly) addEvaluationPasses(passes, options.pipeline);
@@ -145,6 +155,7 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
   if (!module) return {};
+  if (!importOnly) giveTwoRows(module, options.model, options.import);
   mlir::PassManager passes(&context);
   addImportPasses(passes);
   if (!importOnly) addTrainPasses(passes, options.pipeline);

@@ -14,8 +14,6 @@ LEAVES = 8
 DIVISIONS = ((8, 1, 1), (1, 1, 0), (2, 2, 2), (4, 1, 3), (2, 1, 1), (1, 8, 0))
 # They need a sum over the batch of what the model computes, those with batch norm only while all leaves share its moments.
 NO_MICRO_BATCHES = {"efficientnet", "experts", "mobilenet", "pointnet", "resnet"}
-# With one row the batch looks like another dimension of size 1.
-NOT_ONE_ROW = {"conformer", "dit", "dlrm", "experts", "gru", "lstm", "rnn", "state-space", "swin", "torch-transformer", "video"}
 
 
 def cases(session):
@@ -73,11 +71,9 @@ def leaves(session, archive, family, exporter):
     if family in NO_MICRO_BATCHES:
         divisions, some = ([d for d in listed if d[1] == 1] for listed in (divisions, some))
     options = tuple(json.loads((unpacked(session, archive) / "run.json").read_text())["options"])
-    same_bits(session, archive, exporter, 2, options, divisions)
-    if family in NOT_ONE_ROW:
-        refused(session, archive, exporter, 1, options, some[-1], "since a leaf, or a rank, has one row of it")
-    else:
-        same_bits(session, archive, exporter, 1, options, some)
+    for rows, listed in ((2, divisions), (1, some)):
+        losses = same_bits(session, archive, exporter, rows, options, listed)
+        expect_close_losses(session, archive, exporter, rows, options, losses)
     if family in NO_MICRO_BATCHES:
         refused(session, archive, exporter, 2, options, (2, 2, 2), "needs a sum over the global batch of what the model computes")
     if "sync" in options:
@@ -85,9 +81,9 @@ def leaves(session, archive, family, exporter):
         same_bits(session, archive, exporter, 2, local, DIVISIONS[:3])
 
 
-def compilation(session, archive, exporter, rows, options, ranks, micro, zero):
+def compilation(session, archive, exporter, rows, options, ranks, micro, zero, leaves=LEAVES):
     return ("sheaf", "compile", unpacked(session, archive) / f"{exporter}.onnx", "-o", session.folder() / "plan", "--batch", rows * LEAVES,
-            "--ranks", ranks, "--zero", zero, "--bucket-size", 16384, *(("--leaves", LEAVES) if ranks * micro < LEAVES else ()),
+            "--ranks", ranks, "--zero", zero, "--bucket-size", 16384, *(("--leaves", leaves) if ranks * micro < leaves else ()),
             *(("--micro-batches", micro) if micro > 1 else ()), *options)
 
 
@@ -96,6 +92,7 @@ def refused(session, archive, exporter, rows, options, division, words):
 
 
 def same_bits(session, archive, exporter, rows, options, divisions):
+    """The losses that all divisions have."""
     plans = []
     for division in divisions:
         command = compilation(session, archive, exporter, rows, options, *division)
@@ -103,14 +100,24 @@ def same_bits(session, archive, exporter, rows, options, divisions):
         plans.append(command[command.index("-o") + 1])
     out = session.succeed("sheaf", "same", *plans).out
     expect(f"the same bits, with {LEAVES} leaves of {rows} row" in out, out)
-    weights = [trained(session, archive, plan) for plan in plans]
-    for division, found in zip(divisions, weights):
-        expect(found == weights[0], f"leaves of {rows} rows: {division} leave other weights than {divisions[0]}")
+    found = [trained(session, archive, plan) for plan in plans]
+    for division, one in zip(divisions, found):
+        expect(one == found[0], f"leaves of {rows} rows: {division} leave other weights, or have other losses, than {divisions[0]}")
+    return found[0][1]
+
+
+def expect_close_losses(session, archive, exporter, rows, options, losses):
+    """They are those of the whole batch on one rank, but for rounding."""
+    command = compilation(session, archive, exporter, rows, options, 1, 1, 0, leaves=1)
+    session.succeed(*command)
+    tolerance = json.loads((unpacked(session, archive) / "run.json").read_text())["tolerance"]
+    for step, (ours, whole) in enumerate(zip(losses, trained(session, archive, command[command.index("-o") + 1])[1])):
+        expect(abs(ours - whole) <= tolerance, f"leaves of {rows} rows, step {step}: loss {ours}, that of the whole batch is {whole}")
 
 
 def trained(session, archive, plan):
-    """What three steps leave of the weights."""
-    model, weights = unpacked(session, archive), session.folder() / "weights"
+    """What three steps leave of the weights, and their losses."""
+    model, where = unpacked(session, archive), session.folder()
     data = [a for path in sorted(model.glob("*.npy")) for a in ("--data", f"{path.stem}={path}")]
-    session.succeed("sheaf-run", plan, *data, "--steps", 3, "--save", weights)
-    return digest(weights)
+    session.succeed("sheaf-run", plan, *data, "--steps", 3, "--save", where / "weights", "--log", where / "log")
+    return digest(where / "weights"), [entry["loss"] for entry in read_log(where / "log")[0]]

@@ -117,7 +117,7 @@ module attributes {train.ranks = 2 : i64} {
 module attributes {train.ranks = 8 : i64} {
   func.func @step(%x: tensor<1x4xf32>) {
     %u = train.reshape %x : tensor<1x4xf32> -> tensor<1x1x4xf32>
-    // expected-error @+1 {{'train.reduce' op acts on one of several dimensions, any of which may be the batch, since a leaf, or a rank, has one row of it: give each at least two, by a larger --batch or fewer --leaves or --ranks}}
+    // expected-error @+1 {{'train.reduce' op acts on one of several dimensions, any of which may be the batch, since the graph is fixed to one row of it for each leaf, or rank: export the model with a dynamic batch}}
     %m = train.reduce mean %u [0] : tensor<1x1x4xf32> -> tensor<1x1x4xf32>
     return
   }
