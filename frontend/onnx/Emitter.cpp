@@ -215,10 +215,10 @@ Tensor Emitter::iota(Type element, ArrayRef<int64_t> shape, int64_t axis) {
   });
 }
 
-Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape) {
+Tensor Emitter::reshape(const Tensor& x, ArrayRef<int64_t> shape, bool moves) {
   if (!x) return x;
   const bool mayMoveRows = oneRow && !x.constant() && llvm::count(shape, 1) > 1;
-  if (x.shape() == shape && !mayMoveRows) return x;
+  if (x.shape() == shape && !(moves && mayMoveRows)) return x;
   if (!checkShape(shape)) return {};
   if (*elementCount(shape) != x.count())
     return error() << "cannot reshape " << text(x.shape()) << " to " << text(shape), Tensor();

@@ -77,8 +77,8 @@ class Emitter {
   mlir::MLIRContext* context() const { return builder.getContext(); }
   mlir::OpBuilder& ops() { return builder; }
 
-  // A rank has one row of a batch of several: a dimension of size 1 may be the batch. So reducing it is not an identity,
-  // nor is a reshape of several such dimensions to the same type.
+  // A rank has one row of a batch of several, so any dimension of size 1 may be the batch: reductions of such
+  // dimensions stay, and so do reshapes to the same shape that may move the batch.
   void splitIntoRows() { oneRow = true; }
 
   // To be called when the insertion point leaves the block: values materialized so far are not visible there.
@@ -116,7 +116,8 @@ class Emitter {
   Tensor gelu(const Tensor& x, bool approximate);
   Tensor iota(mlir::Type type, llvm::ArrayRef<int64_t> shape, int64_t axis);
 
-  Tensor reshape(const Tensor& x, llvm::ArrayRef<int64_t> shape);
+  // `moves`: where a rank has one row, even a reshape to the same shape may move it between dimensions of size 1.
+  Tensor reshape(const Tensor& x, llvm::ArrayRef<int64_t> shape, bool moves = false);
   Tensor expand(const Tensor& x, llvm::ArrayRef<int64_t> shape);  // numpy broadcasting to exactly this shape
   Tensor transpose(const Tensor& x, llvm::ArrayRef<int64_t> permutation);
   Tensor slice(const Tensor& x, llvm::ArrayRef<int64_t> starts, llvm::ArrayRef<int64_t> sizes,

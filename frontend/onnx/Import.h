@@ -30,9 +30,8 @@ struct ImportOptions {
   int64_t pieces() const { return ranks * microBatches; }
   int64_t shares() const { return leaves ? leaves : pieces(); }
   int64_t batch = 0;  // global batch; binds the leading symbolic dimension of the data inputs (0: not given)
-  // A leaf has one row and is imported with two, so that the batch differs from other dimensions of size 1;
-  // train-globalize-loss cuts the step to one of them (module attribute `train.two_rows`). An error if the graph is fixed
-  // to one row.
+  // Import a leaf of one row with two, which tells the batch from other dimensions of size 1; train-globalize-loss cuts
+  // it back (module attribute `train.two_rows`). The import fails if the graph is fixed to one row.
   bool twoRows = false;
   std::vector<std::pair<std::string, int64_t>> bind;  // other symbolic dimensions, by name
   std::vector<KnownInput> constants;                  // integer or boolean inputs that are not data

@@ -200,7 +200,7 @@ class Importer {
   llvm::StringSet<> warned;      // which traps were reported
   Surveyor* surveyor = nullptr;  // goes on after errors; null: the first error ends the import
   bool evaluates() const { return options.form != Form::kTraining; }
-  // Of a count of rows, or of elements of all rows, those of one leaf.
+  // From a count for the rows that are imported to one for the rows of a leaf.
   int64_t ofLeaf(int64_t count) const { return options.twoRows ? count / 2 : count; }
   // Whether the first dimension of a value is the batch, of which the rank has its rows.
   bool hasRows(mlir::Value value) const {

@@ -47,7 +47,7 @@ bool Importer::isWhole(const onnx::ValueInfoProto& input) const {
   // The batch is what is symbolic; where nothing is, it is the first input's.
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other); batch && !batch->has_dim_value())
-      return rows == 0 || dim->dim_value() != rows;
+      return rows == 0 || dim->dim_value() != ofLeaf(rows);
   for (const onnx::ValueInfoProto* other : dataInputs)
     if (const auto* batch = first(*other)) return batch->dim_value() != dim->dim_value();
   return true;

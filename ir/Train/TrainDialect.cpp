@@ -45,7 +45,7 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) {
 }
 
 OpFoldResult ReshapeOp::fold(FoldAdaptor) {
-  // While the batch is one row and has not been followed, it may have moved from one dimension of size 1 to another.
+  // With one row, a reshape to the same type may move the batch between dimensions of size 1.
   auto mayMoveRows = [&] {
     auto module = (*this)->getParentOfType<ModuleOp>();
     return llvm::count(getType().getShape(), 1) > 1 && module && module->hasAttr(kOneRowAttr);

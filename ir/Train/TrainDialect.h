@@ -47,10 +47,10 @@ inline constexpr llvm::StringLiteral kTf32Attr = "train.tf32";
 // On a module until train-globalize-loss has followed the batch: the batch is one row, so a dimension of size 1 may be
 // it.
 inline constexpr llvm::StringLiteral kOneRowAttr = "train.one_row";
-// Instead: the step has two rows, so that the batch differs from dimensions of size 1, and is to have one.
+// On a module, in place of `train.one_row`: the step has two rows, and train-globalize-loss cuts it to one.
 inline constexpr llvm::StringLiteral kTwoRowsAttr = "train.two_rows";
 
-// On the function @step: the graph is fixed to its number of rows.
+// On @step: an input of the graph has a fixed number of rows.
 inline constexpr llvm::StringLiteral kFixedRowsAttr = "train.fixed_rows";
 
 // The words of one of the dialect's enumerations, in order.

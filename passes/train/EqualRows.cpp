@@ -2,81 +2,139 @@
 
 #include "ir/Train/Constant.h"
 #include "ir/Train/TensorBuilder.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
 namespace sheaf::train {
 
-OpOperand* firstWithRows(Operation* op, const BatchStates& states) {
+static ArrayRef<int64_t> shapeOf(Value v) {
+  return TensorBuilder::typeOf(v).getShape();
+}
+
+OpOperand* firstSplitOperand(Operation* op, const BatchStates& states) {
   for (OpOperand& operand : op->getOpOperands())
     if (states.lookup(operand.get()).isSplit()) return &operand;
   return nullptr;
 }
 
-SmallVector<OpOperand*> operandsAlongRows(Operation* op, const BatchStates& states, int64_t size, bool sums) {
-  OpOperand* first = firstWithRows(op, states);
-  if (!first) return {};
-  const int64_t dimension = states.lookup(first->get()).dimensions.front();
-  // Operands of other ops have no dimension in common with the rows of another.
+SmallVector<OpOperand*> alignedOperands(Operation* op, const BatchStates& states, int64_t dimension, int64_t size,
+                                        bool sums) {
+  // Other ops do not align a dimension of one operand with that of another.
   auto product = dyn_cast<MatMulOp>(op);
-  const bool meets =
+  const bool aligns =
       op->hasTrait<OpTrait::Elementwise>() ||
       isa<ConcatOp, ScatterOp, GatherElementsOp, AttentionOp, CrossEntropyOp, ConvGradFilterOp, MaxPoolGradOp>(op) ||
-      (product && !sums && dimension == 0 && TensorBuilder::typeOf(product.getResult()).getRank() == 3);
-  if (!meets) return {};
+      (product && !sums && dimension == 0 && shapeOf(product.getResult()).size() == 3);
+  if (!aligns) return {};
   SmallVector<OpOperand*> found;
   for (OpOperand& operand : op->getOpOperands()) {
-    RankedTensorType type = TensorBuilder::typeOf(operand.get());
-    if (states.lookup(operand.get()).isSplit() || type.getRank() <= dimension || type.getDimSize(dimension) != size)
+    ArrayRef<int64_t> shape = shapeOf(operand.get());
+    if (states.lookup(operand.get()).isSplit() || int64_t(shape.size()) <= dimension || shape[dimension] != size)
       continue;
-    // A sum of rows' updates is added to what has no rows.
+    // What the rows' updates are added to.
     if (auto scatter = dyn_cast<ScatterOp>(op); scatter && sums && operand.get() == scatter.getData()) continue;
     found.push_back(&operand);
   }
   return found;
 }
 
+// The dimension of a reshape's operand that has the same product of dimensions in front of it.
+static std::optional<Sources> sourcesOfReshape(ReshapeOp op, int64_t dimension, bool contiguous) {
+  int64_t before = 1, d = 0;
+  for (int64_t n : shapeOf(op.getResult()).take_front(dimension)) before *= n;
+  ArrayRef<int64_t> from = shapeOf(op.getOperand());
+  const int64_t rank = from.size(), size = shapeOf(op.getResult())[dimension];
+  for (; d < rank && from[d] > 0 && (before > 1 || from[d] == 1) && before % from[d] == 0; ++d) before /= from[d];
+  // Ranges of one are then ranges of the other; single elements are ranges of the other where it is the larger one.
+  if (before != 1 || d == rank || (!contiguous && from[d] % size)) return std::nullopt;
+  return Sources{{0, d}};
+}
+
+std::optional<Sources> sourcesOf(Operation* op, int64_t dimension, bool contiguous) {
+  Sources same;
+  for (unsigned i = 0; i < op->getNumOperands(); ++i) same.emplace_back(i, dimension);
+  auto sameIf = [&](bool known) { return known ? std::optional(same) : std::nullopt; };
+  const ArrayRef<int64_t> shape = shapeOf(op->getResult(0));
+  const int64_t rank = shape.size();
+  return llvm::TypeSwitch<Operation*, std::optional<Sources>>(op)
+      .Case([&](IotaOp o) { return sameIf(int64_t(o.getAxis()) != dimension); })
+      .Case([&](BroadcastOp) { return same; })
+      .Case<ConcatOp, CumSumOp, GatherElementsOp>([&](auto o) { return sameIf(int64_t(o.getAxis()) != dimension); })
+      .Case<ReduceOp, ReverseOp>([&](auto o) { return sameIf(!llvm::is_contained(o.getAxes(), dimension)); })
+      .Case<SoftmaxOp, LogSoftmaxOp, LayerNormOp, RmsNormOp>([&](auto) -> std::optional<Sources> {
+        if (dimension == rank - 1) return std::nullopt;
+        return Sources{{0, dimension}};
+      })
+      .Case([&](PadOp o) {
+        return sameIf(!o.getLow()[dimension] && !o.getHigh()[dimension] && !o.getInterior()[dimension]);
+      })
+      .Case([&](SliceOp o) {
+        return sameIf(shapeOf(o.getOperand())[dimension] == shape[dimension] && o.getSteps()[dimension] == 1);
+      })
+      .Case([&](TransposeOp o) {
+        return Sources{{0, o.getPermutation()[dimension]}};
+      })
+      .Case([&](GatherOp o) {
+        const int64_t axis = o.getAxis(), count = shapeOf(o.getIndices()).size();
+        if (dimension < axis) return Sources{{0, dimension}};
+        return dimension < axis + count ? Sources{{1, dimension - axis}} : Sources{{0, dimension - count + 1}};
+      })
+      .Case([&](MatMulOp o) {
+        if (dimension == rank - 2) return Sources{{0, o.getTransposeA() ? rank - 1 : rank - 2}};
+        if (dimension == rank - 1) return Sources{{1, o.getTransposeB() ? rank - 2 : rank - 1}};
+        return same;
+      })
+      .Case([&](ReshapeOp o) { return sourcesOfReshape(o, dimension, contiguous); })
+      .Default([&](Operation* o) { return sameIf(o->hasTrait<OpTrait::Elementwise>()); });
+}
+
 bool hasEqualParts(ConstantOp constant, int64_t dimension, int64_t part) {
   std::optional<Constant> whole = Constant::fromAttribute(constant.getValue());
   if (!whole) return false;
-  if (whole->isSplat()) return true;
+  if (whole->stored[dimension] == 1) return true;
+  // Without its last part it is the same as without its first.
   OpBuilder builder(constant);
   SmallVector<int64_t> starts(whole->shape().size(), 0), sizes(whole->shape()), steps(starts.size(), 1);
-  const int64_t size = std::exchange(sizes[dimension], part);
-  std::optional<Constant> first;
-  for (int64_t& start = starts[dimension]; start < size; start += part) {
+  sizes[dimension] -= part;
+  if (sizes[dimension] == 0) return true;
+  std::optional<Constant> found[2];
+  for (int i = 0; i < 2; ++i) {
+    starts[dimension] = i * part;
     auto slice = SliceOp::create(builder, constant.getLoc(), constant, starts, sizes, steps);
     auto values = ConstantEvaluation(slice, *whole).run();
     slice.erase();
     if (failed(values)) return false;
-    Constant& one = values->front();
-    if (!first) first = one;
-    if (first->stored != one.stored || *first->data != *one.data) return false;
+    found[i] = values->front().written();
   }
-  return true;
+  return found[0]->stored == found[1]->stored && *found[0]->data == *found[1]->data;
+}
+
+// Whether a value without rows is known to have other elements in each part of a dimension.
+static bool differs(Value v, int64_t dimension, int64_t part) {
+  Operation* op = v.getDefiningOp();
+  if (!op || op->getNumResults() != 1 || op->getNumRegions()) return false;
+  if (auto constant = dyn_cast<ConstantOp>(op)) return !hasEqualParts(constant, dimension, part);
+  if (auto iota = dyn_cast<IotaOp>(op)) return int64_t(iota.getAxis()) == dimension;
+  std::optional<Sources> sources = sourcesOf(op, dimension, true);
+  return sources && llvm::any_of(*sources, [&](auto source) {
+           Value operand = op->getOperand(source.first);
+           const int64_t size = shapeOf(operand)[source.second], parts = shapeOf(v)[dimension] / part;
+           return size != 1 && size % parts == 0 && differs(operand, source.second, size / parts);
+         });
 }
 
 LogicalResult checkConstants(Operation* op, const BatchStates& states, bool sums) {
-  OpOperand* first = firstWithRows(op, states);
+  OpOperand* first = firstSplitOperand(op, states);
   if (!first) return success();
   const BatchState state = states.lookup(first->get());
-  const int64_t dimension = state.dimensions.front();
-  const int64_t size = TensorBuilder::typeOf(first->get()).getDimSize(dimension);
+  const int64_t dimension = state.dimensions.front(), size = shapeOf(first->get())[dimension];
   if (state.rows == 1 || size != state.rows * state.minor) return success();
-  for (OpOperand* operand : operandsAlongRows(op, states, size, sums)) {
-    Value v = operand->get();
-    for (auto broadcast = v.getDefiningOp<BroadcastOp>();
-         broadcast && TensorBuilder::typeOf(broadcast.getOperand()).getDimSize(dimension) == size;
-         broadcast = v.getDefiningOp<BroadcastOp>())
-      v = broadcast.getOperand();
-    auto iota = v.getDefiningOp<IotaOp>();
-    auto constant = v.getDefiningOp<ConstantOp>();
-    if ((iota && int64_t(iota.getAxis()) == dimension) ||
-        (constant && !hasEqualParts(constant, dimension, state.minor)))
+  for (OpOperand* operand : alignedOperands(op, states, dimension, size, sums))
+    if (differs(operand->get(), dimension, state.minor))
       return op->emitOpError(
-          "takes a constant that differs from row to row of the batch, as a range of its size does, which is not "
-          "supported with more than one rank: make it an input of the model, with a row for each of the batch's");
-  }
+          "takes a constant that differs from row to row of the batch, such as a range of its size, which is not "
+          "supported with more than one rank: make it an input of the model, with a row for each row of the batch");
   return success();
 }
 

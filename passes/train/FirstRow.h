@@ -6,10 +6,9 @@
 
 namespace sheaf::train {
 
-// Cuts the step, and what `states` says of its values, to half of the rows, of which there are two. No value of a row
-// depends on other rows but through sums over the batch, as Globalizer.h has found: so what is left computes the first
-// row. Failure, after an error: a value that is the same on all ranks has elements for each row, and they differ, or it
-// is not known that they are equal.
+// Cuts a step of two rows to its first row, and `states` with it. That is valid because rows affect each other only
+// through sums over the batch (Globalizer.h). Fails with an error if a replicated value that meets rows is not known to
+// be the same for both.
 mlir::LogicalResult cutToFirstRow(mlir::func::FuncOp step, BatchStates& states);
 
 }  // namespace sheaf::train

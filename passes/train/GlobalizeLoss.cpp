@@ -3,9 +3,8 @@
 // The step is written for one rank, as if its rows were the whole batch. A forward analysis classifies every value by
 // its relation to the global one (Globalizer.h), and makes sums of the ranks' terms where the global value is needed.
 //
-// Where a rank has one row, the batch looks like any other dimension of size 1. So the importer gives the step two
-// rows, if the graph is not fixed to one; which dimensions hold them is found before the step is cut to one
-// (FirstRow.h).
+// With one row, the batch looks like any other dimension of size 1. So the importer makes a step of two rows where the
+// graph allows it. The pass finds the dimensions of the batch there, then cuts the step to one row (FirstRow.h).
 //
 // In the evaluation rows may only fill up the last batch: wherever the batch is summed over, a mask leaves them out, so
 // that loss and counts are those of the rows that count.
@@ -46,27 +45,28 @@ struct GlobalizeLoss : sheaf::train::impl::GlobalizeLossBase<GlobalizeLoss> {
     for (unsigned i = 0; i < step.getNumArguments(); ++i) evaluation |= bool(step.getArgAttr(i, "train.row_mask"));
     if (evaluation) addAccuracy(step);
     module->removeAttr(kOneRowAttr);
+    const bool twoRows = bool(module->removeAttr(kTwoRowsAttr));
     const bool fixedRows = bool(step->removeAttr(kFixedRowsAttr));
     if (count <= 1 && evaluation) return evaluateOnOneRank(step);
     if (count <= 1) return;
     Globalizer globalizer(step, count, fixedRows);
-    if (module->removeAttr(kTwoRowsAttr)) {
+    if (twoRows) {
       FailureOr<BatchStates> states = statesOf(step, count);
       if (failed(states) || failed(cutToFirstRow(step, *states))) return signalPassFailure();
-      globalizer.know(std::move(*states));
+      globalizer.setReshapeStates(std::move(*states));
     }
     if (failed(globalizer.run())) signalPassFailure();
   }
 
-  // What the values of a step are, which stays as it is.
+  // The states of a step's values, found on a copy of it.
   static FailureOr<BatchStates> statesOf(func::FuncOp step, int64_t ranks) {
     IRMapping copies;
     OwningOpRef<func::FuncOp> copy = cast<func::FuncOp>(step->clone(copies));
     Globalizer globalizer(*copy, ranks);
     if (failed(globalizer.run())) return failure();
     BatchStates states;
-    for (auto [value, itsCopy] : copies.getValueMap())
-      if (auto found = globalizer.found().find(itsCopy); found != globalizer.found().end())
+    for (auto [value, copied] : copies.getValueMap())
+      if (auto found = globalizer.valueStates().find(copied); found != globalizer.valueStates().end())
         states[value] = found->second;
     return states;
   }

@@ -132,15 +132,16 @@ LogicalResult Globalizer::crossesRows(Operation* op) {
   if (llvm::any_of(op->getOperands(), one))
     return op->emitOpError(
         "mixes rows of the batch that lie on different ranks, or seems to, since the graph is fixed to one row of it "
-        "for "
-        "each leaf, or rank: export the model with a dynamic batch");
+        "for each leaf, or rank: "
+        "export the model with a dynamic batch");
   return unsupported(op, "mixes rows of the batch that lie on different ranks");
 }
 
 LogicalResult Globalizer::unknownBatch(Operation* op) {
   return op->emitOpError(
       "acts on one of several dimensions, any of which may be the batch, since the graph is fixed to one row of it for "
-      "each leaf, or rank: export the model with a dynamic batch");
+      "each leaf, or rank: "
+      "export the model with a dynamic batch");
 }
 
 LogicalResult Globalizer::mixes(Operation* op) {
@@ -314,7 +315,7 @@ FailureOr<BatchState> Globalizer::visitReduce(ReduceOp op) {
 FailureOr<BatchState> Globalizer::visitReshape(ReshapeOp op) {
   BatchState state = of(op.getOperand()), found;
   if (!state.isSplit()) return state;
-  if (auto found = known.find(op.getResult()); found != known.end()) return found->second;
+  if (auto given = reshapeStates.find(op.getResult()); given != reshapeStates.end()) return given->second;
   ArrayRef<int64_t> from = shapeOf(op.getOperand()), to = shapeOf(op.getResult());
   if (to.empty()) return unsupported(op, "makes a scalar of one row of the batch");
   for (int64_t dimension : state.dimensions) {

@@ -13,17 +13,17 @@ namespace sheaf::train {
 // linear ops keep terms, and any other op that needs the global value gets train.global_sum.
 class Globalizer {
  public:
-  // fixedRows: the graph has constants for as many rows as the step has.
+  // fixedRows: an input of the graph has a fixed number of rows, so constants may differ from row to row.
   Globalizer(mlir::func::FuncOp step, int64_t ranks, bool fixedRows = false)
       : step(step), ranks(ranks), fixedRows(fixedRows), builder(step.getContext()), mask(step) {}
 
   // Failure: an error has been reported at the op that cannot be divided among ranks.
   mlir::LogicalResult run();
 
-  // Of the values that the step had, after run().
-  const BatchStates& found() const { return states; }
-  // Before run(): where the rows are that a reshape leaves in one of several dimensions of size 1.
-  void know(BatchStates states) { known = std::move(states); }
+  // After run(): of the values that the step had and of new ones.
+  const BatchStates& valueStates() const { return states; }
+  // To call before run(): states of the results of reshapes, from the analysis with two rows.
+  void setReshapeStates(BatchStates states) { reshapeStates = std::move(states); }
 
  private:
   mlir::func::FuncOp step;
@@ -31,7 +31,7 @@ class Globalizer {
   bool fixedRows;
   mlir::OpBuilder builder;
   RowMask mask;  // of the evaluation
-  BatchStates states, known;
+  BatchStates states, reshapeStates;
   mlir::DenseMap<mlir::Value, mlir::Value> sums;  // train.global_sum of a partial value
   mlir::DenseSet<mlir::Value> leading;            // whose batch, if they have one, is their first dimension
 

@@ -181,7 +181,7 @@ int check(CheckOptions& o, const options::Given&) {
     o.import.batch = (*module)->getAttrOfType<mlir::IntegerAttr>("train.batch").getInt();
   if (o.memory == 0) o.memory = exec::machineMemory();
   if (Status status = complete(o); !status.ok()) return fail(status.message());
-  if (module) giveTwoRows(module, o.model, o.import);
+  if (module) importWithTwoRows(module, o.model, o.import);
   if (module && !runTrainPhases(*module, o, survey)) module = {};
   if (module) setTraining(*module, o);
 

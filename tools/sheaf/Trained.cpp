@@ -114,10 +114,11 @@ std::unique_ptr<mlir::MLIRContext> makeContext() {
   return context;
 }
 
-void giveTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model, frontend::ImportOptions import) {
+void importWithTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
+                       frontend::ImportOptions import) {
   if (!(*module)->hasAttr(train::kOneRowAttr) || import.shares() == 1) return;
   import.twoRows = true;
-  // What there is to say has been said of one row.
+  // The first import has printed the warnings; an error only means that the graph does not take two rows.
   mlir::ScopedDiagnosticHandler quiet(module->getContext(), [](mlir::Diagnostic&) { return mlir::success(); });
   if (mlir::OwningOpRef<mlir::ModuleOp> two = frontend::importOnnx(*module->getContext(), model, import))
     module = std::move(two);
@@ -141,7 +142,7 @@ static mlir::OwningOpRef<mlir::ModuleOp> importEvaluation(mlir::MLIRContext& con
     module = frontend::importOnnx(context, options.model, import);
   }
   if (!module) return {};
-  if (!importOnly) giveTwoRows(module, options.model, import);
+  if (!importOnly) importWithTwoRows(module, options.model, import);
   mlir::PassManager passes(&context);
   addImportPasses(passes);
   if (!importOnly) addEvaluationPasses(passes, options.pipeline);
@@ -155,7 +156,7 @@ mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext& context, const 
   if (options.evaluationOnly) return importEvaluation(context, options, importOnly);
   mlir::OwningOpRef<mlir::ModuleOp> module = frontend::importOnnx(context, options.model, options.import);
   if (!module) return {};
-  if (!importOnly) giveTwoRows(module, options.model, options.import);
+  if (!importOnly) importWithTwoRows(module, options.model, options.import);
   mlir::PassManager passes(&context);
   addImportPasses(passes);
   if (!importOnly) addTrainPasses(passes, options.pipeline);

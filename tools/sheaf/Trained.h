@@ -228,9 +228,10 @@ options::Option reduceRow() {
 // A context with our dialects, for one compilation.
 std::unique_ptr<mlir::MLIRContext> makeContext();
 
-// Where a leaf has one row, imports `model` again with two, of which the phase `train` keeps one: so the batch cannot
-// be taken for another dimension of size 1. The module stays as it is if the graph is fixed to one row.
-void giveTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model, frontend::ImportOptions import);
+// If leaves have one row, replaces the module by an import with two rows, which tell the batch from other dimensions of
+// size 1; the phase `train` cuts it back to one. Keeps the module if that import fails: the graph is fixed to one row.
+void importWithTwoRows(mlir::OwningOpRef<mlir::ModuleOp>& module, const std::string& model,
+                       frontend::ImportOptions import);
 
 // Records in a module that the phase `train` left what it is trained with.
 void setTraining(mlir::ModuleOp module, const TrainedOptions& options);

@@ -1,4 +1,4 @@
-// A leaf of one row comes with two: where the batch is, is found in these, and the first of them stays.
+// A leaf of one row is imported with two. The pass finds the batch there and keeps the first row.
 // RUN: sheaf-opt %s -train-globalize-loss -split-input-file -verify-diagnostics | FileCheck %s
 
 // The batch moves to another dimension, which with one row would change nothing. The sum is then over the other dimension:
@@ -21,7 +21,7 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
 
 // -----
 
-// What is the same on all ranks, and computed for two rows, is computed for one where rows meet it.
+// A replicated value that is computed for two rows is computed for one.
 // CHECK-LABEL: func.func @step(%arg0: tensor<1x4xf32>)
 // CHECK: %[[ZEROS:.*]] = train.constant dense<0.000000e+00> : tensor<1x1x3xf32>
 // CHECK: %[[H:.*]] = train.slice %[[ZEROS]] starts [0, 0, 0] sizes [1, 1, 2]
@@ -49,7 +49,7 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
 
 // -----
 
-// Rows that are not together: every second element is one of the first row.
+// Interleaved rows: every second element belongs to the first row.
 // CHECK-LABEL: func.func @step(%arg0: tensor<1x4xf32>)
 // CHECK: %[[F:.*]] = train.reshape {{.*}} : tensor<4x1xf32> -> tensor<4x1xf32>
 // CHECK: %[[THREE:.*]] = train.constant dense<3.000000e+00> : tensor<4x1xf32>
@@ -58,8 +58,8 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
   func.func @step(%x: tensor<2x4xf32>) {
     %t = train.transpose %x [1, 0] : tensor<2x4xf32> -> tensor<4x2xf32>
     %f = train.reshape %t : tensor<4x2xf32> -> tensor<8x1xf32>
-    %one = train.constant dense<3.0> : tensor<8x1xf32>
-    %a = train.mul %f, %one : tensor<8x1xf32>
+    %three = train.constant dense<3.0> : tensor<8x1xf32>
+    %a = train.mul %f, %three : tensor<8x1xf32>
     %m = train.reduce mean %a [0, 1] : tensor<8x1xf32> -> tensor<1x1xf32>
     %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
     train.loss %l : tensor<f32>
@@ -69,12 +69,12 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
 
 // -----
 
-// A range of the rows: every rank would take its first elements.
+// A range of the rows: every rank would use its first elements.
 module attributes {train.ranks = 8 : i64, train.two_rows} {
   func.func @step(%x: tensor<2x1xf32>) {
-    %own = train.constant dense<[[1.0], [2.0]]> : tensor<2x1xf32>
-    // expected-error @+1 {{'train.mul' op takes a constant that differs from row to row of the batch, as a range of its size does, which is not supported with more than one rank: make it an input of the model, with a row for each of the batch's}}
-    %a = train.mul %x, %own : tensor<2x1xf32>
+    %perRow = train.constant dense<[[1.0], [2.0]]> : tensor<2x1xf32>
+    // expected-error @+1 {{'train.mul' op takes a constant that differs from row to row of the batch, such as a range of its size, which is not supported with more than one rank: make it an input of the model, with a row for each row of the batch}}
+    %a = train.mul %x, %perRow : tensor<2x1xf32>
     %m = train.reduce mean %a [0, 1] : tensor<2x1xf32> -> tensor<1x1xf32>
     %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
     train.loss %l : tensor<f32>
@@ -84,14 +84,14 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
 
 // -----
 
-// Halves that are equal do not have equal rows, where the elements of a row are not together.
+// Interleaved rows may differ where the halves are equal.
 module attributes {train.ranks = 8 : i64, train.two_rows} {
   func.func @step(%x: tensor<2x2xf32>) {
     %t = train.transpose %x [1, 0] : tensor<2x2xf32> -> tensor<2x2xf32>
     %f = train.reshape %t : tensor<2x2xf32> -> tensor<4x1xf32>
-    %own = train.constant dense<[[1.0], [2.0], [1.0], [2.0]]> : tensor<4x1xf32>
-    // expected-error @+1 {{'train.mul' op takes a value that is the same on all ranks, but may be another for every row of the batch}}
-    %a = train.mul %f, %own : tensor<4x1xf32>
+    %perRow = train.constant dense<[[1.0], [2.0], [1.0], [2.0]]> : tensor<4x1xf32>
+    // expected-error @+1 {{'train.mul' op combines rows of the batch with a value that is the same on all ranks and may differ from row to row, which is not supported with more than one rank: make it an input of the model, with a row for each row of the batch}}
+    %a = train.mul %f, %perRow : tensor<4x1xf32>
     %m = train.reduce mean %a [0, 1] : tensor<4x1xf32> -> tensor<1x1xf32>
     %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
     train.loss %l : tensor<f32>
@@ -101,13 +101,15 @@ module attributes {train.ranks = 8 : i64, train.two_rows} {
 
 // -----
 
-// The same without two rows, through a broadcast; a graph that is fixed to its rows has its constants for each of them.
+// A leaf of several rows. The range is looked up in a table, and repeated.
 module attributes {train.ranks = 4 : i64} {
   func.func @step(%x: tensor<3x2xf32>) {
-    %range = train.iota 0 : tensor<3x1xf32>
-    %own = train.broadcast %range : tensor<3x1xf32> -> tensor<3x2xf32>
-    // expected-error @+1 {{'train.add' op takes a constant that differs from row to row of the batch, as a range of its size does, which is not supported with more than one rank: make it an input of the model, with a row for each of the batch's}}
-    %a = train.add %x, %own : tensor<3x2xf32>
+    %range = train.constant dense<[0, 1, 2]> : tensor<3xi64>
+    %table = train.constant dense<1.0> : tensor<5x1xf32>
+    %looked = train.gather %table[%range] axis 0 : tensor<5x1xf32>, tensor<3xi64> -> tensor<3x1xf32>
+    %perRow = train.broadcast %looked : tensor<3x1xf32> -> tensor<3x2xf32>
+    // expected-error @+1 {{'train.add' op takes a constant that differs from row to row of the batch, such as a range of its size, which is not supported with more than one rank: make it an input of the model, with a row for each row of the batch}}
+    %a = train.add %x, %perRow : tensor<3x2xf32>
     %m = train.reduce mean %a [0, 1] : tensor<3x2xf32> -> tensor<1x1xf32>
     %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
     train.loss %l : tensor<f32>
@@ -117,12 +119,13 @@ module attributes {train.ranks = 4 : i64} {
 
 // -----
 
+// Constants of a graph that is fixed to its rows belong to these: every rank uses them.
 // CHECK-LABEL: func.func @step(%arg0: tensor<3x2xf32>)
 // CHECK: train.add %arg0
 module attributes {train.ranks = 4 : i64} {
   func.func @step(%x: tensor<3x2xf32>) attributes {train.fixed_rows} {
-    %own = train.iota 0 : tensor<3x2xf32>
-    %a = train.add %x, %own : tensor<3x2xf32>
+    %perRow = train.iota 0 : tensor<3x2xf32>
+    %a = train.add %x, %perRow : tensor<3x2xf32>
     %m = train.reduce mean %a [0, 1] : tensor<3x2xf32> -> tensor<1x1xf32>
     %l = train.reshape %m : tensor<1x1xf32> -> tensor<f32>
     train.loss %l : tensor<f32>
