@@ -87,6 +87,18 @@ Value LeafValues::inside(Operation* user, Value v, int64_t group) {
   return insides[{v, group}] = own->getResult(0);
 }
 
+bool LeafValues::reducesInside(Operation* user, Value v) const {
+  SmallVector<Value> open{v};
+  DenseSet<Operation*> seen;
+  while (!open.empty()) {
+    Operation* op = open.pop_back_val().getDefiningOp();
+    if (!groupAttr(op) || groupAttr(op) != groupAttr(user) || !seen.insert(op).second) continue;
+    if (isa<ReduceOp>(op)) return true;
+    llvm::append_range(open, op->getOperands());
+  }
+  return false;
+}
+
 //===--- Side by side ---===//
 
 Value LeafValues::withRows(Operation* user, Value v, LeafRows rows) {
@@ -147,8 +159,10 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
   auto own = [&](Value small) {
     return group ? inside(user, small, cast<IntegerAttr>(group).getInt()) : wholes.lookup(small);
   };
+  // The reductions of a kernel have the rows of all leaves.
   if (auto broadcast = dyn_cast_or_null<BroadcastOp>(op);
-      broadcast && typeOf(broadcast.getOperand()).getDimSize(rows.dimension) == 1)
+      broadcast && typeOf(broadcast.getOperand()).getDimSize(rows.dimension) == 1 &&
+      !reducesInside(user, broadcast.getOperand()))
     if (of(broadcast.getOperand()).kind == LeafState::Replicated) return clone(own(broadcast.getOperand()), false);
   if (auto iota = dyn_cast_or_null<IotaOp>(op); iota && int64_t(iota.getAxis()) != rows.dimension)
     return clone({}, false);
@@ -163,6 +177,7 @@ Value LeafValues::replicate(Operation* user, Value v, LeafRows rows) {
         if (Value wide = withRows(user, operand, rows)) operands.push_back(wide);
     if (operands.size() == op->getNumOperands()) return clone(operands, true);
   }
+  if (reducesInside(user, v)) return {};
   if (group && typeOf(v).getDimSize(rows.dimension) == 1) {
     auto broadcast = BroadcastOp::create(builder, v.getLoc(), type, own(v));
     broadcast->setAttr(kGroupAttr, group);

@@ -72,6 +72,8 @@ class LeafValues {
   void setGroup(mlir::Operation* op, int64_t group) const;
 
  private:
+  // Whether the user's kernel computes `v` by a reduction of its own.
+  bool reducesInside(mlir::Operation* user, mlir::Value v) const;
   mlir::Value replicate(mlir::Operation* user, mlir::Value v, LeafRows rows);
   mlir::Value moveRows(mlir::Operation* user, mlir::Value v, LeafRows rows);
   mlir::Value slice(mlir::Value v, int64_t dimension, int64_t start, int64_t size);

@@ -20,6 +20,8 @@ def cases(session):
         yield Case(f"leaves/sixty-four/{precision}", lambda p=precision, w=within: sixty_four(session, p, w))
     yield Case("leaves/one-row/moved-batch", lambda: moved_batch(session))
     yield Case("leaves/one-row/fixed-graph", lambda: fixed_graph(session))
+    for precision in ("f32", "bf16"):
+        yield Case(f"leaves/one-row/normalized-parameter/{precision}", lambda p=precision: normalized_parameter(session, p))
     yield Case("leaves/range-of-rows", lambda: range_of_rows(session))
     yield Case("leaves/refused", lambda: refused(session))
 
@@ -88,6 +90,24 @@ def fixed_graph(session):
     shape = (weight("shape", [2], [-1, 4], INT64),)
     ours, whole = (losses(session, written(session, squeezed, batch, (1, 4), shape), ranks, (1, 4)) for batch, ranks in ((1, 8), ("batch", 1)))
     expect(all(abs(a - b) <= 1e-6 for a, b in zip(ours, whole)), f"losses {ours}, on one rank they are {whole}")
+
+
+def normalized_parameter(session, precision):
+    """A kernel that reduces rows of a parameter and multiplies the batch by them: the reduction has the rows of all leaves."""
+    nodes = (node("Shape", ["x"], ["shape"]), node("Expand", ["p", "shape"], ["expanded"]),
+             node("Softmax", ["expanded"], ["shares"], axis=-1), node("Mul", ["x", "shares"], ["h"]))
+    path = written(session, nodes, "batch", (2, 4), [weight("p", [1, 2, 4], [0.1 * i for i in range(8)])])
+    data, plans, logs = session.folder() / "x.npy", [], []
+    write_npy(data, "<f4", (16, 2, 4), struct.pack("<128f", *(((5 * i) % 17 - 8) / 8 for i in range(128))))
+    for ranks in (8, 4, 2, 1):
+        plans.append(path.with_suffix(f".p{ranks}.plan"))
+        session.succeed("sheaf", "compile", path, "-o", plans[-1], "--batch", 8, "--ranks", ranks, "--leaves", 8, "--bucket-size", "64KiB",
+                        "--precision", precision, "--optimizer", "sgd:lr=0.5")
+        session.succeed("sheaf", "same", plans[0], plans[-1])
+        session.succeed("sheaf-run", plans[-1], "--data", f"x={data}", "--steps", 3, "--log", path.with_suffix(".log"))
+        logs.append([(step["loss"], step["grad_norm"]) for step in read_log(path.with_suffix(".log"))[0]])
+    expect(len(set(logs[0])) == 3, f"losses {logs[0]} do not change")
+    expect(all(log == logs[0] for log in logs), f"losses and norms on 8, 4, 2 and 1 ranks differ: {logs}")
 
 
 def range_of_rows(session):

@@ -204,3 +204,26 @@ module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch 
     return
   }
 }
+
+// -----
+
+// A kernel that reduces what is the same for every leaf does so with the rows of all leaves, where its other reductions have them.
+
+// CHECK-LABEL: func.func @reduced_parameter
+// CHECK: %[[WIDE:.*]] = train.broadcast %{{.*}} {train.group = 0 : i64, {{.*}}} : tensor<1x2x4xf32> -> tensor<2x2x4xf32>
+// CHECK: %[[MAX:.*]] = train.reduce max %[[WIDE]] [2] {train.group = 0 : i64, {{.*}}} : tensor<2x2x4xf32> -> tensor<2x2x1xf32>
+// CHECK: train.broadcast %[[MAX]] {train.group = 0 : i64, {{.*}}} : tensor<2x2x1xf32> -> tensor<2x2x4xf32>
+// CHECK-NOT: train.reduce max {{.*}} train.group = 0
+module attributes {train.ranks = 2 : i64, train.widen_to = 1 : i64, train.batch = 2 : i64} {
+  train.parameter @p : tensor<1x2x4xf32> {trainable = true}
+  func.func @reduced_parameter(%x: tensor<1x2x4xf32> {train.name = "x"}) {
+    %p = train.read @p : tensor<1x2x4xf32>
+    %max = train.reduce max %p [2] {train.group = 0 : i64} : tensor<1x2x4xf32> -> tensor<1x2x1xf32>
+    %all = train.broadcast %max {train.group = 0 : i64} : tensor<1x2x1xf32> -> tensor<1x2x4xf32>
+    %y = train.mul %x, %all {train.group = 0 : i64} : tensor<1x2x4xf32>
+    %row = train.reshape %y : tensor<1x2x4xf32> -> tensor<1x8xf32>
+    %sum = train.reduce sum %row [1] {train.group = 1 : i64} : tensor<1x8xf32> -> tensor<1x1xf32>
+    train.loss %sum : tensor<1x1xf32>
+    return
+  }
+}
