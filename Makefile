@@ -12,10 +12,6 @@ BENCH    ?=
 NCCL_HEADERS ?=
 CUDA12   ?= $(firstword $(wildcard /usr/local/cuda-12.8 /usr/local/cuda-12.9))
 
-# Paths inside the project do not count for ccache: another clone finds what this one compiled.
-export CCACHE_BASEDIR := $(CURDIR)
-export CCACHE_NOHASHDIR := 1
-
 preset := $(or $(SANITIZE),release)
 folder := build/$(preset)
 ifeq ($(filter $(SANITIZE),address thread),$(SANITIZE))
@@ -23,7 +19,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test test-browser format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured build demo test test-browser headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +53,9 @@ test-browser: build ## pages of `sheaf report` in Chromium, and graphs in Netron
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
+
+headers: build ## compile each of our headers alone, without precompiled headers: it must include what it uses
+	@python3 test/structure/headers.py --build $(folder) --jobs $(JOBS)
 
 fuzz: build ## RUNS mutated models, plans, data and state files, none of which may crash
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-fuzz

@@ -10,9 +10,11 @@ separate_arguments(SHEAF_LLVM_DEFINITIONS NATIVE_COMMAND ${LLVM_DEFINITIONS})
 function(sheaf_compiler_library name)
   add_library(${name} STATIC ${ARGN})
   sheaf_compiler_target(${name})
+  set_property(GLOBAL APPEND PROPERTY SHEAF_COMPILER_LIBRARIES ${name})
 endfunction()
 
-# sheaf_compiler_target(name): MLIR's headers, definitions and libraries for a library or a tool.
+# sheaf_compiler_target(name): MLIR's headers, definitions and libraries for a library or a tool; and the precompiled
+# headers that SHEAF_PRECOMPILED names in its folder.
 function(sheaf_compiler_target name)
   target_include_directories(${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
@@ -21,6 +23,9 @@ function(sheaf_compiler_target name)
   set(static "$<BOOL:$<TARGET_PROPERTY:SHEAF_STATIC_LLVM>>")
   target_link_libraries(${name} PUBLIC $<$<NOT:${static}>:MLIR> $<$<NOT:${static}>:LLVM> $<${static}:SheafLlvmArchives>)
   sheaf_warnings(${name})
+  if(SHEAF_PRECOMPILED)
+    target_precompile_headers(${name} REUSE_FROM ${SHEAF_PRECOMPILED})
+  endif()
 endfunction()
 
 # sheaf_tablegen(td output flags...): one mlir-tblgen output under the build tree's mirror of the source folder.

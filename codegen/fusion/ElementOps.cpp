@@ -234,7 +234,7 @@ static Value emitOneOf(ArithBuilder& a, Operation* op, ValueRange operands) {
 Value emitElementOp(ArithBuilder& a, Operation* op, ValueRange operands) {
   return emitOneOf<
 #define GET_OP_LIST
-#include "ir/Train/TrainOps.cpp.inc"
+#include "ir/Train/TrainOpList.inc"
       >(a, op, operands);
 }
 

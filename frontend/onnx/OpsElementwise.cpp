@@ -296,7 +296,7 @@ std::vector<Operator> withRows() {
 ArrayRef<Operator> elementwiseOperators() {
   static const auto* operators = new std::vector<Operator>(withRows<
 #define GET_OP_LIST
-#include "ir/Train/TrainOps.cpp.inc"
+#include "ir/Train/TrainOpList.inc"
                                                            >());
   return *operators;
 }

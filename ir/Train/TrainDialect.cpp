@@ -17,8 +17,6 @@ using namespace sheaf::train;
 #define GET_ATTRDEF_CLASSES
 #include "ir/Train/TrainAttrs.cpp.inc"
 #define GET_OP_CLASSES
-#include "ir/Train/TrainOps.cpp.inc"
-#define GET_OP_CLASSES
 #include "ir/Train/Outputs.cpp.inc"
 
 void TrainDialect::initialize() {
@@ -26,10 +24,7 @@ void TrainDialect::initialize() {
 #define GET_ATTRDEF_LIST
 #include "ir/Train/TrainAttrs.cpp.inc"
       >();
-  addOperations<
-#define GET_OP_LIST
-#include "ir/Train/TrainOps.cpp.inc"
-      >();
+  registerTrainDialectOperations(this);
   addOperations<
 #define GET_OP_LIST
 #include "ir/Train/BatchNorm.cpp.inc"

@@ -164,7 +164,6 @@ class Copy:
         self.log.write_text("")
         copy_tree(self.tree)
         onnx = build.parent / "third_party" / "onnx"
-        self.environment = {**os.environ, "CCACHE_BASEDIR": str(self.tree), "CCACHE_NOHASHDIR": "1"}
         configure = ["cmake", "--preset", "release", "-Wno-dev", "--log-level=NOTICE", f"-DSHEAF_ONNX_DIR={onnx}"]
         if self.call(configure)[0]:
             sys.exit(f"the copy of the tree cannot be configured: {self.log}")
@@ -173,7 +172,7 @@ class Copy:
     def call(self, command, limit=None):
         """Runs a command to its end; returns its exit code, none if it ran out of time, and what it said. The log has it all."""
         command = [str(c) for c in command]
-        with subprocess.Popen(command, cwd=self.tree, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        with subprocess.Popen(command, cwd=self.tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
             try:
                 said, code = process.communicate(timeout=limit)[0], process.returncode

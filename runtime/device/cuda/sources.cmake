@@ -11,14 +11,8 @@ set(SHEAF_CUDA_REAL_SOURCES FusedKernels.cpp nccl/NcclApi.cpp)
 set(SHEAF_CUDA_KERNELS
   kernels/HandOver.cu kernels/Mark.cu kernels/Reduce.cu
   ${SHEAF_CUDA_FUNCTION_KERNELS})
-# What both share with the rest of the runtime, compiled in (hidden) as in the CPU's library.
-set(SHEAF_CUDA_SHARED_SOURCES
-  ../../comm/AbortSignal.cpp ../../plan/Generations.cpp ../../plan/Words.cpp ../../base/AtomicFile.cpp ../../base/Hash.cpp ../../base/Text.cpp
-  ../cpu/CommitLog.cpp ../cpu/ComputePool.cpp ../cpu/DurableState.cpp ../cpu/Features.cpp ../cpu/FileArena.cpp ../cpu/KernelImages.cpp
-  ../cpu/RaceRanges.cpp)
-foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS SHEAF_CUDA_SHARED_SOURCES)
+foreach(list SHEAF_CUDA_SOURCES SHEAF_CUDA_REAL_SOURCES SHEAF_CUDA_KERNELS)
   list(TRANSFORM ${list} PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 endforeach()
-include(${CMAKE_CURRENT_LIST_DIR}/../../plan/sources.cmake)  # SHEAF_CALL_SOURCES
-list(TRANSFORM SHEAF_CALL_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/../../plan/)
-list(APPEND SHEAF_CUDA_SHARED_SOURCES ${SHEAF_CALL_SOURCES})
+# The runtime's libraries that both link (hidden), as the CPU's device does.
+set(SHEAF_CUDA_RUNTIME_LIBRARIES SheafDevice SheafCommLocal SheafLibrary SheafBase)
