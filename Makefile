@@ -19,7 +19,7 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured build demo test test-browser headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured build demo test test-browser readme headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test: build ## format check, lit, GoogleTest, end to end
 test-browser: build ## pages of `sheaf report` in Chromium, and graphs in Netron (installs Chromium and a virtual environment for BROWSER)
 	@test/browser/setup.sh $(BROWSER)
 	@SHEAF_BROWSER=$(BROWSER) python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/browser --jobs 1 --only '^report/' --verbose
+
+readme: setup ## type README's blocks from `git clone` on, and print the time of each command (PYTORCH: also Python's)
+	@python3 test/e2e/readme_blocks.py --repository $(CURDIR) --out build/readme $(if $(PYTORCH),--pytorch $(PYTORCH))
 
 format: setup ## rewrite our C++ files with clang-format
 	@git ls-files '*.cpp' '*.h' | xargs clang-format-14 -i
