@@ -189,15 +189,17 @@ json::Value fitJson(const FitOptions& o, const Fit& fit) {
                     {"profile", o.pipeline.profile},
                     {"stages", std::move(list)}};
   if (fit.fewest > 0) root.set("smallest_ranks", fit.fewest);
-  if (fit.fastest >= 0)
-    root.set("fastest", json::Object{{"stage", fit.fastest},
-                                     {"step_seconds", fit.seconds},
-                                     {"bound_seconds", fit.bound.seconds},
-                                     {"bound_by", schedule::boundByName(fit.bound.by)},
-                                     {"resources", resourcesJson(fit.resources)},
-                                     {"written", wearJson(fit.wear)},
-                                     {"links", fit.links ? linksJson(*fit.links) : json::Value()},
-                                     {"baselines", baselinesJson(fit.baselines)}});
+  if (fit.fastest >= 0) {
+    json::Object fastest{{"stage", fit.fastest},
+                         {"step_seconds", fit.seconds},
+                         {"bound_seconds", fit.bound.seconds},
+                         {"bound_by", schedule::boundByName(fit.bound.by)},
+                         {"resources", resourcesJson(fit.resources)},
+                         {"written", wearJson(fit.wear)},
+                         {"links", fit.links ? linksJson(*fit.links) : json::Value()}};
+    setBaselines(fastest, fit.baselines);
+    root.set("fastest", std::move(fastest));
+  }
   return root;
 }
 
@@ -279,9 +281,9 @@ Status complete(FitOptions& o) {
 }
 
 // Of two results of a system the better one.
-static void keepBest(BaselineResults& results, const BaselineResults& others) {
-  for (size_t i = 0; i < results.size() && i < others.size(); ++i)
-    if (schedule::better(others[i].second, results[i].second)) results[i] = others[i];
+static void keepBest(Baselines& best, const Baselines& others) {
+  for (size_t i = 0; i < best.results.size() && i < others.results.size(); ++i)
+    if (schedule::better(others.results[i].second, best.results[i].second)) best.results[i] = others.results[i];
 }
 
 // What the fastest plan that fits does on the links, and other systems with the same memory.
@@ -308,7 +310,8 @@ static Status compare(const FitOptions& options, Fit& fit) {
   // Others may do better with the computation of another of our plans at this stage.
   const schedule::BaselineLimits limits(options.memory, options.hostMemory, options.fileSpace);
   auto play = [&](const Layout& layout) {
-    return playBaselines(*layout.plan, *machine, schedule::modelOf(*layout.plan, *machine), limits, offloads(options));
+    return playBaselines(*layout.plan, *machine, schedule::modelOf(*layout.plan, *machine), limits, offloads(options),
+                         fit.seconds);
   };
   fit.baselines = play(*fastest);
   const Stage& stage =

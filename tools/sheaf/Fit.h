@@ -55,7 +55,7 @@ struct Fit {
   schedule::Bound bound;
   Resources resources;
   Wear wear;
-  BaselineResults baselines;
+  Baselines baselines;
 };
 
 // Derives what follows from the options.

@@ -115,20 +115,27 @@ json::Value wearJson(const Wear& wear) {
   return object;
 }
 
-BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model,
-                              const BaselineLimits& limits, bool spaces) {
-  BaselineResults results;
-  if ((machine.ranks() == 1 && !spaces) || plan::microBatches(plan) > 1) return results;
+Baselines playBaselines(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model,
+                        const BaselineLimits& limits, bool spaces, double stepSeconds) {
+  Baselines baselines;
+  if ((machine.ranks() == 1 && !spaces) || plan::microBatches(plan) > 1) return baselines;
   const BaselineStep step = baselineStepOf(plan, machine, model);
-  if (step.compute.empty()) return results;
+  if (step.compute.empty()) return baselines;
+  baselines.tooShort = stepSeconds < kShortestCompared;
+  if (baselines.tooShort) return baselines;
   for (Baseline baseline : baselinesFor(step, spaces))
-    results.emplace_back(baselineName(baseline), playBaseline(step, baseline, limits));
-  return results;
+    baselines.results.emplace_back(baselineName(baseline), playBaseline(step, baseline, limits));
+  return baselines;
 }
 
-void printBaselines(const BaselineResults& baselines, double stepSeconds) {
-  if (!baselines.empty()) std::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
-  for (const auto& [name, baseline] : baselines)
+void printBaselines(const Baselines& baselines, double stepSeconds) {
+  if (baselines.tooShort)
+    std::printf(
+        "\nother systems: not compared, since the step is below 1 ms (the time in which their hosts launch kernels is "
+        "not modelled)\n");
+  if (!baselines.results.empty())
+    std::printf("\n%-18s %10s   times our step (below 1: faster)   bytes\n", "baselines", "step");
+  for (const auto& [name, baseline] : baselines.results)
     std::printf("  %-16s %10s   %5.2f          %s%s%s%s: %s\n", name.c_str(), secondsText(baseline.seconds).c_str(),
                 baseline.seconds / stepSeconds, bytesText(baseline.bytes).c_str(),
                 baseline.hostBytes > 0 ? cat(", ", bytesText(baseline.hostBytes), " in host memory").c_str() : "",
@@ -136,16 +143,17 @@ void printBaselines(const BaselineResults& baselines, double stepSeconds) {
                 baseline.fits ? "" : ", too many", baseline.knobs.c_str());
 }
 
-json::Value baselinesJson(const BaselineResults& baselines) {
-  json::Object object;
-  for (const auto& [name, baseline] : baselines)
-    object.set(name, json::Object{{"step_seconds", baseline.seconds},
-                                  {"peak_bytes", baseline.bytes},
-                                  {"host_bytes", baseline.hostBytes},
-                                  {"file_bytes", baseline.fileBytes},
-                                  {"fits", baseline.fits},
-                                  {"knobs", baseline.knobs}});
-  return object;
+void setBaselines(json::Object& object, const Baselines& baselines) {
+  json::Object results;
+  for (const auto& [name, baseline] : baselines.results)
+    results.set(name, json::Object{{"step_seconds", baseline.seconds},
+                                   {"peak_bytes", baseline.bytes},
+                                   {"host_bytes", baseline.hostBytes},
+                                   {"file_bytes", baseline.fileBytes},
+                                   {"fits", baseline.fits},
+                                   {"knobs", baseline.knobs}});
+  object.set("baselines", std::move(results));
+  object.set("baselines_left_out", baselines.tooShort ? json::Value("the step is below 1 ms") : json::Value());
 }
 
 }  // namespace sheaf::tool

@@ -54,14 +54,22 @@ Wear wearOf(const plan::Plan& plan, const profile::Profile& machine, double step
 void printWear(const Wear& wear);
 json::Value wearJson(const Wear& wear);
 
-// By name, with their best knobs.
-using BaselineResults = std::vector<std::pair<std::string, schedule::BaselineResult>>;
-// On machine.ranks() ranks under the limits, in bytes of a rank; empty for several micro-batches, for which they are
-// not modelled, and on one rank unless there are other spaces: then those that offload are played as well. `model` is
-// modelOf() the two.
-BaselineResults playBaselines(const plan::Plan& plan, const profile::Profile& machine, const schedule::StepModel& model,
-                              const schedule::BaselineLimits& limits, bool spaces);
-void printBaselines(const BaselineResults& baselines, double stepSeconds);
-json::Value baselinesJson(const BaselineResults& baselines);
+// Other systems are not compared with a shorter step, in seconds: it may take less than their hosts need to launch its
+// kernels, and that time is not modelled.
+constexpr double kShortestCompared = 1e-3;
+
+// Other systems' steps by name, with their best knobs.
+struct Baselines {
+  std::vector<std::pair<std::string, schedule::BaselineResult>> results;
+  bool tooShort = false;  // there are no results because our step is shorter than kShortestCompared
+};
+// Plays them on machine.ranks() ranks under the limits, in bytes per rank. There are none for several micro-batches,
+// for which they are not modelled, and on one rank unless there are other spaces: then those that offload are played as
+// well. `model` is modelOf() the two, `stepSeconds` our step with which the results will be compared.
+Baselines playBaselines(const plan::Plan& plan, const profile::Profile& machine, const schedule::StepModel& model,
+                        const schedule::BaselineLimits& limits, bool spaces, double stepSeconds);
+void printBaselines(const Baselines& baselines, double stepSeconds);
+// Sets "baselines", and "baselines_left_out": why there are none where there could be some, or null.
+void setBaselines(json::Object& object, const Baselines& baselines);
 
 }  // namespace sheaf::tool

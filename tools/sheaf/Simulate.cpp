@@ -25,7 +25,7 @@ using namespace schedule;
 struct Result {
   Simulation simulation;
   std::map<std::string, double> parts;  // seconds by kind of instruction
-  BaselineResults baselines;
+  Baselines baselines;
   Resources resources;
   Wear wear;
 };
@@ -42,8 +42,8 @@ Expected<Result> resultOf(const plan::Plan& plan, const profile::Profile& machin
     result.parts[plan::instructionKind(*step[static_cast<size_t>(loop.instructions[op])])] += loop.loop.ops[op].seconds;
   const bool spaces = std::any_of(plan.buffers().begin(), plan.buffers().end(),
                                   [](const plan::Buffer& b) { return b.space() != plan::Buffer::DEVICE; });
-  result.baselines =
-      playBaselines(plan, machine, result.simulation.model, {result.simulation.limit, host, file}, spaces);
+  result.baselines = playBaselines(plan, machine, result.simulation.model, {result.simulation.limit, host, file},
+                                   spaces, result.simulation.timeline.period);
   result.resources = resourcesOf(plan, result.simulation.links, loop, result.simulation.timeline, machine);
   result.wear = wearOf(plan, machine, result.simulation.timeline.period);
   return result;
@@ -118,11 +118,11 @@ void printJson(const Result& result, const plan::Plan& plan, const profile::Prof
                     {"resources", resourcesJson(result.resources)},
                     {"written", wearJson(result.wear)},
                     {"seconds_by_kind", std::move(parts)},
-                    {"baselines", baselinesJson(result.baselines)},
                     {"peak_bytes", s.peak},
                     {"live_bytes", s.live},
                     {"memory_limit", s.limit},
                     {"fits", s.peak <= s.limit}};
+  setBaselines(root, result.baselines);
   std::printf("%s\n", json::write(std::move(root), 2).c_str());
 }
 

@@ -15,6 +15,7 @@ def cases(session):
     yield Case("choosing/retention", lambda: retention(session))
     yield Case("choosing/baselines", lambda: baselines(session))
     yield Case("choosing/baselines-on-nodes", lambda: baselines_on_nodes(session))
+    yield Case("choosing/short-steps", lambda: short_steps(session))
     yield Case("choosing/fit", lambda: fit(session))
     yield Case("choosing/fit-offload", lambda: fit_offload(session))
     yield Case("choosing/fit-generations", lambda: fit_generations(session))
@@ -112,20 +113,68 @@ def retention(session):
     expect(gathers(session.inspect(out)) == gathers(none), "buckets stay without a memory limit")
 
 
+def slowed(session, name, factor):
+    """The path of a profile like a shipped one on which everything takes `factor` times as long."""
+    def scale(value, by):
+        return [scale(v, by) for v in value] if isinstance(value, list) else value * by
+
+    def slow(entry):
+        for key, value in entry.items():
+            if key in ("seconds", "latency", "hop", "network_hop"):
+                entry[key] = scale(value, factor)
+            elif key in ("rate", "bandwidth", "operations", "network_share"):
+                entry[key] = [[size, scale(v, 1 / factor)] for size, v in value] if isinstance(value, list) else value / factor
+            else:
+                for inner in value if isinstance(value, list) else [value]:
+                    if isinstance(inner, dict):
+                        slow(inner)
+
+    machine = json.loads((ROOT / "passes" / "schedule" / "profiles" / f"{name}.json").read_text())
+    slow(machine)
+    path = session.folder() / f"{name}.json"
+    path.write_text(json.dumps(machine))
+    return path
+
+
+def short_steps(session):
+    """Other systems are compared with steps from 1 ms on. Below, a line and a key say why they are not."""
+    graph, plan = session.graph("gpt2-tiny"), session.plan("gpt2-tiny", 4, 3, 8)
+    unit = simulated(session, plan, "h100")["step_seconds"]
+    fit = lambda profile, *options: session.succeed("sheaf", "fit", graph, "--ranks", 4, "--batch", 8, "--memory", "4GiB", "--profile", profile, *options).out
+    fit_unit = json.loads(fit("h100", "--json"))["fastest"]["step_seconds"]
+    names = {"fsdp2", "deepspeed", "deepcompile", "ddp", "eager"}
+    line = "\nother systems: not compared, since the step is below 1 ms"
+    for milliseconds, compared in ((0.98, False), (1.02, True)):
+        profile, fit_profile = (slowed(session, "h100", milliseconds * 1e-3 / seconds) for seconds in (unit, fit_unit))
+        report, fastest = simulated(session, plan, profile), json.loads(fit(fit_profile, "--json"))["fastest"]
+        for command, object, text in (("simulate", report, session.succeed("sheaf", "simulate", plan, "--profile", profile).out),
+                                      ("fit", fastest, fit(fit_profile))):
+            step = object["step_seconds"]
+            expect(abs(step * 1e3 / milliseconds - 1) < 0.01, f"{command}: the step takes {step} s on a machine made for {milliseconds} ms")
+            expect(set(object["baselines"]) == (names if compared else set()), f"{command}: {step} s, baselines {sorted(object['baselines'])}")
+            expect(object["baselines_left_out"] == (None if compared else "the step is below 1 ms"), f"{command}: {object['baselines_left_out']}")
+            expect((line in text) == (not compared) and all((f"\n  {name} " in text) == compared for name in names), f"{command}: {text}")
+    # On one rank there are no other systems to leave out.
+    alone = session.plan("gpt2-tiny", 1, 0, 8)
+    report = simulated(session, alone, "h100")
+    expect(report["step_seconds"] < 1e-3 and report["baselines_left_out"] is None and not report["baselines"], f"one rank: {report}")
+    expect("other systems" not in session.succeed("sheaf", "simulate", alone, "--profile", "h100").out, "one rank: other systems are left out")
+
+
 def baselines_on_nodes(session):
     """Where the profile has several nodes, HSDP, MiCS and hpZ stand in the table: state within a node needs more memory."""
-    plan = session.plan("gpt2-tiny", 16, 3, 16)
-    report = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", "h100", "--json").out)
+    plan, profile = session.plan("gpt2-tiny", 16, 3, 16), slowed(session, "h100", 100)  # by itself the step is too short to be compared
+    report = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", profile, "--json").out)
     theirs = report["baselines"]
     expect(set(theirs) == {"fsdp2", "hsdp", "deepspeed", "mics", "hpz", "deepcompile", "ddp", "eager"}, f"baselines: {sorted(theirs)}")
     expect("2 replicas of 8 shards" in theirs["hsdp"]["knobs"], theirs["hsdp"]["knobs"])
     expect("mics_shard_size 8" in theirs["mics"]["knobs"], theirs["mics"]["knobs"])
     expect("zero_hpz_partition_size 8" in theirs["hpz"]["knobs"], theirs["hpz"]["knobs"])
-    text = session.succeed("sheaf", "simulate", plan, "--profile", "h100").out
+    text = session.succeed("sheaf", "simulate", plan, "--profile", profile).out
     expect(all(f"\n  {name} " in text for name in theirs), text)
     links = report["links"]
     expect(links["node"]["bytes"] > links["network"]["bytes"] > 0 and "\n  network " in text, f"links: {links}")
-    fit = json.loads(session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--ranks", 16, "--memory", "4GiB", "--profile", "h100", "--json").out)
+    fit = json.loads(session.succeed("sheaf", "fit", session.graph("gpt2-tiny"), "--ranks", 16, "--memory", "4GiB", "--profile", profile, "--json").out)
     fastest = fit["fastest"]
     expect(set(fastest["baselines"]) == set(theirs) and fastest["links"]["network"]["seconds"] > 0, f"fastest: {fastest}")
     expect(fastest["step_seconds"] == min(s["step_seconds"] for s in fit["stages"] if s["fits"]), f"fastest: {fastest}")
@@ -191,9 +240,10 @@ def fit_generations(session):
 def fit_offload(session):
     """fit says what has to be elsewhere, what binds, and what a disk is worn by; it counts frozen parameters and clipping."""
     graph = session.graph("gpt2-tiny")
+    machine = slowed(session, "rtx4090", 100)  # by itself the step is too short to be compared with other systems'
 
     def run(*options):
-        return ("fit", graph, "--ranks", 4, "--batch", 8, "--profile", "rtx4090", *options)
+        return ("fit", graph, "--ranks", 4, "--batch", 8, "--profile", machine, *options)
 
     plain = json.loads(session.succeed("sheaf", *run("--memory", "24GiB", "--json")).out)["stages"][3]["with_recompute"]
     besides = plain["needed_bytes"] - plain["peak_bytes"]
