@@ -3,6 +3,8 @@ import pathlib
 import re
 import subprocess
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
 # What is compiled or linked into our programs: what it is, and the Debian package whose copyright file has its licence.
 BUILT_IN = {
     "LLVM and MLIR": "libmlir-22-dev",
@@ -52,8 +54,7 @@ def texts(build, libraries, gpu):
         return pathlib.Path(re.search(rf"^{name}:\w+=(.*)$", cache, re.MULTILINE).group(1))
 
     found = {name: copyright_of(package) for name, package in BUILT_IN.items()}
-    licence = next(iter(sorted(entry("SHEAF_ONNX_DIR").glob("onnx-*.dist-info/**/LICENSE*"))))
-    found["ONNX's schema"] = licence.read_text()
+    found["ONNX's schema"] = (ROOT / "frontend" / "onnx" / "schema" / "LICENSE").read_text()
     if gpu:
         found["the CUDA runtime"] = of_cuda(entry("SHEAF_CUDART_LIBRARY"))
     for library in libraries:

@@ -14,7 +14,7 @@ packages=(
   libgtest-dev libgmock-dev clang-format-14               # tests and format check
   node-d3                                                 # d3, inlined in the page of `sheaf report`
   libonnx-testdata                                        # tests: ONNX's own node tests
-  python3 python3-pip                                     # lit, test drivers; pip fetches ONNX's schema
+  python3 python3-pip                                     # lit, test drivers; tests: pip installs the wheel
   libzstd-dev zlib1g-dev lld patchelf                     # make wheel: linked with LLVM's archives
   dpkg-dev groff-base zsh                                 # Debian package; tests: man pages, completion
   libopenmpi-dev openmpi-bin libmpich-dev mpich           # --transport mpi; tests: their mpirun starts processes

@@ -163,9 +163,7 @@ class Copy:
             sys.exit(f"another run uses {self.tree}")
         self.log.write_text("")
         copy_tree(self.tree)
-        onnx = build.parent / "third_party" / "onnx"
-        configure = ["cmake", "--preset", "release", "-Wno-dev", "--log-level=NOTICE", f"-DSHEAF_ONNX_DIR={onnx}"]
-        if self.call(configure)[0]:
+        if self.call(["cmake", "--preset", "release", "-Wno-dev", "--log-level=NOTICE"])[0]:
             sys.exit(f"the copy of the tree cannot be configured: {self.log}")
         self.lit = re.search(r"^LLVM_DIR:\w+=(.*)/lib/", (self.build / "CMakeCache.txt").read_text(), re.MULTILINE)[1] + "/bin/lit"
 

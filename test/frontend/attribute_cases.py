@@ -8,7 +8,7 @@ A case is {"op", "opset", "in", "attrs", "outs"}. An input is null (absent), {"f
 `fixed`, from `low` to `high`), {"c": numbers, "d": shape} or {"i": numbers, "d": shape} (known), {"b": ...} (known booleans). An attribute is
 {"int": ...}, {"floats": ...} and so on, or {"graph": {"in", "out", "nodes"}}. `outs` are the outputs that the loss is made of.
 
-The second form, which needs PyPI's `onnx` (cmake/SheafOnnxSchema.cmake says which), lists the attributes of every operator by ONNX's own
+The second form, which needs PyPI's `onnx` (frontend/onnx/schema/README.md says which), lists the attributes of every operator by ONNX's own
 schemas, of all versions from opset 7 on: the test holds the cases against this list.
 """
 import itertools

@@ -1,6 +1,6 @@
 """Makes onnx-node-tests.xz, the ONNX project's node tests as training steps, for test/e2e/cases/operators.py.
 
-The cases come from `onnx.backend.test.case.node` of the PyPI package named in cmake/SheafOnnxSchema.cmake, which computes
+The cases come from `onnx.backend.test.case.node` of the PyPI package named in frontend/onnx/schema/README.md, which computes
 them anew; its random numbers have fixed seeds. To make the file again:
 
     python -m venv venv && venv/bin/pip install onnx==1.23.2 && venv/bin/python test/models/onnx_node_tests.py
