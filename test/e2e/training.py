@@ -2,7 +2,8 @@
 import dataclasses
 import json
 
-from formats import read_log, read_safetensors, relative_difference
+from formats import read_log, read_safetensors
+from gradients import read as read_gradients
 from harness import MODELS, expect
 
 ADAMW = "adamw:lr=1e-3,beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01"
@@ -14,7 +15,7 @@ IMAGES = {"x": "cnn.x", "labels": "cnn.labels"}
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One model with one optimizer. reference: the .json and .grad0 of that model; run: the .json's name of the run."""
+    """One model with one optimizer. reference: the .json and .grad0.sample of that model; run: the .json's name of the run."""
     name: str
     model: str
     reference: str
@@ -111,9 +112,14 @@ def expect_reference(config, steps, first=0):
                f"step {step}: gradient norm {norm}, PyTorch's is {expected}")
 
 
+def reference_gradients(config):
+    """{parameter: what is stored of PyTorch's first gradient}"""
+    return read_gradients(MODELS / f"{config.reference}.grad0.sample.safetensors")
+
+
 def expect_gradients(config, path):
     """Every parameter's first gradient within 1e-5 relative of PyTorch's; an optimized export may hold it transposed."""
-    reference = read_safetensors(MODELS / f"{config.reference}.grad0.safetensors")
+    reference = reference_gradients(config)
     ours = read_safetensors(path)
     missing = sorted(set(reference) - set(ours))
     expect(not missing, f"no gradient of {', '.join(missing)}; there are {', '.join(sorted(ours))}")
@@ -123,5 +129,5 @@ def expect_gradients(config, path):
         if config.model.endswith("-optimized") and tensor.shape == expected.shape[::-1] and len(tensor.shape) == 2:
             candidates.append(tensor.transposed())
         expect(candidates, f"{name}: shape {tensor.shape}, PyTorch's is {expected.shape}")
-        error = min(relative_difference(t.values, expected.values) for t in candidates)
+        error = min(expected.difference(t.values) for t in candidates)
         expect(error <= 1e-5, f"{name}: first gradient differs by {error:.2e} of its norm")

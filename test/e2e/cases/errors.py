@@ -118,7 +118,7 @@ RUNS = {  # of a plan of the MLP: (arguments, words the error must have)
     "weights-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", "nowhere"], ["nowhere"]),
     "weights-not-safetensors": (["--data", X, "--data", LABELS, "--steps", "1", "--weights", str(MLP)], ["mlp.onnx"]),
     "weights-of-another-model": (["--data", X, "--data", LABELS, "--steps", "1", "--weights",
-                                  str(MODELS / "gpt2-tiny.grad0.safetensors")], ["none of the model's parameters", "fc1.weight"]),
+                                  str(MODELS / "norms" / "resnet.sync.safetensors")], ["none of the model's parameters", "fc1.weight"]),
     "log-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--log", "nowhere/run.jsonl"], ["nowhere"]),
     "save-nowhere": (["--data", X, "--data", LABELS, "--steps", "1", "--save", "nowhere/w.safetensors"], ["nowhere"]),
     "tuning-on-the-cpu": (["--data", X, "--data", LABELS, "--steps", "1", "--tuned", "table.txt"], ["--tuned", "runs on GPUs"]),

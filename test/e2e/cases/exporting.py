@@ -114,7 +114,7 @@ def errors(session):
             ("--model", 2, (*weights, *output)),
             ("has no initializer for the plan's parameter", 1, ("--model", MODELS / "gpt2-tiny.onnx", *weights, *output)),
             ("cannot read", 1, ("--model", where / "none.onnx", *weights, *output)),
-            ("no tensor", 1, (*model, "--weights", MODELS / "gpt2-tiny.grad0.safetensors", *output))):
+            ("no tensor", 1, (*model, "--weights", MODELS / "norms" / "resnet.sync.safetensors", *output))):
         expect_short_error(session.call("sheaf", "export", plan, *arguments), words.split(), code)
         expect(not (where / "out.onnx").exists(), "something was written")
     # The model and its data stay: plans read their initial weights from them.
