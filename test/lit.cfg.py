@@ -1,6 +1,6 @@
 """lit: every .mlir, .test and .onnxtext file below test/ whose RUN lines name our tools.
 
-Substitutions: %models is test/models; %tools the folder of our programs; %t a scratch path of the test's own. Features: `asan`, `tsan`.
+Substitutions: %models is the folder of unpacked models (test/models/unpack.py); %tools the folder of our programs; %t a scratch path of the test's own. Features: `asan`, `tsan`.
 """
 import os
 
@@ -20,7 +20,7 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 
-config.substitutions.append(("%models", os.path.join(config.test_source_root, "models")))
+config.substitutions.append(("%models", os.path.join(os.path.dirname(config.test_source_root), "build", "models")))
 config.substitutions.append(("%tools", config.sheaf_tools))
 if config.sheaf_sanitize:
     config.available_features.add({"address": "asan", "thread": "tsan"}[config.sheaf_sanitize])

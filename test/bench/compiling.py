@@ -8,16 +8,19 @@ seconds, the largest resident memory, and the processor time of many ranks over 
 """
 import argparse
 import json
-import lzma
 import os
 import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "models"))
+
+import unpack  # noqa: E402
+
 ROWS = {"gpt2-124m": (8, 64), "llama-3-8b": (64, 4096), "gpt-7.5b": (64, 4096), "llama-2-13b": (64, 4096), "llama-2-70b": (64, 4096)}
 FORMS = {"zero": ("--compile-to", "zero"), "plan": ()}
 
@@ -40,18 +43,14 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", help="write the figures there as well")
     args = parser.parse_args()
-    tool, results = pathlib.Path(args.tools) / "sheaf", []
+    tool, models, results = pathlib.Path(args.tools) / "sheaf", unpack.unpack(), []
     print("| model | to | ranks | seconds | CPU | MiB | CPU, many over few |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="sheaf-compiling-") as folder:
         for model, ranks in ROWS.items():
-            graph = MODELS / f"{model}.onnx"
-            if not graph.exists():
-                graph = pathlib.Path(folder) / graph.name
-                graph.write_bytes(lzma.decompress((MODELS / f"{model}.onnx.xz").read_bytes()))
             for form, options in FORMS.items():
                 if args.only and not re.search(args.only, f"{model} {form}"):
                     continue
-                pairs = [[compile_once(tool, graph, n, max(ranks), options, pathlib.Path(folder) / "out") for n in ranks]
+                pairs = [[compile_once(tool, models / f"{model}.onnx", n, max(ranks), options, pathlib.Path(folder) / "out") for n in ranks]
                          for _ in range(args.runs)]
                 ratio = statistics.median(many[1] / few[1] for few, many in pairs)
                 for i, n in enumerate(ranks):

@@ -5,12 +5,15 @@
 """
 import argparse
 import json
-import lzma
 import pathlib
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "test" / "models"))
+
+import unpack  # noqa: E402
 
 # Model, and options of `sheaf compile`.
 PLANS = {
@@ -29,15 +32,6 @@ def timed(*command):
     return time.monotonic() - begin, done.stdout
 
 
-def graph(name, out):
-    plain = ROOT / "test" / "models" / f"{name}.onnx"
-    if plain.exists():
-        return plain
-    unpacked = out / f"{name}.onnx"
-    unpacked.write_bytes(lzma.decompress(plain.with_suffix(".onnx.xz").read_bytes()))
-    return unpacked
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", required=True, type=pathlib.Path)
@@ -46,13 +40,14 @@ def main():
     parser.add_argument("--only", help="one of the plans")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    models = unpack.unpack()
     print("| plan | instructions | buffers | plan | of it the graph | page | `sheaf report` | first paint | plan painted | frame, median | frame, 95 % | drawing, median |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name, options in PLANS.items():
         if args.only and name != args.only:
             continue
         plan, page = args.out / f"{name}.plan", args.out / f"{name}.html"
-        timed(args.tools / "sheaf", "compile", graph(name, args.out), "-o", plan, "--no-weight-hashes", *options)
+        timed(args.tools / "sheaf", "compile", models / f"{name}.onnx", "-o", plan, "--no-weight-hashes", *options)
         header = plan.read_bytes()[:32]
         graph_bytes = plan.stat().st_size - 32 - int.from_bytes(header[16:24], "little")
         seconds, _ = timed(args.tools / "sheaf", "report", plan, "-o", page)

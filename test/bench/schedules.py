@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Predicted steps of large models on machines that are not present, compared with the bound, the floor and the schedules of other systems.
 
-    python3 test/bench/schedules.py --tools build/bin --models FOLDER [--only REGEX] [--precision bf16|f32] [--rows N] [--nodes 8,64]
+    python3 test/bench/schedules.py --tools build/bin [--only REGEX] [--precision bf16|f32] [--rows N] [--nodes 8,64]
 
-FOLDER has the ONNX graphs, whose weights are not needed. Prints a table in Markdown: every figure comes from a plan that was
+Prints a table in Markdown: every figure comes from a plan that was
 compiled and proved, and from the simulator. With --nodes: on so many nodes of 8 H100, with sums and gathers in hops and without, and what
 other systems do on nodes.
 """
@@ -13,7 +13,12 @@ import pathlib
 import re
 import resource
 import subprocess
+import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "models"))
+
+import unpack  # noqa: E402
 
 MODELS = ("gpt2-124m", "llama-3-8b", "gpt-7.5b", "llama-2-13b", "llama-2-70b")
 MACHINES = (("h100", 8), ("h100", 64), ("rtx4090", 8), ("gb200", 72))  # profile, ranks
@@ -81,7 +86,7 @@ def on_nodes(args, folder):
           + " | ".join(f"{n}: time, GiB" for n in ON_NODES) + " |\n|" + "---|" * (9 + len(ON_NODES)))
     for model in MODELS:
         for nodes in map(int, args.nodes.split(",")):
-            path = pathlib.Path(args.models) / f"{model}.onnx"
+            path = unpack.FOLDER / f"{model}.onnx"
             if path.exists() and (not args.only or re.search(args.only, f"{model} {nodes} h100")):
                 for hops in (False, True):
                     print(row_on_nodes(pathlib.Path(args.tools), path, nodes, hops, args.precision, args.rows, folder), flush=True)
@@ -90,12 +95,12 @@ def on_nodes(args, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", required=True)
-    parser.add_argument("--models", required=True)
     parser.add_argument("--only", help="run the rows whose names match")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--rows", type=int, default=1, help="rows of the batch on each rank")
     parser.add_argument("--nodes", help="numbers of nodes of 8 H100, instead of the machines")
     args = parser.parse_args()
+    unpack.unpack()
     if args.nodes:
         with tempfile.TemporaryDirectory(prefix="sheaf-schedules-") as folder:
             on_nodes(args, folder)
@@ -108,7 +113,7 @@ def main():
             for machine, ranks in MACHINES:
                 if args.only and not re.search(args.only, f"{model} {ranks} {machine}"):
                     continue
-                path = pathlib.Path(args.models) / f"{model}.onnx"
+                path = unpack.FOLDER / f"{model}.onnx"
                 if path.exists():
                     print(row(pathlib.Path(args.tools), path, machine, ranks, args.precision, args.rows, folder, kept), flush=True)
     print(f"\nWithin the bytes of FSDP2's schedule the step is no slower than it: {sum(kept)} of {len(kept)}.")

@@ -12,10 +12,15 @@ import re
 import socket
 import statistics
 import subprocess
+import sys
 import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "test" / "models"))
+
+import unpack  # noqa: E402
+
 MODELS = {"gpt2-tiny": (64, 1), "gpt2-mini": (256, 1), "gpt2-124m": (1024, 2)}  # tokens a row, bytes a token in the data file
 IMAGES = {"resnet-18": ((3, 64, 64), 1000)}  # of a row, classes
 OPTIMIZER = "adamw:lr=3e-4,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.01"
@@ -248,7 +253,7 @@ class Bench:
         one = dataclasses.replace(setting, processes=1, threads=0)
         if one not in self.plans:
             path = self.scratch / (re.sub(r"[^\w]+", "-", str(one)) + ".plan")
-            self.tool("sheaf", "compile", ROOT / f"test/models/{setting.model}.onnx", "-o", path, "--ranks", setting.ranks,
+            self.tool("sheaf", "compile", unpack.unpack() / f"{setting.model}.onnx", "-o", path, "--ranks", setting.ranks,
                       "--zero", setting.zero, "--batch", setting.batch, "--precision", setting.precision,
                       "--optimizer", OPTIMIZER, *setting.options)
             self.plans[one] = path

@@ -3,20 +3,27 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import json
-import lzma
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import traceback
 from typing import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MODELS = ROOT / "test" / "models"
+sys.path.append(str(ROOT / "test" / "models"))
+
+import unpack  # noqa: E402
+
+MODELS = unpack.FOLDER  # a Session unpacks them
 LARGE = ("gpt2-mini", "gpt2-124m")  # graphs without weights
+# Bytes of a bucket of the small models, which have a single one by default. Others have buckets of 64 KiB.
+BUCKETS = {"gpt2-tiny": 245234, "gpt2-tiny-logits": 244861, "gpt2-tiny-optimized": 222281, "llama-tiny": 267836, "llama-tiny-optimized": 228096,
+           "mistral-tiny": 71005, "gpt-7.5b": 262660}
 
 
 class Failure(Exception):
@@ -106,6 +113,7 @@ class Session:
         for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
             if not (self.tools / tool).exists():
                 raise FileNotFoundError(f"{self.tools} has no {tool}; `make build` makes it")
+        unpack.unpack()
         self._made = Once()
         self._count = 0
         self._lock = threading.Lock()
@@ -121,17 +129,8 @@ class Session:
         return path
 
     def graph(self, name):
-        """The path of a model; one that is stored compressed is unpacked."""
-        plain = MODELS / f"{name}.onnx"
-        if plain.exists():
-            return plain
-
-        def unpack():
-            target = self.folder() / f"{name}.onnx"
-            target.write_bytes(lzma.decompress((MODELS / f"{name}.onnx.xz").read_bytes()))
-            return target
-
-        return self._made.get(("graph", name), unpack)
+        """The path of a model."""
+        return MODELS / f"{name}.onnx"
 
     def call(self, tool, *args, timeout=300, cwd=None, env=None, watch=None):
         """Runs a tool to its end. watch(process) is called now and then while it runs."""
@@ -172,10 +171,8 @@ class Session:
 
         def compile_it():
             path = self.folder() / f"{model}.plan"
-            graph = self.graph(model)
-            # By themselves the small models would have a single bucket.
-            buckets = () if "--bucket-size" in extra or model in LARGE else ("--bucket-size", max(graph.stat().st_size // 16, 64 << 10))
-            self.succeed("sheaf", "compile", graph, "-o", path, "--ranks", ranks, "--zero", zero, "--batch", batch, *buckets, *extra)
+            buckets = () if "--bucket-size" in extra or model in LARGE else ("--bucket-size", BUCKETS.get(model, 64 << 10))
+            self.succeed("sheaf", "compile", self.graph(model), "-o", path, "--ranks", ranks, "--zero", zero, "--batch", batch, *buckets, *extra)
             return path
 
         return self._made.get(("plan", model, ranks, zero, batch, tuple(extra)), compile_it)

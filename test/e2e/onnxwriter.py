@@ -1,4 +1,4 @@
-"""Writes small ONNX models without the onnx package: just enough protobuf to make graphs that must be refused."""
+"""Writes small ONNX models, and rewrites others, without the onnx package: just enough protobuf for that."""
 import struct
 
 FLOAT, INT64, BFLOAT16 = 1, 7, 16
@@ -12,6 +12,75 @@ def varint(value):
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def read_varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def fields(data):
+    """(number, wire type, value or bytes) of a message's fields."""
+    at = 0
+    while at < len(data):
+        tag, at = read_varint(data, at)
+        if tag & 7 == 0:
+            value, at = read_varint(data, at)
+        else:
+            size, at = {1: (8, at), 5: (4, at)}.get(tag & 7) or read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        yield tag >> 3, tag & 7, value
+
+
+def encode(number, wire, value):
+    head = varint(number << 3 | wire)
+    if wire == 0:
+        return head + varint(value)
+    return head + (varint(len(value)) if wire == 2 else b"") + value
+
+
+def rewritten(data, change):
+    return b"".join(encode(*f) for f in (change(*field) for field in fields(data)) if f)
+
+
+def with_initializers(model, change):
+    """A model's bytes with change(bytes of a TensorProto) in the place of each of the graph's initializers."""
+    def initializers(number, wire, value):
+        return number, wire, change(value) if number == 5 else value
+
+    return rewritten(model, lambda n, w, v: (n, w, rewritten(v, initializers)) if n == 7 else (n, w, v))
+
+
+def externalized(tensor, location, offset):
+    """A TensorProto whose raw data lie in a file."""
+    parts = [(n, encode(n, w, v)) for n, w, v in fields(tensor) if n != 9]
+    length = next(len(v) for n, _, v in fields(tensor) if n == 9)
+    reference = b"".join(_bytes(13, _bytes(1, key) + _bytes(2, str(v)))
+                         for key, v in (("location", location), ("offset", offset), ("length", length))) + _number(14, 1)
+    return b"".join(b for n, b in parts if n < 13) + reference + b"".join(b for n, b in parts if n > 14)
+
+
+def inlined(tensor, folder):
+    """A TensorProto with its raw data, which may lie in a file of the folder."""
+    parts = list(fields(tensor))
+    where = {}
+    for number, _, entry in parts:
+        if number == 13:
+            key, text = (v.decode() for _, _, v in fields(entry))
+            where[key] = text
+    if not where:
+        return tensor
+    with open(folder / where["location"], "rb") as f:
+        f.seek(int(where["offset"]))
+        data = f.read(int(where["length"]))
+    kept = [(n, encode(n, w, v)) for n, w, v in parts if n not in (13, 14)]
+    return b"".join(b for n, b in kept if n < 9) + _bytes(9, data) + b"".join(b for n, b in kept if n > 9)
 
 
 def _number(field, value):

@@ -47,8 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Models, FirstLoss,
                                            Case{"gpt2-tiny", "gpt2-tiny", ""},
                                            Case{"gpt2-tiny-optimized", "gpt2-tiny", ""},
                                            Case{"gpt2-tiny-logits", "gpt2-tiny", "cross_entropy(logits)"},
-                                           Case{"llama-tiny", "llama-tiny", ""},
-                                           Case{"llama-tiny-optimized", "llama-tiny", ""}),
+                                           Case{"llama-tiny", "gpt2-tiny", "", "llama-tiny"},
+                                           Case{"llama-tiny-optimized", "gpt2-tiny", "", "llama-tiny"}),
                          [](auto& info) {
                            std::string name = info.param.model;
                            std::replace(name.begin(), name.end(), '-', '_');

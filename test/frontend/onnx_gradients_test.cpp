@@ -51,7 +51,7 @@ struct Archive {
   static const Archive& get() {
     static const Archive* archive = [] {
       auto* made = new Archive;
-      auto file = llvm::MemoryBuffer::getFile(SHEAF_NODE_TESTS, false, false);
+      auto file = llvm::MemoryBuffer::getFile(SHEAF_TEST_MODELS "/onnx-node-tests", false, false);
       if (!file) std::abort();
       made->file = std::move(*file);
       llvm::StringRef all = made->file->getBuffer();

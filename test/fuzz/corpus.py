@@ -5,59 +5,29 @@
 """
 import argparse
 import json
-import lzma
 import pathlib
 import shutil
 import struct
 import subprocess
 import sys
-import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODELS = ROOT / "test" / "models"
 sys.path.insert(0, str(ROOT / "test" / "e2e"))
+sys.path.append(str(ROOT / "test" / "models"))
 
 import onnxwriter  # noqa: E402
+import unpack  # noqa: E402
 from formats import Tensor, read_safetensors, write_npy, write_safetensors  # noqa: E402
-from onnxwriter import FLOAT, INT64, function, graph, node, value, weight  # noqa: E402
+from onnxwriter import FLOAT, INT64, encode, fields, function, graph, inlined, node, rewritten, value, weight, with_initializers  # noqa: E402
 
+MODELS = unpack.FOLDER
 BOOL = 9
 LARGEST_NODE, LARGEST_FAMILY = 8 << 10, 300 << 10  # bytes of a seed: small ones are mutated more often
 
 
-def read_varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def fields(data):
-    """(number, wire type, value or bytes) of a message's fields."""
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
-        if tag & 7 == 0:
-            value, at = read_varint(data, at)
-        else:
-            size, at = {1: (8, at), 5: (4, at)}.get(tag & 7) or read_varint(data, at)
-            value, at = data[at:at + size], at + size
-        yield tag >> 3, tag & 7, value
-
-
-def encode(number, wire, value):
-    head = onnxwriter.varint(number << 3 | wire)
-    if wire == 0:
-        return head + onnxwriter.varint(value)
-    return head + (onnxwriter.varint(len(value)) if wire == 2 else b"") + value
-
-
-def rewritten(data, change):
-    return b"".join(encode(*f) for f in (change(*field) for field in fields(data)) if f)
+def with_weights(path):
+    """The model at a path with all its initializers in itself."""
+    return with_initializers(path.read_bytes(), lambda tensor: inlined(tensor, path.parent))
 
 
 def without_weights(model):
@@ -84,7 +54,7 @@ def without_weights(model):
 
 def node_models():
     """ONNX's node tests: (name, a model whose floating-point inputs are its parameters)."""
-    raw = lzma.decompress((MODELS / "onnx-node-tests.xz").read_bytes())
+    raw = (MODELS / "onnx-node-tests").read_bytes()
     length = struct.unpack("<Q", raw[:8])[0]
     entries, data = json.loads(raw[8:8 + length]), raw[8 + length:]
     for name, entry in entries.items():
@@ -106,13 +76,10 @@ def input_name(info):
 
 def families():
     """(name, model) of the families' graphs."""
-    for archive in sorted((MODELS / "families").glob("*.tar.xz")):
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if member.name.endswith(".onnx"):
-                    model = without_weights(tar.extractfile(member).read())
-                    if len(model) <= LARGEST_FAMILY:
-                        yield f"{archive.name.split('.')[0]}-{pathlib.Path(member.name).stem}", model
+    for path in sorted((MODELS / "families").glob("*/*.onnx")):
+        model = without_weights(path.read_bytes())
+        if len(model) <= LARGEST_FAMILY:
+            yield f"{path.parent.name}-{path.stem}", model
 
 
 def one(name, number, dtype=INT64):
@@ -165,6 +132,7 @@ def main():
     parser.add_argument("--tools", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
+    unpack.unpack()
     out = args.out
     shutil.rmtree(out, ignore_errors=True)
     for folder in ("onnx", "onnx-nodes", "onnx-families", "onnx-artifacts", "export", "plan", "data", "data-plan", "weights", "run", "profile"):
@@ -174,7 +142,7 @@ def main():
         subprocess.run([args.tools / name, *map(str, arguments)], check=True)
 
     for name in ("mlp", "mlp-training-info", "gpt2-tiny", "llama-tiny", "gpt2-tiny-optimized", "gpt2-tiny-logits"):
-        (out / "onnx" / f"{name}.onnx").write_bytes(without_weights((MODELS / f"{name}.onnx").read_bytes()))
+        (out / "onnx" / f"{name}.onnx").write_bytes(without_weights(with_weights(MODELS / f"{name}.onnx")))
     for profile in (ROOT / "passes" / "schedule" / "profiles").glob("*.json"):
         shutil.copy(profile, out / "profile" / profile.name)
     (out / "onnx" / "linear.onnx").write_bytes(onnxwriter.linear())
@@ -205,7 +173,7 @@ def main():
                                   ("gpt2-tiny-optimized", {"input_ids": "gpt2-tiny.input_ids", "labels": "gpt2-tiny.labels"}, "sgd")):
         folder = out / "export" / name
         folder.mkdir()
-        shutil.copy(MODELS / f"{name}.onnx", folder / "model.onnx")
+        (folder / "model.onnx").write_bytes(with_weights(MODELS / f"{name}.onnx"))
         tool("sheaf", "compile", folder / "model.onnx", "-o", folder / "plan", "--ranks", 2, "--batch", 8, "--optimizer", optimizer)
         tool("sheaf-run", folder / "plan", *(a for key, file in data.items() for a in ("--data", f"{key}={MODELS / file}.npy")), "--steps", 1,
              "--save", folder / "weights.safetensors", "--save-state", folder / "state")

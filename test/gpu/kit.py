@@ -12,7 +12,6 @@ builds them, too, and plans whose kernels its ptxas made: drivers from 525 on ta
 """
 import argparse
 import json
-import lzma
 import os
 import pathlib
 import random
@@ -28,6 +27,7 @@ sys.path[:0] = [str(ROOT / "test" / "e2e"), str(ROOT / "tools")]
 import dist  # noqa: E402
 import onnxwriter as onnx  # noqa: E402
 from formats import write_npy  # noqa: E402
+from harness import MODELS, unpack  # noqa: E402
 from training import CONFIGS, data_arguments  # noqa: E402
 
 TARGET = "cuda:sm_90,cuda:sm_80,cpu"
@@ -46,11 +46,9 @@ def compile_plan(tools, kit, name, model, *options):
     path = kit / "plans" / f"{name}.plan"
     # A plan finds its weights relative to its own folder.
     graph = kit / "models" / f"{model}.onnx"
-    packed = ROOT / "test" / "models" / f"{graph.name}.xz"
-    if not graph.exists() and packed.exists():
-        graph.write_bytes(lzma.decompress(packed.read_bytes()))
-    elif not graph.exists():
-        shutil.copy(ROOT / "test" / "models" / graph.name, graph)
+    for file in (graph.name, f"{model}.safetensors"):
+        if not (kit / "models" / file).exists() and (MODELS / file).exists():
+            shutil.copy(MODELS / file, kit / "models")
     subprocess.run([tools / "sheaf", "compile", graph, "-o", path, *map(str, options)], check=True)
     return str(path.relative_to(kit))
 
@@ -60,7 +58,7 @@ def training_jobs(tools, kit):
     for name in TRAINED:
         config = CONFIGS[name]
         losses = json.loads((kit / "models" / f"{config.reference}.json").read_text())["runs"][f"{config.run}.f64"]["loss"]
-        data = [a if a == "--data" else a.replace(str(ROOT / "test" / "models"), "models") for a in data_arguments(config)]
+        data = [a if a == "--data" else a.replace(str(MODELS), "models") for a in data_arguments(config)]
         # A single row of the MLP's batch of 8 cannot be distinguished from a scalar.
         layouts = [("f32", ranks, stage) for ranks, stage in LAYOUTS if name != "mlp-adamw" or ranks < 8]
         if name != "mlp-adamw":
@@ -189,6 +187,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
     kit, tools = args.out, args.build / "bin"
+    unpack.unpack()
     if args.toolkit:
         os.environ["CUDA_HOME"] = str(args.toolkit)  # whose ptxas compiles the plans' kernels
     shutil.rmtree(kit, ignore_errors=True)
@@ -212,7 +211,7 @@ def main():
         subprocess.run(["strip", kit / "runtime" / "lib" / "cuda12" / "libsheaf_cuda.so"], check=True)
     for config in map(CONFIGS.get, TRAINED):
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
-            shutil.copy(ROOT / "test" / "models" / file, kit / "models")
+            shutil.copy(MODELS / file, kit / "models")
     jobs, native = list(training_jobs(tools, kit)), list(native_jobs(tools, kit))
     (kit / "jobs.json").write_text(json.dumps({
         "training": jobs,

@@ -14,7 +14,9 @@ import onnx
 import onnxruntime
 import safetensors.numpy
 
-MODELS = pathlib.Path(__file__).parent
+from unpack import unpack
+
+MODELS, HERE = unpack(), pathlib.Path(__file__).parent
 ROWS = 45  # no multiple of a batch
 DATA = {"mlp": ("mlp", "mlp", "x"), "cnn": ("cnn", "cnn", "x"), "gpt2-tiny": ("gpt2-tiny", "gpt2-tiny", "input_ids"),
         "resnet": ("norms/resnet", "cnn", "x"),
@@ -49,4 +51,4 @@ def evaluate(name, data, argument, weights=None):
 
 
 text = json.dumps({name: evaluate(*where) for name, where in DATA.items()})
-(MODELS / "evaluation.json").write_text(text + "\n")
+(HERE / "evaluation.json").write_text(text + "\n")

@@ -16,14 +16,16 @@ import torch
 import transformers as T
 from onnx import numpy_helper
 
-HERE = pathlib.Path(__file__).resolve().parent
+from unpack import unpack
+
+MODELS, HERE = unpack(), pathlib.Path(__file__).resolve().parent
 STEPS, BATCH = 20, 8
 
 
 def model():
     module = T.GPT2LMHeadModel(T.GPT2Config(n_layer=4, n_embd=128, n_head=4, n_positions=64, vocab_size=256, resid_pdrop=0,
                                             embd_pdrop=0, attn_pdrop=0, attn_implementation="eager"))
-    values = {i.name: numpy_helper.to_array(i) for i in onnx.load(HERE / "gpt2-tiny.onnx").graph.initializer}
+    values = {i.name: numpy_helper.to_array(i) for i in onnx.load(MODELS / "gpt2-tiny.onnx").graph.initializer}
     with torch.no_grad():
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if f"m.{name}" in values:
@@ -54,7 +56,7 @@ def groups(module, base, patterns, no_decay):
 
 def run(optimizer, base, patterns, no_decay, clip=None, schedule=None):
     module = model()
-    ids, labels = (torch.from_numpy(np.load(HERE / f"gpt2-tiny.{n}.npy")) for n in ("input_ids", "labels"))
+    ids, labels = (torch.from_numpy(np.load(MODELS / f"gpt2-tiny.{n}.npy")) for n in ("input_ids", "labels"))
     step = optimizer(groups(module, base, patterns, no_decay))
     scheduler = torch.optim.lr_scheduler.LambdaLR(step, schedule or (lambda s: 1))
     losses, norms = [], []

@@ -12,13 +12,14 @@ import json
 import numpy as np
 import torch
 
-from groups import HERE, model
+from groups import HERE, MODELS, model
+from pack import pack
 
 STEPS, BATCH, MICRO_BATCHES = 10, 8, 4
 
 
 def data():
-    ids, labels = (np.load(HERE / f"gpt2-tiny.{n}.npy")[:STEPS * BATCH] for n in ("input_ids", "labels"))
+    ids, labels = (np.load(MODELS / f"gpt2-tiny.{n}.npy")[:STEPS * BATCH] for n in ("input_ids", "labels"))
     row, column = np.indices(labels.shape)
     labels[(column * (row % 7) + row * row) % 9 < row % 5 * 2] = -100
     labels[row % 8 == 5] = -100
@@ -47,9 +48,10 @@ def train(ids, labels, steps, batch):
 
 def main():
     ids, labels = data()
-    np.save(HERE / "micro-batches.input_ids.npy", ids)
-    np.save(HERE / "micro-batches.labels.npy", labels)
-    whole = (np.load(HERE / f"gpt2-tiny.{n}.npy") for n in ("input_ids", "labels"))
+    for name, rows in (("input_ids", ids), ("labels", labels)):
+        np.save(HERE / f"micro-batches.{name}.npy", rows)
+        pack(HERE / f"micro-batches.{name}.npy", HERE)
+    whole = (np.load(MODELS / f"gpt2-tiny.{n}.npy") for n in ("input_ids", "labels"))
     runs = {"adamw-lm.f64": train(ids, labels, STEPS, BATCH), "adamw-lm.f64.128-rows": train(*whole, 6, 128)}
     (HERE / "micro-batches.json").write_text(json.dumps({"runs": runs}) + "\n")
 

@@ -46,6 +46,8 @@ class ResNet18(torch.nn.Module):
 
 def main():
     import onnx
+
+    from pack import pack
     path = pathlib.Path(__file__).parent / "resnet-18.onnx"
     inputs = (torch.randn(4, 3, SIDE, SIDE), torch.randint(0, CLASSES, (4,)))
     torch.onnx.export(ResNet18().train(), inputs, path, dynamo=True, optimize=False, external_data=False,
@@ -64,6 +66,7 @@ def main():
             if node.metadata_props[i].key == "pkg.torch.onnx.stack_trace":
                 del node.metadata_props[i]
     path.write_bytes(model.SerializeToString())
+    pack(path, path.parent)
 
 
 if __name__ == "__main__":

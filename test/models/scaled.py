@@ -14,12 +14,14 @@ import onnx
 import torch
 from onnx import numpy_helper
 
-HERE = pathlib.Path(__file__).resolve().parent
+from unpack import unpack
+
+MODELS, HERE = unpack(), pathlib.Path(__file__).resolve().parent
 STEPS, BATCH = 40, 8
 
 
 def model():
-    values = {i.name: torch.from_numpy(numpy_helper.to_array(i).copy()) for i in onnx.load(HERE / "mlp.onnx").graph.initializer}
+    values = {i.name: torch.from_numpy(numpy_helper.to_array(i).copy()) for i in onnx.load(MODELS / "mlp.onnx").graph.initializer}
     layers = [torch.nn.Linear(64, 256), torch.nn.Linear(256, 256), torch.nn.Linear(256, 10)]
     with torch.no_grad():
         for i, layer in enumerate(layers, 1):
@@ -31,7 +33,7 @@ def model():
 def run(optimizer, init, growth, interval, backoff):
     module = model()
     step = optimizer(module.parameters())
-    x, labels = (torch.from_numpy(np.load(HERE / f"mlp.{n}.npy")) for n in ("x", "labels"))
+    x, labels = (torch.from_numpy(np.load(MODELS / f"mlp.{n}.npy")) for n in ("x", "labels"))
     scaler = torch.amp.GradScaler("cpu", init_scale=init, growth_factor=growth, growth_interval=interval, backoff_factor=backoff)
     losses, scales, skipped = [], [], []
     for s in range(STEPS):

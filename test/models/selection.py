@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Makes moe.onnx, unet.onnx and PyTorch's runs of them: python3 test/models/selection.py FOLDER
 
+`python3 test/models/pack.py FOLDER/*` stores them here.
+
 moe: a mixture of four experts on vectors of 64, of which each row takes two; the router's weights are scattered into a
 dense matrix of gates, as PyTorch exports it. unet: a block that halves images of 8 x 8 twice and enlarges them again by
 transposed convolutions, with a skip connection. Both end in ten classes. Takes PyTorch 2.15 with onnxscript, onnx and
@@ -17,7 +19,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-HERE = pathlib.Path(__file__).parent
+from unpack import unpack
+
+MODELS = unpack()
 STEPS, BATCH = 100, 8
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 
@@ -96,7 +100,7 @@ def main(folder):
     for name, make, data in (("moe", Moe, "mlp"), ("unet", UNet, "cnn")):
         torch.manual_seed(7)
         model = make()
-        x, labels = (torch.from_numpy(numpy.load(HERE / f"{data}.{part}.npy")) for part in ("x", "labels"))
+        x, labels = (torch.from_numpy(numpy.load(MODELS / f"{data}.{part}.npy")) for part in ("x", "labels"))
         export(model, (x[:BATCH], labels[:BATCH]), folder / f"{name}.onnx")
         state = {k: v.clone() for k, v in model.state_dict().items()}
         runs = {}

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(str(ROOT / "test" / "models"))
 
 import report  # noqa: E402
+import unpack  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 RANKS, BATCH, SEQUENCE = 4, 8, 256
 OPTIMIZER = "adamw:lr=1e-3,beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1"
 
@@ -29,7 +31,7 @@ class Demo:
     def __init__(self, tools, out):
         self.tools, self.out = pathlib.Path(tools), pathlib.Path(out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.model = ROOT / "test" / "models" / "gpt2-mini.onnx"
+        self.model = unpack.unpack() / "gpt2-mini.onnx"
         self.tokens = self.out / "sources.u8"
         self.weights = self.out / "initial.safetensors"
         self.log = self.out / "run.jsonl"

@@ -4,7 +4,7 @@ import math
 import re
 
 from formats import read_log, read_safetensors, relative_difference, write_npy
-from harness import MODELS, Case, expect, expect_short_error, plan_bytes
+from harness import MODELS, ROOT, Case, expect, expect_short_error, plan_bytes
 from training import ADAMW_LM, CONFIGS, data_arguments, expect_reference, reference_run, train
 
 # What the text of each phase has and that of the phases before it has not.
@@ -124,7 +124,7 @@ def initial_weights(session):
     if session.quick:
         return
     tokens = where / "tokens.u8"
-    tokens.write_bytes((MODELS / "README.md").read_bytes())
+    tokens.write_bytes((ROOT / "test" / "models" / "README.md").read_bytes())
     session.succeed("sheaf-run", plan, "--weights", where / "a", *token_arguments(tokens), "--steps", 2, "--log", where / "log")
     first = read_log(where / "log")[0][0]["loss"]
     expect(abs(first - math.log(256)) < 0.5, f"the first loss of random weights is {first}, not about ln 256")
@@ -199,7 +199,7 @@ def token_arguments(tokens):
 def token_file(session):
     """A raw token file gives rows of the sequence's length, and labels shifted by one: the same run as with .npy rows."""
     where, config = session.folder(), CONFIGS["gpt2-tiny"]
-    text = (MODELS.parent.parent / "LICENSE").read_bytes()
+    text = (ROOT / "LICENSE").read_bytes()
     width, rows = 64, 16
     for width_of, suffix in ((1, "u8"), (2, "u16"), (4, "u32")):
         (where / f"tokens.{suffix}").write_bytes(b"".join(c.to_bytes(width_of, "little") for c in text))

@@ -3,7 +3,7 @@ import os
 import shutil
 
 from formats import write_npy
-from harness import MODELS, Case, expect, expect_short_error
+from harness import MODELS, ROOT, Case, expect, expect_short_error
 from onnxwriter import FLOAT, INT64, linear, model, nested, node, value, weight
 from training import CONFIGS, data_arguments
 
@@ -196,7 +196,7 @@ def refused_npy(session, descr, shape, cut, words):
 def weights_missing(session):
     """A graph whose weights' file does not exist compiles; only a run needs the file."""
     plan = session.plan("gpt2-mini", 1, 0, 1)
-    done = session.call("sheaf-run", plan, "--data", f"input_ids,labels={MODELS.parent.parent / 'LICENSE'}:u8", "--steps", 1, timeout=30)
+    done = session.call("sheaf-run", plan, "--data", f"input_ids,labels={ROOT / 'LICENSE'}:u8", "--steps", 1, timeout=30)
     expect_short_error(done, ["gpt2-mini.weights", "--weights"])
 
 

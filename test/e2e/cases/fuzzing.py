@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-from harness import MODELS, Case, Skip, expect, shorten
+from harness import ROOT, Case, Skip, expect, shorten
 
 TARGETS = ("onnx", "export", "plan", "data", "weights", "state", "simulate")
 
@@ -15,7 +15,7 @@ def cases(session):
 def corpus(session):
     def make():
         out = session.folder() / "corpus"
-        script = MODELS.parent / "fuzz" / "corpus.py"
+        script = ROOT / "test" / "fuzz" / "corpus.py"
         made = subprocess.run([sys.executable, script, "--tools", session.tools, "--out", out], capture_output=True, text=True)
         expect(made.returncode == 0, f"corpus.py: {made.stderr}")
         return out

@@ -69,7 +69,7 @@ def export(session):
     (where / "export.py").write_text(blocks("tutorial.md", "python")[0])
     done = subprocess.run([torch_python(), "export.py"], cwd=where, capture_output=True, text=True)
     expect(done.returncode == 0, done.stderr)
-    tokens = MODELS.parent.parent / "LICENSE"
+    tokens = ROOT / "LICENSE"
     digests = []
     for model in (MODELS / "tutorial.onnx", where / "model.onnx"):
         session.succeed("sheaf", "compile", model, "-o", where / "p", "--batch", 4)

@@ -13,6 +13,7 @@ import copy
 import json
 import pathlib
 import struct
+import sys
 
 import numpy as np
 import onnx
@@ -20,6 +21,10 @@ import torch
 from torch.nn.functional import cross_entropy, silu
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from pack import pack  # noqa: E402
+from unpack import unpack  # noqa: E402
 STEPS, BATCH, RANKS = 50, 16, 2
 
 
@@ -130,11 +135,13 @@ def write(model, path, inputs, **options):
             if node.metadata_props[i].key == "pkg.torch.onnx.stack_trace":
                 del node.metadata_props[i]
     onnx.save(proto, path)
+    pack(path, HERE)
 
 
 def main():
-    images = torch.from_numpy(np.load(HERE.parent / "cnn.x.npy"))
-    labels = torch.from_numpy(np.load(HERE.parent / "cnn.labels.npy"))
+    data = unpack()
+    images = torch.from_numpy(np.load(data / "cnn.x.npy"))
+    labels = torch.from_numpy(np.load(data / "cnn.labels.npy"))
     model = build()
     inputs = (images[:4].clone(), labels[:4].clone())
     write(copy.deepcopy(model), HERE / "resnet.onnx", inputs, dynamo=True, optimize=False, external_data=False,
