@@ -17,6 +17,7 @@
 #include "runtime/comm/process/Launcher.h"
 #include "runtime/comm/process/TcpProcessGroup.h"
 #include "runtime/comm/socket/SocketTransport.h"
+#include "test/Paths.h"
 
 namespace {
 
@@ -89,7 +90,8 @@ Status run(const std::string& name, double rate) {
   if (name == "mpi") {
     auto mpi = sheaf::comm::findMpi(environment);
     if (!mpi.ok()) return mpi.status();
-    void* library = dlopen(sheaf::cat(SHEAF_LIBRARIES, "/libsheaf_mpi_", *mpi, ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library =
+        dlopen(sheaf::cat(sheaf::paths::kLibraries, "/libsheaf_mpi_", *mpi, ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) return Status::error(dlerror());
     connect = reinterpret_cast<sheaf::comm::ConnectTransport>(dlsym(library, "sheaf_connect_transport"));
   }

@@ -18,6 +18,7 @@
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "test/Paths.h"
 #include "test/frontend/DirectionalDerivative.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
@@ -62,7 +63,7 @@ json::Value parsed(const char* path) {
 
 const std::map<std::string, std::vector<const json::Object*>>& casesByOperator() {
   static const auto* cases = [] {
-    static const json::Value all = parsed(SHEAF_ATTRIBUTE_CASES);
+    static const json::Value all = parsed(sheaf::paths::kAttributeCases);
     auto* found = new std::map<std::string, std::vector<const json::Object*>>;
     for (const json::Value& one : *all.getAsArray())
       (*found)[one.getAsObject()->getString("op")->str()].push_back(one.getAsObject());
@@ -286,7 +287,7 @@ TEST(Attributes, AreAllTriedOrLeftOutForAReason) {
   for (const auto& [op, cases] : casesByOperator())
     for (const json::Object* of : cases) collectAttributes(*of, tried);
   std::set<const LeftOut*> used;
-  const json::Value schemas = parsed(SHEAF_ATTRIBUTES);
+  const json::Value schemas = parsed(sheaf::paths::kAttributes);
   for (const auto& [key, attributes] : *schemas.getAsObject()) {
     const std::string op = key.str();
     if (!imported.contains(op)) continue;

@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
 using ::testing::HasSubstr;
@@ -14,7 +15,7 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-const std::string kModels = SHEAF_TEST_MODELS;
+const std::string kModels = sheaf::paths::kModels;
 
 // loss = mean(x * w), x [N, 2].
 ModelBuilder small() {

@@ -7,6 +7,7 @@
 #include "frontend/onnx/Registry.h"
 #include "ir/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
 
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-const std::string kModels = SHEAF_TEST_MODELS;
+const std::string kModels = sheaf::paths::kModels;
 
 // The first loss of PyTorch's f64 run, from the JSON of the reference runs.
 double referenceLoss(const std::string& name) {

@@ -15,6 +15,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
 #include "runtime/base/Json.h"
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
 using ::testing::HasSubstr;
@@ -39,7 +40,7 @@ std::vector<double> numbersOf(const json::Value* value) {
 int64_t rows = 0;
 
 std::vector<LossCase> cases() {
-  std::ifstream stream(SHEAF_LOSSES);
+  std::ifstream stream(sheaf::paths::kLosses);
   std::stringstream text;
   text << stream.rdbuf();
   auto root = json::parse(text.str());
@@ -187,7 +188,7 @@ std::string nameOf(const ::testing::TestParamInfo<LossCase>& info) {
 INSTANTIATE_TEST_SUITE_P(Kinds, LossTest, ::testing::ValuesIn(cases()), nameOf);
 
 TEST(Losses, EveryKindHasACaseAndItsPlaceInTheDocumentation) {
-  std::ifstream stream(SHEAF_ONNX_PAGE);
+  std::ifstream stream(sheaf::paths::kOnnxPage);
   std::stringstream page;
   page << stream.rdbuf();
   std::vector<LossCase> all = cases();

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "onnx/onnx-ml.pb.h"
+#include "test/Paths.h"
 #include "test/frontend/DirectionalDerivative.h"
 #include "test/frontend/ModelBuilder.h"
 #include "test/frontend/Reference.h"
@@ -51,7 +52,7 @@ struct Archive {
   static const Archive& get() {
     static const Archive* archive = [] {
       auto* made = new Archive;
-      auto file = llvm::MemoryBuffer::getFile(SHEAF_TEST_MODELS "/onnx-node-tests", false, false);
+      auto file = llvm::MemoryBuffer::getFile(std::string(sheaf::paths::kModels) + "/onnx-node-tests", false, false);
       if (!file) std::abort();
       made->file = std::move(*file);
       llvm::StringRef all = made->file->getBuffer();

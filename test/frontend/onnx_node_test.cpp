@@ -15,6 +15,7 @@
 #include "frontend/onnx/Registry.h"
 #include "ir/Train/Evaluator.h"
 #include "mlir/IR/Verifier.h"
+#include "test/Paths.h"
 
 namespace {
 
@@ -247,7 +248,8 @@ struct Suite {
     };
     for (auto& op : fe::registeredOperators()) table[key(op.domain, op.name)].push_back(op);
     std::set<fs::path> folders;
-    for (const auto& entry : fs::directory_iterator(fs::path(SHEAF_ONNX_NODE_TESTS))) folders.insert(entry.path());
+    for (const auto& entry : fs::directory_iterator(fs::path(sheaf::paths::kOnnxNodeTests)))
+      folders.insert(entry.path());
     for (const fs::path& folder : folders) {
       Case test{folder.filename().string(), folder, {}};
       if (!test.model.ParseFromString(readFile(folder / "model.onnx"))) continue;

@@ -8,6 +8,7 @@
 
 #include "ir/Train/Evaluator.h"
 #include "ir/Train/TrainDialect.h"
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
 namespace sheaf::test {
@@ -37,7 +38,7 @@ using Group = std::vector<onnx::TensorProto>;  // one tensor a variable
 class OptimizerNodes : public testing::TestWithParam<std::string> {};
 
 TEST_P(OptimizerNodes, GiveTheStoredOutputs) {
-  const std::string folder = std::string(SHEAF_ONNX_NODE_TESTS) + "/" + GetParam();
+  const std::string folder = std::string(sheaf::paths::kOnnxNodeTests) + "/" + GetParam();
   onnx::ModelProto stored;
   ASSERT_TRUE(stored.ParseFromString(readFile(folder + "/model.onnx")));
   ASSERT_EQ(stored.graph().node_size(), 1);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "ir/Train/TrainDialect.h"
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
 using ::testing::AllOf;
@@ -67,7 +68,7 @@ ModelBuilder strange(bool typed) {
 }
 
 TEST(Survey, AModelThatCanBeTrained) {
-  Surveyed s = surveyed(std::string(SHEAF_TEST_MODELS) + "/mlp.onnx", withBatch(8, 2));
+  Surveyed s = surveyed(std::string(sheaf::paths::kModels) + "/mlp.onnx", withBatch(8, 2));
   EXPECT_TRUE(s.module);
   EXPECT_TRUE(s.survey.exact);
   EXPECT_EQ(s.survey.trained.count, 6);
@@ -167,7 +168,7 @@ TEST(Survey, NothingToTrain) {
 TEST(Survey, WrongOptions) {
   frontend::ImportOptions options = withBatch(7, 2);
   options.bind = {{"nothing", 3}, {"nothing", 4}};
-  Surveyed s = surveyed(std::string(SHEAF_TEST_MODELS) + "/mlp.onnx", options);
+  Surveyed s = surveyed(std::string(sheaf::paths::kModels) + "/mlp.onnx", options);
   EXPECT_THAT(s.survey.obstacles, AllOf(Contains(HasSubstr("--batch 7 does not divide into 2 ranks")),
                                         Contains(HasSubstr("names the dimension 'nothing' twice")),
                                         Contains(HasSubstr("no input has a dimension of that name"))));

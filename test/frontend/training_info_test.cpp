@@ -5,6 +5,7 @@
 
 #include "ir/Train/Evaluator.h"
 #include "ir/Train/TrainDialect.h"
+#include "test/Paths.h"
 #include "test/frontend/ModelBuilder.h"
 
 using ::testing::HasSubstr;
@@ -12,7 +13,7 @@ using ::testing::HasSubstr;
 namespace sheaf::test {
 namespace {
 
-const std::string kModels = SHEAF_TEST_MODELS;
+const std::string kModels = sheaf::paths::kModels;
 constexpr const char* kTraining = "ai.onnx.preview.training";
 
 // loss = mean(x * a * b) with a Gradient of it by a and b; the updates are the tests'.

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "test/Paths.h"
 #include "test/fuzz/Targets.h"
 
 using namespace sheaf::fuzz;
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
                  "usage: sheaf-fuzz --corpus DIR [--runs N] [--seed S] [--only TARGET] [--first I] [--jobs J]\n");
     return 2;
   }
-  setenv("SHEAF_LIBRARY_PATH", SHEAF_LIBRARIES, 0);
+  setenv("SHEAF_LIBRARY_PATH", sheaf::paths::kLibraries, 0);
 #ifdef __SANITIZE_ADDRESS__
   options.residentBytes *= 4;  // shadow memory and quarantine
   options.secondsPerInput *= 5;

@@ -20,6 +20,7 @@
 #include "runtime/plan/Tiles.h"
 #include "runtime/plan/Types.h"
 #include "runtime/plan/plan.pb.h"
+#include "test/Paths.h"
 #include "test/runtime/Numbers.h"
 
 namespace sheaf::testing {
@@ -35,7 +36,7 @@ inline constexpr bool kOnGpu = false;
 inline Device* testDevice() {
   static Device* device = []() -> Device* {
     const char* moved = std::getenv("SHEAF_DEVICE_LIBRARY");
-    void* library = dlopen(moved ? moved : SHEAF_DEVICE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(moved ? moved : sheaf::paths::kDeviceLibrary, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       fprintf(stderr, "%s\n", dlerror());
       return nullptr;

@@ -15,6 +15,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/exec/Run.h"
 #include "runtime/plan/PlanFile.h"
+#include "test/Paths.h"
 #include "test/runtime/DurablePlan.h"
 #include "test/runtime/VolatileFiles.h"
 
@@ -97,7 +98,7 @@ inline plan::Plan readsNumbersFirst(plan::Plan plan) {
 class FilesCrashTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
+    setenv("SHEAF_LIBRARY_PATH", sheaf::paths::kLibraries, 1);
     writeTrainingFiles(folder_, kRows);
     writePlan(DurablePlan(ranks_, 3, kBatch).plan, "plan");
     files_ = folder_ / "files";

@@ -20,6 +20,7 @@
 #include "runtime/comm/process/Launcher.h"
 #include "runtime/comm/process/TcpProcessGroup.h"
 #include "runtime/comm/socket/SocketTransport.h"
+#include "test/Paths.h"
 #include "test/runtime/Processes.h"
 
 namespace sheaf::testing {
@@ -49,7 +50,7 @@ constexpr const char* kPassed = "this process has passed";
 
 // Where this build has the way's library; empty if its MPI was not there.
 inline std::string libraryOf(const Way& way) {
-  const std::string path = std::string(SHEAF_LIBRARIES) + "/" + way.library;
+  const std::string path = std::string(sheaf::paths::kLibraries) + "/" + way.library;
   return access(path.c_str(), R_OK) == 0 ? path : "";
 }
 
@@ -95,7 +96,7 @@ inline int runCheck(const std::string& name) {
     return 1;
   }
   auto group = comm::TcpProcessGroup::join(*launch);
-  void* library = dlopen(cat(SHEAF_LIBRARIES, "/libsheaf_mpi_", *mpi, ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(cat(sheaf::paths::kLibraries, "/libsheaf_mpi_", *mpi, ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!group.ok() || !library) {
     std::printf("%s %s\n", group.status().message().c_str(), library ? "" : dlerror());
     return 1;

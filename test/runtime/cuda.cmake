@@ -18,16 +18,16 @@ target_include_directories(cuda_communicator_test SYSTEM PRIVATE ${SHEAF_CUDA_IN
 sheaf_add_gtest(cuda_training_test SOURCES cuda_training_test.cpp LIBS SheafExec)
 add_dependencies(cuda_training_test sheaf_cpu sheaf_cuda_emulated)
 set_target_properties(cuda_training_test PROPERTIES ENABLE_EXPORTS ON)
-target_compile_definitions(cuda_training_test PRIVATE
-  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_EMULATED_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
+sheaf_test_paths(cuda_training_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}"
+  kEmulatedLibrary "$<TARGET_FILE:sheaf_cuda_emulated>")
 target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
 # State in files across crashes, on the double.
 sheaf_add_gtest(cuda_files_test SOURCES cuda_files_test.cpp LIBS SheafExec)
 sheaf_device_test_options(cuda_files_test sheaf_cuda_emulated)
 add_dependencies(cuda_files_test sheaf_cpu)
-target_compile_definitions(cuda_files_test PRIVATE
-  SHEAF_CPU_FOLDER="$<TARGET_FILE_DIR:sheaf_cpu>" SHEAF_EMULATED_LIBRARY="$<TARGET_FILE:sheaf_cuda_emulated>")
+sheaf_test_paths(cuda_files_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}"
+  kEmulatedLibrary "$<TARGET_FILE:sheaf_cuda_emulated>")
 target_link_options(cuda_files_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
 if(TARGET sheaf_cuda)

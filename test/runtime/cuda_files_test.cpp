@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "runtime/plan/Generations.h"
+#include "test/Paths.h"
 #include "test/runtime/CudaProcesses.h"
 #include "test/runtime/FilesCrash.h"
 
@@ -14,7 +15,7 @@ class CudaFiles : public FilesCrashTest {
  protected:
   void SetUp() override {
     device_ = "cuda";
-    setenv("SHEAF_CUDA_LIBRARY", SHEAF_EMULATED_LIBRARY, 1);
+    setenv("SHEAF_CUDA_LIBRARY", sheaf::paths::kEmulatedLibrary, 1);
     FilesCrashTest::SetUp();
   }
   // One rank, whose steps are graphs from the third on: two are captured, and what follows is launched.

@@ -11,6 +11,7 @@
 #include "runtime/exec/Run.h"
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
+#include "test/Paths.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -27,8 +28,8 @@ constexpr int64_t kRows = 24, kBatch = 8, kSteps = 9;
 class CudaTrainingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
-    setenv("SHEAF_CUDA_LIBRARY", SHEAF_EMULATED_LIBRARY, 1);
+    setenv("SHEAF_LIBRARY_PATH", sheaf::paths::kLibraries, 1);
+    setenv("SHEAF_CUDA_LIBRARY", sheaf::paths::kEmulatedLibrary, 1);
     writeTrainingFiles(folder_, kRows);
   }
 

@@ -5,7 +5,7 @@ function(sheaf_device_test_options name)
   list(GET library -1 library)
   add_dependencies(${name} ${library})
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
-  target_compile_definitions(${name} PRIVATE SHEAF_DEVICE_LIBRARY="$<TARGET_FILE:${library}>")
+  sheaf_test_paths(${name} kDeviceLibrary "$<TARGET_FILE:${library}>")
   target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 

@@ -17,6 +17,7 @@
 #include "runtime/plan/Digests.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verify.h"
+#include "test/Paths.h"
 #include "test/runtime/TrainingPlan.h"
 
 namespace sheaf {
@@ -76,7 +77,7 @@ struct LogLine {
 class RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1);
+    setenv("SHEAF_LIBRARY_PATH", sheaf::paths::kLibraries, 1);
     writeTrainingFiles(folder_, kRows);
   }
 

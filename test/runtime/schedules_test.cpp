@@ -9,6 +9,7 @@
 #include "runtime/base/Json.h"
 #include "runtime/base/MappedFile.h"
 #include "runtime/plan/Schedules.h"
+#include "test/Paths.h"
 
 namespace sheaf {
 namespace {
@@ -23,7 +24,7 @@ plan::Schedule parsed(const std::string& text) {
 }
 
 TEST(Schedules, EqualPyTorchs) {
-  Expected<MappedFile> file = MappedFile::open(SHEAF_TEST_MODELS "/schedules.json");
+  Expected<MappedFile> file = MappedFile::open(std::string(sheaf::paths::kModels) + "/schedules.json");
   ASSERT_TRUE(file.ok()) << file.status().message();
   Expected<json::Value> stored =
       json::parse({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});

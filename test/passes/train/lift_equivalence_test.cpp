@@ -11,6 +11,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "passes/train/Passes.h"
+#include "test/Paths.h"
 
 namespace {
 
@@ -28,7 +29,7 @@ Tensor someValues(RankedTensorType type, std::mt19937& random) {
 }
 
 std::vector<std::string> modulesOf(const std::string& name) {
-  std::ifstream file(std::string(SHEAF_LIT_TESTS) + "/" + name + ".mlir");
+  std::ifstream file(std::string(sheaf::paths::kLitTests) + "/" + name + ".mlir");
   std::vector<std::string> modules(1);
   for (std::string line; std::getline(file, line);)
     if (line == "// -----")

@@ -22,6 +22,7 @@
 #include "runtime/plan/Proof.h"
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
+#include "test/Paths.h"
 #include "test/passes/views/RandomStep.h"
 #include "test/runtime/TrainingPlan.h"
 
@@ -249,7 +250,7 @@ int64_t fromEnvironment(const char* name, int64_t otherwise) {
 
 class Views : public ::testing::Test {
  protected:
-  void SetUp() override { setenv("SHEAF_LIBRARY_PATH", SHEAF_CPU_FOLDER, 1); }
+  void SetUp() override { setenv("SHEAF_LIBRARY_PATH", sheaf::paths::kLibraries, 1); }
 
   static void tryAll(bool bf16) {
     const int64_t first = fromEnvironment("SHEAF_VIEWS_FIRST", 20), count = fromEnvironment("SHEAF_VIEWS_CASES", 14);
