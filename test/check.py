@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Everything `make test` runs after the build: format check, lit, GoogleTest, end to end; then the counts of all three.
 
-    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e]
+    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e] [--slowest 40]
 
-A test that is skipped has failed, unless test/skips.py allows that here.
+A test that is skipped has failed, unless test/skips.py allows that here. The seconds of all tests are in
+BUILD/test/results/times.txt, the slowest first.
 """
 import argparse
 import json
@@ -22,10 +23,12 @@ KINDS = ("format", "lit", "gtest", "e2e")
 
 
 class Counts:
-    """failures: what failed, a line each, to be read again after all counts; there may be fewer lines than failures."""
+    """failures: what failed, a line each, to be read again after all counts; there may be fewer lines than failures.
+    times: the seconds of each test, by name."""
 
-    def __init__(self, passed=0, failed=0, skipped=0, failures=()):
+    def __init__(self, passed=0, failed=0, skipped=0, failures=(), times=None):
         self.passed, self.failed, self.skipped, self.failures = passed, failed, skipped, list(failures)
+        self.times = dict(times or {})
 
     def __str__(self):
         rest = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.skipped, "skipped")) if n]
@@ -38,6 +41,7 @@ def sum_of(counts):
         total.passed, total.failed, total.skipped = (
             total.passed + one.passed, total.failed + one.failed, total.skipped + one.skipped)
         total.failures += one.failures
+        total.times.update(one.times)
     return total
 
 
@@ -99,7 +103,8 @@ def lit(build, jobs, environment, results):
     skips = [(t["name"], "") for t in tests if t["code"] in ("UNSUPPORTED", "SKIPPED", "EXCLUDED")]
     passed = sum(t["code"] in ("PASS", "XFAIL") for t in tests)
     failed = [t["name"] for t in tests if t["code"] not in ("PASS", "XFAIL", "UNSUPPORTED", "SKIPPED", "EXCLUDED")]
-    ran = failed_with(code, Counts(passed, len(failed), failures=failed), "lit")
+    times = {t["name"]: t.get("elapsed") or 0 for t in tests}
+    ran = failed_with(code, Counts(passed, len(failed), failures=failed, times=times), "lit")
     return sum_of([ran, skipped(build, "lit", skips)])
 
 
@@ -116,7 +121,8 @@ def cases_of(report, skips):
     found = [(name, "") for name, case in cases if case["result"] in ("SKIPPED", "SUPPRESSED")]
     skips += found
     failed = summary["failures"] + summary["errors"]
-    return Counts(len(cases) - failed - len(found), failed, failures=[name for name, case in cases if case.get("failures")])
+    times = {name: float(case.get("time", "0s").rstrip("s")) for name, case in cases}
+    return Counts(len(cases) - failed - len(found), failed, failures=[name for name, case in cases if case.get("failures")], times=times)
 
 
 def verdict_of(test, verdict, skips):
@@ -130,8 +136,9 @@ def verdict_of(test, verdict, skips):
         return Counts()
     if status not in ("run", "fail"):
         return failure(f"{name} did not run")
+    seconds = float(verdict.get("time") or 0)
     if report is None:
-        return Counts(passed=status == "run", failed=status == "fail", failures=[name] if status == "fail" else [])
+        return Counts(passed=status == "run", failed=status == "fail", failures=[name] if status == "fail" else [], times={name: seconds})
     if not report.exists():
         return failure(f"{name} left no report")
     before = len(skips)
@@ -144,6 +151,7 @@ def verdict_of(test, verdict, skips):
         counts = sum_of([counts, failure(f"{name} failed, and no case of it: {'' if why is None else why.get('message')}")])
     if not counts.passed + counts.failed + len(skips) - before:
         return failure(f"{name} has no cases")
+    counts.times[f"{name}, outside of its cases"] = max(0.0, seconds - sum(counts.times.values()))
     return counts
 
 
@@ -176,7 +184,7 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
         return failure("the end-to-end tests left no report")
     summary = json.loads(report.read_text())
     failures = [f"{f['case']}: {(f['message'].strip() or 'no message').splitlines()[0]}" for f in summary["failures"]]
-    counts = Counts(summary["passed"], summary["failed"], failures=failures)
+    counts = Counts(summary["passed"], summary["failed"], failures=failures, times=summary.get("seconds"))
     lost = summary["cases"] - counts.passed - counts.failed - len(summary["skips"])
     if lost:
         counts = sum_of([counts, failure(f"{lost} end-to-end tests did not run"), Counts(failed=lost - 1)])
@@ -184,11 +192,20 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
     return sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
 
 
+def write_times(path, counts):
+    """Writes the seconds of all tests, the slowest first, and returns these lines."""
+    every = [(seconds, kind, name) for kind, count in counts.items() for name, seconds in count.times.items()]
+    lines = [f"{seconds:9.2f} s  {kind:10}  {name}" for seconds, kind, name in sorted(every, key=lambda e: (-e[0], *e[1:]))]
+    path.write_text("".join(line + "\n" for line in lines))
+    return lines
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests as well")
     args = parser.parse_args()
     build, only = args.build.resolve(), args.only.split(",")
     if set(only) - set(KINDS):
@@ -209,9 +226,14 @@ def main():
 
     total = sum_of(counts.values())
     kinds = "; ".join(f"{name} {count}" for name, count in counts.items())
+    times = write_times(results / "times.txt", counts)
+    for line in times[:args.slowest]:
+        print(line)
     for line in total.failures:
         print(f"failed: {line}")
-    print(f"\ntests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
+    seconds = "; ".join(f"{name} {sum(count.times.values()):.0f} s" for name, count in counts.items())
+    print(f"\nseconds of all tests, some of which ran at the same time: {seconds} (each: {results / 'times.txt'})")
+    print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 0 if format_holds and not total.failed and total.passed else 1
 

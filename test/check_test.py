@@ -19,8 +19,8 @@ import skips  # noqa: E402
 
 def gtest_report(*results):
     """A GoogleTest report of cases with these results: COMPLETED, FAILED, SKIPPED or SUPPRESSED."""
-    cases = [{"name": f"Case{i}", "result": "COMPLETED", "failures": [{"failure": "wrong"}]} if r == "FAILED" else
-             {"name": f"Case{i}", "result": r} for i, r in enumerate(results)]
+    cases = [{"name": f"Case{i}", "result": "COMPLETED" if r == "FAILED" else r, "time": f"0.{i}5s",
+              **({"failures": [{"failure": "wrong"}]} if r == "FAILED" else {})} for i, r in enumerate(results)]
     return {"tests": len(cases), "failures": results.count("FAILED"), "errors": 0,
             "testsuites": [{"name": "Suite", "testsuite": cases}] if cases else []}
 
@@ -51,7 +51,7 @@ class Scratch(unittest.TestCase):
         """(passed, failed, skipped), and what was printed."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             counts = kind(self.build, 1, self.environment, self.results, *arguments)
-        self.failures = counts.failures
+        self.failures, self.times = counts.failures, counts.times
         return (counts.passed, counts.failed, counts.skipped), out.getvalue()
 
 
@@ -74,6 +74,14 @@ class CTest(Scratch):
         self.add("allowed_a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
         self.add("allowed_b", gtest_report("COMPLETED", "SUPPRESSED"))
         self.assertEqual(self.counts(), ((3, 0, 2), ""))
+
+    def test_times(self):
+        """Those of the cases, and what the binary takes in addition to them."""
+        self.add("a", gtest_report("COMPLETED", "FAILED"), code=1, action="time.sleep(0.5)")
+        self.counts()
+        rest = self.times.pop("a, outside of its cases")
+        self.assertEqual(self.times, {"a/Suite.Case0": 0.05, "a/Suite.Case1": 0.15})
+        self.assertGreater(rest, 0.3)
 
     def test_skips_that_are_not_allowed(self):
         self.add("a", gtest_report("COMPLETED", "SKIPPED"))
@@ -161,12 +169,13 @@ class CTest(Scratch):
 class Lit(Scratch):
     def counts(self, codes, exit_code, name="a"):
         text = "" if codes is None else (
-            f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'name': name, 'code': c} for c in codes]})!r})\n")
+            f"import sys\nopen(sys.argv[sys.argv.index('-o') + 1], 'w').write({json.dumps({'tests': [{'name': name, 'code': c, 'elapsed': 1.5} for c in codes]})!r})\n")
         self.script(self.build / "bin" / "lit", f"{text}raise SystemExit({exit_code})\n")
         return self.results_of(check.lit)
 
     def test_codes(self):
         self.assertEqual(self.counts(["PASS", "XFAIL", "UNSUPPORTED", "PASS"], 0, "allowed"), ((3, 0, 1), ""))
+        self.assertEqual(self.times, {"allowed": 1.5})
         self.assertEqual(self.counts(["PASS", "UNSUPPORTED"], 0)[0], (1, 1, 0))
         self.assertEqual(self.counts(["PASS", "FAIL", "XPASS", "UNRESOLVED", "TIMEOUT"], 1)[0], (1, 4, 0))
         self.assertEqual(self.failures, ["a"] * 4)
@@ -183,8 +192,10 @@ class EndToEnd(Scratch):
         return self.results_of(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
 
     def test_exit_code(self):
-        whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/a", "message": "allowed"}]}
+        whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/a", "message": "allowed"}],
+                 "seconds": {"proof/a": 0.01, "bits/a": 7.5}}
         self.assertEqual(self.counts(whole, 0), ((2, 0, 1), ""))
+        self.assertEqual(self.times, {"proof/a": 0.01, "bits/a": 7.5})
         self.assertEqual(self.counts(whole, 1)[0], (2, 1, 1))
 
     def test_skips_that_are_not_allowed(self):
@@ -205,16 +216,36 @@ class EndToEnd(Scratch):
 
 
 class Main(Scratch):
+    COUNTS = (check.Counts(2, 1, failures=["a/Suite.Case1"], times={"a/Suite.Case1": 2.5}), check.Counts(3, times={"b": 0.5}),
+              check.Counts(1, 1, failures=["bits/a: other weights"], times={"bits/a": 71}))
+
+    def lines(self, *arguments):
+        """What it prints; `environments` has the variables that the three kinds of tests were given."""
+        self.environments = []
+
+        def ran(counts):
+            return lambda _build, _jobs, environment, *_: self.environments.append(environment) or counts
+
+        kinds = {name: ran(c) for name, c in zip(("gtest", "lit", "end_to_end"), self.COUNTS)}
+        with unittest.mock.patch.multiple(check, formatted=lambda: True, **kinds), contextlib.redirect_stdout(io.StringIO()) as out, \
+                unittest.mock.patch.object(sys, "argv", ["check.py", "--build", str(self.build), *arguments]), \
+                contextlib.redirect_stderr(io.StringIO()) as err:
+            self.code = check.main()
+        return out.getvalue().splitlines() + err.getvalue().splitlines()
+
     def test_failures_are_said_last(self):
         """The end of a long output has the names."""
-        counts = [check.Counts(2, 1, failures=["a/Suite.Case1"]), check.Counts(3), check.Counts(1, 1, failures=["bits/a: other weights"])]
-        kinds = {name: (lambda *_, c=c: c) for name, c in zip(("gtest", "lit", "end_to_end"), counts)}
-        with unittest.mock.patch.multiple(check, formatted=lambda: True, **kinds), \
-                unittest.mock.patch.object(sys, "argv", ["check.py", "--build", str(self.build)]), contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(check.main(), 1)
-        lines = out.getvalue().splitlines()
+        lines = self.lines()
+        self.assertEqual(self.code, 1)
         self.assertEqual(lines[:2], ["failed: a/Suite.Case1", "failed: bits/a: other weights"])
         self.assertEqual(lines[-1], "6 passed, 2 failed, 0 skipped")
+        self.assertIn("GoogleTest 2 s; lit 0 s; end to end 71 s", "\n".join(lines))
+
+    def test_slowest(self):
+        lines = self.lines("--slowest", "2")
+        self.assertEqual([line.split()[-1] for line in lines[:2]], ["bits/a", "a/Suite.Case1"])
+        self.assertEqual((self.results / "times.txt").read_text().splitlines()[:2], lines[:2])
+        self.assertEqual(len((self.results / "times.txt").read_text().splitlines()), 3)
 
 
 class Skips(unittest.TestCase):

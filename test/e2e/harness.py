@@ -55,6 +55,10 @@ class Finished:
     peak_kib: int
 
 
+# The seconds that this thread's case has waited for what another case computes.
+waiting = threading.local()
+
+
 class Once:
     """A value computed at most once, by the first caller; a failure is kept for all callers."""
 
@@ -74,10 +78,13 @@ class Once:
                 future.set_exception(e)
             except Exception:
                 future.set_exception(Failure(traceback.format_exc()))
+        begin = time.monotonic()
         try:
             return future.result()
         except (Failure, Skip) as e:
             raise type(e)(*e.args) from None
+        finally:
+            waiting.seconds = getattr(waiting, "seconds", 0) + time.monotonic() - begin
 
 
 def has_word(text, word):
@@ -200,13 +207,14 @@ def plan_bytes(path):
 
 
 def run_cases(cases, jobs, only, report):
-    """Runs the cases whose name matches; report(case, outcome, text, seconds) after each. Returns the outcomes' counts."""
+    """Runs the cases whose name matches; report(case, outcome, text, seconds) after each. Returns the outcomes' counts. The
+    seconds are those of the case itself: what it waits for because another case computes it counts for that one."""
     chosen = [c for c in cases if not only or re.search(only, c.name)]
     counts = {"cases": len(chosen), "passed": 0, "failed": 0, "skipped": 0}
     lock = threading.Lock()
 
     def run(case):
-        begin, outcome, text = time.monotonic(), "passed", ""
+        begin, outcome, text, waiting.seconds = time.monotonic(), "passed", "", 0
         try:
             # A case's result is text; one of several steps returns what they returned.
             result = case.run()
@@ -219,7 +227,7 @@ def run_cases(cases, jobs, only, report):
             outcome, text = "failed", traceback.format_exc()
         with lock:
             counts[outcome] += 1
-            report(case, outcome, text, time.monotonic() - begin)
+            report(case, outcome, text, time.monotonic() - begin - waiting.seconds)
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(run, [c for c in chosen if not c.alone]))

@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
     parser.add_argument("--every-division", action="store_true", help="all divisions of a batch, not a covering set: hours")
     parser.add_argument("--kills", type=int, default=6, help="of runs with state in files, for each number of processes (default: %(default)s)")
-    parser.add_argument("--json", help="write the counts, the failures and the skips there")
+    parser.add_argument("--json", help="write the counts, the failures, the skips and the seconds of each case there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
@@ -47,9 +47,10 @@ def main():
         print("\n".join(case.name for case in cases))
         return 0
 
-    failures, skips = [], []
+    failures, skips, times = [], [], {}
 
     def report(case, outcome, text, seconds):
+        times[case.name] = round(seconds, 2)
         if outcome == "failed":
             failures.append({"case": case.name, "message": text})
         if outcome == "skipped":
@@ -63,7 +64,7 @@ def main():
     counts = run_cases(cases, args.jobs, args.only, report)
     print(f"end to end: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({**counts, "failures": failures, "skips": skips}))
+        pathlib.Path(args.json).write_text(json.dumps({**counts, "failures": failures, "skips": skips, "seconds": times}))
     return 1 if counts["failed"] else 0
 
 
