@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Everything `make test` runs after the build: format check, lit, GoogleTest, end to end; then the counts of all three.
 
-    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e] [--slowest 40]
+    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e] [--cpu avx2] [--slowest 40]
 
-A test that is skipped has failed, unless test/skips.py allows that here. The seconds of all tests are in
-BUILD/test/results/times.txt, the slowest first.
+A test that is skipped has failed, unless test/skips.py allows that here. --cpu limits the tests to some of the
+processor's instructions (processor.py). The seconds of all tests are in BUILD/test/results/times.txt, the slowest first.
 """
 import argparse
 import json
@@ -16,6 +16,7 @@ import sys
 import time
 import xml.etree.ElementTree
 
+import processor
 from skips import Machine, is_allowed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -205,14 +206,21 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
+    parser.add_argument("--cpu", default="", help=f"use no other instructions than these: one of {processor.NAMES}")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests as well")
     args = parser.parse_args()
     build, only = args.build.resolve(), args.only.split(",")
     if set(only) - set(KINDS):
         parser.error(f"--only takes some of {', '.join(KINDS)}")
+    try:
+        instructions = processor.chosen(args.cpu)
+    except processor.Lacking as e:
+        print(e, file=sys.stderr)
+        return 2
+    print(processor.sentence(instructions), flush=True)
     results = build / "test" / "results"
     results.mkdir(parents=True, exist_ok=True)
-    environment = test_environment(build)
+    environment = processor.limited(test_environment(build), instructions)
 
     begin, format_holds, counts = time.monotonic(), True, {}
     if "format" in only:
@@ -233,6 +241,7 @@ def main():
         print(f"failed: {line}")
     seconds = "; ".join(f"{name} {sum(count.times.values()):.0f} s" for name, count in counts.items())
     print(f"\nseconds of all tests, some of which ran at the same time: {seconds} (each: {results / 'times.txt'})")
+    print(processor.sentence(instructions))
     print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 0 if format_holds and not total.failed and total.passed else 1

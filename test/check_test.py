@@ -14,6 +14,7 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import check  # noqa: E402
+import processor  # noqa: E402
 import skips  # noqa: E402
 
 
@@ -234,18 +235,33 @@ class Main(Scratch):
         return out.getvalue().splitlines() + err.getvalue().splitlines()
 
     def test_failures_are_said_last(self):
-        """The end of a long output has the names."""
+        """The end of a long output has the names, and which processor the tests ran on."""
         lines = self.lines()
         self.assertEqual(self.code, 1)
-        self.assertEqual(lines[:2], ["failed: a/Suite.Case1", "failed: bits/a: other weights"])
+        self.assertEqual(lines[1:3], ["failed: a/Suite.Case1", "failed: bits/a: other weights"])
         self.assertEqual(lines[-1], "6 passed, 2 failed, 0 skipped")
+        self.assertTrue(lines[0] == lines[-3] and lines[0].endswith("not limited") and lines[0].startswith("processor: "), lines)
         self.assertIn("GoogleTest 2 s; lit 0 s; end to end 71 s", "\n".join(lines))
 
     def test_slowest(self):
         lines = self.lines("--slowest", "2")
-        self.assertEqual([line.split()[-1] for line in lines[:2]], ["bits/a", "a/Suite.Case1"])
-        self.assertEqual((self.results / "times.txt").read_text().splitlines()[:2], lines[:2])
+        self.assertEqual([line.split()[-1] for line in lines[1:3]], ["bits/a", "a/Suite.Case1"])
+        self.assertEqual((self.results / "times.txt").read_text().splitlines()[:2], lines[1:3])
         self.assertEqual(len((self.results / "times.txt").read_text().splitlines()), 3)
+
+    def test_instruction_set(self):
+        """All kinds of tests are limited to it; one that this processor lacks is an error before anything runs."""
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "SSE41"
+        self.addCleanup(os.environ.pop, "ONEDNN_MAX_CPU_ISA")
+        self.lines()
+        self.assertTrue(all("ONEDNN_MAX_CPU_ISA" not in e and "SHEAF_TEST_CPU" not in e for e in self.environments), self.environments)
+        with unittest.mock.patch.object(processor, "fields", lambda: {"model name": "Zen 3", "flags": " ".join(processor.SETS[1].flags)}):
+            lines = self.lines("--cpu", "avx2")
+            self.assertTrue("Zen 3" in lines[0] and lines[0].endswith("limited to avx2, by CPU=avx2"), lines)
+            self.assertEqual({(e["ONEDNN_MAX_CPU_ISA"], e["SHEAF_TEST_CPU"]) for e in self.environments}, {("AVX2", "x86-64-v3")})
+            lines = self.lines("--cpu", "avx512")
+        self.assertEqual((self.code, len(lines), self.environments), (2, 1, []))
+        self.assertIn("Zen 3, lacks avx512f", lines[0])
 
 
 class Skips(unittest.TestCase):

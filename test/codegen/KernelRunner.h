@@ -12,6 +12,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "test/codegen/GpuEmulator.h"
+#include "test/codegen/HostCpu.h"
 
 namespace sheaf::test {
 
@@ -44,7 +45,7 @@ class Program {
  public:
   // Parses `source`, a module with one function; `pipeline` (a pass pipeline, may be empty) is then run on a copy,
   // whose fusions are compiled. Failures are fatal test failures.
-  Program(const std::string& source, const std::string& pipeline, const std::string& cpu = "host");
+  Program(const std::string& source, const std::string& pipeline, const std::string& cpu = hostCpu());
   ~Program();
 
   // The function's results: by kernels and, for ops outside of fusions, by the evaluator; and by the evaluator alone,

@@ -109,14 +109,15 @@ class Session:
 
     tools: folder of `sheaf` and `sheaf-run`. scratch: emptied first. quick: fewer steps and configurations, for
     instrumented builds. slowdown: factor on every timeout. every_mutant: not samples of the proof's mutants, but all.
-    every_division: not a set with every pair of settings, but all. kills: of runs with state in files.
+    every_division: not a set with every pair of settings, but all. kills: of runs with state in files. cpu: what kernels
+    are compiled for, if not for this processor.
     """
 
-    def __init__(self, tools, scratch, quick=False, slowdown=1, every_mutant=False, every_division=False, kills=6):
+    def __init__(self, tools, scratch, quick=False, slowdown=1, every_mutant=False, every_division=False, kills=6, cpu=None):
         self.tools, self.scratch = pathlib.Path(tools).resolve(), pathlib.Path(scratch).resolve()
         self.quick, self.slowdown = quick, slowdown
         self.every_mutant, self.every_division, self.kills = every_mutant, every_division, kills
-        self.steps = 10 if quick else 100
+        self.steps, self.cpu = 10 if quick else 100, cpu
         for tool in ("sheaf", "sheaf-run", "sheaf-opt"):
             if not (self.tools / tool).exists():
                 raise FileNotFoundError(f"{self.tools} has no {tool}; `make build` makes it")
@@ -141,7 +142,7 @@ class Session:
 
     def call(self, tool, *args, timeout=300, cwd=None, env=None, watch=None):
         """Runs a tool to its end. watch(process) is called now and then while it runs."""
-        command = [str(self.tools / tool), *map(str, args)]
+        command = [str(self.tools / tool), *for_processor(self.cpu, tool, list(map(str, args)))]
         begin = time.monotonic()
         where = self.folder()
         with open(where / "out", "wb") as out, open(where / "err", "wb") as err:
@@ -189,6 +190,14 @@ class Session:
 
     def once(self, key, compute):
         return self._made.get(key, compute)
+
+
+def for_processor(cpu, tool, arguments):
+    """The arguments of a tool, with --cpu where it would compile kernels for this machine's processor."""
+    compiles = arguments[:1] == ["compile"] or arguments[:1] == ["profile"] and "--target" in arguments
+    if not cpu or tool != "sheaf" or not compiles or {"--cpu", "--like"} & set(arguments):
+        return arguments
+    return [arguments[0], "--cpu", cpu, *arguments[1:]]
 
 
 def shorten(text, lines=14):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """End-to-end tests: models are compiled and trained by the tools, and compared with PyTorch's runs in test/models.
 
-    python3 test/e2e/run.py --tools build/bin [--only REGEX] [--quick] [--jobs N] [--json RESULT.json] [--list] [--verbose]
+    python3 test/e2e/run.py --tools build/bin [--only REGEX] [--quick] [--jobs N] [--cpu avx2] [--json RESULT.json] [--list] [--verbose]
 """
 import argparse
 import importlib
@@ -11,9 +11,10 @@ import pathlib
 import pkgutil
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up]) for up in (0, 1)]
 
 import cases as rooms  # noqa: E402
+import processor  # noqa: E402
 from harness import Session, run_cases, shorten  # noqa: E402
 
 
@@ -28,14 +29,18 @@ def main():
     parser.add_argument("--every-mutant", action="store_true", help="all mutants of the proof, not samples: an hour")
     parser.add_argument("--every-division", action="store_true", help="all divisions of a batch, not a covering set: hours")
     parser.add_argument("--kills", type=int, default=6, help="of runs with state in files, for each number of processes (default: %(default)s)")
+    parser.add_argument("--cpu", default="", help=f"use no other instructions than these: one of {processor.NAMES}")
     parser.add_argument("--json", help="write the counts, the failures, the skips and the seconds of each case there")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="a line for every case, not only for failures")
     args = parser.parse_args()
 
     try:
-        session = Session(args.tools, args.scratch, args.quick, args.slowdown, args.every_mutant, args.every_division, args.kills)
-    except OSError as e:
+        if args.cpu:
+            os.environ.update(processor.limited(os.environ, processor.chosen(args.cpu)))
+        session = Session(args.tools, args.scratch, args.quick, args.slowdown, args.every_mutant, args.every_division, args.kills,
+                          os.environ.get("SHEAF_TEST_CPU"))
+    except (OSError, processor.Lacking) as e:
         print(f"end to end: {e}", file=sys.stderr)
         return 1
     modules = [importlib.import_module(f"cases.{module.name}") for module in pkgutil.iter_modules(rooms.__path__)]

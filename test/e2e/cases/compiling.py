@@ -15,6 +15,7 @@ def cases(session):
     for name in LARGE:
         yield Case(f"compiling/{name}/to-zero", lambda n=name: to_zero(session, n))
     yield Case("compiling/llama-long/sequences", lambda: long_sequences(session))
+    yield Case("compiling/processor", lambda: processor(session))
 
 
 def compiled(session, name, ranks, batch, *options):
@@ -57,3 +58,11 @@ def long_sequences(session):
         per_token[length] = report["memory"]["by_kind"]["activations"] / length
     expect(max(per_token.values()) <= 1.02 * min(per_token.values()), f"bytes of activations a token: {per_token}")
     return f"{per_token[131072]:,.0f} bytes of activations a token"
+
+
+def processor(session):
+    """Kernels are for the processor that the tests are limited to; without a limit, for this one."""
+    given, own = (session.plan("mlp", 1, 0, 8, more) for more in ((), ("--cpu", session.cpu or "host")))
+    images = [re.findall(r'plan\.image "cpu" "([^"]+)"', session.succeed("sheaf", "inspect", plan, "--format", "text").out) for plan in (given, own)]
+    expect(images[0] == images[1] and len(images[0]) == 1, f"kernels are for {images}")
+    expect(session.cpu in (None, *images[0]), f"kernels are for {images[0]}, the tests are limited to {session.cpu}")

@@ -170,7 +170,7 @@ def same(session, config, options, others):
     expect(all(found[key] == "applied" for key in more), f"of defaults it says { {k: found[k] for k in more} }")
     expect(set(found.values()) <= {"applied", "equivalent", "no effect"}, str(found))
     # Every option that the plan was compiled with was typed, or is named by a line.
-    typed = {a for a in map(str, others) if a.startswith("--")} | {"--ranks"}
+    typed = {a for a in map(str, others) if a.startswith("--")} | {"--ranks", "--cpu"}  # the harness may add --cpu
     for option in session.inspect(plan)["options"]:
         name = option.split("=")[0]
         expect(name in typed or f": applied: {name}" in done.err or f"default, {name}" in done.err, f"no line names {option}:\n{done.err}")

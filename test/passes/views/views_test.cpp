@@ -23,6 +23,7 @@
 #include "runtime/plan/Summary.h"
 #include "runtime/plan/Verify.h"
 #include "test/Paths.h"
+#include "test/codegen/HostCpu.h"
 #include "test/passes/views/RandomStep.h"
 #include "test/runtime/TrainingPlan.h"
 
@@ -130,6 +131,7 @@ Status compiled(ModuleOp module, const PipelineOptions& options, const std::stri
   if (failed(rest.run(module))) return Status::error("the passes after `train` fail");
   auto program = *module.getOps<plan_ir::ProgramOp>().begin();
   codegen::KernelTargets targets;
+  targets.cpu = hostCpu();
   targets.threads = 1;
   std::vector<std::string> notes;
   bool wroteData = false;
