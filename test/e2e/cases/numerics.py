@@ -72,7 +72,7 @@ def lion(session):
     rate, beta1, beta2, decay = 1e-2, 0.9, 0.95, 0.1
     config = dataclasses.replace(CONFIGS["mlp-adamw"], name="mlp-lion",
                                  options=("--optimizer", f"lion:lr={rate},beta1={beta1},beta2={beta2},weight_decay={decay}"))
-    state, momentum, before = session.folder() / "state", {}, {}
+    state, momentum, sizes, before = session.folder() / "state", {}, {}, {}
     for step in range(4):
         resume = ("--resume", state) if step else ()
         trained = train(session, config, 4, 3, steps=1, run_options=(*resume, "--save-state", state), gradients=True, repeat=step)
@@ -80,14 +80,17 @@ def lion(session):
         moved = 0
         for name, gradient in gradients.items():
             m = momentum.get(name, [0.0] * len(gradient.values))
+            size = sizes.get(name, m)  # the same sum of absolute values: what m may differ by is a part of that
             for i, (w, g) in enumerate(zip(weights[name].values, gradient.values)):
                 average = beta1 * m[i] + (1 - beta1) * g
                 sign = (average > 0) - (average < 0)
-                if before and abs(average) > 1e-9:  # below, rounding decides the sign
+                # Where terms cancel, rounding decides the sign.
+                if before and abs(average) > 1e-6 * (beta1 * size[i] + (1 - beta1) * abs(g)):
                     expected = before[name].values[i] * (1 - rate * decay) - rate * sign
                     expect(abs(w - expected) < 1e-6, f"step {step}, {name}[{i}]: {w}, expected {expected}")
                     moved += 1
             momentum[name] = [beta2 * a + (1 - beta2) * g for a, g in zip(m, gradient.values)]
+            sizes[name] = [beta2 * a + (1 - beta2) * abs(g) for a, g in zip(size, gradient.values)]
         expect(not before or moved > 10000, f"step {step}: only {moved} elements have a gradient")
         before = weights
     one, four = (train(session, config, ranks, zero, steps=4) for ranks, zero in ((4, 0), (4, 3)))
