@@ -221,7 +221,7 @@ class Main(Scratch):
               check.Counts(1, 1, failures=["bits/a: other weights"], times={"bits/a": 71}))
 
     def lines(self, *arguments):
-        """What it prints; `environments` has the variables that the three kinds of tests were given."""
+        """Returns the printed lines; `environments` then has the variables that the three kinds of tests were given."""
         self.environments = []
 
         def ran(counts):

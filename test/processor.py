@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which processor the tests run on, and which of its instruction sets they may use.
+"""Names the processor that the tests run on, and the instruction set that they may use.
 
     python3 test/processor.py [avx2|avx512]     (make test CPU=...)
 
@@ -34,7 +34,7 @@ class Lacking(Exception):
 
 
 def fields(cpuinfo=None):
-    """What /proc/cpuinfo says of the first processor: {name: value}."""
+    """Returns the fields of the first processor in /proc/cpuinfo: {name: value}."""
     text = pathlib.Path("/proc/cpuinfo").read_text() if cpuinfo is None else cpuinfo
     pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}

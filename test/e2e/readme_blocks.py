@@ -24,7 +24,7 @@ from formats import write_npy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-# What a block may need: of what language it is, and what each of its lines looks like. So a block that could be run everywhere
+# A block may need one of these: its language, and the form of each of its lines. So a block that could be run everywhere
 # cannot be skipped by a wrong label.
 NEEDS = {
     "nothing": ("sh", r".*"),
@@ -117,7 +117,7 @@ def words_of(sentence):
 
 
 def stand_in(folder):
-    """What the first Python block leaves: a model that it exported once, and data of the same form."""
+    """Writes the files of the first Python block: a model that it exported once, and data of the same form."""
     shutil.copy(ROOT / "test" / "models" / "readme.onnx", folder / "model.onnx")
     numbers = random.Random(1)
     for end, rows in (("", TRAINING_ROWS), ("-test", TEST_ROWS)):

@@ -84,7 +84,7 @@ def lion(session):
             for i, (w, g) in enumerate(zip(weights[name].values, gradient.values)):
                 average = beta1 * m[i] + (1 - beta1) * g
                 sign = (average > 0) - (average < 0)
-                # Where terms cancel, rounding decides the sign.
+                # Rounding decides the sign if terms cancel.
                 if before and abs(average) > 1e-6 * (beta1 * size[i] + (1 - beta1) * abs(g)):
                     expected = before[name].values[i] * (1 - rate * decay) - rate * sign
                     expect(abs(w - expected) < 1e-6, f"step {step}, {name}[{i}]: {w}, expected {expected}")

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "test"))
 from skips import Machine  # noqa: E402
 
 MOST_LINES, MOST_WORDS = 150, 35
-SECONDS = 600  # of a block
+SECONDS = 600  # limit for a block
 
 
 def cases(session):
@@ -86,7 +86,7 @@ def failures(session):
 
 
 def reason_to_skip(block):
-    """What the block needs and is missing, in the words that test/skips.py knows."""
+    """Returns the reason to skip the block, in the words that test/skips.py knows; none if it can be typed here."""
     if block.needs == "PyTorch" and not os.environ.get("SHEAF_PYTORCH"):
         return "SHEAF_PYTORCH names no Python with torch"
     if block.needs == "CUDA-toolkit" and not Machine(ROOT, False).has_ptxas():
@@ -103,7 +103,7 @@ def typed(session):
     def type_all():
         where = session.folder()
         (where / "build").mkdir()
-        (where / "build" / "bin").symlink_to(session.tools)  # what the first shell block puts on PATH
+        (where / "build" / "bin").symlink_to(session.tools)  # the first shell block puts it on PATH
         typist = readme_blocks.Session(where, os.environ.get("SHEAF_PYTORCH", ""), (ROOT / "tools" / "python", session.tools), timeout=SECONDS * session.slowdown)
         has_report = "\n  report " in session.succeed("sheaf", "--help").out
         outcomes, failed = {}, ""
