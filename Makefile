@@ -105,12 +105,12 @@ deb: build ## build/sheaf_VERSION_amd64.deb: what `make install` installs, for D
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices
 	@python3 tools/deb.py --build $(folder) --out build
 
-kit: build ## build/gpu-kit: tests and benchmarks for a machine with a GPU, to be carried there (needs a CUDA toolkit here)
+kit: build ## build/gpu-kit.tar.xz: tests and benchmarks for a machine with a GPU, to be carried there (needs a CUDA toolkit here)
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test
 	@if [ -n "$(CUDA12)" ]; then \
 	  cmake --preset $(preset) -B build/cuda12 -Wno-dev --log-level=NOTICE -DSHEAF_NVCC=$(CUDA12)/bin/nvcc && \
 	  cmake --build build/cuda12 --parallel $(JOBS) --target sheaf_cuda cuda_gpu_test cuda_functions_gpu_test; fi
-	@python3 test/gpu/kit.py --build $(folder) $(if $(CUDA12),--cuda12 build/cuda12 --toolkit $(CUDA12)) --out build/gpu-kit
+	@python3 test/gpu/kit.py --build $(folder) $(if $(CUDA12),--cuda12 build/cuda12 --toolkit $(CUDA12)) --out build/gpu-kit.tar.xz
 
 install: build ## into PREFIX: tools, device libraries, man pages, completion for bash and zsh
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf_devices

@@ -12,22 +12,31 @@ import subprocess
 import tarfile
 
 
-def pack(build, out):
-    version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
-    name = f"sheaf-runtime-{version}-linux-x86_64"
-    folder = out / name
-    out.mkdir(parents=True, exist_ok=True)
+def install(build, folder):
+    """Installs the runtime into a new folder, stripped."""
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(["cmake", "--install", build, "--component", "dist", "--strip", "--prefix", folder], check=True,
                    stdout=subprocess.DEVNULL)
-    archive = out / f"{name}.tar.xz"
-    with tarfile.open(archive, "w:xz", preset=1) as tar:
-        # No owner and no time, so that the same files give the same archive.
-        def anonymous(entry):
-            entry.uid = entry.gid = entry.mtime = 0
-            entry.uname = entry.gname = ""
-            return entry
-        tar.add(folder, name, filter=anonymous)
+
+
+def write_archive(folder, archive, preset):
+    """Packs a folder as .tar.xz. Neither owners nor times are kept, so that the same files give the same archive."""
+    def anonymous(entry):
+        entry.uid = entry.gid = entry.mtime = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with tarfile.open(archive, "w:xz", preset=preset) as tar:
+        tar.add(folder, folder.name, filter=anonymous)
+
+
+def pack(build, out):
+    version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE).group(1)
+    name = f"sheaf-runtime-{version}-linux-x86_64"
+    folder, archive = out / name, out / f"{name}.tar.xz"
+    out.mkdir(parents=True, exist_ok=True)
+    install(build, folder)
+    write_archive(folder, archive, 1)
     return folder, archive
 
 

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Packs what a machine with a GPU needs to run the `gpu` tests and benchmarks: the runtime, test programs, plans, data.
 
-    python3 test/gpu/kit.py --build build/release [--cuda12 build/cuda12 --toolkit /usr/local/cuda-12.8] --out build/gpu-kit
+    python3 test/gpu/kit.py --build build/release [--cuda12 build/cuda12 --toolkit /usr/local/cuda-12.8] --out build/gpu-kit.tar.xz
 
 There, with a driver, cuBLAS and Python 3 (PyTorch for the comparison), and neither MLIR nor ONNX nor this tree:
 
-    python3 gpu-kit/run.py
+    tar xf gpu-kit.tar.xz && python3 gpu-kit/run.py
+
+The archive has at most LARGEST bytes, because some machines take 64 MiB with this tree. It has no CPU device, no MPI and no graphs: plans
+there run on GPUs alone.
 
 What CUDA 13 builds needs a driver of version 580 or later. With --cuda12 the kit has the device and the tests as CUDA 12.8
 builds them, too, and plans whose kernels its ptxas made: drivers from 525 on take those, and newer ones.
 """
 import argparse
 import json
+import lzma
 import os
 import pathlib
 import random
@@ -20,6 +24,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "e2e"), str(ROOT / "tools")]
@@ -30,7 +35,9 @@ from formats import write_npy  # noqa: E402
 from harness import MODELS, unpack  # noqa: E402
 from training import CONFIGS, data_arguments  # noqa: E402
 
-TARGET = "cuda:sm_90,cuda:sm_80,cpu"
+TARGET = "cuda:sm_90,cuda:sm_80,cpu"  # the CPU for the emulated device
+LARGEST = 16 << 20
+HAVE_WEIGHTS = ("mlp.onnx", "mistral-tiny.onnx")  # graphs that are read with their plans, for their weights
 TRAINED = ("mlp-adamw", "gpt2-tiny", "llama-tiny", "mistral-tiny")
 LAYOUTS = [(1, 0), (1, 3)] + [(ranks, stage) for ranks in (2, 4, 8) for stage in range(4)]
 # What ranks with a GPU each train: messages as large as those of real models, which the small ones never send.
@@ -49,7 +56,7 @@ def compile_plan(tools, kit, name, model, *options):
     for file in (graph.name, f"{model}.safetensors"):
         if not (kit / "models" / file).exists() and (MODELS / file).exists():
             shutil.copy(MODELS / file, kit / "models")
-    subprocess.run([tools / "sheaf", "compile", graph, "-o", path, *map(str, options)], check=True)
+    subprocess.run([tools / "sheaf", "compile", graph, "-o", path, "--no-graph", "--cpu", "x86-64-v3", *map(str, options)], check=True)
     return str(path.relative_to(kit))
 
 
@@ -179,6 +186,34 @@ def probe(tools, kit):
     return str(path.relative_to(kit))
 
 
+def install_runtime(build, cuda12, kit):
+    """sheaf-run with the CUDA device, and the tests of it."""
+    dist.install(build, kit / "runtime")
+    if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
+        raise RuntimeError("the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
+    for library in (kit / "runtime" / "lib").iterdir():
+        if library.name != "libsheaf_cuda.so":
+            library.unlink()
+    for folder, name in ((build, "cuda13"), (cuda12, "cuda12")):
+        if not folder:
+            continue
+        (kit / "tests" / name).mkdir()
+        for test in sorted((folder / "test" / "bin").glob("cuda*_gpu_test")):
+            subprocess.run(["strip", test, "-o", kit / "tests" / name / test.name], check=True)
+    if cuda12:
+        (kit / "runtime" / "lib" / "cuda12").mkdir()
+        subprocess.run(["strip", cuda12 / "lib" / "libsheaf_cuda.so", "-o", kit / "runtime" / "lib" / "cuda12" / "libsheaf_cuda.so"], check=True)
+
+
+def write_archive(kit, out, preset=9 | lzma.PRESET_EXTREME):
+    """Packs the kit's folder as one archive, without graphs that are not read again, and returns its size."""
+    for model in (kit / "models").glob("*.onnx"):
+        if model.name not in HAVE_WEIGHTS:
+            model.unlink()
+    dist.write_archive(kit, out, preset)
+    return out.stat().st_size
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
@@ -186,29 +221,18 @@ def main():
     parser.add_argument("--toolkit", type=pathlib.Path, help="that toolkit")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
-    kit, tools = args.out, args.build / "bin"
-    unpack.unpack()
     if args.toolkit:
         os.environ["CUDA_HOME"] = str(args.toolkit)  # whose ptxas compiles the plans' kernels
-    shutil.rmtree(kit, ignore_errors=True)
+    unpack.unpack()
+    with tempfile.TemporaryDirectory(dir=args.out.parent, prefix="gpu-kit-") as folder:
+        make(args, pathlib.Path(folder) / "gpu-kit")
+
+
+def make(args, kit):
+    tools = args.build / "bin"
     for folder in ("plans", "models", "tests"):
         (kit / folder).mkdir(parents=True)
-    folder, archive = dist.pack(args.build, kit)
-    archive.unlink()
-    folder.rename(kit / "runtime")
-    if not (kit / "runtime" / "lib" / "libsheaf_cuda.so").exists():
-        sys.exit("kit: the build has no CUDA device (libsheaf_cuda.so); it needs a CUDA toolkit")
-    for build, folder in ((args.build, "cuda13"), (args.cuda12, "cuda12")):
-        if not build:
-            continue
-        (kit / "tests" / folder).mkdir()
-        for test in sorted((build / "test" / "bin").glob("cuda*_gpu_test")):
-            shutil.copy(test, kit / "tests" / folder)
-            subprocess.run(["strip", kit / "tests" / folder / test.name], check=True)
-    if args.cuda12:
-        (kit / "runtime" / "lib" / "cuda12").mkdir()
-        shutil.copy(args.cuda12 / "lib" / "libsheaf_cuda.so", kit / "runtime" / "lib" / "cuda12")
-        subprocess.run(["strip", kit / "runtime" / "lib" / "cuda12" / "libsheaf_cuda.so"], check=True)
+    install_runtime(args.build, args.cuda12, kit)
     for config in map(CONFIGS.get, TRAINED):
         for file in [f"{config.reference}.json", *(f"{f}.npy" for _, f in config.data)]:
             shutil.copy(MODELS / file, kit / "models")
@@ -224,11 +248,11 @@ def main():
         shutil.copy(pathlib.Path(__file__).with_name(script), kit)
     for script in ("pytorch_baseline.py", "roofline.py"):
         shutil.copy(ROOT / "test" / "bench" / script, kit)
-    # Compiled: they are not read there.
-    for name in ("gpt2-124m", "gpt2-1.5b", "gpt2-mini", "mlp-wide"):
-        (kit / "models" / f"{name}.onnx").unlink()
-    size = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())
-    print(f"{kit}: {len(jobs) + len(native)} plans, {size / 2**20:.0f} MiB")
+    whole = sum(f.stat().st_size for f in kit.rglob("*") if f.is_file())
+    size = write_archive(kit, args.out)
+    print(f"{args.out}: {len(jobs) + len(native)} jobs, {size / 2**20:.1f} MiB, unpacked {whole / 2**20:.0f} MiB")
+    if size > LARGEST:
+        raise RuntimeError(f"the archive is larger than {LARGEST >> 20} MiB")
 
 
 if __name__ == "__main__":
