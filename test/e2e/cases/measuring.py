@@ -69,7 +69,7 @@ def use(session, path, ranks):
     report = json.loads(session.succeed("sheaf", "simulate", plan, "--profile", path, "--json").out)
     expect(0 < report["step_seconds"] < 600, f"a step of {report['step_seconds']} s")
     out = session.folder() / "scheduled.plan"
-    model = ROOT / "test" / "models" / "gpt2-tiny.onnx"
+    model = session.graph("gpt2-tiny")
     session.succeed("sheaf", "compile", model, "-o", out, "--batch", 8, "--ranks", ranks, "--profile", path)
     session.succeed("sheaf", "fit", model, "--ranks", ranks, "--batch", 8, "--memory", "4GiB", "--profile", path)
 
@@ -78,7 +78,7 @@ def use_offloaded(session, path, ranks):
     """Plans that keep state and activations in host memory are scheduled with it."""
     out = session.folder() / "offloaded.plan"
     for where in ("host", "device"):
-        session.succeed("sheaf", "compile", ROOT / "test" / "models" / "gpt2-tiny.onnx", "-o", out, "--batch", 8, "--ranks", ranks,
+        session.succeed("sheaf", "compile", session.graph("gpt2-tiny"), "-o", out, "--batch", 8, "--ranks", ranks,
                         "--profile", path, "--target", "cuda:sm_90", "--offload", "optimizer=host,activations=host", "--update-on", where)
         report = json.loads(session.succeed("sheaf", "simulate", out, "--profile", path, "--json").out)
         expect(report["step_seconds"] > 0 and report["bounds"]["to_device"] > 0, f"{report['step_seconds']} s, {report['bounds']}")
@@ -144,7 +144,7 @@ def cpu(session):
     use(session, alone, 1)
     plan = session.plan("gpt2-tiny", 1, 0, 8, CONFIGS["gpt2-tiny"].options)
     expect_short_error(session.call("sheaf", "simulate", plan, "--profile", alone, "--ranks", 2), ["alone", "collectives", "--ranks 2"])
-    expect_short_error(session.call("sheaf", "compile", ROOT / "test" / "models" / "gpt2-tiny.onnx", "-o", session.folder() / "p", "--batch", 8,
+    expect_short_error(session.call("sheaf", "compile", session.graph("gpt2-tiny"), "-o", session.folder() / "p", "--batch", 8,
                                     "--ranks", 2, "--profile", alone), ["alone", "collectives", "--ranks 2"])
 
 
