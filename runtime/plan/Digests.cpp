@@ -96,15 +96,14 @@ Hashes kernelEntryHashes(const Plan& plan) {
   return hashes;
 }
 
-std::string quoted(const char* kind, const std::string& name) {
+std::string named(const char* kind, const std::string& name) {
   return cat(kind, " '", shortName(name), "'");
 }
 
 std::string kernelEntryName(const Plan& plan, int i) {
   const int kernels = std::max(plan.kernels_size(), 1), image = i / kernels;
   if (image >= plan.images_size() || plan.kernels_size() == 0) return "an entry of an image";
-  return cat(quoted("kernel", plan.kernels(i % kernels).symbol()), " in ",
-             quoted("image", plan.images(image).target()));
+  return cat(named("kernel", plan.kernels(i % kernels).symbol()), " in ", named("image", plan.images(image).target()));
 }
 
 // What the digests of a table are computed from, and what an entry is called.
@@ -118,21 +117,21 @@ constexpr Table kTables[] = {
     {"scalars", [](const Plan& plan) { return hashAll(plan.scalars()); },
      [](const Plan& plan, int i) { return cat("step scalar ", i, " (", word(plan.scalars(i).kind()), ")"); }},
     {"inputs", [](const Plan& plan) { return hashAll(plan.inputs()); },
-     [](const Plan& plan, int i) { return quoted("input", plan.inputs(i).name()); }},
+     [](const Plan& plan, int i) { return named("input", plan.inputs(i).name()); }},
     {"files", [](const Plan& plan) { return hashAll(plan.files()); },
-     [](const Plan& plan, int i) { return quoted("file", plan.files(i).path()); }},
-    {"buckets", bucketHashes, [](const Plan& plan, int i) { return quoted("bucket", plan.buckets(i).name()); }},
+     [](const Plan& plan, int i) { return named("file", plan.files(i).path()); }},
+    {"buckets", bucketHashes, [](const Plan& plan, int i) { return named("bucket", plan.buckets(i).name()); }},
     {"parameters", parameterHashes,
-     [](const Plan& plan, int i) { return quoted("parameter", plan.parameters(i).name()); }},
+     [](const Plan& plan, int i) { return named("parameter", plan.parameters(i).name()); }},
     {"constants", constantHashes, [](const Plan&, int i) { return cat("constant ", i); }},
     {"kernels", [](const Plan& plan) { return hashAll(plan.kernels()); },
-     [](const Plan& plan, int i) { return quoted("kernel", plan.kernels(i).symbol()); }},
+     [](const Plan& plan, int i) { return named("kernel", plan.kernels(i).symbol()); }},
     {"kernel_entries", kernelEntryHashes, kernelEntryName},
-    {"images", imageHashes, [](const Plan& plan, int i) { return quoted("image", plan.images(i).target()); }},
+    {"images", imageHashes, [](const Plan& plan, int i) { return named("image", plan.images(i).target()); }},
     {"floor", [](const Plan& plan) { return plan.has_floor() ? Hashes{hashOf(plan.floor())} : Hashes(); },
      [](const Plan&, int) { return std::string("the floor of a step's work"); }},
     {"outputs", [](const Plan& plan) { return hashAll(plan.outputs()); },
-     [](const Plan& plan, int i) { return quoted("output", plan.outputs(i).name()); }},
+     [](const Plan& plan, int i) { return named("output", plan.outputs(i).name()); }},
     {"origin", [](const Plan& plan) { return plan.has_origin() ? Hashes{hashOf(plan.origin())} : Hashes(); },
      [](const Plan&, int) { return std::string("what the plan was compiled from"); }},
 };

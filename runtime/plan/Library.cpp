@@ -8,8 +8,9 @@
 namespace sheaf::plan {
 namespace {
 
-// A name from a plan, in quotes and cut to a bounded length.
-std::string quoted(std::string_view name) {
+// Returns a name from a plan in quotes, cut to a bounded length. (A call of `quoted` would take std::quoted, where
+// <iomanip> is included.)
+std::string inQuotes(std::string_view name) {
   return cat("'", name.substr(0, 64), "'");
 }
 
@@ -39,7 +40,7 @@ class Reader {
     if (attribute)
       set(static_cast<Owner&>(call).*field.member, field.limits, name, *attribute);
     else if (field.required && missing_.empty())
-      missing_ = cat("attribute ", quoted(name), " is missing");
+      missing_ = cat("attribute ", inQuotes(name), " is missing");
   }
 
   template <typename Call, typename Owner, typename Element, typename... Fields>
@@ -60,8 +61,8 @@ class Reader {
   void bound(const Call& call, const Field<Owner, int64_t, AtLeast<Owner>>& field) {
     const int64_t value = call.*field.member, low = field.limits.low(call);
     if (value < low)
-      fail(cat("attribute ", quoted(field.name), " is ", value, ", but must be at least ", low, " (", field.limits.text,
-               ")"));
+      fail(cat("attribute ", inQuotes(field.name), " is ", value, ", but must be at least ", low, " (",
+               field.limits.text, ")"));
   }
   template <typename Call, typename Other>
   void bound(const Call&, const Other&) {}
@@ -73,10 +74,10 @@ class Reader {
       if (taken_[static_cast<size_t>(i)]) continue;
       const std::string& name = wire_.attributes(i).name();
       if (std::find(names_.begin(), names_.end(), name) != names_.end())
-        return error(cat("attribute ", quoted(name), " is given twice"));
+        return error(cat("attribute ", inQuotes(name), " is given twice"));
       const std::string similar = nearest(name, names_);
-      return error(cat("it has no attribute ", quoted(name),
-                       similar.empty() ? "" : cat("; did you mean ", quoted(similar), "?")));
+      return error(cat("it has no attribute ", inQuotes(name),
+                       similar.empty() ? "" : cat("; did you mean ", inQuotes(similar), "?")));
     }
     return missing_.empty() ? Status() : error(missing_);
   }
@@ -99,11 +100,11 @@ class Reader {
 
   bool isInteger(const std::string& name, const Attribute& attribute) {
     if (attribute.has_integer()) return true;
-    fail(cat("attribute ", quoted(name), " must be an integer"));
+    fail(cat("attribute ", inQuotes(name), " must be an integer"));
     return false;
   }
   void out(const std::string& name, const auto& value, const std::string& limits) {
-    fail(cat("attribute ", quoted(name), " is ", value, ", but must ", limits));
+    fail(cat("attribute ", inQuotes(name), " is ", value, ", but must ", limits));
   }
 
   void set(int64_t& value, Range range, const std::string& name, const Attribute& attribute) {
@@ -121,7 +122,7 @@ class Reader {
     value = number != 0;
   }
   void set(double& value, RealRange range, const std::string& name, const Attribute& attribute) {
-    if (!attribute.has_real()) return fail(cat("attribute ", quoted(name), " must be a real number"));
+    if (!attribute.has_real()) return fail(cat("attribute ", inQuotes(name), " must be a real number"));
     value = attribute.real();
     if (!(value >= range.low && value <= range.high))
       out(name, value, cat("lie in [", range.low, ", ", range.high, "]"));
@@ -165,7 +166,7 @@ Expected<AnyCall> parseAny(const LibraryCall& wire, const std::variant<Calls...>
   Parse parse = nullptr;
   ((wire.function() == Schema<Calls>::kName ? void(parse = parseAs<Calls>) : void()), ...);
   if (parse) return parse(wire);
-  return Status::error(cat("unknown library function ", quoted(wire.function())));
+  return Status::error(cat("unknown library function ", inQuotes(wire.function())));
 }
 
 void add(LibraryCall& wire, std::string name, double value) {
