@@ -23,18 +23,22 @@ def cases(session):
     yield Case("choosing/fit-errors", lambda: fit_errors(session))
 
 
-def compiled(session, name, *options):
-    out = session.folder() / f"{name}.plan"
-    session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 4, "--batch", 8, *options)
-    return session.inspect(out), out
+def compiled(session, *options):
+    """The summary and the path of a plan, which is made once for each set of options."""
+    def compile_it():
+        out = session.folder() / "out.plan"
+        session.succeed("sheaf", "compile", MODEL, "-o", out, "--ranks", 4, "--batch", 8, *options)
+        return session.inspect(out), out
+
+    return session.once(("choosing", options), compile_it)
 
 
 def auto(session):
     """Without --zero the plan is the best one, and never slower than any stage by itself."""
-    _, chosen = compiled(session, "auto")
+    _, chosen = compiled(session)
     best = simulated(session, chosen)["step_seconds"]
     for stage in range(4):
-        _, fixed = compiled(session, f"stage-{stage}", "--zero", stage)
+        _, fixed = compiled(session, "--zero", stage)
         expect(best <= simulated(session, fixed)["step_seconds"] * 1.002, f"stage {stage} would be faster than what was chosen")
 
 
@@ -44,12 +48,12 @@ def simulated(session, plan, profile="cpu"):
 
 def memory_limit(session):
     """A limit is kept to the byte, by a higher stage or by recomputing no more than it takes."""
-    free, _ = compiled(session, "free", "--zero", 3)
+    free, _ = compiled(session, "--zero", 3)
     peak = free["memory"]["peak_bytes"]
     times = []
     for percent in (100, 85, 70, 62):
         limit = peak * percent // 100
-        plan, path = compiled(session, f"limit-{percent}", "--memory-limit", limit)
+        plan, path = compiled(session, "--memory-limit", limit)
         expect(plan["memory"]["peak_bytes"] <= limit, f"{plan['memory']['peak_bytes']} bytes are over the limit of {limit}")
         times.append(simulated(session, path)["step_seconds"])
     expect(times == sorted(times), f"less memory gave faster steps: {times}")
@@ -64,8 +68,8 @@ def too_little(session):
 
 def recompute(session):
     """Recomputation saves activations and costs time; the summary shows both."""
-    plain, fast = compiled(session, "plain", "--zero", 3)
-    full, small = compiled(session, "all", "--zero", 3, "--recompute", "all")
+    plain, fast = compiled(session, "--zero", 3)
+    full, small = compiled(session, "--zero", 3, "--recompute", "all")
     kinds = [plan["memory"]["by_kind"]["activations"] for plan in (plain, full)]
     expect(kinds[1] < 0.5 * kinds[0], f"activations fell only from {kinds[0]} to {kinds[1]}")
     seconds = [simulated(session, plan)["step_seconds"] for plan in (fast, small)]
@@ -74,10 +78,10 @@ def recompute(session):
 
 def overrides(session):
     gathers = lambda plan: sum(c["op"] == "all_gather" for c in plan["communication"])
-    plain, _ = compiled(session, "plain", "--zero", 3)
-    kept, _ = compiled(session, "kept", "--zero", 3, "--keep", "h.0")
-    all_kept, _ = compiled(session, "all-kept", "--zero", 3, "--keep", ".")
-    large, _ = compiled(session, "large", "--zero", 3, "--bucket-size", "64MiB")
+    plain, _ = compiled(session, "--zero", 3)
+    kept, _ = compiled(session, "--zero", 3, "--keep", "h.0")
+    all_kept, _ = compiled(session, "--zero", 3, "--keep", ".")
+    large, _ = compiled(session, "--zero", 3, "--bucket-size", "64MiB")
     counts = [gathers(p) for p in (plain, kept, all_kept, large)]
     expect(counts[0] > counts[1] > counts[2] > counts[3], f"gathers of plain, partly kept, kept, one bucket: {counts}")
     for options, words, code in (
@@ -182,7 +186,7 @@ def baselines_on_nodes(session):
 
 def baselines(session):
     """Within our bytes no other system's schedule is faster, whatever its knobs; with more bytes none is by 0.5 %."""
-    _, plan = compiled(session, "plan")
+    _, plan = compiled(session)
     report = simulated(session, plan)
     expect(set(report["baselines"]) == {"fsdp2", "deepspeed", "deepcompile", "ddp", "eager"}, f"baselines: {sorted(report['baselines'])}")
     for name, baseline in report["baselines"].items():
@@ -200,7 +204,7 @@ def fit(session):
     report = json.loads(out)
     expect([s["stage"] for s in report["stages"]] == [0, 1, 2, 3], "the stages are not 0 to 3")
     for stage in report["stages"]:
-        plan, _ = compiled(session, f"fit-{stage['stage']}", "--zero", stage["stage"], "--recompute", "none")
+        plan, _ = compiled(session, "--zero", stage["stage"], "--recompute", "none")
         peak = stage["without_recompute"]["peak_bytes"]
         expect(peak == plan["memory"]["peak_bytes"], f"stage {stage['stage']}: {peak} bytes, the plan has {plan['memory']['peak_bytes']}")
         needed = stage["without_recompute"]["needed_bytes"]
