@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-from harness import MODELS, Failure, expect
+from harness import MODELS, Failure, await_end, expect
 from training import CONFIGS, data_arguments, train
 
 MODEL = CONFIGS["gpt2-tiny"]
@@ -69,10 +69,10 @@ class Job:
         """Until all but some have ended; their exit codes."""
         begin = time.monotonic()
         rest = [p for i, p in enumerate(self.processes) if i not in but]
-        while any(p.popen.poll() is None for p in rest):
+        while alive := [p for p in rest if p.popen.poll() is None]:
             if time.monotonic() - begin > seconds * self.slowdown:
                 raise Failure(f"no end after {seconds * self.slowdown} s:\n" + "\n".join(p.error_text() for p in rest))
-            time.sleep(0.02)
+            await_end(alive[0].popen.pid, 0.1)
         return [p.popen.returncode for p in rest]
 
     def succeed(self):

@@ -22,7 +22,7 @@ def cases(session):
         yield Case(f"memory/touched/{name}/ranks-{ranks}/zero-{zero}", lambda n=name, r=ranks, z=zero: touched(session, n, r, z))
     for name, ranks, zero in (("gpt2-tiny", 1, 0), ("gpt2-tiny", 4, 3), ("llama-tiny", 4, 3), ("llama-tiny", 2, 1)):
         yield Case(f"memory/resident/{name}/ranks-{ranks}/zero-{zero}",
-                   lambda n=name, r=ranks, z=zero: resident(session, n, r, z), alone=True)
+                   lambda n=name, r=ranks, z=zero: resident(session, n, r, z))
 
 
 def shares(session, name, zero):

@@ -38,7 +38,7 @@ def cases(session):
     for precision in BYTES:
         for zero in range(4):
             yield Case(f"precision/zero-table/{precision}/zero-{zero}",
-                       lambda p=precision, z=zero: zero_table(session, p, z), alone=True)
+                       lambda p=precision, z=zero: zero_table(session, p, z))
 
 
 def expect_near(config, steps, first=0):

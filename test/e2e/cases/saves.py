@@ -26,7 +26,7 @@ def cases(session):
     yield Case("saves/shards/refused", lambda: refused_shards(session))
     yield Case("saves/shards/readers", lambda: read_by_others(session))
     if not session.quick:
-        yield Case("saves/memory", lambda: memory(session), alone=True)
+        yield Case("saves/memory", lambda: memory(session))
     for ranks, zero in ((1, 0), (2, 3)):
         for staging in (None, "auto", "64KiB"):
             yield Case(f"saves/killed/ranks-{ranks}/staging-{staging or 'none'}", lambda r=ranks, z=zero, s=staging: killed(session, r, z, s))
