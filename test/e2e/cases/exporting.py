@@ -32,9 +32,14 @@ def same_model(session, config, options=()):
     where, half = session.folder(), session.steps // 2
     run = train(session, config, 4, 3, steps=half, compile_options=options, run_options=("--save-state", where / "state"))
     plan = session.plan(config.model, 4, 3, 8, config.options + options)
+    # External data has the model's name, so both models have one name.
+    (where / "again").mkdir()
     model = exported(session, plan, config, where / "model.onnx", "--weights", run.weights)
-    again = exported(session, plan, config, where / "again.onnx", "--state", where / "state")
-    expect(model.read_bytes() == again.read_bytes(), "weights and state export another model")
+    again = exported(session, plan, config, where / "again" / "model.onnx", "--state", where / "state")
+    for file in (model, model.with_name("model.onnx.data")):
+        other = again.parent / file.name
+        expect(file.exists() == other.exists(), f"weights or state alone export {file.name}")
+        expect(not file.exists() or file.read_bytes() == other.read_bytes(), f"weights and state export another {file.name}")
     session.succeed("sheaf", "export", plan, "--state", where / "state", "-o", where / "w.safetensors")
     expect(flat(where / "w.safetensors") == flat(run.weights), "the state's weights differ from the saved ones")
 
