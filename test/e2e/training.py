@@ -80,6 +80,17 @@ def train(session, config, ranks, zero, steps=None, compile_options=(), run_opti
     return session.once(key, run)
 
 
+def in_turn(session, items, turn, callers):
+    """The items that are tried at this turn, so that each is tried by exactly one of as many callers with consecutive turns.
+    `make bits` has every caller try all."""
+    return [item for i, item in enumerate(items) if session.every_division or (i + turn) % callers == 0]
+
+
+def short(session):
+    """The steps of runs that are compared with each other: bits that differ have spread over all weights by then."""
+    return min(session.steps, 30)
+
+
 def instructions(session, plan):
     """The text of a plan's instructions, without its memory and its notes."""
     text = session.succeed("sheaf", "inspect", plan, "--format", "text").out

@@ -29,8 +29,8 @@ def exported(session, plan, config, output, *weights):
 def same_model(session, config, options=()):
     """The first step of the exported model has the bits of the plan's first step from the saved weights, and its own
     weights are those, whether they come from the file of weights or from the saved state of four ranks."""
-    where, half = session.folder(), session.steps // 2
-    run = train(session, config, 4, 3, steps=half, compile_options=options, run_options=("--save-state", where / "state"))
+    where = session.folder()
+    run = train(session, config, 4, 3, steps=5, compile_options=options, run_options=("--save-state", where / "state"))
     plan = session.plan(config.model, 4, 3, 8, config.options + options)
     # External data has the model's name, so both models have one name.
     (where / "again").mkdir()

@@ -12,7 +12,7 @@ from formats import read_log, read_safetensors
 from harness import MODELS as FILES
 from harness import Case, Skip, digest, expect, expect_short_error, plan_bytes
 from jobs import Job
-from training import CONFIGS, data_arguments, reference_gradients, train
+from training import CONFIGS, data_arguments, reference_gradients, short, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
 F16 = ("--precision", "f16")
@@ -57,15 +57,17 @@ def expect_same(ours, others, why):
 
 
 def loss(session, name, ranks, precision):
-    """Near the reference at every stage, all the way, and the same weights at the end; no step overflows."""
-    first, worst = None, 0
-    for zero in range(4) if ranks > 1 else (0,):
-        run = train(session, CONFIGS[name], ranks, zero, compile_options=precision)
-        worst = max(worst, expect_near(CONFIGS[name], run.steps))
+    """Near the reference all the way at stage 0, and the same weights at every stage; no step overflows."""
+    config, worst, first = CONFIGS[name], 0, None
+    stages = [(zero, short(session)) for zero in range(4)] if ranks > 1 else []
+    for zero, steps in [(0, session.steps), *stages]:
+        run = train(session, config, ranks, zero, steps, precision)
+        worst = max(worst, expect_near(config, run.steps))
         expect(not any("skipped" in s for s in run.steps), "a step was skipped")
         expect(all(s["loss_scale"] == 65536 for s in run.steps), "the scale is not 65,536")
-        first = first or run
-        expect_same(run, first, f"stage {zero}")
+        if steps == short(session):
+            first = first or run
+            expect_same(run, first, f"stage {zero}")
     return f"loss {worst:.1e}"
 
 
@@ -282,11 +284,11 @@ def evaluation(session):
 
 def state_of_f32(session):
     """What is saved is f32: a run in f32 goes on with the state of a run in f16, and the other way round."""
-    config, half = CONFIGS["gpt2-tiny"], session.steps // 2
+    config, half = CONFIGS["gpt2-tiny"], short(session) // 2
     for before, after in ((F16, ()), ((), F16)):
         state = session.folder() / "state"
         train(session, config, 2, 3, steps=half, compile_options=before, run_options=("--save-state", state))
-        rest = train(session, config, 2, 1, steps=session.steps - half, compile_options=after, run_options=("--resume", state))
+        rest = train(session, config, 2, 1, steps=short(session) - half, compile_options=after, run_options=("--resume", state))
         expect_near(config, rest.steps, first=half)
         expect(after == () or rest.steps[0]["loss_scale"] == 65536, "the scale does not begin at 65,536")
 

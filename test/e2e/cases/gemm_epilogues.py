@@ -1,7 +1,7 @@
 """Products with epilogues: PyTorch's losses and gradients, the same bits whatever the stage, the schedule and the threads."""
 from cases.precision import BF16, expect_near
 from harness import Case, digest, expect
-from training import CONFIGS, expect_gradients, expect_other_instructions, expect_reference, train
+from training import CONFIGS, expect_gradients, expect_other_instructions, expect_reference, short, train
 
 ON = ("--gemm-epilogues", "on")
 # A model, and how many of its products get an epilogue: bias and GELU of each layer forward, GELU's gradient and two sums
@@ -35,7 +35,7 @@ def loss(session, name):
 def stages(session, precision):
     config, first = CONFIGS["gpt2-tiny"], None
     for zero in range(4):
-        run = train(session, config, 4, zero, compile_options=(*precision, *ON))
+        run = train(session, config, 4, zero, short(session), (*precision, *ON))
         if precision:
             expect_near(config, run.steps)
         else:
@@ -46,7 +46,7 @@ def stages(session, precision):
 
 def ways(session, precision):
     """Nothing that only decides when something is computed changes a bit."""
-    config, steps = CONFIGS["gpt2-tiny"], min(session.steps, 30)
+    config, steps = CONFIGS["gpt2-tiny"], short(session)
     expected = digest(train(session, config, 2, 0, steps, (*precision, *ON)).weights)
     made = (("--recompute", "all"), ("--keep", "."), ("--profile", "h100"), ("--profile", "h100", "--prefetch", 0))
     expect_other_instructions(session, {" ".join(map(str, options)): session.plan(
