@@ -74,8 +74,8 @@ mutants: build ## every mutant of the plans of all small models: the proof must 
 	@cmake --build $(folder) --parallel $(JOBS) --target sheaf-mutants sheaf-leaf-mutants
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/mutants --jobs $(JOBS) --only "^(proof|same)/mutants/" --every-mutant --verbose
 
-bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps; all of offload on emulated GPUs; hours
-	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^divisions/|^families/.*/leaves|^gpu-offload/' --every-division --verbose
+bits: build ## all divisions of a batch among ranks, micro-batches, processes: the same weights after 100 steps; nodes and offload with every model; all of offload on emulated GPUs; hours
+	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/bits --jobs $(JOBS) --only '^(divisions|nodes|offload|update-on|gpu-offload)/|^same/.*/(f32|bf16|f16)|^families/.*/leaves' --every-division --verbose
 
 kills: build ## 400 kills of runs with all state in files, half of them on emulated GPUs: each goes on with the same bits, at most two steps back
 	@python3 test/e2e/run.py --tools $(folder)/bin --scratch $(folder)/kills --jobs 1 --only '^(gpu-)?durable/kills/' --kills 100 --verbose

@@ -4,7 +4,7 @@ import json
 from cases.bits import same_bits
 from harness import ROOT, Case, Skip, digest, expect, expect_short_error
 from jobs import Job
-from training import CONFIGS, data_arguments, expect_reference, train
+from training import CONFIGS, data_arguments, expect_reference, in_turn, train
 
 MODELS = ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")
 SETTINGS = (("f32", ()), ("bf16", ("--precision", "bf16")), ("f16", ("--precision", "f16")), ("clipped", ("--clip-norm", "0.1")))
@@ -13,11 +13,12 @@ STEPS = 10
 
 
 def cases(session):
-    for name in MODELS:
-        for what, options in SETTINGS:
-            yield Case(f"nodes/{name}/{what}", lambda c=CONFIGS[name], o=options: two_by_two(session, c, o))
+    for model, name in enumerate(MODELS):
+        for setting, (what, options) in enumerate(SETTINGS):
+            turn = setting + model if setting and model else None
+            yield Case(f"nodes/{name}/{what}", lambda c=CONFIGS[name], o=options, t=turn: two_by_two(session, c, o, t))
         yield Case(f"nodes/{name}/eight", lambda c=CONFIGS[name]: eight(session, c))
-        yield Case(f"nodes/{name}/micro-batches", lambda c=CONFIGS[name]: micro_batches(session, c))
+        yield Case(f"nodes/{name}/micro-batches", lambda c=CONFIGS[name], t=model: micro_batches(session, c, t))
         yield Case(f"nodes/{name}/leaves", lambda c=CONFIGS[name]: leaves(session, c))
         yield Case(f"nodes/{name}/reference", lambda c=CONFIGS[name]: reference(session, c))
     yield Case("nodes/secondary-shards", lambda: secondary_shards(session))
@@ -42,11 +43,12 @@ def nodes(session, config, ranks, each, zero, options=(), steps=STEPS, **more):
     return train(session, config, ranks, zero, steps, buckets("--ranks-per-node", each, *options), **more)
 
 
-def two_by_two(session, config, options):
-    """Four ranks on two nodes, at every pair of stages; and on nodes of one and of four ranks."""
+def two_by_two(session, config, options, turn):
+    """Four ranks on two nodes, at every pair of stages; and on nodes of one and of four ranks. In f32 every model runs all of them, with
+    other settings the perceptron does; with a turn, the other three models divide them among each other."""
     expected = train(session, config, 4, 3, STEPS, buckets(*options))
     runs = [(2, z) for z in (0, 1, 2, 3, *PAIRS)] + [(1, 3), (4, 3), (1, 1), (4, 0)]
-    runs = runs[::3] if session.quick else runs
+    runs = runs[::3] if session.quick else runs if turn is None else in_turn(session, runs, turn, len(MODELS) - 1)
     same_bits(expected, [(f"nodes of {e} at stage {z}", nodes(session, config, 4, e, z, options)) for e, z in runs])
 
 
@@ -57,11 +59,11 @@ def eight(session, config):
     same_bits(expected, [(f"nodes of {e} at stage {z}", nodes(session, config, 8, e, z)) for e, z in runs])
 
 
-def micro_batches(session, config):
-    """Eight leaves of one row, as micro-batches of four ranks."""
+def micro_batches(session, config, turn):
+    """Eight leaves of one row, as micro-batches of four ranks. The perceptron runs all ways, the other models divide them."""
     expected = train(session, config, 8, 3, STEPS, buckets())
     runs = [(z, ("--micro-batches", 2, "--reduce", r)) for z in (0, 1, 2, 3, *PAIRS) for r in ("each", "last")]
-    runs = runs[::4] if session.quick else runs
+    runs = runs[::4] if session.quick else in_turn(session, runs, turn, len(MODELS) - 1) if turn else runs
     same_bits(expected, [(f"{' '.join(map(str, o))} at stage {z}", nodes(session, config, 4, 2, z, o)) for z, o in runs])
 
 

@@ -6,7 +6,7 @@ import time
 
 from formats import read_log
 from harness import ROOT, Case, Failure, digest, expect, expect_short_error, plan_bytes
-from training import CONFIGS, data_arguments, train
+from training import CONFIGS, data_arguments, in_turn, train
 
 STEPS = 10
 KINDS = ("optimizer", "parameters", "gradients", "activations")
@@ -28,11 +28,13 @@ def everything(space):
 
 
 def cases(session):
-    for name in MODELS:
+    for model, name in enumerate(MODELS):
+        turn = model
         for ranks, stages in ((1, (0,)), (2, (0, 3)), (4, (1, 2, 3))):
             for zero in stages if not session.quick else stages[-1:]:
+                turn += 1
                 yield Case(f"offload/bits/{name}/ranks-{ranks}/zero-{zero}",
-                           lambda n=name, r=ranks, z=zero: bits(session, CONFIGS[n], r, z))
+                           lambda n=name, r=ranks, z=zero, t=turn if model else None: bits(session, CONFIGS[n], r, z, t))
     for what in SETTINGS:
         yield Case(f"offload/with/{what}", lambda w=what: combined(session, w))
     yield Case("offload/with/evaluation", lambda: evaluated(session))
@@ -83,11 +85,14 @@ def expect_same(trained, others):
         expect(digest(other.weights) == digest(trained.weights), f"{what} leaves other weights")
 
 
-def bits(session, config, ranks, zero):
+def bits(session, config, ranks, zero, turn):
+    """With a turn, the two language models divide the ways among each other."""
     ways = [f"{kind}=host" for kind in KINDS] + [everything("host"), everything("file"),
                                                 "optimizer=file,parameters=host,activations=file"]
     if session.quick:
         ways = ways[-3:]
+    elif turn is not None:
+        ways = in_turn(session, ways, turn, len(MODELS) - 1)
     expect_same(train(session, config, ranks, zero, STEPS),
                 [(way, with_offload(session, config, ranks, zero, way)) for way in ways])
 

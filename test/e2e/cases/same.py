@@ -4,7 +4,7 @@ import re
 
 from harness import Case, Skip, digest, expect, expect_short_error
 from jobs import Job
-from training import CONFIGS, data_arguments
+from training import CONFIGS, data_arguments, in_turn
 
 MODEL = "mlp"
 BATCH, LEAVES = 16, 4
@@ -65,9 +65,10 @@ MUTATED = [({}, 2, 1, ()), ({}, 2, 2, ("--micro-batches", 2, "--reduce", "each")
 
 
 def cases(session):
-    for name in ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny"):
-        for what, options in (("f32", {}), ("bf16", HALF), ("f16-clipped", {"--precision": "f16", "--clip-norm": 0.1})):
-            yield Case(f"same/{name}/{what}", lambda c=CONFIGS[name], o=options: layouts(session, c, o))
+    for model, name in enumerate(("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny")):
+        for setting, (what, options) in enumerate((("f32", {}), ("bf16", HALF), ("f16-clipped", {"--precision": "f16", "--clip-norm": 0.1}))):
+            turn = setting + model if setting and model else None
+            yield Case(f"same/{name}/{what}", lambda c=CONFIGS[name], o=options, t=turn: layouts(session, c, o, t))
     for name in ("mlp-adamw", "cnn-adamw", "gpt2-tiny", "llama-tiny"):
         for leaves in DIVISIONS:
             yield Case(f"same/divisions/{name}/{leaves}", lambda c=CONFIGS[name], v=leaves: divisions(session, c, v))
@@ -101,19 +102,21 @@ def compiled(session, model, ranks, zero, options, more=()):
     return session.once(("same", model, command), compile_it)
 
 
-def layouts(session, config, options):
-    """All are the same as the first: as compiled each by itself, and as compiled --like it."""
+def layouts(session, config, options, turn):
+    """All are the same as the first: as compiled each by itself, and as compiled --like it. With a turn, the three larger models divide the
+    layouts among each other."""
     more = {**options, "--optimizer": config.options[config.options.index("--optimizer") + 1]}
     base = compiled(session, config.model, 4, 2, more)
-    chosen = LAYOUTS[::3] if session.quick else LAYOUTS
+    chosen = LAYOUTS[::3] if session.quick else LAYOUTS if turn is None else in_turn(session, LAYOUTS, turn, 3)
     plans = [compiled(session, config.model, n, z, more, m) for n, z, m in chosen]
     out = session.succeed("sheaf", "same", base, *plans).out
     expect(f"the same bits, with {LEAVES} leaves of {BATCH // LEAVES} rows" in out, out)
+    likes = []
     for (n, z, m), plan in zip(chosen, plans):
-        like = session.folder() / "like.plan"
-        session.succeed("sheaf", "compile", session.graph(config.model), "-o", like, "--like", base, "--ranks", n, "--zero", z, *m)
+        likes.append(session.folder() / "like.plan")
+        session.succeed("sheaf", "compile", session.graph(config.model), "-o", likes[-1], "--like", base, "--ranks", n, "--zero", z, *m)
         expect(f"{n} rank" in out and str(plan) in out, out)
-        session.succeed("sheaf", "same", base, like)
+    session.succeed("sheaf", "same", base, *likes)
     answer = json.loads(session.succeed("sheaf", "same", base, plans[0], "--format", "json").out)
     expect(answer["same"] and [p["leaves"] for p in answer["plans"]] == [LEAVES, LEAVES] and "difference" not in answer, answer)
 

@@ -7,7 +7,7 @@ from cases.cuda import TARGETS
 from cases.offload import everything, run_options
 from harness import ROOT, Case, digest, expect, expect_short_error, plan_bytes
 from jobs import Job
-from training import ADAMW_LM, CONFIGS, data_arguments, expect_reference, train
+from training import ADAMW_LM, CONFIGS, data_arguments, expect_reference, in_turn, train
 
 STEPS = 10
 HOST = ("--update-on", "host")
@@ -30,11 +30,13 @@ OPTIMIZERS = ("sgd:lr=0.05,momentum=0.9", "lion:lr=1e-4", "adam:lr=1e-3")
 
 
 def cases(session):
-    for name in ("mlp-adamw", "gpt2-tiny", "llama-tiny"):
+    for model, name in enumerate(("mlp-adamw", "gpt2-tiny", "llama-tiny")):
+        turn = model
         for ranks, stages in ((1, (0,)), (2, (0, 1, 2)), (4, (1, 3))):
             for zero in stages if not session.quick else stages[-1:]:
+                turn += 1
                 yield Case(f"update-on/bits/{name}/ranks-{ranks}/zero-{zero}",
-                           lambda n=name, r=ranks, z=zero: bits(session, CONFIGS[n], r, z))
+                           lambda n=name, r=ranks, z=zero, t=turn if model else None: bits(session, CONFIGS[n], r, z, t))
     for what in SETTINGS:
         yield Case(f"update-on/with/{what}", lambda w=what: combined(session, w))
     for optimizer in OPTIMIZERS:
@@ -72,10 +74,12 @@ def expect_same(trained, others):
         expect(digest(other.weights) == digest(trained.weights), f"{what} leaves other weights")
 
 
-def bits(session, config, ranks, zero):
+def bits(session, config, ranks, zero, turn):
+    """With a turn, the two language models divide the ways among each other."""
     plain = train(session, config, ranks, zero, STEPS)
     expect_reference(config, plain.steps)
-    expect_same(plain, [(way, on_host(session, config, ranks, zero, way)) for way in (WAYS if not session.quick else WAYS[:1] + WAYS[3:])])
+    ways = WAYS[:1] + WAYS[3:] if session.quick else WAYS if turn is None else in_turn(session, WAYS, turn, 2)
+    expect_same(plain, [(way, on_host(session, config, ranks, zero, way)) for way in ways])
 
 
 def combined(session, what):
