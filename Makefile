@@ -20,12 +20,12 @@ else
   $(error SANITIZE is '$(SANITIZE)'; it takes address or thread)
 endif
 
-.PHONY: help setup configured processor build demo test test-browser readme headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
+.PHONY: help setup configured processor build demo test quick test-browser readme headers format fuzz mutants bits kills breaks bench predict docs dist wheel deb kit install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables: SANITIZE=address|thread (build, test), JOBS=N, PREFIX=DIR (install), RUNS=N (fuzz),"
-	@echo "           CPU=avx2|avx512 (test), the instruction set that the tests are limited to"
+	@echo "           CPU=avx2|avx512 (test, quick), the instruction set that the tests are limited to"
 	@echo "           READERS=/path/to/venv/bin/python (test), a Python that has tensorboard and prometheus_client"
 	@echo "           BROWSER=/path/to/venv/bin/python (test, test-browser), a Python for the tests in Chromium"
 	@echo "           PYTORCH=/path/to/venv/bin/python (bench; test: the wheel; docs/testing.md has what that Python needs), BENCH='options of test/bench/bench.py',"
@@ -51,6 +51,10 @@ test: processor build ## format check, lit, GoogleTest, end to end
 	@cmake --build $(folder) --parallel $(JOBS)
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
 	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(CPU),--cpu $(CPU))
+
+quick: processor build ## what an edit breaks most often, in under 3 minutes: format, lit, quick GoogleTests, a tenth of the end-to-end cases
+	@cmake --build $(folder) --parallel $(JOBS)
+	@python3 test/check.py --build $(folder) --jobs $(JOBS) --quick $(if $(CPU),--cpu $(CPU))
 
 test-browser: build ## pages of `sheaf report` in Chromium, and graphs in Netron (installs Chromium and a virtual environment for BROWSER)
 	@test/browser/setup.sh $(BROWSER)

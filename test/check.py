@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Everything `make test` runs after the build: format check, lit, GoogleTest, end to end; then the counts of all three.
 
-    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e] [--cpu avx2] [--slowest 40]
+    python3 test/check.py --build build/release [--jobs N] [--only format,lit,gtest,e2e] [--quick] [--cpu avx2] [--slowest 40]
 
-A test that is skipped has failed, unless test/skips.py allows that here. --cpu limits the tests to some of the
+A test that is skipped has failed, unless test/skips.py allows that here. --quick runs the tests of `make quick`. --cpu limits the tests to some of the
 processor's instructions (processor.py). The seconds of all tests are in BUILD/test/results/times.txt, the slowest first.
 """
 import argparse
@@ -25,7 +25,9 @@ KINDS = ("format", "lit", "gtest", "e2e")
 
 class Counts:
     """failures: what failed, a line each, to be read again after all counts; there may be fewer lines than failures.
-    times: the seconds of each test, by name."""
+    times: the seconds of each test, by name. left_out: what `make quick` does not run."""
+
+    left_out = ""
 
     def __init__(self, passed=0, failed=0, skipped=0, failures=(), times=None):
         self.passed, self.failed, self.skipped, self.failures = passed, failed, skipped, list(failures)
@@ -156,30 +158,41 @@ def verdict_of(test, verdict, skips):
     return counts
 
 
-def gtest(build, jobs, environment, results):
-    """Runs what ctest lists."""
+def listed_by_ctest(build, environment, *options):
+    listing = ["ctest", "--show-only=json-v1", *options]
+    return json.loads(subprocess.run(listing, cwd=build, env=environment, capture_output=True, check=True).stdout)["tests"]
+
+
+def gtest(build, jobs, environment, results, quick=False):
+    """Runs what ctest lists; for `make quick` without the slow ones."""
     for old in results.glob("*.json"):
         old.unlink()
     junit = results / "ctest.xml"
     junit.unlink(missing_ok=True)
-    listing = ["ctest", "--show-only=json-v1"]
-    listed = json.loads(subprocess.run(listing, cwd=build, env=environment, capture_output=True, check=True).stdout)["tests"]
-    command = ["ctest", "--output-on-failure", "--progress", "-j", str(jobs), "--output-junit", junit]
+    fast = ["-LE", "slow"] if quick else []
+    listed = listed_by_ctest(build, environment, *fast)
+    command = ["ctest", *fast, "--output-on-failure", "--progress", "-j", str(jobs), "--output-junit", junit]
     code = subprocess.run(command, cwd=build, env=environment).returncode
     verdicts = {}
     if junit.exists():
         verdicts = {case.get("name"): case for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase")}
     skips = []
     ran = failed_with(code, sum_of([verdict_of(test, verdicts.get(test["name"]), skips) for test in listed]), "ctest")
-    return sum_of([ran, skipped(build, "GoogleTest", skips)])
+    counts = sum_of([ran, skipped(build, "GoogleTest", skips)])
+    if quick:
+        slow = sorted({test["name"] for test in listed_by_ctest(build, environment)} - {test["name"] for test in listed})
+        counts.left_out = f"{len(slow)} binaries of GoogleTest ({', '.join(slow)})"
+    return counts
 
 
-def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py"):
+def end_to_end(build, jobs, environment, results, quick=False, driver=ROOT / "test/e2e/run.py"):
     report = results / "e2e.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, driver, "--tools", build / "bin", "--scratch", build / "e2e", "--jobs", str(jobs), "--json", report]
     if cache_entry(build, "SHEAF_SANITIZE"):
         command += ["--quick", "--slowdown", "10"]
+    elif quick:
+        command += ["--core"]
     code = subprocess.run(command, env=environment).returncode
     if not report.exists():
         return failure("the end-to-end tests left no report")
@@ -190,7 +203,10 @@ def end_to_end(build, jobs, environment, results, driver=ROOT / "test/e2e/run.py
     if lost:
         counts = sum_of([counts, failure(f"{lost} end-to-end tests did not run"), Counts(failed=lost - 1)])
     skips = [(skip["case"], skip["message"]) for skip in summary["skips"]]
-    return sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
+    counts = sum_of([failed_with(code, counts, "test/e2e/run.py"), skipped(build, "end to end", skips)])
+    if summary.get("left_out"):
+        counts.left_out = f"{summary['left_out']} end-to-end cases (all that test/e2e/core.py does not name)"
+    return counts
 
 
 def write_times(path, counts):
@@ -208,6 +224,7 @@ def main():
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
     parser.add_argument("--cpu", default="", help=f"use no other instructions than these: one of {processor.NAMES}")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests as well")
+    parser.add_argument("--quick", action="store_true", help="the tests that take under three minutes on two cores")
     args = parser.parse_args()
     build, only = args.build.resolve(), args.only.split(",")
     if set(only) - set(KINDS):
@@ -226,11 +243,11 @@ def main():
     if "format" in only:
         format_holds = formatted()
     if "gtest" in only:
-        counts["GoogleTest"] = gtest(build, args.jobs, environment, results)
+        counts["GoogleTest"] = gtest(build, args.jobs, environment, results, args.quick)
     if "lit" in only:
         counts["lit"] = lit(build, args.jobs, environment, results)
     if "e2e" in only:
-        counts["end to end"] = end_to_end(build, args.jobs, environment, results)
+        counts["end to end"] = end_to_end(build, args.jobs, environment, results, args.quick)
 
     total = sum_of(counts.values())
     kinds = "; ".join(f"{name} {count}" for name, count in counts.items())
@@ -243,6 +260,8 @@ def main():
     print(f"\nseconds of all tests, some of which ran at the same time: {seconds} (each: {results / 'times.txt'})")
     print(processor.sentence(instructions))
     print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
+    if left_out := [count.left_out for count in counts.values() if count.left_out]:
+        print(f"left out, `make test` runs them: {'; '.join(left_out)}")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 0 if format_holds and not total.failed and total.passed else 1
 

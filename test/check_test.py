@@ -52,7 +52,7 @@ class Scratch(unittest.TestCase):
         """(passed, failed, skipped), and what was printed."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             counts = kind(self.build, 1, self.environment, self.results, *arguments)
-        self.failures, self.times = counts.failures, counts.times
+        self.failures, self.times, self.left_out = counts.failures, counts.times, counts.left_out
         return (counts.passed, counts.failed, counts.skipped), out.getvalue()
 
 
@@ -67,9 +67,9 @@ class CTest(Scratch):
             self.tests.append(f"set_tests_properties({name} PROPERTIES {properties})\n")
         return binary
 
-    def counts(self):
+    def counts(self, *arguments):
         (self.build / "CTestTestfile.cmake").write_text("".join(self.tests))
-        return self.results_of(check.gtest)
+        return self.results_of(check.gtest, *arguments)
 
     def test_reports_are_counted(self):
         self.add("allowed_a", gtest_report("COMPLETED", "COMPLETED", "SKIPPED"))
@@ -83,6 +83,14 @@ class CTest(Scratch):
         rest = self.times.pop("a, outside of its cases")
         self.assertEqual(self.times, {"a/Suite.Case0": 0.05, "a/Suite.Case1": 0.15})
         self.assertGreater(rest, 0.3)
+
+    def test_slow_ones_are_left_out(self):
+        self.add("a", gtest_report("COMPLETED"))
+        self.add("b", gtest_report("COMPLETED"), properties='LABELS "gtest;slow"')
+        self.assertEqual(self.counts(True)[0], (1, 0, 0))
+        self.assertEqual(self.left_out, "1 binaries of GoogleTest (b)")
+        self.assertEqual(self.counts()[0], (2, 0, 0))
+        self.assertEqual(self.left_out, "")
 
     def test_skips_that_are_not_allowed(self):
         self.add("a", gtest_report("COMPLETED", "SKIPPED"))
@@ -187,10 +195,10 @@ class Lit(Scratch):
 
 
 class EndToEnd(Scratch):
-    def counts(self, report, exit_code):
+    def counts(self, report, exit_code, quick=False):
         text = "" if report is None else (
-            f"import sys\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
-        return self.results_of(check.end_to_end, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
+            f"import sys\nassert ('--core' in sys.argv) == {quick}\nopen(sys.argv[sys.argv.index('--json') + 1], 'w').write({json.dumps(report)!r})\n")
+        return self.results_of(check.end_to_end, quick, self.script(self.build / "run.py", f"{text}raise SystemExit({exit_code})\n"))
 
     def test_exit_code(self):
         whole = {"cases": 3, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "proof/a", "message": "allowed"}],
@@ -209,6 +217,11 @@ class EndToEnd(Scratch):
     def test_cases_that_did_not_run(self):
         part = {"cases": 5, "passed": 2, "failed": 0, "failures": [], "skips": [{"case": "a", "message": "allowed"}]}
         self.assertEqual(self.counts(part, 0)[0], (2, 2, 1))
+
+    def test_core(self):
+        part = {"cases": 2, "passed": 2, "failed": 0, "failures": [], "skips": [], "left_out": 5}
+        self.assertEqual(self.counts(part, 0, quick=True)[0], (2, 0, 0))
+        self.assertIn("5 end-to-end cases", self.left_out)
 
     def test_failures_are_named(self):
         failures = [{"case": "bits/a", "message": "other weights\nthan those"}, {"case": "bits/b", "message": ""}]

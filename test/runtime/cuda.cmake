@@ -3,7 +3,7 @@
 if(NOT TARGET sheaf_cuda_emulated)
   return()
 endif()
-sheaf_add_gtest(cuda_test
+sheaf_add_gtest(cuda_test SLOW
   SOURCES cuda_collectives_test.cpp cuda_context_test.cpp cuda_emulated_test.cpp cuda_host_test.cpp cuda_nccl_test.cpp
           cuda_transfer_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
@@ -23,7 +23,7 @@ sheaf_test_paths(cuda_training_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY
 target_link_options(cuda_training_test PRIVATE "LINKER:--whole-archive,${SHEAF_PROTOBUF_LITE},--no-whole-archive")
 
 # State in files across crashes, on the double.
-sheaf_add_gtest(cuda_files_test SOURCES cuda_files_test.cpp LIBS SheafExec)
+sheaf_add_gtest(cuda_files_test SLOW SOURCES cuda_files_test.cpp LIBS SheafExec)
 sheaf_device_test_options(cuda_files_test sheaf_cuda_emulated)
 add_dependencies(cuda_files_test sheaf_cpu)
 sheaf_test_paths(cuda_files_test kLibraries "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}"

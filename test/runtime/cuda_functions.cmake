@@ -9,7 +9,7 @@ if(TARGET sheaf_cuda)
 endif()
 foreach(kind IN LISTS kinds)
   set(name cuda_functions_${kind})
-  sheaf_add_gtest(${name}
+  sheaf_add_gtest(${name} SLOW
     SOURCES ${SHEAF_LIBRARY_CALL_TESTS} cuda_functions_main.cpp
     LIBS SheafLibrary SheafPlanSchema SheafBase
     TIMEOUT 300)
@@ -21,7 +21,7 @@ if(NOT SHEAF_SANITIZE)
   foreach(order reversed 1)
     set(name cuda_functions_test_order_${order})
     add_test(NAME ${name} COMMAND cuda_functions_test --gtest_output=json:${PROJECT_BINARY_DIR}/test/results/${name}.json)
-    set_tests_properties(${name} PROPERTIES LABELS gtest TIMEOUT 300 ENVIRONMENT "SHEAF_EMULATED_ORDER=${order}")
+    set_tests_properties(${name} PROPERTIES LABELS "gtest;slow" TIMEOUT 300 ENVIRONMENT "SHEAF_EMULATED_ORDER=${order}")
   endforeach()
 endif()
 if(TARGET sheaf_cuda)

@@ -1,0 +1,52 @@
+"""The end-to-end cases of `make quick`: at least one of every group that a change in our code can break, about a minute on two cores.
+
+A case is here if it is quick and fails for many reasons: whole runs that are compared with PyTorch's, with each other bit by bit, or with
+what a plan says. What it leaves out are other models, ranks, stages and settings of the same kind, long waits, and what is packed.
+"""
+import re
+
+# Patterns of whole names. Each must match a case (run.py).
+CORE = (
+    # Losses, gradients and weights of whole runs.
+    r"numerics/(mlp-momentum|cnn-adamw|gpt2-tiny)/ranks-4/zero-3", r"numerics/(llama-tiny|moe-adamw)/ranks-2/zero-0",
+    r"numerics/batch-second/variance", r"artifacts/mlp/ranks-2-zero-2", r"families/(bert|resnet|lstm)/leaves", r"groups/sgd/ranks-4/zero-3",
+    r"norms/sync/ranks-4/zero-0", r"losses/label_smoothing", r"gemm-epilogues/off", r"precision/loss/mlp-adamw/ranks-2",
+    r"precision/model-in-bf16", r"f16/overflow/adamw/ranks-4", r"micro-batches/(ignored-labels|dropout)", r"leaves/one-row/moved-batch",
+    r"operators/(opset-18/0|registry)",
+    # The same bits in every way.
+    r"bits/(mlp-adamw|cnn-adamw)/ranks-4/(stages|threads|schedules)", r"bits/gpt2-tiny/ranks-2/(idle-clipping|resumed)", r"bits/padding/schedules",
+    r"divisions/mlp-adamw/(f32|bf16)", r"nodes/cnn-adamw/bf16", r"same/divisions/mlp-adamw/8", r"same/differs/(seed|precision)", r"same/options",
+    # State, on ranks, in files, on GPUs.
+    r"state/(mlp-momentum/ranks-4-zero-3-to-ranks-2-zero-1|damaged)", r"saves/(kept|staged/bf16)", r"epochs/resumed", r"pipes/weights/2-3-2",
+    r"offload/with/micro-batches", r"update-on/(with/clipped|text)", r"durable/resumed/plain", r"cuda/(mlp|errors)", r"gpu-offload/evaluation",
+    r"gpu-durable/saved", r"processes/(4-by-torchrun|killed-2|one-fails)", r"transports/mpirun\.openmpi/mpi/2-processes-apart",
+    r"network/bytes/2x4/zero-3", r"launchers/mpirun\.mpich/2", r"gpu-processes/one-gpu-for-two",
+    # Evaluation and export.
+    r"evaluation/(mlp/ranks-4/zero-3|every/ranks-4/zero-3|ignored-labels|refused)", r"evaluation-batches/rows/ranks-2", r"export/mlp-momentum",
+    # What is proved, predicted and printed.
+    r"proof/(attacks|run-refuses|mutants/mlp-adamw/zero-3)", r"fuzzing/(plan|state)", r"memory/(shares/gpt2-tiny/zero-3|communication)",
+    r"memory/touched/gpt2-tiny/ranks-4/zero-3", r"simulating/(h100/ranks-4/zero-3|text)", r"choosing/fit-one-node", r"checking/the-fixed-batch",
+    r"diff/zero", r"report/(contents|perfetto)/mlp", r"deepspeed/same/zero-3", r"deepspeed/errors", r"watching/(events|metrics)", r"measuring/refused",
+    r"compiling/processor", r"kernels/(fat-plan|machine-of/cuda:sm_90)", r"installing/man-pages",
+    r"compatibility/.*", r"readme/(text|labels|failures)",
+    r"commands/(compile-to/zero|text-round-trip/gpt2-tiny|defaults|schedule|freeze|summary|help|on-nan/skip)", r"errors/.*",
+)
+# Groups without a case above, and why.
+LEFT_OUT = {
+    "dist": "packs the runtime, which takes longer than all it could find in an edit",
+    "kit": "packs plans for GPU machines",
+    "tutorial": "trains for hundreds of steps",
+    "wheel": "needs a Python with torch",
+}
+
+
+def core(names):
+    """The names of the core among all, or a ValueError that says what does not fit."""
+    chosen = {name for name in names for pattern in CORE if re.fullmatch(pattern, name)}
+    unused = [pattern for pattern in CORE if not any(re.fullmatch(pattern, name) for name in names)]
+    if unused:
+        raise ValueError(f"no case has the name {unused[0]}")
+    groups, covered = ({name.split("/")[0] for name in some} for some in (names, chosen))
+    if groups - covered != set(LEFT_OUT):
+        raise ValueError(f"these groups of cases are in CORE or in LEFT_OUT, and not in both: {sorted((groups - covered) ^ set(LEFT_OUT))}")
+    return chosen
