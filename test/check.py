@@ -188,7 +188,9 @@ def gtest(build, jobs, environment, results, quick=False):
 def end_to_end(build, jobs, environment, results, quick=False, driver=ROOT / "test/e2e/run.py"):
     report = results / "e2e.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, driver, "--tools", build / "bin", "--scratch", build / "e2e", "--jobs", str(jobs), "--json", report]
+    # More than there are cores: cases wait for disks, for time-outs, and for processes that wait for each other.
+    at_once = jobs + (jobs + 1) // 2
+    command = [sys.executable, driver, "--tools", build / "bin", "--scratch", build / "e2e", "--jobs", str(at_once), "--json", report]
     if cache_entry(build, "SHEAF_SANITIZE"):
         command += ["--quick", "--slowdown", "10"]
     elif quick:
@@ -222,9 +224,9 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
+    parser.add_argument("--quick", action="store_true", help="the tests that take under three minutes on two cores")
     parser.add_argument("--cpu", default="", help=f"use no other instructions than these: one of {processor.NAMES}")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests as well")
-    parser.add_argument("--quick", action="store_true", help="the tests that take under three minutes on two cores")
     args = parser.parse_args()
     build, only = args.build.resolve(), args.only.split(",")
     if set(only) - set(KINDS):
@@ -258,10 +260,10 @@ def main():
         print(f"failed: {line}")
     seconds = "; ".join(f"{name} {sum(count.times.values()):.0f} s" for name, count in counts.items())
     print(f"\nseconds of all tests, some of which ran at the same time: {seconds} (each: {results / 'times.txt'})")
-    print(processor.sentence(instructions))
-    print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     if left_out := [count.left_out for count in counts.values() if count.left_out]:
         print(f"left out, `make test` runs them: {'; '.join(left_out)}")
+    print(processor.sentence(instructions))
+    print(f"tests: {kinds}; format {'holds' if format_holds else 'differs'}; {time.monotonic() - begin:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 0 if format_holds and not total.failed and total.passed else 1
 
