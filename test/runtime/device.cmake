@@ -25,6 +25,11 @@ foreach(isa AVX2 SSE41)
   set_tests_properties(device_test_${isa} PROPERTIES LABELS gtest ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${isa};DNNL_MAX_CPU_ISA=${isa}")
 endforeach()
 
+# This one links our own loops and sees which are chosen under a limit on oneDNN's instructions.
+sheaf_add_gtest(simd_dispatch_test SOURCES simd_dispatch_test.cpp LIBS SheafDevice SheafOneDnn)
+target_sources(simd_dispatch_test PRIVATE ${PROJECT_SOURCE_DIR}/runtime/device/cpu/simd/Dispatch.cpp
+  $<TARGET_OBJECTS:SheafSimd_v2> $<TARGET_OBJECTS:SheafSimd_v3> $<TARGET_OBJECTS:SheafSimd_v4>)
+
 sheaf_add_gtest(comm_local_test
   SOURCES comm_local_test.cpp
   LIBS SheafCommLocal SheafLibrary SheafPlanSchema SheafBase)
