@@ -118,7 +118,9 @@ json::Value wearJson(const Wear& wear) {
 Baselines playBaselines(const plan::Plan& plan, const profile::Profile& machine, const StepModel& model,
                         const BaselineLimits& limits, bool spaces, double stepSeconds) {
   Baselines baselines;
-  if ((machine.ranks() == 1 && !spaces) || plan::microBatches(plan) > 1) return baselines;
+  if (machine.ranks() == 1 && !spaces) return baselines;
+  baselines.microBatches = plan::microBatches(plan) > 1;
+  if (baselines.microBatches) return baselines;
   const BaselineStep step = baselineStepOf(plan, machine, model);
   if (step.compute.empty()) return baselines;
   baselines.tooShort = stepSeconds < kShortestCompared;
@@ -153,7 +155,10 @@ void setBaselines(json::Object& object, const Baselines& baselines) {
                                    {"fits", baseline.fits},
                                    {"knobs", baseline.knobs}});
   object.set("baselines", std::move(results));
-  object.set("baselines_left_out", baselines.tooShort ? json::Value("the step is below 1 ms") : json::Value());
+  json::Value leftOut;
+  if (baselines.tooShort) leftOut = "the step is below 1 ms";
+  if (baselines.microBatches) leftOut = "other systems are not modelled for several micro-batches";
+  object.set("baselines_left_out", std::move(leftOut));
 }
 
 }  // namespace sheaf::tool

@@ -61,7 +61,8 @@ constexpr double kShortestCompared = 1e-3;
 // Other systems' steps by name, with their best knobs.
 struct Baselines {
   std::vector<std::pair<std::string, schedule::BaselineResult>> results;
-  bool tooShort = false;  // there are no results because our step is shorter than kShortestCompared
+  bool tooShort = false;      // there are no results because our step is shorter than kShortestCompared
+  bool microBatches = false;  // there are none because our step has several
 };
 // Plays them on machine.ranks() ranks under the limits, in bytes per rank. There are none for several micro-batches,
 // for which they are not modelled, and on one rank unless there are other spaces: then those that offload are played as

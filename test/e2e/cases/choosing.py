@@ -158,6 +158,10 @@ def short_steps(session):
             expect(set(object["baselines"]) == (names if compared else set()), f"{command}: {step} s, baselines {sorted(object['baselines'])}")
             expect(object["baselines_left_out"] == (None if compared else "the step is below 1 ms"), f"{command}: {object['baselines_left_out']}")
             expect((line in text) == (not compared) and all((f"\n  {name} " in text) == compared for name in names), f"{command}: {text}")
+    # They are not modelled for several micro-batches, however long the step is.
+    reason = "other systems are not modelled for several micro-batches"
+    report = simulated(session, session.plan("gpt2-tiny", 4, 3, 8, ("--micro-batches", 2)), profile)
+    expect(not report["baselines"] and report["baselines_left_out"] == reason, f"micro-batches: {report['baselines_left_out']}")
     # On one rank there are no other systems to leave out.
     alone = session.plan("gpt2-tiny", 1, 0, 8)
     report = simulated(session, alone, "h100")
