@@ -28,6 +28,14 @@ def run(*command):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True)
 
 
+def compared(report, model, machine):
+    """The other systems' steps. Ends with an error if the simulator left them out: a row without them says nothing."""
+    if report["baselines_left_out"] or "fsdp2" not in report["baselines"]:
+        sys.exit(f"{model.stem} on {machine}: no other system to compare with: {report['baselines_left_out'] or 'a single rank'}; "
+                 "choose another row with --only, or a larger --rows")
+    return report["baselines"]
+
+
 def row(tools, model, machine, ranks, precision, rows, folder, kept):
     plan = pathlib.Path(folder) / "plan"
     compiler = (tools / "sheaf", "compile", model, "-o", plan, "--ranks", ranks, "--batch", ranks * rows, "--precision", precision,
@@ -40,9 +48,10 @@ def row(tools, model, machine, ranks, precision, rows, folder, kept):
         return f"| {model.stem} | {ranks} {machine} | does not fit: {short[1] if short else done.stderr.strip()[:80]} too much | | | | | | | | | {seconds:.1f} s |"
     report = json.loads(run(tools / "sheaf", "simulate", plan, "--profile", machine, "--json").stdout)
     chosen = next(d for d in json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"] if d.startswith("schedule: "))
-    fitting = {n: p for n, p in report["baselines"].items() if p["fits"]}
+    others = compared(report, model, f"{ranks} {machine}")
+    fitting = {n: p for n, p in others.items() if p["fits"]}
     best = min(fitting.items(), key=lambda p: p[1]["step_seconds"], default=None)
-    fsdp2 = report["baselines"]["fsdp2"]
+    fsdp2 = others["fsdp2"]
     best_baseline = f"{best[0]} {best[1]['step_seconds'] / report['step_seconds']:.2f}" if best else "none fits"
     step, gib = report["step_seconds"], 1 << 30
     # As fast as FSDP2 with no more bytes: the plan itself, or the best one that its bytes allow, if the machine has them or not.
@@ -74,7 +83,8 @@ def row_on_nodes(tools, model, nodes, hops, precision, rows, folder):
     decisions = json.loads(run(tools / "sheaf", "inspect", plan, "--format", "json").stdout)["decisions"]
     chosen = next(d for d in decisions if d.startswith("schedule: "))[10:].split("; ")[0]
     step, gib, links = report["step_seconds"], 1 << 30, report["links"]
-    theirs = [report["baselines"][n] for n in ON_NODES]
+    others = compared(report, model, f"{nodes} nodes of h100")
+    theirs = [others[n] for n in ON_NODES]
     return (f"{name} {chosen} | {step * 1e3:,.1f} | {report['bound_seconds'] * 1e3:,.1f} ({report['bound_by']}) "
             f"| {links['node']['seconds'] * 1e3:,.0f}, {links['node']['bytes'] / gib:.1f} | {links['network']['seconds'] * 1e3:,.0f}, "
             f"{links['network']['bytes'] / gib:.1f} | {report['peak_bytes'] / gib:.1f} | "
