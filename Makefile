@@ -8,7 +8,8 @@ READERS  ?=
 BROWSER  ?= /opt/venv-browser/bin/python
 RUNS     ?= 200000
 BENCH    ?=
-CPU      ?=
+# CPU counts on make's command line alone, since some shells export one of their own.
+CPU      := $(if $(filter command line,$(origin CPU)),$(CPU))
 # Folders of other versions' nccl.h (tools/nccl_headers.py), and a CUDA toolkit 12.8 or 12.9 for the kit.
 NCCL_HEADERS ?=
 CUDA12   ?= $(firstword $(wildcard /usr/local/cuda-12.8 /usr/local/cuda-12.9))
@@ -45,12 +46,12 @@ demo: build ## compile a GPT for four ranks with ZeRO-3, train it, explain its m
 	@python3 tools/demo/demo.py --tools build/bin --out build/demo
 
 processor: setup
-	@python3 test/processor.py $(CPU)
+	@python3 test/processor.py "$(CPU)"
 
 test: processor build ## format check, lit, GoogleTest, end to end
 	@cmake --build $(folder) --parallel $(JOBS)
 	@$(if $(PYTORCH),cmake --build $(folder) --parallel $(JOBS) --target sheaf_portable)
-	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(CPU),--cpu $(CPU))
+	@$(if $(READERS),SHEAF_READERS=$(READERS)) $(if $(PYTORCH),SHEAF_PYTORCH=$(PYTORCH)) SHEAF_BROWSER=$(BROWSER) python3 test/check.py --build $(folder) --jobs $(JOBS) $(if $(CPU),--cpu "$(CPU)")
 
 quick: processor build ## what an edit breaks most often, in under 3 minutes: format, lit, quick GoogleTests, a tenth of the end-to-end cases
 	@cmake --build $(folder) --parallel $(JOBS)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -272,9 +273,19 @@ class Main(Scratch):
             lines = self.lines("--cpu", "avx2")
             self.assertTrue("Zen 3" in lines[0] and lines[0].endswith("limited to avx2, by CPU=avx2"), lines)
             self.assertEqual({(e["ONEDNN_MAX_CPU_ISA"], e["SHEAF_TEST_CPU"]) for e in self.environments}, {("AVX2", "x86-64-v3")})
+            self.assertEqual(self.lines("--cpu", "AVX2"), lines)
+            lines = self.lines("--cpu", "avx2 avx512")
+            self.assertEqual((self.code, self.environments, lines), (2, [], ["CPU is 'avx2 avx512'; it takes one of avx512, avx2"]))
             lines = self.lines("--cpu", "avx512")
         self.assertEqual((self.code, len(lines), self.environments), (2, 1, []))
         self.assertIn("Zen 3, lacks avx512f", lines[0])
+
+    def test_makes_variable(self):
+        """CPU counts on make's command line alone, and all of its words do."""
+        for exported, given, said in (({"CPU": "x86_64"}, [], ""), ({"CPU": "x86_64"}, ["CPU=avx2"], "avx2"), ({}, ["CPU=avx2 x"], "avx2 x")):
+            make = subprocess.run(["make", "--dry-run", "processor", *given], cwd=check.ROOT, env={"PATH": os.environ["PATH"], **exported},
+                                  capture_output=True, text=True)
+            self.assertIn(f'test/processor.py "{said}"\n', make.stdout, make.stderr)
 
 
 class Skips(unittest.TestCase):

@@ -53,17 +53,17 @@ def sets_of(known):
 
 
 def chosen(name, known=None):
-    """The set of that name; None if the name is empty, which limits nothing."""
+    """The set of that name, in capitals or not; None if the name is empty, which limits nothing."""
     known = fields() if known is None else known
     if not name:
         return None
-    found = next((s for s in SETS if s.name == name), None)
+    found = next((s for s in SETS if s.name == name.lower()), None)
     if not found:
         raise Lacking(f"CPU is '{name}'; it takes one of {NAMES}")
     if found not in sets_of(known):
         flags = set(known.get("flags", "").split())
         missing = ", ".join(flag for flag in found.flags if flag not in flags)
-        raise Lacking(f"CPU={name}: this processor, {described(known)}, lacks {missing}")
+        raise Lacking(f"CPU={found.name}: this processor, {described(known)}, lacks {missing}")
     return found
 
 
@@ -85,7 +85,7 @@ def sentence(instructions, known=None):
 
 def main():
     try:
-        print(sentence(chosen(sys.argv[1] if len(sys.argv) > 1 else "")))
+        print(sentence(chosen(" ".join(sys.argv[1:]))))
     except Lacking as e:
         print(e, file=sys.stderr)
         return 1
