@@ -56,17 +56,20 @@ std::string typeName(const ::testing::TestParamInfo<plan::ElementType>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Types, HalfTypes, kTypes, typeName);
 
-TEST_P(HalfTypes, ARowOfAProductDoesNotDependOnHowManyThereAre) {
+TEST(HalfGemm, ARowOfAProductDoesNotDependOnHowManyThereAre) {
   if (kOnGpu) GTEST_SKIP() << "cuBLASLt chooses an algorithm by the whole shape";
-  // More rows are cut into tiles with all columns, fewer into others; a long sum shows any other order.
+  // More rows are cut into tiles with all columns, fewer into others; a long sum shows any other order. In f16 the
+  // blocks that are multiplied are ours on every processor. In bf16 they are oneDNN's, which promises nothing of the
+  // kind.
+  const Halves f16{plan::F16};
   Numbers numbers(7);
   constexpr int64_t kColumns = 384, kDepth = 3072, kFew = 512, kMany = 2048;
-  const auto a = halves(numbers, kMany * kDepth), b = halves(numbers, kColumns * kDepth);
+  const auto a = f16.halves(numbers, kMany * kDepth), b = f16.halves(numbers, kColumns * kDepth);
   auto rows = [&](int64_t m) {
     std::vector<Argument> arguments{Argument::input(std::vector<uint16_t>(a.begin(), a.begin() + m * kDepth)),
                                     Argument::input(b), Argument::output<uint16_t>(m * kColumns, kNan)};
     GemmShape shape{.m = m, .n = kColumns, .k = kDepth};
-    Status status = runCall(shape.call(type), arguments, {});
+    Status status = runCall(shape.call(f16.type), arguments, {});
     EXPECT_TRUE(status.ok()) << status.message();
     auto values = arguments[2].values<uint16_t>();
     values.resize(kFew * kColumns);
