@@ -2,7 +2,7 @@
 
 Of a tensor of more than SMALL elements one element of each STRIDE is stored, chosen by a fixed pseudo-random sequence, of a
 smaller one every element. Two sums over all elements, in f64, show a wrong element anywhere: the norm, and the product with a
-fixed pseudo-random vector of ones and minus ones, which also sees signs and places.
+fixed pseudo-random vector, which also sees signs and places, because no two of its elements are alike.
 """
 import array
 import dataclasses
@@ -14,8 +14,17 @@ import random
 from formats import Tensor, read_safetensors, write_safetensors
 
 SMALL, STRIDE = 1024, 32
-# Only random() is promised to give the same numbers in every version of Python. The period divides no dimension.
-_SIGNS = [1.0 if r.random() < 0.5 else -1.0 for r in [random.Random("signs")] for _ in range(4093)]
+PERIODS = 4093, 4099  # both are prime: the weights repeat after 16 million elements
+
+
+def _bells(seed, count):
+    """Numbers of mean 0 and variance 1/2, nearly normal. Every version of Python gives the same ones: this is promised of random(), and
+    fsum() rounds correctly, where sum() has changed."""
+    generator = random.Random(seed)
+    return [math.sqrt(0.5) * (math.fsum(generator.random() for _ in range(12)) - 6.0) for _ in range(count)]
+
+
+_WEIGHTS = [_bells(f"weights {period}", period) for period in PERIODS]
 
 
 def positions(name, count):
@@ -27,8 +36,9 @@ def positions(name, count):
 
 
 def sums(values):
-    """Norm, and the product with the vector of signs."""
-    return math.sqrt(math.fsum(map(operator.mul, values, values))), math.fsum(map(operator.mul, values, itertools.cycle(_SIGNS)))
+    """Norm, and the product with the vector whose elements are the sums of two sequences, each of its own period."""
+    weights = map(operator.add, *map(itertools.cycle, _WEIGHTS))
+    return math.sqrt(math.fsum(map(operator.mul, values, values))), math.fsum(map(operator.mul, values, weights))
 
 
 @dataclasses.dataclass
@@ -41,12 +51,17 @@ class Gradient:
     sample: array.array
 
     def difference(self, values):
-        """An estimate of |values - this| / |this| in the Euclidean norm: the largest of what sample, norm and product say."""
+        """An estimate of |values - this| / |this| in the Euclidean norm: the largest of what sample, norm and product say. It is infinite
+        if there is any element that is not finite, or another number of elements."""
+        if len(values) != math.prod(self.shape) or not all(map(math.isfinite, values)):
+            return math.inf
         where = positions(self.name, len(values))
         norm, product = sums(values)
-        squares = math.fsum((values[i] - expected)**2 for i, expected in zip(where, self.sample))
-        found = max(math.sqrt(squares * len(values) / max(len(where), 1)), abs(norm - self.norm), abs(product - self.product))
-        return found / self.norm if self.norm else found
+        squares = math.fsum((values[i] - expected)**2 for i, expected in zip(where, self.sample, strict=True))
+        parts = [math.sqrt(squares * len(values) / max(len(where), 1)), abs(norm - self.norm), abs(product - self.product)]
+        if not all(map(math.isfinite, parts)):  # max() would pass over a NaN
+            return math.inf
+        return max(parts) / self.norm if self.norm else max(parts)
 
 
 def store(path, tensors):
